@@ -1,0 +1,62 @@
+"""Micro-batching: many questions ask one by one, the machine works in batches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+
+class MicroBatcher(Generic[ItemT, ResultT]):
+    """Collects what coroutines ask for and hands it to `call` in batches, in a thread of its own.
+
+    Nothing waits for a timer: while one batch is being computed the next one gathers. `call` must give each item a
+    result that does not depend on the others of its batch.
+
+    Args:
+        call: items to results, same length and order.
+        max_batch: largest batch.
+    """
+
+    def __init__(self, call: Callable[[Sequence[ItemT]], Sequence[ResultT]], max_batch: int = 64) -> None:
+        self.call, self.max_batch = call, max_batch
+        self._waiting: list[tuple[ItemT, asyncio.Future[ResultT]]] = []
+        self._worker: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(max_workers=1)
+
+    async def __call__(self, items: Sequence[ItemT]) -> list[ResultT | Exception]:
+        """Return one result for each item; an item whose computation failed gives its exception."""
+        futures = [asyncio.get_running_loop().create_future() for _ in items]
+        self._waiting += zip(items, futures, strict=True)
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work())
+        return await asyncio.gather(*futures, return_exceptions=True)  # type: ignore[return-value]
+
+    async def _work(self) -> None:
+        await asyncio.sleep(0)  # let every question that is ready put its queries in
+        while self._waiting:
+            batch, self._waiting = self._waiting[: self.max_batch], self._waiting[self.max_batch :]
+            batch = [(item, future) for item, future in batch if not future.done()]  # cancelled meanwhile
+            results = await asyncio.get_running_loop().run_in_executor(self._thread, self._run, [b[0] for b in batch])
+            for (_, future), result in zip(batch, results, strict=True):
+                if future.done():
+                    continue
+                if isinstance(result, Exception):
+                    future.set_exception(result)
+                else:
+                    future.set_result(result)
+            await asyncio.sleep(0)
+
+    def _run(self, items: list[ItemT]) -> list[ResultT | Exception]:
+        try:
+            return list(self.call(items))
+        except Exception as error:  # noqa: BLE001 - one item's failure must not fail its neighbours
+            return [error] if len(items) == 1 else [r for item in items for r in self._run([item])]
+
+    def close(self) -> None:
+        """Stop the thread once its current batch is done."""
+        self._thread.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,253 @@
+"""Settings: a tree of dataclasses, one short YAML per experiment, dotted overrides, and no key that nobody reads.
+
+A *choice* section names a registered part and carries that part's own settings. `retriever: chg` and
+`retriever=chg` are short for `retriever.name=chg`; `retriever.damping=0.6` then sets a field of that part's dataclass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from gnnrag import registry
+from gnnrag.errors import ConfigError, nearest
+
+T = TypeVar("T")
+CHOICES = {"retriever": registry.RETRIEVERS, "method": registry.METHODS, "llm": registry.BACKENDS}
+
+
+@dataclass
+class Choice:
+    """A registered part by name, with its settings as an instance of the part's own dataclass."""
+
+    name: str
+    settings: Any = None
+
+
+@dataclass
+class RoleConfig:
+    """How one role is done. Empty fields take the value of `roles.default` or of the `llm` section."""
+
+    impl: str | None = None  # prompted, offline, tuned or oracle
+    llm: str | None = None  # backend of this role alone
+    model: str | None = None  # model name or path for that backend
+    path: str | None = None  # checkpoint of a tuned role
+    options: dict[str, Any] = field(default_factory=dict)  # fields of the implementation's own dataclass
+
+
+RolesConfig = dataclasses.make_dataclass(
+    "RolesConfig",
+    [("default", str, "offline")]
+    + [(name, RoleConfig, field(default_factory=RoleConfig)) for name in registry.ROLES],  # type: ignore[arg-type]
+)
+
+
+@dataclass
+class DataConfig:
+    """Where passages and questions come from."""
+
+    path: str = "data/sample"  # folder or file, see data/README.md
+    split: str = "dev"
+    questions: str | None = None  # a questions file from elsewhere, on the same corpus
+    limit: int | None = None  # only the first questions
+
+
+@dataclass
+class EmbedderConfig:
+    """The sentence embedder."""
+
+    model: str = "embedded"  # `embedded`, `hash` (tests), a folder, or a sentence-transformers name
+    backend: str = "auto"  # openvino, torch, or auto: openvino where installed
+    precision: str = "f32"  # f32 or bf16 (openvino, on CPUs that have it)
+    batch_size: int = 8
+    device: str = "cpu"  # torch backend only
+
+
+@dataclass
+class TextConfig:
+    """How text is cut into sentences and phrases."""
+
+    language: str = "auto"  # a spaCy model, `blank:en`, or auto: en_core_web_sm where installed
+    phrase_rules: str = "clean"  # clean or official (specs/mgranrag.md 2.3); needs a tagger
+    title_mode: str = "merge"  # merge: the title is glued to the first sentence; own: a sentence of its own
+
+
+@dataclass
+class IndexConfig:
+    """Where the index lives and what it is made with."""
+
+    path: str | None = None  # default: a folder under `root`, named after the data
+    root: str = "indexes"
+    embedder: EmbedderConfig = field(default_factory=EmbedderConfig)
+    text: TextConfig = field(default_factory=TextConfig)
+
+
+@dataclass
+class RunConfig:
+    """The run directory."""
+
+    root: str = "runs"
+    name: str | None = None  # default: data, method, retriever and a hash of the settings
+    fresh: bool = False  # throw an earlier run of that name away
+    retry_failed: bool = True  # a resumed run tries questions again that had ended with an error
+    traces: bool = True
+
+
+@dataclass
+class MetricsConfig:
+    """How predictions are scored."""
+
+    ks: list[int] = field(default_factory=lambda: [1, 2, 5, 10, 20, 30, 50, 100, 150, 200])
+    skip_no_gold: bool = False  # leave questions without gold passages out of the retrieval means
+    f1_variant: str = "hipporag"  # hipporag, hotpot or squad
+
+
+@dataclass
+class BudgetConfig:
+    """Limits for one question; null is unlimited."""
+
+    max_calls: int | None = None
+    max_tokens: int | None = None
+    max_seconds: float | None = None
+
+
+@dataclass
+class EvaluateConfig:
+    """Everything `inference/evaluate.py` reads."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    index: IndexConfig = field(default_factory=IndexConfig)
+    retriever: Any = "chg"
+    method: Any = "bdtr"
+    roles: RolesConfig = field(default_factory=RolesConfig)  # type: ignore[valid-type]
+    llm: Any = "openai"
+    llm_cache: str | None = ".cache/llm.sqlite"  # null: no response cache
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    budget: BudgetConfig = field(default_factory=BudgetConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+    seed: int = 0
+    concurrency: int = 16
+
+
+def load_config(schema: type[T], source: str | Path | None = None, overrides: Sequence[str] = ()) -> T:
+    """Read defaults, then a YAML file, then dotted overrides.
+
+    Args:
+        schema: the root dataclass, for example `EvaluateConfig`.
+        source: a YAML file that lists deviations from the defaults.
+        overrides: `key=value` strings.
+
+    Raises:
+        ConfigError: missing file, broken YAML, unknown key (the nearest valid one is named), or a wrong type.
+    """
+    raw = _read_yaml(source) if source else OmegaConf.create({})
+    for item in overrides:
+        if "=" not in item or item.startswith("="):
+            raise ConfigError(f"override {item!r} is not of the form key=value")
+        try:
+            override = OmegaConf.from_dotlist([item])
+        except (OmegaConfBaseException, ValueError) as error:
+            raise ConfigError(f"override {item!r} cannot be read: {error}") from error
+        raw = OmegaConf.merge(_shorthand(raw, override), _shorthand(override))  # type: ignore[assignment]
+    raw = _shorthand(raw)
+    root = OmegaConf.structured(schema)
+    chosen = {name: _choose(name, raw, root) for name in CHOICES if name in root}
+    plain = {key: value for key, value in OmegaConf.to_container(raw).items() if key not in chosen}  # type: ignore[union-attr]
+    for name, choice in chosen.items():
+        root[name] = choice.name
+    config: Any = OmegaConf.to_object(_merge(root, plain, ""))
+    for name, choice in chosen.items():
+        setattr(config, name, choice)
+    return config
+
+
+def build_settings(cls: type, values: Mapping[str, Any], where: str) -> Any:
+    """Return an instance of `cls.config_class` filled with `values`; unknown keys raise ConfigError naming `where`."""
+    schema = getattr(cls, "config_class", None) or getattr(cls, "Config", None)
+    if schema is None:
+        if values:
+            raise ConfigError(f"{where} has no settings, but got {', '.join(values)}")
+        return None
+    return OmegaConf.to_object(_merge(OmegaConf.structured(schema), dict(values), where))
+
+
+def to_plain(config: Any) -> Any:
+    """Return the resolved settings as JSON data; a choice becomes its settings with `name` in front."""
+    if isinstance(config, Choice):
+        return {"name": config.name, **(to_plain(config.settings) or {})}
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        return {f.name: to_plain(getattr(config, f.name)) for f in dataclasses.fields(config)}
+    if isinstance(config, Mapping):
+        return {str(k): to_plain(v) for k, v in config.items()}
+    if isinstance(config, list | tuple):
+        return [to_plain(v) for v in config]
+    return config
+
+
+def _read_yaml(source: str | Path) -> DictConfig:
+    path = Path(source)
+    if not path.is_file():
+        raise ConfigError(f"config file {str(path)!r} does not exist; give a YAML file such as configs/evaluate/sample.yaml")
+    try:
+        raw = OmegaConf.load(path)
+    except Exception as error:  # noqa: BLE001 - the YAML library raises several unrelated types
+        raise ConfigError(f"{path}: not valid YAML: {error}") from error
+    if not isinstance(raw, DictConfig):
+        raise ConfigError(f"{path}: must hold a mapping of settings")
+    return raw
+
+
+def _shorthand(raw: Any, override: Any = None) -> Any:
+    """Expand `retriever: chg`, `roles: offline` and `roles.verifier: tuned` to their long forms.
+
+    With `override`, also drop the settings of a part that the override replaces by another part.
+    """
+    raw = OmegaConf.create(OmegaConf.to_container(raw))
+    for section in CHOICES:
+        if isinstance(raw.get(section), str):
+            raw[section] = {"name": raw[section]}
+        if override is not None and section in override:
+            new = override[section] if isinstance(override[section], str) else override[section].get("name")
+            old = raw.get(section)
+            if new is not None and old is not None and old.get("name") not in (None, new):
+                raw[section] = {"name": new}
+    if isinstance(raw.get("roles"), str):
+        raw["roles"] = {"default": raw["roles"]}
+    for role in raw.get("roles") or {}:
+        if role != "default" and isinstance(raw["roles"][role], str):
+            raw["roles"][role] = {"impl": raw["roles"][role]}
+    return raw
+
+
+def _choose(section: str, raw: DictConfig, root: DictConfig) -> Choice:
+    values = dict(OmegaConf.to_container(raw.get(section) or OmegaConf.create({})))  # type: ignore[arg-type]
+    name = values.pop("name", None) or root[section]
+    cls = registry.resolve(section, name, CHOICES[section])
+    return Choice(name, build_settings(cls, values, section))
+
+
+def _merge(base: Any, values: dict[str, Any], where: str) -> Any:
+    """Strict merge that names the nearest valid key."""
+    _check_keys(base, values, where)
+    try:
+        return OmegaConf.merge(base, values)
+    except OmegaConfBaseException as error:
+        key = getattr(error, "full_key", "") or "?"
+        message = str(error).splitlines()[0]
+        raise ConfigError(f"{where + '.' if where else ''}{key}: {message}") from error
+
+
+def _check_keys(base: Any, values: Mapping[str, Any], where: str) -> None:
+    for key, value in values.items():
+        dotted = f"{where}.{key}" if where else str(key)
+        if key not in base:
+            raise ConfigError(f"unknown setting {dotted!r}. {nearest(str(key), [str(k) for k in base])}")
+        node = base._get_node(key)
+        if isinstance(value, Mapping) and isinstance(node, DictConfig) and OmegaConf.get_type(node) is not dict:
+            _check_keys(node, value, dotted)

@@ -1,0 +1,139 @@
+"""Loads whatever a path holds: a canonical dataset, a benchmark release, or a person's own documents."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from gnnrag.datasets import canonical, folder, hipporag
+from gnnrag.datasets.chunk import Chunking
+from gnnrag.datasets.hipporag import MissingGold
+from gnnrag.datasets.release_fields import PopqaAliases
+from gnnrag.datasets.skips import Skips
+from gnnrag.datasets.source import Source, find_source
+from gnnrag.errors import ConfigError
+from gnnrag.types import Passage, Question
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A corpus with questions on it; `questions` is empty where only the corpus was asked for.
+
+    Attributes:
+        name: of the folder or release.
+        passages: the corpus, in corpus order.
+        questions: in file order.
+        skipped: what was left out: reason -> names of the files, passages or questions.
+        notes: remarks that a run should show, such as "a subset of the full release".
+    """
+
+    name: str
+    passages: tuple[Passage, ...]
+    questions: tuple[Question, ...] = ()
+    skipped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def skip_counts(self) -> dict[str, int]:
+        """How many items were left out for each reason."""
+        return {reason: len(names) for reason, names in self.skipped.items()}
+
+    @cached_property
+    def fingerprints(self) -> dict[str, str]:
+        """Fingerprints of the passages and of the questions, for run records."""
+        return {"passages": fingerprint(self.passages), "questions": fingerprint(self.questions)}
+
+
+def fingerprint(items: Iterable[Passage | Question]) -> str:
+    """Return the SHA-256 of the content, whatever file layout it came from. Order counts, as it breaks ties."""
+    digest = hashlib.sha256()
+    for item in items:
+        if isinstance(item, Passage):
+            row: object = [item.id, item.title, item.text]
+        else:
+            hops = [[hop.question, hop.answer, hop.gold] for hop in item.decomposition]
+            row = [item.id, item.text, item.answers, item.type, item.gold, hops, item.evidence, dict(item.extra)]
+        digest.update(json.dumps(row, sort_keys=True, ensure_ascii=False).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def load_dataset(
+    path: str | Path,
+    split: str = "dev",
+    questions: str | Path | None = None,
+    limit: int | None = None,
+    chunking: Chunking | None = None,
+    popqa_aliases: PopqaAliases = "decoded",
+    missing_gold: MissingGold = "error",
+) -> Dataset:
+    """Return the corpus at `path` with its questions.
+
+    Args:
+        path: a folder with `corpus.jsonl`; `FOLDER/NAME` or `FOLDER/NAME.json` of a release in HippoRAG's layout; a
+            folder of own documents, or one document.
+        split: which `questions.<split>.jsonl`; releases have one questions file, and ignore it.
+        questions: another questions file, canonical `.jsonl` or release `.json`.
+        limit: keep the first so many questions.
+        chunking: how own documents are cut.
+        popqa_aliases: see `release_fields.gold_answers`.
+        missing_gold: see `hipporag.load_questions`.
+
+    Raises:
+        DataError: something is missing or broken; the message says where, and how to mend it.
+        ConfigError: a setting is out of range.
+    """
+    if limit is not None and limit < 1:
+        raise ConfigError(f"limit={limit}: must be at least 1, or null for all questions")
+    source = find_source(Path(path))
+    skips = Skips()
+    passages = _passages(source, chunking, skips)
+    file = source.questions_file(split) if questions is None else Path(questions)
+    loaded: list[Question] = []
+    if file is not None:
+        loaded = _questions(file, passages, skips, popqa_aliases, missing_gold)
+    return Dataset(source.name, tuple(passages), tuple(loaded[:limit]), skips.frozen(), tuple(skips.notes))
+
+
+def load_passages(path: str | Path, chunking: Chunking | None = None) -> Dataset:
+    """Return the corpus at `path` without questions: all that indexing needs.
+
+    Raises:
+        DataError, ConfigError: as in `load_dataset`.
+    """
+    source = find_source(Path(path))
+    skips = Skips()
+    passages = _passages(source, chunking, skips)
+    return Dataset(source.name, tuple(passages), (), skips.frozen(), tuple(skips.notes))
+
+
+def load_questions(
+    path: str | Path, passages: Iterable[Passage], popqa_aliases: PopqaAliases = "decoded"
+) -> list[Question]:
+    """Return the questions of one file, canonical `.jsonl` or release `.json`, on a corpus that is loaded already.
+
+    Nothing is left out: a gold passage that the corpus lacks is an error.
+
+    Raises:
+        DataError, ConfigError: as in `load_dataset`.
+    """
+    return _questions(Path(path), list(passages), Skips(), popqa_aliases, "error")
+
+
+def _passages(source: Source, chunking: Chunking | None, skips: Skips) -> list[Passage]:
+    if source.kind == "canonical":
+        return canonical.load_passages(source.path / "corpus.jsonl")
+    if source.kind == "release":
+        return hipporag.load_passages(source.path, source.name, skips)
+    return folder.load_passages(source.path, chunking or Chunking(), skips)
+
+
+def _questions(
+    file: Path, passages: list[Passage], skips: Skips, popqa_aliases: PopqaAliases, missing_gold: MissingGold
+) -> list[Question]:
+    if file.suffix == ".json":
+        return hipporag.load_questions(file, file.stem, passages, skips, popqa_aliases, missing_gold)
+    return canonical.load_questions(file, {passage.id for passage in passages})

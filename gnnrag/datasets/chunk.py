@@ -1,0 +1,116 @@
+"""Cuts a text into passages of about equal length on paragraph and sentence borders.
+
+A passage is always a stretch of the original text: no word is lost, changed or moved.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from gnnrag.errors import ConfigError
+
+# A word is a run of characters without blanks. Chinese and Japanese write none, so each of their characters counts as
+# one, with the punctuation after it. Runs longer than 40 characters (encoded data, other scripts without blanks) count
+# and break every 40, which bounds the length of a passage whatever the input.
+_WIDE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+_WORD = re.compile(rf"[{_WIDE}][、。！？，；：”’」』）]*|[^\s{_WIDE}]{{1,40}}")
+_PARAGRAPH_END = re.compile(r"\n[^\S\n]*\n\s*")
+_SENTENCE_END = re.compile(
+    r"[.!?…][\"'”’)\]]*(?=\s+[\"'“‘(\[]*[^\W_a-z])"  # a stop, before a capital or a digit
+    r"|[。！？][”’」』）]*"
+    r"|\n(?=[ \t]*(?:[-*+•]|\d+[.)])\s)"  # the items of a list
+)
+_ABBREVIATION = re.compile(r"(?:\b(?:[A-Z]|Mrs?|Ms|Dr|Prof|St|Jr|Sr|Gen|Col|Lt|Rev|No|vs|etc|cf|e\.g|i\.e|approx))\.$")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunking:
+    """How own documents are cut into passages.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    target_words: int = 100  # a passage grows until the next sentence would take it over this
+    overlap_words: int = 0  # at most this many words of the passage before are repeated, in whole sentences
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        if self.target_words < 1:
+            raise ConfigError(f"target_words={self.target_words}: must be at least 1, for example 100")
+        if not 0 <= self.overlap_words < self.target_words:
+            allowed = f"must be between 0 and target_words - 1 = {self.target_words - 1}"
+            raise ConfigError(f"overlap_words={self.overlap_words}: {allowed}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sentence:
+    start: int
+    end: int
+    words: int
+    paragraph_words: int  # words of the paragraph if this sentence starts one, else 0
+
+
+def chunk_text(text: str, chunking: Chunking | None = None) -> list[str]:
+    """Return the passages of `text`, in order, none of them blank.
+
+    A passage ends before the sentence that would take it over the target, and earlier, at the end of a paragraph, if
+    it is at least half full and the next paragraph does not fit whole. A sentence over the target is cut.
+    """
+    settings = chunking or Chunking()
+    sentences = list(_sentences(text, settings.target_words))
+    chunks, first, words = [], 0, 0
+    for i, sentence in enumerate(sentences):
+        if words and _is_full(words, sentence, settings.target_words):
+            chunks.append((first, i))
+            first, words = _overlap(sentences, first, i, settings, sentence.words)
+        words += sentence.words
+    if sentences:
+        chunks.append((first, len(sentences)))
+    return [text[sentences[a].start : sentences[b - 1].end].strip() for a, b in chunks]
+
+
+def _is_full(words: int, sentence: _Sentence, target: int) -> bool:
+    if words + sentence.words > target:
+        return True
+    return 2 * words >= target and words + sentence.paragraph_words > target
+
+
+def _overlap(sentences: list[_Sentence], first: int, end: int, settings: Chunking, next_words: int) -> tuple[int, int]:
+    """Return the first sentence of the next passage and the words repeated with it."""
+    start, words = end, 0
+    room = min(settings.overlap_words, settings.target_words - next_words)
+    while start - 1 > first and words + sentences[start - 1].words <= room:
+        start -= 1
+        words += sentences[start].words
+    return start, words
+
+
+def _sentences(text: str, limit: int) -> Iterator[_Sentence]:
+    """Yield sentences with words in them; one longer than `limit` words comes in pieces."""
+    for begin, end in _between(text, 0, len(text), [m.end() for m in _PARAGRAPH_END.finditer(text)]):
+        pieces = []
+        borders = [m.end() for m in _SENTENCE_END.finditer(text, begin, end) if not _is_abbreviation(text, m.end())]
+        for start, stop in _between(text, begin, end, borders):
+            words = [m.start() for m in _WORD.finditer(text, start, stop)]
+            cuts = [start, *words[limit::limit], stop]
+            counts = [min(limit, len(words) - i) for i in range(0, len(words), limit)]
+            pieces += list(zip(cuts, cuts[1:], counts, strict=False))
+        total = sum(count for _, _, count in pieces)
+        for i, (start, stop, count) in enumerate(pieces):
+            yield _Sentence(start, stop, count, 0 if i else total)
+
+
+def _is_abbreviation(text: str, end: int) -> bool:
+    return _ABBREVIATION.search(text, max(0, end - 8), end) is not None
+
+
+def _between(text: str, begin: int, end: int, borders: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield the stretches between borders that are not blank."""
+    edges = [begin, *borders, end]
+    for start, stop in pairwise(edges):
+        if start < stop and not text[start:stop].isspace():
+            yield start, stop

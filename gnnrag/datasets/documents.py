@@ -1,0 +1,158 @@
+"""Reads one of a person's own files into titled sections of text: `.txt`, `.md`, `.jsonl` and `.pdf`."""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gnnrag.datasets.jsonl import decode_utf8, read_jsonl
+from gnnrag.errors import DataError
+
+_HEADING = re.compile(r" {0,3}(#{1,6})[ \t]")
+_FENCE = re.compile(r"\s{0,3}(```+|~~~+)")
+_UNDERLINE = re.compile(r"(=+|-{3,})\s*$")
+_FRONT_MATTER = re.compile(r"---\n[\w-]+:.*?\n---(?:\n|$)", re.DOTALL)  # a rule may open a text as well
+# What pypdf raises on damaged files besides its own errors: it reads untrusted bytes with few checks.
+_PDF_FAULTS = (
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError),
+    *(struct.error, zlib.error),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A stretch of a file that shares one title. `key` tells the records of one file apart; it is empty elsewhere."""
+
+    title: str
+    text: str
+    key: str = ""
+
+
+def read_sections(path: Path) -> list[Section]:
+    """Return the sections of a file, in order; some may be blank.
+
+    Raises:
+        DataError: the file cannot be read or decoded.
+        KeyError: the suffix is not one of `READERS`.
+    """
+    return list(READERS[path.suffix.lower()](path))
+
+
+def _read_text(path: Path) -> str:
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise DataError(path, f"cannot be read: {error.strerror or error}") from error
+    # Windows editors save UTF-16 with a byte-order mark, which leaves no doubt.
+    is_utf16 = raw.startswith((b"\xff\xfe", b"\xfe\xff")) and not raw.startswith(b"\xff\xfe\x00\x00")
+    try:
+        text = raw.decode("utf-16") if is_utf16 else decode_utf8(path, raw)
+    except UnicodeDecodeError as error:
+        raise DataError(path, "is broken UTF-16; save it again as UTF-8") from error
+    if "\x00" in text:
+        raise DataError(path, "holds NUL bytes: it is binary, not text")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _read_plain(path: Path) -> Iterator[Section]:
+    yield Section(path.stem, _read_text(path))
+
+
+def _read_markdown(path: Path) -> Iterator[Section]:
+    """Yield one section per heading, titled `File title > Section > Subsection`."""
+    text = _read_text(path)
+    title = ""
+    front = _FRONT_MATTER.match(text)
+    if front:
+        named = (line.removeprefix("title:") for line in front.group().split("\n") if line.startswith("title:"))
+        title = next(named, "").strip().strip("\"'")
+        text = text[front.end() :]
+    trail: list[tuple[int, str]] = []
+    for level, heading, body in _split_headings(text):
+        if level and not title:
+            title = heading  # the first heading names the file; the others are sections of it
+        elif level:
+            trail = [item for item in trail if item[0] < level] + ([(level, heading)] if heading != title else [])
+        yield Section(" > ".join([title or path.stem, *(name for _, name in trail)]), body)
+
+
+def _split_headings(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yield (level, heading, lines up to the next heading); level 0 for what precedes the first heading."""
+    level, heading, fence = 0, "", ""
+    body: list[str] = []
+    for line in text.split("\n"):
+        mark = _FENCE.match(line)
+        if mark and (not fence or mark.group(1).startswith(fence)):
+            fence = "" if fence else mark.group(1)
+        found = _heading(line, body) if not fence else None
+        if found:
+            if line.lstrip()[:1] != "#":
+                body.pop()  # the line above an underline is the heading
+            yield level, heading, "\n".join(body)
+            (level, heading), body = found, []
+        else:
+            body.append(line)
+    yield level, heading, "\n".join(body)
+
+
+def _heading(line: str, body: list[str]) -> tuple[int, str] | None:
+    match = _HEADING.match(line)
+    if match:
+        name = line[match.end() :].strip()
+        bare = name.rstrip("#")  # `## Name ##` is closed by its hashes, `## C#` is not
+        name = bare.rstrip() if not bare or bare[-1].isspace() else name
+        return (len(match.group(1)), name) if name else None
+    # An underline makes a heading of a one-line paragraph; anywhere else it is a rule or a table.
+    is_alone = bool(body) and bool(body[-1].strip()) and (len(body) == 1 or not body[-2].strip())
+    if is_alone and _UNDERLINE.match(line) and "|" not in body[-1]:
+        return (1 if line[0] == "=" else 2), body[-1].strip()
+    return None
+
+
+def _read_records(path: Path) -> Iterator[Section]:
+    """Yield one section per line: an object with `text` and perhaps `title` and `id`."""
+    keys: dict[str, int] = {}
+    for line, row in read_jsonl(path):
+        text, title = row.get("text"), row.get("title") or path.stem
+        if not (isinstance(text, str) and isinstance(title, str)):
+            raise DataError(path, f"has no string 'text'; its keys are {', '.join(row)}", line)
+        key = str(row.get("id", line))
+        if key in keys:
+            raise DataError(path, f"id {key!r} is already used on line {keys[key]}; ids must be unique", line)
+        keys[key] = line
+        yield Section(title, text, key)
+
+
+def _read_pdf(path: Path) -> Iterator[Section]:
+    try:
+        import pypdf
+        import pypdf.errors
+    except ImportError as error:
+        raise ModuleNotFoundError(f"{path}: reading PDF needs pypdf; install it: pip install pypdf") from error
+    try:
+        reader = pypdf.PdfReader(path)
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise DataError(path, "is encrypted; save a copy without a password")
+        metadata = reader.metadata
+        title = str(metadata.title or "").strip() if metadata else ""
+        text = "\n".join(page.extract_text() for page in reader.pages)
+    except (pypdf.errors.PyPdfError, pypdf.errors.DependencyError, *_PDF_FAULTS) as error:
+        raise DataError(path, f"is a damaged or unsupported PDF ({type(error).__name__}: {error})") from error
+    yield Section(_repaired(title) or path.stem, _repaired(text))
+
+
+def _repaired(text: str) -> str:
+    """Return text that can be stored: PDF fonts map some glyphs to NUL or to half of a surrogate pair."""
+    return text.replace("\x00", " ").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+READERS: dict[str, Callable[[Path], Iterator[Section]]] = {
+    ".txt": _read_plain,
+    ".md": _read_markdown,
+    ".jsonl": _read_records,
+    ".pdf": _read_pdf,
+}

@@ -1,0 +1,102 @@
+"""A person's own documents: every readable file below a folder, cut into titled passages.
+
+Passage ids are the file's path inside the folder and the passage's number in it (`notes/a.md#3`), so a file that has
+not changed keeps its ids whatever is added beside it. A record of a `.jsonl` file adds its `id`, or else its line
+(`faq.jsonl:42#1`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from gnnrag.datasets.chunk import Chunking, chunk_text
+from gnnrag.datasets.documents import READERS, Section, read_sections
+from gnnrag.datasets.skips import Skips
+from gnnrag.errors import DataError
+from gnnrag.types import Passage
+
+
+def load_passages(path: Path, chunking: Chunking, skips: Skips) -> list[Passage]:
+    """Return the passages of all documents below `path`, or of the one file `path`, ordered by relative path.
+
+    Hidden files and folders (`.git`) and `questions.<split>.jsonl` directly in the folder are not documents. A file
+    that cannot be read is left out and recorded; so are files of other types and links that lead out of the folder.
+
+    Raises:
+        DataError: not one document could be read.
+        ModuleNotFoundError: there is a PDF, and pypdf is not installed.
+    """
+    root = path if path.is_dir() else path.parent
+    files = sorted(_files(root, skips)) if path.is_dir() else [path.name]
+    passages: list[Passage] = []
+    for relative in files:
+        passages.extend(_passages_of(root, relative, chunking, skips))
+    if not passages:
+        seen = f" What is there: {skips.summary()}" if skips.by_reason else " It is empty."
+        raise DataError(path, f"holds no documents with text ({', '.join(sorted(READERS))}).{seen}")
+    return passages
+
+
+def _passages_of(root: Path, relative: str, chunking: Chunking, skips: Skips) -> list[Passage]:
+    path = root / relative
+    try:
+        relative.encode()
+    except UnicodeEncodeError:
+        skips.add("file name is not UTF-8", os.fsencode(relative).decode("utf-8", "backslashreplace"))
+        return []
+    if path.suffix.lower() not in READERS:
+        skips.add("unsupported file type", relative)
+        return []
+    try:
+        sections = read_sections(path)
+    except DataError as error:
+        skips.add("unreadable file", f"{relative} ({str(error).removeprefix(str(path)).lstrip(':, ')})")
+        return []
+    if not any(section.text.strip() for section in sections):
+        is_pdf = path.suffix.lower() == ".pdf"
+        skips.add("PDF without text (scanned? recognise its text first)" if is_pdf else "empty file", relative)
+        return []
+    return list(_cut(relative, sections, chunking, skips))
+
+
+def _cut(relative: str, sections: list[Section], chunking: Chunking, skips: Skips) -> Iterator[Passage]:
+    numbers: Counter[str] = Counter()
+    for section in sections:
+        document = f"{relative}:{section.key}" if section.key else relative
+        texts = chunk_text(section.text, chunking)
+        if section.key and not texts:  # a heading without text is normal, a record without text is not
+            skips.add("empty record", document)
+        for text in texts:
+            numbers[document] += 1
+            yield Passage(f"{document}#{numbers[document]}", section.title, text)
+
+
+def _files(root: Path, skips: Skips) -> Iterator[str]:
+    """Yield relative paths with forward slashes, so that ids are the same on every system."""
+    inside = root.resolve()
+
+    def note(error: OSError) -> None:
+        skips.add("unreadable folder", f"{Path(error.filename).relative_to(root).as_posix()} ({error.strerror})")
+
+    for folder, folders, names in os.walk(root, onerror=note):
+        links = [name for name in folders if Path(folder, name).is_symlink()]
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in links]
+        folders.sort()  # the file system's order would otherwise show in what is reported as left out
+        for name in sorted((*names, *links)):
+            path = Path(folder, name)
+            relative = path.relative_to(root).as_posix()
+            if name.startswith(".") or (folder == str(root) and _is_questions_file(name)):
+                continue
+            if path.is_symlink() and (path.is_dir() or not path.resolve().is_relative_to(inside)):
+                skips.add("link not followed", relative)
+            elif path.is_file():
+                yield relative
+            else:
+                skips.add("not a regular file", relative)
+
+
+def _is_questions_file(name: str) -> bool:
+    return name.startswith("questions.") and name.endswith(".jsonl")

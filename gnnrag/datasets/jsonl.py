@@ -1,0 +1,131 @@
+"""Reads JSON Lines and JSON from people's disks: strict about what is wrong, exact about where.
+
+A line is never read further than the limit, so a file without line ends cannot fill the memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from gnnrag.errors import DataError
+
+MAX_LINE_BYTES = 10_000_000
+_READ_BLOCK = 1 << 20
+_UTF8_BOM = b"\xef\xbb\xbf"
+_OTHER_BOMS = ((b"\xff\xfe\x00\x00", "UTF-32"), (b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"))
+
+
+def read_jsonl(path: Path, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (1-based line, object) for each line that is not blank.
+
+    Raises:
+        DataError: the file cannot be opened; a line is too long, not UTF-8, not JSON, or not an object.
+    """
+    try:
+        with path.open("rb") as file:
+            for number, raw in _lines(path, file, max_line_bytes):
+                if raw.strip():
+                    yield number, _parse_line(path, number, raw)
+    except OSError as error:
+        raise DataError(path, f"cannot be read: {error.strerror or error}") from error
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of one JSON file.
+
+    Raises:
+        DataError: the file cannot be opened, is not UTF-8, or is not JSON.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise DataError(path, f"cannot be read: {error.strerror or error}") from error
+    return _parse(path, decode_utf8(path, raw), None, complete=False)
+
+
+def decode_utf8(path: Path, raw: bytes, line: int | None = None) -> str:
+    """Return `raw` as text; a UTF-8 byte-order mark is dropped.
+
+    Raises:
+        DataError: another encoding; the message says which one it looks like and how to convert.
+    """
+    for bom, encoding in _OTHER_BOMS:
+        if raw.startswith(bom):
+            raise DataError(path, f"is {encoding}, not UTF-8; convert it: {_iconv(encoding, path)}", line)
+    try:
+        text = raw.removeprefix(_UTF8_BOM).decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.reason == "unexpected end of data":
+            problem = "is cut off within a character: the file is incomplete; copy or download it again"
+            raise DataError(path, problem, line) from error
+        where = f"byte 0x{error.object[error.start]:02x} at position {error.start}"
+        problem = f"is not UTF-8 ({where}); if it is Latin-1, convert it: {_iconv('LATIN1', path)}"
+        raise DataError(path, problem, line) from error
+    if text.startswith("{\x00") or text.startswith("\x00{"):
+        raise DataError(path, f"looks like UTF-16, not UTF-8; convert it: {_iconv('UTF-16LE', path)}", line)
+    return text
+
+
+def _lines(path: Path, file: BinaryIO, limit: int) -> Iterator[tuple[int, bytes]]:
+    number = 0
+    while raw := file.readline(limit + 1):
+        number += 1
+        if len(raw) > limit and not (len(raw) == limit + 1 and raw.endswith(b"\n")):
+            size = len(raw) + _rest_of_line(file)
+            problem = f"is {size:,} bytes long, the limit is {limit:,}; write one object per line, or split the text"
+            raise DataError(path, problem, number)
+        yield number, raw
+
+
+def _rest_of_line(file: BinaryIO) -> int:
+    """Return how many bytes follow up to the end of the line, without keeping them."""
+    size = 0
+    while block := file.read(_READ_BLOCK):
+        end = block.find(b"\n")
+        if end >= 0:
+            return size + end
+        size += len(block)
+    return size
+
+
+def _parse_line(path: Path, number: int, raw: bytes) -> dict[str, Any]:
+    text = decode_utf8(path, raw, number)
+    if number == 1 and text.strip() in ("[", "{"):
+        problem = "is the start of JSON spread over several lines; this format has one complete object per line"
+        raise DataError(path, problem, number)
+    row = _parse(path, text, number, complete=raw.endswith(b"\n"))
+    if not isinstance(row, dict):
+        raise DataError(path, f"is a JSON {_kind(row)}; each line must be one object, like {{...}}", number)
+    return row
+
+
+def _parse(path: Path, text: str, line: int | None, complete: bool) -> Any:
+    try:
+        value = json.loads(text)
+        if "\\ud" in text.lower():  # an escaped half of a surrogate pair parses, but can never be written again
+            json.dumps(value, ensure_ascii=False).encode()
+    except json.JSONDecodeError as error:
+        ends_early = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
+        if ends_early and not complete:
+            problem = f"is cut off ({error.msg}): the file is incomplete; copy or download it again"
+        else:
+            problem = f"is not JSON: {error.msg} at column {error.colno}; it starts with {text.strip()[:40]!r}"
+        raise DataError(path, problem, line or error.lineno) from error
+    except UnicodeEncodeError as error:
+        problem = "holds half of a surrogate pair (such as \\ud83d alone), which is no character; remove it"
+        raise DataError(path, problem, line) from error
+    except (ValueError, RecursionError) as error:
+        reason = "is nested too deeply" if isinstance(error, RecursionError) else f"is not usable JSON: {error}"
+        raise DataError(path, reason, line) from error
+    return value
+
+
+def _kind(value: Any) -> str:
+    return {list: "list", str: "string", bool: "boolean", type(None): "null"}.get(type(value), "number")
+
+
+def _iconv(encoding: str, path: Path) -> str:
+    return f"iconv -f {encoding} -t UTF-8 {path.name} > {path.stem}.utf8{path.suffix}"

@@ -1,0 +1,136 @@
+"""What one question of HippoRAG's release says, whichever benchmark it comes from.
+
+The release keeps each benchmark's own field names: HotpotQA and 2WikiMultiHopQA have `supporting_facts` and `context`,
+MuSiQue and PopQA `paragraphs`, NQ `contexts` and `reference`, NarrativeQA answers only.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+PopqaAliases = Literal["decoded", "raw"]
+Sample = Mapping[str, Any]
+
+_MUSIQUE_ID = re.compile(r"(\dhop\d*)__")
+_BULK = ("context", "contexts", "paragraphs")
+_READ = frozenset(
+    (
+        *("_id", "id", "question", "type", *_BULK),
+        *("answer", "gold_ans", "reference", "obj", "o_wiki_title", "possible_answers", "o_aliases", "answer_aliases"),
+        *("evidences", "question_decomposition"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GoldText:
+    """A supporting paragraph as the question shows it: one title, and the texts it may have in the corpus.
+
+    `idx` is the number that a MuSiQue decomposition refers to. `texts` is empty where only the title is known.
+    """
+
+    title: str
+    texts: tuple[str, ...]
+    idx: int | None = None
+
+
+def question_id(sample: Sample) -> str | None:
+    """Return the question's own id, if it has one."""
+    value = sample.get("_id", sample.get("id"))
+    return None if value is None else str(value)
+
+
+def question_type(sample: Sample) -> str:
+    """Return the benchmark's type; for MuSiQue the prefix of the id, such as `2hop` or `3hop1`."""
+    match = _MUSIQUE_ID.match(str(sample.get("id", "")))
+    return match.group(1) if match else str(sample.get("type", "unknown"))
+
+
+def gold_answers(sample: Sample, popqa_aliases: PopqaAliases) -> tuple[str, ...]:
+    """Return the accepted answers, the canonical one first, without duplicates.
+
+    PopQA stores `possible_answers` and `o_aliases` as JSON inside a string. The published scripts take that string as
+    one alias, which no reader ever matches (`raw`); `decoded` reads the aliases in it.
+
+    Raises:
+        ValueError: no answer field, or one of the wrong type. An empty answer is none: the question is unanswerable.
+    """
+    field = next((name for name in ("answer", "gold_ans", "reference", "obj") if name in sample), None)
+    if field is None:
+        raise ValueError("has none of the answer fields answer, gold_ans, reference, obj")
+    answers = _texts(sample, field, decode=False)
+    if field == "obj":
+        decode = popqa_aliases == "decoded"
+        for name in ("o_wiki_title", "possible_answers", "o_aliases"):
+            answers += _texts(sample, name, decode)
+    return tuple(dict.fromkeys(answers + _texts(sample, "answer_aliases", decode=False)))
+
+
+def gold_texts(sample: Sample) -> list[GoldText]:
+    """Return the supporting paragraphs; empty where the benchmark has none (NarrativeQA).
+
+    Raises:
+        ValueError, KeyError, TypeError, IndexError: a field is missing or has another shape.
+    """
+    if "supporting_facts" in sample:
+        return _from_supporting_facts(sample)
+    paragraphs = sample.get("contexts", sample.get("paragraphs", []))
+    # A release without the flag lists supporting paragraphs only, as the published script assumes.
+    supporting = [p for p in paragraphs if p.get("is_supporting", True)]
+    return [_paragraph(p) for p in supporting]
+
+
+def hops(sample: Sample) -> list[tuple[str, str, GoldText | None]]:
+    """Return MuSiQue's decomposition as (sub-question, sub-answer, supporting paragraph).
+
+    Raises:
+        KeyError, TypeError: a field is missing or has another shape.
+    """
+    by_idx = {p.get("idx", i): _paragraph(p) for i, p in enumerate(sample.get("paragraphs", []))}
+    steps = sample.get("question_decomposition") or []
+    return [(str(s["question"]), str(s["answer"]), by_idx.get(s.get("paragraph_support_idx"))) for s in steps]
+
+
+def evidence(sample: Sample) -> tuple[tuple[str, str, str], ...]:
+    """Return 2WikiMultiHopQA's evidence triples.
+
+    Raises:
+        ValueError: an entry is not a triple.
+    """
+    return tuple((str(head), str(relation), str(tail)) for head, relation, tail in sample.get("evidences") or ())
+
+
+def extra(sample: Sample) -> dict[str, Any]:
+    """Return every other field, such as `supporting_facts` or `prop`; not the paragraphs, which are in the corpus."""
+    return {key: value for key, value in sample.items() if key not in _READ}
+
+
+def _from_supporting_facts(sample: Sample) -> list[GoldText]:
+    titles = list(dict.fromkeys(fact[0] for fact in sample["supporting_facts"]))
+    shown = [(title, sentences) for title, sentences in sample.get("context", []) if title in titles]
+    # HotpotQA's sentences carry their leading blank, 2Wiki's do not, so either way of joining may be the corpus text.
+    gold = [GoldText(title, ("".join(sentences), " ".join(sentences))) for title, sentences in shown]
+    return gold + [GoldText(title, ()) for title in titles if title not in {shown_title for shown_title, _ in shown}]
+
+
+def _paragraph(paragraph: Sample) -> GoldText:
+    text = paragraph["text"] if "text" in paragraph else paragraph["paragraph_text"]
+    return GoldText(paragraph["title"], (text,), paragraph.get("idx"))
+
+
+def _texts(sample: Sample, name: str, decode: bool) -> list[str]:
+    value = sample.get(name)
+    if decode and isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{name!r} is not a JSON list: {error}; or set popqa_aliases=raw") from error
+    values = value if isinstance(value, list) else [] if value is None else [value]
+    wrong = next((v for v in values if not isinstance(v, str | int | float)), None)
+    if wrong is not None:
+        raise ValueError(f"{name!r} holds {wrong!r}; answers must be strings")
+    return [str(v) for v in values if str(v).strip()]

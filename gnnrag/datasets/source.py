@@ -1,0 +1,82 @@
+"""Tells what kind of data a path holds, by the names that are there, never by guessing from content."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from gnnrag.datasets.canonical import split_file
+from gnnrag.datasets.documents import READERS
+from gnnrag.errors import DataError
+
+_CORPUS = "_corpus.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a path turned out to be. `path` is a folder, except for a release (its corpus file) and a lone document."""
+
+    kind: Literal["canonical", "release", "folder"]
+    path: Path
+    name: str
+
+    def questions_file(self, split: str) -> Path | None:
+        """Return the file with the questions; own documents may have none.
+
+        Raises:
+            DataError: there is none where there should be.
+        """
+        if self.kind == "release":
+            return self.path.with_name(f"{self.name}.json")
+        if self.kind == "folder" and not (self.path.is_dir() and any(self.path.glob("questions.*.jsonl"))):
+            return None
+        return split_file(self.path, split)
+
+
+def find_source(path: Path) -> Source:
+    """Return what `path` is: a canonical folder, a release, or own documents.
+
+    Raises:
+        DataError: it does not exist, or is something that cannot be loaded.
+    """
+    if path.is_dir():
+        return _in_folder(path)
+    if path.name == "corpus.jsonl" and path.is_file():
+        return Source("canonical", path.parent, path.resolve().parent.name)
+    name = path.name.removesuffix(".json").removesuffix("_corpus")
+    corpus = path.with_name(name + _CORPUS)
+    if corpus.is_file():
+        return Source("release", corpus, name)
+    if path.is_file() and path.suffix.lower() in READERS:
+        return Source("folder", path, path.name)
+    if path.is_file() and path.suffix == ".json":
+        raise DataError(path, f"has no corpus beside it; expected {corpus.name}, as in HippoRAG's release")
+    if path.is_file():
+        raise DataError(path, f"is of an unsupported type; documents may be {', '.join(sorted(READERS))}")
+    raise DataError(path, f"does not exist; {_what_is_there(path)}")
+
+
+def _in_folder(path: Path) -> Source:
+    name = path.resolve().name
+    if (path / "corpus.jsonl").is_file():
+        return Source("canonical", path, name)
+    if (path / "kb.txt").is_file():
+        problem = "is a knowledge base (kb.txt), which has no passages and cannot be loaded yet; "
+        raise DataError(path, problem + "give a folder with corpus.jsonl, a release, or a folder of documents")
+    releases = sorted(p.name.removesuffix(_CORPUS) for p in path.glob(f"*{_CORPUS}"))
+    if len(releases) > 1:
+        raise DataError(path, f"holds {len(releases)} releases; name one, as in {path / releases[0]}: {releases}")
+    if releases:
+        return Source("release", path / f"{releases[0]}{_CORPUS}", releases[0])
+    return Source("folder", path, name)
+
+
+def _what_is_there(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f"nor does the folder {path.parent}"
+    names = sorted(p.name for p in path.parent.iterdir())
+    close = difflib.get_close_matches(path.name, names, n=1)
+    shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+    return f"did you mean {close[0]!r}?" if close else f"its folder holds: {shown or 'nothing'}"

@@ -1,0 +1,49 @@
+"""Errors that a user can act on. Each message names the value received, what is allowed, and the fix."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+
+
+class GnnragError(Exception):
+    """Base of every error that gnnrag raises on purpose; scripts print it without a traceback."""
+
+
+class ConfigError(GnnragError):
+    """A setting is unknown, has the wrong type, or contradicts another."""
+
+
+class DataError(GnnragError):
+    """A data file is missing or broken.
+
+    Args:
+        path: the file.
+        problem: what is wrong and how to mend it.
+        line: 1-based line, where the format has lines.
+    """
+
+    def __init__(self, path: str | Path, problem: str, line: int | None = None) -> None:
+        self.path, self.line = Path(path), line
+        super().__init__(f"{path}{f', line {line}' if line else ''}: {problem}")
+
+
+class ArtefactError(GnnragError):
+    """An index artefact or a checkpoint is missing, damaged, or made with other settings."""
+
+
+class LLMError(GnnragError):
+    """A language-model call failed after its retries."""
+
+
+class BudgetError(GnnragError):
+    """A question used up its budget of rounds, calls, tokens or seconds."""
+
+
+def nearest(name: str, allowed: Iterable[str]) -> str:
+    """Return a `did you mean` sentence listing what is allowed; the closest name comes first."""
+    names = sorted(allowed)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"Did you mean {close[0]!r}? " if close else ""
+    return f"{hint}Allowed: {', '.join(names)}."

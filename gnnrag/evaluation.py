@@ -1,0 +1,99 @@
+"""Predict, then score: what `inference/evaluate.py` does, importable and testable."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from gnnrag.config import EvaluateConfig, MetricsConfig, to_plain
+from gnnrag.datasets.base import Dataset, load_dataset
+from gnnrag.errors import DataError
+from gnnrag.files import write_json
+from gnnrag.index.build import Progress
+from gnnrag.index.index import Index
+from gnnrag.metrics.report import score
+from gnnrag.pipeline import Pipeline, open_index
+from gnnrag.rundir import RunDir, read_predictions, run_name
+from gnnrag.session import Session
+from gnnrag.types import Prediction, Question
+
+
+def evaluate(
+    config: EvaluateConfig,
+    on_index: Progress = lambda stage, done, total: None,
+    on_question: Callable[[Prediction], None] = lambda prediction: None,
+    index: Index | None = None,
+) -> tuple[Path, dict[str, Any]]:
+    """Run a config to the end and score it. The same config again continues an interrupted run, or only scores it.
+
+    Args:
+        config: resolved settings.
+        on_index: told about the building of the index.
+        on_question: told about each question as it ends.
+        index: an index to use instead of building or opening the configured one.
+
+    Returns:
+        The run directory and the metrics.
+    """
+    data = load_questions_for(config)
+    index = index or open_index(config, data.name, data.passages, on_index)
+    run = open_run(config, data, index)
+    done = run.done(config.run.retry_failed)
+    todo = [q for q in data.questions if q.id not in done]
+    if todo:
+        _predict(config, index, run, todo, on_question)
+    predictions = run.finish([q.id for q in data.questions])
+    return run.path, write_metrics(run.path, data.questions, predictions, config.metrics)
+
+
+def load_questions_for(config: EvaluateConfig) -> Dataset:
+    """Load the corpus and the questions. Raises DataError when there are no questions."""
+    data = load_dataset(config.data.path, config.data.split, config.data.questions, config.data.limit)
+    if not data.questions:
+        raise DataError(config.data.path, "there are no questions; give data.questions=FILE")
+    return data
+
+
+def open_run(config: EvaluateConfig, data: Dataset, index: Index) -> RunDir:
+    """Open the run directory of a config on this data and index."""
+    plain = to_plain(config)
+    inputs = {"data": data.fingerprints, "index": index.fingerprint}
+    name = config.run.name or run_name(plain, f"{data.name}-{config.data.split}", inputs)
+    return RunDir(config.run.root, name, plain, inputs, config.run.fresh, config.run.traces)
+
+
+def _predict(
+    config: EvaluateConfig,
+    index: Index,
+    run: RunDir,
+    questions: Sequence[Question],
+    on_question: Callable[[Prediction], None],
+) -> None:
+    pipeline = Pipeline(config, index)
+
+    def record(prediction: Prediction, session: Session) -> None:
+        run.add(prediction, session)
+        on_question(prediction)
+
+    started = time.perf_counter()
+    try:
+        asyncio.run(pipeline.run(questions, record))
+    finally:
+        run.log("predicted", seconds=round(time.perf_counter() - started, 3), roles=pipeline.roles.record)
+
+
+def write_metrics(
+    path: Path, questions: Sequence[Question], predictions: Iterable[Prediction], config: MetricsConfig
+) -> dict[str, Any]:
+    """Score and write `metrics.json`."""
+    metrics = score(questions, predictions, tuple(config.ks), config.f1_variant, config.skip_no_gold)  # type: ignore[arg-type]
+    write_json(path / "metrics.json", metrics)
+    return metrics
+
+
+def score_run(path: str | Path, questions: Sequence[Question], config: MetricsConfig) -> dict[str, Any]:
+    """Score a finished run again, from its files alone."""
+    return write_metrics(Path(path), questions, read_predictions(path), config)

@@ -1,0 +1,109 @@
+"""Writing so that a kill loses nothing, and reading so that damage is named."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gnnrag.errors import GnnragError
+
+
+def digest(data: Any) -> str:
+    """Return the SHA-256 of canonical JSON (sorted keys, no spaces, UTF-8)."""
+    text = json.dumps(data, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def write_atomic(path: Path, data: str | bytes) -> None:
+    """Write a file so that readers see the old content or the new, never a part of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(data.encode("utf-8") if isinstance(data, str) else data)
+            out.flush()
+            os.fsync(out.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write indented JSON atomically."""
+    write_atomic(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
+    """Write one JSON value a line, atomically."""
+    write_atomic(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+class Journal:
+    """An append-only JSONL file that survives a kill: a line cut short at the end is dropped when it is opened.
+
+    Args:
+        path: the file; made when missing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.rows: list[Any] = list(self._recover())
+        self._out = path.open("a", encoding="utf-8")
+
+    def _recover(self) -> Iterator[Any]:
+        if not self.path.exists():
+            return
+        good = 0
+        with self.path.open("rb") as handle:
+            for line in handle:
+                try:
+                    row = json.loads(line) if line.endswith(b"\n") else None
+                except ValueError:
+                    row = None
+                if row is None:
+                    break
+                good += len(line)
+                yield row
+        if good < self.path.stat().st_size:
+            os.truncate(self.path, good)
+
+    def append(self, *rows: Any) -> None:
+        """Append rows and hand them to the operating system: they survive the death of this process."""
+        self._out.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        self._out.flush()
+
+    def close(self) -> None:
+        """Close the file; further appends are an error."""
+        self._out.close()
+
+
+@contextmanager
+def exclusive_lock(path: Path, what: str) -> Iterator[None]:
+    """Hold a lock file while one process writes; a second writer gets an error instead of a race.
+
+    Raises:
+        GnnragError: another process holds the lock.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise GnnragError(f"{what} is being written by another process; wait for it, or use another folder") from error
+        yield

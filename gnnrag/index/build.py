@@ -1,0 +1,156 @@
+"""Building an index: run the stages whose inputs or settings changed, and no others."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gnnrag.config import EmbedderConfig, IndexConfig, TextConfig, to_plain
+from gnnrag.errors import ArtefactError, ConfigError, DataError, nearest
+from gnnrag.files import digest, exclusive_lock
+from gnnrag.index.embedder import Embedder, make_embedder
+from gnnrag.index.stages import STAGES, Context
+from gnnrag.index.store import Store, forget_journals
+from gnnrag.types import Passage
+
+Progress = Callable[[str, int, int], None]  # stage, passages done now, passages in all
+
+
+def build_index(
+    root: Path,
+    passages: Sequence[Passage],
+    config: IndexConfig,
+    stages: Iterable[str] | None = None,
+    source: dict[str, Any] | None = None,
+    progress: Progress = lambda stage, done, total: None,
+) -> list[str]:
+    """Bring an index folder up to date with passages and settings.
+
+    A killed build continues where it stopped. Stages whose key is unchanged are not touched.
+
+    Args:
+        root: the index folder.
+        passages: the corpus, in order.
+        config: embedder and text settings.
+        stages: what to build, with what it needs; all stages by default.
+        source: where the passages come from, for the record.
+        progress: told what is being done.
+
+    Returns:
+        The stages that were built.
+
+    Raises:
+        DataError: two passages share an id, or one has no text.
+        ConfigError: unknown stage.
+    """
+    check_passages(root, passages)
+    wanted = _closure(STAGES if stages is None else stages)
+    with exclusive_lock(root / ".lock", f"index {root}"):
+        store = Store(root)
+        store.clean()
+        loaded: dict[str, Any] = {"passages": list(passages)}
+
+        def read(name: str) -> Any:
+            if name not in loaded:
+                loaded[name] = STAGES[name].load(store.folder(name))
+            return loaded[name]
+
+        @cache
+        def embedder() -> Embedder:
+            return make_embedder(config.embedder)
+
+        built = []
+        for name in wanted:
+            context = Context(store, config, passages, embedder, read)
+            context.progress = lambda n, name=name: progress(name, n, len(passages))  # type: ignore[misc]
+            stage = STAGES[name]
+            settings = digest([name, stage.settings(context)])
+            key = digest([settings, [store.key(need) for need in stage.needs]])
+            if store.key(name) == key:
+                continue
+            started = time.perf_counter()
+            progress(name, 0, len(passages))
+            write = stage.build(context, settings)
+            loaded = {k: v for k, v in loaded.items() if k != name}
+            store.commit(name, key, write, time.perf_counter() - started)
+            forget_journals(store, name)
+            built.append(name)
+        record = {"settings": _settings(config), "source": source or store.manifest["source"]}
+        if built or any(store.manifest[k] != v for k, v in record.items()):
+            store.manifest.update(record)
+            store.save()
+        return built
+
+
+def update_index(
+    root: Path,
+    add: Sequence[Passage] = (),
+    remove: Sequence[str] = (),
+    progress: Progress = lambda stage, done, total: None,
+) -> list[str]:
+    """Add, replace or remove passages; equal to building the changed corpus from scratch.
+
+    A passage whose id is known replaces the old one in place; a new one goes to the end.
+
+    Raises:
+        DataError: an id to remove is not in the index.
+        ArtefactError: there is no index.
+    """
+    store = Store(root)
+    passages: dict[str, Passage] = {p.id: p for p in STAGES["passages"].load(store.folder("passages"))}
+    for id_ in remove:
+        if id_ not in passages:
+            raise DataError(root, f"passage {id_!r} is not in the index. {nearest(id_, list(passages)[:2000])[:200]}")
+        del passages[id_]
+    passages.update((p.id, p) for p in add)
+    return build_index(root, list(passages.values()), stored_config(store), list(store.manifest["stages"]), None, progress)
+
+
+def stored_config(store: Store) -> IndexConfig:
+    """Return the settings an index was made with. Raises ArtefactError when the manifest lacks them."""
+    try:
+        saved = store.manifest["settings"]
+        return IndexConfig(
+            path=str(store.root),
+            embedder=EmbedderConfig(**saved["embedder"]),
+            text=TextConfig(**saved["text"]),
+        )
+    except (KeyError, TypeError) as error:
+        raise ArtefactError(f"index {store.root} holds no readable settings ({error}); build it again") from error
+
+
+def check_passages(root: Path, passages: Sequence[Passage]) -> None:
+    """Refuse a corpus that no index could serve."""
+    seen: dict[str, int] = {}
+    for number, passage in enumerate(passages, start=1):
+        if passage.id in seen:
+            raise DataError(root, f"passages {seen[passage.id]} and {number} share the id {passage.id!r}; ids must differ")
+        seen[passage.id] = number
+        if not passage.text.strip() and not passage.title.strip():
+            raise DataError(root, f"passage {passage.id!r} has neither title nor text; remove it")
+    if not passages:
+        raise DataError(root, "there are no passages to index")
+
+
+def _settings(config: IndexConfig) -> dict[str, Any]:
+    return {f.name: to_plain(getattr(config, f.name)) for f in dataclasses.fields(config) if f.name in ("embedder", "text")}
+
+
+def _closure(names: Iterable[str]) -> list[str]:
+    """Return the stages and what they need, in building order."""
+    wanted: set[str] = {"passages"}
+
+    def visit(name: str) -> None:
+        if name not in STAGES:
+            raise ConfigError(f"stage {name!r} is unknown. {nearest(name, STAGES)}")
+        wanted.add(name)
+        for need in STAGES[name].needs:
+            visit(need)
+
+    for name in names:
+        visit(name)
+    return [name for name in STAGES if name in wanted]

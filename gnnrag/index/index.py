@@ -1,0 +1,102 @@
+"""Reading an index: one object that every retriever and role shares, loading each artefact when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gnnrag.config import IndexConfig
+from gnnrag.errors import ArtefactError
+from gnnrag.index.build import stored_config
+from gnnrag.index.embedder import Embedder, make_embedder
+from gnnrag.index.stages import STAGES
+from gnnrag.index.store import Store
+from gnnrag.types import Passage
+
+if TYPE_CHECKING:
+    from gnnrag.graphs.hierarchy import HierarchyGraph
+
+
+class Index:
+    """An opened index folder. Read-only; every artefact is checked against the manifest before it is used.
+
+    Args:
+        root: the folder.
+        expect: settings that the index must have been made with, or None.
+
+    Raises:
+        ArtefactError: no index there, a damaged one, or one made with other settings.
+    """
+
+    def __init__(self, root: Path | str, expect: IndexConfig | None = None) -> None:
+        self.store = Store(Path(root))
+        if self.store.key("passages") is None:
+            raise ArtefactError(f"{root} holds no index; make one with: python inference/index.py build CONFIG")
+        self.config = stored_config(self.store)
+        if expect is not None:
+            for part in ("embedder", "text"):
+                have, want = getattr(self.config, part), getattr(expect, part)
+                if have != want:
+                    raise ArtefactError(f"index {root} was made with {part}={have}, not {want}; rebuild it or change the config")
+        self._artefacts: dict[str, Any] = {}
+
+    def read(self, stage: str) -> Any:
+        """Return a stage's value, loading it once."""
+        if stage not in self._artefacts:
+            self._artefacts[stage] = STAGES[stage].load(self.store.folder(stage))
+        return self._artefacts[stage]
+
+    @cached_property
+    def passages(self) -> list[Passage]:
+        """The corpus, in index order."""
+        return self.read("passages")
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """Passage ids, in index order."""
+        return [p.id for p in self.passages]
+
+    @cached_property
+    def position(self) -> dict[str, int]:
+        """Passage id to position."""
+        return {id_: i for i, id_ in enumerate(self.ids)}
+
+    @property
+    def hierarchy(self) -> HierarchyGraph:
+        """Passages, sentences and phrases as a graph."""
+        return self.read("hierarchy")
+
+    @property
+    def passage_vectors(self) -> np.ndarray:
+        """(num_passages, dim) float32 unit rows."""
+        return self.read("embeddings")
+
+    @cached_property
+    def embedder(self) -> Embedder:
+        """The embedder that made `passage_vectors`."""
+        return make_embedder(self.config.embedder)
+
+    def bm25_scores(self, queries: Sequence[str]) -> np.ndarray:
+        """(len(queries), num_passages) float64."""
+        return self.read("lexical").scores(queries)
+
+    def dense_scores(self, queries: Sequence[str]) -> np.ndarray:
+        """Cosine of queries and passages, (len(queries), num_passages) float32.
+
+        One matrix-vector product a query: the rounding of a matrix-matrix product depends on the batch.
+        """
+        vectors = self.embedder.encode(queries, is_query=True)
+        return np.stack([self.passage_vectors @ v for v in vectors]) if len(queries) else np.zeros((0, len(self.ids)))
+
+    def lookup(self, ids: Iterable[str]) -> tuple[Passage, ...]:
+        """Return passages by id, in the order given."""
+        return tuple(self.passages[self.position[i]] for i in ids)
+
+    @property
+    def fingerprint(self) -> dict[str, str]:
+        """Keys of all artefacts, for the record of a run."""
+        return {name: entry["key"] for name, entry in sorted(self.store.manifest["stages"].items())}

@@ -1,0 +1,73 @@
+"""BM25 over passages: bm25s with stemming."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+class BM25:
+    """Okapi BM25 in Lucene's form (k1 = 1.5, b = 0.75), English stop-words removed, Snowball stems.
+
+    Args:
+        model: an indexed `bm25s.BM25`.
+        num_passages: length of a score row.
+    """
+
+    def __init__(self, model: Any, num_passages: int) -> None:
+        self.model, self.num_passages = model, num_passages
+
+    @property
+    def num_terms(self) -> int:
+        """Size of the vocabulary."""
+        return len(self.model.vocab_dict)
+
+    @classmethod
+    def fit(cls, texts: Sequence[str]) -> BM25:
+        """Index texts in the given order."""
+        import bm25s
+
+        tokens = tokenise(texts)
+        # bm25s would number the terms in hash order, which differs from run to run. One term that no text has keeps
+        # a corpus of stop-words only (or of nothing) valid.
+        vocabulary = {term: i for i, term in enumerate(["\0", *sorted(set().union(*tokens, ()))])}
+        ids = [[vocabulary[t] for t in row] for row in tokens] or [[0]]
+        model = bm25s.BM25(method="lucene", k1=1.5, b=0.75)
+        model.index(bm25s.tokenization.Tokenized(ids=ids, vocab=vocabulary), show_progress=False)
+        return cls(model, len(texts))
+
+    def scores(self, queries: Sequence[str]) -> np.ndarray:
+        """Return (len(queries), num_passages) float64; a query without known terms scores zero everywhere."""
+        out = np.zeros((len(queries), self.num_passages))
+        for row, tokens in zip(out, tokenise(queries), strict=True):
+            known = [t for t in tokens if t in self.model.vocab_dict]
+            if known:
+                row[:] = self.model.get_scores(known)[: self.num_passages]
+        return out
+
+    def save(self, folder: Path) -> None:
+        """Write into a folder."""
+        self.model.save(str(folder / "bm25"), show_progress=False)
+        (folder / "size.json").write_text(json.dumps(self.num_passages))
+
+    @classmethod
+    def load(cls, folder: Path) -> BM25:
+        """Read what `save` wrote."""
+        import bm25s
+
+        model = bm25s.BM25.load(str(folder / "bm25"), load_corpus=False, allow_pickle=False, show_progress=False)
+        return cls(model, json.loads((folder / "size.json").read_text()))
+
+
+def tokenise(texts: Sequence[str]) -> list[list[str]]:
+    """Return the stems of each text, in order, without English stop-words."""
+    import bm25s
+    import Stemmer
+
+    return bm25s.tokenize(
+        list(texts), stopwords="en", stemmer=Stemmer.Stemmer("english"), return_ids=False, show_progress=False
+    )

@@ -1,0 +1,272 @@
+"""The stages of an index. Each one says what it needs and what it depends on; `build.py` does the rest.
+
+A later retriever adds a class here (or in a file of its own) and its name to `STAGES`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from gnnrag.config import IndexConfig
+from gnnrag.files import digest
+from gnnrag.index.embedder import Embedder
+from gnnrag.index.store import Store, map_passages
+from gnnrag.types import Passage
+
+Writer = Callable[[Path], dict[str, Any]]
+
+
+@dataclass
+class Context:
+    """What a stage may use while it is built."""
+
+    store: Store
+    config: IndexConfig
+    passages: Sequence[Passage]
+    embedder: Callable[[], Embedder]
+    read: Callable[[str], Any]  # a finished stage's value
+    progress: Callable[[int], None] = field(default=lambda n: None)
+
+    @property
+    def hashes(self) -> list[str]:
+        """Content hash of each passage, in corpus order: ids and order cost no work when they change."""
+        return [digest([p.title, p.text]) for p in self.passages]
+
+
+class Stage(Protocol):
+    """One artefact: a pure function of its inputs and settings."""
+
+    name: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]]
+
+    def settings(self, context: Context) -> Any:
+        """Return JSON data that, with the keys of `needs`, decides the artefact."""
+        ...
+
+    def build(self, context: Context, settings: str) -> Writer:
+        """Compute the artefact and return the function that writes it into an empty folder."""
+        ...
+
+    def load(self, folder: Path) -> Any:
+        """Read it back."""
+        ...
+
+
+class PassageStage:
+    """The passages themselves."""
+
+    name: ClassVar[str] = "passages"
+    needs: ClassVar[tuple[str, ...]] = ()
+
+    def settings(self, context: Context) -> Any:
+        """See `Stage`."""
+        return digest([[p.id, p.title, p.text] for p in context.passages])
+
+    def build(self, context: Context, settings: str) -> Writer:
+        """See `Stage`."""
+        rows = [json.dumps(asdict(p), ensure_ascii=False) for p in context.passages]
+
+        def write(folder: Path) -> dict[str, Any]:
+            (folder / "passages.jsonl").write_text("".join(r + "\n" for r in rows), "utf-8")
+            return {"passages": len(rows)}
+
+        return write
+
+    def load(self, folder: Path) -> list[Passage]:
+        """See `Stage`."""
+        with (folder / "passages.jsonl").open(encoding="utf-8") as lines:
+            return [Passage(**json.loads(line)) for line in lines]
+
+
+class TextStage:
+    """Sentences and phrases of each passage."""
+
+    name: ClassVar[str] = "text"
+    needs: ClassVar[tuple[str, ...]] = ("passages",)
+    version = 1
+
+    def settings(self, context: Context) -> Any:
+        """See `Stage`."""
+        text = context.config.text
+        return [self.version, _language(text.language), text.phrase_rules, text.title_mode]
+
+    def build(self, context: Context, settings: str) -> Writer:
+        """See `Stage`."""
+        from gnnrag.text.analyse import analyse
+
+        text, hashes = context.config.text, context.hashes
+        language = _language(text.language)
+
+        def compute(positions: list[int]) -> list[Any]:
+            found = analyse(
+                [context.passages[i] for i in positions],
+                language=language,
+                title_mode=text.title_mode,  # type: ignore[arg-type]
+                phrase_rules=text.phrase_rules,  # type: ignore[arg-type]
+            )
+            return [[t.sentences, t.phrases] for t in found]
+
+        known = _known_records(context.store, self.name, settings)
+        values = map_passages(
+            context.store, self.name, settings, hashes, known, compute, 1000, context.progress
+        )
+
+        def write(folder: Path) -> dict[str, Any]:
+            _write_records(folder, hashes, values, settings)
+            return {"sentences": sum(len(v[0]) for v in values), "language": language}
+
+        return write
+
+    def load(self, folder: Path) -> list[Any]:
+        """Return one PassageText per passage."""
+        from gnnrag.text.analyse import PassageText
+
+        return [PassageText(tuple(v[0]), tuple(tuple(p) for p in v[1])) for _, v in _read_records(folder)]
+
+
+class HierarchyStage:
+    """The contextual hierarchy graph of MGranRAG."""
+
+    name: ClassVar[str] = "hierarchy"
+    needs: ClassVar[tuple[str, ...]] = ("text",)
+    version = 1
+
+    def settings(self, context: Context) -> Any:
+        """See `Stage`."""
+        return self.version
+
+    def build(self, context: Context, settings: str) -> Writer:
+        """See `Stage`."""
+        from gnnrag.graphs.hierarchy import build_hierarchy
+
+        graph = build_hierarchy(context.read("text"))
+
+        def write(folder: Path) -> dict[str, Any]:
+            arrays, strings = graph.to_arrays()
+            np.savez(folder / "graph.npz", **arrays)  # type: ignore[arg-type]
+            (folder / "strings.json").write_text(json.dumps(strings, ensure_ascii=False), "utf-8")
+            return {"nodes": graph.num_nodes, "edges": len(graph.edges), "phrases": len(graph.phrases)}
+
+        return write
+
+    def load(self, folder: Path) -> Any:
+        """Return the HierarchyGraph."""
+        from gnnrag.graphs.hierarchy import HierarchyGraph
+
+        with np.load(folder / "graph.npz", allow_pickle=False) as arrays:
+            strings = json.loads((folder / "strings.json").read_text("utf-8"))
+            return HierarchyGraph.from_arrays(dict(arrays), strings)
+
+
+class LexicalStage:
+    """The BM25 index."""
+
+    name: ClassVar[str] = "lexical"
+    needs: ClassVar[tuple[str, ...]] = ("passages",)
+    version = 1
+
+    def settings(self, context: Context) -> Any:
+        """See `Stage`."""
+        return self.version
+
+    def build(self, context: Context, settings: str) -> Writer:
+        """See `Stage`."""
+        from gnnrag.index.lexical import BM25
+
+        model = BM25.fit([p.content for p in context.passages])
+
+        def write(folder: Path) -> dict[str, Any]:
+            model.save(folder)
+            return {"terms": model.num_terms}
+
+        return write
+
+    def load(self, folder: Path) -> Any:
+        """Return the BM25 model."""
+        from gnnrag.index.lexical import BM25
+
+        return BM25.load(folder)
+
+
+class EmbeddingStage:
+    """Unit vectors of the passages."""
+
+    name: ClassVar[str] = "embeddings"
+    needs: ClassVar[tuple[str, ...]] = ("passages",)
+
+    def settings(self, context: Context) -> Any:
+        """See `Stage`."""
+        return context.embedder().identity
+
+    def build(self, context: Context, settings: str) -> Writer:
+        """See `Stage`."""
+        hashes, known = context.hashes, {}
+        embedder = context.embedder()
+        if context.store.key(self.name):
+            folder = context.store.folder(self.name)
+            old = json.loads((folder / "keys.json").read_text("utf-8"))
+            if old["settings"] == settings:
+                known = dict(zip(old["hashes"], self.load(folder), strict=True))
+
+        def compute(positions: list[int]) -> list[Any]:
+            rows = embedder.encode([context.passages[i].content for i in positions])
+            return [base64.b64encode(row.astype("<f4").tobytes()).decode("ascii") for row in rows]
+
+        values = map_passages(context.store, self.name, settings, hashes, known, compute, 256, context.progress)
+        rows = [np.frombuffer(base64.b64decode(v), dtype="<f4") if isinstance(v, str) else v for v in values]
+        vectors = np.stack(rows) if rows else np.zeros((0, 0), np.float32)
+
+        def write(folder: Path) -> dict[str, Any]:
+            np.save(folder / "vectors.npy", vectors)
+            (folder / "keys.json").write_text(json.dumps({"settings": settings, "hashes": hashes}), "utf-8")
+            return {"dim": int(vectors.shape[1]), "computed": len(set(hashes) - set(known))}
+
+        return write
+
+    def load(self, folder: Path) -> np.ndarray:
+        """Return (num_passages, dim) float32."""
+        return np.load(folder / "vectors.npy", allow_pickle=False)
+
+
+STAGES: dict[str, Stage] = {
+    stage.name: stage for stage in (PassageStage(), TextStage(), HierarchyStage(), LexicalStage(), EmbeddingStage())
+}
+
+
+def _language(language: str) -> str:
+    from gnnrag.text.analyse import resolve_language
+
+    if language != "auto":
+        return resolve_language(language)
+    from importlib.util import find_spec
+
+    return "en_core_web_sm" if find_spec("en_core_web_sm") else "blank:en"
+
+
+def _write_records(folder: Path, hashes: Sequence[str], values: Sequence[Any], settings: str) -> None:
+    with (folder / "records.jsonl").open("w", encoding="utf-8") as out:
+        for key, value in zip(hashes, values, strict=True):
+            out.write(json.dumps([key, value], ensure_ascii=False) + "\n")
+    (folder / "settings.json").write_text(json.dumps(settings), "utf-8")
+
+
+def _read_records(folder: Path) -> list[tuple[str, Any]]:
+    with (folder / "records.jsonl").open(encoding="utf-8") as lines:
+        return [tuple(json.loads(line)) for line in lines]
+
+
+def _known_records(store: Store, stage: str, settings: str) -> dict[str, Any]:
+    """Return the earlier artefact's values by content hash, if they were made with the same settings."""
+    if store.key(stage) is None:
+        return {}
+    folder = store.folder(stage)
+    if json.loads((folder / "settings.json").read_text("utf-8")) != settings:
+        return {}
+    return dict(_read_records(folder))

@@ -1,0 +1,1 @@
+"""Language-model backends: one per file, all behind `gnnrag.llm.base.Backend`."""

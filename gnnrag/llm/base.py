@@ -1,0 +1,104 @@
+"""What every language-model backend takes, returns and promises."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from gnnrag.errors import LLMError
+
+Speaker = Literal["system", "user", "assistant"]
+
+
+class ContextLengthError(LLMError):
+    """The prompt does not fit into the model's context: show fewer or shorter passages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: Speaker
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call.
+
+    Attributes:
+        messages: the conversation; stable text first, so that servers can reuse its prefix.
+        max_tokens: limit of the reply.
+        temperature, seed, model: None leaves the choice to the backend's own setting.
+        stop: strings that end the reply. Servers differ on whether the reply keeps them, so parsers accept both.
+        schema: JSON schema of the reply. A wish: backends without constrained decoding ignore it, so replies are
+            always parsed and validated.
+        raw: continue the joined text of the messages without a chat template.
+    """
+
+    messages: tuple[Message, ...]
+    max_tokens: int = 512
+    temperature: float | None = None
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    schema: Mapping[str, Any] | None = None
+    model: str | None = None
+    raw: bool = False
+
+    @property
+    def text(self) -> str:
+        """Return all messages as one string: what `raw` continues and what scripted rules look at."""
+        return "".join(m.content for m in self.messages) if self.raw else "\n".join(m.content for m in self.messages)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back.
+
+    Attributes:
+        finish_reason: `stop` (complete), `length` (cut at max_tokens), or the server's own word.
+        cost: in the currency of the configured prices; for a cached reply, what it cost when it was made.
+        cached: no model was called for it.
+        model: the name the backend reports.
+        is_estimated: the server sent no usage, so that the token counts are estimates.
+    """
+
+    text: str
+    finish_reason: str = "stop"
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float = 0.0
+    cached: bool = False
+    model: str = ""
+    is_estimated: bool = False
+
+
+class Backend(Protocol):
+    """A language model. One object serves many coroutines, and may be used from several event loops."""
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """Everything besides the request that decides a reply (type, model, server, default sampling); JSON data.
+
+        It keys the response cache and goes into run records, so it never holds a secret.
+        """
+        ...
+
+    async def generate(self, request: Request) -> Reply:
+        """Answer one request.
+
+        Raises:
+            LLMError: no reply, retries included.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Release what the running event loop holds; the backend may be used again afterwards."""
+        ...
+
+
+def estimate_tokens(text: str) -> int:
+    """Return a rough token count, for replies that come without usage: four characters a token."""
+    return math.ceil(len(text) / 4)

@@ -1,0 +1,147 @@
+"""BDTR: bridge-guided dual-thought retrieval (Guo et al., 2025, arXiv 2509.25530)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gnnrag.errors import ConfigError
+from gnnrag.methods.base import State
+from gnnrag.pool import Cut, mean_deviation_cut, promote
+from gnnrag.roles.base import Chain, ChainTask, Thoughts, ThoughtsTask, VerifierTask
+from gnnrag.session import Session
+from gnnrag.types import Evidence, Query, Question, Ranking
+
+CHOICES = {
+    "chain_from": ("final_pool", "last_round_joint"),
+    "promotion": ("exempt", "order_only", "boost"),
+    "score_norm": ("minmax_full", "max_scale", "rank", "raw"),
+    "thoughts": ("both", "fast", "slow"),
+}
+
+
+@dataclass
+class BDTRConfig:
+    """Settings of `BDTR`; defaults and their reasons are in `specs/bdtr.md` 13."""
+
+    max_rounds: int = 2  # thought rounds after the first retrieval; 0 removes DTR
+    top_k: int = 200  # passages asked for per query
+    thoughts: str = "both"  # both, or only one of fast and slow (ablation)
+    thought_passages: int = 5  # passages the thoughts are made from
+    chain_passages: int = 10  # passages the chain is made from
+    chain_from: str = "final_pool"  # last_round_joint: the last thought call writes the chain too
+    bgec: bool = True  # False: no chain, verifier, promotion or cut; the reader gets the pool's top `floor`
+    verify: int = 50  # passages the verifier sees
+    max_promoted: int = 10  # more than this many selected passages are not all promoted
+    promotion: str = "exempt"  # exempt, order_only or boost
+    window: int = 50  # passages that mean and deviation are taken over
+    floor: int = 5  # fewest passages for the reader
+    max_final: int | None = 10  # most passages for the reader; null: no limit, as in the paper
+    score_norm: str = "minmax_full"  # minmax_full, max_scale, rank or raw
+    query_weights: list[float] = field(default_factory=lambda: [1.0, 1.0, 1.0])  # question, fast, slow
+
+
+class BDTR:
+    """Two complementary thoughts a round widen the pool (DTR); chain and verifier then reorder it (BGEC).
+
+    Args:
+        index: an opened index.
+        roles: gives the roles `thoughts`, `chain` and `verifier`.
+        config: see `BDTRConfig`.
+
+    Raises:
+        ConfigError: a switch has an unknown value.
+    """
+
+    config_class = BDTRConfig
+
+    def __init__(self, index: Any, roles: Any, config: BDTRConfig | None = None) -> None:
+        self.index, self.config = index, config or BDTRConfig()
+        for name, allowed in CHOICES.items():
+            if (value := getattr(self.config, name)) not in allowed:
+                raise ConfigError(f"method.{name}={value!r}: allowed are {', '.join(allowed)}")
+        if len(self.config.query_weights) != 3:
+            raise ConfigError(f"method.query_weights={self.config.query_weights}: give three: question, fast, slow")
+        self.weights = dict(zip(("question", "fast", "slow"), self.config.query_weights, strict=True))
+        self.thoughts, self.chain, self.verifier = roles["thoughts"], roles["chain"], roles["verifier"]
+
+    async def start(self, question: Question, session: Session) -> State:
+        """See `Method`."""
+        return State(question, session)
+
+    async def propose(self, state: State) -> list[Query]:
+        """Round 0: the question. Then a fast and a slow thought, made from the pool so far."""
+        top_k = self.config.top_k
+        if state.round == 0:
+            return [Query(state.question.text, top_k=top_k)]
+        while state.round <= self.config.max_rounds:
+            thoughts = await self._think(state)
+            wanted = [("fast", thoughts.fast), ("slow", thoughts.slow)]
+            texts = {text: kind for kind, text in reversed(wanted) if text and self.config.thoughts in ("both", kind)}
+            if texts:
+                return [Query(text, top_k=top_k, kind=kind) for text, kind in reversed(texts.items())]
+            state.session.flag("thoughts", "round_skipped")
+            state.round += 1
+        return []
+
+    async def _think(self, state: State) -> Thoughts:
+        ids = state.pool.top(self.config.thought_passages)
+        last = state.round == self.config.max_rounds
+        task = ThoughtsTask(
+            state.question,
+            self.index.lookup(ids),
+            tuple(state.pool.scores[i] for i in ids),
+            tuple(state.queries[1:]),
+            state.round,
+            with_chain=last and self.config.bgec and self.config.chain_from == "last_round_joint",
+        )
+        thoughts = await self.thoughts(task, state.session)
+        state.memory["chain"] = thoughts.chain
+        state.session.flag("thoughts", *thoughts.flags)
+        return thoughts
+
+    async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
+        """Equations 1 to 4: unite, and keep each passage's best score."""
+        for query, ranking in zip(queries, rankings, strict=True):
+            new = state.pool.merge(ranking, self.config.score_norm, self.weights[query.kind])  # type: ignore[arg-type]
+            state.session.record("merge", round=state.round, kind=query.kind, new=new, top=state.pool.top(50))
+
+    async def select(self, state: State) -> Evidence:
+        """Equations 5 and 6: promote what the verifier selects, then cut at mean plus deviation."""
+        ranked, cfg = state.pool.ranked(), self.config
+        if not cfg.bgec or not ranked:
+            return Evidence(ranked, ranked[: cfg.floor])
+        chain = await self._chain(state, ranked)
+        seen = ranked[: cfg.verify]
+        task = VerifierTask(
+            state.question, chain, self.index.lookup(seen), tuple(state.pool.scores[i] for i in seen)
+        )
+        verdict = await self.verifier(task, state.session)
+        state.session.flag("verifier", *verdict.flags)
+        selected = [i for i in ranked if i in set(verdict.selected)]
+        if len(selected) > cfg.max_promoted:
+            state.session.flag("verifier", "capped")
+        order = promote(ranked, selected[: cfg.max_promoted])
+        cut = self.cut(order, state.pool.scores, selected[: cfg.max_promoted])
+        state.session.record(
+            "cut", selected=list(verdict.selected), kept=list(cut.kept), mean=cut.mean, deviation=cut.deviation
+        )
+        return Evidence(order, cut.kept, chain.text)
+
+    def cut(self, order: Sequence[str], scores: dict[str, float], selected: Sequence[str]) -> Cut:
+        """Apply the cut with this method's settings."""
+        c = self.config
+        return mean_deviation_cut(
+            order, scores, selected, promotion=c.promotion, window=c.window, floor=c.floor, max_final=c.max_final  # type: ignore[arg-type]
+        )
+
+    async def _chain(self, state: State, ranked: Sequence[str]) -> Chain:
+        if text := state.memory.get("chain"):
+            return Chain(text)
+        task = ChainTask(
+            state.question, self.index.lookup(ranked[: self.config.chain_passages]), tuple(state.queries[1:])
+        )
+        chain = await self.chain(task, state.session)
+        state.session.flag("chain", *chain.flags)
+        return chain

@@ -1,0 +1,154 @@
+"""Scores a run: questions and predictions in, one JSON-ready dictionary out.
+
+Every question counts. A failed one (its row carries an error) scores zero and is counted under `failed`; one that has
+no row at all is an error, because leaving it out of the mean would flatter the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from gnnrag.errors import GnnragError
+from gnnrag.metrics.answer import F1Variant, exact_match, f1, is_abstention, sub_em, sub_em_tok
+from gnnrag.metrics.bootstrap import bootstrap_interval
+from gnnrag.metrics.retrieval import all_at, mrr, precision, recall_at
+from gnnrag.types import Prediction, Question
+
+DEFAULT_KS = (1, 2, 5, 10, 20, 30, 50, 100, 150, 200)
+_WITH_INTERVAL = (
+    *("retrieval/recall@2", "retrieval/recall@5", "retrieval/all@5", "retrieval/mrr"),
+    *("answer/em", "answer/f1", "answer/sub_em"),
+)
+_USAGE = {
+    "cost/llm_calls": "llm_calls",
+    "cost/prompt_tokens": "prompt_tokens",
+    "cost/completion_tokens": "completion_tokens",
+    "cost/usd": "cost",
+    "cost/retriever_calls": "retriever_calls",
+}
+# Dollars per question are often below 0.0001.
+_DIGITS = {"cost/usd": 8}
+
+
+def score(
+    questions: Sequence[Question],
+    predictions: Iterable[Prediction],
+    ks: Sequence[int] = DEFAULT_KS,
+    f1_variant: F1Variant = "hipporag",
+    skip_no_gold: bool = False,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Return means over questions, intervals of the main ones, cost, and the same means per question type.
+
+    Args:
+        questions: what was asked.
+        predictions: exactly one row for each question, in any order.
+        ks: ranks at which recall is measured.
+        f1_variant: see `answer.f1`.
+        skip_no_gold: leave questions without gold passages out of the retrieval means (they score 0 by default); a
+            retrieval mean over no question is None.
+        resamples: bootstrap samples behind the intervals; 0 leaves the intervals out.
+        seed: of the bootstrap.
+
+    Raises:
+        GnnragError: no questions; a question has no prediction or two; a prediction belongs to no question.
+        ValueError: `ks` or `f1_variant` is out of range.
+    """
+    columns = per_question(questions, predictions, ks, f1_variant)
+    has_gold = np.array([bool(q.gold) for q in questions])
+    counted = has_gold if skip_no_gold else np.ones(len(questions), dtype=bool)
+    report: dict[str, Any] = {"questions": len(questions), "no_gold": int((~has_gold).sum())}
+    everything = np.ones(len(questions), dtype=bool)
+    report |= _means(columns, everything, counted)
+    for name in _WITH_INTERVAL if resamples else ():
+        values = columns[name][_rows(name, everything, counted)] if name in columns else np.zeros(0)
+        if len(values):
+            interval = bootstrap_interval(values, resamples=resamples, seed=seed)
+            report[f"{name}_ci"] = [round(interval.low, 4), round(interval.high, 4)]
+    for percent in (10, 50, 90):
+        report[f"context/size_p{percent}"] = round(float(np.percentile(columns["context/size"], percent)), 4)
+    types = np.array([q.type for q in questions])
+    report["by_type"] = {
+        str(t): {"count": int((types == t).sum()), **_means(columns, types == t, counted)} for t in np.unique(types)
+    }
+    return report
+
+
+def per_question(
+    questions: Sequence[Question],
+    predictions: Iterable[Prediction],
+    ks: Sequence[int] = DEFAULT_KS,
+    f1_variant: F1Variant = "hipporag",
+) -> dict[str, np.ndarray]:
+    """Return one array per metric, (len(questions),) in the order of `questions`: what two runs are compared on.
+
+    Raises:
+        GnnragError, ValueError: as in `score`.
+    """
+    rows = [_row(q, p, ks, f1_variant) for q, p in _paired(questions, predictions)]
+    return {name: np.array([row[name] for row in rows], dtype=np.float64) for name in rows[0]}
+
+
+def _row(question: Question, prediction: Prediction, ks: Sequence[int], variant: F1Variant) -> dict[str, float]:
+    failed = prediction.error is not None
+    answer, answers = prediction.answer, question.answers
+    ranking, gold = prediction.ranking, question.gold
+    quality = {f"retrieval/recall@{k}": recall_at(ranking, gold, k) for k in ks}
+    quality |= {f"retrieval/all@{k}": all_at(ranking, gold, k) for k in ks}
+    quality |= {
+        "retrieval/mrr": mrr(ranking, gold),
+        "retrieval/context_precision": precision(prediction.context, gold),
+        "answer/em": exact_match(answer, answers),
+        "answer/f1": f1(answer, answers, variant),
+        "answer/sub_em": sub_em(answer, answers),
+        "answer/sub_em_tok": sub_em_tok(answer, answers),
+        "answer/abstained": float(is_abstention(answer)),
+    }
+    if failed:
+        quality = dict.fromkeys(quality, 0.0)
+    # A failed question has spent what it spent: its cost counts.
+    cost = {name: float(prediction.usage.get(key, 0)) for name, key in _USAGE.items()}
+    cost["cost/seconds_per_question"] = prediction.seconds
+    size = float(len(prediction.context))
+    return {**quality, **cost, "context/size": size, "failed": float(failed)}
+
+
+def _means(columns: Mapping[str, np.ndarray], rows: np.ndarray, counted: np.ndarray) -> dict[str, Any]:
+    """Return rounded means over the questions in `rows`; retrieval metrics only over those that are `counted` too."""
+    result: dict[str, Any] = {"failed": int(columns["failed"][rows].sum())}
+    for name, values in columns.items():
+        if name != "failed":
+            chosen = values[_rows(name, rows, counted)]
+            result[name] = round(float(chosen.mean()), _DIGITS.get(name, 4)) if len(chosen) else None
+    return result
+
+
+def _rows(name: str, rows: np.ndarray, counted: np.ndarray) -> np.ndarray:
+    return rows & counted if name.startswith("retrieval/") else rows
+
+
+def _paired(questions: Sequence[Question], predictions: Iterable[Prediction]) -> Iterable[tuple[Question, Prediction]]:
+    if not questions:
+        raise GnnragError("there are no questions to score")
+    by_id: dict[str, Prediction] = {}
+    for prediction in predictions:
+        if prediction.question_id in by_id:
+            raise GnnragError(f"question {prediction.question_id!r} has two predictions; keep one row per question")
+        by_id[prediction.question_id] = prediction
+    missing = [q.id for q in questions if q.id not in by_id]
+    if missing:
+        raise GnnragError(
+            f"question {missing[0]!r} has no prediction ({len(missing)} of {len(questions)} are missing); "
+            "run the same command again to finish the run, then score it"
+        )
+    unknown = by_id.keys() - {q.id for q in questions}
+    if unknown:
+        raise GnnragError(
+            f"the prediction for {min(unknown)!r} belongs to no question ({len(unknown)} of {len(by_id)} do not); "
+            "score the run with the questions it was made with"
+        )
+    return [(q, by_id[q.id]) for q in questions]

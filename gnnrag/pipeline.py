@@ -1,0 +1,77 @@
+"""From a config to a working loop: the wiring that `ask.py`, `evaluate.py` and the tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from gnnrag.config import DataConfig, EvaluateConfig, IndexConfig
+from gnnrag.errors import ConfigError
+from gnnrag.index.build import Progress, build_index
+from gnnrag.index.index import Index
+from gnnrag.loop import Loop
+from gnnrag.registry import METHODS, RETRIEVERS, resolve
+from gnnrag.roles.book import Roles
+from gnnrag.session import Budget, Session
+from gnnrag.types import Passage, Prediction, Question
+
+
+class Pipeline:
+    """Retriever, roles, method and loop for one config.
+
+    Args:
+        config: resolved settings.
+        index: an opened index.
+
+    Raises:
+        ConfigError: parts that do not exist or do not fit.
+    """
+
+    def __init__(self, config: EvaluateConfig, index: Index) -> None:
+        if config.concurrency < 1:
+            raise ConfigError(f"concurrency={config.concurrency}: must be at least 1")
+        self.index = index
+        self.roles = Roles(index, config.roles, config.llm, config.llm_cache)
+        retriever = resolve("retriever", config.retriever.name, RETRIEVERS)(index, config.retriever.settings)
+        method = resolve("method", config.method.name, METHODS)(index, self.roles, config.method.settings)
+        self.reader = self.roles["reader"]
+        b = config.budget
+        budget = Budget(b.max_calls, b.max_tokens, b.max_seconds)
+        self.loop = Loop(method, retriever, self.reader, index.lookup, budget, config.concurrency)
+
+    async def run(self, questions: Sequence[Question], done: Callable[[Prediction, Session], None]) -> None:
+        """Answer questions; see `Loop.run`."""
+        try:
+            await self.loop.run(questions, done)
+        finally:
+            await self.roles.close()
+
+
+def index_path(config: IndexConfig, name: str) -> Path:
+    """Return the folder of the index: as configured, or under the root by the name of the data."""
+    return Path(config.path) if config.path else Path(config.root) / name
+
+
+def needed_stages(config: EvaluateConfig) -> set[str]:
+    """Return the index stages that a run reads: the retriever's, and the embeddings for the roles."""
+    cls = resolve("retriever", config.retriever.name, RETRIEVERS)
+    own = cls.stages_for(config.retriever.settings) if hasattr(cls, "stages_for") else cls.stages
+    return {*own, "lexical", "embeddings"}
+
+
+def open_index(
+    config: EvaluateConfig,
+    name: str,
+    passages: Sequence[Passage],
+    progress: Progress = lambda stage, done, total: None,
+) -> Index:
+    """Build what is missing or out of date for a run, then open the index."""
+    path = index_path(config.index, name)
+    build_index(path, passages, config.index, needed_stages(config), data_source(config.data), progress)
+    return Index(path)
+
+
+def data_source(config: DataConfig) -> dict[str, Any]:
+    """Return what the index records about where its passages came from."""
+    return {"path": config.path}

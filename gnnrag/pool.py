@@ -1,0 +1,117 @@
+"""The pool of scored evidence that iterative methods share: max-merge, promotion, and the mean-plus-deviation cut."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from gnnrag.types import Ranking, ScoreNorm
+
+Promotion = Literal["exempt", "order_only", "boost"]
+
+
+@dataclass
+class Pool:
+    """Passages found so far with their scores.
+
+    `scores` keeps first-seen order, which breaks ties: round by round, list by list, rank by rank.
+    """
+
+    scores: dict[str, float] = field(default_factory=dict)
+    dropped: int = 0  # hits whose score was NaN
+
+    def merge(self, ranking: Ranking, norm: ScoreNorm = "minmax_full", weight: float = 1.0) -> int:
+        """Take each passage's best score over all queries (`specs/bdtr.md` eq. 3 and 4).
+
+        Returns:
+            How many passages are new.
+        """
+        before = len(self.scores)
+        for id_, score in zip(ranking.ids, (weight * ranking.normalised(norm)).tolist(), strict=True):
+            if math.isnan(score):
+                self.dropped += 1
+            elif score > self.scores.get(id_, -math.inf):
+                self.scores[id_] = score
+        return len(self.scores) - before
+
+    def ranked(self) -> list[str]:
+        """Return the ids, best score first, ties by first appearance."""
+        return sorted(self.scores, key=lambda id_: -self.scores[id_])  # sorting is stable
+
+    def top(self, count: int) -> list[str]:
+        """Return the best `count` ids."""
+        return self.ranked()[:count]
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+
+def promote(order: Sequence[str], selected: Collection[str]) -> list[str]:
+    """Move the selected ids to the front; both halves keep their order (`specs/bdtr.md` eq. 5 and 8)."""
+    chosen = set(selected)
+    return [i for i in order if i in chosen] + [i for i in order if i not in chosen]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What the cut kept, and the statistics it used."""
+
+    kept: tuple[str, ...]
+    mean: float
+    deviation: float
+
+    @property
+    def threshold(self) -> float:
+        """Mean plus standard deviation."""
+        return self.mean + self.deviation
+
+
+def mean_deviation_cut(
+    order: Sequence[str],
+    scores: dict[str, float],
+    selected: Collection[str] = (),
+    *,
+    promotion: Promotion = "exempt",
+    window: int = 50,
+    floor: int = 5,
+    max_final: int | None = 10,
+    ddof: int = 0,
+) -> Cut:
+    """Keep passages whose score reaches mean + deviation of the first `window` (`specs/bdtr.md` eq. 6 and 9).
+
+    Args:
+        order: all pool ids, promoted first.
+        scores: their pool scores.
+        selected: the promoted ids.
+        promotion: `exempt` keeps promoted passages whatever their score; `order_only` is the literal equation, which
+            can cut what was promoted; `boost` lifts their scores to the pool's maximum before the statistics.
+        window: how many passages the statistics are taken over.
+        floor: never keep fewer, as long as the pool has them.
+        max_final: never keep more; None for no limit.
+        ddof: 0 for the population deviation.
+    """
+    if not order:
+        return Cut((), 0.0, 0.0)
+    chosen = set(selected)
+    values = dict(scores)
+    if promotion == "boost":
+        values.update(dict.fromkeys(chosen & set(order), max(scores[i] for i in order)))
+    head = np.array([values[i] for i in order[:window]])
+    mean = float(head.mean())
+    deviation = float(head.std(ddof=ddof)) if len(head) > ddof else 0.0
+    kept = set(chosen) if promotion == "exempt" else set()
+    # Equal scores: in floating point, whether all or none reach the threshold would be a coin toss.
+    if deviation > 1e-9 * max(1.0, abs(mean)):
+        kept |= {i for i in order if values[i] >= mean + deviation}
+    else:
+        kept |= chosen
+    for id_ in order:
+        if len(kept & set(order)) >= min(floor, len(order)):
+            break
+        kept.add(id_)
+    result = [i for i in order if i in kept]
+    return Cut(tuple(result[:max_final]), mean, deviation)

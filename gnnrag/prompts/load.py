@@ -1,0 +1,129 @@
+"""Prompt files: loading, strict rendering, digest.
+
+A prompt is a YAML file with `system`, `user`, and optionally `examples` (a list of user and assistant texts), `stop`,
+`reminder` (the line appended when a malformed reply is asked for again), `schema` (JSON schema of the reply) and
+`options` (named sentences that a role may append to the system text).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from gnnrag.errors import ConfigError, DataError, nearest
+from gnnrag.llm.base import Message
+
+# Only {identifier} is a placeholder, so the braces of a JSON example need no escaping.
+_PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+_KEYS = {"system", "user", "examples", "stop", "reminder", "schema", "options"}
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A conversation with one variable turn at its end.
+
+    Attributes:
+        name: file name without extension.
+        system: fixed text: who the model is, what it must return.
+        user: template of the last turn; `{name}` is a placeholder.
+        examples: fixed (user, assistant) turns between the two.
+        stop: stop strings.
+        reminder: one line on the format, appended to the last turn after a malformed reply.
+        schema: JSON schema of the reply, where JSON is asked for.
+    """
+
+    name: str
+    system: str
+    user: str
+    examples: tuple[tuple[str, str], ...] = ()
+    stop: tuple[str, ...] = ()
+    reminder: str = ""
+    schema: Mapping[str, Any] | None = field(default=None, hash=False)
+
+    @property
+    def placeholders(self) -> frozenset[str]:
+        """Names that `render` wants, no more and no less."""
+        return frozenset(_PLACEHOLDER.findall(self.user))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over everything that reaches the model, for run records."""
+        parts = [self.system, self.user, self.examples, self.stop, self.reminder, self.schema]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+    def render(self, **values: str) -> tuple[Message, ...]:
+        """Fill in the last turn. Braces inside values stay as they are.
+
+        Raises:
+            ConfigError: a placeholder has no value, or a value no placeholder.
+        """
+        if values.keys() != self.placeholders:
+            missing = sorted(self.placeholders - values.keys())
+            extra = sorted(values.keys() - self.placeholders)
+            raise ConfigError(f"prompt {self.name!r}: missing values {missing}, values without a placeholder {extra}")
+        # One pass over the template: a value that looks like a placeholder is never expanded.
+        last = _PLACEHOLDER.sub(lambda m: values[m[1]], self.user)
+        turns = [Message("system", self.system)] if self.system else []
+        for user, assistant in self.examples:
+            turns += [Message("user", user), Message("assistant", assistant)]
+        return (*turns, Message("user", last))
+
+
+def load_prompt(name: str, *options: str) -> Prompt:
+    """Load a prompt of the package by name, or one of your own by its path (ending in .yaml).
+
+    Args:
+        name: `reader`, ..., or a path.
+        options: names of optional sentences of the file to append to the system text.
+
+    Raises:
+        ConfigError: unknown name or option.
+        DataError: the file is not a prompt.
+    """
+    path = Path(name)
+    if path.suffix not in (".yaml", ".yml"):
+        known = {Path(p.name).stem for p in files(__package__).iterdir() if p.name.endswith(".yaml")}
+        if name not in known:
+            raise ConfigError(
+                f"prompt={name!r} is no packaged prompt, and no path of a .yaml file. {nearest(name, known)}"
+            )
+        path = Path(str(files(__package__) / f"{name}.yaml"))
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise DataError(path, f"cannot be read as a prompt: {error}") from error
+    return _build(path, data, options)
+
+
+def _build(path: Path, data: Any, options: tuple[str, ...]) -> Prompt:
+    """Check the content of a prompt file and turn it into a Prompt."""
+    if not isinstance(data, dict) or "user" not in data:
+        raise DataError(path, "a prompt needs at least the key 'user'")
+    for key in sorted(data.keys() - _KEYS):
+        raise DataError(path, f"unknown key {key!r}. {nearest(str(key), _KEYS)}")
+    sentences = data.get("options") or {}
+    for option in options:
+        if option not in sentences:
+            raise ConfigError(f"prompt {path.stem!r} has no option {option!r}. {nearest(option, sentences)}")
+    try:
+        examples = tuple((str(e["user"]).strip(), str(e["assistant"]).strip()) for e in data.get("examples") or ())
+    except (KeyError, TypeError) as error:
+        raise DataError(path, "each example needs the keys 'user' and 'assistant'") from error
+    system = "\n".join([str(data.get("system") or "").strip(), *(str(sentences[o]).strip() for o in options)])
+    return Prompt(
+        name=path.stem,
+        system=system.strip(),
+        user=str(data["user"]).strip(),
+        examples=examples,
+        stop=tuple(data.get("stop") or ()),
+        reminder=str(data.get("reminder") or "").strip(),
+        schema=data.get("schema"),
+    )

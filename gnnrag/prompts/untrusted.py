@@ -1,0 +1,48 @@
+"""Untrusted text in prompts: delimited, and unable to break out of its delimiters.
+
+Passages come from anywhere. Each goes into a `<passage>` element; what would end that element, open another, or act as
+a control token of a chat template is defused inside the text. The system texts say that passages are data.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from gnnrag.types import Passage
+
+_INVISIBLE = "\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\u00ad"
+# An angle bracket, ASCII or full width, that opens or closes one of our own elements, blanks in between allowed.
+_OWN_TAG = re.compile(rf"[<＜](?=[\s{_INVISIBLE}]*[/／]?[\s{_INVISIBLE}]*(?:passage|notes)\b)", re.IGNORECASE)
+# Control tokens of the common chat templates; tokenizers read them even inside a user's text.
+_CONTROL = re.compile(
+    r"<(?=\||/?s>|/?(?:start|end)_of_turn>|/?(?:bos|eos|pad|unk)>|｜)|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS)\])"
+)
+_SQUARE, _ANGLE = "&#91;", "&lt;"
+
+
+def defuse(text: str) -> str:
+    """Return `text` with chat-template control tokens made inert; everything else stays as it is."""
+    return _CONTROL.sub(lambda m: _SQUARE if m[0] == "[" else _ANGLE, text)
+
+
+def inline(text: str) -> str:
+    """Return untrusted text as one line without control tokens (questions, queries, thoughts)."""
+    return " ".join(defuse(text).split())
+
+
+def passage_element(passage: Passage, number: int) -> str:
+    """Return `<passage id="3" title="...">` newline, text, newline, `</passage>`."""
+    title = inline(passage.title).replace("<", _ANGLE).replace(">", "&gt;").replace('"', "&quot;")
+    text = _OWN_TAG.sub(_ANGLE, defuse(passage.text.strip()))
+    return f'<passage id="{number}" title="{title}">\n{text}\n</passage>'
+
+
+def passage_elements(passages: Iterable[Passage]) -> str:
+    """Return the passages numbered from 1, one element after the other; says so when there are none."""
+    return "\n".join(passage_element(p, n) for n, p in enumerate(passages, start=1)) or "(no passages)"
+
+
+def notes_element(notes: str) -> str:
+    """Return notes that were made from passages (chains, paths, reports), and hence are as untrusted as those."""
+    return f"<notes>\n{_OWN_TAG.sub(_ANGLE, defuse(notes.strip()))}\n</notes>"

@@ -1,0 +1,67 @@
+"""Names to classes. A part is imported when its name is first used, so that no run loads what it does not need."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from gnnrag.errors import ConfigError, nearest
+
+RETRIEVERS = {
+    "bm25": "gnnrag.retrievers.bm25:BM25Retriever",
+    "dense": "gnnrag.retrievers.dense:DenseRetriever",
+    "hybrid": "gnnrag.retrievers.hybrid:HybridRetriever",
+    "chg": "gnnrag.retrievers.chg:CHGRetriever",
+}
+
+METHODS = {
+    "closed_book": "gnnrag.methods.closed_book:ClosedBook",
+    "single": "gnnrag.methods.single:Single",
+    "multihop": "gnnrag.methods.multihop:MultiHop",
+    "bdtr": "gnnrag.methods.bdtr:BDTR",
+}
+
+BACKENDS = {
+    "openai": "gnnrag.llm.openai:OpenAIBackend",
+    "scripted": "gnnrag.llm.scripted:ScriptedBackend",
+}
+
+ROLES = {
+    "thoughts": {
+        "prompted": "gnnrag.roles.thoughts_prompted:PromptedThoughts",
+        "offline": "gnnrag.roles.thoughts_offline:OfflineThoughts",
+        "oracle": "gnnrag.roles.thoughts_oracle:OracleThoughts",
+    },
+    "chain": {
+        "prompted": "gnnrag.roles.chain_prompted:PromptedChain",
+        "offline": "gnnrag.roles.chain_offline:OfflineChain",
+        "oracle": "gnnrag.roles.chain_oracle:OracleChain",
+    },
+    "verifier": {
+        "prompted": "gnnrag.roles.verifier_prompted:PromptedVerifier",
+        "offline": "gnnrag.roles.verifier_offline:OfflineVerifier",
+        "oracle": "gnnrag.roles.verifier_oracle:OracleVerifier",
+    },
+    "reader": {
+        "prompted": "gnnrag.roles.reader_prompted:PromptedReader",
+        "offline": "gnnrag.roles.reader_offline:OfflineReader",
+        "oracle": "gnnrag.roles.reader_oracle:OracleReader",
+    },
+}
+
+
+def resolve(kind: str, name: str, table: dict[str, str]) -> Any:
+    """Return the class registered under `name`.
+
+    Args:
+        kind: word for the error message (`retriever`, `method`, ...).
+        name: the name asked for.
+        table: one of the tables above.
+
+    Raises:
+        ConfigError: the name is unknown; the message lists the known ones.
+    """
+    if name not in table:
+        raise ConfigError(f"{kind}={name!r} is unknown. {nearest(name, table)}")
+    module, _, attribute = table[name].partition(":")
+    return getattr(import_module(module), attribute)

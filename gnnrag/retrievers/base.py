@@ -1,0 +1,46 @@
+"""What every retriever offers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from gnnrag.types import Query, Ranking
+
+
+class Retriever(Protocol):
+    """Queries to rankings, in batches.
+
+    `channels` names what it can search (`text`, `graph`). Retrievers are read-only once built, and their result for a
+    query must not depend on which other queries share the batch.
+    """
+
+    channels: frozenset[str]
+
+    def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
+        """Return one ranking for each query, in order, of at most `query.top_k` hits."""
+        ...
+
+
+def rank_passages(scores: np.ndarray, ids: Sequence[str], top_k: int, branch: str) -> Ranking:
+    """Turn scores over the whole corpus into a ranking: best first, ties by corpus order.
+
+    Args:
+        scores: (num_passages,) one score per passage; NaN never ranks.
+        ids: (num_passages,) passage ids in corpus order.
+        top_k: how many to keep.
+        branch: recorded in the ranking.
+    """
+    scores = np.where(np.isnan(scores), -np.inf, np.asarray(scores, dtype=np.float64))
+    k = min(top_k, len(scores))
+    if k == 0:
+        return Ranking((), np.zeros(0), branch=branch)
+    # Everything tied with the k-th best must be seen before ties are broken by position.
+    threshold = np.partition(scores, len(scores) - k)[len(scores) - k]
+    candidates = np.flatnonzero(scores >= threshold)
+    order = candidates[np.argsort(-scores[candidates], kind="stable")][:k]
+    finite = scores[np.isfinite(scores)]
+    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 0.0)
+    return Ranking(tuple(ids[i] for i in order), scores[order], branch=branch, low=low, high=high)

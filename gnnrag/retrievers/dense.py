@@ -1,0 +1,84 @@
+"""Dense retrieval: cosine between question and passage vectors, exact search with faiss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gnnrag.errors import ConfigError
+from gnnrag.index.index import Index
+from gnnrag.types import Query, Ranking
+
+BLOCK = 16  # below 20 queries faiss scores each query by itself, so a result cannot depend on its batch
+
+
+@dataclass
+class DenseConfig:
+    """Settings of `DenseRetriever`."""
+
+    search: str = "flat"  # flat: exact; hnsw: approximate, for more than about 200,000 passages
+    ef_search: int = 64  # hnsw: how widely it looks
+
+
+class DenseRetriever:
+    """Nearest passages by inner product of unit vectors.
+
+    Args:
+        index: an opened index.
+        config: exact or approximate search.
+
+    Raises:
+        ConfigError: unknown `search`.
+    """
+
+    channels = frozenset({"text"})
+    stages = ("embeddings",)
+    config_class = DenseConfig
+
+    def __init__(self, index: Index, config: DenseConfig | None = None) -> None:
+        self.index, self.config = index, config or DenseConfig()
+        self.searcher = self._build_searcher()
+        # The lowest score over the corpus is wanted too, so the whole list is asked for while that is cheap.
+        self.whole = len(index.ids) <= 20_000 and self.config.search == "flat"
+
+    def _build_searcher(self) -> Any:
+        import faiss
+
+        vectors = np.ascontiguousarray(self.index.passage_vectors, dtype=np.float32)
+        if self.config.search == "flat":
+            searcher = faiss.IndexFlatIP(vectors.shape[1])
+        elif self.config.search == "hnsw":
+            searcher = faiss.IndexHNSWFlat(vectors.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
+            searcher.hnsw.efSearch = self.config.ef_search
+        else:
+            raise ConfigError(f"retriever.search={self.config.search!r}: allowed are flat, hnsw")
+        searcher.add(vectors)
+        return searcher
+
+    def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
+        """See `Retriever`."""
+        if not queries:
+            return []
+        vectors = self.index.embedder.encode([q.text for q in queries], is_query=True)
+        count = len(self.index.ids)
+        out = []
+        for start in range(0, len(queries), BLOCK):
+            block = queries[start : start + BLOCK]
+            depth = count if self.whole else min(count, max(q.top_k for q in block))
+            scores, rows = self.searcher.search(vectors[start : start + BLOCK], depth)
+            out += [self._ranking(q, s, r, depth == count) for q, s, r in zip(block, scores, rows, strict=True)]
+        return out
+
+    def _ranking(self, query: Query, scores: np.ndarray, rows: np.ndarray, whole: bool) -> Ranking:
+        found = rows >= 0  # hnsw may return fewer than were asked for
+        scores, rows = scores[found].astype(np.float64), rows[found]
+        order = np.lexsort((rows, -scores))  # ties by corpus order
+        scores, rows = scores[order], rows[order]
+        low = float(scores[-1]) if whole and len(scores) else None
+        high = float(scores[0]) if len(scores) else None
+        kept = rows[: query.top_k]
+        ids = tuple(self.index.ids[i] for i in kept)
+        return Ranking(ids, scores[: query.top_k], branch="cosine", low=low, high=high)

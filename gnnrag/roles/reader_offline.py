@@ -1,0 +1,72 @@
+"""A reader without a language model: rules for the shapes of multi-hop questions, then a typed span search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gnnrag.roles import answer_types, question_form
+from gnnrag.roles.base import Answer, ReaderTask
+from gnnrag.roles.chaining import follow
+from gnnrag.roles.comparing import Finding, Reading, compare, predicate
+from gnnrag.roles.linking import build_linker
+from gnnrag.roles.span_search import SpanSearch, SpanWeights
+from gnnrag.session import Session
+
+
+@dataclass
+class OfflineReaderConfig:
+    """Constants of the reader, chosen on development questions."""
+
+    min_confidence: float = 0.1  # answers less sure than this are withheld
+    max_residue: int = 1  # content words of a question that a chain may leave unexplained
+    max_passages: int = 10  # passages beyond this are not read
+    use_embedder: bool = True  # score sentences by similarity to the question
+
+
+class OfflineReader:
+    """Extract a short answer from passages with rules and lexical signals; deterministic and untrained.
+
+    Args:
+        index: what holds `embedder` (`encode(list[str]) -> (n, d)`, rows of norm 1); None reads without one.
+        config: the constants.
+    """
+
+    def __init__(self, index: Any = None, config: OfflineReaderConfig | None = None) -> None:
+        self.config = config or OfflineReaderConfig()
+        embedder = getattr(index, "embedder", None) if self.config.use_embedder else None
+        self.search = SpanSearch(embedder, SpanWeights())
+
+    async def __call__(self, task: ReaderTask, session: Session) -> Answer:
+        """Answer one question and record how."""
+        answer = self.read(task)
+        session.record("reader", answer=answer.text, confidence=answer.confidence, how=answer.thought)
+        if not answer.text:
+            session.flag("reader", "abstained")
+        return answer
+
+    def read(self, task: ReaderTask) -> Answer:
+        """Return the answer; its text is empty where nothing in the passages is plausible."""
+        passages = task.passages[: self.config.max_passages]
+        if not passages:
+            return Answer("", thought="no passages")
+        linker, texts = build_linker(passages)
+        reading = Reading(tuple(passages), tuple(texts), linker)
+        finding = self._find(task.question.text, reading)
+        if finding is None or finding.confidence < self.config.min_confidence:
+            return Answer("", thought=finding.how if finding else "nothing plausible")
+        support = tuple(passages[i].id for i in finding.passages)
+        return Answer(finding.text, support, round(max(0.0, finding.confidence), 4), finding.how)
+
+    def _find(self, question: str, reading: Reading) -> Finding | None:
+        comparison = question_form.parse_comparison(question, reading.linker)
+        if comparison is not None:
+            finding = compare(comparison, reading) or predicate(question, comparison, reading)
+            if finding is not None:
+                return finding
+        chain = question_form.parse_chain(question, reading.linker)
+        if chain is not None and len(chain.residue) <= self.config.max_residue:
+            finding = follow(chain, question, reading, self.search)
+            if finding is not None:
+                return finding
+        return self.search.find(question, answer_types.expected_type(question), reading)

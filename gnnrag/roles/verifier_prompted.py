@@ -1,0 +1,133 @@
+"""The verifier as a language model (BDTR, arXiv 2509.25530, section 3.2; our choices in specs/bdtr.md 7)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gnnrag.errors import ConfigError
+from gnnrag.llm.base import Backend
+from gnnrag.prompts.untrusted import inline, notes_element, passage_element, passage_elements
+from gnnrag.roles.base import Verdict, VerifierTask
+from gnnrag.roles.parsing import json_objects, json_value, strip_markup, strip_thinking
+from gnnrag.roles.prompting import MalformedError, Outcome, PromptedConfig, Prompter
+from gnnrag.session import Session
+from gnnrag.types import Passage
+
+_KEYS = ("selected", "documents", "passages", "ids")
+_NUMBER = re.compile(r"\W*(?:(?:doc(?:ument)?|passage|id|no)\W*)?(\d{1,6})\W*", re.IGNORECASE)
+_VERDICT = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
+
+
+@dataclass
+class PromptedVerifierConfig(PromptedConfig):
+    """`listwise` judges a list in one call, or in windows of `window` passages; `pointwise` one passage a call."""
+
+    max_tokens: int = 256
+    mode: Literal["listwise", "pointwise"] = "listwise"
+    window: int | None = None  # passages a listwise call; null shows all at once
+
+
+class PromptedVerifier:
+    """Selects the passages that state or complete a link of the chain; it gives no scores.
+
+    Calls that fail select nothing: `verifier_failed` when none succeeded, `verifier_partial` when some did.
+
+    Args:
+        backend: the language model.
+        config: settings.
+    """
+
+    Config = PromptedVerifierConfig
+
+    def __init__(self, backend: Backend, config: PromptedVerifierConfig | None = None) -> None:
+        self.config = config or PromptedVerifierConfig()
+        if self.config.window is not None and self.config.window < 1:
+            raise ConfigError(f"verifier.window={self.config.window}: give a positive number, or null for one call")
+        name = "verifier" if self.config.mode == "listwise" else "verifier_pointwise"
+        self._prompter = Prompter("verifier", backend, self.config, name)
+
+    async def __call__(self, task: VerifierTask, session: Session) -> Verdict:
+        """Select among `task.passages`; the order of the result is theirs."""
+        if not task.passages:
+            return Verdict()
+        # The chain was written from passages, so it is fenced in like them.
+        values = {"question": inline(task.question.text), "chain": notes_element(task.chain.text)}
+        if self.config.mode == "listwise":
+            windows, outcomes = await self._listwise(task.passages, values, session)
+        else:
+            windows, outcomes = await self._pointwise(task.passages, values, session)
+        selected = tuple(
+            window[number - 1].id
+            for window, outcome in zip(windows, outcomes, strict=True)
+            for number in sorted(outcome.value or ())
+            if number <= len(window)
+        )
+        failed = sum(bool(outcome.failure) for outcome in outcomes)
+        flags = () if not failed else ("verifier_failed" if failed == len(outcomes) else "verifier_partial",)
+        session.flag("verifier", *flags)
+        return Verdict(selected, flags)
+
+    async def _listwise(
+        self, passages: Sequence[Passage], values: Mapping[str, str], session: Session
+    ) -> tuple[list[Sequence[Passage]], list[Outcome[frozenset[int]]]]:
+        """One call for each window, all at once."""
+        size = self.config.window or len(passages)
+        windows = [passages[i : i + size] for i in range(0, len(passages), size)]
+        batch = [{**values, "passages": passage_elements(w)} for w in windows]
+        return windows, await self._prompter.ask_many(session, batch, parse_selection)
+
+    async def _pointwise(
+        self, passages: Sequence[Passage], values: Mapping[str, str], session: Session
+    ) -> tuple[list[Sequence[Passage]], list[Outcome[frozenset[int]]]]:
+        """One call for each passage, all at once: windows of one, of which the first passage is selected or none."""
+        batch = [{**values, "passage": passage_element(p, 1)} for p in passages]
+        return [[p] for p in passages], await self._prompter.ask_many(session, batch, parse_yes_no)
+
+
+def parse_selection(text: str) -> frozenset[int]:
+    """Return the passage numbers of a listwise reply, from 1; the caller drops those beyond its list.
+
+    A JSON object with `selected` (or a near synonym) anywhere in the reply, or a bare list that is the whole reply.
+    Numbers in prose are never taken for a selection.
+
+    Raises:
+        MalformedError: there is neither.
+    """
+    text = strip_markup(strip_thinking(text))
+    whole = json_value(text)
+    if isinstance(whole, list):
+        return _numbers(whole)
+    for data in json_objects(text):
+        lowered = {str(k).strip().lower(): v for k, v in data.items()}
+        for key in _KEYS:
+            if isinstance(lowered.get(key), list):
+                return _numbers(lowered[key])
+    raise MalformedError("no JSON object with a list 'selected'")
+
+
+def parse_yes_no(text: str) -> frozenset[int]:
+    """Return {1} for yes and {} for no, the first word of a pointwise reply.
+
+    Raises:
+        MalformedError: it is neither.
+    """
+    verdict = _VERDICT.match(strip_markup(strip_thinking(text)))
+    if not verdict:
+        raise MalformedError("neither yes nor no")
+    return frozenset({1} if verdict[1].lower() == "yes" else ())
+
+
+def _numbers(values: Iterable[Any]) -> frozenset[int]:
+    """Read 3, 3.0, "3", "[3]", "Doc 3" as 3; drop everything else."""
+    found = set()
+    for value in values:
+        if isinstance(value, str) and (match := _NUMBER.fullmatch(value)):
+            found.add(int(match[1]))
+        elif isinstance(value, int) and not isinstance(value, bool):
+            found.add(value)
+        elif isinstance(value, float) and value.is_integer():
+            found.add(int(value))
+    return frozenset(n for n in found if n >= 1)

@@ -1,0 +1,172 @@
+"""The run directory: everything needed to trust, resume and score a run (design 8)."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from gnnrag import __version__
+from gnnrag.errors import ConfigError, GnnragError
+from gnnrag.files import Journal, digest, write_atomic, write_json, write_jsonl
+from gnnrag.session import Session
+from gnnrag.types import Prediction
+
+# Settings that have no influence on any prediction: a run may be continued with other values of these.
+FREE = ("concurrency", "run", "metrics", "llm_cache")
+
+
+class RunDir:
+    """One run on disk: `config.yaml`, `meta.json`, `predictions.jsonl`, `traces.jsonl`, `log.jsonl`, `metrics.json`.
+
+    Rows are appended as questions end, and survive a kill; `finish` puts them in question order.
+
+    Args:
+        root: folder of all runs.
+        name: folder of this one.
+        config: resolved settings as plain data.
+        inputs: fingerprints of data and index.
+        fresh: delete an earlier run of that name.
+        traces: write `traces.jsonl`.
+
+    Raises:
+        ConfigError: a run of that name exists with other settings or inputs.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        name: str,
+        config: Mapping[str, Any],
+        inputs: Mapping[str, Any],
+        fresh: bool = False,
+        traces: bool = True,
+    ) -> None:
+        self.path = Path(root) / name
+        if fresh and self.path.exists():
+            shutil.rmtree(self.path)
+        self.decisive = {k: v for k, v in config.items() if k not in FREE}
+        self._check(inputs)
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomic(self.path / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(config))))
+        self._predictions = Journal(self.path / "predictions.jsonl")
+        self._traces = Journal(self.path / "traces.jsonl") if traces else None
+        self._log = Journal(self.path / "log.jsonl")
+        meta = {"decisive": self.decisive, "inputs": inputs, "commit": commit(), "gnnrag": __version__}
+        write_json(self.path / "meta.json", {**meta, "python": platform.python_version()})
+        self.log("start", commit=commit())
+
+    def _check(self, inputs: Mapping[str, Any]) -> None:
+        path = self.path / "meta.json"
+        if not path.exists():
+            return
+        old = json.loads(path.read_text("utf-8"))
+        for what, have, want in (("settings", old["decisive"], self.decisive), ("inputs", old["inputs"], inputs)):
+            # Through JSON, so that tuples and lists compare equal.
+            changed = sorted(_differences(have, json.loads(json.dumps(want))))
+            if changed:
+                raise ConfigError(
+                    f"run {self.path} exists with other {what} ({', '.join(changed[:5])}); "
+                    "give another run.name, or run.fresh=true to start it over"
+                )
+
+    @property
+    def made_by(self) -> set[str]:
+        """Commits that worked on this run so far."""
+        return {row["commit"] for row in self._log.rows if row.get("event") == "start" and row.get("commit")}
+
+    def done(self, retry_failed: bool = True) -> dict[str, Prediction]:
+        """Return the predictions of earlier sessions; failed ones are left out when they are to be tried again."""
+        seconds = {row["id"]: row["seconds"] for row in self._log.rows if row.get("event") == "question"}
+        rows = {row["question_id"]: row for row in self._predictions.rows}
+        return {
+            id_: _prediction(row, seconds.get(id_, 0.0))
+            for id_, row in rows.items()
+            if not (retry_failed and row["error"] is not None)
+        }
+
+    def add(self, prediction: Prediction, session: Session) -> None:
+        """Record a question that has ended. The prediction goes last: what precedes it is overwritten by a redo."""
+        row = asdict(prediction)
+        seconds = row.pop("seconds")
+        if self._traces:
+            self._traces.append({"question_id": prediction.question_id, "events": session.events})
+        self.log("question", id=prediction.question_id, seconds=round(seconds, 4))
+        self._predictions.append(row)
+
+    def log(self, event: str, **details: Any) -> None:
+        """Append to `log.jsonl`."""
+        self._log.append({"time": round(time.time(), 3), "event": event, **details})
+
+    def finish(self, order: Sequence[str]) -> list[Prediction]:
+        """Put predictions and traces into question order, one row each, the newest where a question was redone.
+
+        Raises:
+            GnnragError: a question has no row.
+        """
+        self.close()
+        rows = {row["question_id"]: row for row in Journal(self.path / "predictions.jsonl").rows}
+        missing = [id_ for id_ in order if id_ not in rows]
+        if missing:
+            raise GnnragError(f"run {self.path}: {len(missing)} questions have no row, the first is {missing[0]!r}")
+        write_jsonl(self.path / "predictions.jsonl", [rows[id_] for id_ in order])
+        if self._traces:
+            traces = {row["question_id"]: row for row in Journal(self.path / "traces.jsonl").rows}
+            write_jsonl(self.path / "traces.jsonl", [traces[id_] for id_ in order if id_ in traces])
+        return read_predictions(self.path)
+
+    def close(self) -> None:
+        """Close the files."""
+        for journal in (self._predictions, self._traces, self._log):
+            if journal:
+                journal.close()
+
+
+def read_predictions(path: str | Path) -> list[Prediction]:
+    """Read `predictions.jsonl` of a run, with the seconds from its log."""
+    folder = Path(path)
+    if not (folder / "predictions.jsonl").is_file():
+        raise GnnragError(f"{folder} is no run: it has no predictions.jsonl")
+    log = Journal(folder / "log.jsonl").rows
+    seconds = {row["id"]: row["seconds"] for row in log if row.get("event") == "question"}
+    rows = Journal(folder / "predictions.jsonl").rows
+    return [_prediction(row, seconds.get(row["question_id"], 0.0)) for row in rows]
+
+
+def run_name(config: Mapping[str, Any], data: str, inputs: Mapping[str, Any]) -> str:
+    """Return the default name: readable in front, a hash of settings and inputs behind."""
+    decisive = {k: v for k, v in config.items() if k not in FREE}
+    parts = [data, config["method"]["name"], config["retriever"]["name"], config["roles"]["default"]]
+    return "-".join([*parts, digest([decisive, inputs])[:8]])
+
+
+def commit() -> str:
+    """Return the short commit of the code, with `+` where the tree has changes; empty outside a checkout."""
+    here = Path(__file__).parent
+    try:
+        described = subprocess.run(
+            ["git", "describe", "--always", "--dirty=+", "--abbrev=10", "--exclude=*"],
+            cwd=here, capture_output=True, text=True, timeout=10, check=True,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return described.stdout.strip()
+
+
+def _prediction(row: Mapping[str, Any], seconds: float) -> Prediction:
+    fixed = {**row, "ranking": tuple(row["ranking"]), "context": tuple(row["context"]), "seconds": seconds}
+    return Prediction(**fixed)
+
+
+def _differences(a: Any, b: Any, where: str = "") -> set[str]:
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return {d for k in {*a, *b} for d in _differences(a.get(k), b.get(k), f"{where}.{k}" if where else str(k))}
+    return set() if a == b else {where}

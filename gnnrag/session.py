@@ -1,0 +1,88 @@
+"""What one question spends and does: its usage counters, its budget and its trace."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gnnrag.errors import BudgetError
+from gnnrag.types import Query
+
+
+@dataclass
+class Budget:
+    """Limits for one question; None means unlimited. Reaching one ends the question with an error row."""
+
+    max_calls: int | None = None  # language-model calls
+    max_tokens: int | None = None  # prompt plus completion tokens
+    max_seconds: float | None = None
+
+
+@dataclass
+class Session:
+    """Mutable record of one question in flight. Not shared between questions, hence no locks."""
+
+    question_id: str
+    budget: Budget = field(default_factory=Budget)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    by_role: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    cost: float = 0.0
+    started: float = field(default_factory=time.monotonic)
+    seen: set[Query] = field(default_factory=set)
+
+    def record(self, event: str, **details: Any) -> None:
+        """Append one event to the trace (JSON-serialisable details only)."""
+        self.events.append({"event": event, **details})
+
+    def count_queries(self, queries: Sequence[Query]) -> None:
+        """Count retriever calls, and among them the exact repeats of a query of this question."""
+        for query in queries:
+            self.counts["retriever_calls"] += 1
+            self.counts["duplicate_query"] += int(query in self.seen)
+            self.seen.add(query)
+
+    def flag(self, role: str, *names: str) -> None:
+        """Count failures and fallbacks (`parse_failure`, `verifier_failed`, ...) under the role that had them."""
+        for name in names:
+            self.by_role[role][name] += 1
+
+    def add_call(
+        self, role: str, prompt_tokens: int, completion_tokens: int, cost: float = 0.0, cached: bool = False
+    ) -> None:
+        """Count one language-model call; a cached reply counts as if executed, and once more as cached."""
+        row = self.by_role[role]
+        row["calls"] += 1
+        row["prompt_tokens"] += prompt_tokens
+        row["completion_tokens"] += completion_tokens
+        row["cached_calls"] += int(cached)
+        self.cost += cost
+        self.check()
+
+    def check(self) -> None:
+        """Raise BudgetError when a limit is passed."""
+        usage = self.usage()
+        limits = (
+            ("calls", usage["llm_calls"], self.budget.max_calls),
+            ("tokens", usage["prompt_tokens"] + usage["completion_tokens"], self.budget.max_tokens),
+            ("seconds", time.monotonic() - self.started, self.budget.max_seconds),
+        )
+        for name, used, limit in limits:
+            if limit is not None and used > limit:
+                raise BudgetError(f"budget.max_{name}={limit} is used up ({used:g}); raise it or set it to null")
+
+    def usage(self) -> dict[str, Any]:
+        """Return the counters as plain JSON data."""
+        total = {k: sum(r[k] for r in self.by_role.values()) for k in ("calls", "prompt_tokens", "completion_tokens")}
+        return {
+            "llm_calls": total["calls"],
+            "prompt_tokens": total["prompt_tokens"],
+            "completion_tokens": total["completion_tokens"],
+            "cost": round(self.cost, 8),
+            "retriever_calls": self.counts["retriever_calls"],
+            "roles": {role: dict(sorted(row.items())) for role, row in sorted(self.by_role.items())},
+            "flags": {k: v for k, v in sorted(self.counts.items()) if v and k != "retriever_calls"},
+        }

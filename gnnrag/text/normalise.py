@@ -1,0 +1,44 @@
+"""Spelling-insensitive forms of names, so that a question's wording meets the corpus's."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+# Letters that Unicode does not decompose into a base letter and a mark, but that people type as one.
+_PLAIN = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i"})
+_POSSESSIVE = re.compile(r"\s?['’`]s\b")
+_APOSTROPHE = re.compile(r"(?<=\w)['’`](?=\w)")
+_NOT_WORD = re.compile(r"[\W_]+")
+_ARTICLE = re.compile(r"^(?:the|an?) (?=.)")
+_QUALIFIER = re.compile(r"\s*\([^()]*\)\s*$")
+
+
+def fold(text: str) -> str:
+    """Return `text` in lower case and without accents; letters of every script stay."""
+    if text.isascii():
+        return text.lower()
+    marked = unicodedata.normalize("NFKD", text.casefold())
+    return "".join(c for c in marked if not unicodedata.combining(c)).translate(_PLAIN)
+
+
+def phrase_key(phrase: str) -> str:
+    """Return the form under which phrases are linked: folded words joined by one space.
+
+    A possessive ending, apostrophes, punctuation and a leading article are dropped, so that `The Beatles'`, `beatles`
+    and `Beatles's` meet. The result is empty for a phrase of punctuation only.
+    """
+    return _ARTICLE.sub("", " ".join(words(phrase)))
+
+
+def words(text: str) -> list[str]:
+    """Split into folded words the way `phrase_key` does."""
+    plain = fold(text)
+    if "'" in plain or "’" in plain or "`" in plain:
+        plain = _APOSTROPHE.sub("", _POSSESSIVE.sub("", plain))
+    return _NOT_WORD.sub(" ", plain).split()
+
+
+def drop_qualifier(title: str) -> str:
+    """Return a title without its parenthetical qualifier: `Casablanca (film)` becomes `Casablanca`."""
+    return _QUALIFIER.sub("", title).strip() or title.strip()

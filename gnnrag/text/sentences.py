@@ -1,0 +1,52 @@
+"""Sentence splitting by rules: fast, deterministic, no model."""
+
+from __future__ import annotations
+
+import re
+
+_BLANK_LINE = re.compile(r"\n\s*\n")
+_BREAK = re.compile(r"(?:(?<=[.!?…])[\"'”’)\]]*\s+(?=[\"'“‘`(\[]*[^\W_a-zß-öø-ÿ])|(?<=[。！？])\s*(?=\S))")
+_LAST_TOKEN = re.compile(r"([^\s(\[\"'“‘]+)$")
+# `U.S.`, `F.W.`, `J.`: dots of initials, not of a sentence's end.
+_INITIALS = re.compile(r"(?:[^\W\d_]\.)+$|[^\W\d_]\.$")
+_ABBREVIATIONS = frozenset(
+    "st. dr. mr. mrs. ms. jr. sr. mt. ft. no. nos. vol. inc. ltd. co. corp. bros. lt. gen. col. sgt. capt. cpt. maj. rev. "
+    "hon. prof. gov. sen. rep. pres. adm. cmdr. vs. v. ca. c. b. d. r. approx. est. fl. feat. ed. eds. pp. e.g. i.e. "
+    "cf. al. etc. op. jan. feb. mar. apr. jun. jul. aug. sep. sept. oct. nov. dec. u.s. u.k. ph.d. d.c. lit. trans.".split()
+)
+# After initials only these words, capital by position, prove that a sentence has ended (`in the U.S. He was ...`).
+_STARTERS = frozenset(
+    "The He She It They We His Her Its Their This That These Those There In On At After Before During From A An "
+    "However As When While".split()
+)
+_FIRST_WORD = re.compile(r"\w+")
+
+
+def split_sentences(text: str) -> list[str]:
+    """Split a text into stripped, non-empty sentences.
+
+    A blank line always splits, a single line break never does. A full stop after an abbreviation or initials does not
+    end a sentence unless the next word can only begin one.
+    """
+    sentences: list[str] = []
+    for block in _BLANK_LINE.split(text):
+        start = 0
+        for match in _BREAK.finditer(block):
+            if not _is_abbreviated(block, start, match):
+                sentences.append(block[start : match.end()].strip())
+                start = match.end()
+        sentences.append(block[start:].strip())
+    return [sentence for sentence in sentences if sentence]
+
+
+def _is_abbreviated(block: str, start: int, match: re.Match[str]) -> bool:
+    if block[match.start() - 1] != ".":
+        return False
+    last = _LAST_TOKEN.search(block, max(start, match.start() - 24), match.start())
+    if last is None:
+        return False
+    token = last.group(1)
+    if token.lower() not in _ABBREVIATIONS and not _INITIALS.fullmatch(token):
+        return False
+    following = _FIRST_WORD.search(block, match.end())
+    return following is None or following.group() not in _STARTERS

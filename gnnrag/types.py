@@ -1,0 +1,171 @@
+"""The data that crosses module borders (design 4): frozen, typed, and free of behaviour beyond reading itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+Channel = Literal["text", "graph"]
+Kind = Literal["passage", "sentence", "entity", "relation", "path", "community"]
+ScoreNorm = Literal["minmax_full", "max_scale", "rank", "raw"]
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """The retrievable unit of text."""
+
+    id: str
+    title: str
+    text: str
+
+    @property
+    def content(self) -> str:
+        """Title, newline, text: the string that is embedded, indexed and shown to a reader."""
+        return f"{self.title}\n{self.text}" if self.title else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class GoldHop:
+    """One hop of a gold decomposition; `#1` in `question` stands for the answer of hop 1."""
+
+    question: str
+    answer: str
+    gold: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A user's question with what its benchmark knows about it.
+
+    An empty `answers` means that the corpus does not hold the answer; `gold` are ids of supporting passages.
+    """
+
+    id: str
+    text: str
+    answers: tuple[str, ...] = ()
+    type: str = "unknown"
+    gold: tuple[str, ...] = ()
+    decomposition: tuple[GoldHop, ...] = ()
+    evidence: tuple[tuple[str, str, str], ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A string sent to a retriever in one round.
+
+    `kind` says where it comes from (`question`, `fast`, `slow`, ...); `scope` restricts the search to a named part of
+    the knowledge base, for retrievers that have scopes.
+    """
+
+    text: str
+    channel: Channel = "text"
+    top_k: int = 200
+    kind: str = "question"
+    scope: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One retrieved thing; `rank` is 1-based, best first. Graph hits carry their text and source passages."""
+
+    id: str
+    score: float
+    rank: int
+    kind: Kind = "passage"
+    text: str = ""
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranking:
+    """Retrieved ids, best first, with scores.
+
+    Attributes:
+        ids: (n,) distinct ids, sorted by descending score, ties by corpus order.
+        scores: (n,) float64.
+        kind: what the ids name.
+        branch: which code path scored them (`bm25`, `cosine`, `ppr`, `dense_fallback`, ...).
+        low, high: smallest and largest score over *everything* the query was scored against, not only what is
+            returned; None where the retriever does not know.
+        texts, sources: for graph hits, the text of each hit and the passages it came from.
+    """
+
+    ids: tuple[str, ...]
+    scores: np.ndarray
+    kind: Kind = "passage"
+    branch: str = ""
+    low: float | None = None
+    high: float | None = None
+    texts: tuple[str, ...] = ()
+    sources: tuple[tuple[str, ...], ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def hits(self) -> list[Hit]:
+        """The same as a list of `Hit`."""
+        texts = self.texts or ("",) * len(self)
+        sources = self.sources or ((),) * len(self)
+        rows = zip(self.ids, self.scores.tolist(), texts, sources, strict=True)
+        return [Hit(i, s, rank, self.kind, t, src) for rank, (i, s, t, src) in enumerate(rows, start=1)]
+
+    def normalised(self, norm: ScoreNorm = "minmax_full") -> np.ndarray:
+        """Scores made comparable across queries (`specs/bdtr.md` 4). Shape (n,).
+
+        `minmax_full` uses the range over the whole corpus (`low`, `high`), because the minimum of a truncated list is
+        arbitrary; it falls back to the list's own range where the retriever does not know it. All equal gives 1.0.
+
+        Raises:
+            ValueError: unknown `norm`.
+        """
+        s = np.asarray(self.scores, dtype=np.float64)
+        if norm == "raw" or not len(s):
+            return s
+        if norm == "rank":
+            return 1.0 / (60.0 + np.arange(1, len(s) + 1))
+        high = float(s.max()) if self.high is None else self.high
+        if norm == "max_scale":
+            return s / high if high > 0 else np.ones_like(s)
+        if norm == "minmax_full":
+            low = float(s.min()) if self.low is None else self.low
+            return (s - low) / (high - low) if high > low else np.ones_like(s)
+        raise ValueError(f"score_norm={norm!r}: allowed are minmax_full, max_scale, rank, raw")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a method hands over when its loop has ended.
+
+    Attributes:
+        ranking: passage ids, best first: what Recall@k is measured on (the full re-ranked pool, not only `context`).
+        context: the passage ids that the reader sees, in reading order.
+        notes: further text for the reader (reasoning chain, paths, community reports), already delimited.
+        answer: set by methods that answer by themselves; the reader is then not called.
+    """
+
+    ranking: Sequence[str] = ()
+    context: Sequence[str] = ()
+    notes: str = ""
+    answer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """The final record of one question: a line of `predictions.jsonl`.
+
+    `usage` counts calls, tokens and cost per role; `error` is None unless the question failed.
+    """
+
+    question_id: str
+    answer: str
+    ranking: tuple[str, ...]
+    context: tuple[str, ...]
+    rounds: int
+    usage: Mapping[str, Any]
+    seconds: float
+    error: str | None = None

@@ -1,0 +1,99 @@
+"""What the scripts share: progress, tables, and errors without tracebacks."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from tqdm import tqdm
+
+from gnnrag.errors import GnnragError
+
+# (heading, metric, digits)
+COLUMNS = (
+    ("Recall@2", "retrieval/recall@2", 3),
+    ("Recall@5", "retrieval/recall@5", 3),
+    ("MRR", "retrieval/mrr", 3),
+    ("EM", "answer/em", 3),
+    ("F1", "answer/f1", 3),
+    ("retriever calls", "cost/retriever_calls", 1),
+    ("LLM calls", "cost/llm_calls", 1),
+    ("tokens", "tokens", 0),
+    ("failed", "failed", 0),
+)
+
+
+def run_script(main: Callable[[Sequence[str]], int], arguments: Sequence[str], help_text: str | None) -> int:
+    """Run a script's main; a user's error is one line and exit code 2, an interrupt exit code 130."""
+    if any(a in ("-h", "--help") for a in arguments):
+        print((help_text or "").strip())
+        return 0
+    try:
+        return main(arguments)
+    except GnnragError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; the same command continues where this one stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 0
+
+
+class IndexProgress:
+    """A progress bar per index stage; use as a context manager that gives the callback of `build_index`."""
+
+    def __init__(self) -> None:
+        self._bar: tqdm[None] | None = None
+        self._stage = ""
+
+    def __enter__(self) -> Callable[[str, int, int], None]:
+        return self._update
+
+    def _update(self, stage: str, done: int, total: int) -> None:
+        if stage != self._stage:
+            self.__exit__()
+            self._stage = stage
+            self._bar = tqdm(total=total, desc=f"index: {stage}", unit="passage", file=sys.stderr)
+        if self._bar is not None:
+            self._bar.update(done)
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        self._bar, self._stage = None, ""
+
+
+def metrics_table(rows: Iterable[tuple[str, dict[str, Any]]], title: str = "") -> str:
+    """Return runs as a table, one line a run; the interval of Recall@5 stands beside it."""
+    table = Table(title=title or None)
+    table.add_column("run")
+    for heading, _, _ in COLUMNS:
+        table.add_column(heading, justify="right")
+    for name, metrics in rows:
+        table.add_row(name, *(_cell(metrics, key, digits) for _, key, digits in COLUMNS))
+    return render(table)
+
+
+def render(*parts: Any) -> str:
+    """Return rich renderables as plain text."""
+    out = io.StringIO()
+    console = Console(file=out, width=140, no_color=True, highlight=False)
+    for part in parts:
+        console.print(part)
+    return out.getvalue().rstrip()
+
+
+def _cell(metrics: dict[str, Any], key: str, digits: int) -> str:
+    if key == "tokens":
+        return f"{metrics['cost/prompt_tokens'] + metrics['cost/completion_tokens']:.0f}"
+    value = metrics.get(key)
+    if value is None:
+        return "-"
+    text = f"{value:.{digits}f}"
+    interval = metrics.get(f"{key}_ci")
+    return f"{text} [{interval[0]:.3f}, {interval[1]:.3f}]" if interval and key == "retrieval/recall@5" else text

@@ -1,0 +1,125 @@
+"""Cutting text into passages: borders, sizes, and that nothing is lost."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnnrag.datasets.chunk import Chunking, chunk_text
+from gnnrag.errors import ConfigError
+
+
+def cut(text, target=6, overlap=0):
+    return chunk_text(text, Chunking(target, overlap))
+
+
+def words(n, start=0):
+    return " ".join(f"w{i}" for i in range(start, start + n))
+
+
+@pytest.mark.parametrize(
+    ("text", "chunks"),
+    [
+        ("", []),
+        (" \n\n ", []),
+        ("One two.", ["One two."]),
+        ("One two three four. Five six seven.", ["One two three four.", "Five six seven."]),
+        ("One two. Three four. Five six. Seven.", ["One two. Three four. Five six.", "Seven."]),
+        # The next paragraph does not fit whole, and the passage is half full: it ends at the paragraph.
+        ("One two three.\n\nFour five. Six seven.", ["One two three.", "Four five. Six seven."]),
+        # Under half full, it takes what it can of the next paragraph.
+        ("One two.\n\nThree four. Five six. Seven.", ["One two.\n\nThree four. Five six.", "Seven."]),
+        ("A b.\n\nC d.\n \n\nE f.", ["A b.\n\nC d.\n \n\nE f."]),
+        ("one two three four five six seven eight", ["one two three four five six", "seven eight"]),
+        ("Dr. J. Smith met Prof. Lee. He left soon.", ["Dr. J. Smith met Prof. Lee.", "He left soon."]),
+        ("It cost 3.5 dollars. e.g. one. “Yes.” He left.", ["It cost 3.5 dollars. e.g. one.", "“Yes.” He left."]),
+        ("Buy now:\n- red apples here\n- green pears here", ["Buy now:\n- red apples here", "- green pears here"]),
+        ("我们去。他们来了。好。", ["我们去。", "他们来了。好。"]),
+    ],
+)
+def test_borders(text, chunks):
+    assert cut(text) == chunks
+
+
+def test_about_one_hundred_words_by_default():
+    text = "\n\n".join(
+        " ".join(f"Sentence {i} of this text has exactly nine words." for i in range(7)) for _ in range(9)
+    )
+    chunks = chunk_text(text)
+    assert all(50 <= len(c.split()) <= 100 for c in chunks)
+    assert "".join("".join(chunks).split()) == "".join(text.split())
+
+
+def test_overlap_repeats_whole_sentences_and_never_exceeds_the_target():
+    text = "One two. Three four. Five six. Seven eight. Nine ten."
+    assert cut(text, 6, 2) == ["One two. Three four. Five six.", "Five six. Seven eight. Nine ten."]
+    assert cut(text, 6, 1) == ["One two. Three four. Five six.", "Seven eight. Nine ten."]
+    assert cut("One two three four. Five six seven eight nine ten.", 6, 5)[1] == "Five six seven eight nine ten."
+
+
+@pytest.mark.parametrize(
+    ("text", "most"), [("x" * 100_000, 4000), ("字" * 10_000, 100), ("%PDF" * 9000 + " end", 4000)]
+)
+def test_text_without_blanks_does_not_become_one_giant_passage(text, most):
+    chunks = chunk_text(text)
+    assert max(map(len, chunks)) <= most
+    assert "".join(chunks).replace(" ", "") == text.replace(" ", "")
+
+
+@pytest.mark.parametrize("unit", ["Word after word. ", "\n", "a\n\n", ". ", '."', "( ", "- x\n", "A. ", "\n \t"])
+def test_time_is_linear_in_the_text(unit):
+    start = time.perf_counter()
+    chunk_text(unit * (400_000 // len(unit)))
+    assert time.perf_counter() - start < 3
+
+
+@pytest.mark.parametrize(
+    ("target", "overlap", "message"),
+    [
+        (0, 0, "target_words=0: must be at least 1"),
+        (10, 10, "overlap_words=10: must be between 0 and target_words - 1 = 9"),
+        (10, -1, "overlap_words=-1"),
+    ],
+)
+def test_settings_out_of_range(target, overlap, message):
+    with pytest.raises(ConfigError, match=message):
+        Chunking(target, overlap)
+
+
+TEXT = st.lists(
+    st.one_of(
+        st.sampled_from(["One.", "two", "\n\n", "\n", " ", "Dr.", "- a", "。", "字", "?", '"', "x" * 90]),
+        st.text(max_size=5),
+    )
+).map(" ".join)
+
+
+@settings(max_examples=200)
+@given(TEXT, st.integers(1, 12))
+def test_no_character_is_lost_and_no_passage_is_blank(text, target):
+    chunks = cut(text, target)
+    assert "".join("".join(chunks).split()) == "".join(text.split())
+    assert all(c.strip() == c != "" for c in chunks)
+    assert all(c in text for c in chunks)
+
+
+@given(st.lists(st.sampled_from(["Alpha", "beta.", "Gamma!", "\n\n", "delta"]), max_size=60).map(" ".join))
+def test_no_word_is_lost_cut_or_moved_and_the_target_holds(text):
+    chunks = cut(text, 7)
+    assert [w for c in chunks for w in c.split()] == text.split()
+    assert all(len(c.split()) <= 7 for c in chunks)
+
+
+@given(st.lists(st.sampled_from(["One two.", "Three.", "Four five six."]), min_size=1, max_size=30), st.integers(0, 6))
+def test_with_overlap_every_sentence_is_still_there_in_order(sentences, overlap):
+    chunks = cut(" ".join(sentences), 7, overlap)
+    assert len(chunks) <= len(sentences)
+    assert all(len(c.split()) <= 7 for c in chunks)
+    position = 0
+    for chunk in chunks:  # each continues at, or before, the place where the one before ended
+        start = next(
+            i for i in range(position, -1, -1) if " ".join(sentences).split()[i:][: len(chunk.split())] == chunk.split()
+        )
+        position = start + len(chunk.split())
+    assert position == len(" ".join(sentences).split())

@@ -1,0 +1,138 @@
+"""Finding out what a path holds, fingerprints, and the real benchmarks where they are at hand."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gnnrag.datasets.base import fingerprint, load_dataset, load_passages, load_questions
+from gnnrag.errors import ConfigError, DataError
+from gnnrag.types import GoldHop, Passage, Question
+
+SHARED = Path(__file__).parents[2].parent / "shared" / "data"
+needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason=f"the benchmark data is not at {SHARED}")
+
+
+@pytest.fixture
+def canonical(tmp_path):
+    root = tmp_path / "toy"
+    root.mkdir()
+    (root / "corpus.jsonl").write_text(
+        '{"id": "p1", "title": "A", "text": "a"}\n{"id": "p2", "title": "B", "text": "b"}\n'
+    )
+    questions = [{"id": f"q{i}", "question": "?", "answers": ["a"], "gold": ["p1"]} for i in range(5)]
+    (root / "questions.dev.jsonl").write_text("\n".join(map(json.dumps, questions)))
+    return root
+
+
+def test_canonical_folder_limit_and_other_questions(canonical, tmp_path):
+    dataset = load_dataset(str(canonical))
+    assert (dataset.name, len(dataset.passages), len(dataset.questions)) == ("toy", 2, 5)
+    assert [q.id for q in load_dataset(canonical, limit=2).questions] == ["q0", "q1"]
+    assert load_dataset(canonical / "corpus.jsonl") == dataset
+    assert load_passages(canonical).questions == ()
+    other = tmp_path / "mine.jsonl"
+    other.write_text('{"id": "x", "question": "?", "answers": []}')
+    assert [q.id for q in load_dataset(canonical, split="ignored", questions=other).questions] == ["x"]
+    assert load_questions(canonical / "questions.dev.jsonl", dataset.passages) == list(dataset.questions)
+
+
+def test_release_questions_on_a_canonical_corpus(canonical, tmp_path):
+    other = tmp_path / "mine.json"
+    paragraphs = [{"title": "B", "text": "b", "is_supporting": True}]
+    other.write_text(json.dumps([{"id": 1, "question": "?", "answer": "b", "paragraphs": paragraphs}]))
+    assert load_dataset(canonical, questions=other).questions[0].gold == ("p2",)
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_limit_out_of_range(canonical, limit):
+    with pytest.raises(ConfigError, match=f"limit={limit}: must be at least 1"):
+        load_dataset(canonical, limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("make", "path", "message"),
+    [
+        ("toy/kb.txt", "toy", "is a knowledge base .kb.txt., which has no passages and cannot be loaded yet"),
+        ("toy/x.txt", "tyo", "tyo: does not exist; did you mean 'toy'?"),
+        ("toy/x.txt", "zzz", "zzz: does not exist; its folder holds: toy"),
+        ("toy/x.txt", "no/where", "where: does not exist; nor does the folder .*no"),
+        ("x.docx", "x.docx", "is of an unsupported type; documents may be .jsonl, .md, .pdf, .txt"),
+        ("q.json", "q.json", "has no corpus beside it; expected q_corpus.json"),
+    ],
+)
+def test_paths_that_cannot_be_loaded(tmp_path, make, path, message):
+    (tmp_path / make).parent.mkdir(exist_ok=True)
+    (tmp_path / make).write_text("x")
+    with pytest.raises(DataError, match=message):
+        load_dataset(tmp_path / path)
+
+
+def test_fingerprint_sees_content_and_order_only():
+    passages = [Passage("1", "A", "a"), Passage("2", "B", "b")]
+    assert fingerprint(passages) == fingerprint(iter(passages))
+    assert fingerprint(passages) != fingerprint(passages[::-1])
+    assert fingerprint([Passage("1", "A", "ab")]) != fingerprint([Passage("1", "Aa", "b")])
+    assert len(fingerprint([])) == 64
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"text": "!"},
+        {"answers": ("b",)},
+        {"type": "t"},
+        {"gold": ("p",)},
+        {"decomposition": (GoldHop("a", "b"),)},
+        {"evidence": (("a", "b", "c"),)},
+        {"extra": {"k": 1}},
+    ],
+)
+def test_fingerprint_sees_every_field_of_a_question(change):
+    question = Question("q", "?", ("a",), extra={"k": 2, "j": [1]})
+    assert fingerprint([question]) != fingerprint([replace(question, **change)])
+    assert fingerprint([question]) == fingerprint([replace(question, extra={"j": [1], "k": 2})])
+
+
+def test_fingerprints_of_a_dataset_are_stable(canonical):
+    first = load_dataset(canonical).fingerprints
+    rewritten = [json.loads(line) for line in (canonical / "corpus.jsonl").read_text().splitlines()]
+    lines = [json.dumps(dict(reversed(row.items())), indent=None) + "\r\n" for row in rewritten]
+    (canonical / "corpus.jsonl").write_text("\n".join(lines))
+    assert load_dataset(canonical).fingerprints == first
+    assert load_dataset(canonical, limit=1).fingerprints["passages"] == first["passages"]
+    assert load_dataset(canonical, limit=1).fingerprints["questions"] != first["questions"]
+
+
+@needs_shared
+@pytest.mark.parametrize(
+    ("name", "passages", "types"),
+    [
+        ("2wiki", 6119, {"compositional": 198, "comparison": 123, "bridge_comparison": 121, "inference": 58}),
+        ("musique", 1890, {"2hop": 68, "3hop1": 24, "3hop2": 3, "4hop1": 3, "4hop3": 2}),
+        ("hotpotqa", 994, {"bridge": 78, "comparison": 22}),
+    ],
+)
+def test_real_benchmarks(name, passages, types):
+    dataset = load_dataset(SHARED / name)
+    assert len(dataset.passages) == passages
+    assert Counter(q.type for q in dataset.questions) == types
+    assert (dataset.skip_counts, dataset.notes) == ({}, ())
+    assert all(q.gold and q.answers for q in dataset.questions)
+    if name == "musique":
+        assert all(hop.gold for q in dataset.questions for hop in q.decomposition)
+    if name == "2wiki":
+        assert all(q.evidence for q in dataset.questions)
+    if name == "hotpotqa":
+        assert "supporting_facts" in dataset.questions[0].extra
+
+
+@needs_shared
+def test_real_knowledge_base_questions_load_alone():
+    with pytest.raises(DataError, match="knowledge base"):
+        load_dataset(SHARED / "metaqa")
+    questions = load_questions(SHARED / "metaqa" / "1-hop.questions.dev.jsonl", ())
+    assert len(questions) == 9992
+    assert questions[0].extra == {"anchor": "Temuera Morrison", "hops": 1, "official": True}

@@ -1,0 +1,253 @@
+"""HippoRAG's release layout: one small release per benchmark, with that benchmark's own field names."""
+
+import json
+
+import pytest
+
+from gnnrag.datasets.base import load_dataset, load_passages, load_questions
+from gnnrag.errors import ConfigError, DataError
+from gnnrag.types import GoldHop
+
+CORPUS = [
+    {"title": "Ann", "text": "Ann was born in Paris. She sang.", "idx": 0},
+    {"title": "Paris", "text": "Paris is in France."},
+    {"title": "Ann", "text": "Ann is also a river."},
+    {"title": "Rome", "text": "Rome is in Italy. "},
+]
+HOTPOT = {
+    "_id": "h1",
+    "question": "Where was the singer born?",
+    "answer": "Paris",
+    "type": "bridge",
+    "level": "hard",
+    "supporting_facts": [["Ann", 0], ["Ann", 1], ["Rome", 0]],
+    "context": [
+        ["Ann", ["Ann was born in Paris.", " She sang."]],
+        ["Paris", ["Paris is in France."]],
+        ["Rome", ["Rome is in Italy."]],
+    ],
+}
+TWO_WIKI = {
+    **{"_id": "w1", "question": "Country?", "answer": "France", "type": "compositional"},
+    "supporting_facts": [["Ann", 0]],
+    "context": [["Ann", ["Ann was born in Paris.", "She sang."]]],
+    "evidences": [["Ann", "place of birth", "Paris"]],
+}
+MUSIQUE = {
+    **{
+        "id": "3hop1__1_2_3",
+        "question": "Country of the singer?",
+        "answer": "France",
+        "answer_aliases": ["FR", "France"],
+    },
+    "answerable": True,
+    "paragraphs": [
+        {"idx": 4, "title": "Ann", "paragraph_text": CORPUS[0]["text"], "is_supporting": True},
+        {"idx": 6, "title": "Rome", "paragraph_text": "Rome is in Italy.", "is_supporting": False},
+        {"idx": 9, "title": "Paris", "paragraph_text": "Paris is in France.", "is_supporting": True},
+    ],
+    "question_decomposition": [
+        {"id": 1, "question": "Ann >> born", "answer": "Paris", "paragraph_support_idx": 4},
+        {"id": 2, "question": "#1 >> country", "answer": "France", "paragraph_support_idx": 9},
+        {"id": 3, "question": "#2 ?", "answer": "yes", "paragraph_support_idx": None},
+    ],
+}
+POPQA = {
+    **{"id": 4222362, "question": "What is Ann's job?", "prop": "occupation", "obj": "singer"},
+    "possible_answers": '["singer", "vocalist", "chanteuse \\u00e9"]',
+    "o_wiki_title": "Singing",
+    "o_aliases": '["vocalist", "crooner"]',
+    "paragraphs": [{"title": "Ann", "text": "Ann is also a river.", "is_supporting": True}],
+}
+NQ = {
+    **{"question": "where is rome", "reference": ["Italy", "in Italy"]},
+    "contexts": [
+        {"title": "Rome", "text": "Rome is in Italy.", "is_supporting": True},
+        {"title": "Paris", "text": "Paris is in France.", "is_supporting": False},
+    ],
+}
+NARRATIVE = {"question": "Who sings?", "answer": ["Ann", "She"], "document_id": "d1"}
+
+
+@pytest.fixture
+def release(tmp_path):
+    def write(questions, corpus=CORPUS, name="toy"):
+        (tmp_path / f"{name}_corpus.json").write_text(json.dumps(corpus))
+        (tmp_path / f"{name}.json").write_text(json.dumps(questions))
+        return tmp_path / name
+
+    return write
+
+
+EXPECTED = {  # sample -> id, answers, type, gold
+    "hotpotqa": (HOTPOT, "h1", ("Paris",), "bridge", ("toy-0", "toy-3")),
+    "2wiki": (TWO_WIKI, "w1", ("France",), "compositional", ("toy-0",)),
+    "musique": (MUSIQUE, "3hop1__1_2_3", ("France", "FR"), "3hop1", ("toy-0", "toy-1")),
+    "popqa": (
+        *(POPQA, "4222362", ("singer", "Singing", "vocalist", "chanteuse é", "crooner")),
+        *("unknown", ("toy-2",)),
+    ),
+    "nq": (NQ, "toy-q0", ("Italy", "in Italy"), "unknown", ("toy-3",)),
+    "narrativeqa": (NARRATIVE, "toy-q0", ("Ann", "She"), "unknown", ()),
+}
+
+
+@pytest.mark.parametrize("case", EXPECTED)
+def test_each_benchmark(release, case):
+    sample, qid, answers, kind, gold = EXPECTED[case]
+    dataset = load_dataset(release([sample]))
+    (question,) = dataset.questions
+    assert (question.id, question.answers, question.type, question.gold) == (qid, answers, kind, gold)
+    assert question.text == sample["question"]
+    assert [p.id for p in dataset.passages] == ["toy-0", "toy-1", "toy-2", "toy-3"]
+    assert dataset.passages[3].text == "Rome is in Italy. "
+    assert (dataset.name, dataset.skip_counts, dataset.notes) == ("toy", {}, ())
+
+
+def test_decomposition_evidence_and_extra(release):
+    musique, two_wiki, popqa = load_dataset(release([MUSIQUE, TWO_WIKI, POPQA])).questions
+    assert musique.decomposition == (
+        GoldHop("Ann >> born", "Paris", "toy-0"),
+        GoldHop("#1 >> country", "France", "toy-1"),
+        GoldHop("#2 ?", "yes", None),
+    )
+    assert two_wiki.evidence == (("Ann", "place of birth", "Paris"),)
+    assert two_wiki.extra == {"supporting_facts": [["Ann", 0]]}
+    assert popqa.extra == {"prop": "occupation"}
+    assert musique.extra == {"answerable": True}
+
+
+def test_popqa_aliases_raw_keeps_the_published_strings(release):
+    path = release([POPQA])
+    (question,) = load_dataset(path, popqa_aliases="raw").questions
+    assert question.answers == ("singer", "Singing", POPQA["possible_answers"], POPQA["o_aliases"])
+    with pytest.raises(ConfigError, match="popqa_aliases='both': allowed are decoded, raw"):
+        load_dataset(path, popqa_aliases="both")
+
+
+def test_an_empty_answer_means_unanswerable(release):
+    (question,) = load_dataset(release([{**MUSIQUE, "answer": "", "answer_aliases": []}])).questions
+    assert question.answers == ()
+
+
+def test_duplicates_keep_the_first_and_carry_gold(release):
+    corpus = [{"title": "Empty", "text": " "}, *CORPUS, CORPUS[0], CORPUS[0]]
+    dataset = load_dataset(release([TWO_WIKI], corpus))
+    assert [p.id for p in dataset.passages] == ["toy-1", "toy-2", "toy-3", "toy-4"]
+    assert dataset.skip_counts == {"empty passage": 1, "duplicate passage": 2}
+    assert dataset.skipped["duplicate passage"][0] == "toy-5 (same as toy-1)"
+    assert dataset.questions[0].gold == ("toy-1",)
+
+
+def test_gold_falls_back_to_a_title_that_is_unique(release):
+    sample = {**TWO_WIKI, "supporting_facts": [["Paris", 0], ["Rome", 0]], "context": [["Paris", ["Other text."]]]}
+    dataset = load_dataset(release([sample]))
+    assert dataset.questions[0].gold == ("toy-1", "toy-3")
+    assert dataset.notes == ("2 gold passages were matched by their title, as their text differs",)
+
+
+@pytest.mark.parametrize(("title", "count"), [("Ann", 2), ("Berlin", 0)])
+def test_gold_that_is_not_in_the_corpus(release, title, count):
+    lost = {**TWO_WIKI, "_id": "lost", "supporting_facts": [[title, 0]], "context": [[title, ["Other text."]]]}
+    path = release([TWO_WIKI, lost])
+    with pytest.raises(DataError) as caught:
+        load_dataset(path)
+    for part in ("toy.json", "question 'lost' (number 1)", repr(title), f"{count} have its title", "missing_gold=drop"):
+        assert part in str(caught.value)
+    dataset = load_dataset(path, missing_gold="drop")
+    assert [q.id for q in dataset.questions] == ["w1"]
+    assert dataset.skipped == {"gold passage not in the corpus": ("lost",)}
+    with pytest.raises(ConfigError, match="missing_gold='keep': allowed are error, drop"):
+        load_dataset(path, missing_gold="keep")
+
+
+def test_dropping_every_question_is_an_error(release):
+    lost = {**TWO_WIKI, "supporting_facts": [["Berlin", 0]]}
+    with pytest.raises(DataError, match=r"no usable questions. 1 x gold passage not in the corpus: w1"):
+        load_dataset(release([lost]), missing_gold="drop")
+
+
+def test_a_subset_of_a_known_release_is_noted_not_refused(release):
+    notes = load_dataset(release([MUSIQUE], name="musique")).notes
+    assert notes == (
+        "musique has 4 passages here, 11,656 in the full release",
+        "musique has 1 questions here, 1,000 in the full release",
+    )
+    notes = load_dataset(release([HOTPOT], name="hotpotqa")).notes
+    assert notes[0] == "hotpotqa has 4 passages here, 9,811 or 9,221 in the full release"
+
+
+@pytest.mark.parametrize("suffix", ["", ".json", "_corpus.json"])
+def test_ways_to_name_a_release(release, suffix):
+    path = release([TWO_WIKI])
+    named = path.with_name(path.name + suffix)
+    assert load_dataset(named).name == "toy"
+    assert len(load_passages(named).passages) == 4
+
+
+def test_a_folder_with_one_release_needs_no_name_and_with_two_asks_for_it(release, tmp_path):
+    release([TWO_WIKI])
+    assert load_dataset(tmp_path).name == "toy"
+    release([TWO_WIKI], name="zoo")
+    with pytest.raises(DataError, match=r"holds 2 releases; name one, as in .*/toy: \['toy', 'zoo'\]"):
+        load_dataset(tmp_path)
+
+
+def test_release_questions_on_a_corpus_that_is_loaded_already(release):
+    path = release([MUSIQUE])
+    (question,) = load_questions(path.with_suffix(".json"), load_passages(path).passages)
+    assert question.gold == ("toy-0", "toy-1")
+
+
+def without(sample, key):
+    return {k: v for k, v in sample.items() if k != key}
+
+
+BAD = {
+    "no answer": ([without(HOTPOT, "answer")], "question 'h1' .* none of the answer fields"),
+    "no question": ([without(HOTPOT, "question")], "question 'h1' .*unknown shape: KeyError.'question'.*its keys are"),
+    "empty question": ([{**HOTPOT, "question": ""}], "'question' is empty"),
+    "answer object": ([{**HOTPOT, "answer": {"a": 1}}], "'answer' holds .*answers must be strings"),
+    "facts": ([{**HOTPOT, "supporting_facts": [3]}], "question 'h1' .number 0. has an unknown shape"),
+    "paragraph": ([{**MUSIQUE, "paragraphs": [{"title": "x"}]}], "'3hop1__1_2_3' .*KeyError.'paragraph_text'"),
+    "aliases": ([{**POPQA, "o_aliases": "[broken"}], "'o_aliases' is not a JSON list.*popqa_aliases=raw"),
+    "same id": ([HOTPOT, NQ, HOTPOT], "question 2 has id 'h1', which question 0 has already"),
+    "not a list": ({"data": []}, "is a JSON dict; expected a list of questions"),
+    "not objects": (["a"], "holds str where questions should be objects"),
+    "nothing": ([], "toy.json: holds no usable questions"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_broken_questions(release, case):
+    questions, message = BAD[case]
+    with pytest.raises(DataError, match=message):
+        load_dataset(release(questions))
+
+
+@pytest.mark.parametrize(
+    ("corpus", "message"),
+    [
+        ([{"title": "a", "body": "b"}], "passage 0 has no string 'title' and 'text'; its keys are title, body"),
+        ([], "toy_corpus.json: holds no passages"),
+        ({"Ann": ["text"]}, "is a JSON dict; expected a list of passages"),
+    ],
+)
+def test_broken_corpus(release, corpus, message):
+    with pytest.raises(DataError, match=message):
+        load_dataset(release([HOTPOT], corpus))
+
+
+def test_cut_off_and_missing_files(release):
+    path = release([HOTPOT])
+    file = path.with_suffix(".json")
+    file.write_text(file.read_text()[:-20])
+    with pytest.raises(DataError, match=r"toy.json, line 1: is cut off"):
+        load_dataset(path)
+    file.unlink()
+    with pytest.raises(DataError, match=r"toy.json: cannot be read: No such file"):
+        load_dataset(path)
+    file.write_text("[]")
+    path.with_name("toy_corpus.json").unlink()
+    with pytest.raises(DataError, match=r"toy.json: has no corpus beside it; expected toy_corpus.json"):
+        load_dataset(file)

@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from gnnrag.errors import ArtefactError, LLMError
+from gnnrag.llm.base import Message, Reply, Request
+from gnnrag.llm.cache import CachedBackend
+from gnnrag.llm.scripted import ScriptedBackend, ScriptedConfig
+
+ROOT = Path(__file__).parents[2]
+
+
+def ask(text: str = "q", **settings) -> Request:
+    return Request((Message("user", text),), **settings)
+
+
+class Echo(ScriptedBackend):
+    """Answers with the request's own text; the same backend in every process."""
+
+    identity = {"type": "echo"}  # noqa: RUF012
+
+
+def echo(latency_s: float = 0.0) -> ScriptedBackend:
+    return Echo.of((".", lambda r: f"re {r.messages[-1].content}"), latency_s=latency_s)
+
+
+def test_second_ask_costs_no_call_and_survives_a_restart(tmp_path: Path) -> None:
+    inner = ScriptedBackend.of((".", Reply("a {b} \u2028 ü", "stop", 11, 2, 0.5, model="m")))
+    cached = CachedBackend(inner, tmp_path / "deep" / "cache.sqlite")
+    first = asyncio.run(cached.generate(ask()))
+    asyncio.run(cached.close())
+    reopened = CachedBackend(inner, cached.path)
+    second = asyncio.run(reopened.generate(ask()))
+    assert first == Reply("a {b} \u2028 ü", "stop", 11, 2, 0.5, cached=False, model="m")
+    assert second == Reply("a {b} \u2028 ü", "stop", 11, 2, 0.5, cached=True, model="m")
+    assert len(inner.requests) == 1
+
+
+def test_every_parameter_is_in_the_key(tmp_path: Path) -> None:
+    cached = CachedBackend(echo(), tmp_path / "c.sqlite")
+    variants = [
+        ask(),
+        ask("q2"),
+        Request((Message("system", "q"),)),
+        Request((Message("user", "q"), Message("user", ""))),
+        ask(max_tokens=1),
+        ask(temperature=0.0),
+        ask(temperature=0.5),
+        ask(stop=("a",)),
+        ask(stop=("a", "b")),
+        ask(seed=1),
+        ask(schema={"type": "object"}),
+        ask(model="other"),
+        ask(raw=True),
+    ]
+    keys = {cached.key(r) for r in variants}
+    other = CachedBackend(ScriptedBackend(ScriptedConfig(default="x")), tmp_path / "c.sqlite")
+    assert len(keys | {other.key(r) for r in variants}) == 2 * len(variants)
+    assert {f for f in Request.__dataclass_fields__} == {
+        "messages", "max_tokens", "temperature", "stop", "seed", "schema", "model", "raw",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("finish", ["length", "content_filter", "unknown"])
+def test_incomplete_replies_are_not_kept(tmp_path: Path, finish: str) -> None:
+    inner = ScriptedBackend.of((".", Reply("x", finish)))
+    cached = CachedBackend(inner, tmp_path / "c.sqlite")
+    for _ in range(2):
+        assert asyncio.run(cached.generate(ask())).cached is False
+    assert len(inner.requests) == 2
+
+
+def test_failures_are_not_kept(tmp_path: Path) -> None:
+    cached = CachedBackend(ScriptedBackend.of((".", [LLMError("down"), "up"])), tmp_path / "c.sqlite")
+    with pytest.raises(LLMError):
+        asyncio.run(cached.generate(ask()))
+    assert asyncio.run(cached.generate(ask())).text == "up"
+
+
+def test_identical_requests_in_flight_are_sent_once(tmp_path: Path) -> None:
+    inner = echo(latency_s=0.05)
+    cached = CachedBackend(inner, tmp_path / "c.sqlite")
+
+    async def go():
+        return await asyncio.gather(*(cached.generate(ask(f"q{i % 2}")) for i in range(20)))
+
+    replies = asyncio.run(go())
+    assert len(inner.requests) == 2
+    assert sum(not r.cached for r in replies) == 2
+    assert [r.text for r in replies] == [f"re q{i % 2}" for i in range(20)]
+
+
+def test_a_shared_failure_reaches_all_who_wait(tmp_path: Path) -> None:
+    cached = CachedBackend(ScriptedBackend.of((".", [LLMError("down"), "up"]), latency_s=0.02), tmp_path / "c.sqlite")
+
+    async def go():
+        first = await asyncio.gather(*(cached.generate(ask()) for _ in range(3)), return_exceptions=True)
+        return first, await cached.generate(ask())
+
+    first, later = asyncio.run(go())
+    assert [type(e) for e in first] == [LLMError] * 3 and later.text == "up"
+
+
+def test_a_cancelled_asker_takes_nobody_along(tmp_path: Path) -> None:
+    inner = echo(latency_s=0.1)
+    cached = CachedBackend(inner, tmp_path / "c.sqlite")
+
+    async def go():
+        tasks = [asyncio.create_task(cached.generate(ask())) for _ in range(4)]
+        await asyncio.sleep(0.02)
+        tasks[0].cancel()  # the one who asked
+        tasks[1].cancel()  # one who waits
+        return await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 5)
+
+    replies = asyncio.run(go())
+    assert [type(r) for r in replies[:2]] == [asyncio.CancelledError] * 2
+    assert [r.text for r in replies[2:]] == ["re q", "re q"]
+    assert len(inner.requests) == 2 and not cached._in_flight
+
+
+def test_eight_threads_share_one_cache(tmp_path: Path) -> None:
+    inner = echo(latency_s=0.001)
+    cached = CachedBackend(inner, tmp_path / "c.sqlite")
+    wrong: list[str] = []
+
+    def work(seed: int) -> None:
+        async def go():
+            for i in range(100):
+                text = f"q{(i * 7 + seed * 13) % 100}"
+                reply = await cached.generate(ask(text))
+                if reply.text != f"re {text}":
+                    wrong.append(reply.text)
+
+        asyncio.run(go())
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong and len(inner.requests) == 100
+    asyncio.run(cached.close())
+
+
+CHILD = """
+import asyncio, sys
+from gnnrag.llm.base import Message, Request
+from gnnrag.llm.cache import CachedBackend
+from gnnrag.llm.scripted import ScriptedBackend
+start, count = int(sys.argv[2]), int(sys.argv[3])
+class Echo(ScriptedBackend):
+    identity = {"type": "echo"}
+cached = CachedBackend(Echo.of((".", lambda r: "re " + r.messages[-1].content)), sys.argv[1])
+async def go():
+    for i in range(start, start + count):
+        await cached.generate(Request((Message("user", f"q{i}"),)))
+        if i == start + 50:
+            print("going", flush=True)
+asyncio.run(go())
+"""
+
+
+def child(path: Path, start: int, count: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(path), str(start), str(count)], cwd=ROOT, stdout=subprocess.PIPE
+    )
+
+
+def rows(path: Path) -> dict[str, str]:
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        return dict(connection.execute("SELECT key, value FROM replies"))
+
+
+def test_two_processes_and_a_kill_in_the_middle(tmp_path: Path) -> None:
+    path = tmp_path / "c.sqlite"
+    quiet = [child(path, 0, 300), child(path, 200, 300)]  # both make the new file at once
+    doomed = child(path, 1000, 1_000_000)
+    assert doomed.stdout is not None and doomed.stdout.readline() == b"going\n"
+    time.sleep(0.05)
+    os.kill(doomed.pid, signal.SIGKILL)
+    doomed.wait()
+    assert [p.wait(60) for p in quiet] == [0, 0]
+    kept = rows(path)
+    inner = echo()
+    cached = CachedBackend(inner, path)
+
+    async def go():
+        return [await cached.generate(ask(f"q{i}")) for i in [*range(500), *range(1000, 1051)]]
+
+    replies = asyncio.run(go())
+    assert all(r.cached for r in replies) and not inner.requests
+    assert replies[7].text == "re q7" and len(kept) >= 551
+    for p in (*quiet, doomed):
+        assert p.stdout is not None
+        p.stdout.close()
+
+
+def damage_header(path: Path) -> None:
+    path.write_bytes(b"this is no database, whatever its name" * 1000)
+
+
+def damage_middle(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[16384:] = b"\x5a" * (len(data) - 16384)
+    path.write_bytes(data)
+
+
+def damage_value(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE replies SET value = '{\"txt\": 1}'")
+    connection.close()
+
+
+def cut_off(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:20000])
+
+
+@pytest.mark.parametrize("damage", [damage_header, damage_middle, damage_value, cut_off])
+def test_a_damaged_file_is_refused_by_name(tmp_path: Path, damage) -> None:
+    path = tmp_path / "c.sqlite"
+    cached = CachedBackend(echo(), path)
+    asyncio.run(cached.generate(ask()))
+    asyncio.run(cached.close())
+    damage(path)
+    with pytest.raises(ArtefactError, match=r"c\.sqlite is damaged .* delete it"):
+        asyncio.run(CachedBackend(echo(), path).generate(ask()))
+
+
+def test_another_programs_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "other.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE theirs (x)")
+    connection.close()
+    with pytest.raises(ArtefactError, match="no response cache"):
+        CachedBackend(echo(), path)
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
+    connection.close()
+
+
+def test_an_unwritable_place_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match="cannot be opened"):
+        CachedBackend(echo(), tmp_path)
+
+
+def test_a_write_that_fails_costs_the_entry_not_the_reply(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cached = CachedBackend(echo(), tmp_path / "c.sqlite")
+    cached._connection().execute("PRAGMA query_only = ON")
+    assert asyncio.run(cached.generate(ask())).text == "re q"
+    assert "reply not kept" in caplog.text
+
+
+def test_settings_of_the_file(tmp_path: Path) -> None:
+    connection = CachedBackend(echo(), tmp_path / "c.sqlite")._connection()
+    settings = {
+        p: connection.execute(f"PRAGMA {p}").fetchone()[0] for p in ("page_size", "journal_mode", "synchronous")
+    }
+    assert settings == {"page_size": 16384, "journal_mode": "wal", "synchronous": 1}

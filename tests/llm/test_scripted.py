@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from omegaconf import OmegaConf
+
+from gnnrag.errors import ConfigError, LLMError
+from gnnrag.llm.base import Message, Reply, Request
+from gnnrag.llm.scripted import ScriptedBackend, ScriptedConfig
+
+
+def ask(llm: ScriptedBackend, text: str) -> Reply:
+    return asyncio.run(llm.generate(Request((Message("system", "sys"), Message("user", text)))))
+
+
+def test_rules_in_order_lists_functions_and_exceptions() -> None:
+    llm = ScriptedBackend.of(
+        (r"sys.*\bone\b", ["1st", "2nd"]),
+        (lambda r: r.messages[-1].content.startswith("call"), lambda r: r.messages[-1].content.upper()),
+        ("boom", LLMError("boom")),
+        ("reply", Reply("r", "length", 1, 2)),
+        default="else",
+    )
+    assert [ask(llm, "one").text for _ in range(3)] == ["1st", "2nd", "2nd"]
+    assert ask(llm, "call me").text == "CALL ME"
+    assert ask(llm, "reply") == Reply("r", "length", 1, 2)
+    assert ask(llm, "?") == Reply("else", "stop", 2, 1, model="scripted")
+    with pytest.raises(LLMError, match="boom"):
+        ask(llm, "boom")
+    assert [r.messages[-1].content for r in llm.requests[:2]] == ["one", "one"]
+
+
+def test_from_a_config_file() -> None:
+    node = OmegaConf.merge(
+        OmegaConf.structured(ScriptedConfig),
+        OmegaConf.create("rules: [{match: capital, reply: [Paris, Rome]}]\ndefault: none\nlatency_s: 0.001"),
+    )
+    llm = ScriptedBackend(OmegaConf.to_object(node))
+    assert [ask(llm, q).text for q in ("capital?", "capital?", "else")] == ["Paris", "Rome", "none"]
+    assert ScriptedBackend(node).identity["type"] == "scripted"
+    assert ask(ScriptedBackend(node), "capital?").text == "Paris"
+
+
+def test_no_rule_is_an_error_that_shows_the_prompt() -> None:
+    with pytest.raises(LLMError, match="no rule matches 'hello'"):
+        ask(ScriptedBackend.of(), "hello")
+
+
+@pytest.mark.parametrize("rule", [{"match": "a"}, {"match": "a", "reply": "b", "x": 1}, ("a", [])])
+def test_bad_rules(rule) -> None:
+    with pytest.raises(ConfigError, match="scripted rule"):
+        ScriptedBackend(ScriptedConfig([rule]))
+
+
+def test_latency_and_peak() -> None:
+    llm = ScriptedBackend.of((".", "a"), latency_s=0.02)
+
+    async def go():
+        await asyncio.gather(*(llm.generate(Request((Message("user", "x"),))) for _ in range(5)))
+
+    asyncio.run(go())
+    assert llm.peak == 5

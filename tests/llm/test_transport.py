@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gnnrag.errors import LLMError
+from gnnrag.llm.transport import RetryableError, host, is_context_error, retry_after, shorten, with_retries
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "3"}, 3.0),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after": "-4"}, 0.0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": ""}, None),
+        ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
+        ({"retry-after": "Thu, 01 Jan 1970 00:01:40 GMT"}, 90.0),
+        ({"retry-after": "Thu, 01 Jan 1970 00:00:00 GMT"}, 0.0),
+    ],
+)
+def test_retry_after(headers, seconds) -> None:
+    assert retry_after(headers, now=10.0) == seconds
+
+
+def test_retries_wait_as_asked_and_return_the_last_error() -> None:
+    calls: list[int] = []
+
+    async def call() -> str:
+        calls.append(1)
+        raise RetryableError(LLMError(f"no {len(calls)}"), wait_s=0.0)
+
+    with pytest.raises(RetryableError) as caught:
+        asyncio.run(with_retries(call, 4, 100.0))
+    assert len(calls) == 4 and str(caught.value.error) == "no 4"
+
+
+def test_other_errors_are_not_repeated() -> None:
+    calls: list[int] = []
+
+    async def call() -> str:
+        calls.append(1)
+        raise LLMError("no")
+
+    with pytest.raises(LLMError):
+        asyncio.run(with_retries(call, 4, 0.0))
+    assert len(calls) == 1
+
+
+def test_texts() -> None:
+    assert host("http://u:p@h:1/v1") == "h:1" and host("https://api.x.com/v1") == "api.x.com"
+    assert shorten("a\n  key b", "key") == "a *** b" and len(shorten("x" * 999)) == 300
+    assert is_context_error(None, "Input is too long") and not is_context_error(None, "max_tokens is too large")

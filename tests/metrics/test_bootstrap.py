@@ -1,0 +1,103 @@
+"""Intervals and tests against hand calculations and simple reference code."""
+
+import time
+from math import comb
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnrag.metrics import bootstrap
+from gnnrag.metrics.bootstrap import bootstrap_interval, mcnemar, paired_difference
+
+
+def test_interval_equals_a_plain_loop():
+    values = np.array([0.0, 1.0, 0.5, 0.25, 1.0, 0.0, 0.75])
+    rng = np.random.default_rng(3)
+    means = [values[rng.integers(0, 7, size=7)].mean() for _ in range(200)]
+    got = bootstrap_interval(values, resamples=200, confidence=0.9, seed=3)
+    assert (got.mean, got.n) == (0.5, 7)
+    assert got.low == pytest.approx(np.percentile(means, 5))
+    assert got.high == pytest.approx(np.percentile(means, 95))
+
+
+def test_interval_has_the_width_of_the_normal_one():
+    values = np.arange(1000) % 2  # standard error 0.5 / sqrt(1000)
+    got = bootstrap_interval(values)
+    assert got.high - got.low == pytest.approx(2 * 1.96 * 0.5 / 1000**0.5, rel=0.1)
+    assert got == bootstrap_interval(values)
+    assert got != bootstrap_interval(values, seed=1)
+
+
+def test_memory_blocks_do_not_change_the_result(monkeypatch):
+    values = np.random.default_rng(0).random(40)
+    whole = bootstrap_interval(values, resamples=100)
+    monkeypatch.setattr(bootstrap, "_BLOCK", 200)
+    assert bootstrap_interval(values, resamples=100) == whole
+
+
+def test_a_thousand_questions_take_well_under_a_second():
+    values = np.random.default_rng(0).random(1000)
+    start = time.perf_counter()
+    bootstrap_interval(values)
+    assert time.perf_counter() - start < 0.5
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+def test_interval_is_ordered_and_inside_the_data(values):
+    got = bootstrap_interval(values, resamples=20)
+    assert min(values) - 1e-12 <= got.low <= got.high <= max(values) + 1e-12
+
+
+def test_difference_of_equal_runs_is_nothing():
+    got = paired_difference([0, 1, 1], [0, 1, 1])
+    assert (got.difference, got.low, got.high, got.p_value) == (0, 0, 0, 1)
+
+
+def test_a_clear_difference_is_found_and_has_a_direction():
+    a = np.tile([0.0, 1.0, 0.0, 0.0], 50)
+    b = np.tile([1.0, 1.0, 0.0, 0.0], 50)
+    better, worse = paired_difference(a, b), paired_difference(b, a)
+    assert better.difference == 0.25
+    assert 0 < better.low < 0.25 < better.high
+    assert better.p_value == pytest.approx(2 / 1001)
+    assert (worse.difference, worse.low, worse.high) == (-better.difference, -better.high, -better.low)
+
+
+def test_pairing_beats_comparing_two_intervals():
+    a = np.random.default_rng(0).random(200)
+    b = a + 0.01
+    assert bootstrap_interval(a).high > bootstrap_interval(b).low  # the separate intervals overlap
+    assert paired_difference(a, b).low == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize(("only_a", "only_b"), [(0, 0), (5, 0), (0, 5), (3, 9), (10, 10), (400, 500)])
+def test_mcnemar_is_the_exact_binomial_test(only_a, only_b):
+    n = only_a + only_b
+    tail = sum(comb(n, i) for i in range(min(only_a, only_b) + 1)) / 2**n
+    a = [1] * only_a + [0] * only_b + [1, 0]
+    b = [0] * only_a + [1] * only_b + [1, 0]
+    got = mcnemar(a, b)
+    assert (got.only_a, got.only_b) == (only_a, only_b)
+    assert got.p_value == pytest.approx(min(1.0, 2 * tail))
+
+
+def test_mcnemar_by_hand():
+    assert mcnemar([True] * 5, [False] * 5).p_value == 2 / 32
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: bootstrap_interval([]), "at least one question"),
+        (lambda: bootstrap_interval([1.0, float("nan")]), r"not finite \(question 1\)"),
+        (lambda: bootstrap_interval([1.0], resamples=0), "resamples=0: must be at least 1"),
+        (lambda: bootstrap_interval([1.0], confidence=95), "confidence=95: must lie between 0 and 1"),
+        (lambda: paired_difference([1.0, 0.0], [1.0]), "a has 2 questions, b has 1"),
+        (lambda: mcnemar([0.5], [1.0]), "needs right or wrong"),
+    ],
+)
+def test_wrong_input_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

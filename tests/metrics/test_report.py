@@ -1,0 +1,123 @@
+"""The report of a run, checked on numbers worked out by hand."""
+
+import json
+
+import pytest
+
+from gnnrag.errors import GnnragError
+from gnnrag.metrics.report import per_question, score
+from gnnrag.types import Prediction, Question
+
+QUESTIONS = [
+    Question("q1", "?", ("Paris",), "bridge", ("a", "b")),
+    Question("q2", "?", ("Rome", "Roma"), "bridge", ("c",)),
+    Question("q3", "?", (), "open"),
+]
+
+
+def predict(qid, answer="", ranking=(), context=(), error=None, **usage):
+    return Prediction(qid, answer, tuple(ranking), tuple(context), 1, usage, 2.0, error)
+
+
+PREDICTIONS = [
+    predict("q3"),
+    predict("q1", "paris", "axb", "ax", llm_calls=3, prompt_tokens=100, completion_tokens=10, cost=0.00003),
+    predict("q2", "Roma Nova", "xyc", "xyc", llm_calls=1, prompt_tokens=20, retriever_calls=4),
+]
+
+
+def test_means_by_hand():
+    got = score(QUESTIONS, PREDICTIONS, ks=(1, 2, 5))
+    assert got["questions"] == 3
+    assert (got["failed"], got["no_gold"]) == (0, 1)
+    assert got["retrieval/recall@1"] == round((0.5 + 0 + 0) / 3, 4)
+    assert got["retrieval/recall@5"] == round((1 + 1 + 0) / 3, 4)
+    assert got["retrieval/all@2"] == 0
+    assert got["retrieval/all@5"] == 0.6667
+    assert got["retrieval/mrr"] == round((1 + 1 / 3 + 0) / 3, 4)
+    assert got["retrieval/context_precision"] == round((1 / 2 + 1 / 3) / 3, 4)
+    assert got["answer/em"] == 0.6667  # q3 cannot be answered, and the reader abstained
+    assert got["answer/f1"] == round((1 + 2 / 3 + 1) / 3, 4)
+    assert got["answer/sub_em"] == got["answer/sub_em_tok"] == 1
+    assert got["answer/abstained"] == 0.3333
+    assert got["cost/llm_calls"] == round(4 / 3, 4)
+    assert (got["cost/prompt_tokens"], got["cost/completion_tokens"]) == (40, 3.3333)
+    assert (got["cost/usd"], got["cost/retriever_calls"], got["cost/seconds_per_question"]) == (1e-05, 1.3333, 2)
+    assert got["context/size"] == 1.6667
+    assert (got["context/size_p10"], got["context/size_p50"], got["context/size_p90"]) == (0.4, 2, 2.8)
+
+
+def test_by_type_and_intervals():
+    got = score(QUESTIONS, PREDICTIONS, ks=(2, 5))
+    assert list(got["by_type"]) == ["bridge", "open"]
+    assert got["by_type"]["bridge"]["count"] == 2
+    assert got["by_type"]["bridge"]["retrieval/recall@5"] == 1
+    assert got["by_type"]["open"]["answer/em"] == 1
+    low, high = got["retrieval/recall@5_ci"]
+    assert low <= got["retrieval/recall@5"] <= high
+    assert {k for k in got if k.endswith("_ci")} == {
+        f"{name}_ci"
+        for name in (
+            *("retrieval/recall@2", "retrieval/recall@5", "retrieval/all@5", "retrieval/mrr"),
+            *("answer/em", "answer/f1", "answer/sub_em"),
+        )
+    }
+    assert not any(k.endswith("_ci") for k in score(QUESTIONS, PREDICTIONS, resamples=0))
+
+
+def test_report_is_deterministic_json_and_blind_to_the_order_of_rows():
+    first = json.dumps(score(QUESTIONS, PREDICTIONS), allow_nan=False)
+    assert first == json.dumps(score(QUESTIONS, PREDICTIONS[::-1]), allow_nan=False)
+    assert "retrieval/recall@200" in json.loads(first)
+
+
+def test_a_failed_question_scores_zero_counts_and_keeps_its_cost():
+    rows = [
+        predict("q1", "Paris", "ab", "ab", error="LLMError: refused", llm_calls=2),
+        predict("q2", "Rome", "c", "c"),
+        predict("q3", "", error="BudgetError: no calls left"),  # empty because it failed, not because it abstained
+    ]
+    got = score(QUESTIONS, rows)
+    assert got["failed"] == 2
+    assert got["by_type"]["bridge"]["failed"] == 1
+    assert got["answer/em"] == got["retrieval/recall@5"] == 0.3333
+    assert got["answer/abstained"] == 0
+    assert got["cost/llm_calls"] == 0.6667
+
+
+def test_questions_without_gold_can_be_left_out_of_retrieval_only():
+    got = score(QUESTIONS, PREDICTIONS, skip_no_gold=True)
+    assert got["retrieval/recall@5"] == 1
+    assert got["answer/abstained"] == 0.3333
+    assert got["by_type"]["open"]["retrieval/mrr"] is None
+    only = score(QUESTIONS[2:], [predict("q3")], skip_no_gold=True)
+    assert only["retrieval/recall@5"] is None
+    assert "retrieval/recall@5_ci" not in only
+    assert only["answer/em_ci"] == [1, 1]
+
+
+def test_per_question_follows_the_order_of_questions():
+    columns = per_question(QUESTIONS, PREDICTIONS)
+    assert columns["answer/em"].tolist() == [1, 0, 1]
+    assert columns["retrieval/recall@1"].tolist() == [0.5, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("questions", "rows", "message"),
+    [
+        ([], [], "no questions to score"),
+        (QUESTIONS, PREDICTIONS[:1], r"question 'q1' has no prediction \(2 of 3 are missing\).*run the same command"),
+        (QUESTIONS, [*PREDICTIONS, predict("q1")], "question 'q1' has two predictions"),
+        (QUESTIONS[:2], PREDICTIONS, r"prediction for 'q3' belongs to no question \(1 of 3 do not\)"),
+    ],
+)
+def test_incomplete_runs_are_refused(questions, rows, message):
+    with pytest.raises(GnnragError, match=message):
+        score(questions, rows)
+
+
+def test_bad_settings_are_refused():
+    with pytest.raises(ValueError, match="k=0"):
+        score(QUESTIONS, PREDICTIONS, ks=(0,))
+    with pytest.raises(ValueError, match="f1_variant='best'"):
+        score(QUESTIONS, PREDICTIONS, f1_variant="best")
