@@ -19,6 +19,7 @@ _CONTROL = re.compile(
     r"<(?=\||/?s>|/?(?:start|end)_of_turn>|/?(?:bos|eos|pad|unk)>|｜)|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS)\])"
 )
 _SQUARE, _ANGLE = "&#91;", "&lt;"
+_IN_TITLE = str.maketrans({"<": _ANGLE, "＜": _ANGLE, ">": "&gt;", '"': "&quot;"})
 
 
 def defuse(text: str) -> str:
@@ -33,7 +34,7 @@ def inline(text: str) -> str:
 
 def passage_element(passage: Passage, number: int) -> str:
     """Return `<passage id="3" title="...">` newline, text, newline, `</passage>`."""
-    title = inline(passage.title).replace("<", _ANGLE).replace(">", "&gt;").replace('"', "&quot;")
+    title = inline(passage.title).translate(_IN_TITLE)
     text = _OWN_TAG.sub(_ANGLE, defuse(passage.text.strip()))
     return f'<passage id="{number}" title="{title}">\n{text}\n</passage>'
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from gnnrag.roles import facts, relations
-from gnnrag.roles.comparing import Finding, Reading
+from gnnrag.roles import dates, places, relations
+from gnnrag.roles.reading import Finding, Reading
 from gnnrag.roles.question_form import ChainForm
 from gnnrag.roles.span_search import SpanSearch
 from gnnrag.roles.spans import sentences, words
@@ -34,15 +34,18 @@ def _anchor(question: str, reading: Reading) -> int | None:
     return max(range(len(scores)), key=scores.__getitem__) if scores else None
 
 
-def _follow_path(path: tuple[str, ...], attribute: str, anchor: int, reading: Reading, search: SpanSearch) -> Finding | None:
-    at, visited = anchor, (anchor,)
+def _follow_path(
+    path: tuple[str, ...], attribute: str, anchor: int, reading: Reading, search: SpanSearch
+) -> Finding | None:
+    at = anchor
+    visited: tuple[int, ...] = (anchor,)
     confidence = 0.9
     hops = path if attribute else path[:-1]
     for relation in hops:
         target, name, score = reading.hop(at, relation, visited)
         if target is None:
             return None
-        confidence *= min(1.0, 0.5 + score / 2)
+        confidence *= min(1.0, 0.35 + score / 2)
         at = target
         visited = (*visited, at)
     if attribute:
@@ -62,12 +65,12 @@ def _follow_path(path: tuple[str, ...], attribute: str, anchor: int, reading: Re
 def read_attribute(attribute: str, text: str, title: str) -> str | None:
     """Return the value of one attribute of what a passage is about."""
     if attribute in ("birth_date", "death_date"):
-        fact = facts.birth_date(text) if attribute == "birth_date" else facts.death_date(text)
+        fact = dates.birth_date(text) if attribute == "birth_date" else dates.death_date(text)
         return fact.text if fact else None
     if attribute in ("birth_place", "death_place"):
-        return facts.place(text, birth=attribute == "birth_place")
+        return places.place(text, birth=attribute == "birth_place")
     if attribute == "country":
-        return facts.nationality_text(text)
+        return next(iter(places.countries(text)), None)
     if attribute == "cause":
         return _cause(text)
     if attribute == "burial":
@@ -79,7 +82,8 @@ def read_attribute(attribute: str, text: str, title: str) -> str | None:
 def _cause(text: str) -> str | None:
     for sentence in sentences(text):
         match = re.search(
-            r"\b(?:died|death)\b[^.;]{0,60}?\b(?:of|from|due to|by|after) (?:an? |the )?((?:[a-z\-']+ ?){1,3})", sentence
+            r"\b(?:died|death)\b[^.;]{0,60}?\b(?:of|from|due to|by|after) (?:an? |the )?((?:[a-z\-']+ ?){1,3})",
+            sentence,
         )
         if match:
             return re.split(r" (?:in|at|on|and|while|when|after|that|his|her)\b", match.group(1))[0].strip()
@@ -90,7 +94,7 @@ def _place_cue(cues: tuple[str, ...], text: str) -> str | None:
     for cue in cues:
         match = re.search(cue, text)
         if match:
-            found = facts.place_after(text[match.end() : match.end() + 100])
+            found = places.place_after(text[match.end() : match.end() + 100])
             if found:
                 return found
     return None

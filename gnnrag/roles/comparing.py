@@ -3,117 +3,61 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 
-from gnnrag.roles import facts, relations
+from gnnrag.roles import dates, places
 from gnnrag.roles.countries import COUNTRY_OF, REGION_OF, country_mentions, region_mentions
-from gnnrag.roles.linking import Linker
 from gnnrag.roles.question_form import Comparison
+from gnnrag.roles.reading import Finding, Reading
 from gnnrag.roles.spans import fold, name_spans, sentences, words
-from gnnrag.types import Passage
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """An answer with the numbers of the passages it was read from and how sure the rule is, in [0, 1]."""
-
-    text: str
-    passages: tuple[int, ...]
-    confidence: float
-    how: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What all rules read: the passages, their cleaned texts and the linker over their titles."""
-
-    passages: tuple[Passage, ...]
-    texts: tuple[str, ...]
-    linker: Linker
-
-    def hop(self, at: int, relation: str, visited: tuple[int, ...]) -> tuple[int | None, str, float]:
-        """Follow one relation from passage `at`: the passage reached (None if it is not here), the name, a score."""
-        candidates = relations.find(relation, self.texts[at], self.passages[at].title)
-        best: tuple[int | None, str, float] = (None, "", 0.0)
-        for candidate in candidates[:12]:
-            target = self.linker.resolve(candidate.text, (at, *visited))
-            score = candidate.score + (0.6 if target is not None else 0.0)
-            if score > best[2]:
-                best = (target, candidate.text, score)
-        if best[0] is None:
-            other = self._mentioned(at, visited)
-            if other is not None:
-                return other, self.passages[other].title, 0.4
-        return best
-
-    def _mentioned(self, at: int, visited: tuple[int, ...]) -> int | None:
-        """Return a passage that names `at`, or that `at` names, where no pattern told them apart."""
-        here = f" {fold(self.texts[at])} "
-        for other in range(len(self.texts)):
-            if other == at or other in visited:
-                continue
-            bare = self.linker.bare[other]
-            lead = self.linker.leads[other]
-            if f" {bare} " in here or (len(lead.split()) > 1 and f" {lead} " in here):
-                return other
-        title = f" {self.linker.bare[at]} "  # the other way round
-        for other in range(len(self.texts)):
-            if other != at and other not in visited and len(title) > 6 and title in f" {fold(self.texts[other])} ":
-                return other
-        return self._nearest(at, visited)
-
-    def _nearest(self, at: int, visited: tuple[int, ...]) -> int | None:
-        """Return the unread passage that shares most words with `at`, if it shares any part of a title."""
-        here = set(words(self.passages[at].content))
-        best, best_score = None, 0.0
-        for other, passage in enumerate(self.passages):
-            if other == at or other in visited:
-                continue
-            title = set(words(passage.title))
-            score = len(title & here) / max(1, len(title))
-            if score > best_score:
-                best, best_score = other, score
-        return best
 
 
 def compare(form: Comparison, reading: Reading) -> Finding | None:
-    """Answer a comparison, or None where an attribute cannot be read."""
-    ends: list[int] = []
-    used: list[int] = []
-    for number, start in enumerate(form.passages):
-        if start is None:
-            return None
-        used.append(start)
-        if form.bridge:
-            other = tuple(p for p in form.passages if p is not None)
-            target, _, _ = reading.hop(start, form.bridge, other)
-            if target is None:
-                return _guess(form, used) if number == 0 else _guess(form, used)
-            used.append(target)
-            start = target
-        ends.append(start)
-    support = tuple(dict.fromkeys(used))
+    """Answer a comparison; None where no attribute is compared (see `predicate`)."""
+    if form.passages[0] is None or form.passages[1] is None:
+        return _guess(form, [p for p in form.passages if p is not None])
+    starts = (form.passages[0], form.passages[1])
+    ends = list(starts)
+    if form.bridge:
+        hops = [reading.hop(start, form.bridge, starts) for start in starts]
+        if any(target is None for target, _, _ in hops):
+            return _proxy(form, reading, starts)
+        ends = [target for target, _, _ in hops if target is not None]
+    support = tuple(dict.fromkeys([*starts, *ends]))
     if form.attribute == "country":
         return _same_country(form, reading, ends, support)
+    return None if form.attribute == "predicate" else _ordered(form, reading, ends, support)
+
+
+def _guess(form: Comparison, used: Sequence[int]) -> Finding | None:
+    """Say yes, or name the first choice: right half the time, and marked as a guess."""
     if form.attribute == "predicate":
         return None
-    return _ordered(form, reading, ends, support)
-
-
-def _guess(form: Comparison, used: list[int]) -> Finding:
-    """Yes and the first choice are what to say when nothing can be read: better than silence, and marked so."""
     return Finding("yes" if form.yes_no else form.names[0], tuple(used), 0.15, "guess")
 
 
-def _ordered(form: Comparison, reading: Reading, ends: list[int], support: tuple[int, ...]) -> Finding:
+def _proxy(form: Comparison, reading: Reading, starts: tuple[int, int]) -> Finding | None:
+    """Compare the works where their makers are not here: an earlier work tends to have the earlier maker."""
+    finding = None
+    if form.attribute == "country":
+        finding = _same_country(form, reading, list(starts), starts)
+    elif form.attribute in ("birth_date", "death_date"):
+        finding = _ordered(replace(form, attribute="release"), reading, list(starts), starts)
+    if finding is None or finding.how == "guess":
+        return _guess(form, starts)
+    return replace(finding, confidence=0.3, how=f"by the works, {finding.how}")
+
+
+def _ordered(form: Comparison, reading: Reading, ends: list[int], support: tuple[int, ...]) -> Finding | None:
     values = []
     for end in ends:
         text, title = reading.texts[end], reading.passages[end].title
         if form.attribute == "lifespan":
-            values.append(facts.lifespan_days(text))
+            values.append(dates.lifespan_days(text))
             continue
-        reader = {"birth_date": facts.birth_date, "death_date": facts.death_date}.get(form.attribute)
-        fact = reader(text) if reader else facts.release_date(text, title)
+        reader = {"birth_date": dates.birth_date, "death_date": dates.death_date}.get(form.attribute)
+        fact = reader(text) if reader else dates.release_date(text, title)
         values.append(None if fact is None else fact.key)
     if any(v is None for v in values):
         return _one_sided(form, values, support)
@@ -121,26 +65,26 @@ def _ordered(form: Comparison, reading: Reading, ends: list[int], support: tuple
     return Finding(form.names[0 if first else 1], support, 0.9, f"{form.attribute}: {values[0]} / {values[1]}")
 
 
-def _one_sided(form: Comparison, values: list[object], support: tuple[int, ...]) -> Finding:
+def _one_sided(form: Comparison, values: list[object], support: tuple[int, ...]) -> Finding | None:
     """Nobody has died later than one who lives: with a single death date, that one died first."""
     known = [i for i, v in enumerate(values) if v is not None]
     if form.attribute == "death_date" and len(known) == 1:
         at = 1 - known[0] if form.largest else known[0]
         return Finding(form.names[at], support, 0.4, "one death date")
-    return _guess(form, list(support))
+    return _guess(form, support)
 
 
 def _country_set(reading: Reading, at: int, place: bool) -> list[str]:
-    found = facts.countries(reading.texts[at], place)
-    title = facts.countries(reading.passages[at].title, place) if place else []
+    found = places.countries(reading.texts[at], place)
+    title = places.countries(reading.passages[at].title, place) if place else []
     ranked = found + title
     return list(dict.fromkeys(COUNTRY_OF.get(f.text) or REGION_OF.get(f.text, f.text) for f in ranked))
 
 
-def _same_country(form: Comparison, reading: Reading, ends: list[int], support: tuple[int, ...]) -> Finding:
+def _same_country(form: Comparison, reading: Reading, ends: list[int], support: tuple[int, ...]) -> Finding | None:
     left, right = (_country_set(reading, end, form.place) for end in ends)
     if not left or not right:
-        return _guess(form, list(support))
+        return _guess(form, support)
     same = left[0] == right[0] or left[0] in right[:2] or right[0] in left[:2]
     return Finding("yes" if same else "no", support, 0.85 if same else 0.75, f"{left[:2]} / {right[:2]}")
 
@@ -149,10 +93,12 @@ def predicate(question: str, form: Comparison, reading: Reading) -> Finding | No
     """Decide `Are X and Y both P?` and `Which is P, X or Y?` by how much of P's words each passage has."""
     known = [p for p in form.passages if p is not None]
     if len(known) < 2:
-        return _guess(form, known) if form.yes_no else None
+        return Finding("yes", tuple(known), 0.12, "guess") if form.yes_no else None
     support = tuple(known)
     named = f" {fold(' '.join(form.names))} "
-    same = re.search(r"\bsame ((?:\w+ )?(?:state|province|city|county|region|district|band|genre|team|league))", question)
+    same = re.search(
+        r"\bsame ((?:\w+ )?(?:state|province|city|county|region|district|band|genre|team|league))", question
+    )
     if form.yes_no and same:
         return _same_name(same.group(1).split()[-1], named, reading, support)
     wanted = [w for w in dict.fromkeys(words(question)) if w not in words(named)]
@@ -160,7 +106,11 @@ def predicate(question: str, form: Comparison, reading: Reading) -> Finding | No
     shares = []
     for at in known:
         have = set(words(reading.passages[at].content))
-        stated = {country for _, _, country in country_mentions(sentences(reading.texts[at])[0])} if reading.texts[at] else set()
+        stated = (
+            {country for _, _, country in country_mentions(sentences(reading.texts[at])[0])}
+            if reading.texts[at]
+            else set()
+        )
         share = sum(w in have for w in wanted) / max(1, len(wanted))
         shares.append(0.0 if form.yes_no and asked - stated else share)
     if form.yes_no:
@@ -173,8 +123,14 @@ def _same_name(noun: str, named: str, reading: Reading, support: tuple[int, ...]
     found = []
     for at in support:
         text = reading.texts[at]
-        near = {n for _, _, n in name_spans(text) if re.search(rf"{re.escape(n)},? {noun}|{noun} of {re.escape(n)}", text, re.I)}
+        near = {
+            n
+            for _, _, n in name_spans(text)
+            if re.search(rf"{re.escape(n)},? {noun}|{noun} of {re.escape(n)}", text, re.I)
+        }
         near |= {n for _, _, n in name_spans(text) if n.lower().endswith(noun)}
-        near |= {surface for _, surface, _ in region_mentions(text)} if noun in ("state", "province", "region") else set()
+        near |= (
+            {surface for _, surface, _ in region_mentions(text)} if noun in ("state", "province", "region") else set()
+        )
         found.append({fold(n) for n in near if f" {fold(n)} " not in named})
     return Finding("yes" if found[0] & found[1] else "no", support, 0.5, f"same {noun}")

@@ -12,7 +12,8 @@ _FENCE = re.compile(r"^[ \t]*```[^\n`]*$\n?", re.MULTILINE)
 _EMPHASIS = re.compile(r"(?<![\w*])\*{1,3}(?=[^\s*])|(?<=[^\s*])\*{1,3}(?![\w*])|(?<!\w)__(?=\S)|(?<=\S)__(?!\w)")
 _BULLET = re.compile(r"^(?:[-*•–—]\s+|\(?\d{1,2}[.)]\s+|#+\s+)+")
 _QUOTES = "\"'`“”‘’«»"
-_MAX_STARTS = 64  # a reply of nothing but opening braces must not cost quadratic time
+# A reply of nothing but opening braces must not cost quadratic time, nor a deep recursion.
+_MAX_STARTS, _MAX_UNCLOSED = 16, 50
 _EMPTY_WORDS = {"", "none", "n/a", "null"}
 
 
@@ -104,7 +105,7 @@ def _object_end(text: str, start: int) -> int:
 def _load(text: str) -> Any:
     """Parse JSON, strictly if possible, else by repair (single quotes, trailing commas, missing brackets)."""
     value = json_value(text)
-    if value is not None:
+    if value is not None or text.count("{") + text.count("[") - text.count("}") - text.count("]") > _MAX_UNCLOSED:
         return value
     from json_repair import repair_json  # only replies that are broken need it
 

@@ -9,61 +9,10 @@ from typing import Literal
 
 from gnnrag.roles.answer_types import is_yes_no
 from gnnrag.roles.linking import Linker, Mention
-from gnnrag.roles.spans import STOPWORDS, fold
+from gnnrag.roles.question_words import Path, asked_attribute, asked_bridge, split_relations
+from gnnrag.roles.spans import fold
 
-Attribute = Literal[
-    "birth_date", "death_date", "birth_place", "death_place", "country", "cause", "release", "lifespan", "predicate", ""
-]
-Path = tuple[str, ...]
-
-# Phrases of a folded question and the relation paths they ask for; alternatives are tried in order.
-_RELATIONS: tuple[tuple[str, tuple[Path, ...]], ...] = (
-    (r"paternal grandfather", (("father", "father"),)),
-    (r"maternal grandfather", (("mother", "father"),)),
-    (r"paternal grandmother", (("father", "mother"),)),
-    (r"maternal grandmother", (("mother", "mother"),)),
-    (r"grandfather", (("father", "father"), ("mother", "father"))),
-    (r"grandmother", (("mother", "mother"), ("father", "mother"))),
-    (r"father in law", (("spouse", "father"),)),
-    (r"mother in law", (("spouse", "mother"),)),
-    (r"(?:child|son|daughter) in law", (("child", "spouse"),)),
-    (r"(?:sibling|brother|sister) in law", (("spouse", "sibling"), ("sibling", "spouse"))),
-    (r"step ?mother|step ?father", (("father", "spouse"), ("mother", "spouse"))),
-    (r"uncle|aunt", (("father", "sibling"), ("mother", "sibling"))),
-    (r"grandchild|grandson|granddaughter", (("child", "child"),)),
-    (r"nephew|niece|cousin", (("sibling", "child"),)),
-    (r"father|dad", (("father",), ("mother", "spouse"))),
-    (r"mother|mothered|mom", (("mother",), ("father", "spouse"))),
-    (r"husband|wife|spouse|married", (("spouse",), ("child", "father"))),
-    (r"child|son|daughter|children", (("child",),)),
-    (r"siblings?|brother|sister", (("sibling",),)),
-    (r"directors?|directed", (("director",),)),
-    (r"performers?|singer|performed|sang|sings", (("performer",),)),
-    (r"composers?|composed", (("composer",),)),
-    (r"author|writer|wrote|written", (("author",),)),
-    (r"screenwriter", (("screenwriter",),)),
-    (r"producer|produced", (("producer",),)),
-    (r"publisher|published", (("publisher",),)),
-    (r"creator|created", (("creator",),)),
-    (r"founder|founded|formed|established", (("founder",),)),
-)
-_ATTRIBUTES: tuple[tuple[str, Attribute | str], ...] = (
-    (r"when .*\bborn|dates? of birth|birth ?date|birthday", "birth_date"),
-    (r"when .*\b(?:die|died|death)|dates? of death", "death_date"),
-    (r"where .*\bborn|place of birth|birth ?place|city of birth", "birth_place"),
-    (r"(?:cause|reason) of (?:the )?.*death|(?:why|how) did .*die|cause of death", "cause"),
-    (r"where .*\b(?:die|died)\b|places? of death", "death_place"),
-    (r"buried|place of burial|burial", "burial"),
-    (r"nationality|(?:which|what) country .*from|country of (?:citizenship|origin)|citizen", "country"),
-    (r"work at|works at|worked at|employer|employed", "employer"),
-    (r"study|studied|educated|graduate|graduated|alma mater|attend(?:ed)?\b", "educated"),
-    (r"awards?\b", "award"),
-)
-_EVENTS = frozenset(("founder", "publisher", "creator"))  # asked for by verbs that date a thing: no bridge
-_GENERIC = frozenset(
-    "film song movie album book novel name person play cause death birth place date country nationality won win got get "
-    "received receive award did die born buried work study educated from at of is was the do does where when".split()
-)
+Attribute = Literal["birth_date", "death_date", "country", "release", "lifespan", "predicate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +58,10 @@ def parse_comparison(question: str, linker: Linker) -> Comparison | None:
     for name in names:
         clause = clause.replace(fold(name), " ")
     attribute, largest = _criterion(clause, yes_no)
-    asked = [paths[0][0] for pattern, paths in _RELATIONS if re.search(rf"\b(?:{pattern})s?\b", clause)]
-    bridge = next((r for r in asked if r not in _EVENTS and attribute != "predicate"), "")
-    located = bool(re.search(r"\blocated|situated|\bvillages?|mountains?|rivers?|schools?|airports?|islands?\b", clause))
+    bridge = "" if attribute == "predicate" else asked_bridge(clause)
+    located = bool(
+        re.search(r"\blocated|situated|\bvillages?|mountains?|rivers?|schools?|airports?|islands?\b", clause)
+    )
     return Comparison((names[0], names[1]), places, attribute, largest, bridge, yes_no, located)
 
 
@@ -128,7 +78,10 @@ def _choices(question: str, yes_no: bool, linker: Linker) -> tuple[str, str] | N
         pattern = r"^\w+ (?:both )?(?:the )?(?:\w+s?,? )?(?P<a>.+?) (?:and|have the same \w+ as) (?P<b>.+?)(?:,? (?:both|from|located|share|have|of the same|in the)\b.*)?$"
         match = re.match(pattern, text)
         return (match["a"].strip(" ,"), match["b"].strip(" ,")) if match else None
-    lead = re.match(r"^(?:Was|Is|Were|Are|Did|Does) (?P<a>.+?) or (?P<b>.+?) (?:born|older|younger|die|died|released|established|founded|formed|published|first|come)\b.*$", text)
+    lead = re.match(
+        r"^(?:Was|Is|Were|Are|Did|Does) (?P<a>.+?) or (?P<b>.+?) (?:born|older|younger|die|died|released|established|founded|formed|published|first|come)\b.*$",
+        text,
+    )
     if lead:
         return lead["a"], lead["b"]
     out_of = re.search(r"(?:between|out of|,? of|:) (?P<a>[A-Z].+?) (?:and|or) (?P<b>[A-Z][^,]+?)(?:,.*)?$", text)
@@ -168,17 +121,6 @@ def _criterion(clause: str, yes_no: bool) -> tuple[Attribute, bool]:
     return "predicate", False
 
 
-def asked_relation(head: str) -> str:
-    """Return the last relation of the words next to the question word, or nothing."""
-    found = [(m.start(), paths[0][-1]) for pattern, paths in _RELATIONS for m in re.finditer(rf"\b(?:{pattern})\b", head)]
-    return min(found)[1] if found else ""
-
-
-def asked_attribute(head: str) -> str:
-    """Return the attribute (`birth_date`, `death_place`, ...) that the words next to the question word ask for."""
-    return next((name for pattern, name in _ATTRIBUTES if re.search(rf"\b(?:{pattern})", head)), "")
-
-
 def parse_chain(question: str, linker: Linker) -> ChainForm | None:
     """Read a chain of relations from a named thing; None where the question names no relation that is known."""
     folded = fold(question).split()
@@ -195,10 +137,9 @@ def parse_chain(question: str, linker: Linker) -> ChainForm | None:
 def _chain_from(folded: Sequence[str], mention: Mention | None) -> ChainForm | None:
     start, end = (mention.start, mention.end) if mention else (len(folded), len(folded))
     before, after = " ".join(folded[:start]), " ".join(folded[end:])
-    masked = f"{before} # {after}"
-    attribute = next((name for pattern, name in _ATTRIBUTES if re.search(rf"\b(?:{pattern})", masked)), "")
-    left, left_rest = _relations_in(before)
-    right, right_rest = _relations_in(after)
+    attribute = asked_attribute(f"{before} # {after}")
+    left, left_rest = split_relations(before)
+    right, right_rest = split_relations(after)
     steps = [*right, *reversed(left)]
     if not steps and not attribute:
         return None
@@ -206,14 +147,4 @@ def _chain_from(folded: Sequence[str], mention: Mention | None) -> ChainForm | N
     for number, options in enumerate(steps):
         last = number == len(steps) - 1 and not attribute
         paths = [p + o for p in paths for o in (options if last or len(options[0]) > 1 else options[:1])]
-    residue = [w for w in (left_rest + " " + right_rest).split() if w not in STOPWORDS and w not in _GENERIC]
-    return ChainForm(mention.passage if mention else None, tuple(paths), str(attribute), tuple(residue))
-
-
-def _relations_in(text: str) -> tuple[list[tuple[Path, ...]], str]:
-    found: list[tuple[int, tuple[Path, ...]]] = []
-    for pattern, paths in _RELATIONS:
-        for match in list(re.finditer(rf"\b(?:{pattern})\b", text)):
-            found.append((match.start(), paths))
-            text = text[: match.start()] + " " * (match.end() - match.start()) + text[match.end() :]
-    return [paths for _, paths in sorted(found, key=lambda f: f[0])], text
+    return ChainForm(mention.passage if mention else None, tuple(paths), attribute, (*left_rest, *right_rest))

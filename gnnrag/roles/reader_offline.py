@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gnnrag.roles import answer_types, question_form
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.chaining import follow
-from gnnrag.roles.comparing import Finding, Reading, compare, predicate
+from gnnrag.roles.comparing import compare, predicate
 from gnnrag.roles.linking import build_linker
+from gnnrag.roles.reading import Finding, Reading
 from gnnrag.roles.span_search import SpanSearch, SpanWeights
 from gnnrag.session import Session
 
@@ -18,24 +19,23 @@ from gnnrag.session import Session
 class OfflineReaderConfig:
     """Constants of the reader, chosen on development questions."""
 
-    min_confidence: float = 0.1  # answers less sure than this are withheld
+    min_confidence: float = 0.05  # answers less sure than this are withheld
     max_residue: int = 1  # content words of a question that a chain may leave unexplained
     max_passages: int = 10  # passages beyond this are not read
-    use_embedder: bool = True  # score sentences by similarity to the question
+    weights: SpanWeights = field(default_factory=SpanWeights)  # of the general span search
 
 
 class OfflineReader:
     """Extract a short answer from passages with rules and lexical signals; deterministic and untrained.
 
     Args:
-        index: what holds `embedder` (`encode(list[str]) -> (n, d)`, rows of norm 1); None reads without one.
+        index: not used; roles share one constructor.
         config: the constants.
     """
 
     def __init__(self, index: Any = None, config: OfflineReaderConfig | None = None) -> None:
         self.config = config or OfflineReaderConfig()
-        embedder = getattr(index, "embedder", None) if self.config.use_embedder else None
-        self.search = SpanSearch(embedder, SpanWeights())
+        self.search = SpanSearch(self.config.weights)
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
         """Answer one question and record how."""

@@ -72,7 +72,9 @@ CUES: dict[str, tuple[str, ...]] = {
 PERSONAL = frozenset(("father", "mother", "spouse", "child", "sibling", "director", "performer", "composer", "author", "producer", "screenwriter", "creator", "founder"))  # fmt: skip
 # After a preposition the object may be far; after a noun it is near or elsewhere.
 _OPEN_CUE = re.compile(r"\b(?:by|of|to|at|from|in|with|for|won|awarded|received)$")
-_FEMALE = re.compile(r"(?:Queen|Princess|Lady|Empress|Duchess|Countess|Infanta|Baroness|actress|wife|mother|Dame|Mrs)\b[^,]{0,25}$")
+_FEMALE = re.compile(
+    r"(?:Queen|Princess|Lady|Empress|Duchess|Countess|Infanta|Baroness|actress|wife|mother|Dame|Mrs)\b[^,]{0,25}$"
+)
 _SECOND_PARENT = re.compile(
     r"^(?: and [^\W\d_]+(?=, and ))?[^.;]{0,120}?\b(?:and|by|with)(?: of)? (?:(?:his|her|the|their) )?(?:[a-z\-]+,? ){0,6}?(?=[^a-z\s\d(])"
 )
@@ -153,7 +155,10 @@ def _parents(relation: str, text: str, subject: str) -> list[Candidate]:
     found = []
     for position, sentence in enumerate(sentences(text)):
         for match in re.finditer(CUES["father"][0], sentence):
-            if re.search(r"(?:father|mother|brother|sister|grand|god)(?: of [^,]*)?[- ]?$", sentence[: match.start()].rstrip() + " "):
+            if re.search(
+                r"(?:father|mother|brother|sister|grand|god)(?: of [^,]*)?[- ]?$",
+                sentence[: match.start()].rstrip() + " ",
+            ):
                 continue
             rest = sentence[match.end() :]
             names = _names_after(rest, subject, 90)
@@ -162,7 +167,9 @@ def _parents(relation: str, text: str, subject: str) -> list[Candidate]:
             at, first, end = names[0]
             second = _SECOND_PARENT.match(rest[end:])
             other = _names_after(rest[end + second.end() :], subject, 3)[:1] if second else []
-            female = bool(_FEMALE.search(rest[: at + 12])) or bool(re.match(r"^\W*(?:Queen|Princess|Lady|Empress)", rest))
+            female = bool(_FEMALE.search(rest[: at + 12])) or bool(
+                re.match(r"^\W*(?:Queen|Princess|Lady|Empress)", rest)
+            )
             pair = [first, other[0][1] if other else ""]
             father, mother = reversed(pair) if female else pair
             name = father if relation == "father" else mother

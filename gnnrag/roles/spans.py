@@ -23,7 +23,9 @@ _RANK = (
     r"Baroness|Baron|Viscountess|Viscount|Marquess|Marquis|Elector|Emperor|Empress|Archduke|Archduchess|Grand Duke|Heiress|"
     r"Dauphin|Infante|Infanta|Bishop|Abbess|Jr|Sr)"
 )
-NAME = rf"(?:\d+ )?{_CAP}(?:(?: {_JOIN}){{0,2}} {_CAP})*(?:, (?:\d+(?:st|nd|rd|th) )?{_RANK}\.?(?:(?: {_JOIN})* {_CAP})*)?"
+NAME = (
+    rf"(?:\d+ )?{_CAP}(?:(?: {_JOIN}){{0,2}} {_CAP})*(?:, (?:\d+(?:st|nd|rd|th) )?{_RANK}\.?(?:(?: {_JOIN})* {_CAP})*)?"
+)
 NAME_RE = re.compile(NAME)
 DATE_RE = re.compile(
     rf"(?P<d>\d{{1,2}})(?:st|nd|rd|th)? (?:of )?(?P<m>{_MONTH}),? (?P<y>\d{{3,4}})(?!\d)"
@@ -116,7 +118,9 @@ def name_spans(text: str) -> list[tuple[int, int, str]]:
     for match in NAME_RE.finditer(text):
         start, name = match.start(), match.group()
         first, _, rest = name.partition(" ")
-        while rest and (first in _OPENERS or (first.isdigit() and (len(first) > 2 or rest.split()[0].strip(".,") in MONTHS))):
+        while rest and (
+            first in _OPENERS or (first.isdigit() and (len(first) > 2 or rest.split()[0].strip(".,") in MONTHS))
+        ):
             start, name = start + len(first) + 1, rest
             first, _, rest = name.partition(" ")
         name = re.sub(rf" (?:{_MONTH})\b.*$", "", name).strip(" ,")

@@ -79,8 +79,9 @@ def parse_thoughts(text: str) -> Thoughts:
     """
     text = strip_markup(strip_thinking(text))
     lines = [line for line in text.splitlines() if line.strip()]
+    pair = _json_pair(text)
     # A reply that is JSON holds the labels as keys, which would pass for labelled lines.
-    found = (_json_pair(text) if text.startswith("{") else {}) or _labelled(text) or _json_pair(text)
+    found = (pair if text.startswith("{") else {}) or _labelled(text) or pair
     if not found and 1 <= len(lines) <= 2 and text[0] not in "{[":
         found = dict(zip(("fast", "slow"), lines, strict=False))
     fast, slow = clean_line(found.get("fast", "")), clean_line(found.get("slow", ""))

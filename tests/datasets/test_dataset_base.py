@@ -136,3 +136,29 @@ def test_real_knowledge_base_questions_load_alone():
     questions = load_questions(SHARED / "metaqa" / "1-hop.questions.dev.jsonl", ())
     assert len(questions) == 9992
     assert questions[0].extra == {"anchor": "Temuera Morrison", "hops": 1, "official": True}
+
+
+@needs_shared
+def test_a_real_benchmark_survives_the_way_through_the_release_layout(tmp_path):
+    expected = load_dataset(SHARED / "musique")
+    by_id = {p.id: p for p in expected.passages}
+    corpus = [{"title": p.title, "text": p.text} for p in expected.passages]
+    questions = [
+        {
+            **{"id": q.id, "question": q.text, "answer": q.answers[0], "answer_aliases": q.answers[1:]},
+            "paragraphs": [
+                {"idx": i, "title": by_id[g].title, "paragraph_text": by_id[g].text + " ", "is_supporting": True}
+                for i, g in enumerate(q.gold)
+            ],
+            "question_decomposition": [
+                {"question": h.question, "answer": h.answer, "paragraph_support_idx": q.gold.index(h.gold)}
+                for h in q.decomposition
+            ],
+        }
+        for q in expected.questions
+    ]
+    (tmp_path / "musique_corpus.json").write_text(json.dumps(corpus))
+    (tmp_path / "musique.json").write_text(json.dumps(questions))
+    got = load_dataset(tmp_path / "musique")
+    assert got.fingerprints == expected.fingerprints
+    assert got.notes[0] == "musique has 1,890 passages here, 11,656 in the full release"

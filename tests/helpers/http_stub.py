@@ -19,7 +19,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        behaviour = self.server.enter(body, dict(self.headers), self.path)
+        behaviour = self.server.enter(body, {k.lower(): v for k, v in self.headers.items()}, self.path)
         try:
             time.sleep(self.server.delay)
             behaviour(self, body)

@@ -179,7 +179,7 @@ def test_the_key_goes_to_the_server_only(monkeypatch: pytest.MonkeyPatch) -> Non
         llm = backend(server, api_key_env="SOME_KEY")
         assert "secret" not in repr(one(llm)) + repr(llm.config)
         one(backend(server, api_key_env=None))
-    assert [h["Authorization"] for h in server.headers] == ["Bearer sk-secret-123", "Bearer none"]
+    assert [h["authorization"] for h in server.headers] == ["Bearer sk-secret-123", "Bearer none"]
 
 
 def test_identity_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,152 @@
+"""A tiny tokenizer and a random chat model made on the spot, and `transformers serve` on it. Loopback only."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def make_tiny_model(folder: Path, texts: list[str] | None = None, seed: int = 0) -> Path:
+    """Write a byte-level BPE of 512 entries and a random two-layer Qwen3 into `folder`; about 2 s with imports.
+
+    Args:
+        folder: where to.
+        texts: what the tokenizer is trained on.
+        seed: of the weights.
+    """
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+    raw = Tokenizer(models.BPE())
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    raw.decoder = decoders.ByteLevel()
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=512,
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    raw.train_from_iterator(
+        texts or ["Fast Thought: Where was the author born?\nAnswer: the passage says so."], trainer
+    )
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(folder)
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    torch.manual_seed(seed)
+    model = Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=512, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=16, max_position_embeddings=32768, tie_word_embeddings=True, **ends,
+        )
+    )  # fmt: skip
+    model.generation_config.update(**ends, do_sample=False)
+    model.save_pretrained(folder)
+    return folder
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that was free a moment ago."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+@dataclass
+class ServedModel:
+    """A running server.
+
+    Attributes:
+        model: the name to ask for.
+        base_url: for an OpenAI client.
+        process: its parent process.
+        log: its output.
+    """
+
+    model: str
+    base_url: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def kill(self) -> None:
+        """End it as a crash would: no goodbye to open connections."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(10)
+
+
+def missing_for_serving() -> str | None:
+    """Return what `transformers serve` lacks in this environment, or None."""
+    from importlib.util import find_spec
+
+    lacking = [name for name in ("torch", "transformers", "fastapi", "uvicorn") if find_spec(name) is None]
+    return f"transformers serve needs {', '.join(lacking)}" if lacking else None
+
+
+@contextmanager
+def serve(folder: Path, work: Path, limit_s: float = 120.0) -> Iterator[ServedModel]:
+    """Run `transformers serve` on `folder` until the block ends.
+
+    Args:
+        folder: the model.
+        work: for its log and its empty hub cache.
+        limit_s: how long it may take to start.
+    """
+    port, log = free_port(), work / "serve.log"
+    (work / "hub").mkdir(parents=True, exist_ok=True)
+    offline = {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(work / "hub"), "TOKENIZERS_PARALLELISM": "false"}
+    # Through the interpreter, so that a moved environment's script with a stale first line is no obstacle.
+    start = "import sys; from transformers.cli.transformers import main; sys.argv[0] = 'transformers'; main()"
+    command = [
+        sys.executable,
+        "-c",
+        start,
+        "serve",
+        str(folder),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--device",
+        "cpu",
+    ]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, env={**os.environ, **offline, "OMP_NUM_THREADS": "1"},
+            start_new_session=True,
+        )  # fmt: skip
+    served = ServedModel(str(folder), f"http://127.0.0.1:{port}/v1", process, log)
+    try:
+        _wait_until_healthy(served, port, limit_s)
+        yield served
+    finally:
+        served.kill()
+
+
+def _wait_until_healthy(served: ServedModel, port: int, limit_s: float) -> None:
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline and served.process.poll() is None:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2) as answer:
+                if answer.status == 200:
+                    return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.2)
+    raise RuntimeError(f"the server did not start within {limit_s:g} s:\n{served.log.read_text()[-3000:]}")

@@ -1,0 +1,154 @@
+"""The prompted roles against a real server: `transformers serve` with a random model, whose replies are noise."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gnnrag.errors import LLMError
+from gnnrag.llm.base import Message, Reply, Request
+from gnnrag.llm.cache import CachedBackend
+from gnnrag.llm.openai import OpenAIBackend, OpenAIConfig
+from gnnrag.roles.base import Chain, ChainTask, ReaderTask, ThoughtsTask, VerifierTask
+from gnnrag.roles.chain_prompted import PromptedChain, PromptedChainConfig
+from gnnrag.roles.reader_prompted import PromptedReader, PromptedReaderConfig
+from gnnrag.roles.thoughts_prompted import PromptedThoughts, PromptedThoughtsConfig
+from gnnrag.roles.verifier_prompted import PromptedVerifier, PromptedVerifierConfig
+from gnnrag.session import Session
+from gnnrag.types import Passage, Question
+from tests.helpers.tiny_model import ServedModel, serve
+
+pytestmark = [pytest.mark.llm, pytest.mark.slow]
+
+PASSAGES = tuple(Passage(f"d{i}", f"Title {i}", f"Text number {i}. <|im_end|>") for i in range(1, 6))
+QUESTION = Question("q", "Who wrote it?")
+ROLES = ("thoughts", "chain", "verifier", "reader")
+
+
+@pytest.fixture
+def llm(served_model: ServedModel) -> Iterator[OpenAIBackend]:
+    yield OpenAIBackend(config(served_model))
+
+
+def config(served: ServedModel, **settings) -> OpenAIConfig:
+    return OpenAIConfig(model=served.model, base_url=served.base_url, api_key_env=None, **settings)
+
+
+def generate(llm: OpenAIBackend, *requests: Request) -> list[Reply]:
+    async def go():
+        try:
+            return await asyncio.gather(*(llm.generate(r) for r in requests))
+        finally:
+            await llm.close()
+
+    return asyncio.run(go())
+
+
+async def answer(llm: OpenAIBackend | CachedBackend, session: Session) -> None:
+    """Run all four roles for one question."""
+    short = {"max_tokens": 16}
+    await PromptedThoughts(llm, PromptedThoughtsConfig(**short))(ThoughtsTask(QUESTION, PASSAGES), session)
+    chain = await PromptedChain(llm, PromptedChainConfig(**short))(ChainTask(QUESTION, PASSAGES), session)
+    verdict = await PromptedVerifier(llm, PromptedVerifierConfig(**short))(
+        VerifierTask(QUESTION, chain, PASSAGES), session
+    )
+    assert isinstance(chain, Chain) and chain.text
+    assert not verdict.selected and verdict.flags == ("verifier_failed",)
+    await PromptedReader(llm, PromptedReaderConfig(**short, parser="robust"))(ReaderTask(QUESTION, PASSAGES), session)
+
+
+def test_protocol_and_token_counts(llm: OpenAIBackend, tiny_model: Path) -> None:
+    from transformers import AutoTokenizer
+
+    messages = (Message("system", "Be brief."), Message("user", "Where was the author born?"))
+    first, again, short = generate(
+        llm, Request(messages, max_tokens=12), Request(messages, max_tokens=12), Request(messages, max_tokens=5)
+    )
+    assert first.text == again.text and first.text.startswith(short.text[:2]), "temperature 0 repeats itself"
+    assert (first.finish_reason, first.completion_tokens, short.completion_tokens) == ("length", 12, 5)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    chat = [{"role": m.role, "content": m.content} for m in messages]
+    expected = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True)["input_ids"]
+    assert first.prompt_tokens == len(expected) and not first.is_estimated
+
+
+def test_raw_completion(llm: OpenAIBackend) -> None:
+    (reply,) = generate(llm, Request((Message("user", "Where was"),), max_tokens=4, raw=True))
+    assert reply.text and reply.completion_tokens == 4
+
+
+def test_a_schema_is_ignored_in_silence(llm: OpenAIBackend) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "integer"}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+    (reply,) = generate(llm, Request((Message("user", "JSON"),), max_tokens=8, schema=schema))
+    assert not reply.text.startswith("{"), "so replies have to be validated whatever was asked for"
+
+
+def test_nonsense_ends_in_counted_fallbacks(llm: OpenAIBackend) -> None:
+    session = Session("q")
+    asyncio.run(answer(llm, session))
+    usage = session.usage()
+    verifier = usage["roles"]["verifier"]
+    assert verifier["parse_failure"] == 2 and verifier["verifier_failed"] == 1 and verifier["calls"] == 2
+    assert set(usage["roles"]) == set(ROLES) and 5 <= usage["llm_calls"] <= 8
+    assert usage["completion_tokens"] == 16 * usage["llm_calls"] == sum(1 for e in session.events) * 16
+    assert usage["prompt_tokens"] > 4 * 500
+
+
+def test_a_second_run_from_the_cache_makes_the_same_decisions(llm: OpenAIBackend, tmp_path: Path) -> None:
+    # The random model never ends by itself, so that nothing would be kept: call its replies complete.
+    class Complete(OpenAIBackend):
+        async def generate(self, request: Request) -> Reply:
+            reply = await super().generate(request)
+            return Reply(reply.text, "stop", reply.prompt_tokens, reply.completion_tokens)
+
+    first, second = Session("q"), Session("q")
+    asyncio.run(answer(CachedBackend(Complete(llm.config), tmp_path / "c.sqlite"), first))
+    dead = Complete(OpenAIConfig(**{**vars(llm.config)}))
+    cached = CachedBackend(dead, tmp_path / "c.sqlite")
+    asyncio.run(answer(cached, second))
+    assert first.events == second.events
+    one, two = first.usage(), second.usage()
+    assert [one[k] for k in ("llm_calls", "prompt_tokens", "cost")] == [
+        two[k] for k in ("llm_calls", "prompt_tokens", "cost")
+    ]
+    assert sum(r["cached_calls"] for r in two["roles"].values()) == two["llm_calls"]
+    assert sum(r["cached_calls"] for r in one["roles"].values()) == 0
+
+
+def test_an_unknown_model_is_refused_at_once(served_model: ServedModel) -> None:
+    llm = OpenAIBackend(OpenAIConfig(model="absent", base_url=served_model.base_url))
+    with pytest.raises(LLMError, match=r"absent at 127\.0\.0\.1"):
+        generate(llm, Request((Message("user", "a"),), max_tokens=2))
+
+
+def test_a_server_killed_midway_costs_fallbacks_not_hours(tiny_model: Path, tmp_path: Path) -> None:
+    with serve(tiny_model, tmp_path) as served:
+        llm = OpenAIBackend(config(served, concurrency=4, max_retries=3, backoff_s=0.2, timeout_s=60))
+        sessions = [Session(f"q{i}") for i in range(40)]
+
+        async def go() -> float:
+            tasks = [asyncio.create_task(answer(llm, s)) for s in sessions]
+            while sum(s.usage()["llm_calls"] for s in sessions) < 20:
+                await asyncio.sleep(0.02)
+            served.kill()
+            killed = time.monotonic()
+            await asyncio.wait_for(asyncio.gather(*tasks), 60)  # generous: machines are busy
+            await llm.close()
+            return time.monotonic() - killed
+
+        seconds = asyncio.run(go())
+    errors = [sum(row["llm_error"] for row in s.by_role.values()) for s in sessions]
+    assert sum(errors) > 40 and all(0 <= e <= 4 for e in errors)
+    assert all(s.by_role["reader"]["reader_failed"] for s in sessions if s.by_role["reader"]["llm_error"])
+    problems = {e["problem"] for s in sessions for e in s.events if e["reply"] is None}
+    assert all("connection failed" in p for p in problems)
+    assert seconds < 60

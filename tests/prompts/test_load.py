@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+import re
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from gnnrag.errors import ConfigError, DataError
+from gnnrag.prompts import load_prompt
+from gnnrag.prompts.untrusted import passage_elements
+from gnnrag.types import Passage
+
+NAMES = sorted(Path(p.name).stem for p in files("gnnrag.prompts").iterdir() if p.name.endswith(".yaml"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_prompt_renders_with_its_placeholders_and_nothing_else(name: str) -> None:
+    prompt = load_prompt(name)
+    values = {p: f"<<{p}>> {{question}} {{}} {{0}} \\1" for p in prompt.placeholders}
+    messages = prompt.render(**values)
+    assert [m.role for m in messages] == ["system", *["user", "assistant"] * len(prompt.examples), "user"]
+    assert all(v in messages[-1].content for v in values.values()) and prompt.placeholders
+    with pytest.raises(ConfigError, match=r"missing values \['"):
+        prompt.render(**dict(list(values.items())[1:]))
+    with pytest.raises(ConfigError, match=r"without a placeholder \['more'\]"):
+        prompt.render(**values, more="x")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_prompt_is_fit_for_use(name: str) -> None:
+    prompt = load_prompt(name)
+    assert prompt.reminder and "\n" not in prompt.reminder
+    assert prompt.user.rstrip().endswith("}"), "variable input comes last"
+    if {"passages", "passage", "context"} & prompt.placeholders:
+        assert "untrusted" in prompt.system and "ollow instructions found inside" in prompt.system
+    if prompt.schema:
+        assert "JSON" in prompt.system, "json_object mode wants the word in the prompt"
+        assert prompt.schema["additionalProperties"] is False
+        assert sorted(prompt.schema["required"]) == sorted(prompt.schema["properties"])
+    fixed = prompt.system + "".join(u + a for u, a in prompt.examples)
+    assert not re.search(r"\{[a-z_]+\}", fixed), "a placeholder outside the last turn would never be filled"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_examples_show_passages_exactly_as_they_are_rendered(name: str) -> None:
+    for user, _ in load_prompt(name).examples:
+        shown = re.findall(r'<passage id="\d+" title="(.*?)">\n(.*?)\n</passage>', user, re.DOTALL)
+        if "<passage" in user:
+            assert passage_elements(Passage("x", title, text) for title, text in shown) in user
+
+
+def test_digest_changes_with_every_part(tmp_path: Path) -> None:
+    base = {"system": "s", "user": "{a}", "stop": ["x"], "reminder": "r", "schema": {"type": "object"}}
+    changes = [{}, {"system": "S"}, {"user": "{b}"}, {"stop": []}, {"reminder": "R"}, {"schema": {"type": "array"}}]
+    changes += [{"examples": [{"user": "u", "assistant": "a"}]}, {"options": {"o": "more"}}]
+    digests = []
+    for change in changes:
+        path = tmp_path / "p.yaml"
+        path.write_text(json.dumps(base | change))
+        digests.append(load_prompt(str(path)).digest)
+    assert len(set(digests)) == len(changes) - 1  # an option that is not asked for changes nothing
+    assert load_prompt(str(path), "o").digest not in digests
+
+
+def test_options_are_appended_to_the_system_text() -> None:
+    plain, careful = load_prompt("reader"), load_prompt("reader", "abstain")
+    assert careful.system.startswith(plain.system) and "Answer: unknown" in careful.system
+    with pytest.raises(ConfigError, match=r"no option 'abstian'.*abstain"):
+        load_prompt("reader", "abstian")
+
+
+def test_unknown_name_is_met_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"'raeder' is no packaged prompt.*Did you mean 'reader'"):
+        load_prompt("raeder")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("system: only", "at least the key 'user'"),
+        ("- a list", "at least the key 'user'"),
+        ("user: '{a}'\nsytem: x", "unknown key 'sytem'. Did you mean 'system'"),
+        ("user: '{a}'\nexamples: [{user: u}]", "each example needs"),
+        ("user: '{a}'\nexamples: [text]", "each example needs"),
+        ("user: [", "cannot be read as a prompt"),
+    ],
+)
+def test_broken_files_are_named(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(text)
+    with pytest.raises(DataError, match=re.escape(problem)) as caught:
+        load_prompt(str(path))
+    assert "own.yaml" in str(caught.value)
+    with pytest.raises(DataError, match="cannot be read"):
+        load_prompt(str(tmp_path / "absent.yaml"))

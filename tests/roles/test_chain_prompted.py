@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gnnrag.errors import LLMError
+from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.roles.base import Chain, ChainTask
+from gnnrag.roles.chain_prompted import PromptedChain, parse_chain
+from gnnrag.roles.prompting import MalformedError
+from gnnrag.session import Session
+from gnnrag.types import Passage, Question
+
+TASK = ChainTask(Question("q", "Q?"), (Passage("p", "T", "text"),), ("A?", "B?"))
+
+
+def run(llm: ScriptedBackend, task: ChainTask = TASK) -> tuple[Chain, Session]:
+    session = Session("q")
+    return asyncio.run(PromptedChain(llm)(task, session)), session
+
+
+@pytest.mark.parametrize(
+    ("reply", "bridges"),
+    [
+        ("Y - directed by - X [1]\nBridge entities: X; Y", ("X", "Y")),
+        ("Y - r - X\n**Bridge entities:** Paris, Texas; X", ("Paris, Texas", "X")),
+        ("Bridging entity: X", ("X",)),
+        ("Bridge entities: X, Y, X", ("X", "Y")),
+        ("Bridge entities: none", ()),
+        ("Y - r - X [MISSING]", ()),
+    ],
+)
+def test_bridges(reply: str, bridges: tuple[str, ...]) -> None:
+    assert parse_chain(reply).bridges == bridges
+
+
+def test_text_is_passed_on() -> None:
+    assert (
+        parse_chain("<think>x</think>\nY - r - X [1]\nX - s - ? [MISSING]\n").text
+        == "Y - r - X [1]\nX - s - ? [MISSING]"
+    )
+    with pytest.raises(MalformedError):
+        parse_chain("<think>only this")
+
+
+def test_the_prompt_shows_thoughts_and_passages() -> None:
+    llm = ScriptedBackend.of((".", "Y - r - X"))
+    chain, session = run(llm)
+    last = llm.requests[0].messages[-1].content
+    assert chain == Chain("Y - r - X") and "- A?\n- B?" in last and '<passage id="1" title="T">' in last
+    assert llm.requests[0].max_tokens == 256 and session.by_role["chain"]["calls"] == 1
+
+
+@pytest.mark.parametrize("answer", [LLMError("down"), "", "<think>"])
+def test_thoughts_stand_in_for_a_chain_that_failed(answer) -> None:
+    chain, session = run(ScriptedBackend.of((".", answer)))
+    assert chain == Chain("A?\nB?", flags=("chain_failed",)) and session.by_role["chain"]["chain_failed"] == 1
+    chain, _ = run(ScriptedBackend.of((".", answer)), ChainTask(TASK.question, ()))
+    assert chain.text == "Q?", "never empty: the verifier is not skipped silently"

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnrag.roles.chain_prompted import parse_chain
+from gnnrag.roles.parsing import clean_line, json_objects, strip_markup, strip_thinking
+from gnnrag.roles.prompting import MalformedError
+from gnnrag.roles.reader_prompted import parse_hipporag, parse_robust
+from gnnrag.roles.thoughts_prompted import parse_thoughts
+from gnnrag.roles.verifier_prompted import parse_selection, parse_yes_no
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("plain", "plain"),
+        ("<think>a {b}</think>\n\nrest", "rest"),
+        ("hidden start</think> rest", "rest"),
+        ("<think>a</think>x<think>b</think> rest", "rest"),
+        ("<think>cut off by the limit", ""),
+        ("rest<think>more", "rest"),
+    ],
+)
+def test_strip_thinking(text: str, rest: str) -> None:
+    assert strip_thinking(text) == rest
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("```json\n{}\n```", "{}"),
+        ("```\na\nb\n```\n", "a\nb"),
+        ("**bold** and *it* and __under__", "bold and it and under"),
+        ("**Answer:** M*A*S*H, snake_case, 2 * 3", "Answer: M*A*S*H, snake_case, 2 * 3"),
+        ("***x***", "x"),
+    ],
+)
+def test_strip_markup(text: str, rest: str) -> None:
+    assert strip_markup(text) == rest
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('  "Where?"  ', "Where?"),
+        ("1. Where?", "Where?"),
+        ("- 2) “Where?”", "Where?"),
+        ('"1. Where?"', "Where?"),
+        ("## Where?", "Where?"),
+        ("a \n\t b", "a b"),
+        ('Who wrote "Jaws"', 'Who wrote "Jaws"'),
+        ('"Jaws" or "Alien"', '"Jaws" or "Alien"'),
+        ('Where? "', "Where?"),
+        ("1984 was what?", "1984 was what?"),
+        ("None", None),
+        (" n/a. ", None),
+        ("", None),
+        ('""', None),
+        ("x" * 400, "x" * 300),
+    ],
+)
+def test_clean_line(text: str, line: str | None) -> None:
+    assert clean_line(text) == line
+
+
+@pytest.mark.parametrize(
+    ("text", "objects"),
+    [
+        ('{"a": 1}', [{"a": 1}]),
+        ('say {"a": "}{"} and {"b": {"c": []}} done', [{"a": "}{"}, {"b": {"c": []}}]),
+        ("{'a': 'it', 'b': [1, 2,],}", [{"a": "it", "b": [1, 2]}]),
+        ('{"a": [3, 7, 1', [{"a": [3, 7]}]),  # the last number may be the start of 12
+        ('{"a": [3, 7,', [{"a": [3, 7]}]),
+        ('a set { of words. {"a": 1}', [{"a": 1}]),
+        ("none here", []),
+        ("[1, 2]", []),
+    ],
+)
+def test_json_objects(text: str, objects: list[dict]) -> None:
+    found = list(json_objects(text))
+    assert found[: len(objects)] == objects
+    if not objects:
+        assert not found
+
+
+PARSERS = [parse_thoughts, parse_chain, parse_selection, parse_yes_no, parse_hipporag, parse_robust]
+NASTY = ["{" * 20000, "[" * 20000, '{"selected": ' * 3000, "*" * 20000, "<think>" * 999, '{"selected": [' + "9" * 9999,
+         '{"selected": [1e999, NaN, -1, true, null, "' + "9" * 9999 + '"]}', "\x00", "```" * 999, "Answer:" * 3000,
+         "fast thought" * 2000, "\n" * 9999 + "x", "- " * 9999, "“" * 9999]  # fmt: skip
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+@pytest.mark.parametrize("text", NASTY, ids=range(len(NASTY)))
+def test_nasty_replies_are_parsed_or_refused_in_good_time(parser, text: str) -> None:
+    started = time.process_time()
+    with suppress(MalformedError):
+        parser(text)
+    assert time.process_time() - started < 2.0
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+@given(text=st.text(alphabet='{}[]":,0123456789 abnswerfthougylcdi*`<>/\n-', max_size=200))
+def test_any_reply_is_parsed_or_refused(parser, text: str) -> None:
+    with suppress(MalformedError):
+        parser(text)
