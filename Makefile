@@ -8,6 +8,7 @@ DATA ?= ../shared/data
 export TOKENIZERS_PARALLELISM = false
 export HF_HUB_OFFLINE = 1
 
+.DEFAULT_GOAL := help
 .PHONY: help install demo test test-all lint bench clean
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12

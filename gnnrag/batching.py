@@ -53,7 +53,10 @@ class MicroBatcher(Generic[ItemT, ResultT]):
 
     def _run(self, items: list[ItemT]) -> list[ResultT | Exception]:
         try:
-            return list(self.call(items))
+            results = list(self.call(items))
+            if len(results) != len(items):
+                raise ValueError(f"{len(results)} results for a batch of {len(items)}")
+            return results
         except Exception as error:  # noqa: BLE001 - one item's failure must not fail its neighbours
             return [error] if len(items) == 1 else [r for item in items for r in self._run([item])]
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import yaml  # type: ignore[import-untyped]
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -151,17 +152,17 @@ def load_config(schema: type[T], source: str | Path | None = None, overrides: Se
         if "=" not in item or item.startswith("="):
             raise ConfigError(f"override {item!r} is not of the form key=value")
         try:
-            override = OmegaConf.from_dotlist([item])
-        except (OmegaConfBaseException, ValueError) as error:
+            override = _shorthand(OmegaConf.from_dotlist([item]))
+        except (OmegaConfBaseException, ValueError, yaml.YAMLError) as error:
             raise ConfigError(f"override {item!r} cannot be read: {error}") from error
-        raw = OmegaConf.merge(_shorthand(raw, override), _shorthand(override))  # type: ignore[assignment]
+        raw = OmegaConf.merge(_shorthand(raw, override), override)  # type: ignore[assignment]
     raw = _shorthand(raw)
     root = OmegaConf.structured(schema)
     chosen = {name: _choose(name, raw, root) for name in CHOICES if name in root}
     plain = {key: value for key, value in OmegaConf.to_container(raw).items() if key not in chosen}  # type: ignore[union-attr]
     for name, choice in chosen.items():
         root[name] = choice.name
-    config: Any = OmegaConf.to_object(_merge(root, plain, ""))
+    config = _merge(root, plain, "")
     for name, choice in chosen.items():
         setattr(config, name, choice)
     return config
@@ -174,7 +175,7 @@ def build_settings(cls: type, values: Mapping[str, Any], where: str) -> Any:
         if values:
             raise ConfigError(f"{where} has no settings, but got {', '.join(values)}")
         return None
-    return OmegaConf.to_object(_merge(OmegaConf.structured(schema), dict(values), where))
+    return _merge(OmegaConf.structured(schema), dict(values), where)
 
 
 def to_plain(config: Any) -> Any:
@@ -193,10 +194,11 @@ def to_plain(config: Any) -> Any:
 def _read_yaml(source: str | Path) -> DictConfig:
     path = Path(source)
     if not path.is_file():
-        raise ConfigError(f"config file {str(path)!r} does not exist; give a YAML file such as configs/evaluate/sample.yaml")
+        example = "configs/evaluate/sample.yaml"
+        raise ConfigError(f"config file {str(path)!r} does not exist; give a YAML file such as {example}")
     try:
         raw = OmegaConf.load(path)
-    except Exception as error:  # noqa: BLE001 - the YAML library raises several unrelated types
+    except Exception as error:  # the YAML library raises several unrelated types
         raise ConfigError(f"{path}: not valid YAML: {error}") from error
     if not isinstance(raw, DictConfig):
         raise ConfigError(f"{path}: must hold a mapping of settings")
@@ -206,23 +208,30 @@ def _read_yaml(source: str | Path) -> DictConfig:
 def _shorthand(raw: Any, override: Any = None) -> Any:
     """Expand `retriever: chg`, `roles: offline` and `roles.verifier: tuned` to their long forms.
 
-    With `override`, also drop the settings of a part that the override replaces by another part.
+    With `override` (in long form), also drop the settings of a part that the override replaces by another part.
     """
-    raw = OmegaConf.create(OmegaConf.to_container(raw))
-    for section in CHOICES:
-        if isinstance(raw.get(section), str):
-            raw[section] = {"name": raw[section]}
-        if override is not None and section in override:
-            new = override[section] if isinstance(override[section], str) else override[section].get("name")
-            old = raw.get(section)
-            if new is not None and old is not None and old.get("name") not in (None, new):
-                raw[section] = {"name": new}
-    if isinstance(raw.get("roles"), str):
-        raw["roles"] = {"default": raw["roles"]}
-    for role in raw.get("roles") or {}:
-        if role != "default" and isinstance(raw["roles"][role], str):
-            raw["roles"][role] = {"impl": raw["roles"][role]}
-    return raw
+    plain: Any = OmegaConf.to_container(raw)
+    for section in CHOICES.keys() & plain.keys():
+        plain[section] = _long_form(section, plain[section], "name", override)
+    if "roles" in plain:
+        roles = _long_form("roles", plain["roles"], "default")
+        for role in roles.keys() - {"default"}:
+            roles[role] = _long_form(f"roles.{role}", roles[role], "impl", override)
+        plain["roles"] = roles
+    return OmegaConf.create(plain)
+
+
+def _long_form(where: str, value: Any, key: str, override: Any = None) -> dict[str, Any]:
+    """Return a section as a mapping; a bare name is short for its field `key`.
+
+    If the override gives another name, nothing is left of the section but that name.
+    """
+    if isinstance(value, str):
+        value = {key: value}
+    if not isinstance(value, dict) or not isinstance(value.get(key) or "", str):
+        raise ConfigError(f"{where}={value!r}: give a name, or a section of settings with {key}: NAME")
+    new = None if override is None else OmegaConf.select(override, f"{where}.{key}")
+    return value if new is None or value.get(key) in (None, new) else {key: new}
 
 
 def _choose(section: str, raw: DictConfig, root: DictConfig) -> Choice:
@@ -233,10 +242,10 @@ def _choose(section: str, raw: DictConfig, root: DictConfig) -> Choice:
 
 
 def _merge(base: Any, values: dict[str, Any], where: str) -> Any:
-    """Strict merge that names the nearest valid key."""
+    """Return the dataclass of `base` with `values` put in; an unknown key is refused with the nearest valid one."""
     _check_keys(base, values, where)
     try:
-        return OmegaConf.merge(base, values)
+        return OmegaConf.to_object(OmegaConf.merge(base, values))
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", "") or "?"
         message = str(error).splitlines()[0]
@@ -249,5 +258,7 @@ def _check_keys(base: Any, values: Mapping[str, Any], where: str) -> None:
         if key not in base:
             raise ConfigError(f"unknown setting {dotted!r}. {nearest(str(key), [str(k) for k in base])}")
         node = base._get_node(key)
-        if isinstance(value, Mapping) and isinstance(node, DictConfig) and OmegaConf.get_type(node) is not dict:
+        if isinstance(node, DictConfig) and OmegaConf.get_type(node) is not dict:
+            if not isinstance(value, Mapping):
+                raise ConfigError(f"{dotted}={value!r}: is a section, with the keys {', '.join(map(str, node))}")
             _check_keys(node, value, dotted)

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from gnnrag.config import EvaluateConfig, MetricsConfig, to_plain
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import DataError
-from gnnrag.files import write_json
+from gnnrag.files import write_json, write_jsonl
 from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
-from gnnrag.metrics.report import score
+from gnnrag.metrics.report import per_question, score
 from gnnrag.pipeline import Pipeline, open_index
-from gnnrag.rundir import RunDir, read_predictions, run_name
+from gnnrag.rundir import RunDir, commit, read_predictions, run_name
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Question
 
@@ -25,6 +26,7 @@ def evaluate(
     config: EvaluateConfig,
     on_index: Progress = lambda stage, done, total: None,
     on_question: Callable[[Prediction], None] = lambda prediction: None,
+    on_note: Callable[[str], None] = lambda note: None,
     index: Index | None = None,
 ) -> tuple[Path, dict[str, Any]]:
     """Run a config to the end and score it. The same config again continues an interrupted run, or only scores it.
@@ -33,19 +35,25 @@ def evaluate(
         config: resolved settings.
         on_index: told about the building of the index.
         on_question: told about each question as it ends.
+        on_note: told what a user should know: what a loader left out, or that older code made some predictions.
         index: an index to use instead of building or opening the configured one.
 
     Returns:
         The run directory and the metrics.
     """
     data = load_questions_for(config)
+    for note in data.remarks:
+        on_note(note)
     index = index or open_index(config, data.name, data.passages, on_index)
-    run = open_run(config, data, index)
-    done = run.done(config.run.retry_failed)
-    todo = [q for q in data.questions if q.id not in done]
-    if todo:
-        _predict(config, index, run, todo, on_question)
-    predictions = run.finish([q.id for q in data.questions])
+    with closing(open_run(config, data, index)) as run:
+        if stale := run.made_by - {commit()}:
+            made = ", ".join(sorted(stale))
+            on_note(f"{run.path} holds predictions of other code ({made}); run.fresh=true redoes them")
+        done = run.done(config.run.retry_failed)
+        todo = [q for q in data.questions if q.id not in done]
+        if todo:
+            _predict(config, index, run, todo, on_question)
+        predictions = run.finish([q.id for q in data.questions])
     return run.path, write_metrics(run.path, data.questions, predictions, config.metrics)
 
 
@@ -88,8 +96,18 @@ def _predict(
 def write_metrics(
     path: Path, questions: Sequence[Question], predictions: Iterable[Prediction], config: MetricsConfig
 ) -> dict[str, Any]:
-    """Score and write `metrics.json`."""
-    metrics = score(questions, predictions, tuple(config.ks), config.f1_variant, config.skip_no_gold)  # type: ignore[arg-type]
+    """Score and write `metrics.json`, and `scores.jsonl` with each question's values."""
+    rows, ks = list(predictions), tuple(config.ks)
+    metrics = score(questions, rows, ks, config.f1_variant, config.skip_no_gold)  # type: ignore[arg-type]
+    columns = per_question(questions, rows, ks, config.f1_variant)  # type: ignore[arg-type]
+    quality = [name for name in columns if name.startswith(("retrieval/", "answer/"))]
+    write_jsonl(
+        path / "scores.jsonl",
+        [
+            {"question_id": q.id, "type": q.type, "has_gold": bool(q.gold)} | {k: float(columns[k][i]) for k in quality}
+            for i, q in enumerate(questions)
+        ],
+    )
     write_json(path / "metrics.json", metrics)
     return metrics
 

@@ -53,6 +53,26 @@ def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
     write_atomic(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
+def read_journal(path: Path) -> list[Any]:
+    """Return the rows of a journal up to a cut or broken line; the file, which may be in use, stays as it is."""
+    return [row for row, _ in _whole_rows(path)]
+
+
+def _whole_rows(path: Path) -> Iterator[tuple[Any, int]]:
+    """Yield each row with its length in bytes, up to the first line that is not whole."""
+    if not path.exists():
+        return
+    with path.open("rb") as handle:
+        for line in handle:
+            try:
+                row = json.loads(line) if line.endswith(b"\n") else None
+            except ValueError:
+                row = None
+            if row is None:
+                return
+            yield row, len(line)
+
+
 class Journal:
     """An append-only JSONL file that survives a kill: a line cut short at the end is dropped when it is opened.
 
@@ -63,25 +83,11 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.rows: list[Any] = list(self._recover())
+        found = list(_whole_rows(path))
+        self.rows: list[Any] = [row for row, _ in found]
+        if path.exists() and (good := sum(size for _, size in found)) < path.stat().st_size:
+            os.truncate(path, good)
         self._out = path.open("a", encoding="utf-8")
-
-    def _recover(self) -> Iterator[Any]:
-        if not self.path.exists():
-            return
-        good = 0
-        with self.path.open("rb") as handle:
-            for line in handle:
-                try:
-                    row = json.loads(line) if line.endswith(b"\n") else None
-                except ValueError:
-                    row = None
-                if row is None:
-                    break
-                good += len(line)
-                yield row
-        if good < self.path.stat().st_size:
-            os.truncate(self.path, good)
 
     def append(self, *rows: Any) -> None:
         """Append rows and hand them to the operating system: they survive the death of this process."""
@@ -105,5 +111,6 @@ def exclusive_lock(path: Path, what: str) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise GnnragError(f"{what} is being written by another process; wait for it, or use another folder") from error
+            problem = f"{what} is being written by another process; wait for it, or use another folder"
+            raise GnnragError(problem) from error
         yield

@@ -115,12 +115,13 @@ class Loop:
             if query.channel not in self.retriever.channels:
                 allowed = ", ".join(sorted(self.retriever.channels))
                 raise ValueError(f"the retriever has no channel {query.channel!r}, only {allowed}")
-        new = [q for q in dict.fromkeys(queries) if q not in self._cache]
         session.count_queries(queries)
-        found: dict[Query, Any] = dict(zip(new, await self._batcher(new), strict=True)) if new else {}
+        found: dict[Query, Any] = {q: self._cache[q] for q in queries if q in self._cache}
+        new = [q for q in dict.fromkeys(queries) if q not in found]
+        found.update(zip(new, await self._batcher(new) if new else [], strict=True))
         rankings = []
         for query in queries:
-            result = found[query] if query in found else self._cache[query]
+            result = found[query]
             if isinstance(result, Exception):
                 session.counts["retriever_failed"] += 1
                 session.record("retriever_failed", query=query.text, message=str(result))

@@ -54,10 +54,10 @@ def index_path(config: IndexConfig, name: str) -> Path:
 
 
 def needed_stages(config: EvaluateConfig) -> set[str]:
-    """Return the index stages that a run reads: the retriever's, and the embeddings for the roles."""
+    """Return the index stages that a run reads: the retriever's, and what roles without a language model use."""
     cls = resolve("retriever", config.retriever.name, RETRIEVERS)
     own = cls.stages_for(config.retriever.settings) if hasattr(cls, "stages_for") else cls.stages
-    return {*own, "lexical", "embeddings"}
+    return {*own, "hierarchy", "lexical", "embeddings"}
 
 
 def open_index(

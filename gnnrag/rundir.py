@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from omegaconf import OmegaConf
 
 from gnnrag import __version__
 from gnnrag.errors import ConfigError, GnnragError
-from gnnrag.files import Journal, digest, write_atomic, write_json, write_jsonl
+from gnnrag.files import Journal, digest, exclusive_lock, read_journal, write_atomic, write_json, write_jsonl
 from gnnrag.session import Session
 from gnnrag.types import Prediction
 
@@ -39,6 +40,7 @@ class RunDir:
 
     Raises:
         ConfigError: a run of that name exists with other settings or inputs.
+        GnnragError: another process is writing it.
     """
 
     def __init__(
@@ -51,10 +53,14 @@ class RunDir:
         traces: bool = True,
     ) -> None:
         self.path = Path(root) / name
+        self.decisive = {k: v for k, v in config.items() if k not in FREE}
+        if not fresh:
+            self._check(inputs)
+        self._lock = ExitStack()  # the file is beside the folder, because `fresh` deletes what is in it
+        lock = self.path.with_name(f".{self.path.name}.lock")
+        self._lock.enter_context(exclusive_lock(lock, f"run {self.path}"))
         if fresh and self.path.exists():
             shutil.rmtree(self.path)
-        self.decisive = {k: v for k, v in config.items() if k not in FREE}
-        self._check(inputs)
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomic(self.path / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(config))))
         self._predictions = Journal(self.path / "predictions.jsonl")
@@ -80,7 +86,9 @@ class RunDir:
 
     @property
     def made_by(self) -> set[str]:
-        """Commits that worked on this run so far."""
+        """Commits that had worked on this run before it was opened, if it holds predictions."""
+        if not self._predictions.rows:
+            return set()
         return {row["commit"] for row in self._log.rows if row.get("event") == "start" and row.get("commit")}
 
     def done(self, retry_failed: bool = True) -> dict[str, Prediction]:
@@ -112,22 +120,23 @@ class RunDir:
         Raises:
             GnnragError: a question has no row.
         """
-        self.close()
-        rows = {row["question_id"]: row for row in Journal(self.path / "predictions.jsonl").rows}
+        rows = {row["question_id"]: row for row in read_journal(self.path / "predictions.jsonl")}
         missing = [id_ for id_ in order if id_ not in rows]
         if missing:
             raise GnnragError(f"run {self.path}: {len(missing)} questions have no row, the first is {missing[0]!r}")
         write_jsonl(self.path / "predictions.jsonl", [rows[id_] for id_ in order])
         if self._traces:
-            traces = {row["question_id"]: row for row in Journal(self.path / "traces.jsonl").rows}
+            traces = {row["question_id"]: row for row in read_journal(self.path / "traces.jsonl")}
             write_jsonl(self.path / "traces.jsonl", [traces[id_] for id_ in order if id_ in traces])
+        self.close()
         return read_predictions(self.path)
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files and let other processes write them."""
         for journal in (self._predictions, self._traces, self._log):
             if journal:
                 journal.close()
+        self._lock.close()
 
 
 def read_predictions(path: str | Path) -> list[Prediction]:
@@ -135,9 +144,9 @@ def read_predictions(path: str | Path) -> list[Prediction]:
     folder = Path(path)
     if not (folder / "predictions.jsonl").is_file():
         raise GnnragError(f"{folder} is no run: it has no predictions.jsonl")
-    log = Journal(folder / "log.jsonl").rows
+    log = read_journal(folder / "log.jsonl")
     seconds = {row["id"]: row["seconds"] for row in log if row.get("event") == "question"}
-    rows = Journal(folder / "predictions.jsonl").rows
+    rows = read_journal(folder / "predictions.jsonl")
     return [_prediction(row, seconds.get(row["question_id"], 0.0)) for row in rows]
 
 

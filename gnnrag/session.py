@@ -12,9 +12,14 @@ from gnnrag.errors import BudgetError
 from gnnrag.types import Query
 
 
+def folded(text: str) -> str:
+    """Return a query without its case and spacing: what makes two queries the same."""
+    return " ".join(text.casefold().split())
+
+
 @dataclass
 class Budget:
-    """Limits for one question; None means unlimited. Reaching one ends the question with an error row."""
+    """Limits for one question; None means unlimited. Going beyond one ends the question with an error row."""
 
     max_calls: int | None = None  # language-model calls
     max_tokens: int | None = None  # prompt plus completion tokens
@@ -32,18 +37,19 @@ class Session:
     by_role: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     cost: float = 0.0
     started: float = field(default_factory=time.monotonic)
-    seen: set[Query] = field(default_factory=set)
+    seen: set[tuple[str | None, ...]] = field(default_factory=set)  # queries so far
 
     def record(self, event: str, **details: Any) -> None:
         """Append one event to the trace (JSON-serialisable details only)."""
         self.events.append({"event": event, **details})
 
     def count_queries(self, queries: Sequence[Query]) -> None:
-        """Count retriever calls, and among them the exact repeats of a query of this question."""
+        """Count retriever calls, and among them repeats of a query of this question, whatever thought it came from."""
         for query in queries:
+            key = (folded(query.text), query.channel, query.scope)
             self.counts["retriever_calls"] += 1
-            self.counts["duplicate_query"] += int(query in self.seen)
-            self.seen.add(query)
+            self.counts["duplicate_query"] += int(key in self.seen)
+            self.seen.add(key)
 
     def flag(self, role: str, *names: str) -> None:
         """Count failures and fallbacks (`parse_failure`, `verifier_failed`, ...) under the role that had them."""

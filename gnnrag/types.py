@@ -118,7 +118,8 @@ class Ranking:
         """Scores made comparable across queries (`specs/bdtr.md` 4). Shape (n,).
 
         `minmax_full` uses the range over the whole corpus (`low`, `high`), because the minimum of a truncated list is
-        arbitrary; it falls back to the list's own range where the retriever does not know it. All equal gives 1.0.
+        arbitrary; it falls back to the list's own range where the retriever does not know it. All equal gives 1.0, and
+        a NaN stays one.
 
         Raises:
             ValueError: unknown `norm`.
@@ -126,14 +127,15 @@ class Ranking:
         s = np.asarray(self.scores, dtype=np.float64)
         if norm == "raw" or not len(s):
             return s
+        known = ~np.isnan(s)
         if norm == "rank":
-            return 1.0 / (60.0 + np.arange(1, len(s) + 1))
-        high = float(s.max()) if self.high is None else self.high
+            return np.where(known, 1.0 / (60.0 + np.arange(1, len(s) + 1)), np.nan)
+        high = float(s.max(initial=-np.inf, where=known)) if self.high is None else self.high
         if norm == "max_scale":
-            return s / high if high > 0 else np.ones_like(s)
+            return s / high if high > 0 else np.where(known, 1.0, np.nan)
         if norm == "minmax_full":
-            low = float(s.min()) if self.low is None else self.low
-            return (s - low) / (high - low) if high > low else np.ones_like(s)
+            low = float(s.min(initial=np.inf, where=known)) if self.low is None else self.low
+            return (s - low) / (high - low) if high > low else np.where(known, 1.0, np.nan)
         raise ValueError(f"score_norm={norm!r}: allowed are minmax_full, max_scale, rank, raw")
 
 

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from gnnrag.errors import GnnragError
 
-# (heading, metric, digits)
+# Heading, metric, digits of each column.
 COLUMNS = (
     ("Recall@2", "retrieval/recall@2", 3),
     ("Recall@5", "retrieval/recall@5", 3),
@@ -42,6 +42,19 @@ def run_script(main: Callable[[Sequence[str]], int], arguments: Sequence[str], h
         return 130
     except BrokenPipeError:
         return 0
+
+
+def split_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Split a command line into the config file and the overrides."""
+    files = [a for a in arguments if "=" not in a]
+    if len(files) > 1:
+        raise GnnragError(f"one config file at most, got {', '.join(files)}; overrides are written key=value")
+    return (files[0] if files else None), [a for a in arguments if "=" in a]
+
+
+def note(text: str) -> None:
+    """Tell a person something on stderr."""
+    print(f"note: {text}", file=sys.stderr)
 
 
 class IndexProgress:

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from tqdm import tqdm
 
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.errors import GnnragError
 from gnnrag.evaluation import evaluate
 from gnnrag.types import Prediction
-from inference.console import IndexProgress, metrics_table
+from inference.console import IndexProgress, metrics_table, note, split_arguments
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -27,11 +26,12 @@ def main(arguments: Sequence[str]) -> int:
 
     def on_question(prediction: Prediction) -> None:
         nonlocal bar
-        bar = bar or tqdm(unit="question", desc=f"{config.method.name} on {config.retriever.name}", file=sys.stderr)
+        if bar is None:  # a bar without a total has no truth value
+            bar = tqdm(unit="question", desc=f"{config.method.name} on {config.retriever.name}", file=sys.stderr)
         bar.update()
 
     with IndexProgress() as on_index:
-        path, metrics = evaluate(config, on_index, on_question)
+        path, metrics = evaluate(config, on_index, on_question, note)
     if bar is not None:
         bar.close()
     print(metrics_table([(f"{config.method.name} / {config.retriever.name}", metrics)]))
@@ -39,14 +39,6 @@ def main(arguments: Sequence[str]) -> int:
         print(f"{metrics['failed']} questions failed; see the error column of predictions.jsonl", file=sys.stderr)
     print(path)
     return 0
-
-
-def split_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
-    """Split a command line into the config file and the overrides."""
-    files = [a for a in arguments if "=" not in a]
-    if len(files) > 1:
-        raise GnnragError(f"one config file at most, got {', '.join(files)}; overrides are written key=value")
-    return (files[0] if files else None), [a for a in arguments if "=" in a]
 
 
 if __name__ == "__main__":

@@ -42,6 +42,15 @@ class Dataset:
         """How many items were left out for each reason."""
         return {reason: len(names) for reason, names in self.skipped.items()}
 
+    @property
+    def remarks(self) -> list[str]:
+        """What was left out and what else is worth knowing, as sentences."""
+        lines = []
+        for reason, names in self.skipped.items():
+            shown = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+            lines.append(f"skipped {len(names)}: {reason} ({shown})")
+        return [*lines, *self.notes]
+
     @cached_property
     def fingerprints(self) -> dict[str, str]:
         """Fingerprints of the passages and of the questions, for run records."""

@@ -18,8 +18,8 @@ from gnnrag.text.normalise import phrase_key
 class HierarchyGraph:
     """Passage, sentence and phrase nodes with containment edges: undirected, unweighted, no two alike.
 
-    Node ids: passages first, in the order given, then sentences, then phrases, both by first appearance. Equal sentences
-    are one node and so are equal phrases (case-sensitive); passages are never merged, so that node i is passage i.
+    Node ids: passages first, in the order given, then sentences, then phrases, both by first appearance. Equal
+    sentences are one node and so are equal phrases (case-sensitive); passages are never merged: node i is passage i.
 
     Attributes:
         num_passages: number of passage nodes.
@@ -79,11 +79,16 @@ class HierarchyGraph:
         return np.bincount(self.edges.ravel(), minlength=self.num_nodes)
 
     @cached_property
+    def phrase_keys(self) -> tuple[str, ...]:
+        """The spelling-insensitive form (`phrase_key`) of each phrase; empty for punctuation."""
+        return tuple(map(phrase_key, self.phrases))
+
+    @cached_property
     def phrase_nodes(self) -> Mapping[str, tuple[int, ...]]:
-        """Node ids of the phrases that share a spelling-insensitive form (`phrase_key`)."""
+        """Node ids of the phrases that share a spelling-insensitive form."""
         nodes: dict[str, list[int]] = {}
-        for node, phrase in enumerate(self.phrases, start=self.first_phrase):
-            nodes.setdefault(phrase_key(phrase), []).append(node)
+        for node, key in enumerate(self.phrase_keys, start=self.first_phrase):
+            nodes.setdefault(key, []).append(node)
         nodes.pop("", None)
         return {key: tuple(row) for key, row in nodes.items()}
 
@@ -149,9 +154,7 @@ def build_hierarchy(texts: Sequence[PassageText]) -> HierarchyGraph:
                 sentence_rows.append([phrases.setdefault(p, len(phrases)) for p in dict.fromkeys(found) if p.strip()])
             row.append(position)
         passage_rows.append(row)
-    return HierarchyGraph(
-        len(texts), tuple(sentences), tuple(phrases), *_to_csr(passage_rows), *_to_csr(sentence_rows)
-    )
+    return HierarchyGraph(len(texts), tuple(sentences), tuple(phrases), *_to_csr(passage_rows), *_to_csr(sentence_rows))
 
 
 def _to_csr(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:

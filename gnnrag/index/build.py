@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,8 @@ def build_index(
 ) -> list[str]:
     """Bring an index folder up to date with passages and settings.
 
-    A killed build continues where it stopped. Stages whose key is unchanged are not touched.
+    A killed build continues where it stopped. Stages whose key is unchanged are not touched. Stages that the index has
+    are kept up to date even where they are not asked for: no artefact is ever of another corpus than its neighbours.
 
     Args:
         root: the index folder.
@@ -48,42 +49,11 @@ def build_index(
         ConfigError: unknown stage.
     """
     check_passages(root, passages)
+    if not passages:
+        raise DataError(root, "there are no passages to index")
     wanted = _closure(STAGES if stages is None else stages)
-    with exclusive_lock(root / ".lock", f"index {root}"):
-        store = Store(root)
-        store.clean()
-        loaded: dict[str, Any] = {"passages": list(passages)}
-
-        def read(name: str) -> Any:
-            if name not in loaded:
-                loaded[name] = STAGES[name].load(store.folder(name))
-            return loaded[name]
-
-        @cache
-        def embedder() -> Embedder:
-            return make_embedder(config.embedder)
-
-        built = []
-        for name in wanted:
-            context = Context(store, config, passages, embedder, read)
-            context.progress = lambda n, name=name: progress(name, n, len(passages))  # type: ignore[misc]
-            stage = STAGES[name]
-            settings = digest([name, stage.settings(context)])
-            key = digest([settings, [store.key(need) for need in stage.needs]])
-            if store.key(name) == key:
-                continue
-            started = time.perf_counter()
-            progress(name, 0, len(passages))
-            write = stage.build(context, settings)
-            loaded = {k: v for k, v in loaded.items() if k != name}
-            store.commit(name, key, write, time.perf_counter() - started)
-            forget_journals(store, name)
-            built.append(name)
-        record = {"settings": _settings(config), "source": source or store.manifest["source"]}
-        if built or any(store.manifest[k] != v for k, v in record.items()):
-            store.manifest.update(record)
-            store.save()
-        return built
+    with _writing(root):
+        return _build(Store(root), passages, config, wanted, source, progress)
 
 
 def update_index(
@@ -97,17 +67,26 @@ def update_index(
     A passage whose id is known replaces the old one in place; a new one goes to the end.
 
     Raises:
-        DataError: an id to remove is not in the index.
+        DataError: an id to remove is not in the index, or two passages to add share an id.
         ArtefactError: there is no index.
     """
-    store = Store(root)
-    passages: dict[str, Passage] = {p.id: p for p in STAGES["passages"].load(store.folder("passages"))}
-    for id_ in remove:
-        if id_ not in passages:
-            raise DataError(root, f"passage {id_!r} is not in the index. {nearest(id_, list(passages)[:2000])[:200]}")
-        del passages[id_]
-    passages.update((p.id, p) for p in add)
-    return build_index(root, list(passages.values()), stored_config(store), list(store.manifest["stages"]), None, progress)
+    Store(root).folder("passages")  # before the lock, which would make the folder
+    check_passages(root, add)
+    with _writing(root):
+        store = Store(root)
+        if not store.manifest["complete"]:  # finish what a kill cut off, so that this change finds a whole index
+            _build(store, STAGES["passages"].load(store.folder("passages")), stored_config(store), [], None, progress)
+        passages: dict[str, Passage] = {p.id: p for p in STAGES["passages"].load(store.folder("passages"))}
+        for id_ in remove:
+            if id_ not in passages:
+                hint = nearest(id_, list(passages)[:2000])[:200]
+                raise DataError(root, f"passage {id_!r} is not in the index. {hint}")
+            del passages[id_]
+        passages.update((p.id, p) for p in add)
+        kept = list(passages.values())
+        if not kept:
+            raise DataError(root, "no passage would be left; delete the folder instead")
+        return _build(store, kept, stored_config(store), [], None, progress)
 
 
 def stored_config(store: Store) -> IndexConfig:
@@ -123,21 +102,74 @@ def stored_config(store: Store) -> IndexConfig:
         raise ArtefactError(f"index {store.root} holds no readable settings ({error}); build it again") from error
 
 
+@contextmanager
+def _writing(root: Path) -> Iterator[None]:
+    if root.exists() and not root.is_dir():
+        raise ArtefactError(f"index {root} is a file; index.path must name a folder, new or of an earlier index")
+    with exclusive_lock(root / ".lock", f"index {root}"):
+        yield
+
+
+def _build(
+    store: Store,
+    passages: Sequence[Passage],
+    config: IndexConfig,
+    wanted: Iterable[str],
+    source: dict[str, Any] | None,
+    progress: Progress,
+) -> list[str]:
+    """Build what is wanted or there already, and out of date. The caller holds the lock."""
+    store.clean()
+    loaded: dict[str, Any] = {"passages": list(passages)}
+
+    def read(name: str) -> Any:
+        if name not in loaded:
+            loaded[name] = STAGES[name].load(store.folder(name))
+        return loaded[name]
+
+    @cache
+    def embedder() -> Embedder:
+        return make_embedder(config.embedder)
+
+    # An index cut off here holds stages of two corpora or settings; `complete` tells those who would read it.
+    record = {"settings": _settings(config), "source": source or store.manifest["source"]}
+    stale = not store.manifest["complete"] or any(store.manifest[k] != v for k, v in record.items())
+    store.manifest.update(record, complete=False)
+    built = []
+    for name in _closure([*wanted, *store.manifest["stages"]]):
+        context = Context(store, config, passages, embedder, read)
+        context.progress = lambda n, name=name: progress(name, n, len(passages))  # type: ignore[misc]
+        stage = STAGES[name]
+        settings = digest([name, stage.settings(context)])
+        key = digest([settings, [store.key(need) for need in stage.needs]])
+        if store.key(name) == key:
+            continue
+        started = time.perf_counter()
+        progress(name, 0, len(passages))
+        write = stage.build(context, settings)
+        store.commit(name, key, write, time.perf_counter() - started)
+        forget_journals(store, name)
+        built.append(name)
+    store.manifest["complete"] = True
+    if built or stale:
+        store.save()
+    return built
+
+
 def check_passages(root: Path, passages: Sequence[Passage]) -> None:
-    """Refuse a corpus that no index could serve."""
+    """Refuse passages that no index could serve."""
     seen: dict[str, int] = {}
     for number, passage in enumerate(passages, start=1):
         if passage.id in seen:
-            raise DataError(root, f"passages {seen[passage.id]} and {number} share the id {passage.id!r}; ids must differ")
+            first = seen[passage.id]
+            raise DataError(root, f"passages {first} and {number} share the id {passage.id!r}; ids must differ")
         seen[passage.id] = number
         if not passage.text.strip() and not passage.title.strip():
             raise DataError(root, f"passage {passage.id!r} has neither title nor text; remove it")
-    if not passages:
-        raise DataError(root, "there are no passages to index")
 
 
 def _settings(config: IndexConfig) -> dict[str, Any]:
-    return {f.name: to_plain(getattr(config, f.name)) for f in dataclasses.fields(config) if f.name in ("embedder", "text")}
+    return {name: to_plain(getattr(config, name)) for name in ("embedder", "text")}
 
 
 def _closure(names: Iterable[str]) -> list[str]:

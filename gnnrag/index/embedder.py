@@ -8,10 +8,12 @@ questions were grouped.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,13 +26,18 @@ from gnnrag.files import digest, file_digest
 # The released all-MiniLM-L6-v2 weights; the package is a third party's, so its bytes are checked before loading.
 EMBEDDED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 BUCKET = 16  # token lengths are padded to multiples of this
+Tokenise = Callable[[list[str]], list[list[int]]]
 
 
 class Embedder(Protocol):
     """Texts to vectors."""
 
     identity: str  # changes whenever vectors would
-    dim: int
+
+    @property
+    def dim(self) -> int:
+        """Length of a vector."""
+        ...
 
     def encode(self, texts: Sequence[str], is_query: bool = False) -> np.ndarray:
         """Return (len(texts), dim) float32 rows of unit length."""
@@ -101,8 +108,9 @@ class SentenceEmbedder:
         self.identity = digest([self.weights, self.backend, precision, BUCKET, config.batch_size])
         self._lock = threading.Lock()  # one forward pass at a time: two would only fight over the cores
         self._cache: OrderedDict[tuple[str, bool], np.ndarray] = OrderedDict()
-        self._model: Any = None
         self._forward: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+        self._tokenise: Tokenise = lambda texts: []
+        self._pad, self._query_prompt = 0, ""
 
     @property
     def dim(self) -> int:
@@ -117,37 +125,47 @@ class SentenceEmbedder:
             missing = list(dict.fromkeys(t for t in texts if (t, True) not in self._cache))
             if missing:
                 self._load()
-                for text, row in zip(missing, self._encode(missing, self._query_prompt()), strict=True):
+                for text, row in zip(missing, self._encode(missing, self._query_prompt), strict=True):
                     self._cache[text, True] = row
             rows = np.stack([self._cache[t, True] for t in texts]) if texts else np.zeros((0, 0), np.float32)
             while len(self._cache) > 100_000:
                 self._cache.popitem(last=False)
             return rows
 
-    def _query_prompt(self) -> str:
-        return (getattr(self._model, "prompts", None) or {}).get("query") or ""
+    @cached_property
+    def _model(self) -> Any:
+        from sentence_transformers import SentenceTransformer
+        from transformers.utils import logging as transformers_logging
+
+        shown = transformers_logging.is_progress_bar_enabled()
+        transformers_logging.disable_progress_bar()  # a bar over 103 tensors would bury the script's own
+        try:
+            return SentenceTransformer(self.folder, device=self.config.device if self.backend == "torch" else "cpu")
+        finally:
+            if shown:
+                transformers_logging.enable_progress_bar()
 
     def _load(self) -> None:
         if self._forward is not None:
             return
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        from sentence_transformers import SentenceTransformer
-
-        device = self.config.device if self.backend == "torch" else "cpu"
-        self._model = SentenceTransformer(self.folder, device=device)
+        if self.config.model == "embedded":
+            # Importing torch and transformers takes seven seconds, and neither the tokeniser nor OpenVINO needs them.
+            self._tokenise = released_tokeniser(Path(self.folder))
+        else:
+            self._tokenise, self._pad = model_tokeniser(self._model), self._model.tokenizer.pad_token_id or 0
+            self._query_prompt = (getattr(self._model, "prompts", None) or {}).get("query") or ""
         if self.backend == "openvino":
             from gnnrag.index.openvino import openvino_forward
 
-            self._forward = openvino_forward(self._model, self.config.precision, self.weights)
+            self._forward = openvino_forward(lambda: self._model, self.config.precision, self.weights)
         else:
-            self._forward = torch_forward(self._model, device)
+            self._forward = torch_forward(self._model, self.config.device)
 
     def _encode(self, texts: list[str], prompt: str) -> np.ndarray:
         self._load()
         assert self._forward is not None
-        tokenizer, limit = self._model.tokenizer, self._model.max_seq_length
-        ids = tokenizer([prompt + t for t in texts], truncation=True, max_length=limit)["input_ids"] if texts else []
-        pad = tokenizer.pad_token_id or 0
+        ids = self._tokenise([prompt + t for t in texts]) if texts else []
         buckets: dict[int, list[int]] = defaultdict(list)
         for i, row in enumerate(ids):
             buckets[-(-len(row) // BUCKET) * BUCKET].append(i)
@@ -156,7 +174,7 @@ class SentenceEmbedder:
         for length, members in sorted(buckets.items()):
             for start in range(0, len(members), size):
                 chunk = members[start : start + size]
-                tokens = np.full((size, length), pad, dtype=np.int64)
+                tokens = np.full((size, length), self._pad, dtype=np.int64)
                 mask = np.zeros((size, length), dtype=np.int64)
                 mask[:, 0] = 1  # filler rows must not divide by zero
                 for r, i in enumerate(chunk):
@@ -165,6 +183,23 @@ class SentenceEmbedder:
                 for r, i in enumerate(chunk):
                     out[i] = vectors[r]
         return np.stack(out) if out else np.zeros((0, 0), np.float32)
+
+
+def released_tokeniser(folder: Path) -> Tokenise:
+    """Return the tokeniser of the embedded model (its padding is 0 and it has no prompts) without its library."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    limit = json.loads((folder / "sentence_bert_config.json").read_text("utf-8"))["max_seq_length"]
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(limit)
+    return lambda texts: [encoding.ids for encoding in tokenizer.encode_batch(texts)]
+
+
+def model_tokeniser(model: Any) -> Tokenise:
+    """Return the tokeniser of a sentence-transformers model."""
+    tokenizer, limit = model.tokenizer, model.max_seq_length
+    return lambda texts: tokenizer(texts, truncation=True, max_length=limit)["input_ids"]
 
 
 def torch_forward(model: Any, device: str) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:

@@ -1,4 +1,4 @@
-"""Reading an index: one object that every retriever and role shares, loading each artefact when it is first asked for."""
+"""Reading an index: one object that all retrievers and roles share; an artefact is loaded when first asked for."""
 
 from __future__ import annotations
 
@@ -37,11 +37,17 @@ class Index:
         if self.store.key("passages") is None:
             raise ArtefactError(f"{root} holds no index; make one with: python inference/index.py build CONFIG")
         self.config = stored_config(self.store)
+        if not self.store.manifest["complete"]:
+            raise ArtefactError(
+                f"the last build of index {root} was cut off; run it again: python inference/index.py build"
+            )
         if expect is not None:
             for part in ("embedder", "text"):
                 have, want = getattr(self.config, part), getattr(expect, part)
                 if have != want:
-                    raise ArtefactError(f"index {root} was made with {part}={have}, not {want}; rebuild it or change the config")
+                    raise ArtefactError(
+                        f"index {root} was made with {have}, not {want}; rebuild it or change the config"
+                    )
         self._artefacts: dict[str, Any] = {}
 
     def read(self, stage: str) -> Any:

@@ -13,14 +13,16 @@ import numpy as np
 from gnnrag.errors import ConfigError
 
 
-def openvino_forward(model: Any, precision: str, weights: str) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+def openvino_forward(
+    load: Callable[[], Any], precision: str, weights: str
+) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     """Convert a sentence-transformers model and return it as a function of (tokens, mask).
 
     The converted model is kept under the user's cache folder (`GNNRAG_CACHE`, else `~/.cache/gnnrag`), keyed by the
     digest of the weights, because converting takes seconds.
 
     Args:
-        model: the loaded SentenceTransformer.
+        load: gives the SentenceTransformer; called only where no converted model is kept.
         precision: `f32`, or `bf16` on CPUs that have it (others compute in f32).
         weights: digest of the weights.
 
@@ -37,7 +39,7 @@ def openvino_forward(model: Any, precision: str, weights: str) -> Callable[[np.n
     if path.exists() and path.with_suffix(".bin").exists():
         network = core.read_model(path)
     else:
-        network = _convert(model, ov)
+        network = _convert(load(), ov)
         _save(network, path, ov)
     compiled = core.compile_model(network, "CPU", {"INFERENCE_PRECISION_HINT": precision})
     request = compiled.create_infer_request()

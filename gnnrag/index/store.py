@@ -1,9 +1,10 @@
-"""Artefacts on disk: one folder per stage and key, a manifest that names them, nothing half-written, nothing trusted."""
+"""Artefacts on disk: a folder per stage and key, a manifest that names them, nothing half-written, nothing trusted."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -11,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.errors import ArtefactError
-from gnnrag.files import Journal, file_digest, write_json
+from gnnrag.files import Journal, digest, file_digest, write_json
 
 FORMAT = 1
+# Names of artefact folders, finished (`text-0123456789abcdef`) or not (`.text-0123456789abcdef.4711`).
+_ARTEFACT = re.compile(r"[a-z_]+-[0-9a-f]{16}|\.[a-z_]+-[0-9a-f]{16}\.\d+")
 
 
 class Store:
@@ -21,7 +24,7 @@ class Store:
 
     `manifest.json` is the truth: it holds, for each stage, the key (a hash of its inputs and settings), the folder, and
     the size and SHA-256 of each file. It is replaced atomically after a stage's folder is complete, so a kill leaves
-    the old artefact or the new one.
+    the old artefact or the new one. `complete` is false while a build is under way or was cut off.
 
     Args:
         root: the index folder.
@@ -32,16 +35,19 @@ class Store:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.manifest: dict[str, Any] = {"format": FORMAT, "settings": {}, "source": {}, "stages": {}}
+        self.manifest: dict[str, Any] = {"format": FORMAT, "complete": False}
+        self.manifest.update(settings={}, source={}, stages={})
         path = root / "manifest.json"
         if path.exists():
             try:
                 self.manifest = json.loads(path.read_text("utf-8"))
-                version = self.manifest["format"]
-            except (ValueError, KeyError, TypeError) as error:
+                version, checksum = self.manifest["format"], self.manifest.pop("sha256")
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise ArtefactError(f"{path} is damaged ({error}); delete {root} and build it again") from error
             if version != FORMAT:
                 raise ArtefactError(f"{path} has format {version}, this version reads {FORMAT}; build the index again")
+            if checksum != digest(self.manifest):
+                raise ArtefactError(f"{path} is damaged (it differs from its sha256); delete {root} and build it again")
 
     def key(self, stage: str) -> str | None:
         """Return the key of a stage's artefact, or None where there is none."""
@@ -108,15 +114,16 @@ class Store:
 
     def save(self) -> None:
         """Write the manifest atomically."""
-        write_json(self.root / "manifest.json", self.manifest)
+        write_json(self.root / "manifest.json", {**self.manifest, "sha256": digest(self.manifest)})
 
     def clean(self) -> None:
-        """Delete what an interrupted build left behind."""
+        """Delete what an interrupted build left behind, and nothing that a build did not make."""
         known = {entry["folder"] for entry in self.manifest["stages"].values()}
         for path in self.root.iterdir():
-            leftover = path.name.startswith(".") and path.is_dir() and path.name != ".partial"
-            if leftover or (path.is_dir() and "-" in path.name and path.name not in known):
+            if _ARTEFACT.fullmatch(path.name) and path.name not in known and path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
+            elif path.name.startswith(".manifest.json."):
+                path.unlink(missing_ok=True)
 
 
 def map_passages(

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+from scipy import sparse
+
 from gnnrag.index.index import Index
 from gnnrag.text.normalise import drop_qualifier, phrase_key, words
 
@@ -92,6 +95,31 @@ class TitleLinks:
                             found[target] = Link(target, name, graph.sentences[sentence])
             self._links[passage] = tuple(found.values())
         return self._links[passage]
+
+    @cached_property
+    def occurrences(self) -> sparse.csr_array:
+        """Which passages have which phrase, 0/1, (num_phrases, num_passages)."""
+        graph = self.index.hierarchy
+        phrases = sparse.csr_array(
+            (np.ones(len(graph.sentence_phrases), np.int32), graph.sentence_phrases, graph.sentence_indptr),
+            shape=(len(graph.sentences), len(graph.phrases)),
+        )
+        sentences = sparse.csr_array(
+            (np.ones(len(graph.passage_sentences), np.int32), graph.passage_sentences, graph.passage_indptr),
+            shape=(graph.num_passages, len(graph.sentences)),
+        )
+        return sparse.csr_array((sentences @ phrases).T.tocsr())
+
+    def names(self, passage: int) -> list[tuple[str, np.ndarray]]:
+        """Return the capitalised phrases of a passage, in reading order, each with all passages that have it."""
+        graph, found = self.index.hierarchy, {}
+        for sentence in graph.sentences_of(passage).tolist():
+            for phrase in graph.phrases_of(sentence).tolist():
+                name = graph.phrases[phrase]
+                if phrase not in found and any(c.isupper() for c in name):
+                    start, end = self.occurrences.indptr[phrase : phrase + 2]
+                    found[phrase] = (name, np.sort(self.occurrences.indices[start:end]))
+        return list(found.values())
 
 
 def without(text: str, mentions: Sequence[Mention]) -> str:

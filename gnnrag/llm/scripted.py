@@ -74,9 +74,9 @@ class ScriptedBackend:
         """Answer by the first rule that matches."""
         with self._lock:
             self.requests.append(request)
+            answer = self._choose(request)
             self._in_flight += 1
             self.peak = max(self.peak, self._in_flight)
-            answer = self._choose(request)
         try:
             await asyncio.sleep(self.config.latency_s)
         finally:

@@ -10,7 +10,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.methods.base import State
 from gnnrag.pool import Cut, mean_deviation_cut, promote
 from gnnrag.roles.base import Chain, ChainTask, Thoughts, ThoughtsTask, VerifierTask
-from gnnrag.session import Session
+from gnnrag.session import Session, folded
 from gnnrag.types import Evidence, Query, Question, Ranking
 
 CHOICES = {
@@ -77,10 +77,17 @@ class BDTR:
             return [Query(state.question.text, top_k=top_k)]
         while state.round <= self.config.max_rounds:
             thoughts = await self._think(state)
-            wanted = [("fast", thoughts.fast), ("slow", thoughts.slow)]
-            texts = {text: kind for kind, text in reversed(wanted) if text and self.config.thoughts in ("both", kind)}
-            if texts:
-                return [Query(text, top_k=top_k, kind=kind) for text, kind in reversed(texts.items())]
+            wanted = (("fast", thoughts.fast), ("slow", thoughts.slow))
+            queries = [
+                Query(text, top_k=top_k, kind=kind)
+                for kind, text in wanted
+                if text and self.config.thoughts in ("both", kind)
+            ]
+            if len({folded(q.text) for q in queries}) < len(queries):  # two equal thoughts are one query
+                state.session.counts["duplicate_query"] += 1
+                del queries[1:]
+            if queries:
+                return queries
             state.session.flag("thoughts", "round_skipped")
             state.round += 1
         return []

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
+from gnnrag.errors import ConfigError
 from gnnrag.methods.base import State
 from gnnrag.roles.base import ThoughtsTask
 from gnnrag.session import Session
-from gnnrag.types import Evidence, Query, Question, Ranking
+from gnnrag.types import Evidence, Query, Question, Ranking, ScoreNorm
 
 
 @dataclass
@@ -30,12 +31,18 @@ class MultiHop:
         index: an opened index.
         roles: gives the role `thoughts`.
         config: see `MultiHopConfig`.
+
+    Raises:
+        ConfigError: unknown `score_norm`.
     """
 
     config_class = MultiHopConfig
 
     def __init__(self, index: Any, roles: Any, config: MultiHopConfig | None = None) -> None:
         self.index, self.config = index, config or MultiHopConfig()
+        if self.config.score_norm not in get_args(ScoreNorm):
+            allowed = ", ".join(get_args(ScoreNorm))
+            raise ConfigError(f"method.score_norm={self.config.score_norm!r}: allowed are {allowed}")
         self.thoughts = roles["thoughts"]
 
     async def start(self, question: Question, session: Session) -> State:

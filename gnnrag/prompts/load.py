@@ -38,6 +38,7 @@ class Prompt:
         stop: stop strings.
         reminder: one line on the format, appended to the last turn after a malformed reply.
         schema: JSON schema of the reply, where JSON is asked for.
+        digest: SHA-256 over the whole file and the options in use, for run records.
     """
 
     name: str
@@ -47,17 +48,12 @@ class Prompt:
     stop: tuple[str, ...] = ()
     reminder: str = ""
     schema: Mapping[str, Any] | None = field(default=None, hash=False)
+    digest: str = ""
 
     @property
     def placeholders(self) -> frozenset[str]:
         """Names that `render` wants, no more and no less."""
         return frozenset(_PLACEHOLDER.findall(self.user))
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 over everything that reaches the model, for run records."""
-        parts = [self.system, self.user, self.examples, self.stop, self.reminder, self.schema]
-        return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
     def render(self, **values: str) -> tuple[Message, ...]:
         """Fill in the last turn. Braces inside values stay as they are.
@@ -126,4 +122,5 @@ def _build(path: Path, data: Any, options: tuple[str, ...]) -> Prompt:
         stop=tuple(data.get("stop") or ()),
         reminder=str(data.get("reminder") or "").strip(),
         schema=data.get("schema"),
+        digest=hashlib.sha256(json.dumps([data, options], sort_keys=True, default=str).encode()).hexdigest(),
     )

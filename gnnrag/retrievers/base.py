@@ -28,19 +28,20 @@ def rank_passages(scores: np.ndarray, ids: Sequence[str], top_k: int, branch: st
     """Turn scores over the whole corpus into a ranking: best first, ties by corpus order.
 
     Args:
-        scores: (num_passages,) one score per passage; NaN never ranks.
+        scores: (num_passages,) one score per passage; NaN and infinities never rank.
         ids: (num_passages,) passage ids in corpus order.
         top_k: how many to keep.
         branch: recorded in the ranking.
     """
-    scores = np.where(np.isnan(scores), -np.inf, np.asarray(scores, dtype=np.float64))
-    k = min(top_k, len(scores))
-    if k == 0:
+    scores = np.asarray(scores, dtype=np.float64)
+    finite = scores[np.isfinite(scores)]
+    scores = np.where(np.isfinite(scores), scores, -np.inf)
+    k = min(top_k, len(finite))
+    if k <= 0:
         return Ranking((), np.zeros(0), branch=branch)
     # Everything tied with the k-th best must be seen before ties are broken by position.
     threshold = np.partition(scores, len(scores) - k)[len(scores) - k]
     candidates = np.flatnonzero(scores >= threshold)
     order = candidates[np.argsort(-scores[candidates], kind="stable")][:k]
-    finite = scores[np.isfinite(scores)]
-    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 0.0)
+    low, high = float(finite.min()), float(finite.max())
     return Ranking(tuple(ids[i] for i in order), scores[order], branch=branch, low=low, high=high)

@@ -65,10 +65,11 @@ class DenseRetriever:
         vectors = self.index.embedder.encode([q.text for q in queries], is_query=True)
         count = len(self.index.ids)
         out = []
-        for start in range(0, len(queries), BLOCK):
-            block = queries[start : start + BLOCK]
+        size = BLOCK if self.config.search == "flat" else 1  # how far hnsw looks depends on how much is asked for
+        for start in range(0, len(queries), size):
+            block = queries[start : start + size]
             depth = count if self.whole else min(count, max(q.top_k for q in block))
-            scores, rows = self.searcher.search(vectors[start : start + BLOCK], depth)
+            scores, rows = self.searcher.search(vectors[start : start + size], depth)
             out += [self._ranking(q, s, r, depth == count) for q, s, r in zip(block, scores, rows, strict=True)]
         return out
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gnnrag.config import build_settings
-from gnnrag.errors import ConfigError
+from gnnrag.errors import ConfigError, nearest
 from gnnrag.index.index import Index
 from gnnrag.registry import RETRIEVERS, resolve
 from gnnrag.retrievers.base import Retriever
@@ -35,7 +35,7 @@ class HybridRetriever:
         config: parts and constants.
 
     Raises:
-        ConfigError: fewer than two parts, or weights that do not match them.
+        ConfigError: fewer than two parts, or weights or settings that do not match them.
     """
 
     config_class = HybridConfig
@@ -48,6 +48,9 @@ class HybridRetriever:
         self.weights = self.config.weights or [1.0] * len(names)
         if len(self.weights) != len(names):
             raise ConfigError(f"retriever.weights={self.weights}: give one weight for each of {names}")
+        for name in self.config.settings:
+            if name not in names:
+                raise ConfigError(f"retriever.settings.{name}: no such part. {nearest(name, names)}")
         self.parts: list[Retriever] = []
         for name in names:
             cls = resolve("retriever", name, RETRIEVERS)

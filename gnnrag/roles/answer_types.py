@@ -8,36 +8,41 @@ from typing import Literal
 AnswerType = Literal["person", "place", "date", "year", "number", "country", "language", "yes_no", "name", "phrase"]
 
 _YES_NO = re.compile(r"^(?:are|is|do|does|did|was|were|have|has|had|can|could|will|would|should)\b", re.IGNORECASE)
-_OWN = r"(?:(?!is|was|are|were|the|did|does|do|has|of)[\w'\-]+ )"  # words that may stand before the noun asked for
+_OWN = r"(?:(?!(?:is|was|are|were|the|did|does|do|has|of)\b)[\w'\-]+ )"  # before the noun asked for
 _PLACES = (
     "city cities state county town village province region district place location continent island river lake water "
     "municipality airport mountain mountains range suburb neighborhood neighbourhood area borough parish territory"
 )
 _PEOPLE = (
-    "actor actress singer president director author writer person artist politician king queen composer musician rapper "
-    "explorer character senator player"
+    "actor actress singer president director author writer person artist politician king queen composer musician "
+    "rapper explorer character senator player"
 )
 _THINGS = (
-    "company band group team film movie album song book novel university school college organization organisation network "
-    "label magazine newspaper show series club treaty party league war church award medal religion agency hotel stadium "
-    "game station family franchise piece"
+    "company band group team film movie album song book novel university school college organization organisation "
+    "network label magazine newspaper show series club treaty party league war church medal religion agency hotel "
+    "stadium game station family franchise piece award"
 )
+_ASKED = r"(?:what|which)(?: is| was| are| were)?(?: the)?(?: name of the)? "
+_MEASURES = "population percentage number amount area code ranking average temperature elevation size age rank debt"
 # Tried in this order on the lower-cased question, from its question word on.
 _RULES: tuple[tuple[str, AnswerType], ...] = (
     (rf"(?:what|which) {_OWN}?years?\b", "year"),
-    (rf"when\b|(?:what|which)(?: is| was)?(?: the)? {_OWN}?date\b|which day", "date"),
+    (rf"when\b|{_ASKED}{_OWN}?date\b|which day", "date"),
     (r"what time\b|how (?:many|much|often|long|old|far|tall|large|big|high)\b", "number"),
-    (rf"(?:what|which)(?: is| was| are| were)?(?: the)? {_OWN}{{0,2}}(?:population|percentage|number|amount|area code|ranking|"
-     r"average|temperature|elevation|size|age|rank|debt)\b", "number"),
-    (rf"(?:what|which)(?: is| was)?(?: the)? {_OWN}?languages?\b", "language"),
-    (rf"(?:what|which)(?: is| was)?(?: the)? (?:nationality|country|{_OWN}country)\b", "country"),
-    (rf"where\b|(?:what|which)(?: is| was)?(?: the)?(?: name of the)? (?:place of (?:birth|death|burial)\b|birthplace\b|"
-     rf"{_OWN}{{0,3}}(?:body of )?(?:{_PLACES.replace(' ', '|')})\b)", "place"),
-    (rf"who\b|whom\b|whose\b|name the\b|(?:what|which)(?: is| was)?(?: the)? {_OWN}{{0,3}}(?:{_PEOPLE.replace(' ', '|')})s?\b",
-     "person"),
-    (rf"(?:what|which)(?: is| was)?(?: the)?(?: name of the)? {_OWN}{{0,3}}(?:{_THINGS.replace(' ', '|')})s?\b", "name"),
-)  # fmt: skip
+    (rf"{_ASKED}{_OWN}{{0,2}}(?:{_MEASURES.replace(' ', '|')})\b", "number"),
+    (rf"{_ASKED}{_OWN}?languages?\b", "language"),
+    (rf"{_ASKED}(?:nationality|country|{_OWN}country)\b", "country"),
+    (rf"where\b|{_ASKED}(?:place of (?:birth|death|burial)|birthplace)\b", "place"),
+    (rf"{_ASKED}{_OWN}{{0,3}}(?:body of )?(?:{_PLACES.replace(' ', '|')})\b", "place"),
+    (rf"who\b|whom\b|whose\b|name the\b|{_ASKED}{_OWN}{{0,3}}(?:{_PEOPLE.replace(' ', '|')})s?\b", "person"),
+    (rf"{_ASKED}{_OWN}{{0,3}}(?:{_THINGS.replace(' ', '|')})s?\b", "name"),
+)
 _COMPILED = tuple((re.compile(pattern), kind) for pattern, kind in _RULES)
+_HEAD = re.compile(
+    r"(?:what|which|how many)(?: is the| was the| are the)?(?: name of the)? ((?:[a-z\-]+ ){0,3}?)([a-z\-]+)"
+    r"(?= (?:is|was|are|were|did|does|do|has|had|of|in|that|which|who|to|for|shares?|flows?|by|near|with|where|comes?|"
+    r"stars?|on|and|won|the|borders?|from)\b|\?|$)"
+)
 _WH = re.compile(r"\b(?:who|whom|whose|what|which|when|where|how|why|name the)\b")
 
 
@@ -71,10 +76,5 @@ def head_noun(question: str) -> str:
     """Return the noun asked for (`county` in `What county shares ...`, `stores` in `How many stores`), or nothing."""
     lowered = " ".join(question.lower().split())
     rest = lowered[question_word(lowered) :]
-    match = re.match(
-        r"(?:what|which|how many)(?: is the| was the| are the)?(?: name of the)? ((?:[a-z\-]+ ){0,3}?)([a-z\-]+)(?= (?:is|was|are|"
-        r"were|did|does|do|has|had|of|in|that|which|who|to|for|shares?|flows?|by|near|with|where|comes?|stars?|on|and|won|the|"
-        r"borders?|from)\b|\?|$)",
-        rest,
-    )
+    match = _HEAD.match(rest)
     return match.group(2) if match and match.group(2) not in ("is", "was", "the", "are", "did", "does") else ""

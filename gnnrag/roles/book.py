@@ -74,6 +74,8 @@ class Roles(Mapping[str, Any]):
             cls = resolve("llm", name, BACKENDS)
             settings = self.llm.settings if name == self.llm.name else build_settings(cls, {}, "llm")
             if role.model:
+                if not hasattr(settings, "model"):
+                    raise ConfigError(f"model={role.model!r}: the {name} backend has no models to choose from")
                 settings = dataclasses.replace(settings, model=role.model)
             backend: Backend = cls(settings)
             if self.llm_cache and CHOICES["llm"] and name != "scripted":
@@ -91,10 +93,12 @@ class Roles(Mapping[str, Any]):
     @property
     def record(self) -> dict[str, Any]:
         """Implementation, prompt digest and model of every role built so far, for the record of a run."""
-        out = {}
+        out: dict[str, dict[str, Any]] = {}
         for name, role in sorted(self._built.items()):
-            prompter = next((v for v in vars(role).values() if hasattr(v, "prompt")), None)
-            out[name] = {"impl": self._implementation(name), "class": type(role).__name__} | (
-                {"prompt": prompter.prompt.digest, "llm": dict(prompter.backend.identity)} if prompter else {}
-            )
+            out[name] = {"impl": self._implementation(name), "class": type(role).__name__}
+            if prompters := getattr(role, "prompters", ()):
+                out[name] |= {
+                    "prompts": {p.prompt.name: p.prompt.digest for p in prompters},
+                    "llm": dict(prompters[0].backend.identity),
+                }
         return out

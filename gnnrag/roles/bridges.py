@@ -13,6 +13,7 @@ import numpy as np
 
 from gnnrag.index.index import Index
 from gnnrag.index.titles import Mention, TitleLinks, without
+from gnnrag.text.normalise import words
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,25 @@ class BridgeFinder:
                     score = float(self.index.passage_vectors[link.target] @ vector)
                     found[link.target] = Bridge(link.name, link.target, source, score)
         return sorted(found.values(), key=lambda b: (-b.score, b.passage))
+
+    def shared_names(self, question: str, sources: Iterable[int], max_passages: int) -> list[Bridge]:
+        """Return names of `sources` that other passages share, scored like bridges by the nearest such passage.
+
+        For what has no passage of its own under that title: `Harris W. Fawell -> West Chicago`. Names that the
+        question has already, or that more than `max_passages` passages have, lead nowhere.
+        """
+        vector, asked = self.openness(question), set(words(question))
+        found: dict[str, Bridge] = {}
+        for source in sources:
+            for name, passages in self.titles.names(source):
+                others = passages[passages != source]
+                if not 0 < len(others) <= max_passages or set(words(name)) <= asked:
+                    continue
+                scores = self.index.passage_vectors[others] @ vector
+                best = int(scores.argmax())
+                if name not in found or scores[best] > found[name].score:
+                    found[name] = Bridge(name, int(others[best]), source, float(scores[best]))
+        return sorted(found.values(), key=lambda b: (-b.score, b.name))
 
     def _read_question(self, question: str) -> tuple[tuple[Anchor, ...], str, np.ndarray]:
         mentions = self.titles.mentions(question)

@@ -35,8 +35,9 @@ class PromptedChain:
     Config = PromptedChainConfig
 
     def __init__(self, backend: Backend, config: PromptedChainConfig | None = None) -> None:
-        self.config = config or PromptedChainConfig()
-        self._prompter = Prompter("chain", backend, self.config)
+        config = config or PromptedChainConfig()
+        self._prompter = Prompter("chain", backend, config)
+        self.prompters, self.config = (self._prompter,), config
 
     async def __call__(self, task: ChainTask, session: Session) -> Chain:
         """Write the chain that the passages support."""
@@ -48,7 +49,6 @@ class PromptedChain:
         outcome = await self._prompter.ask(session, values, parse_chain)
         if outcome.value is not None:
             return outcome.value
-        session.flag("chain", "chain_failed")
         return Chain("\n".join(task.thoughts) or task.question.text, flags=("chain_failed",))
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from gnnrag.roles import dates, places, relations
-from gnnrag.roles.reading import Finding, Reading
 from gnnrag.roles.question_form import ChainForm
+from gnnrag.roles.reading import Finding, Reading
+from gnnrag.roles.relation_cues import CUES
 from gnnrag.roles.span_search import SpanSearch
 from gnnrag.roles.spans import sentences, words
 
@@ -42,7 +43,7 @@ def _follow_path(
     confidence = 0.9
     hops = path if attribute else path[:-1]
     for relation in hops:
-        target, name, score = reading.hop(at, relation, visited)
+        target, _, score = reading.hop(at, relation, visited)
         if target is None:
             return None
         confidence *= min(1.0, 0.35 + score / 2)
@@ -74,7 +75,7 @@ def read_attribute(attribute: str, text: str, title: str) -> str | None:
     if attribute == "cause":
         return _cause(text)
     if attribute == "burial":
-        return _place_cue(relations.CUES["burial"], text)
+        return _place_cue(CUES["burial"], text)
     found = relations.find(attribute, text, title)
     return found[0].text if found else None
 

@@ -50,22 +50,24 @@ def _proxy(form: Comparison, reading: Reading, starts: tuple[int, int]) -> Findi
 
 
 def _ordered(form: Comparison, reading: Reading, ends: list[int], support: tuple[int, ...]) -> Finding | None:
-    values = []
-    for end in ends:
-        text, title = reading.texts[end], reading.passages[end].title
-        if form.attribute == "lifespan":
-            values.append(dates.lifespan_days(text))
-            continue
-        reader = {"birth_date": dates.birth_date, "death_date": dates.death_date}.get(form.attribute)
-        fact = reader(text) if reader else dates.release_date(text, title)
-        values.append(None if fact is None else fact.key)
+    values = [_value(form.attribute, reading.texts[end], reading.passages[end].title) for end in ends]
     if any(v is None for v in values):
         return _one_sided(form, values, support)
     first = values[0] > values[1] if form.largest else values[0] <= values[1]  # type: ignore[operator]
     return Finding(form.names[0 if first else 1], support, 0.9, f"{form.attribute}: {values[0]} / {values[1]}")
 
 
-def _one_sided(form: Comparison, values: list[object], support: tuple[int, ...]) -> Finding | None:
+def _value(attribute: str, text: str, title: str) -> tuple[float, ...] | None:
+    """Return what a comparison sorts by."""
+    if attribute == "lifespan":
+        days = dates.lifespan_days(text)
+        return None if days is None else (days,)
+    reader = {"birth_date": dates.birth_date, "death_date": dates.death_date}.get(attribute)
+    date = reader(text) if reader else dates.release_date(text, title)
+    return None if date is None else date.key
+
+
+def _one_sided(form: Comparison, values: Sequence[object], support: tuple[int, ...]) -> Finding | None:
     """Nobody has died later than one who lives: with a single death date, that one died first."""
     known = [i for i, v in enumerate(values) if v is not None]
     if form.attribute == "death_date" and len(known) == 1:
@@ -78,7 +80,7 @@ def _country_set(reading: Reading, at: int, place: bool) -> list[str]:
     found = places.countries(reading.texts[at], place)
     title = places.countries(reading.passages[at].title, place) if place else []
     ranked = found + title
-    return list(dict.fromkeys(COUNTRY_OF.get(f.text) or REGION_OF.get(f.text, f.text) for f in ranked))
+    return list(dict.fromkeys(COUNTRY_OF.get(word) or REGION_OF.get(word, word) for word in ranked))
 
 
 def _same_country(form: Comparison, reading: Reading, ends: list[int], support: tuple[int, ...]) -> Finding | None:

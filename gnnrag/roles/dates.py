@@ -27,7 +27,7 @@ class Date:
 def _first_date(text: str, last: bool = False) -> Date | None:
     found = list(DATE_RE.finditer(text))
     if not found:
-        years = re.search(r"(?:c\. |circa |around |about |ca\. |AD |^|\()(\d{3,4})\b", text)
+        years = re.search(r"(?:c\. |circa |around |about |after |before |ca\. |AD |^|\()(\d{3,4})\b", text)
         return Date(years.group(1), (int(years.group(1)), 0, 0)) if years else None
     match = found[-1] if last else found[0]
     return Date(match.group(), date_key(match))
@@ -83,9 +83,10 @@ def release_date(text: str, title: str = "") -> Date | None:
     in_title = re.search(r"\((\d{4})\b", title)
     if in_title:
         return Date(in_title.group(1), (int(in_title.group(1)), 0, 0))
-    match = re.search(r"\b(?:is|was|were|are) (?:an?|the) (?:[\w\-,.'\" ]{0,80}?)\b([12]\d{3})\b", text[:300])
-    if match:
-        return Date(match.group(1), (int(match.group(1)), 0, 0))
+    opening = re.search(r"\b(?:is|was|were|are) (?:an?|the) ", text[:220])
+    match = DATE_RE.search(text, opening.end(), opening.end() + 100) if opening else None
+    if opening and match and "." not in text[opening.end() : match.start()].replace(" U.S.", ""):
+        return Date(match.group(), date_key(match))
     cue = _RELEASES.search(text)
     fact = _first_date(text[cue.end() : cue.end() + 150]) if cue else None
     return fact or _first_date(text)

@@ -11,7 +11,10 @@ from rapidfuzz import fuzz
 from gnnrag.roles.spans import NAME_RE, clean, fold, sentences, without_parentheses
 from gnnrag.types import Passage
 
-_SMALL = frozenset("of the de la le van von der a and in".split())
+_SMALL_WORDS = """
+of the de la le van von der a and in
+"""
+_SMALL = frozenset(_SMALL_WORDS.split())
 _ROMAN = re.compile(r"^(?:[ivx]+)$")
 
 

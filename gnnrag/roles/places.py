@@ -61,12 +61,15 @@ _MONTH_WORD = "|".join(MONTHS)
 _NOT_HERE = rf"(?!\d|the (?:year|same|age|early|late)|age|{_MONTH_WORD})"
 _BORN_CUES = (
     rf"\b[Bb]orn\b[^.;]{{0,90}}?\b(?:in|at|near)\b {_NOT_HERE}",
-    r"\b(?:[Nn]ative of|native place is|[Rr]aised in|hometown,? (?:of )?|comes from|was from|is from|originally from) (?!\d)",
+    r"\b(?:[Nn]ative of|native place is|[Rr]aised in|hometown,? (?:of )?|comes from|was from|is from|originally from)"
+    r" (?!\d)",
 )
 _DIED_CUES = (
-    rf"\b(?:died|killed|murdered|assassinated|executed|passed away|drowned)\b[^.;]{{0,90}}?\b(?:in|at|near)\b {_NOT_HERE}",
+    r"\b(?:died|killed|murdered|assassinated|executed|passed away|drowned)\b[^.;]{0,90}?\b(?:in|at|near)\b "
+    rf"{_NOT_HERE}",
     rf"\b(?:death|suicide|died)\b[^.;]{{0,40}}?\b(?:in|at|near)\b {_NOT_HERE}",
-    rf"\b(?:lived in|moved to|retired to|home in|estate (?:in|at)|settled in|exile (?:in|to)|buried (?:in|at)) {_NOT_HERE}",
+    r"\b(?:lived in|moved to|retired to|home in|estate (?:in|at)|settled in|exile (?:in|to)|buried (?:in|at)) "
+    rf"{_NOT_HERE}",
 )
 
 

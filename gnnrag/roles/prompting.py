@@ -1,6 +1,8 @@
 """What all prompted roles share: render, generate, parse, one retry, and a record of it all.
 
 A role file holds what is its own: the values that go into its prompt, the parser of its replies, and its fallback.
+Calls, tokens, malformed replies and model errors are counted here; the flags of a role's result are counted by whoever
+called the role. A prompted role names its prompters in `prompters`, so that a run can record their prompts.
 """
 
 from __future__ import annotations
@@ -31,7 +33,6 @@ class PromptedConfig:
     temperature: float | None = None
     max_tokens: int = 512
     seed: int | None = None
-    model: str | None = None  # another model of the same server, for this role only
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +131,7 @@ class Prompter:
 
     def _request(self, messages: tuple[Message, ...]) -> Request:
         c = self.config
-        return Request(
-            messages, c.max_tokens, c.temperature, self.prompt.stop, c.seed, self.prompt.schema, c.model, raw=False
-        )
+        return Request(messages, c.max_tokens, c.temperature, self.prompt.stop, c.seed, self.prompt.schema)
 
     def _reminded(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         """Append the reminder to the last turn: everything before it stays cached, and no bad reply is quoted."""

@@ -21,6 +21,7 @@ class Focus:
     folded: str
     noun: str
     relation: str
+    verb: str  # `design` in `Who designed ...`
     mentions: frozenset[int]
 
 
@@ -57,5 +58,12 @@ def read_focus(question: str, reading: Reading) -> Focus:
         f" {' '.join(tokens)} ",
         head_noun(question),
         asked_relation(head),
+        _verb(tokens, at),
         frozenset(m.passage for m in mentions),
     )
+
+
+def _verb(tokens: list[str], at: int) -> str:
+    """Return the stem of the verb after `who`, or nothing."""
+    after = tokens[at + 1] if tokens[at : at + 1] == ["who"] and at + 1 < len(tokens) else ""
+    return "" if after in STOPWORDS else stem(after)

@@ -75,11 +75,15 @@ def _place_of(name: str, linker: Linker, exclude: Sequence[int]) -> int | None:
 def _choices(question: str, yes_no: bool, linker: Linker) -> tuple[str, str] | None:
     text = re.sub(r"\?\s*$", "", question.strip()).strip()
     if yes_no:
-        pattern = r"^\w+ (?:both )?(?:the )?(?:\w+s?,? )?(?P<a>.+?) (?:and|have the same \w+ as) (?P<b>.+?)(?:,? (?:both|from|located|share|have|of the same|in the)\b.*)?$"
+        pattern = (
+            r"^\w+ (?:both )?(?:the )?(?:\w+s?,? )?(?P<a>.+?) (?:and|have the same \w+ as) (?P<b>.+?)"
+            r"(?:,? (?:both|from|located|share|have|of the same|in the)\b.*)?$"
+        )
         match = re.match(pattern, text)
         return (match["a"].strip(" ,"), match["b"].strip(" ,")) if match else None
     lead = re.match(
-        r"^(?:Was|Is|Were|Are|Did|Does) (?P<a>.+?) or (?P<b>.+?) (?:born|older|younger|die|died|released|established|founded|formed|published|first|come)\b.*$",
+        r"^(?:Was|Is|Were|Are|Did|Does) (?P<a>.+?) or (?P<b>.+?) "
+        r"(?:born|older|younger|die|died|released|established|founded|formed|published|first|come)\b.*$",
         text,
     )
     if lead:
@@ -114,7 +118,8 @@ def _criterion(clause: str, yes_no: bool) -> tuple[Attribute, bool]:
     if re.search(r"\b(?:born|older|younger|oldest|youngest|birth|elder)\b", clause):
         return "birth_date", largest
     if re.search(
-        r"\b(?:released?|come|came out|came|published|established|founded|formed|first|earlier|started|recently|newer|created|opened)\b",
+        r"\b(?:released?|come|came|published|established|founded|formed|first|earlier|started|recently|newer|created|"
+        r"opened)\b",
         clause,
     ):
         return "release", largest

@@ -52,10 +52,11 @@ _ATTRIBUTES: tuple[tuple[str, str], ...] = (
     (r"awards?\b", "award"),
 )
 _EVENTS = frozenset(("founder", "publisher", "creator"))  # asked for by verbs that date a thing: no bridge
-_GENERIC = frozenset(
-    "film song movie album book novel name person play cause death birth place date country nationality won win got get "
-    "received receive award did die born buried work study educated from at of is was the do does where when".split()
-)
+_GENERIC_WORDS = """
+film song movie album book novel name person play cause death birth place date country nationality won win got
+get received receive award did die born buried work study educated from at of is was the do does where when
+"""
+_GENERIC = frozenset(_GENERIC_WORDS.split())
 
 
 def asked_relation(head: str) -> str:

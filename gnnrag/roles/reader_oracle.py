@@ -31,18 +31,16 @@ class OracleReader:
         ConfigError: unknown `require`.
     """
 
+    config_class = OracleReaderConfig
+
     def __init__(self, index: Any = None, config: OracleReaderConfig | None = None) -> None:
         self.config = config or OracleReaderConfig()
         if self.config.require not in _REQUIRE:
             raise ConfigError(f"reader.require={self.config.require!r}: allowed are {', '.join(_REQUIRE)}")
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
-        """Answer one question and record whether the evidence was there."""
-        answer = self.read(task)
-        session.record("reader", answer=answer.text, confidence=answer.confidence, how=answer.thought)
-        if not answer.text:
-            session.flag("reader", "abstained")
-        return answer
+        """Answer one question; the loop records the answer and counts abstentions."""
+        return self.read(task)
 
     def read(self, task: ReaderTask) -> Answer:
         """Return the gold answer, or an empty one that says what is missing."""

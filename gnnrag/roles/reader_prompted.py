@@ -50,11 +50,12 @@ class PromptedReader:
     Config = PromptedReaderConfig
 
     def __init__(self, backend: Backend, config: PromptedReaderConfig | None = None) -> None:
-        self.config = config or PromptedReaderConfig()
-        options = ("abstain",) if self.config.abstain else ()
-        self._open = Prompter("reader", backend, self.config, options=options)
+        config = config or PromptedReaderConfig()
+        options = ("abstain",) if config.abstain else ()
+        self._open = Prompter("reader", backend, config, options=options)
         # A prompt of the user's own replaces the open one; the closed one has other placeholders.
-        self._closed = Prompter("reader", backend, replace(self.config, prompt=""), "reader_closed", options)
+        self._closed = Prompter("reader", backend, replace(config, prompt=""), "reader_closed", options)
+        self.prompters, self.config = (self._open, self._closed), config
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
         """Answer the question."""
@@ -66,9 +67,7 @@ class PromptedReader:
             outcome = await self._open.ask(session, values, parse)
         else:
             outcome = await self._closed.ask(session, values, parse)
-        answer = self._finish(outcome.value, task)
-        session.flag("reader", *answer.flags)
-        return answer
+        return self._finish(outcome.value, task)
 
     def _finish(self, answer: Answer | None, task: ReaderTask) -> Answer:
         """Turn cited numbers into passage ids, and an abstention into an empty text."""

@@ -15,7 +15,6 @@ from gnnrag.roles.reading import Finding, Reading
 from gnnrag.roles.relations import good_name
 from gnnrag.roles.spans import DATE_RE, NUMBER_RE, fold, name_spans, sentences, strip_honorific, words
 
-
 _KIND_OF: dict[str, AnswerType] = {
     "birth_date": "date", "death_date": "date", "birth_place": "place", "death_place": "place", "burial": "place",
     "country": "country", "cause": "phrase", "educated": "name", "employer": "name", "award": "name",
@@ -39,6 +38,7 @@ class SpanWeights:
     anchor: float = 0.2  # penalty of a passage that the question names: the answer is further along
     linked: float = 0.2  # bonus of a passage whose title a named passage mentions, or that shares another name with it
     relation: float = 1.0  # bonus of a span that stands in the relation asked for
+    agent: float = 0.3  # bonus of a span that did what the question asks about
     noun: float = 0.3  # bonus of a span that holds the noun asked for (`Dodge County`)
     fit: float = 0.3  # bonus of a span that looks like its type (a place after a preposition, a person of two words)
     repeat: float = 1.0  # penalty of a span that the question already has
@@ -130,6 +130,8 @@ class SpanSearch:
         score = -w.repeat if f" {folded} " in focus.folded else 0.0
         if focus.noun and focus.noun in fold(sentence.text[max(0, start - 20) : end + 20]):
             score += w.noun * (1.0 if focus.noun in folded else 0.5)
+        if focus.verb and _is_agent(focus.verb, sentence.text, start, end):
+            score += w.agent
         return score + self._fit(kind, sentence.text, start, span)
 
     def _fit(self, kind: AnswerType, sentence: str, start: int, span: str) -> float:
@@ -140,6 +142,13 @@ class SpanSearch:
         if kind == "person":
             return self.weights.fit * (1 < len(span.split()) < 5 and not _NOT_PERSON.search(span))
         return 0.0
+
+
+def _is_agent(verb: str, sentence: str, start: int, end: int) -> bool:
+    """Tell whether a span did what the question asks about: `designed by SPAN`, `SPAN designed`."""
+    passive = re.search(rf"\b{verb}\w* (?:\w+ ){{0,3}}by (?:[a-z\-]+ ){{0,3}}$", sentence[:start], re.IGNORECASE)
+    active = re.match(rf"(?:,[^,]{{1,60}},)? (?:(?!was|were|is|are|been)\w+ )?{verb}", sentence[end:], re.IGNORECASE)
+    return bool(passive or active)
 
 
 def spans_of(kind: AnswerType, sentence: str) -> list[tuple[int, int, str]]:

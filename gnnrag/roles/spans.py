@@ -14,17 +14,22 @@ MONTHS = (
 _MONTH = "|".join(MONTHS)
 _MONTH_NUMBER = {m.lower(): i for i, m in enumerate(MONTHS, start=1)}
 # A capitalised word, an Arabic name with a lower-case article, a number that opens a name (2 Chainz), initials.
-_CAP = rf"(?:(?:al|el|ad|an|ar|as|at|az)-[{UPPER}][\w'’ʻ\-]*|(?:d|l|Mc|O)['’][{UPPER}][\w'’\-]*|(?:[{UPPER}]|St|Jr|Sr|Dr|Mr|Mrs|Lt|Mt)\.|[{UPPER}][\w'’ʻ\-&]*)"
+_CAP = (
+    rf"(?:(?:al|el|ad|an|ar|as|at|az)-[{UPPER}][\w'’ʻ\-]*|(?:d|l|Mc|O)['’][{UPPER}][\w'’\-]*|"
+    rf"(?:[{UPPER}]|St|Jr|Sr|Dr|Mr|Mrs|Lt|Mt)\.|[{UPPER}][\w'’ʻ\-&]*)"
+)
 _JOIN = (
     r"(?:of|the|de|la|le|du|des|von|van|der|den|di|da|do|dos|del|della|bin|ibn|ben|bint|al|el|af|av|zu|zum|y|e|ap|&)"
 )
 _RANK = (
     r"(?:Countess|Count|Duke|Duchess|Earl|King|Queen|Princess|Prince|Margrave|Margravine|Landgrave|Lord|Lady|Baronet|"
-    r"Baroness|Baron|Viscountess|Viscount|Marquess|Marquis|Elector|Emperor|Empress|Archduke|Archduchess|Grand Duke|Heiress|"
+    r"Baroness|Baron|Viscountess|Viscount|Marquess|Marquis|Elector|"
+    r"Emperor|Empress|Archduke|Archduchess|Grand Duke|Heiress|"
     r"Dauphin|Infante|Infanta|Bishop|Abbess|Jr|Sr)"
 )
 NAME = (
-    rf"(?:\d+ )?{_CAP}(?:(?: {_JOIN}){{0,2}} {_CAP})*(?:, (?:\d+(?:st|nd|rd|th) )?{_RANK}\.?(?:(?: {_JOIN})* {_CAP})*)?"
+    rf"(?:\d+ )?{_CAP}(?:(?: {_JOIN}){{0,2}} {_CAP})*"
+    rf"(?:, (?:\d+(?:st|nd|rd|th) )?{_RANK}\.?(?:(?: {_JOIN})* {_CAP})*)?"
 )
 NAME_RE = re.compile(NAME)
 DATE_RE = re.compile(
@@ -34,21 +39,25 @@ DATE_RE = re.compile(
     r"|(?<![\d,.$£€-])(?P<y4>[12]\d{3})(?![\d,]\d|\d|%| (?:people|metres|feet|m|km|inhabitants))"
 )
 NUMBER_RE = re.compile(
-    r"(?<![\w.,])(?:about |around |over |approximately |nearly )?[$£€]?\d(?:[\d,]*\d)?(?:\.\d+)?(?:%| percent| million| billion| thousand)?"
+    r"(?<![\w.,])(?:about |around |over |approximately |nearly )?[$£€]?\d(?:[\d,]*\d)?(?:\.\d+)?"
+    r"(?:%| percent| million| billion| thousand)?"
     r"|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|once|twice)\b"
 )
 _ABBREVIATION = re.compile(
-    r"(?:\b[A-Za-zÀ-Ž]|\b(?:Mr|Mrs|Ms|Dr|St|Jr|Sr|ca|vs|No|Lt|Gen|Col|Capt|Sgt|Hon|Rev|Prof|Inc|Co|Ltd|U\.S|aft|bef|Mt|Ste|approx|fl))\.$"
+    r"(?:\b[A-Za-zÀ-Ž]|"
+    r"\b(?:Mr|Mrs|Ms|Dr|St|Jr|Sr|ca|vs|No|Lt|Gen|Col|Capt|Sgt|Hon|Rev|Prof|Inc|Co|Ltd|U\.S|aft|bef|Mt|Ste|approx|fl))\.$"
 )
-STOPWORDS = frozenset(
-    "a an the of in on at to for by with from and or is are was were be been being do does did has have had which who whom "
-    "whose what when where why how that this these those it its he she his her their they as than both same not also "
-    "there s t first one into during after before".split()
-)
-_OPENERS = frozenset(
-    "In On At By For From As After Before During While When With Since Until Under Although However Also This That These "
-    "It Its He She His Her They Their There If Similarly Some Other Many Most Both".split()
-)
+_STOPWORDS_WORDS = """
+a an the of in on at to for by with from and or is are was were be been being do does did has have had which
+who whom whose what when where why how that this these those it its he she his her their they as than both
+same not also there s t first one into during after before
+"""
+STOPWORDS = frozenset(_STOPWORDS_WORDS.split())
+_OPENERS_WORDS = """
+In On At By For From As After Before During While When With Since Until Under Although However Also This That
+These It Its He She His Her They Their There If Similarly Some Other Many Most Both
+"""
+_OPENERS = frozenset(_OPENERS_WORDS.split())
 _HONORIFIC = re.compile(
     r"^(?:(?:Holy Roman )?(?:King|Queen|Emperors?|Empress|Tsar|Tsarina|Caliph|Sultan|Shah|President|Actor|Actress|"
     r"Governor|Senator|Dr|Mr|Mrs|Captain|Colonel|Count|Duke|Margrave|Grand Duke|Archduke|HM|HRH|The)\.? )+(?=[^\s]+)"
@@ -64,8 +73,9 @@ def clean(text: str) -> str:
     text = re.sub(r"(\w)- (?=\w)(?!and\b|or\b|\d)", r"\1-", text)
     text = re.sub(r"(\d{4})(?=\d{1,2} (?:" + _MONTH + r") \d{4})", r"\1 – ", text)
     text = re.sub(r"(\d{4})(?=(?:" + _MONTH + r") \d{1,2}, \d{4})", r"\1 – ", text)
+    text = re.sub(r"(\d{4}) (?=(?:" + _MONTH + r") \d{1,2}, \d{4}\))", r"\1 – ", text)
     text = re.sub(r" ?[–—] ?", " – ", text)
-    text = re.sub(r"(?<=\d|[a-z]) ?- (?=(?:\d{1,2} )?(?:" + _MONTH + "))", " – ", text)
+    text = re.sub(r"(?<=\d|[a-z]) ?- ?(?=(?:\d{1,2} )?(?:" + _MONTH + "))", " – ", text)
     return re.sub(r"\s+", " ", text).strip()
 
 
@@ -98,7 +108,7 @@ def sentences(text: str) -> tuple[str, ...]:
     parts: list[str] = []
     start = 0
     for match in re.finditer(rf"[.!?]['\")\]]* +(?=[\"'(\[]*[{UPPER}\d])", text):
-        head = text[start : match.start() + 1]
+        head = text[max(start, match.start() - 12) : match.start() + 1]
         if text[match.start()] == "." and _ABBREVIATION.search(head) and not head.endswith("U.S."):
             continue
         parts.append(text[start : match.end()].strip())

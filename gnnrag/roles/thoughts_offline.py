@@ -17,6 +17,7 @@ class OfflineThoughtsConfig:
 
     frontier: int = 2  # pool passages that bridges are looked for in when the question names no title
     max_words: int = 12  # of the open part that a query carries
+    max_passages: int = 20  # a name that more passages have leads nowhere
 
 
 class OfflineThoughts:
@@ -50,6 +51,9 @@ class OfflineThoughts:
         missing += [b.name for b in self.finder.bridges(question, reached, shown)]
         asked = " | ".join(task.earlier).casefold()
         fresh = [name for name in missing if name.casefold() not in asked]
+        if not fresh:
+            shared = self.finder.shared_names(question, reached, self.config.max_passages)
+            fresh = [b.name for b in shared if b.name.casefold() not in asked][:2]
         if not fresh:
             return Thoughts(sufficient=bool(anchors), flags=("nothing_missing",))
         fast = f"{fresh[0]} {self._uncovered(question, task)}".strip()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from gnnrag.errors import ConfigError
@@ -18,6 +18,8 @@ _LABEL = re.compile(r"^\W*(?:\d+[.)]\s*)?(fast|slow)[\s_-]*thought\W*[:\-]\s*(.*
 _ANSWER = re.compile(
     r"^\W*(?:(?:so|thus|hence|therefore)\W+)?(?:the\s+)?(?:final\s+)?answer\s*(?:is\b|:)", re.IGNORECASE
 )
+_NOTHING = re.compile(r"^\W*nothing (?:else )?(?:is )?missing\W*$", re.IGNORECASE)
+_CHAIN = re.compile(r"^\W*(?:reasoning )?chain\W*:[ \t]*", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass
@@ -25,6 +27,7 @@ class PromptedThoughtsConfig(PromptedConfig):
     """`joint` asks for both thoughts in one call; `separate` asks twice and shows the fast thought to the second."""
 
     max_tokens: int = 128
+    chain_tokens: int = 256  # on top, when the chain is asked for in the same call
     mode: Literal["joint", "separate"] = "joint"
 
 
@@ -33,20 +36,22 @@ class PromptedThoughts:
 
     Args:
         backend: the language model.
-        config: settings; `prompt` is used in joint mode.
+        config: settings; `prompt` is for joint mode.
+
+    Raises:
+        ConfigError: a prompt of its own in separate mode.
     """
 
     Config = PromptedThoughtsConfig
 
     def __init__(self, backend: Backend, config: PromptedThoughtsConfig | None = None) -> None:
-        self.config = config or PromptedThoughtsConfig()
-        if self.config.mode == "joint":
-            self._joint = Prompter("thoughts", backend, self.config)
-        elif self.config.prompt:
-            raise ConfigError(f"thoughts.prompt={self.config.prompt!r} works with mode=joint only")
-        else:
-            self._fast = Prompter("thoughts", backend, self.config, "thoughts_fast")
-            self._slow = Prompter("thoughts", backend, self.config, "thoughts_slow")
+        config = config or PromptedThoughtsConfig()
+        if config.mode == "separate" and config.prompt:
+            raise ConfigError(f"thoughts.prompt={config.prompt!r} works with mode=joint only")
+        names = ("thoughts",) if config.mode == "joint" else ("thoughts_fast", "thoughts_slow")
+        self._main, *_ = self.prompters = tuple(Prompter("thoughts", backend, config, name) for name in names)
+        self._variants: dict[tuple[str, ...], Prompter] = {(p.prompt.name,): p for p in self.prompters}
+        self.config = config
 
     async def __call__(self, task: ThoughtsTask, session: Session) -> Thoughts:
         """Ask for the two next queries."""
@@ -56,28 +61,55 @@ class PromptedThoughts:
             "question": inline(task.question.text),
         }
         if self.config.mode == "joint":
-            outcome = await self._joint.ask(session, values, parse_thoughts)
-            thoughts = outcome.value or Thoughts(flags=("thought_failed",))
-        else:
-            thoughts = await self._separate(values, session)
-        session.flag("thoughts", *thoughts.flags)
-        return thoughts
+            options = [*["stop"] * task.may_stop, *["chain"] * task.with_chain]
+            outcome = await self._prompter(self._main.prompt.name, *options).ask(
+                session, values, lambda text: parse_thoughts(text, task.may_stop, task.with_chain)
+            )
+            return outcome.value or Thoughts(flags=("thought_failed",))
+        return await self._separate(task, values, session)
 
-    async def _separate(self, values: dict[str, str], session: Session) -> Thoughts:
+    async def _separate(self, task: ThoughtsTask, values: dict[str, str], session: Session) -> Thoughts:
         """Ask for the fast thought, then for the slow one; either may be missing."""
-        fast = (await self._fast.ask(session, values, lambda text: parse_thought(text, "fast"))).value
-        values = {**values, "fast": inline(fast or "(none)")}
-        slow = (await self._slow.ask(session, values, lambda text: parse_thought(text, "slow"))).value
-        return Thoughts(fast, slow, flags=_flags(fast, slow) or (("thought_failed",) if not (fast or slow) else ()))
+        first = await self._prompter("thoughts_fast", *["stop"] * task.may_stop).ask(
+            session, values, lambda text: parse_thought(text, "fast", task.may_stop)
+        )
+        if first.value and first.value.sufficient:
+            return first.value
+        fast = first.value.fast if first.value else None
+        second = await self._prompter("thoughts_slow", *["chain"] * task.with_chain).ask(
+            session,
+            {**values, "fast": inline(fast or "(none)")},
+            lambda text: parse_thought(text, "slow", with_chain=task.with_chain),
+        )
+        slow, chain = (second.value.slow, second.value.chain) if second.value else (None, None)
+        flags = _flags(fast, slow) if fast or slow else ("thought_failed",)
+        return Thoughts(fast, slow, chain=chain, flags=flags)
+
+    def _prompter(self, *key: str) -> Prompter:
+        """Return the prompter of a prompt with some of its options, made when a task first wants them."""
+        if key not in self._variants:
+            name, *options = key
+            config = self.config
+            if "chain" in options:
+                config = replace(config, max_tokens=config.max_tokens + config.chain_tokens)
+            self._variants[key] = Prompter("thoughts", self._main.backend, config, name, options)
+        return self._variants[key]
 
 
-def parse_thoughts(text: str) -> Thoughts:
+def parse_thoughts(text: str, may_stop: bool = False, with_chain: bool = False) -> Thoughts:
     """Parse a reply to the joint prompt: labelled lines, a JSON object, two lines, or one line (specs/bdtr.md 5).
+
+    Args:
+        text: the reply.
+        may_stop: it was allowed to say that nothing is missing.
+        with_chain: it was asked for the chain as well.
 
     Raises:
         MalformedError: neither thought is there.
     """
-    text = strip_markup(strip_thinking(text))
+    text, chain = _split(text, with_chain)
+    if may_stop and _NOTHING.match(text):
+        return Thoughts(sufficient=True, chain=chain)
     lines = [line for line in text.splitlines() if line.strip()]
     pair = _json_pair(text)
     # A reply that is JSON holds the labels as keys, which would pass for labelled lines.
@@ -87,23 +119,40 @@ def parse_thoughts(text: str) -> Thoughts:
     fast, slow = clean_line(found.get("fast", "")), clean_line(found.get("slow", ""))
     if fast is None and slow is None:
         raise MalformedError("neither a fast nor a slow thought")
-    return Thoughts(fast, slow, flags=_flags(fast, slow))
+    return Thoughts(fast, slow, chain=chain, flags=_flags(fast, slow))
 
 
-def parse_thought(text: str, kind: Literal["fast", "slow"]) -> str:
+def parse_thought(
+    text: str, kind: Literal["fast", "slow"], may_stop: bool = False, with_chain: bool = False
+) -> Thoughts:
     """Parse a reply to one of the separate prompts: its label, a JSON object, or one line.
+
+    Args:
+        text: the reply.
+        kind: which of the two was asked for.
+        may_stop: it was allowed to say that nothing is missing.
+        with_chain: it was asked for the chain as well.
 
     Raises:
         MalformedError: no thought, or several lines without a label.
     """
-    text = strip_markup(strip_thinking(text))
+    text, chain = _split(text, with_chain)
+    if may_stop and _NOTHING.match(text):
+        return Thoughts(sufficient=True, chain=chain)
     found = (_labelled(text) or _json_pair(text)).get(kind)
     if found is None and len(text.splitlines()) == 1:
         found = text
     thought = clean_line(found or "")
     if thought is None:
         raise MalformedError(f"no {kind} thought")
-    return thought
+    return Thoughts(thought, chain=chain) if kind == "fast" else Thoughts(slow=thought, chain=chain)
+
+
+def _split(text: str, with_chain: bool) -> tuple[str, str | None]:
+    """Return the tidied reply, and what stands below the line `Chain:` if a chain was asked for."""
+    text = strip_markup(strip_thinking(text))
+    label = _CHAIN.search(text) if with_chain else None
+    return (text[: label.start()].strip(), text[label.end() :].strip() or None) if label else (text, None)
 
 
 def _labelled(text: str) -> dict[str, str]:

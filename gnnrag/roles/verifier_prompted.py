@@ -43,11 +43,12 @@ class PromptedVerifier:
     Config = PromptedVerifierConfig
 
     def __init__(self, backend: Backend, config: PromptedVerifierConfig | None = None) -> None:
-        self.config = config or PromptedVerifierConfig()
-        if self.config.window is not None and self.config.window < 1:
-            raise ConfigError(f"verifier.window={self.config.window}: give a positive number, or null for one call")
-        name = "verifier" if self.config.mode == "listwise" else "verifier_pointwise"
-        self._prompter = Prompter("verifier", backend, self.config, name)
+        config = config or PromptedVerifierConfig()
+        if config.window is not None and config.window < 1:
+            raise ConfigError(f"verifier.window={config.window}: give a positive number, or null for one call")
+        name = "verifier" if config.mode == "listwise" else "verifier_pointwise"
+        self._prompter = Prompter("verifier", backend, config, name)
+        self.prompters, self.config = (self._prompter,), config
 
     async def __call__(self, task: VerifierTask, session: Session) -> Verdict:
         """Select among `task.passages`; the order of the result is theirs."""
@@ -67,7 +68,6 @@ class PromptedVerifier:
         )
         failed = sum(bool(outcome.failure) for outcome in outcomes)
         flags = () if not failed else ("verifier_failed" if failed == len(outcomes) else "verifier_partial",)
-        session.flag("verifier", *flags)
         return Verdict(selected, flags)
 
     async def _listwise(

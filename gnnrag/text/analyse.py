@@ -37,7 +37,8 @@ class PassageText:
 def resolve_language(language: str) -> str:
     """Return the analyser that `language` stands for on this machine: an installed spaCy model, or the rules.
 
-    Use the result in the key of what is built from `analyse`: an index made by rules must not pass for one made by a model.
+    Use the result in the key of what is built from `analyse`: an index made by rules must not pass for one made by a
+    model.
     """
     if language in (RULES, "rules"):
         return RULES

@@ -43,8 +43,8 @@ def noun_phrases(
 
     Args:
         tokens: the tagged sentence.
-        rules: `official` reproduces the released code, tails such as `Philadelphia in` included; `clean` cuts every weak
-            tail and start.
+        rules: `official` reproduces the released code, tails such as `Philadelphia in` included; `clean` cuts every
+            weak tail and start.
         names: phrases that named-entity recognition found; `clean` keeps their starts.
     """
     units = _join_nouns(_join_capitals(_glue(tokens)))

@@ -7,11 +7,11 @@ import sys
 import unicodedata
 from collections.abc import Iterator
 
-MONTHS = "January February March April May June July August September October November December".split()
+_MONTH = "January|February|March|April|May|June|July|August|September|October|November|December"
 
 
 def _upper_class() -> str:
-    """Return a regular-expression class of all upper- and title-case letters (`re` has no `\\p{Lu}`)."""
+    """Return a regular-expression class of all upper- and title-case letters (`re` has none for them)."""
     codes = [c for c in range(sys.maxunicode) if c < 0x20000 and unicodedata.category(chr(c)) in ("Lu", "Lt")]
     ranges: list[list[int]] = []
     for code in codes:
@@ -34,7 +34,6 @@ _NOT_FIRST = (
     "Have|Had|Do|Does|Did|Will|Would|Can|Could|May(?=\\s[a-z])|Might|Should|Must|Born|According|Based|Following|Including|"
     "Together|Besides|Instead|Additionally|Furthermore|Nevertheless|Afterwards|Subsequently|Previously"
 )
-_MONTH = "|".join(MONTHS)
 _DATE = (
     rf"\b\d{{1,2}}(?:st|nd|rd|th)?\s+(?:of\s+)?(?:{_MONTH})(?:,?\s+\d{{3,4}})?\b"
     rf"|\b(?:{_MONTH})(?:\s+\d{{1,2}}(?:st|nd|rd|th)?\b(?!\d))?(?:,?\s+\d{{3,4}})\b"
@@ -42,13 +41,11 @@ _DATE = (
 )
 _ABBREVIATED = r"(?:St|Ste|Dr|Mr|Mrs|Ms|Jr|Sr|Mt|Ft|No|Inc|Ltd|Co|Corp|Bros|Lt|Gen|Col|Sgt|Capt|Rev|Prof|Gov|Sen|vs)\."
 _WORD = rf"(?:{_ABBREVIATED}|(?:{_UP}\.)+(?:{_UP}(?!\w))?|(?:[a-z]{{1,3}}[-'’]?)?{_UP}\w*(?:['’.&/\-–]\w+)*)"
-_LOOSE = ("and", "&", "in", "on", "at", "for", "to", "with", "from", "the", "or", "by", "a")
-_TIGHT = (
-    "of de la le les von van der den del della di da do dos das du des el al ibn bin bint ben y e zu und et af av ter ten"
-).split()
-_CONNECTOR = rf"(?:(?:{'|'.join((*_TIGHT, *_LOOSE))})\s+){{1,3}}"
+_LOOSE = "and|&|in|on|at|for|to|with|from|the|or|by|a"
+_TIGHT = "of|de|la|le|les|von|van|der|den|del|della|di|da|do|dos|das|du|des|el|al|ibn|bin|bint|ben|y|e|zu|und|et|af|av"
+_CONNECTOR = rf"(?:(?:{_TIGHT}|{_LOOSE})\s+){{1,3}}"
 _NAME = (
-    rf"(?:\b(?:1\d|20)\d\d\s+)?(?<![\w])(?!(?:{_NOT_FIRST})\b){_WORD}"
+    rf"(?:(?<![\w.,])\d{{1,4}}(?:st|nd|rd|th)?\s+)?(?<!\w)(?!(?:{_NOT_FIRST})\b){_WORD}"
     rf"(?:(?:\s?-\s?|\s+)(?:{_CONNECTOR})?(?!(?:{_MONTH})\s+\d){_WORD}|\s+\d[\w.]*\b)*"
 )
 _NUMBER = r"(?<![\w.])\d+(?:[.,]\d+)*(?:st|nd|rd|th|s)?(?:\s+century)?\b%?"
@@ -57,17 +54,17 @@ _QUOTED = re.compile(r"\"([^\"]{2,80})\"|“([^”]{2,80})”|``(.{2,80}?)''")
 _YEAR = re.compile(r"\b\d{3,4}\b")
 _HAS_UPPER = re.compile(_UP)
 # Not at the `the` of `of the`, which the split at `of` takes with it.
-_SPLIT_LOOSE = re.compile(rf"(?<!\sof)\s+(?:(?:{'|'.join(_LOOSE)})\s+)+|(?<=\w)['’]s\s+")
+_SPLIT_LOOSE = re.compile(rf"(?<!\sof)\s+(?:(?:{_LOOSE})\s+)+|(?<=\w)['’]s\s+")
 _OF_TAIL = re.compile(r"\s+of\s+(?:the\s+)?")
 _POSSESSIVE_END = re.compile(r"['’]s?$")
-_LEADING_YEAR = re.compile(r"^\d{4}\s+")
+_LEADING_NUMBER = re.compile(r"^(\d+)\w*\s+")
 
 
 def rule_phrases(sentence: str) -> list[str]:
     """Return the phrases of one sentence in order of appearance, without repeats, in the text's own spelling.
 
-    Names are runs of capitalised words, joined over connectors (`University of the West`, `Man in the Trunk`); a run with
-    a loose connector or a possessive also gives its parts, and a date also gives its year.
+    Names are runs of capitalised words, joined over connectors (`University of the West`, `Man in the Trunk`); a run
+    with a loose connector or a possessive also gives its parts, and a date also gives its year.
     """
     found: dict[str, None] = {}
     for piece in sentence.split("\n\n"):  # no name runs from a title into the sentence it is glued to
@@ -94,9 +91,10 @@ def _name_forms(run: str) -> Iterator[str]:
     yield whole
     if " " not in whole:
         return
-    if year := _LEADING_YEAR.match(whole):
-        yield whole[: year.end()].strip()
-        whole = whole[year.end() :]
+    if number := _LEADING_NUMBER.match(whole):
+        if _YEAR.fullmatch(number.group(1)):
+            yield number.group(1)
+        whole = whole[number.end() :]
         yield whole
     for part in _SPLIT_LOOSE.split(whole):
         if len(part) > 1:

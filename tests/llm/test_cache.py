@@ -128,6 +128,21 @@ def test_a_cancelled_asker_takes_nobody_along(tmp_path: Path) -> None:
     assert len(inner.requests) == 2 and not cached._in_flight
 
 
+def test_one_who_gives_up_waiting_takes_nobody_along(tmp_path: Path) -> None:
+    inner = echo(latency_s=0.05)
+    cached = CachedBackend(inner, tmp_path / "c.sqlite")
+
+    async def go():
+        tasks = [asyncio.create_task(cached.generate(ask())) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        tasks[1].cancel()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    asked, gave_up, waited = asyncio.run(go())
+    assert isinstance(gave_up, asyncio.CancelledError)
+    assert (asked.text, waited.text, len(inner.requests)) == ("re q", "re q", 1)
+
+
 def test_eight_threads_share_one_cache(tmp_path: Path) -> None:
     inner = echo(latency_s=0.001)
     cached = CachedBackend(inner, tmp_path / "c.sqlite")

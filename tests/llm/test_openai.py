@@ -156,8 +156,9 @@ def test_timeouts_are_total_and_retried(behaviour) -> None:
     assert len(server.bodies) == 2
 
 
-def test_timeout_is_named() -> None:
-    with stub(default=hang(1.0)) as server, pytest.raises(LLMError, match=r"no reply within 0\.2 s"):
+@pytest.mark.parametrize("behaviour", [hang(1.0), drip], ids=["silent", "one byte at a time"])
+def test_timeout_is_named(behaviour) -> None:
+    with stub(default=behaviour) as server, pytest.raises(LLMError, match=r"no reply within 0\.2 s"):
         one(backend(server, timeout_s=0.2, max_retries=0))
 
 
@@ -272,17 +273,24 @@ def test_bound_is_exact_without_cancellation() -> None:
     assert {r.text for r in replies} == {"fine"} and server.peak == 4
 
 
+class Counting(OpenAIBackend):
+    """Counts its HTTP attempts, those included that reach no server."""
+
+    attempts = 0
+
+    async def _attempt(self, *args) -> Reply:
+        self.attempts += 1
+        return await super()._attempt(*args)
+
+
 def test_a_dead_server_is_given_up_quickly_and_found_again() -> None:
     with stub() as server:
-        llm = backend(server, max_retries=3, backoff_s=0.05)
+        settings = OpenAIConfig(model="m", base_url=server.url, max_retries=3, backoff_s=0.05, concurrency=2)
+        llm = Counting(settings)
         assert one(llm).text == "fine"
-    started = time.monotonic()
     failures = generate(llm, *[ASK] * 20)
     assert all(isinstance(f, LLMError) and "connection failed" in str(f) for f in failures)
-    one_round = time.monotonic() - started
-    started = time.monotonic()
-    generate(llm, *[ASK] * 200)
-    assert time.monotonic() - started < max(2.0, 10 * one_round)
+    assert 1 + 4 + 18 <= llm.attempts <= 1 + 2 * 4 + 18, "only the first two calls came back for more"
     with stub(status(500)) as again:
         llm.config.base_url = again.url
         with pytest.raises(LLMError):

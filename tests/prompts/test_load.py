@@ -60,8 +60,14 @@ def test_digest_changes_with_every_part(tmp_path: Path) -> None:
         path = tmp_path / "p.yaml"
         path.write_text(json.dumps(base | change))
         digests.append(load_prompt(str(path)).digest)
-    assert len(set(digests)) == len(changes) - 1  # an option that is not asked for changes nothing
+    assert len(set(digests)) == len(changes)
     assert load_prompt(str(path), "o").digest not in digests
+
+
+def test_braces_of_a_template_that_are_no_placeholders_stay(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text("user: 'Reply {\"a\": [{}]} or {X} about {it}'")
+    assert load_prompt(str(path)).render(it="{it}")[0].content == 'Reply {"a": [{}]} or {X} about {it}'
 
 
 def test_options_are_appended_to_the_system_text() -> None:

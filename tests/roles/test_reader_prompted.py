@@ -101,8 +101,8 @@ def test_without_passages_it_answers_closed_book() -> None:
 )
 def test_abstention(text: str) -> None:
     reply = ScriptedBackend.of((".", f"Thought: hm\nAnswer: {text}"))
-    answer, session = run(reply, abstain=True)
-    assert (answer.text, answer.flags) == ("", ("abstained",)) and session.by_role["reader"]["abstained"] == 1
+    answer, _ = run(reply, abstain=True)
+    assert (answer.text, answer.flags) == ("", ("abstained",))
     assert "Answer: unknown" in reply.requests[0].messages[0].content
     assert run(reply)[0].text == text, "only where it was offered"
 
@@ -113,9 +113,8 @@ def test_names_are_no_abstention(text: str) -> None:
 
 
 def test_unlabelled_replies_are_taken_and_counted() -> None:
-    answer, session = run(ScriptedBackend.of((".", "It is Paris\nI think")))
+    answer, _ = run(ScriptedBackend.of((".", "It is Paris\nI think")))
     assert (answer.text, answer.flags) == ("It is Paris\nI think", ("answer_unlabelled",))
-    assert session.by_role["reader"]["answer_unlabelled"] == 1
 
 
 @pytest.mark.parametrize(
@@ -125,7 +124,7 @@ def test_failure_is_an_empty_answer_with_a_flag(reply, parse_failures: int, llm_
     answer, session = run(ScriptedBackend.of((".", reply)))
     assert answer == Answer("", flags=("reader_failed",))
     row = session.by_role["reader"]
-    assert (row["parse_failure"], row["llm_error"], row["reader_failed"]) == (parse_failures, llm_errors, 1)
+    assert (row["parse_failure"], row["llm_error"]) == (parse_failures, llm_errors)
 
 
 def test_robust_asks_again_for_the_label() -> None:

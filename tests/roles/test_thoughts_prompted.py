@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -74,7 +75,7 @@ def test_parser_refuses(reply: str) -> None:
     ],
 )
 def test_single_parser(reply: str, thought: str) -> None:
-    assert parse_thought(reply, "slow") == thought
+    assert parse_thought(reply, "slow") == Thoughts(slow=thought)
 
 
 @pytest.mark.parametrize("reply", ["", "A?\nB?", "Slow Thought: none"])
@@ -115,14 +116,15 @@ def test_malformed_is_counted_retried_with_a_reminder_and_ends_in_the_fallback()
     thoughts, session = run(ScriptedBackend.of((".", "a\nb\nc")))
     assert thoughts == Thoughts(flags=("thought_failed",))
     row = session.by_role["thoughts"]
-    assert (row["parse_failure"], row["calls"], row["thought_failed"]) == (2, 2, 1)
+    assert (row["parse_failure"], row["calls"]) == (2, 2)
+    assert "thought_failed" not in row, "flags of the result are counted by the method"
 
 
 def test_a_dead_model_ends_in_the_fallback_without_a_retry() -> None:
     llm = ScriptedBackend.of((".", LLMError("down")))
     thoughts, session = run(llm)
     assert thoughts == Thoughts(flags=("thought_failed",)) and len(llm.requests) == 1
-    assert dict(session.by_role["thoughts"]) == {"llm_error": 1, "thought_failed": 1}
+    assert dict(session.by_role["thoughts"]) == {"llm_error": 1}
     assert session.events[0]["problem"] == "down" and session.events[0]["reply"] is None
 
 
@@ -147,3 +149,34 @@ def test_separate_mode_survives_either_failure() -> None:
 def test_separate_mode_takes_no_prompt_of_its_own() -> None:
     with pytest.raises(ConfigError, match="joint only"):
         PromptedThoughts(ScriptedBackend(), PromptedThoughtsConfig(mode="separate", prompt="thoughts"))
+
+
+@pytest.mark.parametrize("reply", ["Nothing missing", "**Nothing is missing.**", "<think>x</think>nothing missing"])
+@pytest.mark.parametrize("mode", ["joint", "separate"])
+def test_it_may_stop_only_where_that_was_offered(reply: str, mode) -> None:
+    llm = ScriptedBackend.of((".", reply))
+    role = PromptedThoughts(llm, PromptedThoughtsConfig(mode=mode))
+    assert asyncio.run(role(replace(TASK, may_stop=True), Session("q"))) == Thoughts(sufficient=True)
+    assert len(llm.requests) == 1 and '"Nothing missing"' in llm.requests[0].messages[0].content
+    assert not asyncio.run(role(TASK, Session("q"))).sufficient
+    assert '"Nothing missing"' not in llm.requests[1].messages[0].content
+
+
+def test_the_chain_can_come_in_the_same_call() -> None:
+    llm = ScriptedBackend.of(
+        (".", "Fast Thought: A?\nSlow Thought: B?\n**Chain:**\nY - r - X [1]\nX - s - ? [MISSING]")
+    )
+    role = PromptedThoughts(llm)
+    thoughts = asyncio.run(role(replace(TASK, with_chain=True), Session("q")))
+    assert thoughts == Thoughts("A?", "B?", chain="Y - r - X [1]\nX - s - ? [MISSING]")
+    assert (llm.requests[0].max_tokens, len(llm.requests)) == (384, 1)
+    assert '"Chain:"' in llm.requests[0].messages[0].content
+
+    llm = ScriptedBackend.of(("Direct question:", "Slow Thought: B?\nChain: Y - r - X"), (".", "Fast Thought: A?"))
+    role = PromptedThoughts(llm, PromptedThoughtsConfig(mode="separate"))
+    assert asyncio.run(role(replace(TASK, with_chain=True), Session("q"))) == Thoughts("A?", "B?", chain="Y - r - X")
+
+
+def test_a_missing_chain_is_none() -> None:
+    assert parse_thoughts("A?\nB?", with_chain=True) == Thoughts("A?", "B?")
+    assert parse_thoughts("A?\nB?\nChain:", with_chain=True).chain is None

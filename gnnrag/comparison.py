@@ -1,0 +1,147 @@
+"""Several runs on the same questions: differences with their significance, and a plot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gnnrag.errors import GnnragError, nearest
+from gnnrag.files import write_atomic
+from gnnrag.metrics.bootstrap import mcnemar, paired_difference
+
+
+@dataclass(frozen=True)
+class Run:
+    """A scored run.
+
+    Attributes:
+        name: of its folder.
+        metrics: `metrics.json`.
+        ids: question ids in run order.
+        has_gold: (n,) whether the question has gold passages.
+        scores: metric to (n,) values.
+    """
+
+    name: str
+    metrics: dict[str, Any]
+    ids: tuple[str, ...]
+    has_gold: np.ndarray
+    scores: dict[str, np.ndarray]
+
+
+def load_runs(paths: Sequence[Path]) -> list[Run]:
+    """Read scored runs.
+
+    Raises:
+        GnnragError: a folder is no scored run, or the runs answered different questions.
+    """
+    runs = [_load(path) for path in paths]
+    for run in runs[1:]:
+        if set(run.ids) != set(runs[0].ids):
+            both = len(set(run.ids) & set(runs[0].ids))
+            raise GnnragError(
+                f"{run.name} and {runs[0].name} answered different questions ({both} in common of {len(run.ids)} and "
+                f"{len(runs[0].ids)}); compare runs on the same data.split, data.questions and data.limit"
+            )
+    order = {id_: i for i, id_ in enumerate(runs[0].ids)}
+    return [_reorder(run, order) for run in runs]
+
+
+def _load(path: Path) -> Run:
+    try:
+        metrics = json.loads((path / "metrics.json").read_text("utf-8"))
+        rows = [json.loads(line) for line in (path / "scores.jsonl").read_text("utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise GnnragError(f"{path} is no scored run ({error}); finish it with inference/evaluate.py") from error
+    names = [k for k in rows[0] if k not in ("question_id", "type", "has_gold")]
+    columns = {name: np.array([row[name] for row in rows]) for name in names}
+    gold = np.array([row["has_gold"] for row in rows])
+    return Run(path.resolve().name, metrics, tuple(row["question_id"] for row in rows), gold, columns)
+
+
+def _reorder(run: Run, order: dict[str, int]) -> Run:
+    rows = np.argsort([order[id_] for id_ in run.ids])
+    columns = {name: values[rows] for name, values in run.scores.items()}
+    return Run(run.name, run.metrics, tuple(run.ids[i] for i in rows), run.has_gold[rows], columns)
+
+
+class Comparison:
+    """Differences between the first run and each of the others.
+
+    Args:
+        runs: as `load_runs` gives them.
+    """
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self.runs = runs
+
+    def differences(self, metrics: Sequence[str]) -> list[dict[str, Any]]:
+        """Return one row per run and metric: mean difference, its bootstrap interval, p, and who was better where.
+
+        The p-value is McNemar's for right-or-wrong metrics, else that of the paired bootstrap.
+
+        Raises:
+            GnnragError: unknown metric.
+        """
+        rows = []
+        for run in self.runs[1:]:
+            for metric in metrics:
+                for each in (self.runs[0], run):
+                    if metric not in each.scores:
+                        raise GnnragError(f"{each.name} has no metric {metric!r}. {nearest(metric, each.scores)}")
+                rows.append(_difference(self.runs[0], run, metric))
+        return rows
+
+
+def _difference(base: Run, run: Run, metric: str) -> dict[str, Any]:
+    rows = base.has_gold if metric.startswith("retrieval/") and base.has_gold.any() else np.ones(len(base.ids), bool)
+    a, b = base.scores[metric][rows], run.scores[metric][rows]
+    found = paired_difference(a, b)
+    is_binary = np.isin(np.concatenate([a, b]), (0.0, 1.0)).all()
+    return {
+        "run": run.name,
+        "metric": metric,
+        "questions": len(a),
+        "difference": round(found.difference, 6),
+        "interval": [round(found.low, 6), round(found.high, 6)],
+        "p": round(mcnemar(a, b).p_value if is_binary else found.p_value, 6),
+        "test": "mcnemar" if is_binary else "paired bootstrap",
+        "better": int((b > a).sum()),
+        "worse": int((b < a).sum()),
+        "same": int((b == a).sum()),
+    }
+
+
+def recall_plot(runs: Sequence[Run], path: Path) -> None:
+    """Write a picture of recall against the number of passages."""
+    import io
+
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for run in runs:
+        points = sorted(
+            (int(name.removeprefix("retrieval/recall@")), value)
+            for name, value in run.metrics.items()
+            if name.startswith("retrieval/recall@") and not name.endswith("_ci") and value is not None
+        )
+        axes.plot([k for k, _ in points], [v for _, v in points], marker="o", markersize=4, label=run.name)
+    axes.set_xscale("log")
+    ticks = sorted({line_k for line in axes.lines for line_k in line.get_xdata()})  # type: ignore[union-attr]
+    axes.set_xticks(ticks, [str(int(k)) for k in ticks])
+    axes.minorticks_off()
+    axes.set_xlabel("passages (k)")
+    axes.set_ylabel("recall@k")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    out = io.BytesIO()
+    figure.savefig(out, format=path.suffix.lstrip(".") or "png", dpi=130)
+    write_atomic(path, out.getvalue())

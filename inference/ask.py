@@ -1,0 +1,81 @@
+"""Ask a question of an index: the answer, the evidence, and how it was found.
+
+    python inference/ask.py "Who directed the film ...?" [configs/evaluate/sample.yaml] [key=value ...] [--json]
+    python inference/ask.py "..." data.path=FOLDER retriever=chg method=bdtr roles=offline
+
+Without a config the sample corpus is asked. The index is built when it is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.datasets.base import load_passages
+from gnnrag.errors import GnnragError
+from gnnrag.index.index import Index
+from gnnrag.pipeline import Pipeline, open_index
+from gnnrag.session import Session
+from gnnrag.types import Prediction, Question
+from inference.console import IndexProgress, note, split_arguments
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Answer; returns 1 when the question failed."""
+    as_json = "--json" in arguments
+    words = [a for a in arguments if a != "--json"]
+    if not words or words[0].endswith(".yaml") or not words[0].strip():
+        raise GnnragError('give the question first, in quotes: python inference/ask.py "Who ...?"')
+    source, overrides = split_arguments(words[1:])
+    config = load_config(EvaluateConfig, source, overrides)
+    data = load_passages(config.data.path)
+    for remark in data.remarks:
+        note(remark)
+    with IndexProgress() as progress:
+        index = open_index(config, data.name, data.passages, progress)
+    pipeline = Pipeline(config, index)
+    result: list[tuple[Prediction, Session]] = []
+    question = Question("ask", words[0].strip())
+    asyncio.run(pipeline.run([question], lambda prediction, session: result.append((prediction, session))))
+    prediction, session = result[0]
+    print(json.dumps(as_data(prediction, session, index), ensure_ascii=False, indent=2) if as_json else
+          as_text(prediction, session, index))  # fmt: skip
+    return 0 if prediction.error is None else 1
+
+
+def as_data(prediction: Prediction, session: Session, index: Index) -> dict[str, Any]:
+    """Return everything about an answer as JSON data."""
+    passages = [asdict(p) for p in index.lookup(prediction.context)]
+    return {**asdict(prediction), "ranking": list(prediction.ranking[:20]), "context": passages, "trace": session.events}
+
+
+def as_text(prediction: Prediction, session: Session, index: Index) -> str:
+    """Return an answer for a person to read."""
+    if prediction.error:
+        return f"failed: {prediction.error}"
+    lines = [f"Answer: {prediction.answer or '(the passages do not say)'}", "", "Hops"]
+    for event in session.events:
+        if event["event"] == "query":
+            top = ", ".join(p.title for p in index.lookup(event["ranking"]["ids"][:3]))
+            lines.append(f"  round {event['round']} {event['kind']}: {event['text']}\n      found: {top}")
+    support = next((e["support"] for e in session.events if e["event"] == "answer"), ())
+    lines += ["", "Evidence"]
+    for number, passage in enumerate(index.lookup(prediction.context), start=1):
+        mark = "*" if passage.id in support else " "
+        lines.append(f" {mark}[{number}] {passage.title} ({passage.id})\n      {passage.text[:300]}")
+    if support:
+        lines.append("\n * the answer was read from here")
+    usage = prediction.usage
+    lines.append(f"\n{usage['retriever_calls']} retrievals, {usage['llm_calls']} LLM calls, {prediction.seconds:.2f} s")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    from inference.console import run_script
+
+    sys.exit(run_script(main, sys.argv[1:], __doc__))

@@ -1,0 +1,113 @@
+"""Build, change and look at an index.
+
+    python inference/index.py build configs/evaluate/2wiki.yaml [key=value ...]   what a run of that config would read
+    python inference/index.py build data.path=FOLDER index.path=INDEX             a folder of your own documents
+    python inference/index.py add INDEX PATH                                      documents, or a corpus.jsonl
+    python inference/index.py remove INDEX ID [ID ...]                            passage ids
+    python inference/index.py inspect INDEX                                       counts, sizes, times
+
+`index.stages=passages,text,hierarchy,lexical` builds only these stages. Adding and removing equal building the
+changed corpus from scratch; a killed build continues where it stopped.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.table import Table
+
+from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.datasets.base import load_passages
+from gnnrag.errors import GnnragError, nearest
+from gnnrag.index.build import build_index, update_index
+from gnnrag.index.store import Store
+from gnnrag.pipeline import data_source, index_path
+from inference.console import IndexProgress, note, render, split_arguments
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Dispatch a subcommand; returns the exit code."""
+    commands: dict[str, Callable[[Sequence[str]], None]] = {
+        "build": build,
+        "add": add,
+        "remove": remove,
+        "inspect": inspect,
+    }
+    if not arguments or arguments[0] not in commands:
+        raise GnnragError(f"give a subcommand. {nearest(arguments[0] if arguments else '', commands)} See --help.")
+    commands[arguments[0]](arguments[1:])
+    return 0
+
+
+def build(arguments: Sequence[str]) -> None:
+    """Bring the index of a config up to date."""
+    stages = [a.removeprefix("index.stages=") for a in arguments if a.startswith("index.stages=")]
+    source, overrides = split_arguments([a for a in arguments if not a.startswith("index.stages=")])
+    config = load_config(EvaluateConfig, source, overrides)
+    data = load_passages(config.data.path)
+    for remark in data.remarks:
+        note(remark)
+    path = index_path(config.index, data.name)
+    wanted = stages[0].split(",") if stages else None
+    started = time.perf_counter()
+    with IndexProgress() as progress:
+        built = build_index(path, data.passages, config.index, wanted, data_source(config.data), progress)
+    _report(path, built, time.perf_counter() - started)
+
+
+def add(arguments: Sequence[str]) -> None:
+    """Add documents, or replace those with known ids."""
+    if len(arguments) != 2:
+        raise GnnragError("usage: python inference/index.py add INDEX PATH")
+    data = load_passages(arguments[1])
+    for remark in data.remarks:
+        note(remark)
+    _change(Path(arguments[0]), lambda path, progress: update_index(path, add=data.passages, progress=progress))
+
+
+def remove(arguments: Sequence[str]) -> None:
+    """Remove passages by id."""
+    if len(arguments) < 2:
+        raise GnnragError("usage: python inference/index.py remove INDEX ID [ID ...]")
+    ids = arguments[1:]
+    _change(Path(arguments[0]), lambda path, progress: update_index(path, remove=ids, progress=progress))
+
+
+def inspect(arguments: Sequence[str]) -> None:
+    """Print what an index holds."""
+    if len(arguments) != 1:
+        raise GnnragError("usage: python inference/index.py inspect INDEX")
+    store = Store(Path(arguments[0]))
+    table = Table("stage", "holds", "MB", "seconds", title=f"index {store.root}")
+    for name, entry in store.manifest["stages"].items():
+        store.folder(name)  # checks every byte
+        facts = ", ".join(f"{v} {k}" for k, v in entry["info"].items() if k != "seconds")
+        size = sum(f["bytes"] for f in entry["files"].values()) / 1e6
+        table.add_row(name, facts, f"{size:.2f}", f"{entry['info']['seconds']:.2f}")
+    print(render(table))
+
+
+def _change(path: Path, change: Callable[[Path, Callable[[str, int, int], None]], list[str]]) -> None:
+    started = time.perf_counter()
+    with IndexProgress() as progress:
+        built = change(path, progress)
+    _report(path, built, time.perf_counter() - started)
+
+
+def _report(path: Path, built: Sequence[str], seconds: float) -> None:
+    store = Store(path)
+    what = f"built {', '.join(built)}" if built else "nothing to do"
+    line = f"{what} in {seconds:.2f} s; {store.info('passages')['passages']} passages"
+    if "embeddings" in built and (count := store.info("embeddings")["computed"]):
+        line += f"; {count / max(store.info('embeddings')['seconds'], 1e-9):.0f} passages embedded per second"
+    print(line)
+    print(path)
+
+
+if __name__ == "__main__":
+    from inference.console import run_script
+
+    sys.exit(run_script(main, sys.argv[1:], __doc__))

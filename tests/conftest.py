@@ -1,0 +1,48 @@
+"""Fixtures for all tests. The default run must need no network, so sockets beyond this machine are refused."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+def _is_local(host: Any) -> bool:
+    if host in (None, "", "localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(host.decode() if isinstance(host, bytes) else host)
+    except ValueError:
+        return False
+    return address.is_loopback or address.is_unspecified
+
+
+def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
+    def connect(self: socket.socket, address: Any) -> Any:
+        if self.family in (socket.AF_INET, socket.AF_INET6) and not _is_local(address[0]):
+            raise RuntimeError(f"a default test must not open a connection to {address[0]}")
+        return method(self, address)
+
+    return connect
+
+
+def _guarded_lookup(host: Any, *arguments: Any, **options: Any) -> Any:
+    if not _is_local(host):
+        raise RuntimeError(f"a default test must not look up {host}")
+    return _LOOKUP(host, *arguments, **options)
+
+
+_LOOKUP = socket.getaddrinfo
+
+
+@pytest.fixture(autouse=True)
+def no_network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse connections and name look-ups beyond the loopback, unless the test is marked `llm` or `slow`."""
+    if request.node.get_closest_marker("llm") or request.node.get_closest_marker("slow"):
+        return
+    monkeypatch.setattr(socket.socket, "connect", _guarded(socket.socket.connect))
+    monkeypatch.setattr(socket.socket, "connect_ex", _guarded(socket.socket.connect_ex))
+    monkeypatch.setattr(socket, "getaddrinfo", _guarded_lookup)
