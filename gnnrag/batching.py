@@ -53,7 +53,7 @@ class MicroBatcher(Generic[ItemT, ResultT]):
 
     def _run(self, items: list[ItemT]) -> list[ResultT | Exception]:
         try:
-            results = list(self.call(items))
+            results: list[ResultT | Exception] = list(self.call(items))
             if len(results) != len(items):
                 raise ValueError(f"{len(results)} results for a batch of {len(items)}")
             return results

@@ -44,8 +44,7 @@ class RoleConfig:
 
 RolesConfig = dataclasses.make_dataclass(
     "RolesConfig",
-    [("default", str, "offline")]
-    + [(name, RoleConfig, field(default_factory=RoleConfig)) for name in registry.ROLES],  # type: ignore[arg-type]
+    [("default", str, "offline")] + [(name, RoleConfig, field(default_factory=RoleConfig)) for name in registry.ROLES],  # type: ignore[arg-type]
 )
 
 
@@ -159,7 +158,8 @@ def load_config(schema: type[T], source: str | Path | None = None, overrides: Se
     raw = _shorthand(raw)
     root = OmegaConf.structured(schema)
     chosen = {name: _choose(name, raw, root) for name in CHOICES if name in root}
-    plain = {key: value for key, value in OmegaConf.to_container(raw).items() if key not in chosen}  # type: ignore[union-attr]
+    everything: Any = OmegaConf.to_container(raw)
+    plain = {key: value for key, value in everything.items() if key not in chosen}
     for name, choice in chosen.items():
         root[name] = choice.name
     config = _merge(root, plain, "")

@@ -7,14 +7,15 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from gnnrag.config import EvaluateConfig, MetricsConfig, to_plain
 from gnnrag.datasets.base import Dataset, load_dataset
-from gnnrag.errors import DataError
+from gnnrag.errors import ConfigError, DataError
 from gnnrag.files import write_json, write_jsonl
 from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
+from gnnrag.metrics.answer import F1Variant
 from gnnrag.metrics.report import per_question, score
 from gnnrag.pipeline import Pipeline, open_index
 from gnnrag.rundir import RunDir, commit, read_predictions, run_name
@@ -41,6 +42,7 @@ def evaluate(
     Returns:
         The run directory and the metrics.
     """
+    check_metrics(config.metrics)
     data = load_questions_for(config)
     for note in data.remarks:
         on_note(note)
@@ -55,6 +57,15 @@ def evaluate(
             _predict(config, index, run, todo, on_question)
         predictions = run.finish([q.id for q in data.questions])
     return run.path, write_metrics(run.path, data.questions, predictions, config.metrics)
+
+
+def check_metrics(config: MetricsConfig) -> None:
+    """Refuse settings that scoring would stumble over: before hours of predicting, not after."""
+    if config.f1_variant not in get_args(F1Variant):
+        allowed = ", ".join(get_args(F1Variant))
+        raise ConfigError(f"metrics.f1_variant={config.f1_variant!r}: allowed are {allowed}")
+    if any(k < 1 for k in config.ks):
+        raise ConfigError(f"metrics.ks={config.ks}: each must be at least 1")
 
 
 def load_questions_for(config: EvaluateConfig) -> Dataset:

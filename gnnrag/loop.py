@@ -1,4 +1,4 @@
-"""The one inference loop. It owns what no method should: concurrency, batching, budgets, tracing, isolation of errors."""
+"""The one inference loop. It owns what no method should: concurrency, batching, budgets, tracing, error isolation."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class Loop:
             return evidence.answer
         answer = await self.reader(ReaderTask(question, self.lookup(evidence.context), evidence.notes), session)
         session.record("answer", **asdict(answer))
-        session.flag("reader", *answer.flags, *([] if answer.text else ["abstained"]))
+        session.flag("reader", *dict.fromkeys([*answer.flags, *([] if answer.text else ["abstained"])]))
         return answer.text
 
 

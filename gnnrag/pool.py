@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -24,14 +24,27 @@ class Pool:
     scores: dict[str, float] = field(default_factory=dict)
     dropped: int = 0  # hits whose score was NaN
 
-    def merge(self, ranking: Ranking, norm: ScoreNorm = "minmax_full", weight: float = 1.0) -> int:
+    def merge(
+        self,
+        ranking: Ranking,
+        norm: ScoreNorm = "minmax_full",
+        weight: float = 1.0,
+        bonus: Callable[[str], float] | None = None,
+    ) -> int:
         """Take each passage's best score over all queries (`specs/bdtr.md` eq. 3 and 4).
+
+        Args:
+            ranking: one query's hits.
+            norm: how its scores are made comparable with those of other queries.
+            weight: multiplies the normalised scores.
+            bonus: added to the score of each id.
 
         Returns:
             How many passages are new.
         """
         before = len(self.scores)
         for id_, score in zip(ranking.ids, (weight * ranking.normalised(norm)).tolist(), strict=True):
+            score += bonus(id_) if bonus else 0.0
             if math.isnan(score):
                 self.dropped += 1
             elif score > self.scores.get(id_, -math.inf):

@@ -16,13 +16,14 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from gnnrag import __version__
-from gnnrag.errors import ConfigError, GnnragError
+from gnnrag.errors import ArtefactError, ConfigError, GnnragError
 from gnnrag.files import Journal, digest, exclusive_lock, read_journal, write_atomic, write_json, write_jsonl
 from gnnrag.session import Session
 from gnnrag.types import Prediction
 
 # Settings that have no influence on any prediction: a run may be continued with other values of these.
 FREE = ("concurrency", "run", "metrics", "llm_cache")
+FILES = {"config.yaml", "predictions.jsonl", "traces.jsonl", "log.jsonl"}  # what a run holds before its meta.json
 
 
 class RunDir:
@@ -39,7 +40,8 @@ class RunDir:
         traces: write `traces.jsonl`.
 
     Raises:
-        ConfigError: a run of that name exists with other settings or inputs.
+        ConfigError: a run of that name exists with other settings or inputs, or `fresh` would delete what is no run.
+        ArtefactError: the run's `meta.json` is damaged.
         GnnragError: another process is writing it.
     """
 
@@ -60,6 +62,7 @@ class RunDir:
         lock = self.path.with_name(f".{self.path.name}.lock")
         self._lock.enter_context(exclusive_lock(lock, f"run {self.path}"))
         if fresh and self.path.exists():
+            self._check_is_run()
             shutil.rmtree(self.path)
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomic(self.path / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(config))))
@@ -72,10 +75,14 @@ class RunDir:
 
     def _check(self, inputs: Mapping[str, Any]) -> None:
         path = self.path / "meta.json"
-        if not path.exists():
-            return
-        old = json.loads(path.read_text("utf-8"))
-        for what, have, want in (("settings", old["decisive"], self.decisive), ("inputs", old["inputs"], inputs)):
+        if not path.exists() or not read_journal(self.path / "predictions.jsonl"):
+            return  # without predictions there is nothing that other settings could have made
+        try:
+            old = json.loads(path.read_text("utf-8"))
+            pairs = (("settings", old["decisive"], self.decisive), ("inputs", old["inputs"], inputs))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ArtefactError(f"{path} is damaged ({error}); run.fresh=true starts the run over") from error
+        for what, have, want in pairs:
             # Through JSON, so that tuples and lists compare equal.
             changed = sorted(_differences(have, json.loads(json.dumps(want))))
             if changed:
@@ -83,6 +90,12 @@ class RunDir:
                     f"run {self.path} exists with other {what} ({', '.join(changed[:5])}); "
                     "give another run.name, or run.fresh=true to start it over"
                 )
+
+    def _check_is_run(self) -> None:
+        """Refuse to delete a folder that is no run: a name can be mistyped."""
+        names = {path.name for path in self.path.iterdir()}
+        if "meta.json" not in names and names - FILES:
+            raise ConfigError(f"run.fresh=true would delete {self.path}, which is no run; give another run.name")
 
     @property
     def made_by(self) -> set[str]:

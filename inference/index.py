@@ -81,7 +81,10 @@ def inspect(arguments: Sequence[str]) -> None:
     if len(arguments) != 1:
         raise GnnragError("usage: python inference/index.py inspect INDEX")
     store = Store(Path(arguments[0]))
-    table = Table("stage", "holds", "MB", "seconds", title=f"index {store.root}")
+    if not store.manifest["stages"]:
+        raise GnnragError(f"{store.root} holds no index; make one with: python inference/index.py build CONFIG")
+    state = "" if store.manifest["complete"] else ": its last build was cut off, run it again"
+    table = Table("stage", "holds", "MB", "seconds", title=f"index {store.root}{state}")
     for name, entry in store.manifest["stages"].items():
         store.folder(name)  # checks every byte
         facts = ", ".join(f"{v} {k}" for k, v in entry["info"].items() if k != "seconds")
@@ -101,7 +104,8 @@ def _report(path: Path, built: Sequence[str], seconds: float) -> None:
     store = Store(path)
     what = f"built {', '.join(built)}" if built else "nothing to do"
     line = f"{what} in {seconds:.2f} s; {store.info('passages')['passages']} passages"
-    if "embeddings" in built and (count := store.info("embeddings")["computed"]):
+    # Of a few passages the rate would only tell how long the model takes to load.
+    if "embeddings" in built and (count := store.info("embeddings")["computed"]) >= 100:
         line += f"; {count / max(store.info('embeddings')['seconds'], 1e-9):.0f} passages embedded per second"
     print(line)
     print(path)

@@ -100,6 +100,14 @@ class HierarchyGraph:
         """Return the phrases of one sentence (a position in `sentences`), as positions in `phrases`."""
         return self.sentence_phrases[self.sentence_indptr[sentence] : self.sentence_indptr[sentence + 1]]
 
+    def passages_with(self, phrase: int) -> list[int]:
+        """Return the passages that have a phrase (a position in `phrases`), in corpus order."""
+        graph = self.adjacency
+        node = self.first_phrase + phrase
+        sentences = graph.indices[graph.indptr[node] : graph.indptr[node + 1]]
+        around = (graph.indices[graph.indptr[s] : graph.indptr[s + 1]] for s in sentences.tolist())
+        return sorted({p for row in around for p in row.tolist() if p < self.num_passages})
+
     def to_arrays(self) -> tuple[dict[str, np.ndarray], list[str]]:
         """Return what `from_arrays` rebuilds the graph from: integer arrays, and sentences followed by phrases."""
         arrays = {

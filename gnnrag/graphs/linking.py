@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gnnrag.graphs.hierarchy import HierarchyGraph
@@ -41,47 +42,56 @@ def link_question(text: str, graph: HierarchyGraph, titles: TitleMatcher) -> Lin
     capital or a digit; text all in lower case is searched whole. What looks like a name and equals no phrase is matched
     to titles by its rarer words, and after a spelling correction.
     """
-    tokens = words(text)
-    capitals = _capital_words(text)
-    is_free = [token not in FUNCTION_WORDS for token in tokens]
+    tokens, is_capital = _tokens(text)
+    is_content = [token not in FUNCTION_WORDS for token in tokens]
     taken = [False] * len(tokens)
     names: list[LinkedName] = []
     for length in range(min(_MAX_WORDS, len(tokens)), 0, -1):
         for start in range(len(tokens) - length + 1):
             span = slice(start, start + length)
-            if any(taken[span]) or not any(is_free[span]) or tokens[start] in _ARTICLES:
+            if any(taken[span]) or not any(is_content[span]) or tokens[start] in _ARTICLES:
                 continue
-            if capitals and capitals.isdisjoint(tokens[span]):
+            if any(is_capital) and not any(is_capital[span]):
                 continue
             key = " ".join(tokens[span])
             if key in titles or key in graph.phrase_nodes:
                 names.append(LinkedName(key, TitleMatch(key, 1.0) if key in titles else None))
                 taken[span] = [True] * length
-    rest = tuple(t for t, free, used in zip(tokens, is_free, taken, strict=True) if free and not used)
-    names.extend(_unknown_names(tokens, taken, capitals, titles))
+    for span in _capital_runs(tokens, is_capital, taken):
+        if match := _loose_match(tokens[span], titles):
+            names.append(LinkedName(" ".join(tokens[span]), match))
+            taken[span] = [True] * (span.stop - span.start)
+    rest = tuple(t for t, content, used in zip(tokens, is_content, taken, strict=True) if content and not used)
     return LinkedQuestion(tuple(names), rest)
 
 
-def _capital_words(text: str) -> set[str]:
-    """Content words that the text writes with a capital or a digit."""
-    marked = (token for token in text.split() if any(c.isupper() or c.isdigit() for c in token))
-    return {word for token in marked for word in words(token)} - FUNCTION_WORDS
+def _tokens(text: str) -> tuple[list[str], list[bool]]:
+    """Return the folded words, and which of them are content words written with a capital or a digit."""
+    tokens: list[str] = []
+    is_capital: list[bool] = []
+    for raw in text.split():
+        is_marked = any(c.isupper() or c.isdigit() for c in raw)
+        for word in words(raw):
+            tokens.append(word)
+            is_capital.append(is_marked and word not in FUNCTION_WORDS)
+    return tokens, is_capital
 
 
-def _unknown_names(tokens: list[str], taken: list[bool], capitals: set[str], titles: TitleMatcher) -> list[LinkedName]:
-    """Match runs of capitalised words that no phrase equals; function words may stand inside a run."""
-    names: list[LinkedName] = []
-    run: list[str] = []
-    for token, used in zip([*tokens, ""], [*taken, True], strict=True):
-        if not used and (token in capitals or (run and token in FUNCTION_WORDS)):
-            run.append(token)
-            continue
-        while run and run[-1] in FUNCTION_WORDS:
-            run.pop()
-        if run and (match := _loose_match(run, titles)):
-            names.append(LinkedName(" ".join(run), match))
-        run = []
-    return names
+def _capital_runs(tokens: list[str], is_capital: list[bool], taken: list[bool]) -> Iterator[slice]:
+    """Yield the runs of capitalised words that no name has taken; function words may stand inside a run."""
+    start = 0
+    while start < len(tokens):
+        stop = end = start
+        while (
+            stop < len(tokens)
+            and not taken[stop]
+            and (is_capital[stop] or (stop > start and tokens[stop] in FUNCTION_WORDS))
+        ):
+            stop += 1
+            end = stop if is_capital[stop - 1] else end
+        if end > start:
+            yield slice(start, end)
+        start = max(end, start + 1)
 
 
 def _loose_match(run: list[str], titles: TitleMatcher) -> TitleMatch | None:

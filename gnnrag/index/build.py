@@ -143,6 +143,7 @@ def _build(
         settings = digest([name, stage.settings(context)])
         key = digest([settings, [store.key(need) for need in stage.needs]])
         if store.key(name) == key:
+            forget_journals(store, name)  # a kill may have come between the commit and this
             continue
         started = time.perf_counter()
         progress(name, 0, len(passages))

@@ -19,6 +19,7 @@ from gnnrag.types import Passage
 
 if TYPE_CHECKING:
     from gnnrag.graphs.hierarchy import HierarchyGraph
+    from gnnrag.graphs.titles import TitleMatcher
 
 
 class Index:
@@ -75,6 +76,13 @@ class Index:
     def hierarchy(self) -> HierarchyGraph:
         """Passages, sentences and phrases as a graph."""
         return self.read("hierarchy")
+
+    @cached_property
+    def titles(self) -> TitleMatcher:
+        """Names to the passages they stand for."""
+        from gnnrag.graphs.titles import TitleMatcher
+
+        return TitleMatcher(self.hierarchy, [p.title for p in self.passages])
 
     @property
     def passage_vectors(self) -> np.ndarray:

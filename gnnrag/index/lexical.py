@@ -37,7 +37,8 @@ class BM25:
         vocabulary = {term: i for i, term in enumerate(["\0", *sorted(set().union(*tokens, ()))])}
         ids = [[vocabulary[t] for t in row] for row in tokens] or [[0]]
         model = bm25s.BM25(method="lucene", k1=1.5, b=0.75)
-        model.index(bm25s.tokenization.Tokenized(ids=ids, vocab=vocabulary), show_progress=False)
+        with np.errstate(invalid="ignore"):  # the mean length of passages of stop-words only is zero
+            model.index(bm25s.tokenization.Tokenized(ids=ids, vocab=vocabulary), show_progress=False)
         return cls(model, len(texts))
 
     def scores(self, queries: Sequence[str]) -> np.ndarray:

@@ -36,12 +36,10 @@ def openvino_forward(
     core = ov.Core()
     cache = Path(os.environ.get("GNNRAG_CACHE") or Path.home() / ".cache" / "gnnrag") / "openvino"
     path = cache / f"{weights.replace('/', '-').replace(':', '-')[:40]}-{ov.__version__.split('-')[0]}.xml"
-    if path.exists() and path.with_suffix(".bin").exists():
-        network = core.read_model(path)
-    else:
-        network = _convert(load(), ov)
-        _save(network, path, ov)
-    compiled = core.compile_model(network, "CPU", {"INFERENCE_PRECISION_HINT": precision})
+    if not (path.exists() and path.with_suffix(".bin").exists()):
+        _save(_convert(load(), ov), path, ov)
+    # Read back even where it was just converted: saving runs transformations that change the last bits.
+    compiled = core.compile_model(core.read_model(path), "CPU", {"INFERENCE_PRECISION_HINT": precision})
     request = compiled.create_infer_request()
 
     def forward(tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:

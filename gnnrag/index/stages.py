@@ -114,9 +114,7 @@ class TextStage:
             return [[t.sentences, t.phrases] for t in found]
 
         known = _known_records(context.store, self.name, settings)
-        values = map_passages(
-            context.store, self.name, settings, hashes, known, compute, 1000, context.progress
-        )
+        values = map_passages(context.store, self.name, settings, hashes, known, compute, 1000, context.progress)
 
         def write(folder: Path) -> dict[str, Any]:
             _write_records(folder, hashes, values, settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +40,7 @@ class BDTRConfig:
     max_final: int | None = 10  # most passages for the reader; null: no limit, as in the paper
     score_norm: str = "minmax_full"  # minmax_full, max_scale, rank or raw
     query_weights: list[float] = field(default_factory=lambda: [1.0, 1.0, 1.0])  # question, fast, slow
+    dense_anchor: float = 0.0  # adds this times the cosine with the question to every score
 
 
 class BDTR:
@@ -111,8 +112,17 @@ class BDTR:
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
         """Equations 1 to 4: unite, and keep each passage's best score."""
         for query, ranking in zip(queries, rankings, strict=True):
-            new = state.pool.merge(ranking, self.config.score_norm, self.weights[query.kind])  # type: ignore[arg-type]
+            weight, anchor = self.weights[query.kind], self._anchor(state)
+            new = state.pool.merge(ranking, self.config.score_norm, weight, anchor)  # type: ignore[arg-type]
             state.session.record("merge", round=state.round, kind=query.kind, new=new, top=state.pool.top(50))
+
+    def _anchor(self, state: State) -> Callable[[str], float] | None:
+        """Return what `dense_anchor` adds: it draws hits that only a thought found back towards the question."""
+        if not self.config.dense_anchor:
+            return None
+        if "cosines" not in state.memory:
+            state.memory["cosines"] = self.index.dense_scores([state.question.text])[0]
+        return lambda id_: self.config.dense_anchor * float(state.memory["cosines"][self.index.position[id_]])
 
     async def select(self, state: State) -> Evidence:
         """Equations 5 and 6: promote what the verifier selects, then cut at mean plus deviation."""
@@ -121,9 +131,7 @@ class BDTR:
             return Evidence(ranked, ranked[: cfg.floor])
         chain = await self._chain(state, ranked)
         seen = ranked[: cfg.verify]
-        task = VerifierTask(
-            state.question, chain, self.index.lookup(seen), tuple(state.pool.scores[i] for i in seen)
-        )
+        task = VerifierTask(state.question, chain, self.index.lookup(seen), tuple(state.pool.scores[i] for i in seen))
         verdict = await self.verifier(task, state.session)
         state.session.flag("verifier", *verdict.flags)
         selected = [i for i in ranked if i in set(verdict.selected)]
@@ -140,7 +148,13 @@ class BDTR:
         """Apply the cut with this method's settings."""
         c = self.config
         return mean_deviation_cut(
-            order, scores, selected, promotion=c.promotion, window=c.window, floor=c.floor, max_final=c.max_final  # type: ignore[arg-type]
+            order,
+            scores,
+            selected,
+            promotion=c.promotion,  # type: ignore[arg-type]
+            window=c.window,
+            floor=c.floor,
+            max_final=c.max_final,
         )
 
     async def _chain(self, state: State, ranked: Sequence[str]) -> Chain:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
 
+from gnnrag.graphs.bridging import LinkWeigher, stems
 from gnnrag.graphs.linking import LinkedQuestion, link_question
 from gnnrag.graphs.ppr import PageRankOperator
-from gnnrag.graphs.titles import TitleMatcher
 from gnnrag.index.index import Index
 from gnnrag.retrievers.base import rank_passages
-from gnnrag.text.normalise import words
 from gnnrag.types import Query, Ranking
 
-_STEM = 5  # letters by which two words count as one (`directed`, `director`)
 _TOLERANCE = 1e-6
 
 
@@ -38,8 +35,6 @@ class CHGConfig:
     bridge_doubt: float = 1.0  # link weight that is lost; keeps a lone weak link from getting the whole mass
     context_weight: float = 2.0  # gain of a link whose mention stands near the question's other words
     context_reach: float = 4.0  # distance in words at which that nearness has fallen to 1/e
-    title_overlap: float = 0.8  # see `TitleMatcher.min_overlap`
-    title_jaccard: float = 0.4  # see `TitleMatcher.min_jaccard`
 
 
 class CHGRetriever:
@@ -54,7 +49,7 @@ class CHGRetriever:
        is, and how sure the link is. This is the second hop.
 
     Args:
-        index: an opened index; `ids`, `passages`, `hierarchy`, `dense_scores` and `bm25_scores` are used.
+        index: an opened index; `ids`, `hierarchy`, `titles`, `dense_scores` and `bm25_scores` are used.
         config: constants.
     """
 
@@ -65,10 +60,9 @@ class CHGRetriever:
     def __init__(self, index: Index, config: CHGConfig | None = None) -> None:
         self._index, self._config = index, config or CHGConfig()
         self._graph = index.hierarchy
-        titles = [passage.title for passage in index.passages]
-        self._titles = TitleMatcher(self._graph, titles, self._config.title_overlap, self._config.title_jaccard)
+        self._titles = index.titles
+        self._links = LinkWeigher(self._graph, self._titles, self._config.context_weight, self._config.context_reach)
         self._walk = PageRankOperator(self._graph.adjacency, self._config.damping)
-        self._stems: dict[int, list[str]] = {}
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """Return one ranking for each query; scores are PageRank values."""
@@ -121,34 +115,17 @@ class CHGRetriever:
     def _bridges(self, masses: np.ndarray, question: LinkedQuestion, prior: np.ndarray) -> np.ndarray:
         """Return what flows along title links, given each passage's seed mass. Shape (num_passages,)."""
         c = self._config
-        wanted = {word[:_STEM] for word in question.rest}
+        wanted = frozenset(stems(question.rest))
         flow = np.zeros_like(masses)
         for passage in np.argsort(-masses, kind="stable")[: c.bridge_passages].tolist():
             if masses[passage] < c.bridge_floor:
                 break
-            weights: defaultdict[str, float] = defaultdict(float)
-            for link in self._titles.links(passage):
-                degree = self._graph.degrees[self._graph.first_phrase + link.phrase]
-                nearness = self._nearness(link.sentence, self._graph.phrase_keys[link.phrase], wanted)
-                weight = (1 + c.context_weight * nearness) * link.match.confidence / math.log2(1 + degree)
-                weights[link.match.form] = max(weights[link.match.form], weight)
-            scale = c.bridge_mass * masses[passage] / (sum(weights.values()) + c.bridge_doubt)
-            for form, weight in weights.items():
-                self._spread(flow, form, scale * weight, prior)
+            weights = self._links.weights(passage, wanted)
+            if weights:
+                scale = c.bridge_mass * masses[passage] / (sum(weights.values()) + c.bridge_doubt)
+                for form, weight in weights.items():
+                    self._spread(flow, form, scale * weight, prior)
         return flow
-
-    def _nearness(self, sentence: int, key: str, wanted: set[str]) -> float:
-        """How near the wanted words stand to a mention: one adjacent word counts 1, farther ones less."""
-        if sentence not in self._stems:
-            self._stems[sentence] = [word[:_STEM] for word in words(self._graph.sentences[sentence])]
-        stems, name = self._stems[sentence], [word[:_STEM] for word in key.split()]
-        hits = [i for i, stem in enumerate(stems) if stem in wanted]
-        best = 0.0
-        for start in range(len(stems) - len(name) + 1) if hits else ():
-            if stems[start : start + len(name)] == name:
-                gaps = (start - i - 1 if i < start else i - start - len(name) for i in hits)
-                best = max(best, sum(math.exp(-gap / self._config.context_reach) for gap in gaps if gap >= 0))
-        return best
 
 
 def _unit(scores: np.ndarray) -> np.ndarray:

@@ -48,6 +48,7 @@ class DenseRetriever:
         import faiss
 
         vectors = np.ascontiguousarray(self.index.passage_vectors, dtype=np.float32)
+        searcher: Any
         if self.config.search == "flat":
             searcher = faiss.IndexFlatIP(vectors.shape[1])
         elif self.config.search == "hnsw":

@@ -72,10 +72,14 @@ class ChainTask:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The chain as text (one hop a line), and the entities that bridge its hops."""
+    """The chain as text (one hop a line), the entities that bridge its hops, and the ids of passages it rests on.
+
+    A language model's chain leaves `support` empty: finding it out is the verifier's job.
+    """
 
     text: str
     bridges: tuple[str, ...] = ()
+    support: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
 
 

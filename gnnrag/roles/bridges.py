@@ -5,15 +5,20 @@ Shared by the offline thoughts, chain and verifier, so that the three tell one s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
+from gnnrag.graphs.bridging import LinkWeigher, stems
+from gnnrag.graphs.linking import link_question
 from gnnrag.index.index import Index
-from gnnrag.index.titles import Mention, TitleLinks, without
-from gnnrag.text.normalise import words
+from gnnrag.text.normalise import drop_qualifier, words
+
+BASE = 0.2  # score of a link whose target is unlike the question, against 1 + BASE for one that equals it
+SHARED = 0.5  # weight of a name that is no title, against that of a title
+MAX_PASSAGES = 20  # a name that more passages have leads nowhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +31,23 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Bridge:
-    """A passage that is named in another one, `source`; `score` is its cosine with what the question leaves open."""
+    """A passage that is named in another one, `source`; a higher `score` is likelier to be what the question needs."""
 
     name: str
     passage: int
     source: int
     score: float
+
+
+@dataclass(frozen=True, eq=False)
+class OpenQuestion:
+    """A question taken apart: the things it names, the words that name nothing, and the vectors of all and of those."""
+
+    anchors: tuple[Anchor, ...]
+    open_part: str
+    wanted: frozenset[str]  # stems of the open part's content words
+    whole: np.ndarray  # (dim,) float32
+    open_vector: np.ndarray  # (dim,) float32
 
 
 class BridgeFinder:
@@ -42,62 +58,80 @@ class BridgeFinder:
     """
 
     def __init__(self, index: Index) -> None:
-        self.index, self.titles = index, TitleLinks(index)
-        self._read = lru_cache(maxsize=4096)(self._read_question)
+        self.index = index
+        self.links = LinkWeigher(index.hierarchy, index.titles)
+        self.read = lru_cache(maxsize=4096)(self._read)
 
-    def anchors(self, question: str) -> list[Anchor]:
-        """Return the named things in reading order; of passages with one title, the nearest to the question."""
-        return list(self._read(question)[0])
-
-    def open_part(self, question: str) -> str:
-        """Return the question's words without the names that are titles."""
-        return self._read(question)[1]
-
-    def openness(self, question: str) -> np.ndarray:
-        """Return the vector of the open part, (dim,) float32."""
-        return self._read(question)[2]
-
-    def bridges(self, question: str, sources: Iterable[int], known: Iterable[int] = ()) -> list[Bridge]:
-        """Return what `sources` name besides `known` and the anchors, best score first.
-
-        The score compares the open part with the *target* passage: `the director who died first` is closer to the
-        passage of a director than to that of the film's actor.
-        """
-        vector, seen = self.openness(question), {*known, *(a.passage for a in self.anchors(question))}
-        found: dict[int, Bridge] = {}
-        for source in sources:
-            for link in self.titles.links(source):
-                if link.target not in seen and link.target not in found:
-                    score = float(self.index.passage_vectors[link.target] @ vector)
-                    found[link.target] = Bridge(link.name, link.target, source, score)
-        return sorted(found.values(), key=lambda b: (-b.score, b.passage))
-
-    def shared_names(self, question: str, sources: Iterable[int], max_passages: int) -> list[Bridge]:
-        """Return names of `sources` that other passages share, scored like bridges by the nearest such passage.
-
-        For what has no passage of its own under that title: `Harris W. Fawell -> West Chicago`. Names that the
-        question has already, or that more than `max_passages` passages have, lead nowhere.
-        """
-        vector, asked = self.openness(question), set(words(question))
-        found: dict[str, Bridge] = {}
-        for source in sources:
-            for name, passages in self.titles.names(source):
-                others = passages[passages != source]
-                if not 0 < len(others) <= max_passages or set(words(name)) <= asked:
-                    continue
-                scores = self.index.passage_vectors[others] @ vector
-                best = int(scores.argmax())
-                if name not in found or scores[best] > found[name].score:
-                    found[name] = Bridge(name, int(others[best]), source, float(scores[best]))
-        return sorted(found.values(), key=lambda b: (-b.score, b.name))
-
-    def _read_question(self, question: str) -> tuple[tuple[Anchor, ...], str, np.ndarray]:
-        mentions = self.titles.mentions(question)
-        rest = without(question, mentions)
+    def _read(self, question: str) -> OpenQuestion:
+        linked = link_question(question, self.index.hierarchy, self.index.titles)
+        titled = [name for name in linked.names if name.title]
+        rest = _without(question, [name.key for name in titled])
         whole, open_vector = self.index.embedder.encode([question, rest], is_query=True)
-        anchors = [Anchor(m.name, self._nearest(m, whole)) for m in mentions]
-        distinct = {a.passage: a for a in reversed(anchors)}
-        return tuple(a for a in anchors if distinct[a.passage] is a), rest, open_vector
+        found: dict[int, Anchor] = {}
+        for name in titled:
+            passage = self._nearest(name.title.form, whole)  # type: ignore[union-attr]
+            found.setdefault(passage, Anchor(name.key, passage))
+        return OpenQuestion(tuple(found.values()), rest, frozenset(stems(linked.rest)), whole, open_vector)
 
-    def _nearest(self, mention: Mention, vector: np.ndarray) -> int:
-        return max(mention.passages, key=lambda p: (float(self.index.passage_vectors[p] @ vector), -p))
+    def bridges(self, question: OpenQuestion, sources: Sequence[int], known: Iterable[int] = ()) -> list[Bridge]:
+        """Return what leads from `sources` on to passages that are neither `known` nor anchors, best score first."""
+        seen = {*known, *(a.passage for a in question.anchors)}
+        found = [*self._by_title(question, sources, seen), *self._by_name(question, sources, seen)]
+        best: dict[int, Bridge] = {}
+        for bridge in sorted(found, key=lambda b: (-b.score, b.passage, b.name)):
+            best.setdefault(bridge.passage, bridge)
+        return list(best.values())
+
+    def _by_title(self, question: OpenQuestion, sources: Sequence[int], seen: Collection[int]) -> Iterator[Bridge]:
+        """Yield what `sources` mention by title.
+
+        The score is the link's share of its source's links, times how near the *target* passage is to the open part:
+        the sentence tells which name is the director's, the target tells that a director is what is asked for.
+        """
+        for source in sources:
+            weights = self.links.weights(source, question.wanted)
+            total = sum(weights.values()) + 1.0  # so that a lone weak link does not count as certain
+            for form, weight in weights.items():
+                target = self._nearest(form, question.open_vector)
+                if target == source or target in seen:
+                    continue
+                cosine = float(self.index.passage_vectors[target] @ question.open_vector)
+                score = weight / total * (BASE + max(cosine, 0.0))
+                yield Bridge(drop_qualifier(self.index.passages[target].title), target, source, score)
+
+    def _by_name(self, question: OpenQuestion, sources: Sequence[int], seen: Collection[int]) -> Iterator[Bridge]:
+        """Yield the names that `sources` share with other passages, each with the nearest of these.
+
+        For what has no passage of its own: `Harris W. Fawell -> West Chicago`. Names that the question has already, or
+        that more than `MAX_PASSAGES` passages have, lead nowhere.
+        """
+        graph, titles = self.index.hierarchy, self.index.titles
+        asked = {*words(question.open_part), *(w for a in question.anchors for w in words(a.name))}
+        for source in sources:
+            total = sum(self.links.weights(source, question.wanted).values()) + 1.0
+            for sentence in dict.fromkeys(graph.sentences_of(source).tolist()):
+                for phrase in graph.phrases_of(sentence).tolist():
+                    name, key = graph.phrases[phrase], graph.phrase_keys[phrase]
+                    is_name = bool(key) and any(c.isupper() for c in name) and not set(words(name)) <= asked
+                    if not is_name or titles.match(key):
+                        continue
+                    others = [p for p in graph.passages_with(phrase) if p != source and p not in seen]
+                    if 0 < len(others) <= MAX_PASSAGES:
+                        cosines = self.index.passage_vectors[others] @ question.open_vector
+                        best = int(cosines.argmax())
+                        weight = self.links.weight(sentence, phrase, question.wanted)
+                        score = SHARED * weight / (total + weight) * (BASE + max(float(cosines[best]), 0.0))
+                        yield Bridge(name, others[best], source, score)
+
+    def _nearest(self, form: str, vector: np.ndarray) -> int:
+        """Return, of the passages with one title, the one nearest to a vector."""
+        passages = self.index.titles.passages(form)
+        return max(passages, key=lambda p: (float(self.index.passage_vectors[p] @ vector), -p))
+
+
+def _without(text: str, keys: Sequence[str]) -> str:
+    """Return the folded words of a text without the names; the whole text where nothing would be left."""
+    padded = f" {' '.join(words(text))} "
+    for key in sorted(keys, key=len, reverse=True):
+        padded = padded.replace(f" {key} ", " ", 1)
+    return padded.strip() or text

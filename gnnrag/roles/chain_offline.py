@@ -15,6 +15,7 @@ class OfflineChainConfig:
     """Settings of `OfflineChain`."""
 
     max_bridges: int = 2  # bridges kept, over all anchors
+    frontier: int = 2  # passages that bridges start from when the question names no title
 
 
 class OfflineChain:
@@ -33,12 +34,15 @@ class OfflineChain:
 
     async def __call__(self, task: ChainTask, session: Session) -> Chain:
         """Write the chain that the titles support; flagged `no_anchor` where the question names none."""
-        question = task.question.text
+        question = self.finder.read(task.question.text)
         numbers = {self.index.position[p.id]: i for i, p in enumerate(task.passages, start=1)}
-        anchors = self.finder.anchors(question)
-        bridges = self.finder.bridges(question, [a.passage for a in anchors])[: self.config.max_bridges]
+        anchors = question.anchors
+        shown = [self.index.position[p.id] for p in task.passages]
+        sources = [a.passage for a in anchors] or shown[: self.config.frontier]
+        bridges = self.finder.bridges(question, sources)[: self.config.max_bridges]
         title = [p.title for p in self.index.passages]
         lines = [f"{a.name} [{numbers.get(a.passage, 'MISSING')}]" for a in anchors]
-        lines += [f"{title[b.source]} -> {title[b.passage]} [{numbers.get(b.passage, 'MISSING')}]" for b in bridges]
+        lines += [f"{title[b.source]} -> {b.name} -> {title[b.passage]} [{numbers.get(b.passage, 'MISSING')}]" for b in bridges]
         flags = () if anchors else ("no_anchor",)
-        return Chain("\n".join(lines), tuple(self.index.passages[b.passage].title for b in bridges), flags)
+        support = [self.index.ids[x.passage] for x in (*anchors, *bridges)]
+        return Chain("\n".join(lines), tuple(b.name for b in bridges), tuple(support), flags)

@@ -46,7 +46,7 @@ def _proxy(form: Comparison, reading: Reading, starts: tuple[int, int]) -> Findi
         finding = _ordered(replace(form, attribute="release"), reading, list(starts), starts)
     if finding is None or finding.how == "guess":
         return _guess(form, starts)
-    return replace(finding, confidence=0.3, how=f"by the works, {finding.how}")
+    return replace(finding, confidence=0.3, how=f"proxy: {finding.how}")
 
 
 def _ordered(form: Comparison, reading: Reading, ends: list[int], support: tuple[int, ...]) -> Finding | None:

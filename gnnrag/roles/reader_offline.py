@@ -19,8 +19,8 @@ from gnnrag.session import Session
 class OfflineReaderConfig:
     """Constants of the reader, chosen on development questions."""
 
-    # Answers less sure are withheld: 0.16 withholds coin tosses, 0.4 nine in ten answers that no passage supports.
-    min_confidence: float = 0.1
+    min_confidence: float = 0.05  # answers less sure are withheld; 0.4 withholds nine in ten that lack their evidence
+    guess: bool = False  # toss a coin (yes, the first of two) where a compared thing is not in the passages
     max_residue: int = 1  # content words of a question that a chain may leave unexplained
     max_passages: int = 10  # passages beyond this are not read
     weights: SpanWeights = field(default_factory=SpanWeights)  # of the general span search
@@ -52,10 +52,13 @@ class OfflineReader:
         linker, texts = build_linker(passages)
         reading = Reading(tuple(passages), tuple(texts), linker)
         finding = self._find(task.question.text, reading)
-        if finding is None or finding.confidence < self.config.min_confidence:
-            return Answer("", thought=finding.how if finding else "nothing plausible")
+        if finding is None:
+            return Answer("", thought="nothing plausible")
+        withheld = finding.how == "guess" and not self.config.guess
+        if withheld or finding.confidence < self.config.min_confidence:
+            return Answer("", thought=f"withheld: {finding.how}")
         support = tuple(passages[i].id for i in finding.passages)
-        flags = ("guess",) if finding.how == "guess" else ()
+        flags = tuple(flag for flag in ("guess", "proxy") if finding.how.startswith(flag))
         return Answer(finding.text, support, round(max(0.0, finding.confidence), 4), finding.how, flags)
 
     def _find(self, question: str, reading: Reading) -> Finding | None:

@@ -66,7 +66,7 @@ class SpanSearch:
     def find(self, question: str, kind: AnswerType, reading: Reading) -> Finding | None:
         """Return the best span of type `kind` for `question`, or None where there is none."""
         if kind == "yes_no":
-            return Finding("yes", (0,), 0.15, "yes by default")
+            return Finding("yes", (), 0.15, "guess")
         focus = read_focus(question, reading)
         objects = self._objects(focus, reading)
         best: Finding | None = None

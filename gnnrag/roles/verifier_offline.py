@@ -9,7 +9,7 @@ from gnnrag.session import Session
 
 
 class OfflineVerifier:
-    """Selects, among the passages shown, the anchors of the question and the bridges of the chain.
+    """Selects, among the passages shown, those that the chain rests on; without a chain, the anchors of the question.
 
     Args:
         index: an opened index.
@@ -20,6 +20,6 @@ class OfflineVerifier:
 
     async def __call__(self, task: VerifierTask, session: Session) -> Verdict:
         """Return the selected ids in the order shown."""
-        anchors = {self.index.ids[a.passage] for a in self.finder.anchors(task.question.text)}
-        bridges = set(task.chain.bridges)
-        return Verdict(tuple(p.id for p in task.passages if p.id in anchors or p.title in bridges))
+        anchors = self.finder.read(task.question.text).anchors
+        wanted = {*task.chain.support, *(self.index.ids[a.passage] for a in anchors)}
+        return Verdict(tuple(p.id for p in task.passages if p.id in wanted))

@@ -14,20 +14,22 @@ _ARTICLE = re.compile(r"^(?:the|an?) (?=.)")
 _QUALIFIER = re.compile(r"\s*\([^()]*\)\s*$")
 
 # General English words that name nothing and relate nothing; question words included.
-FUNCTION_WORDS = frozenset(
+_FUNCTION = (
     "a an the of in on at to for from by with and or nor but is are was were be been being am do does did done "
     "has have had having who whom whose which what when where why how that this these those there here it its he "
     "his him she her hers they their them we our us i me my you your as than then both either each same other "
     "more most less least first into onto about between during after before over under through while until since "
-    "not no can could would will shall should may might must if also too so very name list give tell find".split()
+    "not no can could would will shall should may might must if also too so very name list give tell find"
 )
+FUNCTION_WORDS = frozenset(_FUNCTION.split())
 
 
 def fold(text: str) -> str:
     """Return `text` in lower case and without accents; letters of every script stay."""
     if text.isascii():
         return text.lower()
-    marked = unicodedata.normalize("NFKD", text.casefold())
+    # Twice: decomposition can uncover capitals (`𝕊`), and folding can compose anew.
+    marked = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
     return "".join(c for c in marked if not unicodedata.combining(c)).translate(_PLAIN)
 
 

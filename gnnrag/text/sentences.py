@@ -9,17 +9,19 @@ _BREAK = re.compile(r"(?:(?<=[.!?…])[\"'”’)\]]*\s+(?=[\"'“‘`(\[]*[^\W_
 _LAST_TOKEN = re.compile(r"([^\s(\[\"'“‘]+)$")
 # `U.S.`, `F.W.`, `J.`: dots of initials, not of a sentence's end.
 _INITIALS = re.compile(r"(?:[^\W\d_]\.)+$|[^\W\d_]\.$")
-_ABBREVIATIONS = frozenset(
+_SHORTENED = (
     "st. dr. mr. mrs. ms. jr. sr. mt. ft. no. nos. vol. inc. ltd. co. corp. bros. lt. gen. col. sgt. capt. cpt. "
     "maj. rev. hon. prof. gov. sen. rep. pres. adm. cmdr. vs. v. ca. c. b. d. r. approx. est. fl. feat. ed. eds. "
     "pp. e.g. i.e. cf. al. etc. op. jan. feb. mar. apr. jun. jul. aug. sep. sept. oct. nov. dec. u.s. u.k. ph.d. "
-    "d.c. lit. trans.".split()
+    "d.c. lit. trans."
 )
+_ABBREVIATIONS = frozenset(_SHORTENED.split())
 # After initials only these words, capital by position, prove that a sentence has ended (`in the U.S. He was ...`).
-_STARTERS = frozenset(
+_FIRST = (
     "The He She It They We His Her Its Their This That These Those There In On At After Before During From A An "
-    "However As When While".split()
+    "However As When While"
 )
+_STARTERS = frozenset(_FIRST.split())
 _FIRST_WORD = re.compile(r"\w+")
 
 

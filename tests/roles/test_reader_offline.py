@@ -100,7 +100,7 @@ def test_open_questions_find_a_span_of_the_expected_type() -> None:
 
 def test_a_missing_maker_is_guessed_from_the_works_with_low_confidence() -> None:
     got = read("Which film has the director who was born first, Birch Lane or Amber Road?", "birch", "amber")
-    assert got.text == "Amber Road"
+    assert (got.text, got.flags) == ("Amber Road", ("proxy",))
     assert got.confidence <= 0.3
 
 
@@ -115,10 +115,11 @@ def test_call_answers_like_read() -> None:
     assert asyncio.run(OfflineReader()(task, Session("q"))) == OfflineReader().read(task)
 
 
-def test_a_coin_toss_is_flagged_and_can_be_withheld() -> None:
+def test_coin_tosses_are_withheld_unless_asked_for() -> None:
     question = "Which film was released first, Amber Road or Silver Gate?"
-    assert read(question, "amber").flags == ("guess",)
-    assert read(question, "amber", config=OfflineReaderConfig(min_confidence=0.16)).text == ""
+    assert read(question, "amber").text == ""
+    got = read(question, "amber", config=OfflineReaderConfig(guess=True))
+    assert (got.text, got.flags) == ("Amber Road", ("guess",))
 
 
 def test_reading_twice_gives_the_same_answer() -> None:

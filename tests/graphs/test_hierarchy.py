@@ -1,0 +1,101 @@
+"""The passage-sentence-phrase graph."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from gnnrag.errors import ArtefactError
+from gnnrag.graphs.hierarchy import HierarchyGraph, build_hierarchy
+from gnnrag.text.analyse import PassageText, analyse
+
+TEXTS = [
+    PassageText(("s0", "s1", "s0"), (("Acme", "Bonn"), ("acme",), ("Acme", "Bonn"))),
+    PassageText((), ()),
+    PassageText(("s1", "s2"), (("other",), ("Acmé", "Bonn"))),
+]
+
+
+@pytest.fixture
+def graph() -> HierarchyGraph:
+    return build_hierarchy(TEXTS)
+
+
+def test_nodes_by_first_appearance_and_merged_by_exact_text(graph):
+    assert graph.sentences == ("s0", "s1", "s2")
+    assert graph.phrases == ("Acme", "Bonn", "acme", "Acmé")
+    assert (graph.num_nodes, graph.first_sentence, graph.first_phrase) == (10, 3, 6)
+    assert graph.sentences_of(0).tolist() == [0, 1, 0]
+    assert graph.sentences_of(1).tolist() == []
+    assert graph.phrases_of(1).tolist() == [2]  # the first occurrence's phrases
+
+
+def test_edges_are_a_set_and_degrees_count_them(graph):
+    expected = [(0, 3), (0, 4), (2, 4), (2, 5), (3, 6), (3, 7), (4, 8), (5, 7), (5, 9)]
+    assert graph.edges.tolist() == [list(edge) for edge in expected]
+    assert graph.degrees.tolist() == [2, 0, 2, 3, 3, 3, 1, 2, 1, 1]
+    dense = graph.adjacency.toarray()
+    assert np.array_equal(dense, dense.T)
+    assert set(dense.ravel()) == {0.0, 1.0}
+    assert np.array_equal(dense.sum(axis=1), graph.degrees)
+
+
+def test_phrases_are_found_whatever_their_case_and_accents(graph):
+    assert graph.phrase_keys == ("acme", "bonn", "acme", "acme")
+    assert graph.phrase_nodes == {"acme": (6, 8, 9), "bonn": (7,)}
+
+
+def test_blank_phrases_are_dropped():
+    graph = build_hierarchy([PassageText(("s",), (("", " ", "x"),))])
+    assert graph.phrases == ("x",)
+
+
+def test_round_trip(graph):
+    arrays, strings = graph.to_arrays()
+    assert all(isinstance(a, np.ndarray) and a.dtype.kind == "i" for a in arrays.values())
+    assert all(isinstance(s, str) for s in strings)
+    again = HierarchyGraph.from_arrays(arrays, strings)
+    assert again.sentences == graph.sentences
+    assert again.phrases == graph.phrases
+    assert np.array_equal(again.edges, graph.edges)
+    assert [again.sentences_of(i).tolist() for i in range(3)] == [graph.sentences_of(i).tolist() for i in range(3)]
+
+
+@pytest.mark.parametrize("damage", ["missing", "strings", "range", "length"])
+def test_damaged_arrays_are_refused(graph, damage):
+    arrays, strings = graph.to_arrays()
+    if damage == "missing":
+        del arrays["sentence_phrases"]
+    elif damage == "strings":
+        strings = strings[:-1]
+    elif damage == "range":
+        arrays["sentence_phrases"] = arrays["sentence_phrases"] + 9
+    else:
+        arrays["passage_sentences"] = arrays["passage_sentences"][:-1]
+    with pytest.raises(ArtefactError, match="rebuild"):
+        HierarchyGraph.from_arrays(arrays, strings)
+
+
+def test_empty_corpus():
+    graph = build_hierarchy([])
+    assert graph.num_nodes == 0
+    assert graph.edges.shape == (0, 2)
+    assert graph.adjacency.shape == (0, 0)
+    assert HierarchyGraph.from_arrays(*graph.to_arrays()).num_nodes == 0
+
+
+def test_order_of_nodes_does_not_depend_on_the_hash_seed(graph):
+    assert build_hierarchy(TEXTS).to_arrays()[1] == graph.to_arrays()[1]
+
+
+def test_size_and_speed_on_real_passages(two_wiki_passages):
+    texts = analyse(two_wiki_passages)
+    start = time.process_time()
+    graph = build_hierarchy(texts)
+    seconds = time.process_time() - start
+    assert seconds < 0.5
+    assert 0.95 < len(graph.sentences) / 21476 < 1.05  # specs/mgranrag.md 2.5
+    contains = int((graph.edges[:, 0] < graph.num_passages).sum())
+    assert 0.95 < contains / 21551 < 1.05

@@ -1,0 +1,258 @@
+"""Personalised PageRank against worked examples, a direct solve, igraph and networkx."""
+
+from __future__ import annotations
+
+import igraph
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from gnnrag.graphs.ppr import PageRankOperator, personalised_pagerank
+
+
+def adjacency_of(num_nodes: int, edges: list[tuple[int, int, float]]) -> sparse.csr_array:
+    matrix = np.zeros((num_nodes, num_nodes))
+    for a, b, weight in edges:
+        matrix[a, b] += weight
+        matrix[b, a] += weight
+    return sparse.csr_array(matrix)
+
+
+def solve_directly(adjacency: sparse.csr_array, reset: np.ndarray, damping: float) -> np.ndarray:
+    """The formula of specs/backbones_ppr_tree.md 1.5 as a dense linear system."""
+    matrix = adjacency.toarray()
+    reset = reset / reset.sum(axis=0)
+    strengths = matrix.sum(axis=1)
+    walk = np.divide(matrix, strengths[:, None], out=np.zeros_like(matrix), where=strengths[:, None] > 0)
+    columns = []
+    for r in reset.T:
+        system = np.eye(len(matrix)) - damping * walk.T - damping * np.outer(r, strengths == 0)
+        columns.append(np.linalg.solve(system, (1 - damping) * r))
+    return np.stack(columns, axis=1)
+
+
+# G1 of specs/backbones_ppr_tree.md: alice, acme corp, springfield, shelbyville, springfield town, P0..P3.
+G1_PASSAGES = [(5, 0), (5, 2), (5, 1), (6, 1), (6, 3), (6, 0), (7, 4), (7, 3)]
+G1_DENSE = [0.05, 0.05 * 0.384615, 0.0, 0.05 * 0.615385]
+G1_SEEDS = [0.390625, 0.3515625, 1.0, 0.421875, 0.0]
+
+
+def g1_graph(relation: float = 2.0, synonym: float = 2.0) -> sparse.csr_array:
+    counts = [(0, 1, 2), (0, 2, 1), (1, 3, 1), (4, 3, 1)]
+    edges = [(a, b, relation * count) for a, b, count in counts]
+    edges += [(2, 4, synonym * 0.87), *((a, b, 1.0) for a, b in G1_PASSAGES)]
+    return adjacency_of(9, edges)
+
+
+@pytest.mark.parametrize(
+    ("case", "graph", "seeds", "dense", "damping", "expected"),
+    [
+        ("a", g1_graph(), G1_SEEDS, G1_DENSE, 0.5, [0.063312, 0.039633, 0.020296, 0.006842]),
+        ("b", g1_graph(), [0.28125, 0.28125, 1, 0.421875, 0], G1_DENSE, 0.5, [0.064174, 0.038632, 0.021442, 0.007436]),
+        ("c", g1_graph(), [0, 0, 1, 0.421875, 0], G1_DENSE, 0.5, [0.068435, 0.033783, 0.026616, 0.010212]),
+        ("d", g1_graph(), G1_SEEDS, G1_DENSE, 0.85, [0.075592, 0.063971, 0.039982, 0.002062]),
+        ("e", g1_graph(relation=1, synonym=1), G1_SEEDS, G1_DENSE, 0.5, [0.092314, 0.056212, 0.028436, 0.006842]),
+        ("g", g1_graph(), G1_SEEDS, [0] * 4, 0.5, [0.053380, 0.036044, 0.020865, 0.0]),
+        ("h", g1_graph(), [0] * 5, G1_DENSE, 0.5, [0.317304, 0.131421, 0.005753, 0.181818]),
+        ("i", g1_graph(synonym=4), G1_SEEDS, G1_DENSE, 0.5, [0.054892, 0.038030, 0.019882, 0.006842]),
+    ],
+)
+def test_hipporag_goldens(case, graph, seeds, dense, damping, expected):
+    scores = personalised_pagerank(graph, np.array([*seeds, *dense]), damping, tol=1e-10)
+    np.testing.assert_allclose(scores[5:], expected, atol=1e-6)
+    assert scores.sum() == pytest.approx(1.0, abs=1e-9)
+
+
+def test_hipporag_golden_entities_and_not_uniform_teleport():
+    scores = personalised_pagerank(g1_graph(), np.array([*G1_SEEDS, *G1_DENSE]), tol=1e-10)
+    np.testing.assert_allclose(scores[:5], [0.204166, 0.170279, 0.272940, 0.143453, 0.079079], atol=1e-6)
+    wrong = [0.063491, 0.039970, 0.020726, 0.007195]  # case f: isolated nodes teleport uniformly
+    assert np.abs(scores[5:] - wrong).min() > 1e-4
+
+
+# specs/mgranrag.md 9: nodes P0..P2, S0..S4, six phrases; bipartite.
+CHG_EDGES = [
+    *[(0, 3), (0, 4), (1, 5), (1, 6), (2, 7), (3, 8), (3, 9), (4, 9), (4, 10), (5, 8), (5, 11), (6, 11), (6, 12)],
+    *[(7, 13), (7, 12), (7, 9)],
+]
+CHG_CASES = {
+    "A": (
+        [0.055, 0.062, 0.04, 0.416667, 0, 0.75, 0, 0.25, 1.35, 0.9, 0, 1.35, 0, 0.9],
+        [
+            *[0.024882, 0.037646, 0.015006, 0.096037, 0.026087, 0.144896, 0.050357, 0.093705, 0.151291, 0.106158],
+            *[0.004348, 0.143678, 0.020106, 0.085803],
+        ],
+    ),
+    "B": (
+        [0.055, 0.062, 0.04, 0.416667, 0, 0.75, 0, 0.25, 1.35, 0.675, 0, 1.35, 0, 0.9, 1.5],
+        [
+            *[0.02399, 0.026905, 0.011916, 0.136621, 0.019021, 0.129096, 0.039297, 0.073557, 0.125068, 0.091506],
+            *[0.00317, 0.11454, 0.015744, 0.07043, 0.119137],
+        ],
+    ),
+    "D": (
+        [2.933333, 3.306667, 2.4, 2.25, 0, 2.625, 0, 0, 0.085246, 78.75, 0, 56, 0, 0],
+        [
+            *[0.032191, 0.035126, 0.01641, 0.071222, 0.062606, 0.07706, 0.066827, 0.066572, 0.025001, 0.296045],
+            *[0.010434, 0.212724, 0.019459, 0.008321],
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CHG_CASES)
+def test_mgranrag_goldens(case):
+    weights, expected = CHG_CASES[case]
+    edges = [*CHG_EDGES, (3, 14), (5, 9)] if len(weights) == 15 else CHG_EDGES
+    graph = adjacency_of(len(weights), [(a, b, 1.0) for a, b in edges])
+    scores = personalised_pagerank(graph, np.array(weights), tol=1e-10)
+    np.testing.assert_allclose(scores, expected, atol=2e-6)  # the weights are printed to six digits
+
+
+def test_isolated_node_hands_its_mass_back():
+    graph = adjacency_of(4, [(0, 1, 1.0), (1, 2, 1.0)])
+    scores = personalised_pagerank(graph, np.array([1.0, 0, 0, 1]), tol=1e-10)
+    np.testing.assert_allclose(scores, [0.388889, 0.222222, 0.055556, 0.333333], atol=1e-6)
+    alone = personalised_pagerank(sparse.csr_array((3, 3)), np.array([1.0, 3, 0]), tol=1e-10)
+    np.testing.assert_allclose(alone, [0.25, 0.75, 0])
+
+
+def random_graph(rng: np.random.Generator, is_bipartite: bool) -> sparse.csr_array:
+    n = int(rng.integers(4, 25))
+    dense = np.triu(rng.random((n, n)) * (rng.random((n, n)) < 0.2), 1)
+    if is_bipartite:
+        side = rng.random(n) < 0.4
+        dense *= side[:, None] != side[None, :]
+    isolated = rng.random(n) < 0.15
+    dense[isolated] = 0
+    dense[:, isolated] = 0
+    return sparse.csr_array(dense + dense.T)
+
+
+@pytest.mark.parametrize("is_bipartite", [False, True])
+def test_matches_direct_solve_igraph_and_networkx(is_bipartite):
+    rng = np.random.default_rng(1)
+    for trial in range(50):
+        graph = random_graph(rng, is_bipartite)
+        n = graph.shape[0]
+        damping = (0.5, 0.85, 0.2)[trial % 3]
+        reset = rng.random((n, 3)) * (rng.random((n, 3)) < 0.4)
+        reset[0] += 0.1
+        scores = PageRankOperator(graph, damping).solve(reset, tol=1e-12)
+        np.testing.assert_allclose(scores, solve_directly(graph, reset, damping), atol=1e-10)
+        np.testing.assert_allclose(scores.sum(axis=0), 1.0, atol=1e-9)
+
+        upper = sparse.triu(graph).tocoo()
+        edges = list(zip(upper.row.tolist(), upper.col.tolist(), strict=True))
+        peer = igraph.Graph(n=n, edges=edges)
+        theirs = peer.personalized_pagerank(
+            directed=False, damping=damping, reset=reset[:, 0].tolist(), weights=upper.data.tolist()
+        )
+        np.testing.assert_allclose(scores[:, 0], theirs, atol=1e-10)
+        if trial < 10:
+            named = dict(enumerate(reset[:, 0].tolist()))
+            network = nx.from_scipy_sparse_array(graph)
+            other = nx.pagerank(network, alpha=damping, personalization=named, tol=1e-13, max_iter=500)
+            np.testing.assert_allclose(scores[:, 0], [other[i] for i in range(n)], atol=1e-9)
+
+
+@pytest.mark.parametrize("is_bipartite", [False, True])
+@pytest.mark.parametrize("tol", [1e-3, 1e-6, 1e-9])
+def test_error_stays_below_tolerance(is_bipartite, tol):
+    rng = np.random.default_rng(2)
+    for damping in (0.3, 0.5, 0.9):
+        graph = random_graph(rng, is_bipartite)
+        reset = np.eye(graph.shape[0])  # single seeds are the hardest
+        scores = PageRankOperator(graph, damping).solve(reset, tol, dtype=np.float64)
+        assert np.abs(scores - solve_directly(graph, reset, damping)).max() <= tol
+
+
+def star_of_sentences(rng: np.random.Generator) -> sparse.csr_array:
+    """A bipartite graph large enough for several blocks to differ in alignment."""
+    pairs = {(int(a), 60 + int(b)) for a, b in zip(rng.integers(0, 60, 400), rng.integers(0, 300, 400), strict=True)}
+    return adjacency_of(360, [(a, b, 1.0) for a, b in sorted(pairs)])
+
+
+@pytest.mark.parametrize("tol", [1e-6, 1e-10])
+@pytest.mark.parametrize("is_bipartite", [False, True])
+def test_columns_do_not_depend_on_their_batch(tol, is_bipartite):
+    rng = np.random.default_rng(3)
+    graph = star_of_sentences(rng)
+    if not is_bipartite:
+        graph = graph + adjacency_of(360, [(0, 1, 1.0)]) + adjacency_of(360, [(0, 60, 1.0), (1, 60, 1.0)])
+    reset = rng.random((360, 70)) * (rng.random((360, 70)) < 0.1)
+    reset[5] += 0.01
+    walk = PageRankOperator(graph)
+    whole = walk.solve(reset, tol)
+    for column in (0, 31, 32, 69):
+        assert np.array_equal(walk.solve(reset[:, column], tol), whole[:, column])
+    assert np.array_equal(walk.solve(reset[:, 20:53], tol), whole[:, 20:53])
+    shuffled = rng.permutation(70)
+    assert np.array_equal(walk.solve(reset[:, shuffled], tol), whole[:, shuffled])
+
+
+@pytest.mark.parametrize("rows", [slice(0, 10), slice(55, 70), slice(None, None, 7), slice(0, 0)])
+def test_rows_selects_from_the_full_result(rows):
+    rng = np.random.default_rng(4)
+    walk = PageRankOperator(star_of_sentences(rng))
+    reset = rng.random((360, 3))
+    assert np.array_equal(walk.solve(reset, 1e-8, rows=rows), walk.solve(reset, 1e-8)[rows])
+
+
+def test_sparse_reset_equals_dense_and_input_is_untouched():
+    rng = np.random.default_rng(5)
+    graph = star_of_sentences(rng)
+    reset = rng.random((360, 5)) * (rng.random((360, 5)) < 0.05)
+    reset[0] = 1.0
+    before, data = reset.copy(), graph.data.copy()
+    walk = PageRankOperator(graph)
+    np.testing.assert_allclose(walk.solve(sparse.csc_array(reset), 1e-10), walk.solve(reset, 1e-10), atol=1e-14)
+    assert np.array_equal(reset, before)
+    assert np.array_equal(graph.data, data)
+
+
+def test_scale_of_reset_does_not_matter_and_float32_is_close():
+    rng = np.random.default_rng(6)
+    walk = PageRankOperator(star_of_sentences(rng))
+    reset = rng.random((360, 2))
+    single = walk.solve(reset, 1e-6)
+    assert single.dtype == np.float32
+    np.testing.assert_allclose(single, walk.solve(reset, 1e-12), atol=1e-6)
+    np.testing.assert_allclose(walk.solve(reset * 1e-60, 1e-6), single, atol=1e-7)
+
+
+def test_empty_batch_and_empty_graph():
+    walk = PageRankOperator(adjacency_of(3, [(0, 1, 1.0)]))
+    assert walk.solve(np.zeros((3, 0))).shape == (3, 0)
+    assert PageRankOperator(sparse.csr_array((0, 0))).solve(np.zeros((0, 0))).shape == (0, 0)
+
+
+@pytest.mark.parametrize("bad", [np.zeros(3), np.array([1.0, -0.1, 0]), np.array([np.nan, 1, 0]), np.ones(4)])
+def test_bad_resets_are_refused(bad):
+    walk = PageRankOperator(adjacency_of(3, [(0, 1, 1.0), (1, 2, 1.0)]))
+    with pytest.raises(ValueError, match="reset"):
+        walk.solve(bad)
+
+
+def test_bad_graphs_and_dampings_are_refused():
+    with pytest.raises(ValueError, match="symmetric"):
+        PageRankOperator(sparse.csr_array(np.array([[0, 1.0], [0, 0]])))
+    with pytest.raises(ValueError, match="at least 0"):
+        PageRankOperator(sparse.csr_array(np.array([[0, -1.0], [-1, 0]])))
+    for damping in (0.0, 1.0, -1.0):
+        with pytest.raises(ValueError, match="damping"):
+            PageRankOperator(sparse.csr_array((2, 2)), damping)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.integers(0, 10_000), st.floats(0.05, 0.9))
+def test_mass_is_kept_and_seeds_gain_from_their_own_mass(seed, damping):
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, bool(seed % 2))
+    scores = PageRankOperator(graph, damping).solve(np.eye(graph.shape[0]), 1e-10)
+    assert scores.min() >= -1e-9
+    np.testing.assert_allclose(scores.sum(axis=0), 1.0, atol=1e-8)
+    assert (np.diag(scores) >= (1 - damping) - 1e-9).all()

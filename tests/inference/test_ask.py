@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from inference.ask import __doc__ as help_text
+from inference.ask import main
+from inference.console import run_script
+
+ROOT = Path(__file__).resolve().parents[2]
+QUESTION = "Who directed the film Solaris of 1972?"
+
+
+@pytest.fixture(scope="module")
+def indexes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("indexes")
+
+
+@pytest.fixture
+def arguments(indexes: Path) -> list[str]:
+    return [
+        f"data.path={ROOT / 'data' / 'sample'}", "index.embedder.model=hash", "index.text.language=blank:en",
+        f"index.root={indexes}", "retriever=bm25", "method=bdtr",
+    ]  # fmt: skip
+
+
+def call(arguments: list[str]) -> int:
+    return run_script(main, arguments, help_text)
+
+
+def test_answer_hops_and_evidence(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call([QUESTION, *arguments]) == 0
+    out = capsys.readouterr().out
+    lines = out.splitlines()
+    assert lines[0].startswith("Answer: ") and "Hops" in lines and "Evidence" in lines
+    assert f"  round 0 question: {QUESTION}" in lines
+    assert "Solaris (1972 film) (sample-0)" in out
+    assert "retrievals, 0 LLM calls" in lines[-1]
+
+
+def test_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call([QUESTION, *arguments, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert {"answer", "ranking", "context", "usage", "seconds", "error", "rounds", "trace"} <= data.keys()
+    assert data["error"] is None and data["trace"][0]["text"] == QUESTION
+    assert data["context"][0].keys() == {"id", "title", "text"} and len(data["ranking"]) == 20
+
+
+def test_support_is_marked(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    model = ["roles.reader=prompted", "llm=scripted", "llm.default='Thought: [2] says it.\nAnswer: Tarkovsky'"]
+    assert call([QUESTION, *arguments, *model]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Answer: Tarkovsky\n") and "\n *[2] " in out and "\n  [1] " in out
+    assert "* the answer was read from here" in out and "1 LLM calls" in out
+
+
+def test_an_abstention(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    model = [
+        "roles.reader=prompted",
+        "roles.reader.options.abstain=true",
+        "llm=scripted",
+        "llm.default='Answer: unknown'",
+    ]
+    assert call([QUESTION, *arguments, *model]) == 0
+    assert capsys.readouterr().out.startswith("Answer: (the passages do not say)")
+
+
+def test_a_question_that_fails(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    broken = ["roles.reader=prompted", "llm=scripted", "llm.default=x", "budget.max_tokens=1"]
+    assert call([QUESTION, *arguments, *broken]) == 1
+    assert capsys.readouterr().out.startswith("failed: budget.max_tokens=1 is used up")
+    assert call([QUESTION, *arguments, *broken, "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["error"].startswith("budget.max_tokens=1")
+
+
+def test_documents_of_your_own(indexes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "lighthouse.txt").write_text("The lighthouse of Skagen was built by Carl Holm in 1858.")
+    (folder / "bread.txt").write_text("Rye bread is baked from sourdough.")
+    own = [f"data.path={folder}", "index.embedder.model=hash", "index.text.language=blank:en",
+           f"index.root={indexes}", "retriever=bm25", "method=single"]  # fmt: skip
+    assert call(["Who built the lighthouse of Skagen?", *own, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["context"][0]["text"].startswith("The lighthouse of Skagen") and data["error"] is None
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "error: give the question first, in quotes"),
+        ([" "], "error: give the question first, in quotes"),
+        (["configs/evaluate/sample.yaml"], "error: give the question first, in quotes"),
+        ([QUESTION, "data.pth=x"], "error: unknown setting 'data.pth'. Did you mean 'path'?"),
+        ([QUESTION, "data.path=nowhere"], "error: nowhere: does not exist"),
+        ([QUESTION, "absent.yaml"], "error: config file 'absent.yaml' does not exist"),
+        (["--jsn", QUESTION], "error: "),
+    ],
+)
+def test_errors(given: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(given) == 2
+    out, err = capsys.readouterr()
+    assert err.splitlines()[-1].startswith(message) and err.count("error:") == 1 and out == ""
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["-h"]) == 0
+    assert "python inference/ask.py" in capsys.readouterr().out

@@ -1,0 +1,112 @@
+"""`inference/evaluate.py` as a person calls it: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from inference.console import run_script
+from inference.evaluate import __doc__ as help_text
+from inference.evaluate import main
+
+ROOT = Path(__file__).resolve().parents[2]
+HASH = ["index.embedder.model=hash", "index.text.language=blank:en", "retriever=bm25", "data.limit=4"]
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> list[str]:
+    return [
+        *HASH,
+        f"data.path={ROOT / 'data' / 'sample'}",
+        f"index.root={tmp_path / 'i'}",
+        f"run.root={tmp_path / 'r'}",
+    ]
+
+
+def call(arguments: list[str]) -> int:
+    return run_script(main, arguments, help_text)
+
+
+def test_a_run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(arguments) == 0
+    out, err = capsys.readouterr()
+    path = Path(out.strip().splitlines()[-1])
+    assert (path / "predictions.jsonl").is_file(), "the last line is the run directory"
+    assert path.name.startswith("sample-dev-bdtr-bm25-offline-")
+    assert "bdtr / bm25" in out and "Recall@5" in out and "EM" in out
+    assert "index: " in err and "question" in err, "progress goes to stderr"
+    assert json.loads((path / "metrics.json").read_text())["questions"] == 4
+
+    assert call(arguments) == 0
+    again, err = capsys.readouterr()
+    assert again == out and "index: " not in err and "question" not in err, "nothing was left to do"
+
+
+def test_a_config_file_and_overrides(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "own.yaml").write_text("method: single\nroles: oracle\n")
+    assert call([str(tmp_path / "own.yaml"), *arguments, "roles.reader=offline"]) == 0
+    assert "sample-dev-single-bm25-oracle-" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_failed_questions_are_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    rules = "llm.rules=[{match: '.', reply: 'Answer: x'}]"
+    assert call([*arguments, "roles=prompted", "llm=scripted", rules, "budget.max_tokens=1"]) == 0
+    assert "4 questions failed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (
+            ["data.pth=x"],
+            "error: unknown setting 'data.pth'. Did you mean 'path'? Allowed: limit, path, questions, split.",
+        ),
+        (["retriever=dnse"], "error: retriever='dnse' is unknown. Did you mean 'dense'?"),
+        (["retriever=dense", "retriever.search=ivf"], "error: retriever.search='ivf': allowed are flat, hnsw"),
+        (["method=bdtr", "method.promotion=x"], "error: method.promotion='x': allowed are exempt, order_only, boost"),
+        (["seed=many"], "error: seed: Value 'many'"),
+        (["absent.yaml"], "error: config file 'absent.yaml' does not exist"),
+        (["a.yaml", "b.yaml"], "error: one config file at most, got a.yaml, b.yaml"),
+        (["data.path=nowhere"], "error: nowhere: does not exist"),
+        (["data.split=dvv"], "error: "),
+        (["data.limit=0"], "error: limit=0: must be at least 1"),
+        (["index.embedder.backend=cuda", "index.embedder.model=embedded"], "error: index.embedder.backend='cuda'"),
+        (["roles.verifier=offlin"], "error: roles.verifier='offlin' is not available. Did you mean 'offline'?"),
+        (["concurrency=0"], "error: concurrency=0: must be at least 1"),
+    ],
+)
+def test_errors_are_one_line_and_exit_code_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], extra: list[str], message: str
+) -> None:
+    assert call([*arguments, *extra]) == 2
+    out, err = capsys.readouterr()
+    lines = [line for line in err.splitlines() if line.startswith("error:")]
+    assert len(lines) == 1 and lines[0].startswith(message) and "Traceback" not in err and out == ""
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["--help"]) == 0
+    assert "python inference/evaluate.py configs/" in capsys.readouterr().out
+
+
+def test_interrupt(arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("inference.evaluate.evaluate", interrupted)
+    assert call(arguments) == 130
+    assert "the same command continues" in capsys.readouterr().err
+
+
+def test_as_a_process(arguments: list[str]) -> None:
+    """From another folder, as `python inference/evaluate.py`."""
+    done = subprocess.run(
+        [sys.executable, "inference/evaluate.py", *arguments, "data.limit=1", "method=single"],
+        capture_output=True, text=True, cwd=ROOT, timeout=100, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.splitlines()[-1]).is_dir()

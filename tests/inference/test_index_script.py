@@ -1,0 +1,192 @@
+import json
+import subprocess
+from dataclasses import asdict, replace
+
+import pytest
+
+from gnnrag.config import EmbedderConfig
+from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
+from gnnrag.index.build import build_index, update_index
+from gnnrag.index.index import Index
+from inference.console import run_script
+from inference.index import main
+from tests.helpers.indexes import CORPUS, HASH, HASH_DOTS, REPOSITORY, artefacts, command, environment, fault
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    return write_corpus(tmp_path / "corpus", CORPUS)
+
+
+@pytest.fixture
+def root(tmp_path, corpus, capsys):
+    build(corpus, tmp_path / "index")
+    capsys.readouterr()
+    return tmp_path / "index"
+
+
+def write_corpus(folder, passages):
+    folder.mkdir(exist_ok=True)
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(asdict(p)) + "\n" for p in passages), "utf-8")
+    return folder
+
+
+def build(data, path, *dots):
+    return main(["build", *HASH_DOTS, f"data.path={data}", f"index.path={path}", *dots])
+
+
+class TestBuild:
+    def test_it_says_what_was_done_and_where(self, corpus, tmp_path, capsys):
+        path = tmp_path / "index"
+        assert build(corpus, path) == 0
+        first, last = capsys.readouterr().out.splitlines()
+        assert first.startswith("built passages, text, hierarchy, lexical, embeddings in ")
+        assert first.endswith(" s; 6 passages")
+        assert last == str(path)
+        build(corpus, path)
+        assert capsys.readouterr().out.startswith("nothing to do in ")
+        assert Index(path, expect=replace(HASH, path=str(path))).ids == [p.id for p in CORPUS]
+        build_index(tmp_path / "fresh", CORPUS, HASH)
+        assert artefacts(path) == artefacts(tmp_path / "fresh")
+
+    def test_some_stages(self, corpus, tmp_path, capsys):
+        build(corpus, tmp_path / "index", "index.stages=lexical,hierarchy")
+        assert capsys.readouterr().out.startswith("built passages, text, hierarchy, lexical in ")
+        with pytest.raises(ArtefactError, match="no 'embeddings' artefact"):
+            _ = Index(tmp_path / "index").passage_vectors
+        with pytest.raises(ConfigError, match="stage 'graph' is unknown"):
+            build(corpus, tmp_path / "index", "index.stages=graph")
+
+    def test_a_config_file_gives_settings_and_the_default_folder(self, corpus, tmp_path):
+        (tmp_path / "my.yaml").write_text(
+            f"retriever: dense\ndata:\n  path: {corpus}\n"
+            f"index:\n  root: {tmp_path}/indexes\n  embedder:\n    model: hash\n"
+        )
+        main(["build", str(tmp_path / "my.yaml"), "index.text.title_mode=own"])
+        index = Index(tmp_path / "indexes" / "corpus")
+        assert index.config.embedder == EmbedderConfig(model="hash")
+        assert index.config.text.title_mode == "own"
+        assert index.store.manifest["source"] == {"path": str(corpus)}
+
+    def test_own_documents(self, tmp_path, capsys):
+        folder = tmp_path / "notes"
+        (folder / "deep").mkdir(parents=True)
+        (folder / "deep" / "trip.md").write_text("# A trip\n\nWe went to Missolonghi.\n\n## Food\n\nFish.\n")
+        (folder / "list.txt").write_text("Bread and cheese.")
+        (folder / "photo.png").write_bytes(b"\x89PNG")
+        (folder / "empty.txt").write_text("")
+        build(folder, tmp_path / "index")
+        told = capsys.readouterr()
+        assert "; 3 passages" in told.out
+        assert "photo.png" in told.err and "empty.txt" in told.err
+        index = Index(tmp_path / "index")
+        assert index.ids == ["deep/trip.md#1", "deep/trip.md#2", "list.txt#1"]
+        assert [p.title for p in index.passages] == ["A trip", "A trip > Food", "list"]
+        (folder / "list.txt").write_text("Bread only.")
+        main(["add", str(tmp_path / "index"), str(folder)])
+        assert Index(tmp_path / "index").passages[2].text == "Bread only."
+        assert "; 3 passages" in capsys.readouterr().out
+
+
+class TestChange:
+    def test_add_replaces_known_ids_and_appends_others(self, root, tmp_path, capsys):
+        new = [replace(CORPUS[1], text="Edited."), replace(CORPUS[0], id="p9")]
+        assert main(["add", str(root), str(write_corpus(tmp_path / "more", new))]) == 0
+        first, last = capsys.readouterr().out.splitlines()
+        assert first.startswith("built ") and first.endswith("; 7 passages")
+        assert last == str(root)
+        wanted = [CORPUS[0], new[0], *CORPUS[2:], new[1]]
+        build_index(tmp_path / "fresh", wanted, HASH)
+        assert artefacts(root) == artefacts(tmp_path / "fresh")
+        main(["add", str(root), str(tmp_path / "more")])
+        assert capsys.readouterr().out.startswith("nothing to do")
+
+    def test_remove(self, root, tmp_path, capsys):
+        assert main(["remove", str(root), "p1", "p5"]) == 0
+        assert "; 4 passages" in capsys.readouterr().out
+        build_index(tmp_path / "fresh", [p for p in CORPUS if p.id not in ("p1", "p5")], HASH)
+        assert artefacts(root) == artefacts(tmp_path / "fresh")
+        with pytest.raises(DataError, match="passage 'p1' is not in the index"):
+            main(["remove", str(root), "p1"])
+        with pytest.raises(DataError, match="passage 'p2' is not in the index"):
+            main(["remove", str(root), "p2", "p2"])
+        assert Index(root).ids == ["p2", "p3", "p4", "p6"]
+
+    def test_one_document(self, root, tmp_path):
+        (tmp_path / "one.txt").write_text("A single document.")
+        main(["add", str(root), str(tmp_path / "one.txt")])
+        assert Index(root).ids[-1] == "one.txt#1"
+        update_index(root, remove=["one.txt#1"])
+
+
+class TestInspect:
+    def test_a_row_for_each_stage(self, root, capsys):
+        assert main(["inspect", str(root)]) == 0
+        out = capsys.readouterr().out
+        for text in (
+            str(root)[-20:],
+            "passages",
+            "text",
+            "hierarchy",
+            "lexical",
+            "embeddings",
+            "256 dim",
+            "6 passages",
+            "MB",
+        ):
+            assert text in out
+        assert "cut off" not in out
+
+    def test_damage_is_named(self, root):
+        path = next(root.glob("lexical-*")) / "size.json"
+        fault(path, "flip")
+        with pytest.raises(ArtefactError, match=r"size\.json is damaged"):
+            main(["inspect", str(root)])
+
+    def test_no_index(self, tmp_path):
+        for path in (tmp_path, tmp_path / "none"):
+            with pytest.raises(GnnragError, match="holds no index; make one with"):
+                main(["inspect", str(path)])
+        assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give a subcommand. Allowed: add, build, inspect, remove"),
+        (["bild"], "give a subcommand. Did you mean 'build'?"),
+        (["add", "x"], "usage: python inference/index.py add INDEX PATH"),
+        (["remove", "x"], "usage: python inference/index.py remove INDEX ID"),
+        (["inspect"], "usage: python inference/index.py inspect INDEX"),
+        (["build", "a.yaml", "b.yaml"], "one config file at most, got a.yaml, b.yaml"),
+        (["build", "none.yaml"], "config file 'none.yaml' does not exist"),
+        (["build", "retriever=dense", "index.pth=x"], "unknown setting 'index.pth'. Did you mean 'path'?"),
+        (["build", "retriever=dense", "data.path=/no/such"], "/no/such"),
+        (["add", "/no/such", "/no/such/either"], "/no/such/either"),
+        (["remove", "/no/such", "x"], "run: python inference/index.py"),
+    ],
+)
+def test_mistakes_are_one_line_and_code_2(arguments, message, capsys):
+    assert run_script(main, arguments, "help") == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("error: ") and message in told.err
+    assert told.err.count("\n") == 1
+
+
+def test_as_a_process(corpus, tmp_path):
+    def run(*arguments):
+        done = subprocess.run(
+            command("inference/index.py", *arguments), cwd=REPOSITORY, env=environment(), capture_output=True, text=True
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    path = tmp_path / "index"
+    code, out, err = run("build", *HASH_DOTS, f"data.path={corpus}", f"index.path={path}")
+    assert (code, out.splitlines()[-1]) == (0, str(path))
+    assert "index: lexical" in err  # the progress
+    code, out, err = run("--help")
+    assert code == 0 and "inference/index.py add INDEX PATH" in out and not err
+    code, out, err = run("remove", str(path), "nope")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ") and "Traceback" not in err

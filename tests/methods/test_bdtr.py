@@ -1,0 +1,362 @@
+"""Call counts of specs/bdtr.md 11 and the acceptance tests of its section 19."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gnnrag.errors import ConfigError, LLMError
+from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.methods.bdtr import BDTR, BDTRConfig
+from gnnrag.roles.base import Answer, Chain, Thoughts, Verdict
+from gnnrag.roles.chain_prompted import PromptedChain
+from gnnrag.roles.reader_prompted import PromptedReader
+from gnnrag.roles.thoughts_prompted import PromptedThoughts, PromptedThoughtsConfig
+from gnnrag.roles.verifier_prompted import PromptedVerifier
+from gnnrag.session import Session
+from gnnrag.types import Prediction, Question
+from tests.helpers.parts import ToyIndex, ToyRetriever, answer_one, broken, scripted_roles
+
+QUESTION = Question("q", "Q", ("yes",))
+TABLE = {
+    "Q": {"a": 0.9, "b": 0.8, "c": 0.5, "z": 0.0},
+    "fast1": {"b": 1.0, "d": 0.6, "z": 0.0},
+    "slow1": {"e": 1.0, "c": 0.7, "z": 0.0},
+    "fast2": {"f": 1.0, "z": 0.0},
+    "slow2": {"g": 1.0, "a": 0.2, "z": 0.0},
+    "fast3": {"h": 1.0, "z": 0.0},
+    "slow3": {"i": 1.0, "z": 0.0},
+}
+ROUNDS = [Thoughts(f"fast{i}", f"slow{i}") for i in (1, 2, 3)]
+# What each prompt is known by, and a good reply to it.
+REPLIES = [
+    ("You check which passages", '{"selected": [3]}'),
+    ("You lay out how", "A - made - B [1]\nBridge entities: B"),
+    ("careful reader", "Thought: [1] says so.\nAnswer: yes"),
+    ("one more follow-up question", [f"Slow Thought: slow{i}" for i in (1, 2, 3)]),
+    ("exactly two follow-up questions", [f"Fast Thought: fast{i}\nSlow Thought: slow{i}" for i in (1, 2, 3)]),
+    (".", [f"Fast Thought: fast{i}" for i in (1, 2, 3)]),
+]
+
+
+def run(
+    roles: dict[str, Any] | None = None, retriever: Any = None, **settings: Any
+) -> tuple[Prediction, Session, dict[str, Any]]:
+    roles = roles or scripted_roles(ROUNDS)
+    method = BDTR(ToyIndex(), roles, BDTRConfig(**settings))
+    prediction, session = answer_one(method, retriever or ToyRetriever(TABLE), roles["reader"])
+    return prediction, session, roles
+
+
+def prompted(llm: ScriptedBackend, mode: Any = "joint") -> dict[str, Any]:
+    return {
+        "thoughts": PromptedThoughts(llm, PromptedThoughtsConfig(mode=mode)),
+        "chain": PromptedChain(llm),
+        "verifier": PromptedVerifier(llm),
+        "reader": PromptedReader(llm),
+    }
+
+
+def calls(prediction: Prediction) -> dict[str, int]:
+    return {role: row.get("calls", 0) for role, row in prediction.usage["roles"].items()}
+
+
+# ------------------------------------------------------------------------------------------- 19.2, section 11
+@pytest.mark.parametrize("rounds", [0, 1, 2, 3])
+@pytest.mark.parametrize(
+    ("mode", "chain_from", "thought_calls", "chain_calls"),
+    [
+        ("joint", "final_pool", 1, 1),
+        ("separate", "final_pool", 2, 1),
+        ("joint", "last_round_joint", 1, 0),
+        ("separate", "last_round_joint", 2, 0),
+    ],
+)
+def test_call_counts(rounds: int, mode: str, chain_from: str, thought_calls: int, chain_calls: int) -> None:
+    def with_chain(request: Any) -> bool:
+        return 'line "Chain:"' in request.messages[0].content and "one more" not in request.messages[0].content
+
+    last = f"Fast Thought: fast{rounds}\nSlow Thought: slow{rounds}\nChain:\nA - made - B [1]"
+    slow = [f"Slow Thought: slow{i}\nChain:\nA - made - B [1]" for i in (1, 2, 3)]
+    replies = [(m, slow if "one more" in m and chain_from == "last_round_joint" else r) for m, r in REPLIES]
+    llm = ScriptedBackend.of((with_chain, last), *replies)
+    roles = prompted(llm, mode)
+    prediction, _, _ = run(roles, max_rounds=rounds, chain_from=chain_from)
+    if rounds == 0:
+        chain_calls = 1  # no thought is there to fold the chain into
+    assert prediction.error is None and prediction.answer == "yes"
+    expected = {"thoughts": thought_calls * rounds, "chain": chain_calls, "verifier": 1, "reader": 1}
+    assert calls(prediction) == {role: n for role, n in expected.items() if n}
+    assert prediction.usage["llm_calls"] == len(llm.requests) == sum(expected.values())
+    assert prediction.usage["retriever_calls"] == 1 + 2 * rounds
+    assert prediction.rounds == rounds
+    assert not prediction.usage["flags"]
+    assert "A - made - B [1]" in next(r.text for r in llm.requests if "You check which passages" in r.text)
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 2, 3])
+def test_counts_of_the_plain_loop(rounds: int) -> None:
+    """DTR alone: R thoughts and the reader."""
+    prediction, _, _ = run(max_rounds=rounds, bgec=False)
+    assert prediction.usage["llm_calls"] == rounds + 1 and prediction.usage["retriever_calls"] == 1 + 2 * rounds
+
+
+def test_both_thoughts_of_a_round_are_one_batch() -> None:
+    retriever = ToyRetriever(TABLE)
+    run(retriever=retriever)
+    assert retriever.batches == [1, 2, 2]
+    assert retriever.asked == ["Q", "fast1", "slow1", "fast2", "slow2"]
+
+
+# -------------------------------------------------------------------------------------------- what the roles see
+def test_thoughts_see_the_pool_of_the_round_before_and_what_was_asked() -> None:
+    _, _, roles = run()
+    first, second = roles["thoughts"].tasks
+    assert [p.id for p in first.passages] == ["a", "b", "c", "z"] and first.earlier == () and first.round == 1
+    assert first.scores == pytest.approx((1.0, 0.8 / 0.9, 0.5 / 0.9, 0.0))
+    assert [p.id for p in second.passages] == ["a", "b", "e", "c", "d"]
+    assert second.earlier == ("fast1", "slow1") and second.round == 2
+    assert not first.may_stop and not first.with_chain
+
+
+def test_chain_and_verifier_see_the_final_pool() -> None:
+    _, _, roles = run(chain_passages=3, verify=6)
+    (chain,) = roles["chain"].tasks
+    assert [p.id for p in chain.passages] == ["a", "b", "e"]
+    assert chain.thoughts == ("fast1", "slow1", "fast2", "slow2")
+    (verifier,) = roles["verifier"].tasks
+    assert [p.id for p in verifier.passages] == ["a", "b", "e", "f", "g", "c"]
+    assert verifier.chain.text == "a - b - c" and len(verifier.scores) == 6
+
+
+def test_the_reader_sees_the_kept_passages_and_the_chain() -> None:
+    prediction, _, roles = run(scripted_roles(ROUNDS, verifier=[Verdict(("d",))]))
+    (task,) = roles["reader"].tasks
+    assert [p.id for p in task.passages] == list(prediction.context) == ["d", "a", "b", "e", "f"]
+    assert task.notes == "a - b - c"
+    assert prediction.ranking == ("d", "a", "b", "e", "f", "g", "c", "z")
+
+
+def test_the_last_thoughts_write_the_chain() -> None:
+    thoughts = [ROUNDS[0], Thoughts("fast2", "slow2", chain="x - y")]
+    prediction, _, roles = run(scripted_roles(thoughts), chain_from="last_round_joint")
+    assert [t.with_chain for t in roles["thoughts"].tasks] == [False, True]
+    assert not roles["chain"].tasks and roles["verifier"].tasks[0].chain.text == "x - y"
+    assert prediction.usage["llm_calls"] == 4
+
+
+def test_a_chain_that_the_last_thoughts_leave_out_is_asked_for() -> None:
+    prediction, _, roles = run(chain_from="last_round_joint")
+    assert len(roles["chain"].tasks) == 1 and prediction.usage["llm_calls"] == 5
+
+
+# ----------------------------------------------------------------------------------------------- 19.3, ablations
+def test_without_rounds_and_selection_it_is_one_retrieval_and_the_cut() -> None:
+    prediction, _, roles = run(max_rounds=0)
+    assert prediction.ranking == ("a", "b", "c", "z") == prediction.context
+    assert prediction.usage["retriever_calls"] == 1 and not roles["thoughts"].tasks
+    wide = {"Q": {f"d{i:02}": float(60 - i) for i in range(60)}}
+    prediction, _, _ = run(retriever=ToyRetriever(wide), max_rounds=0, max_final=None)
+    assert prediction.context == tuple(f"d{i:02}" for i in range(11)), "linear scores: 11 of 50"
+
+
+def test_without_bgec_the_reader_sees_the_head_of_the_pool() -> None:
+    prediction, _, roles = run(bgec=False, floor=3)
+    assert prediction.context == ("a", "b", "e") and len(prediction.ranking) == 8
+    assert not roles["chain"].tasks and not roles["verifier"].tasks and roles["reader"].tasks[0].notes == ""
+
+
+@pytest.mark.parametrize(("kind", "asked"), [("fast", ["Q", "fast1", "fast2"]), ("slow", ["Q", "slow1", "slow2"])])
+def test_one_thought_alone(kind: str, asked: list[str]) -> None:
+    retriever = ToyRetriever(TABLE)
+    prediction, session, _ = run(retriever=retriever, thoughts=kind)
+    assert retriever.asked == asked and prediction.usage["retriever_calls"] == 3
+    assert [e["kind"] for e in session.events if e["event"] == "query"] == ["question", kind, kind]
+
+
+def test_query_weights() -> None:
+    prediction, _, _ = run(bgec=False, query_weights=[1.0, 0.95, 0.9])
+    # a 1; fast: b, f .95; slow: e, g .9
+    assert prediction.ranking[:5] == ("a", "b", "f", "e", "g")
+
+
+# -------------------------------------------------------------------------------------------- 19.6, 19.7, 19.8
+@pytest.mark.parametrize("change", [lambda s: 16 * s, lambda s: s + 1024, lambda s: s / 32 - 8])
+def test_scale_and_shift_of_one_query_change_nothing(change: Any) -> None:
+    exact = {q: {i: s * 1024 // 1 for i, s in row.items()} for q, row in TABLE.items()}
+    other = exact | {"slow1": {i: change(s) for i, s in exact["slow1"].items()}}
+    one, two = (run(retriever=ToyRetriever(table))[0] for table in (exact, other))
+    assert (one.ranking, one.context) == (two.ranking, two.context)
+
+
+def test_raw_scores_of_incomparable_queries_are_another_matter() -> None:
+    """Why `raw` is not the default: one loud query owns the head of the pool."""
+    loud = TABLE | {"slow2": {i: 1000 * s for i, s in TABLE["slow2"].items()}}
+    assert run(retriever=ToyRetriever(loud), score_norm="raw", bgec=False)[0].ranking[:2] == ("g", "a")
+
+
+def test_exchanging_fast_and_slow_changes_ties_at_most() -> None:
+    swapped = [Thoughts(t.slow, t.fast) for t in ROUNDS]
+    one, two = run()[0], run(scripted_roles(swapped))[0]
+    assert set(one.ranking) == set(two.ranking)
+    assert one.ranking[:2] == two.ranking[:2] and set(one.ranking[2:5]) == set(two.ranking[2:5]) == {"e", "f", "g"}
+    assert one.ranking[5:] == two.ranking[5:]
+
+
+DEEP = {"Q": {f"n{i:02}": 1 / i for i in range(1, 61)}}
+
+
+@pytest.mark.parametrize(("promotion", "kept"), [("exempt", True), ("order_only", False), ("boost", True)])
+def test_a_bridge_at_rank_40_that_the_verifier_selects(promotion: str, kept: bool) -> None:
+    """`order_only`, the literal equation, moves n40 to the front and then cuts it; the floor saves the first only."""
+    roles = scripted_roles(verifier=[Verdict(("n39", "n40"))])
+    prediction, _, _ = run(roles, ToyRetriever(DEEP), max_rounds=0, promotion=promotion)
+    assert prediction.ranking[:2] == ("n39", "n40")
+    assert ("n40" in prediction.context) is kept and prediction.usage["llm_calls"] == 3
+
+
+def test_what_the_verifier_did_not_see_it_cannot_select() -> None:
+    llm = ScriptedBackend.of(("You check which passages", '{"selected": [2, 51, 0]}'), *REPLIES[1:])
+    prediction, _, _ = run(prompted(llm), ToyRetriever(DEEP), max_rounds=0, verify=50)
+    assert prediction.ranking[:2] == ("n02", "n01")
+
+
+def test_a_verifier_that_selects_everything_is_capped() -> None:
+    roles = scripted_roles(verifier=[lambda task: Verdict(tuple(p.id for p in reversed(task.passages)))])
+    prediction, session, _ = run(roles, ToyRetriever(DEEP), max_rounds=0, max_promoted=3)
+    assert prediction.ranking[:4] == ("n01", "n02", "n03", "n04"), "the best of the pool, not of the verifier's order"
+    assert session.by_role["verifier"]["capped"] == 1
+
+
+# ---------------------------------------------------------------------------------------- section 5, odd thoughts
+def test_equal_thoughts_are_one_query_and_counted() -> None:
+    retriever = ToyRetriever(TABLE)
+    prediction, _, _ = run(scripted_roles([Thoughts("fast1", " FAST1 ")]), retriever, max_rounds=1)
+    assert retriever.asked == ["Q", "fast1"]
+    assert prediction.usage["flags"] == {"duplicate_query": 1} and prediction.usage["retriever_calls"] == 2
+
+
+def test_a_thought_that_repeats_an_earlier_query_is_counted() -> None:
+    prediction, _, _ = run(scripted_roles([Thoughts("q ", "slow1"), Thoughts("slow1", "fast2")]))
+    assert prediction.usage["flags"] == {"duplicate_query": 2} and prediction.usage["retriever_calls"] == 5
+
+
+@pytest.mark.parametrize(("thoughts", "asked"), [(Thoughts("fast1"), "fast1"), (Thoughts(None, "slow1"), "slow1")])
+def test_a_missing_thought(thoughts: Thoughts, asked: str) -> None:
+    retriever = ToyRetriever(TABLE)
+    prediction, _, _ = run(scripted_roles([thoughts]), retriever, max_rounds=1)
+    assert retriever.asked == ["Q", asked] and prediction.error is None
+
+
+def test_a_round_without_thoughts_is_skipped_and_the_next_one_goes_on() -> None:
+    retriever = ToyRetriever(TABLE)
+    roles = scripted_roles([Thoughts(flags=("thought_failed",)), ROUNDS[1]])
+    prediction, session, _ = run(roles, retriever)
+    assert retriever.asked == ["Q", "fast2", "slow2"]
+    assert [t.round for t in roles["thoughts"].tasks] == [1, 2]
+    assert session.by_role["thoughts"]["round_skipped"] == session.by_role["thoughts"]["thought_failed"] == 1
+    assert prediction.error is None and prediction.usage["llm_calls"] == 5
+
+
+# ------------------------------------------------------------------------------------------------- 19.5, failures
+@pytest.mark.parametrize("kind", ["llm", "bug"])
+@pytest.mark.parametrize("role", ["thoughts", "chain", "verifier", "reader"])
+def test_a_role_that_raises_is_an_error_row_with_its_costs(role: str, kind: str) -> None:
+    order = ["thoughts", "chain", "verifier", "reader"]
+    roles = scripted_roles(**{role: [broken(kind)]})
+    prediction, session, _ = run(roles)
+    assert prediction.error == ("the server is down" if kind == "llm" else "RuntimeError: bug")
+    assert prediction.answer == "" and session.events[-1] == {"event": "error", "message": prediction.error}
+    assert prediction.usage["llm_calls"] == (0, 2, 3, 4)[order.index(role)]
+    assert prediction.usage["retriever_calls"] == (1, 5, 5, 5)[order.index(role)]
+    # What was found counts for nothing in the scores, but a failed reader loses no evidence.
+    assert bool(prediction.context) is (role == "reader")
+
+
+@pytest.mark.parametrize(
+    ("role", "prompt", "flag", "answer"),
+    [
+        ("thoughts", "exactly two follow-up questions", "thought_failed", "yes"),
+        ("chain", "You lay out how", "chain_failed", "yes"),
+        ("verifier", "You check which passages", "verifier_failed", "yes"),
+        ("reader", "careful reader", "reader_failed", ""),
+    ],
+)
+@pytest.mark.parametrize("problem", ["", LLMError("down")], ids=["unparsable", "exception"])
+def test_a_model_that_fails_one_role(role: str, prompt: str, flag: str, answer: str, problem: Any) -> None:
+    llm = ScriptedBackend.of((prompt, problem), *REPLIES)
+    prediction, session, _ = run(prompted(llm))
+    assert prediction.error is None and prediction.answer == answer
+    row = session.by_role[role]
+    rounds = 2 if role == "thoughts" else 1
+    assert row[flag] == rounds, "counted once for each failure"
+    if isinstance(problem, LLMError):
+        assert row["llm_error"] == rounds and row["calls"] == 0
+    else:
+        assert row["parse_failure"] == row["calls"] == 2 * rounds, "one retry"
+    assert prediction.usage["retriever_calls"] == (1 if role == "thoughts" else 5)
+    assert prediction.context
+
+
+def test_a_model_that_is_dead() -> None:
+    prediction, _, _ = run(prompted(ScriptedBackend.of((".", LLMError("down")))))
+    assert prediction.error is None and prediction.answer == "" and prediction.usage["llm_calls"] == 0
+    assert prediction.context == ("a", "b", "c", "z"), "the first retrieval is what is left"
+
+
+def test_a_failing_retrieval_empties_one_list_and_the_round_goes_on() -> None:
+    table = TABLE | {"fast1": RuntimeError("disk")}
+    prediction, session, _ = run(retriever=ToyRetriever(table))
+    assert prediction.error is None and prediction.usage["flags"] == {"retriever_failed": 1}
+    assert set(prediction.ranking) == set("abcefgz")
+    assert {"event": "retriever_failed", "query": "fast1", "message": "disk"} in session.events
+
+
+def test_a_retriever_that_is_dead() -> None:
+    prediction, _, roles = run(retriever=ToyRetriever({k: RuntimeError("disk") for k in TABLE}))
+    assert prediction.error is None and prediction.ranking == prediction.context == ()
+    assert prediction.usage["flags"] == {"retriever_failed": 5} and prediction.usage["retriever_calls"] == 5
+    assert prediction.answer == "yes" and not roles["chain"].tasks and not roles["verifier"].tasks
+
+
+def test_an_empty_pool() -> None:
+    prediction, _, roles = run(retriever=ToyRetriever({}))
+    assert prediction.error is None and prediction.ranking == () and prediction.usage["llm_calls"] == 3
+    assert roles["reader"].tasks[0].passages == ()
+
+
+# ------------------------------------------------------------------------------------------------------ settings
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("chain_from", "x"), ("promotion", "x"), ("score_norm", "x"), ("thoughts", "x"), ("query_weights", [1.0])],
+)
+def test_a_switch_with_an_unknown_value(setting: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"method.{setting}="):
+        BDTR(ToyIndex(), scripted_roles(), BDTRConfig(**{setting: value}))
+
+
+def test_the_trace_tells_how_it_was_found() -> None:
+    _, session, _ = run(scripted_roles(ROUNDS, verifier=[Verdict(("d",))]))
+    events = [e["event"] for e in session.events]
+    assert events == ["query", "merge", *["query", "query", "merge", "merge"] * 2, "cut", "evidence", "answer"]
+    merges = [(e["round"], e["kind"], e["new"]) for e in session.events if e["event"] == "merge"]
+    assert merges == [(0, "question", 4), (1, "fast", 1), (1, "slow", 1), (2, "fast", 1), (2, "slow", 1)]
+    cut = next(e for e in session.events if e["event"] == "cut")
+    assert cut["selected"] == ["d"] and cut["kept"][0] == "d"
+
+
+def test_chain_flags_are_counted() -> None:
+    _, session, _ = run(scripted_roles(ROUNDS, chain=[Chain("", flags=("no_anchor",))]))
+    assert session.by_role["chain"]["no_anchor"] == 1
+
+
+def test_methods_keep_nothing_of_a_question() -> None:
+    roles = scripted_roles(ROUNDS[:1], reader=[Answer("yes")])
+    method = BDTR(ToyIndex(), roles, BDTRConfig(max_rounds=1))
+    before = dict(vars(method))
+    one = answer_one(method, ToyRetriever(TABLE), roles["reader"])[0]
+    two = answer_one(method, ToyRetriever(TABLE), roles["reader"])[0]
+    assert vars(method) == before and one.ranking == two.ranking
+    assert asyncio.run(method.start(QUESTION, Session("q"))).pool.scores == {}

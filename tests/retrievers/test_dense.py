@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gnnrag.errors import ConfigError
+from gnnrag.retrievers.dense import DenseConfig, DenseRetriever
+from gnnrag.types import Query
+from tests.helpers.parts import CORPUS, small_index
+
+DIM, CLUSTERS = 32, 40
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+class Vectors:
+    """An index of given vectors; a query's text is the number of the vector that it means."""
+
+    def __init__(self, vectors: np.ndarray, queries: np.ndarray) -> None:
+        self.passage_vectors, self.queries = vectors, queries
+        self.ids = [f"p{i:04}" for i in range(len(vectors))]
+        self.embedder = SimpleNamespace(encode=self.encode)
+
+    def encode(self, texts: list[str], is_query: bool = False) -> np.ndarray:
+        assert is_query
+        return self.queries[[int(t) for t in texts]]
+
+
+@pytest.fixture(scope="module")
+def clustered() -> Any:
+    """Passages in tight clusters, as topics are, and a query near each centre."""
+    rng = np.random.default_rng(7)
+    centres = rng.normal(size=(CLUSTERS, DIM))
+    vectors = unit(np.repeat(centres, 50, axis=0) + 0.15 * rng.normal(size=(CLUSTERS * 50, DIM)))
+    return Vectors(vectors, unit(centres + 0.05 * rng.normal(size=(CLUSTERS, DIM))))
+
+
+def all_queries(top_k: int = 200) -> list[Query]:
+    return [Query(str(i), top_k=top_k) for i in range(CLUSTERS)]
+
+
+@pytest.mark.parametrize("top_k", [1, 10, 5000])
+def test_against_numpy(clustered: Any, top_k: int) -> None:
+    for i, ranking in enumerate(DenseRetriever(clustered).retrieve(all_queries(top_k))):
+        scores = clustered.passage_vectors.astype(np.float64) @ clustered.queries[i].astype(np.float64)
+        best = np.argsort(-scores, kind="stable")[:top_k]
+        assert ranking.scores == pytest.approx(scores[best], abs=1e-5)
+        assert list(ranking.ids[:10]) == [clustered.ids[j] for j in best[:10]]
+        assert len(ranking) == min(top_k, len(scores)) and ranking.scores.dtype == np.float64
+        assert (ranking.low, ranking.high) == (
+            pytest.approx(scores.min(), abs=1e-5), pytest.approx(scores.max(), abs=1e-5)
+        )  # fmt: skip
+        assert ranking.branch == "cosine"
+
+
+def test_ties_by_corpus_order() -> None:
+    vectors = unit(np.array([[0, 1], [1, 0], [0, 1], [1, 0], [1, 1]], dtype=np.float64))
+    retriever = DenseRetriever(Vectors(vectors, vectors))  # type: ignore[arg-type]
+    assert retriever.retrieve([Query("1")])[0].ids == ("p0001", "p0003", "p0004", "p0000", "p0002")
+    assert retriever.retrieve([Query("1", top_k=1)])[0].ids == ("p0001",)
+
+
+@pytest.mark.parametrize("search", ["flat", "hnsw"])
+def test_a_result_does_not_know_its_batch(clustered: Any, search: str) -> None:
+    retriever = DenseRetriever(clustered, DenseConfig(search))
+    queries = [Query(str(i), top_k=5 * (i % 7 + 1)) for i in range(CLUSTERS)]
+    for query, one in zip(queries, retriever.retrieve(queries), strict=True):
+        (alone,) = retriever.retrieve([query])
+        assert one.ids == alone.ids and one.scores.tolist() == alone.scores.tolist()
+    assert retriever.retrieve([]) == []
+
+
+def test_hnsw_finds_nearly_all_on_clustered_vectors(clustered: Any) -> None:
+    exact = DenseRetriever(clustered).retrieve(all_queries(10))
+    found = DenseRetriever(clustered, DenseConfig("hnsw")).retrieve(all_queries(10))
+    recall = np.mean([len(set(a.ids) & set(b.ids)) / 10 for a, b in zip(exact, found, strict=True)])
+    assert recall >= 0.95
+    for ranking in found:
+        assert ranking.low is None and ranking.high == ranking.scores[0], "the range is not known"
+        assert (np.diff(ranking.scores) <= 0).all()
+
+
+def test_hnsw_is_the_same_every_time(clustered: Any) -> None:
+    one, two = (DenseRetriever(clustered, DenseConfig("hnsw")).retrieve(all_queries(10)) for _ in range(2))
+    assert [r.ids for r in one] == [r.ids for r in two]
+
+
+def test_hnsw_asked_for_more_than_there_is() -> None:
+    vectors = unit(np.eye(4))
+    retriever = DenseRetriever(Vectors(vectors, vectors), DenseConfig("hnsw"))  # type: ignore[arg-type]
+    (ranking,) = retriever.retrieve([Query("2", top_k=50)])
+    assert ranking.ids[0] == "p0002" and len(ranking) <= 4
+
+
+def test_unknown_search() -> None:
+    with pytest.raises(ConfigError, match=r"retriever\.search='ivf': allowed are flat, hnsw"):
+        DenseRetriever(Vectors(np.eye(2, dtype=np.float32), np.eye(2)), DenseConfig("ivf"))  # type: ignore[arg-type]
+
+
+def test_on_a_real_index(tmp_path: Any) -> None:
+    retriever = DenseRetriever(small_index(tmp_path))
+    rankings = retriever.retrieve([Query(p.text, top_k=3) for p in CORPUS])
+    assert [r.ids[0] for r in rankings] == [p.id for p in CORPUS]

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnrag.retrievers.base import rank_passages
+
+IDS = ["a", "b", "c", "d", "e"]
+
+
+def rank(scores: list[float], top_k: int = 200) -> list[str]:
+    return list(rank_passages(np.array(scores, dtype=np.float32), IDS[: len(scores)], top_k, "toy").ids)
+
+
+def test_best_first_with_the_range_of_the_whole_corpus() -> None:
+    ranking = rank_passages(np.array([0.5, -1.0, 3.0, 2.0, 0.0]), IDS, 2, "toy")
+    assert ranking.ids == ("c", "d") and ranking.scores.tolist() == [3, 2] and ranking.scores.dtype == np.float64
+    assert (ranking.low, ranking.high, ranking.branch, ranking.kind) == (-1.0, 3.0, "toy", "passage")
+
+
+def test_ties_by_corpus_order_also_at_the_cut() -> None:
+    assert rank([1, 2, 1, 2, 1]) == ["b", "d", "a", "c", "e"]
+    assert [rank([1, 2, 1, 2, 1], k) for k in (1, 3, 4)] == [["b"], ["b", "d", "a"], ["b", "d", "a", "c"]]
+    assert rank([0, 0, 0, 0, 0], 3) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_never_ranks(bad: float) -> None:
+    ranking = rank_passages(np.array([1.0, bad, 3.0]), IDS, 3, "toy")
+    assert ranking.ids == ("c", "a") and (ranking.low, ranking.high) == (1.0, 3.0)
+    assert rank([bad, bad]) == []
+
+
+def test_nothing_to_rank() -> None:
+    assert rank([]) == [] and rank([1.0], 0) == [] and len(rank_passages(np.zeros(0), [], 5, "toy").scores) == 0
+
+
+@given(st.lists(st.integers(-3, 3).map(float) | st.just(math.nan), min_size=1, max_size=40), st.integers(1, 45))
+def test_against_a_plain_sort(scores: list[float], top_k: int) -> None:
+    ids = [f"p{i:02}" for i in range(len(scores))]
+    expected = sorted((i for i, s in enumerate(scores) if s == s), key=lambda i: (-scores[i], i))[:top_k]
+    ranking = rank_passages(np.array(scores), ids, top_k, "toy")
+    assert list(ranking.ids) == [ids[i] for i in expected]
+    assert ranking.scores.tolist() == [scores[i] for i in expected]

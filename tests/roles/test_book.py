@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.errors import ConfigError
+from gnnrag.llm.cache import CachedBackend
+from gnnrag.llm.openai import OpenAIBackend
+from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.prompts import load_prompt
+from gnnrag.registry import ROLES
+from gnnrag.roles.base import ThoughtsTask
+from gnnrag.roles.book import Roles
+from gnnrag.roles.chain_offline import OfflineChain
+from gnnrag.roles.thoughts_prompted import PromptedThoughts
+from gnnrag.roles.verifier_oracle import OracleVerifier
+from gnnrag.roles.verifier_prompted import PromptedVerifier
+from gnnrag.session import Session
+from gnnrag.types import Question
+from tests.helpers.parts import small_index
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return small_index(tmp_path_factory.mktemp("index"))
+
+
+@pytest.fixture
+def book(index: Any) -> Any:
+    def make(*overrides: str, cache: str | None = None) -> Roles:
+        config = load_config(EvaluateConfig, None, ["retriever=bm25", *overrides])
+        return Roles(index, config.roles, config.llm, cache)
+
+    return make
+
+
+@pytest.mark.parametrize("impl", ["offline", "oracle", "prompted"])
+def test_every_role_in_every_form(book: Any, impl: str) -> None:
+    roles = book(f"roles={impl}", "llm=scripted")
+    assert list(roles) == list(ROLES) and len(roles) == len(ROLES)
+    for name in roles:
+        assert type(roles[name]).__name__ == ROLES[name][impl].partition(":")[2]
+        assert roles[name] is roles[name], "built once"
+
+
+def test_one_role_may_differ(book: Any) -> None:
+    roles = book("roles=offline", "roles.verifier=oracle")
+    assert isinstance(roles["chain"], OfflineChain) and isinstance(roles["verifier"], OracleVerifier)
+
+
+def test_options_reach_the_role(book: Any) -> None:
+    roles = book("roles.verifier=prompted", "roles.verifier.options.mode=pointwise", "llm=scripted")
+    assert isinstance(roles["verifier"], PromptedVerifier) and roles["verifier"].config.mode == "pointwise"
+    assert book("roles.chain.options.max_bridges=7")["chain"].config.max_bridges == 7
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name", "message"),
+    [
+        (["roles.verifier=prompted", "roles.verifier.options.moed=pointwise", "llm=scripted"], "verifier",
+         "unknown setting 'roles.verifier.options.moed'. Did you mean 'mode'"),
+        (["roles.verifier=oracle", "roles.verifier.options.x=1"], "verifier",
+         "roles.verifier.options has no settings, but got x"),
+        (["roles.verifier.path=ckpt"], "verifier", "roles.verifier.options has no settings, but got path"),
+        (["llm=scripted"], "judge", "role 'judge' is unknown"),
+        (["roles=prompted", "llm=scripted", "roles.reader.model=big"], "reader",
+         "model='big': the scripted backend has no models"),
+        (["roles=prompted", "roles.reader.llm=opneai"], "reader", "llm='opneai' is unknown. Did you mean 'openai'"),
+        (["roles=tuned"], "chain", "role 'chain' has no 'tuned' form"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_when_a_role_is_asked_for(book: Any, overrides: list[str], name: str, message: str) -> None:
+    roles = book(*overrides)
+    with pytest.raises(ConfigError) as caught:
+        roles[name]
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("roles.verifier=oracel", "roles.verifier='oracel' is not available. Did you mean 'oracle'"),
+        ("roles=offlien", "roles='offlien' is not available. Did you mean 'offline'"),
+    ],
+)
+def test_a_misspelt_form_is_refused_at_once(book: Any, override: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        book(override)
+    assert message in str(caught.value)
+
+
+def test_roles_share_a_backend(book: Any) -> None:
+    roles = book("roles=prompted", "llm=scripted")
+    (prompter,) = roles["thoughts"].prompters
+    assert prompter.backend is roles["verifier"].prompters[0].backend is roles.backend(roles.config.reader)
+
+
+def test_a_role_may_have_a_model_of_its_own(book: Any, tmp_path: Path) -> None:
+    local = ["roles=prompted", "llm.base_url=http://127.0.0.1:1/v1", "llm.model=small", "roles.reader.model=big"]
+    roles = book(*local, cache=str(tmp_path / "c.sqlite"))
+    reader, chain = roles.backend(roles.config.reader), roles.backend(roles.config.chain)
+    assert isinstance(reader, CachedBackend) and isinstance(reader.backend, OpenAIBackend)
+    assert (reader.identity["model"], chain.identity["model"]) == ("big", "small")
+    assert isinstance(book(*local).backend(roles.config.chain), OpenAIBackend), "no cache was asked for"
+    asyncio.run(roles.close())
+
+
+def test_the_scripted_model_is_never_cached(book: Any, tmp_path: Path) -> None:
+    roles = book("roles=prompted", "llm=scripted", cache=str(tmp_path / "c.sqlite"))
+    assert isinstance(roles.backend(roles.config.reader), ScriptedBackend)
+
+
+def test_the_record_of_a_run(book: Any) -> None:
+    roles = book("roles=prompted", "llm=scripted", "roles.verifier=oracle", "roles.chain=offline",
+                 "roles.thoughts.options.mode=separate")  # fmt: skip
+    assert roles.record == {}, "nothing was built"
+    for name in roles:
+        roles[name]
+    record = roles.record
+    assert record["verifier"] == {"impl": "oracle", "class": "OracleVerifier"}
+    assert record["chain"]["impl"] == "offline"
+    assert record["thoughts"]["prompts"] == {n: load_prompt(n).digest for n in ("thoughts_fast", "thoughts_slow")}
+    assert record["reader"]["llm"]["type"] == "scripted" and record["reader"]["class"] == "PromptedReader"
+
+
+def test_close_closes_what_was_used(book: Any) -> None:
+    closed: list[str] = []
+
+    class Backend(ScriptedBackend):
+        async def close(self) -> None:
+            closed.append("closed")
+
+    roles = book("roles=prompted", "llm=scripted")
+    roles._backends["scripted", None] = Backend()
+    assert isinstance(roles["thoughts"], PromptedThoughts)
+    asyncio.run(roles.close())
+    assert closed == ["closed"]
+
+
+def test_a_built_role_works(book: Any) -> None:
+    roles = book("roles=prompted", "llm=scripted", "llm.default='Fast Thought: where?'")
+    thoughts = asyncio.run(roles["thoughts"](ThoughtsTask(Question("q", "Q?"), ()), Session("q")))
+    assert thoughts.fast == "where?"

@@ -1,0 +1,93 @@
+"""Anchors and bridges of questions on the small corpus of `tests/helpers/parts.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gnnrag.index.index import Index
+from gnnrag.roles.bridges import BridgeFinder
+from gnnrag.types import Passage
+from tests.helpers.parts import CORPUS, small_index
+
+COMPOSITIONAL = "Where was the director of the film Night Harbour born?"
+COMPARISON = "Who was born first, the director of Night Harbour or the director of Copper Road?"
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    return small_index(tmp_path_factory.mktemp("index"))
+
+
+@pytest.fixture(scope="module")
+def finder(index: Index) -> BridgeFinder:
+    return BridgeFinder(index)
+
+
+def titles(passages: list[int]) -> list[str]:
+    return [CORPUS[i].title for i in passages]
+
+
+def test_anchors_are_the_titles_that_a_question_names(finder: BridgeFinder) -> None:
+    assert titles([a.passage for a in finder.read(COMPARISON).anchors]) == ["Night Harbour", "Copper Road"]
+    assert finder.read("Who directed a film about the sea?").anchors == ()
+
+
+def test_of_passages_with_one_title_the_one_like_the_question(tmp_path: Path) -> None:
+    film = Passage("film", "Night Harbour (film)", "Night Harbour is a film that was shot in the north.")
+    finder = BridgeFinder(small_index(tmp_path, [CORPUS[6], film, CORPUS[2]]))
+    assert [a.passage for a in finder.read("Who directed the film Night Harbour, shot in the north?").anchors] == [1]
+    assert [a.passage for a in finder.read("Who wrote the novel Night Harbour about a keeper?").anchors] == [0]
+
+
+def test_spelling_does_not_matter(finder: BridgeFinder) -> None:
+    (anchor,) = finder.read("who directed Night harbour's remake?").anchors
+    assert CORPUS[anchor.passage].id in ("p0", "p6")
+    assert finder.read("Was Tromsø ever the capital?").anchors[0].passage == 5
+
+
+def test_the_open_part_is_what_is_left(finder: BridgeFinder) -> None:
+    rest = finder.read(COMPOSITIONAL).open_part
+    assert "director" in rest and "born" in rest and "harbour" not in rest.casefold()
+
+
+def test_a_question_that_is_a_title_keeps_its_words(finder: BridgeFinder) -> None:
+    assert finder.read("Kalmar Kalmar").open_part.strip()
+    finder.read("")  # asks nothing, breaks nothing
+    finder.read("???")
+
+
+def test_bridges_lead_from_the_film_to_its_director(finder: BridgeFinder) -> None:
+    question = finder.read(COMPOSITIONAL)
+    bridges = finder.bridges(question, [0])
+    assert CORPUS[bridges[0].passage].title == "Vera Lindqvist" and bridges[0].source == 0
+    assert [b.score for b in bridges] == sorted((b.score for b in bridges), reverse=True)
+    assert "Baking" not in titles([b.passage for b in bridges])
+
+
+def test_bridges_leave_out_anchors_and_what_is_known(finder: BridgeFinder) -> None:
+    question = finder.read("Did Vera Lindqvist direct Night Harbour?")
+    assert {b.passage for b in finder.bridges(question, [0])} <= {5, 6}
+    question = finder.read(COMPOSITIONAL)
+    assert 1 not in {b.passage for b in finder.bridges(question, [0], known=[1])}
+
+
+def test_no_sources_no_bridges(finder: BridgeFinder) -> None:
+    question = finder.read(COMPOSITIONAL)
+    assert finder.bridges(question, []) == []
+    assert finder.bridges(question, [7]) == []
+
+
+def test_two_finders_agree(index: Index, finder: BridgeFinder) -> None:
+    other = BridgeFinder(index)
+    for text in (COMPOSITIONAL, COMPARISON):
+        one, two = finder.read(text), other.read(text)
+        assert one.anchors == two.anchors
+        assert finder.bridges(one, range(8)) == other.bridges(two, range(8))
+
+
+def test_an_index_of_one_passage(tmp_path: Path) -> None:
+    finder = BridgeFinder(small_index(tmp_path, CORPUS[:1]))
+    question = finder.read(COMPOSITIONAL)
+    assert [a.passage for a in question.anchors] == [0] and finder.bridges(question, [0]) == []

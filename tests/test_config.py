@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnrag import registry
+from gnnrag.config import Choice, EvaluateConfig, RoleConfig, build_settings, load_config, to_plain
+from gnnrag.errors import ConfigError
+from gnnrag.methods.bdtr import BDTRConfig
+from gnnrag.methods.single import SingleConfig
+from gnnrag.retrievers.dense import DenseConfig
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFIGS = sorted((ROOT / "configs" / "evaluate").glob("*.yaml"))
+
+
+def load(*overrides: str, yaml: str | None = None, tmp_path: Path | None = None) -> EvaluateConfig:
+    source = None
+    if yaml is not None:
+        assert tmp_path is not None
+        source = tmp_path / "own.yaml"
+        source.write_text(yaml, "utf-8")
+    return load_config(EvaluateConfig, source, overrides)
+
+
+def test_defaults() -> None:
+    config = load()
+    assert (config.data.path, config.data.split, config.data.limit) == ("data/sample", "dev", None)
+    assert (config.method.name, config.method.settings) == ("bdtr", BDTRConfig())
+    assert config.retriever.name == "chg" and config.llm.name == "openai"
+    assert (config.seed, config.concurrency) == (0, 16)
+    assert config.roles.default == "offline" and config.roles.verifier == RoleConfig()
+    assert config.index.embedder.model == "embedded"
+
+
+def test_defaults_are_not_shared() -> None:
+    load().metrics.ks.append(3)
+    assert 3 not in load().metrics.ks
+
+
+def test_file_then_overrides(tmp_path: Path) -> None:
+    text = "data: {limit: 7}\nmethod: {name: bdtr, max_rounds: 1}\nretriever: dense\nindex: {embedder: {model: hash}}"
+    config = load("method.max_rounds=3", "data.split=test", "metrics.ks=[1,2]", yaml=text, tmp_path=tmp_path)
+    assert (config.data.limit, config.data.split) == (7, "test")
+    assert config.method.settings == BDTRConfig(max_rounds=3)
+    assert config.retriever == Choice("dense", DenseConfig())
+    assert config.index.embedder.model == "hash" and config.index.embedder.batch_size == 8
+    assert config.metrics.ks == [1, 2]
+
+
+def test_the_last_override_counts() -> None:
+    assert load("seed=1", "seed=2").seed == 2
+
+
+def test_shorthand_of_parts() -> None:
+    config = load("method=single", "retriever=dense", "retriever.search=hnsw", "llm=scripted")
+    assert config.method == Choice("single", SingleConfig())
+    assert config.retriever == Choice("dense", DenseConfig(search="hnsw"))
+    assert config.llm.name == "scripted"
+    assert load("retriever.name=dense").retriever == load("retriever=dense").retriever
+
+
+def test_shorthand_of_roles(tmp_path: Path) -> None:
+    assert load("roles=oracle").roles.default == "oracle"
+    config = load("roles=prompted", "roles.verifier=oracle", "roles.reader.options.parser=robust")
+    assert (config.roles.default, config.roles.verifier.impl) == ("prompted", "oracle")
+    assert config.roles.reader == RoleConfig(options={"parser": "robust"})
+    config = load(yaml="roles: {default: offline, verifier: oracle}", tmp_path=tmp_path)
+    assert config.roles.verifier == RoleConfig("oracle") and config.roles.default == "offline"
+    assert load(yaml="roles: prompted", tmp_path=tmp_path).roles.default == "prompted"
+
+
+def test_another_part_drops_the_settings_of_the_first(tmp_path: Path) -> None:
+    text = "method: {name: bdtr, max_rounds: 1}\nretriever: {name: dense, search: hnsw}"
+    config = load("method=single", "retriever.name=bm25", yaml=text, tmp_path=tmp_path)
+    assert config.method == Choice("single", SingleConfig())
+    assert config.retriever == Choice("bm25", None)
+
+
+def test_the_same_part_keeps_its_settings(tmp_path: Path) -> None:
+    config = load("method=bdtr", yaml="method: {name: bdtr, max_rounds: 1}", tmp_path=tmp_path)
+    assert config.method.settings.max_rounds == 1
+    # Settings may come before the name they belong to.
+    assert load("retriever.search=hnsw", "retriever=dense").retriever.settings.search == "hnsw"
+
+
+def test_another_form_of_a_role_drops_the_options_of_the_first(tmp_path: Path) -> None:
+    text = "roles: {verifier: {impl: prompted, model: m, options: {mode: pointwise}}}"
+    config = load("roles.verifier=oracle", yaml=text, tmp_path=tmp_path)
+    assert config.roles.verifier == RoleConfig("oracle")
+    config = load("roles.verifier=prompted", yaml=text, tmp_path=tmp_path)
+    assert config.roles.verifier == RoleConfig("prompted", model="m", options={"mode": "pointwise"})
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("retreiver=dense", "unknown setting 'retreiver'. Did you mean 'retriever'?"),
+        ("data.pth=x", "unknown setting 'data.pth'. Did you mean 'path'?"),
+        ("index.embedder.modl=hash", "unknown setting 'index.embedder.modl'. Did you mean 'model'?"),
+        ("method.max_round=1", "unknown setting 'method.max_round'. Did you mean 'max_rounds'?"),
+        ("llm.base_ulr=x", "unknown setting 'llm.base_ulr'. Did you mean 'base_url'?"),
+        ("roles.verifer=oracle", "unknown setting 'roles.verifer'. Did you mean 'verifier'?"),
+        ("roles.verifier.optins={}", "unknown setting 'roles.verifier.optins'. Did you mean 'options'?"),
+        ("retriever=dence", "retriever='dence' is unknown. Did you mean 'dense'?"),
+        ("method=bdrt", "method='bdrt' is unknown. Did you mean 'bdtr'?"),
+        ("llm=opeani", "llm='opeani' is unknown. Did you mean 'openai'?"),
+        ("retriever=zzz", "retriever='zzz' is unknown. Allowed: bm25"),
+    ],
+)
+def test_a_misspelt_name_is_met_with_the_nearest(override: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(override)
+    assert message in str(caught.value) and "Allowed: " in str(caught.value)
+
+
+def test_a_misspelt_key_of_a_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'run\.fersh'. Did you mean 'fresh'"):
+        load(yaml="run: {fersh: true}", tmp_path=tmp_path)
+
+
+def test_settings_of_a_part_without_settings() -> None:
+    with pytest.raises(ConfigError, match="retriever has no settings, but got k"):
+        load("retriever=bm25", "retriever.k=3")
+    assert build_settings(registry.resolve("retriever", "bm25", registry.RETRIEVERS), {}, "retriever") is None
+
+
+@pytest.mark.parametrize(
+    ("override", "names"),
+    [
+        ("seed=x", "seed"),
+        ("data.limit=many", "data.limit"),
+        ("data.path=null", "data.path"),
+        ("data.path={a: 1}", "data.path"),
+        ("metrics.ks=[a]", "metrics.ks[0]"),
+        ("metrics.ks=5", "metrics.ks"),
+        ("method.max_rounds=two", "method.max_rounds"),
+        ("method.query_weights=3", "method.query_weights"),
+        ("run.fresh=maybe", "run.fresh"),
+        ("data=5", "data=5: is a section, with the keys path, split"),
+        ("budget=null", "budget=None: is a section"),
+        ("retriever=5", "retriever=5: give a name"),
+        ("retriever=[a]", "retriever=['a']: give a name"),
+        ("retriever=", "retriever=None: give a name"),
+        ("retriever.name=5", "retriever={'name': 5}: give a name"),
+        ("roles=5", "roles=5: give a name"),
+        ("roles.verifier=5", "roles.verifier=5: give a name"),
+        ("data.path=${nothing}", "data.path"),
+    ],
+)
+def test_a_wrong_type_names_the_setting(override: str, names: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load("retriever=bm25", override)
+    assert names in str(caught.value)
+
+
+@pytest.mark.parametrize("override", ["seed", "=3", "--seed"])
+def test_not_key_value(override: str) -> None:
+    with pytest.raises(ConfigError, match="is not of the form key=value"):
+        load(override)
+
+
+def test_an_override_that_is_no_yaml() -> None:
+    with pytest.raises(ConfigError, match=r"override 'data.path=\[' cannot be read"):
+        load("data.path=[")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("data: [", "not valid YAML"), ("- a\n- b", "must hold a mapping"), ("a: 1\n a: 2", "not valid YAML")],
+)
+def test_broken_files(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem) as caught:
+        load(yaml=text, tmp_path=tmp_path)
+    assert "own.yaml" in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"absent\.yaml' does not exist; give a YAML file such as"):
+        load_config(EvaluateConfig, tmp_path / "absent.yaml")
+
+
+def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:
+    assert load(yaml="", tmp_path=tmp_path) == load()
+
+
+def test_plain_form_is_json_and_loads_to_the_same(tmp_path: Path) -> None:
+    config = load("method=bdtr", "method.max_rounds=1", "retriever=hybrid", "retriever.settings.dense.search=hnsw",
+                  "roles.verifier=oracle", "data.limit=3")  # fmt: skip
+    plain = to_plain(config)
+    assert plain["method"]["name"] == "bdtr" and plain["method"]["max_rounds"] == 1
+    assert plain["roles"]["verifier"]["impl"] == "oracle"
+    text = json.dumps(plain)
+    assert load(yaml=text, tmp_path=tmp_path) == config
+    assert to_plain({"a": (1, 2), 3: [Choice("x")]}) == {"a": [1, 2], "3": [{"name": "x"}]}
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
+def test_every_config_loads_and_is_short(path: Path) -> None:
+    config = load_config(EvaluateConfig, path)
+    assert len(path.read_text("utf-8").splitlines()) <= 40
+    assert config.method.name in registry.METHODS and config.retriever.name in registry.RETRIEVERS
+
+
+def test_there_are_configs() -> None:
+    assert {"sample", "2wiki", "hotpotqa", "musique"} <= {p.stem for p in CONFIGS}
+
+
+REGISTERED = [
+    *((f"{kind}", name, table) for kind, table in (("retriever", registry.RETRIEVERS), ("method", registry.METHODS),
+                                                   ("llm", registry.BACKENDS)) for name in table),
+    *((f"roles.{role}", impl, table) for role, table in registry.ROLES.items() for impl in table),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "name", "table"), REGISTERED, ids=lambda v: v if isinstance(v, str) else "")
+def test_every_registered_name_is_a_class_whose_defaults_load(kind: str, name: str, table: dict[str, str]) -> None:
+    cls: Any = registry.resolve(kind, name, table)
+    assert isinstance(cls, type) and cls.__module__ == table[name].partition(":")[0]
+    assert cls.__doc__
+    build_settings(cls, {}, kind)

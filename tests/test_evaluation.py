@@ -1,0 +1,214 @@
+"""Whole runs on the sample corpus, with the hash embedder: no weights, no language model, no network."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnrag import pipeline as pipeline_module
+from gnnrag.config import EvaluateConfig, MetricsConfig, load_config
+from gnnrag.datasets.base import load_dataset
+from gnnrag.errors import ConfigError, DataError, GnnragError
+from gnnrag.evaluation import evaluate, load_questions_for, score_run
+from gnnrag.index.index import Index
+from gnnrag.roles.base import Answer
+from gnnrag.rundir import read_predictions
+from gnnrag.types import Prediction
+
+ROOT = Path(__file__).resolve().parents[1]
+SAMPLE = ROOT / "data" / "sample"
+STABLE = ("config.yaml", "predictions.jsonl", "traces.jsonl", "scores.jsonl")
+
+
+@pytest.fixture(scope="module")
+def indexes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("indexes")
+
+
+@pytest.fixture
+def config(indexes: Path, tmp_path: Path) -> Any:
+    def make(*overrides: str, runs: str = "runs") -> EvaluateConfig:
+        base = [
+            f"data.path={SAMPLE}", "index.embedder.model=hash", "index.text.language=blank:en", "retriever=hybrid",
+            f"index.root={indexes}", f"run.root={tmp_path / runs}", "run.name=mine", "metrics.skip_no_gold=true",
+        ]  # fmt: skip
+        return load_config(EvaluateConfig, None, [*base, *overrides])
+
+    return make
+
+
+def read(path: Path, names: tuple[str, ...] = STABLE) -> dict[str, bytes]:
+    return {name: (path / name).read_bytes() for name in names}
+
+
+def same_metrics(one: dict[str, Any], two: dict[str, Any]) -> bool:
+    def timeless(metrics: Any) -> Any:
+        if not isinstance(metrics, dict):
+            return metrics
+        return {k: timeless(v) for k, v in metrics.items() if k != "cost/seconds_per_question"}
+
+    return bool(timeless(one) == timeless(two))
+
+
+@pytest.mark.parametrize("method", ["bdtr", "multihop", "single"])
+def test_two_runs_are_equal_byte_for_byte(config: Any, method: str) -> None:
+    results = []
+    for runs, concurrency in (("one", 1), ("two", 32)):
+        path, metrics = evaluate(config(f"method={method}", f"concurrency={concurrency}", runs=runs))
+        results.append((read(path, STABLE[1:]), metrics))
+    assert results[0][0] == results[1][0] and same_metrics(results[0][1], results[1][1])
+    metrics = results[0][1]
+    assert metrics["failed"] == 0 and metrics["questions"] == 47
+    assert metrics["retrieval/recall@5"] > 0.3 and 0 < metrics["answer/f1"] < 1
+
+
+def test_the_second_call_predicts_nothing(config: Any) -> None:
+    seen: list[Prediction] = []
+    path, metrics = evaluate(config(), on_question=seen.append)
+    assert len(seen) == 47
+    before = read(path)
+    again, same = evaluate(config(), on_question=seen.append)
+    assert (again, len(seen)) == (path, 47)
+    assert same == metrics and read(path) == before
+
+
+def test_an_interrupted_run_is_continued(config: Any) -> None:
+    whole, _ = evaluate(config("run.name=whole"))
+    seen: list[str] = []
+
+    def interrupt(prediction: Prediction) -> None:
+        seen.append(prediction.question_id)
+        if len(seen) == 7:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(config("concurrency=3"), on_question=interrupt)
+    path = whole.parent / "mine"
+    rows = [json.loads(line)["question_id"] for line in (path / "predictions.jsonl").read_text().splitlines()]
+    assert rows == seen and 7 <= len(seen) < 47
+    rest: list[str] = []
+    path, metrics = evaluate(config(), on_question=lambda p: rest.append(p.question_id))
+    assert not set(rest) & set(seen) and len(rest) + len(seen) == 47
+    assert read(path, STABLE[1:]) == read(whole, STABLE[1:]) and metrics["failed"] == 0
+
+
+def test_failures_are_rows_score_zero_and_are_tried_again(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Flaky:
+        def __init__(self, *_: Any) -> None:
+            pass
+
+        async def __call__(self, task: Any, session: Any) -> Answer:
+            if task.question.id in broken:
+                raise RuntimeError("out of memory")
+            return Answer(task.question.answers[0] if task.question.answers else "")
+
+    broken = {"sample-q3", "sample-q5"}
+    monkeypatch.setattr("gnnrag.roles.reader_offline.OfflineReader", Flaky)
+    monkeypatch.setattr(Flaky, "config_class", None, raising=False)
+    path, metrics = evaluate(config("method=single"))
+    assert metrics["failed"] == 2 and metrics["answer/em"] == pytest.approx(45 / 47, abs=1e-4)
+    rows = {p.question_id: p for p in read_predictions(path)}
+    assert rows["sample-q3"].error == "RuntimeError: out of memory" and rows["sample-q3"].answer == ""
+    broken.clear()
+    seen: list[str] = []
+    evaluate(config("method=single", "run.retry_failed=false"), on_question=lambda p: seen.append(p.question_id))
+    assert seen == []
+    _, metrics = evaluate(config("method=single"), on_question=lambda p: seen.append(p.question_id))
+    assert sorted(seen) == ["sample-q3", "sample-q5"] and metrics["failed"] == 0 and metrics["answer/em"] == 1
+
+
+def test_other_settings_under_the_same_name_are_refused(config: Any) -> None:
+    path, _ = evaluate(config("data.limit=3"))
+    with pytest.raises(ConfigError, match=r"exists with other settings \(method\.max_rounds\)"):
+        evaluate(config("data.limit=3", "method.max_rounds=1"))
+    with pytest.raises(ConfigError, match=r"other settings \(data\.limit\)"):
+        evaluate(config("data.limit=4"))
+    again, _ = evaluate(config("data.limit=4", "run.fresh=true"))
+    assert again == path and len(read_predictions(path)) == 4
+
+
+def test_scoring_reads_files_only(config: Any, tmp_path: Path) -> None:
+    path, metrics = evaluate(config("method=single"))
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(path, moved)
+    (moved / "metrics.json").unlink()
+    questions = load_dataset(SAMPLE).questions
+    again = score_run(moved, questions, MetricsConfig(skip_no_gold=True))
+    assert again == metrics == json.loads((moved / "metrics.json").read_text())
+    assert score_run(moved, questions, MetricsConfig(ks=[3]))["retrieval/recall@3"] >= metrics["retrieval/recall@2"]
+    with pytest.raises(GnnragError, match="is no run"):
+        score_run(tmp_path, questions, MetricsConfig())
+
+
+def test_other_metrics_need_no_new_predictions(config: Any) -> None:
+    seen: list[Prediction] = []
+    evaluate(config("method=single"), on_question=seen.append)
+    _, metrics = evaluate(config("method=single", "metrics.ks=[3]"), on_question=seen.append)
+    assert len(seen) == 47 and "retrieval/recall@3" in metrics and "retrieval/recall@10" not in metrics
+
+
+def test_scores_of_each_question(config: Any) -> None:
+    path, metrics = evaluate(config("method=single"))
+    rows = [json.loads(line) for line in (path / "scores.jsonl").read_text().splitlines()]
+    assert [r["question_id"] for r in rows] == [q.id for q in load_dataset(SAMPLE).questions]
+    counted = [r["retrieval/recall@5"] for r in rows if r["has_gold"]]
+    assert sum(counted) / len(counted) == pytest.approx(metrics["retrieval/recall@5"], abs=1e-4)
+
+
+def test_an_index_given_is_used_and_none_is_built(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = config("data.limit=2")
+    evaluate(settings)
+    index = Index(Path(settings.index.root) / "sample")
+    monkeypatch.setattr(pipeline_module, "build_index", lambda *_: pytest.fail("built an index"))
+    path, metrics = evaluate(config("data.limit=2", "run.name=other"), index=index)
+    assert path.name == "other" and metrics["questions"] == 2
+
+
+def test_the_oracle_is_the_ceiling(config: Any) -> None:
+    offline = evaluate(config("run.name=offline"))[1]
+    oracle = evaluate(config("roles=oracle", "run.name=oracle"))[1]
+    for metric in ("retrieval/recall@5", "answer/f1"):
+        assert oracle[metric] > offline[metric]
+    assert oracle["retrieval/recall@5"] > 0.8
+
+
+def test_prompted_roles_are_recorded(config: Any) -> None:
+    rules = "[{match: '.', reply: 'Answer: yes'}]"
+    path, metrics = evaluate(
+        config("data.limit=3", "method=single", "roles=prompted", "llm=scripted", f"llm.rules={rules}")
+    )
+    assert metrics["failed"] == 0 and metrics["cost/llm_calls"] == 1
+    log = [json.loads(line) for line in (path / "log.jsonl").read_text().splitlines()]
+    record = next(row["roles"] for row in log if row["event"] == "predicted")
+    assert record["reader"]["impl"] == "prompted" and record["reader"]["llm"]["type"] == "scripted"
+    assert set(record["reader"]["prompts"]) == {"reader", "reader_closed"}
+
+
+def test_budgets_of_a_config(config: Any) -> None:
+    rules = "[{match: '.', reply: 'Fast Thought: who?'}]"
+    _, metrics = evaluate(
+        config("data.limit=3", "roles=prompted", "llm=scripted", f"llm.rules={rules}", "budget.max_calls=2")
+    )
+    assert metrics["failed"] == 3 and metrics["cost/llm_calls"] == 3
+
+
+def test_no_questions(config: Any, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("A lone note about a lighthouse.")
+    with pytest.raises(DataError, match=r"there are no questions; give data\.questions=FILE"):
+        load_questions_for(config(f"data.path={tmp_path}"))
+
+
+@pytest.mark.parametrize("setting", ["metrics.f1_variant=bleu", "metrics.ks=[5,0]"])
+def test_metrics_that_cannot_be_computed_are_refused_before_predicting(config: Any, setting: str) -> None:
+    with pytest.raises(ConfigError, match=r"metrics\.(f1_variant='bleu': allowed are hipporag|ks=\[5, 0\])"):
+        evaluate(config("data.limit=1", setting), on_question=lambda p: pytest.fail("predicted"))
+
+
+def test_concurrency_must_be_positive(config: Any) -> None:
+    with pytest.raises(ConfigError, match="concurrency=0: must be at least 1"):
+        evaluate(config("data.limit=1", "concurrency=0"))

@@ -1,0 +1,341 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gnnrag import loop as loop_module
+from gnnrag.loop import Loop
+from gnnrag.methods.base import State
+from gnnrag.methods.bdtr import BDTR, BDTRConfig
+from gnnrag.methods.single import Single
+from gnnrag.roles.base import Answer, Chain, ReaderTask, Thoughts, ThoughtsTask, Verdict
+from gnnrag.session import Budget, Session
+from gnnrag.types import Evidence, Prediction, Query, Question, Ranking
+from tests.helpers.parts import ToyIndex, ToyRetriever, answer_all, answer_one, read_nothing, scripted_roles
+
+QUESTIONS = [Question(f"q{i:02}", f"question {i}", ("yes",)) for i in range(40)]
+
+
+class Asks:
+    """A method that sends given queries, one list a round, and selects all it found."""
+
+    def __init__(self, *rounds: Sequence[Query], answer: str | None = None) -> None:
+        self.rounds, self.answer = rounds, answer
+
+    async def start(self, question: Question, session: Session) -> State:
+        return State(question, session)
+
+    async def propose(self, state: State) -> list[Query]:
+        return list(self.rounds[state.round]) if state.round < len(self.rounds) else []
+
+    async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
+        for ranking in rankings:
+            state.pool.merge(ranking, "raw")
+
+    async def select(self, state: State) -> Evidence:
+        ranked = state.pool.ranked()
+        return Evidence(ranked, ranked, answer=self.answer)
+
+
+class HashRetriever:
+    """Scores that depend on the query's text and on nothing else."""
+
+    channels = frozenset({"text"})
+
+    def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
+        out = []
+        for query in queries:
+            scores = np.random.default_rng(sum(query.text.encode())).random(30)
+            order = np.argsort(-scores)
+            ids = tuple(f"p{i:02}" for i in order)
+            out.append(Ranking(ids[: query.top_k], scores[order][: query.top_k], "passage", "toy", 0.0, 1.0))
+        return out
+
+
+def jittery_roles() -> dict[str, Any]:
+    """Roles that answer by their task alone, after a random while."""
+    clock = random.Random(3)
+
+    async def wait() -> None:
+        for _ in range(clock.randrange(4)):
+            await asyncio.sleep(0)
+
+    async def thoughts(task: ThoughtsTask, session: Session) -> Thoughts:
+        await wait()
+        session.add_call("thoughts", len(task.passages), 1)
+        if task.question.id == "q07":
+            raise RuntimeError("bug in thoughts")
+        best = task.passages[0].id
+        return Thoughts(f"about {best}", f"{task.question.text} {best} {task.round}" if task.round == 1 else None)
+
+    async def chain(task: Any, session: Session) -> Chain:
+        await wait()
+        return Chain("\n".join(task.thoughts))
+
+    async def verifier(task: Any, session: Session) -> Verdict:
+        await wait()
+        return Verdict(tuple(p.id for p in task.passages if p.id.endswith("3")))
+
+    async def reader(task: ReaderTask, session: Session) -> Answer:
+        await wait()
+        return Answer(task.passages[0].id if task.question.id != "q11" else "")
+
+    return {"thoughts": thoughts, "chain": chain, "verifier": verifier, "reader": reader}
+
+
+def lines(results: list[tuple[Prediction, Session]]) -> str:
+    rows = []
+    for prediction, session in results:
+        row = asdict(prediction)
+        del row["seconds"]
+        rows.append(json.dumps([row, session.events]))
+    return "\n".join(rows)
+
+
+# --------------------------------------------------------------------------------- section 19.4: equal bytes
+def test_concurrency_changes_no_byte() -> None:
+    found = {}
+    for concurrency in (1, 8, 64):
+        roles = jittery_roles()
+        method = BDTR(ToyIndex(), roles, BDTRConfig(top_k=20))
+        results = answer_all(method, HashRetriever(), QUESTIONS, roles["reader"], concurrency)
+        found[concurrency] = lines(results)
+        assert [p.question_id for p, _ in results if p.error] == ["q07"]
+    assert found[1] == found[8] == found[64] and len(found[1]) > 10_000
+
+
+def test_batches_span_questions() -> None:
+    retriever = ToyRetriever({})
+    answer_all(Single(ToyIndex(), {}), retriever, QUESTIONS, concurrency=40)
+    assert retriever.batches[0] == 40
+    one = ToyRetriever({})
+    answer_all(Single(ToyIndex(), {}), one, QUESTIONS, concurrency=1)
+    assert set(one.batches) == {1}
+
+
+@pytest.mark.parametrize("concurrency", [1, 3, 16])
+def test_never_more_questions_in_flight_than_allowed(concurrency: int) -> None:
+    now, peak = 0, 0
+
+    async def reader(task: ReaderTask, session: Session) -> Answer:
+        nonlocal now, peak
+        now += 1
+        peak = max(peak, now)
+        await asyncio.sleep(0.002)
+        now -= 1
+        return Answer("x")
+
+    answer_all(Asks(), ToyRetriever({}), QUESTIONS[:20], reader, concurrency)
+    assert peak == concurrency
+
+
+def test_no_questions() -> None:
+    assert answer_all(Asks(), ToyRetriever({}), []) == []
+
+
+# ------------------------------------------------------------------------------------------------- error rows
+def test_errors_are_rows() -> None:
+    async def reader(task: ReaderTask, session: Session) -> Answer:
+        if task.question.id == "q03":
+            raise KeyError("x")
+        return Answer("fine")
+
+    results = answer_all(Single(ToyIndex(), {}), ToyRetriever({}), QUESTIONS[:6], reader)
+    assert [p.error for p, _ in results] == [None, None, None, "KeyError: 'x'", None, None]
+    assert [p.answer for p, _ in results] == ["fine"] * 3 + [""] + ["fine"] * 2
+
+
+@pytest.mark.parametrize("text", ["", "  \n"])
+def test_an_empty_query_is_an_error_row(text: str) -> None:
+    retriever = ToyRetriever({})
+    prediction, _ = answer_one(Asks([Query(text)]), retriever)
+    assert prediction.error == "ValueError: a method proposed an empty query" and retriever.asked == []
+
+
+def test_an_unknown_channel_is_an_error_row() -> None:
+    prediction, _ = answer_one(Asks([Query("x", channel="graph")]), ToyRetriever({}))
+    assert prediction.error == "ValueError: the retriever has no channel 'graph', only text"
+
+
+@pytest.mark.parametrize("where", ["start", "propose", "absorb", "select"])
+def test_a_method_that_fails_anywhere(where: str) -> None:
+    method = Asks([Query("x")])
+
+    async def fail(*_: Any) -> None:
+        raise RuntimeError(where)
+
+    setattr(method, where, fail)
+    prediction, session = answer_one(method, ToyRetriever({"x": {"a": 1.0}}))
+    assert prediction.error == f"RuntimeError: {where}"
+    assert prediction.usage["retriever_calls"] == (0 if where in ("start", "propose") else 1)
+    assert session.events[-1] == {"event": "error", "message": f"RuntimeError: {where}"}
+
+
+def test_one_failing_query_of_a_batch_shared_by_all_questions() -> None:
+    table: dict[str, Any] = {q.text: {q.id: 1.0} for q in QUESTIONS}
+    table["question 5"] = RuntimeError("cannot embed")
+    results = answer_all(Single(ToyIndex(), {}), ToyRetriever(table), QUESTIONS, concurrency=40)
+    for (prediction, session), question in zip(results, QUESTIONS, strict=True):
+        assert prediction.error is None
+        failed = question.id == "q05"
+        assert prediction.ranking == (() if failed else (question.id,))
+        assert session.counts["retriever_failed"] == int(failed)
+
+
+def test_a_failure_is_not_remembered() -> None:
+    """Only good rankings are kept for queries that come again."""
+
+    class Flaky(ToyRetriever):
+        def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
+            if not self.asked:
+                self.asked.append("failed")
+                raise OSError("once")
+            return super().retrieve(queries)
+
+    prediction, _ = answer_one(Asks([Query("x")], [Query("x")]), Flaky({"x": {"a": 1.0}}))
+    assert prediction.ranking == ("a",) and prediction.usage["flags"] == {"duplicate_query": 1, "retriever_failed": 1}
+
+
+# ------------------------------------------------------------------------------------------------- repeated queries
+def test_repeats_are_retrieved_once_and_counted_per_question() -> None:
+    retriever = ToyRetriever({"x": {"a": 1.0}})
+    method = Asks([Query("x"), Query("y")], [Query("x", kind="fast"), Query(" X ")])
+    results = answer_all(method, retriever, QUESTIONS[:2], concurrency=1)
+    for prediction, _ in results:
+        assert prediction.usage["retriever_calls"] == 4 and prediction.usage["flags"] == {"duplicate_query": 2}
+    assert retriever.asked.count("x") == 2, "the second question asks nothing that the first one asked"
+    assert retriever.asked == ["x", "y", "x", " X "]
+
+
+def test_a_ranking_that_falls_out_of_the_cache_while_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "CACHE_SIZE", 1)
+    rounds = [[Query("x"), Query(f"y{i}")] for i in range(4)]
+    results = answer_all(Asks(*rounds), ToyRetriever({"x": {"a": 1.0}}), QUESTIONS, concurrency=7)
+    assert {p.error for p, _ in results} == {None} and {p.ranking for p, _ in results} == {("a",)}
+
+
+# ------------------------------------------------------------------------------------------------------- rounds
+def test_rounds_are_counted_without_the_first() -> None:
+    def rounds(*queries: Sequence[Query]) -> int:
+        return answer_one(Asks(*queries), ToyRetriever({}))[0].rounds
+
+    assert [rounds(), rounds([Query("x")]), rounds([Query("x")], [Query("y")])] == [0, 0, 1]
+
+
+def test_a_method_that_never_ends_meets_the_safety_net() -> None:
+    method = Asks(*[[Query(f"x{i}")] for i in range(99)])
+    loop = Loop(method, ToyRetriever({}), read_nothing, ToyIndex().lookup, max_rounds=5)
+    prediction, _ = asyncio.run(loop.answer(QUESTIONS[0]))
+    assert prediction.error is None and prediction.usage["retriever_calls"] == 5
+
+
+def test_done_ends_the_loop() -> None:
+    class Content(Asks):
+        async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
+            state.done = state.round == 1
+
+    prediction, _ = answer_one(Content(*[[Query(f"x{i}")] for i in range(9)]), ToyRetriever({}))
+    assert prediction.usage["retriever_calls"] == 2
+
+
+def test_the_methods_own_answer_goes_past_the_reader() -> None:
+    prediction, _ = answer_one(Asks(answer="mine"), ToyRetriever({}))
+    assert prediction.answer == "mine"
+    assert answer_one(Asks(answer=""), ToyRetriever({}))[0].answer == ""
+
+
+def test_abstentions_and_flags_of_the_reader_are_counted_once() -> None:
+    roles = scripted_roles(reader=[Answer("", flags=("abstained", "answer_unlabelled"))])
+    _, session = answer_one(Asks(), ToyRetriever({}), roles["reader"])
+    assert session.by_role["reader"]["abstained"] == session.by_role["reader"]["answer_unlabelled"] == 1
+    _, session = answer_one(Asks(), ToyRetriever({}), scripted_roles(reader=[Answer("")])["reader"])
+    assert session.by_role["reader"]["abstained"] == 1
+
+
+def test_the_trace_keeps_the_head_of_a_ranking() -> None:
+    wide = {f"d{i:03}": 1 - i / 300 for i in range(300)}
+    _, session = answer_one(Asks([Query("x", kind="fast")]), ToyRetriever({"x": wide}))
+    event = session.events[0]
+    assert (event["event"], event["text"], event["kind"], event["round"]) == ("query", "x", "fast", 0)
+    assert len(event["ranking"]["ids"]) == len(event["ranking"]["scores"]) == 50
+    assert event["ranking"]["range"] == [pytest.approx(1 / 300), 1.0] and event["ranking"]["branch"] == "toy"
+    json.dumps(session.events, allow_nan=False)
+
+
+# ------------------------------------------------------------------------------------------------------ budgets
+def spend(calls: int, tokens: int = 0, seconds: float = 0.0) -> Any:
+    async def reader(task: ReaderTask, session: Session) -> Answer:
+        await asyncio.sleep(seconds)
+        for _ in range(calls):
+            session.add_call("reader", tokens, 0)
+        return Answer("fine")
+
+    return reader
+
+
+@pytest.mark.parametrize(
+    ("budget", "within", "beyond", "message"),
+    [
+        (Budget(max_calls=2), spend(2), spend(3), "budget.max_calls=2 is used up (3)"),
+        (Budget(max_tokens=100), spend(2, 50), spend(3, 50), "budget.max_tokens=100 is used up (150)"),
+        (Budget(max_seconds=5), spend(1), None, ""),
+    ],
+)
+def test_budgets(budget: Budget, within: Any, beyond: Any, message: str) -> None:
+    prediction, _ = answer_one(Asks(), ToyRetriever({}), within, budget)
+    assert prediction.error is None and prediction.answer == "fine"
+    if beyond:
+        prediction, _ = answer_one(Asks(), ToyRetriever({}), beyond, budget)
+        assert prediction.error is not None and prediction.error.startswith(message) and "null" in prediction.error
+        assert prediction.usage["llm_calls"] == 3, "what was spent is in the row"
+
+
+def test_a_budget_of_seconds_ends_the_rounds() -> None:
+    class Slow(Asks):
+        async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
+            await asyncio.sleep(0.05)
+
+    method = Slow(*[[Query(f"x{i}")] for i in range(50)])
+    prediction, _ = answer_one(method, ToyRetriever({}), budget=Budget(max_seconds=0.12))
+    assert prediction.error is not None and "budget.max_seconds=0.12" in prediction.error
+    assert 1 <= prediction.usage["retriever_calls"] <= 4
+
+
+def test_budgets_are_per_question() -> None:
+    results = answer_all(Asks(), ToyRetriever({}), QUESTIONS, spend(2), budget=Budget(max_calls=2))
+    assert all(p.error is None for p, _ in results)
+
+
+# -------------------------------------------------------------------------------------------------- cancellation
+def test_cancelling_keeps_what_was_reported_and_stops_the_rest() -> None:
+    reported: list[str] = []
+    cancelled: list[str] = []
+
+    async def reader(task: ReaderTask, session: Session) -> Answer:
+        try:
+            await asyncio.sleep(0 if task.question.id < "q05" else 60)
+        except asyncio.CancelledError:
+            cancelled.append(task.question.id)
+            raise
+        return Answer("x")
+
+    async def go() -> None:
+        loop = Loop(Single(ToyIndex(), {}), ToyRetriever({}), reader, ToyIndex().lookup, concurrency=4)
+        running = asyncio.create_task(loop.run(QUESTIONS, lambda p, s: reported.append(p.question_id)))
+        while len(reported) < 5:
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0.02)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(go())
+    assert sorted(reported) == ["q00", "q01", "q02", "q03", "q04"]
+    assert sorted(cancelled) == ["q05", "q06", "q07", "q08"]
