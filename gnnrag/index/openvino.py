@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def openvino_forward(
         import openvino as ov
     except ImportError as error:
         raise ConfigError("index.embedder.backend=openvino needs: pip install 'gnnrag[embedded]'") from error
-    core = ov.Core()
+    core = _core()
     cache = Path(os.environ.get("GNNRAG_CACHE") or Path.home() / ".cache" / "gnnrag") / "openvino"
     path = cache / f"{weights.replace('/', '-').replace(':', '-')[:40]}-{ov.__version__.split('-')[0]}.xml"
     if not (path.exists() and path.with_suffix(".bin").exists()):
@@ -48,6 +49,18 @@ def openvino_forward(
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
     return forward
+
+
+@cache
+def _core() -> Any:
+    """Return this process's one OpenVINO core.
+
+    Each core brings a signal stack that dies with it, and cores that end in another order than they began leave the
+    process with a freed one: the next signal, an interrupt for one, would then be a segmentation fault.
+    """
+    import openvino as ov
+
+    return ov.Core()
 
 
 def _convert(model: Any, ov: Any) -> Any:

@@ -90,7 +90,7 @@ class TextStage:
 
     name: ClassVar[str] = "text"
     needs: ClassVar[tuple[str, ...]] = ("passages",)
-    version = 1
+    version = 2
 
     def settings(self, context: Context) -> Any:
         """See `Stage`."""

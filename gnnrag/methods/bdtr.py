@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from gnnrag.errors import ConfigError
@@ -16,7 +16,7 @@ from gnnrag.types import Evidence, Query, Question, Ranking
 CHOICES = {
     "chain_from": ("final_pool", "last_round_joint"),
     "promotion": ("exempt", "order_only", "boost"),
-    "score_norm": ("minmax_full", "max_scale", "rank", "raw"),
+    "score_norm": ("auto", "minmax_full", "max_scale", "rank", "raw"),
     "thoughts": ("both", "fast", "slow"),
 }
 
@@ -38,8 +38,8 @@ class BDTRConfig:
     window: int = 50  # passages that mean and deviation are taken over
     floor: int = 5  # fewest passages for the reader
     max_final: int | None = 10  # most passages for the reader; null: no limit, as in the paper
-    score_norm: str = "minmax_full"  # minmax_full, max_scale, rank or raw
-    query_weights: list[float] = field(default_factory=lambda: [1.0, 1.0, 1.0])  # question, fast, slow
+    score_norm: str = "auto"  # minmax_full, max_scale, rank, raw; auto: rank where thoughts come from rules, see below
+    query_weights: list[float] | None = None  # of question, fast and slow; null: 1 each, 0.95 for thoughts from rules
     dense_anchor: float = 0.0  # adds this times the cosine with the question to every score
 
 
@@ -62,10 +62,16 @@ class BDTR:
         for name, allowed in CHOICES.items():
             if (value := getattr(self.config, name)) not in allowed:
                 raise ConfigError(f"method.{name}={value!r}: allowed are {', '.join(allowed)}")
-        if len(self.config.query_weights) != 3:
-            raise ConfigError(f"method.query_weights={self.config.query_weights}: give three: question, fast, slow")
-        self.weights = dict(zip(("question", "fast", "slow"), self.config.query_weights, strict=True))
         self.thoughts, self.chain, self.verifier = roles["thoughts"], roles["chain"], roles["verifier"]
+        # A thought made by rules is a guess. Its hits must be seen by the verifier, but not outrank the question's own:
+        # by rank and at 0.95, its first hit comes after the question's fourth.
+        guessed = getattr(self.thoughts, "is_guess", False)
+        norm = self.config.score_norm
+        self.norm: Any = norm if norm != "auto" else "rank" if guessed else "minmax_full"
+        weights = self.config.query_weights or ([1.0, 0.95, 0.95] if guessed else [1.0, 1.0, 1.0])
+        if len(weights) != 3:
+            raise ConfigError(f"method.query_weights={weights}: give three: question, fast, slow")
+        self.weights = dict(zip(("question", "fast", "slow"), weights, strict=True))
 
     async def start(self, question: Question, session: Session) -> State:
         """See `Method`."""
@@ -113,7 +119,7 @@ class BDTR:
         """Equations 1 to 4: unite, and keep each passage's best score."""
         for query, ranking in zip(queries, rankings, strict=True):
             weight, anchor = self.weights[query.kind], self._anchor(state)
-            new = state.pool.merge(ranking, self.config.score_norm, weight, anchor)  # type: ignore[arg-type]
+            new = state.pool.merge(ranking, self.norm, weight, anchor)
             state.session.record("merge", round=state.round, kind=query.kind, new=new, top=state.pool.top(50))
 
     def _anchor(self, state: State) -> Callable[[str], float] | None:

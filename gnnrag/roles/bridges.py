@@ -14,10 +14,11 @@ import numpy as np
 from gnnrag.graphs.bridging import LinkWeigher, stems
 from gnnrag.graphs.linking import link_question
 from gnnrag.index.index import Index
-from gnnrag.text.normalise import drop_qualifier, words
+from gnnrag.text.normalise import drop_qualifier, phrase_key, words
 
 BASE = 0.2  # score of a link whose target is unlike the question, against 1 + BASE for one that equals it
 SHARED = 0.5  # weight of a name that is no title, against that of a title
+BACKLINK = 0.2  # weight of a passage that mentions the source, against one that the source mentions and nothing else
 MAX_PASSAGES = 20  # a name that more passages have leads nowhere
 
 
@@ -76,7 +77,8 @@ class BridgeFinder:
     def bridges(self, question: OpenQuestion, sources: Sequence[int], known: Iterable[int] = ()) -> list[Bridge]:
         """Return what leads from `sources` on to passages that are neither `known` nor anchors, best score first."""
         seen = {*known, *(a.passage for a in question.anchors)}
-        found = [*self._by_title(question, sources, seen), *self._by_name(question, sources, seen)]
+        ways = (self._by_title, self._by_name, self._by_backlink)
+        found = [bridge for way in ways for bridge in way(question, sources, seen)]
         best: dict[int, Bridge] = {}
         for bridge in sorted(found, key=lambda b: (-b.score, b.passage, b.name)):
             best.setdefault(bridge.passage, bridge)
@@ -122,6 +124,20 @@ class BridgeFinder:
                         weight = self.links.weight(sentence, phrase, question.wanted)
                         score = SHARED * weight / (total + weight) * (BASE + max(float(cosines[best]), 0.0))
                         yield Bridge(name, others[best], source, score)
+
+    def _by_backlink(self, question: OpenQuestion, sources: Sequence[int], seen: Collection[int]) -> Iterator[Bridge]:
+        """Yield the passages nearest to the open part that mention `sources`: `daughter of Paul Gross -> Paul Gross`."""
+        graph = self.index.hierarchy
+        for source in sources:
+            title = drop_qualifier(self.index.passages[source].title)
+            nodes = graph.phrase_nodes.get(phrase_key(title), ())
+            others = sorted({p for node in nodes for p in graph.passages_with(node - graph.first_phrase)} - {source})
+            others = [p for p in others if p not in seen]
+            if 0 < len(others) <= MAX_PASSAGES:
+                cosines = self.index.passage_vectors[others] @ question.open_vector
+                for best in np.argsort(-cosines, kind="stable")[:2].tolist():
+                    score = BACKLINK * (BASE + max(float(cosines[best]), 0.0))
+                    yield Bridge(drop_qualifier(self.index.passages[others[best]].title), others[best], source, score)
 
     def _nearest(self, form: str, vector: np.ndarray) -> int:
         """Return, of the passages with one title, the one nearest to a vector."""

@@ -32,6 +32,7 @@ class OfflineThoughts:
     """
 
     config_class = OfflineThoughtsConfig
+    is_guess = True  # methods let its queries widen the pool, not overrule the question
 
     def __init__(self, index: Index, config: OfflineThoughtsConfig | None = None) -> None:
         self.index, self.config = index, config or OfflineThoughtsConfig()

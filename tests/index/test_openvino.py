@@ -123,6 +123,20 @@ def test_the_model_is_loaded_once_and_only_where_there_is_something_to_embed(tmp
     assert len(set(loaded)) == 1
 
 
+def test_a_signal_is_survived_after_embedders_came_and_went():
+    pytest.importorskip("openvino", reason="openvino is not installed")
+    code = (
+        "import gc, signal; from gnnrag.config import EmbedderConfig; from gnnrag.index.embedder import make_embedder\n"
+        "one, two = (make_embedder(EmbedderConfig(backend='openvino')) for _ in range(2))\n"
+        "one.encode(['x']); two.encode(['x'])\n"
+        "del one; gc.collect(); del two; gc.collect()\n"
+        "signal.signal(signal.SIGINT, lambda *_: print('handled')); signal.raise_signal(signal.SIGINT)"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), cwd=REPOSITORY)
+    assert (done.returncode, done.stdout) == (0, "handled\n"), done.stderr
+
+
 def test_openvino_is_named_where_it_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(ConfigError, match=r"backend=openvino needs: pip install 'gnnrag\[embedded\]'"):
