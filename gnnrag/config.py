@@ -170,7 +170,7 @@ def load_config(schema: type[T], source: str | Path | None = None, overrides: Se
 
 def build_settings(cls: type, values: Mapping[str, Any], where: str) -> Any:
     """Return an instance of `cls.config_class` filled with `values`; unknown keys raise ConfigError naming `where`."""
-    schema = getattr(cls, "config_class", None) or getattr(cls, "Config", None)
+    schema = getattr(cls, "config_class", None)
     if schema is None:
         if values:
             raise ConfigError(f"{where} has no settings, but got {', '.join(values)}")

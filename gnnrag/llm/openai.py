@@ -78,7 +78,7 @@ class OpenAIBackend:
         ConfigError: there is no key for the API, base_url is no URL, or a limit is not positive.
     """
 
-    Config = OpenAIConfig
+    config_class = OpenAIConfig
 
     def __init__(self, config: OpenAIConfig | None = None) -> None:
         c = self.config = config or OpenAIConfig()

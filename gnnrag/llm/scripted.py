@@ -49,7 +49,7 @@ class ScriptedBackend:
         config: rules and latency.
     """
 
-    Config = ScriptedConfig
+    config_class = ScriptedConfig
 
     def __init__(self, config: ScriptedConfig | None = None) -> None:
         self.config = config or ScriptedConfig()

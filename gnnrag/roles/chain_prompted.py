@@ -32,7 +32,7 @@ class PromptedChain:
         config: settings.
     """
 
-    Config = PromptedChainConfig
+    config_class = PromptedChainConfig
 
     def __init__(self, backend: Backend, config: PromptedChainConfig | None = None) -> None:
         config = config or PromptedChainConfig()

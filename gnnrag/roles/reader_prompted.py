@@ -47,7 +47,7 @@ class PromptedReader:
         config: settings.
     """
 
-    Config = PromptedReaderConfig
+    config_class = PromptedReaderConfig
 
     def __init__(self, backend: Backend, config: PromptedReaderConfig | None = None) -> None:
         config = config or PromptedReaderConfig()

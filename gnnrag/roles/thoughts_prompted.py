@@ -42,7 +42,7 @@ class PromptedThoughts:
         ConfigError: a prompt of its own in separate mode.
     """
 
-    Config = PromptedThoughtsConfig
+    config_class = PromptedThoughtsConfig
 
     def __init__(self, backend: Backend, config: PromptedThoughtsConfig | None = None) -> None:
         config = config or PromptedThoughtsConfig()

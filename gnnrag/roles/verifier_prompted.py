@@ -40,7 +40,7 @@ class PromptedVerifier:
         config: settings.
     """
 
-    Config = PromptedVerifierConfig
+    config_class = PromptedVerifierConfig
 
     def __init__(self, backend: Backend, config: PromptedVerifierConfig | None = None) -> None:
         config = config or PromptedVerifierConfig()
