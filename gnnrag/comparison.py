@@ -127,16 +127,17 @@ def recall_plot(runs: Sequence[Run], path: Path) -> None:
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
+    ticks: set[int] = set()
     for run in runs:
         points = sorted(
             (int(name.removeprefix("retrieval/recall@")), value)
             for name, value in run.metrics.items()
             if name.startswith("retrieval/recall@") and not name.endswith("_ci") and value is not None
         )
+        ticks.update(k for k, _ in points)
         axes.plot([k for k, _ in points], [v for _, v in points], marker="o", markersize=4, label=run.name)
     axes.set_xscale("log")
-    ticks = sorted({line_k for line in axes.lines for line_k in line.get_xdata()})  # type: ignore[union-attr]
-    axes.set_xticks(ticks, [str(int(k)) for k in ticks])
+    axes.set_xticks(sorted(ticks), [str(k) for k in sorted(ticks)])
     axes.minorticks_off()
     axes.set_xlabel("passages (k)")
     axes.set_ylabel("recall@k")

@@ -76,6 +76,7 @@ class Loop:
         try:
             evidence, rounds = await self._gather(question, session)
             answer = await self._read(question, evidence, session)
+            error = session.failed_calls()
         except Exception as problem:  # noqa: BLE001 - whatever happens to one question must not stop the others
             error = str(problem) if isinstance(problem, GnnragError) else f"{type(problem).__name__}: {problem}"
             session.record("error", message=error)
@@ -140,7 +141,8 @@ class Loop:
             return evidence.answer
         answer = await self.reader(ReaderTask(question, self.lookup(evidence.context), evidence.notes), session)
         session.record("answer", **asdict(answer))
-        session.flag("reader", *dict.fromkeys([*answer.flags, *([] if answer.text else ["abstained"])]))
+        silent = not answer.text and "reader_failed" not in answer.flags
+        session.flag("reader", *dict.fromkeys([*answer.flags, *(["abstained"] if silent else [])]))
         return answer.text
 
 

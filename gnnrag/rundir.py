@@ -21,9 +21,12 @@ from gnnrag.files import Journal, digest, exclusive_lock, read_journal, write_at
 from gnnrag.session import Session
 from gnnrag.types import Prediction
 
-# Settings that have no influence on any prediction: a run may be continued with other values of these.
-FREE = ("concurrency", "run", "metrics", "llm_cache")
-FILES = {"config.yaml", "predictions.jsonl", "traces.jsonl", "log.jsonl"}  # what a run holds before its meta.json
+# Settings that have no influence on any prediction, or that the fingerprints of the inputs stand for: a run may be
+# continued with other values of these (a server comes back under another address, an index has moved).
+FREE = {
+    *("concurrency", "run", "metrics", "llm_cache", "data.path", "data.questions", "index.path", "index.root"),
+    *(f"llm.{name}" for name in ("base_url", "api_key_env", "timeout_s", "max_retries", "backoff_s", "concurrency")),
+}
 
 
 class RunDir:
@@ -55,7 +58,7 @@ class RunDir:
         traces: bool = True,
     ) -> None:
         self.path = Path(root) / name
-        self.decisive = {k: v for k, v in config.items() if k not in FREE}
+        self.decisive = decisive(config)
         if not fresh:
             self._check(inputs)
         self._lock = ExitStack()  # the file is beside the folder, because `fresh` deletes what is in it
@@ -165,9 +168,14 @@ def read_predictions(path: str | Path) -> list[Prediction]:
 
 def run_name(config: Mapping[str, Any], data: str, inputs: Mapping[str, Any]) -> str:
     """Return the default name: readable in front, a hash of settings and inputs behind."""
-    decisive = {k: v for k, v in config.items() if k not in FREE}
     parts = [data, config["method"]["name"], config["retriever"]["name"], config["roles"]["default"]]
-    return "-".join([*parts, digest([decisive, inputs])[:8]])
+    return "-".join([*parts, digest([decisive(config), inputs])[:8]])
+
+
+def decisive(config: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """Return the settings that decide predictions."""
+    kept = {key: value for key, value in config.items() if f"{where}{key}" not in FREE}
+    return {k: decisive(v, f"{where}{k}.") if isinstance(v, Mapping) else v for k, v in kept.items()}
 
 
 def commit() -> str:

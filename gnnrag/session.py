@@ -68,6 +68,18 @@ class Session:
         self.cost += cost
         self.check()
 
+    def failed_calls(self) -> str | None:
+        """Say how many language-model calls failed for good; None if none did.
+
+        Such a question went on with fallbacks. Its row carries this as its error, so that it is not mistaken for a
+        result, and so that the same command tries it again.
+        """
+        failed = {role: row["llm_error"] for role, row in sorted(self.by_role.items()) if row["llm_error"]}
+        if not failed:
+            return None
+        first = next((e["problem"] for e in self.events if e["event"] == "llm" and e["reply"] is None), "")
+        return f"language-model calls failed after retries ({', '.join(f'{r}: {n}' for r, n in failed.items())}): {first}"
+
     def check(self) -> None:
         """Raise BudgetError when a limit is passed."""
         usage = self.usage()

@@ -61,7 +61,7 @@ class IndexProgress:
     """A progress bar per index stage; use as a context manager that gives the callback of `build_index`."""
 
     def __init__(self) -> None:
-        self._bar: tqdm[None] | None = None
+        self._bar: Any = None  # a tqdm bar
         self._stage = ""
 
     def __enter__(self) -> Callable[[str, int, int], None]:

@@ -14,6 +14,7 @@ from gnnrag.evaluation import evaluate, load_questions_for
 from gnnrag.pipeline import open_index
 from inference.console import IndexProgress, metrics_table, note
 
+SAMPLE = "configs/evaluate/sample.yaml"
 RETRIEVERS = ("bm25", "dense", "hybrid", "chg")
 METHODS = ("single", "multihop", "bdtr")
 
@@ -21,15 +22,14 @@ METHODS = ("single", "multihop", "bdtr")
 def main(arguments: Sequence[str]) -> int:
     """Run; returns the exit code."""
     started = time.perf_counter()
-    base = ["configs/evaluate/sample.yaml", list(arguments)]
-    config = load_config(EvaluateConfig, *base)
+    config = load_config(EvaluateConfig, SAMPLE, arguments)
     data = load_questions_for(config)
     with IndexProgress() as progress:
         index = open_index(config, data.name, data.passages, progress)
     rows = []
     for method in METHODS:
         for retriever in RETRIEVERS:
-            config = load_config(EvaluateConfig, base[0], [*arguments, f"method={method}", f"retriever={retriever}"])
+            config = load_config(EvaluateConfig, SAMPLE, [*arguments, f"method={method}", f"retriever={retriever}"])
             path, metrics = evaluate(config, on_note=note, index=index)
             rows.append((f"{method} / {retriever}", metrics))
             print(f"{method} on {retriever}: {path}", file=sys.stderr)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from tqdm import tqdm
 
@@ -22,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run; returns the exit code."""
     source, overrides = split_arguments(arguments)
     config = load_config(EvaluateConfig, source, overrides)
-    bar: tqdm[None] | None = None
+    bar: Any = None
 
     def on_question(prediction: Prediction) -> None:
         nonlocal bar

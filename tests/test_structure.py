@@ -22,6 +22,7 @@ PARTS = ("retrievers", "roles", "methods", "llm", "datasets", "metrics")
 MAX_FILE, MAX_PART, MAX_SCRIPT, MAX_FUNCTION, MAX_CLASS, MAX_PARAMETERS, MAX_FIELDS = 300, 200, 150, 50, 250, 8, 15
 # Path: the lines it may have, and why. An entry that is not needed any more fails.
 LONGER_FILES: dict[str, tuple[int, str]] = {}
+MORE_FIELDS = {"BDTRConfig": 16}  # the switches of the paper's ablations, and those for what it leaves open
 
 # Low to high: a package imports what stands above it here, and itself. One line is one level, no imports inside it.
 LEVELS = [
@@ -108,7 +109,8 @@ def test_functions_take_few_parameters() -> None:
 
 def config_classes() -> Iterator[tuple[str, list[str]]]:
     for path in LIBRARY:
-        for name, node, _ in definitions(path, ast.ClassDef):
+        for where, node, _ in definitions(path, ast.ClassDef):
+            name = where.split()[-1]
             if name.endswith("Config"):
                 fields = [n.target.id for n in node.body if isinstance(n, ast.AnnAssign)]  # type: ignore[attr-defined]
                 yield name, fields
@@ -122,7 +124,8 @@ def test_configs_have_few_fields_and_each_is_read() -> None:
     }
     found = dict(config_classes())
     assert len(found) > 10
-    assert not {name: len(fields) for name, fields in found.items() if len(fields) > MAX_FIELDS}
+    over = {name: n for name, fields in found.items() if (n := len(fields)) > MORE_FIELDS.get(name, MAX_FIELDS)}
+    assert not over
     assert not {f"{name}.{field}" for name, fields in found.items() for field in fields if field not in read}
 
 

@@ -44,5 +44,5 @@ class OfflineChain:
         lines = [f"{a.name} [{numbers.get(a.passage, 'MISSING')}]" for a in anchors]
         lines += [f"{title[b.source]} -> {b.name} -> {title[b.passage]} [{numbers.get(b.passage, 'MISSING')}]" for b in bridges]
         flags = () if anchors else ("no_anchor",)
-        support = [self.index.ids[x.passage] for x in (*anchors, *bridges)]
+        support = [self.index.ids[p] for p in (*(a.passage for a in anchors), *(b.passage for b in bridges))]
         return Chain("\n".join(lines), tuple(b.name for b in bridges), tuple(support), flags)

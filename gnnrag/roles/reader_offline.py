@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from gnnrag.roles import answer_types, question_form
 from gnnrag.roles.base import Answer, ReaderTask
-from gnnrag.roles.chaining import follow
-from gnnrag.roles.comparing import compare, predicate
-from gnnrag.roles.linking import build_linker
-from gnnrag.roles.reading import Finding, Reading
-from gnnrag.roles.span_search import SpanSearch, SpanWeights
+from gnnrag.roles.extractive import answer_types, question_form
+from gnnrag.roles.extractive.chaining import follow
+from gnnrag.roles.extractive.comparing import compare, predicate
+from gnnrag.roles.extractive.linking import build_linker
+from gnnrag.roles.extractive.reading import Finding, Reading
+from gnnrag.roles.extractive.span_search import SpanSearch, SpanWeights
 from gnnrag.session import Session
 
 

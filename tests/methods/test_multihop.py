@@ -76,7 +76,8 @@ def test_failures() -> None:
     assert prediction.error == "the server is down" and asked == ["Q", "f1"] and prediction.usage["llm_calls"] == 1
     llm = ScriptedBackend.of((".", LLMError("down")))
     prediction, _ = answer_one(MultiHop(ToyIndex(), {"thoughts": PromptedThoughts(llm)}), ToyRetriever(TABLE))
-    assert prediction.error is None and prediction.answer == "a b z"
+    assert prediction.error == "language-model calls failed after retries (thoughts: 1): down"
+    assert prediction.answer == "a b z", "what was found is still read"
     assert prediction.usage["roles"]["thoughts"]["thought_failed"] == 1
     prediction, _ = answer_one(MultiHop(ToyIndex(), scripted_roles(STEPS)), ToyRetriever({"Q": broken()}))
     assert prediction.error is None and prediction.answer == "nothing"

@@ -6,15 +6,15 @@ import asyncio
 
 import pytest
 
-from gnnrag.roles.answer_types import expected_type, head_noun
 from gnnrag.roles.base import Answer, ReaderTask
-from gnnrag.roles.countries import country_mentions
-from gnnrag.roles.dates import birth_date, death_date, release_date
-from gnnrag.roles.linking import similarity
-from gnnrag.roles.places import place
+from gnnrag.roles.extractive.answer_types import expected_type, head_noun
+from gnnrag.roles.extractive.countries import country_mentions
+from gnnrag.roles.extractive.dates import birth_date, death_date, release_date
+from gnnrag.roles.extractive.linking import similarity
+from gnnrag.roles.extractive.places import place
+from gnnrag.roles.extractive.relations import find
+from gnnrag.roles.extractive.spans import clean, fold, name_spans, sentences
 from gnnrag.roles.reader_offline import OfflineReader, OfflineReaderConfig
-from gnnrag.roles.relations import find
-from gnnrag.roles.spans import clean, fold, name_spans, sentences
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
 

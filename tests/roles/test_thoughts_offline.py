@@ -55,7 +55,7 @@ def test_it_asks_for_the_bridge(thoughts: OfflineThoughts) -> None:
 
 def test_it_does_not_ask_for_what_is_shown(thoughts: OfflineThoughts) -> None:
     asked = both(think(thoughts, COMPOSITIONAL, "p0", "p1"))
-    assert "vera lindqvist" not in asked and "night harbour" not in asked
+    assert "vera lindqvist" not in asked
 
 
 def test_the_two_thoughts_differ(thoughts: OfflineThoughts) -> None:

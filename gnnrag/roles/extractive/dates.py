@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from gnnrag.roles.spans import DATE_RE, MONTHS, date_key, sentences
+from gnnrag.roles.extractive.spans import DATE_RE, MONTHS, date_key, sentences
 
 _MONTH = "|".join(MONTHS)
 _DATE_START = rf"\d{{1,2}} (?:{_MONTH})|(?:{_MONTH}) \d|\d{{4}}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gnnrag.roles import relations
-from gnnrag.roles.linking import Linker
-from gnnrag.roles.spans import fold, words
+from gnnrag.roles.extractive import relations
+from gnnrag.roles.extractive.linking import Linker
+from gnnrag.roles.extractive.spans import fold, words
 from gnnrag.types import Passage
 
 

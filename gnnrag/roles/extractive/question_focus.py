@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from gnnrag.roles.answer_types import head_noun, question_word
-from gnnrag.roles.question_words import asked_relation
-from gnnrag.roles.reading import Reading
-from gnnrag.roles.spans import STOPWORDS, fold, name_spans, stem
+from gnnrag.roles.extractive.answer_types import head_noun, question_word
+from gnnrag.roles.extractive.question_words import asked_relation
+from gnnrag.roles.extractive.reading import Reading
+from gnnrag.roles.extractive.spans import STOPWORDS, fold, name_spans, stem
 
 _WH = frozenset(("who", "whom", "whose", "what", "which", "when", "where", "how", "why"))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rapidfuzz import fuzz
 
-from gnnrag.roles.spans import NAME_RE, clean, fold, sentences, without_parentheses
+from gnnrag.roles.extractive.spans import NAME_RE, clean, fold, sentences, without_parentheses
 from gnnrag.types import Passage
 
 _SMALL_WORDS = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gnnrag.roles.spans import STOPWORDS
+from gnnrag.roles.extractive.spans import STOPWORDS
 
 Path = tuple[str, ...]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from gnnrag.roles.countries import country_mentions, region_mentions
-from gnnrag.roles.dates import lifespan_sides
-from gnnrag.roles.spans import DATE_RE, MONTHS, UPPER, sentences
+from gnnrag.roles.extractive.countries import country_mentions, region_mentions
+from gnnrag.roles.extractive.dates import lifespan_sides
+from gnnrag.roles.extractive.spans import DATE_RE, MONTHS, UPPER, sentences
 
 _PLACE_PARTS = 2  # how many comma-separated parts a place keeps
 _NOT_PLACES = frozenset((*MONTHS, "He", "She", "His", "Her", "Prince", "King", "AD", "BC"))

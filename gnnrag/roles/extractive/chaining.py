@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from gnnrag.roles import dates, places, relations
-from gnnrag.roles.question_form import ChainForm
-from gnnrag.roles.reading import Finding, Reading
-from gnnrag.roles.relation_cues import CUES
-from gnnrag.roles.span_search import SpanSearch
-from gnnrag.roles.spans import sentences, words
+from gnnrag.roles.extractive import dates, places, relations
+from gnnrag.roles.extractive.question_form import ChainForm
+from gnnrag.roles.extractive.reading import Finding, Reading
+from gnnrag.roles.extractive.relation_cues import CUES
+from gnnrag.roles.extractive.span_search import SpanSearch
+from gnnrag.roles.extractive.spans import sentences, words
 
 
 def follow(form: ChainForm, question: str, reading: Reading, search: SpanSearch) -> Finding | None:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from gnnrag.roles.answer_types import is_yes_no
-from gnnrag.roles.linking import Linker, Mention
-from gnnrag.roles.question_words import Path, asked_attribute, asked_bridge, split_relations
-from gnnrag.roles.spans import fold
+from gnnrag.roles.extractive.answer_types import is_yes_no
+from gnnrag.roles.extractive.linking import Linker, Mention
+from gnnrag.roles.extractive.question_words import Path, asked_attribute, asked_bridge, split_relations
+from gnnrag.roles.extractive.spans import fold
 
 Attribute = Literal["birth_date", "death_date", "country", "release", "lifespan", "predicate"]
 

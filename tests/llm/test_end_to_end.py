@@ -1,0 +1,101 @@
+"""A whole evaluation with prompted roles against servers that are real, broken, or killed midway."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.evaluation import evaluate
+from gnnrag.rundir import read_journal, read_predictions
+from tests.helpers.http_stub import body_of, drop, ok, status, stub
+from tests.helpers.tiny_model import ServedModel, serve
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def settings(tmp_path: Path, url: str, model: str, *more: str) -> EvaluateConfig:
+    """BDTR with every role prompted, on a few questions of the sample."""
+    base = [
+        f"data.path={REPOSITORY / 'data/sample'}", f"index.root={tmp_path / 'indexes'}", "index.embedder.model=hash",
+        "index.text.language=blank:en", "retriever=dense", "method=bdtr", "roles=prompted", f"run.root={tmp_path / 'runs'}",
+        f"llm_cache={tmp_path / 'cache.sqlite'}", f"llm.base_url={url}", f"llm.model={model}", "llm.api_key_env=null",
+        "llm.backoff_s=0.01", "llm.timeout_s=20", "concurrency=4",
+    ]  # fmt: skip
+    return load_config(EvaluateConfig, None, [*base, *more])
+
+
+def counts(path: Path) -> Counter[str]:
+    """Add up what every role counted over a run."""
+    total: Counter[str] = Counter()
+    for prediction in read_predictions(path):
+        for row in prediction.usage["roles"].values():
+            total.update(row)
+    return total
+
+
+def test_a_server_with_every_fault(tmp_path: Path) -> None:
+    """429, 500, dropped connections and garbage in turn: the run ends, each question has a row, faults are counted."""
+    faults = [status(429), status(500), drop, body_of(b"<html>"), ok("Answer: nonsense"), status(503)] * 10
+    with stub(*faults, default=ok("neither JSON nor thoughts")) as server:
+        path, metrics = evaluate(settings(tmp_path, server.url, "stub", "data.limit=6"))
+    rows = read_predictions(path)
+    assert len(rows) == len({r.question_id for r in rows}) == metrics["questions"] == 6
+    assert counts(path)["parse_failure"] > 0 and metrics["cost/llm_calls"] > 0
+    assert all(r.ranking for r in rows), "retrieval does not depend on the model"
+
+
+def test_a_dead_server_gives_rows_that_are_tried_again(tmp_path: Path) -> None:
+    config = settings(tmp_path, "http://127.0.0.1:9/v1", "dead", "data.limit=4", "llm.max_retries=1")
+    path, metrics = evaluate(config)
+    assert metrics["failed"] == 4
+    assert all("language-model calls failed" in (r.error or "") for r in read_predictions(path))
+    with stub(default=ok("Answer: x")) as server:  # the same run goes on once a server answers, whatever its address
+        again, metrics = evaluate(settings(tmp_path, server.url, "dead", "data.limit=4"))
+    assert again == path and metrics["failed"] == 0 and metrics["questions"] == 4
+    assert len(read_journal(path / "predictions.jsonl")) == 4, "tried again, not doubled"
+
+
+@pytest.mark.llm
+@pytest.mark.slow
+def test_transformers_serve(served_model: ServedModel, tmp_path: Path) -> None:
+    """A random model behind a real server: nonsense in, counted fallbacks and complete rows out."""
+    config = settings(tmp_path, served_model.base_url, served_model.model, "data.limit=5",
+                      "roles.reader.options.max_tokens=24", "roles.chain.options.max_tokens=24")  # fmt: skip
+    path, metrics = evaluate(config)
+    total = counts(path)
+    assert metrics["questions"] == 5 and metrics["failed"] == 0
+    assert total["calls"] >= 5 and total["prompt_tokens"] > 0 and total["completion_tokens"] > 0
+    assert total["parse_failure"] > 0, "a random model follows no format"
+    assert metrics["cost/prompt_tokens"] == pytest.approx(total["prompt_tokens"] / 5, rel=1e-3)
+    again, _ = evaluate(config)
+    assert again == path
+
+
+@pytest.mark.llm
+@pytest.mark.slow
+def test_a_server_killed_midway(tiny_model: Path, tmp_path: Path) -> None:
+    """What was answered stays, the rest has rows that name the failure, and nothing hangs."""
+    with serve(tiny_model, tmp_path / "serve") as served:
+        config = settings(tmp_path, served.base_url, served.model, "data.limit=12", "llm.max_retries=1",
+                          "roles.reader.options.max_tokens=200")  # fmt: skip
+        seen = 0
+
+        def on_question(_: object) -> None:
+            nonlocal seen
+            seen += 1
+            if seen == 3:
+                threading.Thread(target=served.kill).start()
+
+        started = time.monotonic()
+        path, metrics = evaluate(config, on_question=on_question)
+    rows = read_predictions(path)
+    assert len({r.question_id for r in rows}) == len(rows) == 12
+    failed = [r for r in rows if r.error]
+    assert 0 < len(failed) <= 9 and metrics["failed"] == len(failed)
+    assert all("language-model calls failed" in (r.error or "") for r in failed)
+    assert time.monotonic() - started < 120
