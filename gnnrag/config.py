@@ -131,7 +131,7 @@ class EvaluateConfig:
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     run: RunConfig = field(default_factory=RunConfig)
-    seed: int = 0
+    seed: int = 0  # of the bootstrap behind the intervals; predictions draw no random numbers
     concurrency: int = 16
 
 

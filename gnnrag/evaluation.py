@@ -13,11 +13,11 @@ from gnnrag.config import EvaluateConfig, MetricsConfig, to_plain
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.files import write_json, write_jsonl
-from gnnrag.index.build import Progress
+from gnnrag.index.build import Progress, closure
 from gnnrag.index.index import Index
 from gnnrag.metrics.answer import F1Variant
 from gnnrag.metrics.report import per_question, score
-from gnnrag.pipeline import Pipeline, open_index
+from gnnrag.pipeline import Pipeline, needed_stages, open_index
 from gnnrag.rundir import RunDir, commit, read_predictions, run_name
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Question
@@ -56,7 +56,7 @@ def evaluate(
         if todo:
             _predict(config, index, run, todo, on_question)
         predictions = run.finish([q.id for q in data.questions])
-    return run.path, write_metrics(run.path, data.questions, predictions, config.metrics)
+    return run.path, write_metrics(run.path, data.questions, predictions, config.metrics, config.seed)
 
 
 def check_metrics(config: MetricsConfig) -> None:
@@ -79,7 +79,9 @@ def load_questions_for(config: EvaluateConfig) -> Dataset:
 def open_run(config: EvaluateConfig, data: Dataset, index: Index) -> RunDir:
     """Open the run directory of a config on this data and index."""
     plain = to_plain(config)
-    inputs = {"data": data.fingerprints, "index": index.fingerprint}
+    # Only the stages that this run reads: an index that has gained others since is still the same input.
+    stages = {name: index.fingerprint[name] for name in closure(needed_stages(config)) if name in index.fingerprint}
+    inputs = {"data": data.fingerprints, "index": stages}
     name = config.run.name or run_name(plain, f"{data.name}-{config.data.split}", inputs)
     return RunDir(config.run.root, name, plain, inputs, config.run.fresh, config.run.traces)
 
@@ -105,11 +107,11 @@ def _predict(
 
 
 def write_metrics(
-    path: Path, questions: Sequence[Question], predictions: Iterable[Prediction], config: MetricsConfig
+    path: Path, questions: Sequence[Question], predictions: Iterable[Prediction], config: MetricsConfig, seed: int = 0
 ) -> dict[str, Any]:
     """Score and write `metrics.json`, and `scores.jsonl` with each question's values."""
     rows, ks = list(predictions), tuple(config.ks)
-    metrics = score(questions, rows, ks, config.f1_variant, config.skip_no_gold)  # type: ignore[arg-type]
+    metrics = score(questions, rows, ks, config.f1_variant, config.skip_no_gold, seed=seed)  # type: ignore[arg-type]
     columns = per_question(questions, rows, ks, config.f1_variant)  # type: ignore[arg-type]
     quality = [name for name in columns if name.startswith(("retrieval/", "answer/"))]
     write_jsonl(

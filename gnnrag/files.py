@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gnnrag.errors import GnnragError
+from gnnrag.errors import ArtefactError, GnnragError
 
 
 def digest(data: Any) -> str:
@@ -59,16 +59,22 @@ def read_journal(path: Path) -> list[Any]:
 
 
 def _whole_rows(path: Path) -> Iterator[tuple[Any, int]]:
-    """Yield each row with its length in bytes, up to the first line that is not whole."""
+    """Yield each row with its length in bytes; what a kill left of the last line is passed over.
+
+    Raises:
+        ArtefactError: a line before the last is no JSON. No kill does that, and dropping all that follows would lose it.
+    """
     if not path.exists():
         return
     with path.open("rb") as handle:
-        for line in handle:
+        for number, line in enumerate(handle, start=1):
             try:
                 row = json.loads(line) if line.endswith(b"\n") else None
             except ValueError:
                 row = None
             if row is None:
+                if handle.read(1):
+                    raise ArtefactError(f"{path}, line {number} is damaged; mend or delete that line, or the file")
                 return
             yield row, len(line)
 

@@ -27,6 +27,7 @@ FREE = {
     *("concurrency", "run", "metrics", "llm_cache", "data.path", "data.questions", "index.path", "index.root"),
     *(f"llm.{name}" for name in ("base_url", "api_key_env", "timeout_s", "max_retries", "backoff_s", "concurrency")),
 }
+FILES = {"config.yaml", "predictions.jsonl", "traces.jsonl", "log.jsonl"}  # what a run holds before its meta.json
 
 
 class RunDir:

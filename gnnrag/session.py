@@ -78,7 +78,8 @@ class Session:
         if not failed:
             return None
         first = next((e["problem"] for e in self.events if e["event"] == "llm" and e["reply"] is None), "")
-        return f"language-model calls failed after retries ({', '.join(f'{r}: {n}' for r, n in failed.items())}): {first}"
+        counts = ", ".join(f"{role}: {n}" for role, n in failed.items())
+        return f"language-model calls failed after retries ({counts}): {first}"
 
     def check(self) -> None:
         """Raise BudgetError when a limit is passed."""

@@ -50,8 +50,12 @@ def main(arguments: Sequence[str]) -> int:
 
 def as_data(prediction: Prediction, session: Session, index: Index) -> dict[str, Any]:
     """Return everything about an answer as JSON data."""
-    passages = [asdict(p) for p in index.lookup(prediction.context)]
-    return {**asdict(prediction), "ranking": list(prediction.ranking[:20]), "context": passages, "trace": session.events}
+    shown = {
+        "ranking": list(prediction.ranking[:20]),
+        "context": [asdict(p) for p in index.lookup(prediction.context)],
+        "trace": session.events,
+    }
+    return {**asdict(prediction), **shown}
 
 
 def as_text(prediction: Prediction, session: Session, index: Index) -> str:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from gnnrag.errors import GnnragError
+from gnnrag.errors import ArtefactError, GnnragError
 from gnnrag.files import (
     Journal,
     digest,
@@ -114,7 +114,7 @@ class TestJournal:
             journal.close()
             assert path.read_bytes() == whole, end
 
-    @pytest.mark.parametrize("tail", [b"\x00" * 9, b"\x00\n", b"{}}\n", b"\xff\xfe\n", b'{"a": ', b"\n", b"nul\n1\n"])
+    @pytest.mark.parametrize("tail", [b"\x00" * 9, b"\x00\n", b"{}}\n", b"\xff\xfe\n", b'{"a": ', b"\n"])
     def test_garbage_at_the_end_is_dropped(self, tmp_path, tail):
         path = tmp_path / "j"
         whole = self.write(path)
@@ -122,6 +122,14 @@ class TestJournal:
         journal = Journal(path)
         assert journal.rows == list(self.ROWS)
         journal.close()
+        assert path.read_bytes() == whole
+
+    def test_damage_before_the_last_line_is_named_and_nothing_is_lost(self, tmp_path):
+        path = tmp_path / "j"
+        whole = b"nul\n" + self.write(path)
+        path.write_bytes(whole)
+        with pytest.raises(ArtefactError, match="line 1 is damaged"):
+            Journal(path)
         assert path.read_bytes() == whole
 
     def test_missing_and_empty_files(self, tmp_path):

@@ -51,7 +51,7 @@ def build_index(
     check_passages(root, passages)
     if not passages:
         raise DataError(root, "there are no passages to index")
-    wanted = _closure(STAGES if stages is None else stages)
+    wanted = closure(STAGES if stages is None else stages)
     with _writing(root):
         return _build(Store(root), passages, config, wanted, source, progress)
 
@@ -136,7 +136,7 @@ def _build(
     stale = not store.manifest["complete"] or any(store.manifest[k] != v for k, v in record.items())
     store.manifest.update(record, complete=False)
     built = []
-    for name in _closure([*wanted, *store.manifest["stages"]]):
+    for name in closure([*wanted, *store.manifest["stages"]]):
         context = Context(store, config, passages, embedder, read)
         context.progress = lambda n, name=name: progress(name, n, len(passages))  # type: ignore[misc]
         stage = STAGES[name]
@@ -173,7 +173,7 @@ def _settings(config: IndexConfig) -> dict[str, Any]:
     return {name: to_plain(getattr(config, name)) for name in ("embedder", "text")}
 
 
-def _closure(names: Iterable[str]) -> list[str]:
+def closure(names: Iterable[str]) -> list[str]:
     """Return the stages and what they need, in building order."""
     wanted: set[str] = {"passages"}
 

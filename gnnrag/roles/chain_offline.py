@@ -42,7 +42,10 @@ class OfflineChain:
         bridges = self.finder.bridges(question, sources)[: self.config.max_bridges]
         title = [p.title for p in self.index.passages]
         lines = [f"{a.name} [{numbers.get(a.passage, 'MISSING')}]" for a in anchors]
-        lines += [f"{title[b.source]} -> {b.name} -> {title[b.passage]} [{numbers.get(b.passage, 'MISSING')}]" for b in bridges]
+        lines += [
+            f"{title[b.source]} -> {b.name} -> {title[b.passage]} [{numbers.get(b.passage, 'MISSING')}]"
+            for b in bridges
+        ]
         flags = () if anchors else ("no_anchor",)
         support = [self.index.ids[p] for p in (*(a.passage for a in anchors), *(b.passage for b in bridges))]
         return Chain("\n".join(lines), tuple(b.name for b in bridges), tuple(support), flags)

@@ -21,10 +21,10 @@ class OfflineThoughtsConfig:
 
 
 class OfflineThoughts:
-    """Fast: the first missing thing with the part of the question that no shown passage covers. Slow: the open part of
-    the question asked of the next missing thing, or of the bridge that leads there.
+    """Asks for what the evidence lacks.
 
-    Missing are, in this order: titles that the question names, and bridges out of the passages reached so far.
+    Fast: the first missing thing with the part of the question that no shown passage covers. Slow: the open part of the
+    question, asked of the next missing thing. Missing are, in this order: titles that the question names, and bridges out of the passages reached so far.
 
     Args:
         index: an opened index.

@@ -9,7 +9,7 @@ from gnnrag.session import Session
 
 
 class OracleThoughts:
-    """Fast: the first gold hop that is not among the passages shown. Slow: the one after it, or the first with its answer.
+    """Fast: the first gold hop that is not among the passages shown. Slow: the next one, or the first with its answer.
 
     Gives a method's ceiling; never a result.
 

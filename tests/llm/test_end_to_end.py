@@ -22,7 +22,8 @@ def settings(tmp_path: Path, url: str, model: str, *more: str) -> EvaluateConfig
     """BDTR with every role prompted, on a few questions of the sample."""
     base = [
         f"data.path={REPOSITORY / 'data/sample'}", f"index.root={tmp_path / 'indexes'}", "index.embedder.model=hash",
-        "index.text.language=blank:en", "retriever=dense", "method=bdtr", "roles=prompted", f"run.root={tmp_path / 'runs'}",
+        "index.text.language=blank:en", "retriever=dense", "method=bdtr", "roles=prompted",
+        f"run.root={tmp_path / 'runs'}",
         f"llm_cache={tmp_path / 'cache.sqlite'}", f"llm.base_url={url}", f"llm.model={model}", "llm.api_key_env=null",
         "llm.backoff_s=0.01", "llm.timeout_s=20", "concurrency=4",
     ]  # fmt: skip

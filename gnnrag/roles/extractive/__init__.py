@@ -1,1 +1,1 @@
-"""How the offline reader works: the shape of a question, relations and attributes in passages, spans as a last resort."""
+"""How the offline reader works: the shape of a question, relations and attributes in passages, spans at last."""
