@@ -62,7 +62,7 @@ def _whole_rows(path: Path) -> Iterator[tuple[Any, int]]:
     """Yield each row with its length in bytes; what a kill left of the last line is passed over.
 
     Raises:
-        ArtefactError: a line before the last is no JSON. No kill does that, and dropping all that follows would lose it.
+        ArtefactError: a line before the last is no JSON. No kill does that, and dropping the rest would lose it.
     """
     if not path.exists():
         return

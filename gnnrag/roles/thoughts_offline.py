@@ -24,7 +24,8 @@ class OfflineThoughts:
     """Asks for what the evidence lacks.
 
     Fast: the first missing thing with the part of the question that no shown passage covers. Slow: the open part of the
-    question, asked of the next missing thing. Missing are, in this order: titles that the question names, and bridges out of the passages reached so far.
+    question, asked of the next missing thing. Missing are, in this order: titles that the question names, and bridges
+    out of the passages about them.
 
     Args:
         index: an opened index.
