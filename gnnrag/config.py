@@ -56,6 +56,10 @@ class DataConfig:
     split: str = "dev"
     questions: str | None = None  # a questions file from elsewhere, on the same corpus
     limit: int | None = None  # only the first questions
+    chunk_words: int = 100  # own documents: words of a passage, about
+    chunk_overlap: int = 0  # own documents: words that neighbours share
+    popqa_aliases: str = "decoded"  # decoded, or raw as published PopQA numbers were computed
+    missing_gold: str = "error"  # a release's gold passage that its corpus lacks: error, or drop
 
 
 @dataclass

@@ -17,7 +17,7 @@ from gnnrag.index.build import Progress, closure
 from gnnrag.index.index import Index
 from gnnrag.metrics.answer import F1Variant
 from gnnrag.metrics.report import per_question, score
-from gnnrag.pipeline import Pipeline, needed_stages, open_index
+from gnnrag.pipeline import Pipeline, chunking, needed_stages, open_index
 from gnnrag.rundir import RunDir, commit, read_predictions, run_name
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Question
@@ -70,7 +70,16 @@ def check_metrics(config: MetricsConfig) -> None:
 
 def load_questions_for(config: EvaluateConfig) -> Dataset:
     """Load the corpus and the questions. Raises DataError when there are no questions."""
-    data = load_dataset(config.data.path, config.data.split, config.data.questions, config.data.limit)
+    d = config.data
+    data = load_dataset(
+        d.path,
+        d.split,
+        d.questions,
+        d.limit,
+        chunking(d),
+        d.popqa_aliases,  # type: ignore[arg-type]
+        d.missing_gold,  # type: ignore[arg-type]
+    )
     if not data.questions:
         raise DataError(config.data.path, "there are no questions; give data.questions=FILE")
     return data

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.config import DataConfig, EvaluateConfig, IndexConfig
+from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import ConfigError
 from gnnrag.index.build import Progress, build_index
 from gnnrag.index.index import Index
@@ -70,6 +71,11 @@ def open_index(
     path = index_path(config.index, name)
     build_index(path, passages, config.index, needed_stages(config), data_source(config.data), progress)
     return Index(path)
+
+
+def chunking(config: DataConfig) -> Chunking:
+    """Return how own documents are cut."""
+    return Chunking(config.chunk_words, config.chunk_overlap)
 
 
 def data_source(config: DataConfig) -> dict[str, Any]:

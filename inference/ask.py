@@ -19,7 +19,7 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import load_passages
 from gnnrag.errors import GnnragError
 from gnnrag.index.index import Index
-from gnnrag.pipeline import Pipeline, open_index
+from gnnrag.pipeline import Pipeline, chunking, open_index
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Question
 from inference.console import IndexProgress, note, split_arguments
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
         raise GnnragError('give the question first, in quotes: python inference/ask.py "Who ...?"')
     source, overrides = split_arguments(words[1:])
     config = load_config(EvaluateConfig, source, overrides)
-    data = load_passages(config.data.path)
+    data = load_passages(config.data.path, chunking(config.data))
     for remark in data.remarks:
         note(remark)
     with IndexProgress() as progress:

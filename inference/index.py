@@ -24,7 +24,7 @@ from gnnrag.datasets.base import load_passages
 from gnnrag.errors import GnnragError, nearest
 from gnnrag.index.build import build_index, update_index
 from gnnrag.index.store import Store
-from gnnrag.pipeline import data_source, index_path
+from gnnrag.pipeline import chunking, data_source, index_path
 from inference.console import IndexProgress, note, render, split_arguments
 
 
@@ -47,7 +47,7 @@ def build(arguments: Sequence[str]) -> None:
     stages = [a.removeprefix("index.stages=") for a in arguments if a.startswith("index.stages=")]
     source, overrides = split_arguments([a for a in arguments if not a.startswith("index.stages=")])
     config = load_config(EvaluateConfig, source, overrides)
-    data = load_passages(config.data.path)
+    data = load_passages(config.data.path, chunking(config.data))
     for remark in data.remarks:
         note(remark)
     path = index_path(config.index, data.name)

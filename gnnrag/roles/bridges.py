@@ -126,7 +126,7 @@ class BridgeFinder:
                         yield Bridge(name, others[best], source, score)
 
     def _by_backlink(self, question: OpenQuestion, sources: Sequence[int], seen: Collection[int]) -> Iterator[Bridge]:
-        """Yield the passages nearest to the open part that mention `sources`: `Paul Gross <- daughter of Paul Gross`."""
+        """Yield the passages nearest to the open part that mention `sources`: `her father Paul Gross`."""
         graph = self.index.hierarchy
         for source in sources:
             title = drop_qualifier(self.index.passages[source].title)
