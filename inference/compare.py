@@ -54,7 +54,7 @@ def _table(rows: Sequence[dict[str, Any]], base: str) -> Table:
         mark = " *" if row["p"] < 0.05 else ""
         table.add_row(
             row["run"], row["metric"], f"{row['difference']:+.4f}{mark}", f"[{low:+.4f}, {high:+.4f}]",
-            f"{row['p']:.4f}", counts,
+            f"{row['p']:.4f}" if row["p"] >= 0.0001 else "<0.0001", counts,
         )  # fmt: skip
     return table
 
