@@ -48,6 +48,13 @@ def load_runs(paths: Sequence[Path]) -> list[Run]:
                 f"{run.name} and {runs[0].name} answered different questions ({both} in common of {len(run.ids)} and "
                 f"{len(runs[0].ids)}); compare runs on the same data.split, data.questions and data.limit"
             )
+    for run in runs[1:]:
+        mine, theirs = run.metrics.get("settings"), runs[0].metrics.get("settings")
+        if mine != theirs:
+            raise GnnragError(
+                f"{run.name} was scored with {mine}, {runs[0].name} with {theirs}; run evaluate.py again on one of them "
+                "with the metrics settings of the other (nothing is predicted again)"
+            )
     order = {id_: i for i, id_ in enumerate(runs[0].ids)}
     return [_reorder(run, order) for run in runs]
 
@@ -56,8 +63,11 @@ def _load(path: Path) -> Run:
     try:
         metrics = json.loads((path / "metrics.json").read_text("utf-8"))
         rows = [json.loads(line) for line in (path / "scores.jsonl").read_text("utf-8").splitlines()]
+    except FileNotFoundError as error:
+        what = "has not ended: run its command again" if path.is_dir() else "does not exist"
+        raise GnnragError(f"run {path} {what}") from error
     except (OSError, ValueError) as error:
-        raise GnnragError(f"{path} is no scored run ({error}); finish it with inference/evaluate.py") from error
+        raise GnnragError(f"{path} is damaged ({error}); run its command again") from error
     names = [k for k in rows[0] if k not in ("question_id", "type", "has_gold")]
     columns = {name: np.array([row[name] for row in rows]) for name in names}
     gold = np.array([row["has_gold"] for row in rows])
@@ -99,7 +109,8 @@ class Comparison:
 
 
 def _difference(base: Run, run: Run, metric: str) -> dict[str, Any]:
-    rows = base.has_gold if metric.startswith("retrieval/") and base.has_gold.any() else np.ones(len(base.ids), bool)
+    skips = metric.startswith("retrieval/") and base.metrics.get("settings", {}).get("skip_no_gold")
+    rows = base.has_gold if skips else np.ones(len(base.ids), bool)
     a, b = base.scores[metric][rows], run.scores[metric][rows]
     found = paired_difference(a, b)
     is_binary = np.isin(np.concatenate([a, b]), (0.0, 1.0)).all()

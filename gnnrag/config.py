@@ -78,7 +78,7 @@ class TextConfig:
     """How text is cut into sentences and phrases."""
 
     language: str = "auto"  # a spaCy model, `blank:en`, or auto: en_core_web_sm where installed
-    phrase_rules: str = "clean"  # clean or official (specs/mgranrag.md 2.3); needs a tagger
+    phrase_rules: str = "clean"  # clean or official; needs a tagger
     title_mode: str = "merge"  # merge: the title is glued to the first sentence; own: a sentence of its own
 
 

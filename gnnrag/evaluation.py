@@ -28,6 +28,7 @@ def evaluate(
     on_index: Progress = lambda stage, done, total: None,
     on_question: Callable[[Prediction], None] = lambda prediction: None,
     on_note: Callable[[str], None] = lambda note: None,
+    on_start: Callable[[int], None] = lambda questions: None,
     index: Index | None = None,
 ) -> tuple[Path, dict[str, Any]]:
     """Run a config to the end and score it. The same config again continues an interrupted run, or only scores it.
@@ -37,6 +38,7 @@ def evaluate(
         on_index: told about the building of the index.
         on_question: told about each question as it ends.
         on_note: told what a user should know: what a loader left out, or that older code made some predictions.
+        on_start: told how many questions are about to be answered.
         index: an index to use instead of building or opening the configured one.
 
     Returns:
@@ -47,14 +49,21 @@ def evaluate(
     for note in data.remarks:
         on_note(note)
     index = index or open_index(config, data.name, data.passages, on_index)
+    pipeline = Pipeline(config, index)  # before there is a run: a part that cannot be built leaves no folder behind
     with closing(open_run(config, data, index)) as run:
         if stale := run.made_by - {commit()}:
             made = ", ".join(sorted(stale))
             on_note(f"{run.path} holds predictions of other code ({made}); run.fresh=true redoes them")
         done = run.done(config.run.retry_failed)
         todo = [q for q in data.questions if q.id not in done]
+        if done:
+            on_note(
+                f"{len(done)} of {len(data.questions)} questions were answered before; "
+                + ("going on with the others" if todo else "run.fresh=true answers them again")
+            )
+        on_start(len(todo))
         if todo:
-            _predict(config, index, run, todo, on_question)
+            _predict(pipeline, run, todo, on_question)
         predictions = run.finish([q.id for q in data.questions])
     return run.path, write_metrics(run.path, data.questions, predictions, config.metrics, config.seed)
 
@@ -96,14 +105,11 @@ def open_run(config: EvaluateConfig, data: Dataset, index: Index) -> RunDir:
 
 
 def _predict(
-    config: EvaluateConfig,
-    index: Index,
+    pipeline: Pipeline,
     run: RunDir,
     questions: Sequence[Question],
     on_question: Callable[[Prediction], None],
 ) -> None:
-    pipeline = Pipeline(config, index)
-
     def record(prediction: Prediction, session: Session) -> None:
         run.add(prediction, session)
         on_question(prediction)
@@ -120,7 +126,7 @@ def write_metrics(
 ) -> dict[str, Any]:
     """Score and write `metrics.json`, and `scores.jsonl` with each question's values."""
     rows, ks = list(predictions), tuple(config.ks)
-    metrics = score(questions, rows, ks, config.f1_variant, config.skip_no_gold, seed=seed)  # type: ignore[arg-type]
+    metrics = {"settings": to_plain(config) | {"seed": seed}} | score(questions, rows, ks, config.f1_variant, config.skip_no_gold, seed=seed)  # type: ignore[arg-type]
     columns = per_question(questions, rows, ks, config.f1_variant)  # type: ignore[arg-type]
     quality = [name for name in columns if name.startswith(("retrieval/", "answer/"))]
     write_jsonl(

@@ -69,7 +69,8 @@ def open_index(
 ) -> Index:
     """Build what is missing or out of date for a run, then open the index."""
     path = index_path(config.index, name)
-    build_index(path, passages, config.index, needed_stages(config), data_source(config.data), progress)
+    stages, source = needed_stages(config), data_source(config.data)
+    build_index(path, passages, config.index, stages, source, progress, keep_edits=True)
     return Index(path)
 
 

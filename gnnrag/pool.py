@@ -31,7 +31,7 @@ class Pool:
         weight: float = 1.0,
         bonus: Callable[[str], float] | None = None,
     ) -> int:
-        """Take each passage's best score over all queries (`specs/bdtr.md` eq. 3 and 4).
+        """Take each passage's best score over all queries (BDTR, arXiv 2509.25530, eq. 3 and 4).
 
         Args:
             ranking: one query's hits.
@@ -64,7 +64,7 @@ class Pool:
 
 
 def promote(order: Sequence[str], selected: Collection[str]) -> list[str]:
-    """Move the selected ids to the front; both halves keep their order (`specs/bdtr.md` eq. 5 and 8)."""
+    """Move the selected ids to the front; both halves keep their order (BDTR, eq. 5)."""
     chosen = set(selected)
     return [i for i in order if i in chosen] + [i for i in order if i not in chosen]
 
@@ -94,7 +94,7 @@ def mean_deviation_cut(
     max_final: int | None = 10,
     ddof: int = 0,
 ) -> Cut:
-    """Keep passages whose score reaches mean + deviation of the first `window` (`specs/bdtr.md` eq. 6 and 9).
+    """Keep passages whose score reaches mean + deviation of the first `window` (BDTR, eq. 6).
 
     Args:
         order: all pool ids, promoted first.

@@ -16,6 +16,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from gnnrag import __version__
+from gnnrag.config import to_plain
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError
 from gnnrag.files import Journal, digest, exclusive_lock, read_journal, write_atomic, write_json, write_jsonl
 from gnnrag.session import Session
@@ -169,8 +170,19 @@ def read_predictions(path: str | Path) -> list[Prediction]:
 
 def run_name(config: Mapping[str, Any], data: str, inputs: Mapping[str, Any]) -> str:
     """Return the default name: readable in front, a hash of settings and inputs behind."""
-    parts = [data, config["method"]["name"], config["retriever"]["name"], config["roles"]["default"]]
+    parts = [data, config["method"]["name"], config["retriever"]["name"], roles_label(config["roles"])]
     return "-".join([*parts, digest([decisive(config), inputs])[:8]])
+
+
+def roles_label(roles: Mapping[str, Any]) -> str:
+    """Return who does the roles: the default, and the roles that differ from it."""
+    others = (f"{name}.{role['impl']}" for name, role in roles.items() if name != "default" and role["impl"])
+    return "+".join([roles["default"], *(o for o in others if not o.endswith(f".{roles['default']}"))])
+
+
+def run_label(config: Any) -> str:
+    """Return method, retriever and roles of a config, for tables; an oracle never passes for a result."""
+    return f"{config.method.name} / {config.retriever.name} / {roles_label(to_plain(config.roles))}"
 
 
 def decisive(config: Mapping[str, Any], where: str = "") -> dict[str, Any]:

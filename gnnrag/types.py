@@ -115,7 +115,7 @@ class Ranking:
         return [Hit(i, s, rank, self.kind, t, src) for rank, (i, s, t, src) in enumerate(rows, start=1)]
 
     def normalised(self, norm: ScoreNorm = "minmax_full") -> np.ndarray:
-        """Scores made comparable across queries (`specs/bdtr.md` 4). Shape (n,).
+        """Scores made comparable across queries (what BDTR eq. 4 needs). Shape (n,).
 
         `minmax_full` uses the range over the whole corpus (`low`, `high`), because the minimum of a truncated list is
         arbitrary; it falls back to the list's own range where the retriever does not know it. All equal gives 1.0, and

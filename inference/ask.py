@@ -1,9 +1,10 @@
 """Ask a question of an index: the answer, the evidence, and how it was found.
 
     python inference/ask.py "Who directed the film ...?" [configs/evaluate/sample.yaml] [key=value ...] [--json]
-    python inference/ask.py "..." data.path=FOLDER retriever=chg method=bdtr roles=offline
+    python inference/ask.py "..." data.path=FOLDER      your own documents; the index follows their changes
+    python inference/ask.py "..." index.path=INDEX      an index as it is, for example after index.py add
 
-Without a config the sample corpus is asked. The index is built when it is missing.
+Without any of these the sample corpus is asked. The index is built when it is missing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
+from textwrap import fill, shorten
 from typing import Any
 
 from gnnrag.config import EvaluateConfig, load_config
@@ -24,6 +27,8 @@ from gnnrag.session import Session
 from gnnrag.types import Prediction, Question
 from inference.console import IndexProgress, note, split_arguments
 
+PAD = " " * 6
+
 
 def main(arguments: Sequence[str]) -> int:
     """Answer; returns 1 when the question failed."""
@@ -33,11 +38,7 @@ def main(arguments: Sequence[str]) -> int:
         raise GnnragError('give the question first, in quotes: python inference/ask.py "Who ...?"')
     source, overrides = split_arguments(words[1:])
     config = load_config(EvaluateConfig, source, overrides)
-    data = load_passages(config.data.path, chunking(config.data))
-    for remark in data.remarks:
-        note(remark)
-    with IndexProgress() as progress:
-        index = open_index(config, data.name, data.passages, progress)
+    index = find_index(config, is_alone=source is None and not any(o.startswith("data.") for o in overrides))
     pipeline = Pipeline(config, index)
     result: list[tuple[Prediction, Session]] = []
     question = Question("ask", words[0].strip())
@@ -46,6 +47,18 @@ def main(arguments: Sequence[str]) -> int:
     print(json.dumps(as_data(prediction, session, index), ensure_ascii=False, indent=2) if as_json else
           as_text(prediction, session, index))  # fmt: skip
     return 0 if prediction.error is None else 1
+
+
+def find_index(config: EvaluateConfig, is_alone: bool) -> Index:
+    """Open the index of a config after bringing it up to date with its data; `is_alone`: as it is, if there is one."""
+    path = config.index.path
+    if is_alone and path and Path(path, "manifest.json").exists():
+        return Index(path)
+    data = load_passages(config.data.path, chunking(config.data))
+    for remark in data.remarks:
+        note(remark)
+    with IndexProgress() as progress:
+        return open_index(config, data.name, data.passages, progress)
 
 
 def as_data(prediction: Prediction, session: Session, index: Index) -> dict[str, Any]:
@@ -62,20 +75,27 @@ def as_text(prediction: Prediction, session: Session, index: Index) -> str:
     """Return an answer for a person to read."""
     if prediction.error:
         return f"failed: {prediction.error}"
-    lines = [f"Answer: {prediction.answer or '(the passages do not say)'}", "", "Hops"]
+    lines = [f"Answer: {prediction.answer or '(the passages do not say)'}", ""]
+    chain = next((e["notes"] for e in session.events if e["event"] == "evidence"), "")
+    if chain:
+        lines += ["Chain (in brackets: where the pool had it, before promotion)", *(f"  {c}" for c in chain.splitlines()), ""]
+    lines.append("Queries")
+    kinds = {"question": "the question", "fast": "fast thought", "slow": "slow thought"}
     for event in session.events:
         if event["event"] == "query":
-            top = ", ".join(p.title for p in index.lookup(event["ranking"]["ids"][:3]))
-            lines.append(f"  round {event['round']} {event['kind']}: {event['text']}\n      found: {top}")
+            top = "; ".join(p.title for p in index.lookup(event["ranking"]["ids"][:3]))
+            kind = kinds.get(event["kind"], event["kind"])
+            lines.append(f"  round {event['round']}, {kind}: {event['text']}\n      found: {top}")
     support = next((e["support"] for e in session.events if e["event"] == "answer"), ())
     lines += ["", "Evidence"]
     for number, passage in enumerate(index.lookup(prediction.context), start=1):
         mark = "*" if passage.id in support else " "
-        lines.append(f" {mark}[{number}] {passage.title} ({passage.id})\n      {passage.text[:300]}")
+        lines.append(f" {mark}[{number}] {passage.title} ({passage.id})")
+        lines.append(fill(shorten(passage.text, 400, placeholder=" ..."), 110, initial_indent=PAD, subsequent_indent=PAD))
     if support:
         lines.append("\n * the answer was read from here")
     usage = prediction.usage
-    lines.append(f"\n{usage['retriever_calls']} retrievals, {usage['llm_calls']} LLM calls, {prediction.seconds:.2f} s")
+    lines.append(f"\nretrievals: {usage['retriever_calls']}, LLM calls: {usage['llm_calls']}, {prediction.seconds:.2f} s")
     return "\n".join(lines)
 
 

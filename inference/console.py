@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import logging
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -12,6 +14,7 @@ from rich.table import Table
 from tqdm import tqdm
 
 from gnnrag.errors import GnnragError
+from gnnrag.types import Prediction
 
 # Heading, metric, digits of each column.
 COLUMNS = (
@@ -32,6 +35,7 @@ def run_script(main: Callable[[Sequence[str]], int], arguments: Sequence[str], h
     if any(a in ("-h", "--help") for a in arguments):
         print((help_text or "").strip())
         return 0
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # a damaged file is named by our own note
     try:
         return main(arguments)
     except GnnragError as error:
@@ -48,7 +52,10 @@ def split_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
     """Split a command line into the config file and the overrides."""
     files = [a for a in arguments if "=" not in a]
     if len(files) > 1:
-        raise GnnragError(f"one config file at most, got {', '.join(files)}; overrides are written key=value")
+        raise GnnragError(
+            f"one config file at most, got {', '.join(files)}; settings are written key=value without spaces or dashes "
+            "(method=single), and a question stands in quotes"
+        )
     return (files[0] if files else None), [a for a in arguments if "=" in a]
 
 
@@ -69,22 +76,34 @@ class IndexProgress:
 
     def _update(self, stage: str, done: int, total: int) -> None:
         if stage != self._stage:
-            self.__exit__()
+            self.close()
             self._stage = stage
-            self._bar = tqdm(total=total, desc=f"index: {stage}", unit="passage", file=sys.stderr)
+            # Only for a terminal, and only for what takes longer than a second.
+            self._bar = tqdm(total=total, desc=f"index: {stage}", unit=" passages", file=sys.stderr, delay=1, disable=None)
         if self._bar is not None:
             self._bar.update(done)
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the bar that is open, if any."""
         if self._bar is not None:
             self._bar.close()
         self._bar, self._stage = None, ""
 
 
+def describe_failures(predictions: Iterable[Prediction]) -> str:
+    """Return the distinct errors of a run, most frequent first, for a person."""
+    errors = Counter(p.error for p in predictions if p.error)
+    lines = [f"  {count} x {message}" for message, count in errors.most_common(3)]
+    return "\n".join([f"{errors.total()} questions failed; the same command tries them again", *lines])
+
+
 def metrics_table(rows: Iterable[tuple[str, dict[str, Any]]], title: str = "") -> str:
     """Return runs as a table, one line a run; the interval of Recall@5 stands beside it."""
     table = Table(title=title or None)
-    table.add_column("run")
+    table.add_column("run", overflow="fold", min_width=18)
     for heading, _, _ in COLUMNS:
         table.add_column(heading, justify="right")
     for name, metrics in rows:

@@ -1,4 +1,4 @@
-"""The five-minute tour: index the sample corpus, run methods on retrievers, print the table. No LLM, no network.
+"""The five-minute tour: index the sample corpus, run each method on each retriever, print the table. No LLM, no network.
 
 python inference/demo.py [key=value ...]
 """
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.evaluation import evaluate, load_questions_for
 from gnnrag.pipeline import open_index
+from gnnrag.rundir import run_label
 from inference.console import IndexProgress, metrics_table, note
 
 SAMPLE = "configs/evaluate/sample.yaml"
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
         for retriever in RETRIEVERS:
             config = load_config(EvaluateConfig, SAMPLE, [*arguments, f"method={method}", f"retriever={retriever}"])
             path, metrics = evaluate(config, on_note=note, index=index)
-            rows.append((f"{method} / {retriever}", metrics))
+            rows.append((run_label(config), metrics))
             print(f"{method} on {retriever}: {path}", file=sys.stderr)
     seconds = time.perf_counter() - started
     title = f"{data.name}: {len(data.questions)} questions, {len(data.passages)} passages, no language model"

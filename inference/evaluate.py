@@ -15,34 +15,40 @@ from tqdm import tqdm
 
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.evaluation import evaluate
-from gnnrag.types import Prediction
-from inference.console import IndexProgress, metrics_table, note, split_arguments
+from gnnrag.registry import METHODS, RETRIEVERS, ROLES
+from gnnrag.rundir import read_predictions, run_label
+from inference.console import IndexProgress, describe_failures, metrics_table, note, split_arguments
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run; returns the exit code."""
     source, overrides = split_arguments(arguments)
     config = load_config(EvaluateConfig, source, overrides)
+    label = run_label(config)
     bar: Any = None
 
-    def on_question(prediction: Prediction) -> None:
-        nonlocal bar
-        if bar is None:  # a bar without a total has no truth value
-            bar = tqdm(unit="question", desc=f"{config.method.name} on {config.retriever.name}", file=sys.stderr)
-        bar.update()
+    progress = IndexProgress()
 
-    with IndexProgress() as on_index:
-        path, metrics = evaluate(config, on_index, on_question, note)
-    if bar is not None:
-        bar.close()
-    print(metrics_table([(f"{config.method.name} / {config.retriever.name}", metrics)]))
+    def on_start(questions: int) -> None:
+        nonlocal bar
+        progress.close()
+        bar = tqdm(total=questions, unit=" questions", desc=label, file=sys.stderr, disable=None)
+
+    with progress as on_index:
+        path, metrics = evaluate(config, on_index, lambda _: bar.update(), note, on_start)
+    bar.close()
+    print(metrics_table([(label, metrics)]))
     if metrics["failed"]:
-        print(f"{metrics['failed']} questions failed; see the error column of predictions.jsonl", file=sys.stderr)
+        print(describe_failures(read_predictions(path)), file=sys.stderr)
     print(path)
+    if metrics["failed"] == metrics["questions"]:
+        return 1
     return 0
 
 
 if __name__ == "__main__":
     from inference.console import run_script
 
-    sys.exit(run_script(main, sys.argv[1:], __doc__))
+    parts = {"method": METHODS, "retriever": RETRIEVERS, "roles": {f"{r}.{i}": "" for r in ROLES for i in ROLES[r]}}
+    listing = "\n".join(f"{name}: {', '.join(table)}" for name, table in parts.items())
+    sys.exit(run_script(main, sys.argv[1:], f"{__doc__}\n{listing}\nsettings: gnnrag/config.py, and the README's table"))

@@ -88,7 +88,7 @@ def _files(root: Path, skips: Skips) -> Iterator[str]:
         for name in sorted((*names, *links)):
             path = Path(folder, name)
             relative = path.relative_to(root).as_posix()
-            if name.startswith(".") or (folder == str(root) and _is_questions_file(name)):
+            if name.startswith(".") or _is_questions_file(name):
                 continue
             if path.is_symlink() and (path.is_dir() or not path.resolve().is_relative_to(inside)):
                 skips.add("link not followed", relative)

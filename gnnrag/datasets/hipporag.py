@@ -19,7 +19,7 @@ from gnnrag.types import GoldHop, Passage, Question
 
 MissingGold = Literal["error", "drop"]
 
-# Questions and passages of the full releases (`specs/bdtr.md` 15, `specs/mgranrag.md` 2.5 and 6). People use subsets,
+# Questions and passages of the full releases (HippoRAG 2 and MGranRAG, data tables). People use subsets,
 # so another number is only a note. HotpotQA has 9,221 passages in HippoRAG's first version and 9,811 in the second.
 RELEASES: dict[str, tuple[int, tuple[int, ...]]] = {
     "musique": (1000, (11656,)),

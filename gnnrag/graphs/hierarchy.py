@@ -1,4 +1,4 @@
-"""The contextual hierarchical graph: passages, their sentences, the phrases of those (`specs/mgranrag.md` 2.4)."""
+"""The contextual hierarchical graph: passages, their sentences, the phrases of those (MGranRAG, AAAI 2026)."""
 
 from __future__ import annotations
 

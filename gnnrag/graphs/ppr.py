@@ -1,7 +1,7 @@
 """Personalised PageRank for batches of seed vectors: the one solver of every graph retriever.
 
 With `P` the random walk of a weighted undirected graph, `d` the damping and `r` a reset that sums to 1, the result is
-the solution of `x = d Pᵀ x + d (mass on isolated nodes) r + (1 - d) r` (`specs/backbones_ppr_tree.md` 1.5), which is
+the solution of `x = d Pᵀ x + d (mass on isolated nodes) r + (1 - d) r` (as in HippoRAG 2 with PRPACK), which is
 what igraph's PRPACK computes.
 """
 

@@ -27,6 +27,7 @@ def build_index(
     stages: Iterable[str] | None = None,
     source: dict[str, Any] | None = None,
     progress: Progress = lambda stage, done, total: None,
+    keep_edits: bool = False,
 ) -> list[str]:
     """Bring an index folder up to date with passages and settings.
 
@@ -40,6 +41,7 @@ def build_index(
         stages: what to build, with what it needs; all stages by default.
         source: where the passages come from, for the record.
         progress: told what is being done.
+        keep_edits: refuse to undo what `update_index` has changed since the last build.
 
     Returns:
         The stages that were built.
@@ -47,13 +49,23 @@ def build_index(
     Raises:
         DataError: two passages share an id, or one has no text.
         ConfigError: unknown stage.
+        ArtefactError: `keep_edits`, and the index has passages added or removed that `passages` does not reflect.
     """
     check_passages(root, passages)
     if not passages:
         raise DataError(root, "there are no passages to index")
     wanted = closure(STAGES if stages is None else stages)
     with _writing(root):
-        return _build(Store(root), passages, config, wanted, source, progress)
+        store = Store(root)
+        if keep_edits and store.manifest["source"].get("edited") and STAGES["passages"].load(
+            store.folder("passages")
+        ) != list(passages):
+            raise ArtefactError(
+                f"index {root} was changed by index.py add or remove, and this would undo it. Ask it as it is with "
+                f"ask.py index.path={root} and no config, or undo the changes with index.py build, "
+                "or give another index.path"
+            )
+        return _build(store, passages, config, wanted, source, progress)
 
 
 def update_index(
@@ -86,7 +98,7 @@ def update_index(
         kept = list(passages.values())
         if not kept:
             raise DataError(root, "no passage would be left; delete the folder instead")
-        return _build(store, kept, stored_config(store), [], None, progress)
+        return _build(store, kept, stored_config(store), [], {**store.manifest["source"], "edited": True}, progress)
 
 
 def stored_config(store: Store) -> IndexConfig:

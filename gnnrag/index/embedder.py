@@ -81,6 +81,8 @@ def model_folder(model: str) -> tuple[str, str]:
         ArtefactError: its weights are not the released ones.
     """
     if model != "embedded":
+        if not Path(model).is_dir() and (model.startswith((".", "/", "~")) or model.count("/") > 1):
+            raise ConfigError(f"index.embedder.model={model!r}: there is no such folder")
         weights = sorted(p for p in Path(model).rglob("*") if p.suffix in {".safetensors", ".json", ".txt"})
         return model, digest([[p.name, file_digest(p)] for p in weights]) if weights else f"hub:{model}"
     try:

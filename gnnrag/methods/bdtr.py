@@ -23,7 +23,7 @@ CHOICES = {
 
 @dataclass
 class BDTRConfig:
-    """Settings of `BDTR`; defaults and their reasons are in `specs/bdtr.md` 13."""
+    """Settings of `BDTR`; numbers are the paper's where it states them."""
 
     max_rounds: int = 2  # thought rounds after the first retrieval; 0 removes DTR
     top_k: int = 200  # passages asked for per query

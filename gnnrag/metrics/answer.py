@@ -1,6 +1,6 @@
 """Answer metrics: exact match, token F1 and sub-string match, each the maximum over the accepted answers.
 
-One normaliser serves all of them (`specs/backbones_ppr_tree.md` 3). A question with no accepted answer is one that the
+One normaliser serves all of them (as HippoRAG 2 evaluates). A question with no accepted answer is one that the
 corpus cannot answer: an empty prediction (the reader abstained) is then right, and anything else is wrong.
 """
 

@@ -40,7 +40,7 @@ class CHGConfig:
 class CHGRetriever:
     """Personalised PageRank over passages, sentences and phrases, seeded by linking, search scores and title links.
 
-    The graph and the ranking by PageRank are MGranRAG's (AAAI 2026, `specs/mgranrag.md` 2.4 and 3.11); its seeds come
+    The graph and the ranking by PageRank are MGranRAG's (AAAI 2026); its seeds come
     from a language model, these do not. For one query, the reset holds
     1. the passages that dense and lexical search like best (the prior);
     2. the names of the query: the passages that bear them as titles, and their phrase nodes;

@@ -1,4 +1,4 @@
-"""The reasoning chain from a language model (BDTR; its prompt is unpublished, our choices in specs/bdtr.md 6)."""
+"""The reasoning chain from a language model (BDTR; its prompt is unpublished, the wording is ours)."""
 
 from __future__ import annotations
 

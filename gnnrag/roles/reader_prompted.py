@@ -1,4 +1,4 @@
-"""The reader as a language model (prompt and `hipporag` parser after HippoRAG 2, specs/backbones_ppr_tree.md 1.8)."""
+"""The reader as a language model (prompt and `hipporag` parser after HippoRAG 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dual thoughts from a language model (BDTR, arXiv 2509.25530, section 3.1; our choices in specs/bdtr.md 5)."""
+"""Dual thoughts from a language model (BDTR, arXiv 2509.25530, section 3.1; the wording is ours)."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class PromptedThoughts:
 
 
 def parse_thoughts(text: str, may_stop: bool = False, with_chain: bool = False) -> Thoughts:
-    """Parse a reply to the joint prompt: labelled lines, a JSON object, two lines, or one line (specs/bdtr.md 5).
+    """Parse a reply to the joint prompt: labelled lines, a JSON object, two lines, or one line.
 
     Args:
         text: the reply.

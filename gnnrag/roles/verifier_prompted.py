@@ -1,4 +1,4 @@
-"""The verifier as a language model (BDTR, arXiv 2509.25530, section 3.2; our choices in specs/bdtr.md 7)."""
+"""The verifier as a language model (BDTR, arXiv 2509.25530, section 3.2; the wording is ours)."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def analyse(
     title_mode: TitleMode = "merge",
     phrase_rules: PhraseRules = "clean",
 ) -> list[PassageText]:
-    """Split each passage into sentences and find their phrases (`specs/mgranrag.md` 2.1 to 2.3).
+    """Split each passage into sentences and find their phrases (MGranRAG, AAAI 2026).
 
     Each result depends on its own passage only, so an index can analyse new passages alone.
 

@@ -1,4 +1,4 @@
-"""Noun phrases from part-of-speech tags: the rules of MGranRAG's indexer (`specs/mgranrag.md` 2.3)."""
+"""Noun phrases from part-of-speech tags: the rules of MGranRAG's indexer (AAAI 2026)."""
 
 from __future__ import annotations
 
