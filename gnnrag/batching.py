@@ -61,5 +61,6 @@ class MicroBatcher(Generic[ItemT, ResultT]):
             return [error] if len(items) == 1 else [r for item in items for r in self._run([item])]
 
     def close(self) -> None:
-        """Stop the thread once its current batch is done."""
+        """Let the thread end once its current batch is done; a later call starts another."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+        self._thread = ThreadPoolExecutor(max_workers=1)

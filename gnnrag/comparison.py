@@ -52,8 +52,8 @@ def load_runs(paths: Sequence[Path]) -> list[Run]:
         mine, theirs = run.metrics.get("settings"), runs[0].metrics.get("settings")
         if mine != theirs:
             raise GnnragError(
-                f"{run.name} was scored with {mine}, {runs[0].name} with {theirs}; run evaluate.py again on one of them "
-                "with the metrics settings of the other (nothing is predicted again)"
+                f"{run.name} was scored with {mine}, {runs[0].name} with {theirs}; run evaluate.py again on one of "
+                "them with the metrics settings of the other (nothing is predicted again)"
             )
     order = {id_: i for i, id_ in enumerate(runs[0].ids)}
     return [_reorder(run, order) for run in runs]

@@ -116,6 +116,7 @@ class MetricsConfig:
 class BudgetConfig:
     """Limits for one question; null is unlimited."""
 
+    max_rounds: int = 50  # above every method's own limit
     max_calls: int | None = None
     max_tokens: int | None = None
     max_seconds: float | None = None

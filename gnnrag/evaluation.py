@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, get_args
@@ -50,7 +50,7 @@ def evaluate(
         on_note(note)
     index = index or open_index(config, data.name, data.passages, on_index)
     pipeline = Pipeline(config, index)  # before there is a run: a part that cannot be built leaves no folder behind
-    with closing(open_run(config, data, index)) as run:
+    with closing(open_run(config, data, index, pipeline.roles.prompts)) as run:
         if stale := run.made_by - {commit()}:
             made = ", ".join(sorted(stale))
             on_note(f"{run.path} holds predictions of other code ({made}); run.fresh=true redoes them")
@@ -94,12 +94,14 @@ def load_questions_for(config: EvaluateConfig) -> Dataset:
     return data
 
 
-def open_run(config: EvaluateConfig, data: Dataset, index: Index) -> RunDir:
-    """Open the run directory of a config on this data and index."""
+def open_run(
+    config: EvaluateConfig, data: Dataset, index: Index, prompts: Mapping[str, dict[str, str]] | None = None
+) -> RunDir:
+    """Open the run directory of a config on this data, index and prompts."""
     plain = to_plain(config)
     # Only the stages that this run reads: an index that has gained others since is still the same input.
     stages = {name: index.fingerprint[name] for name in closure(needed_stages(config)) if name in index.fingerprint}
-    inputs = {"data": data.fingerprints, "index": stages}
+    inputs = {"data": data.fingerprints, "index": stages, "prompts": dict(prompts or {})}
     name = config.run.name or run_name(plain, f"{data.name}-{config.data.split}", inputs)
     return RunDir(config.run.root, name, plain, inputs, config.run.fresh, config.run.traces)
 
@@ -126,8 +128,10 @@ def write_metrics(
 ) -> dict[str, Any]:
     """Score and write `metrics.json`, and `scores.jsonl` with each question's values."""
     rows, ks = list(predictions), tuple(config.ks)
-    metrics = {"settings": to_plain(config) | {"seed": seed}} | score(questions, rows, ks, config.f1_variant, config.skip_no_gold, seed=seed)  # type: ignore[arg-type]
-    columns = per_question(questions, rows, ks, config.f1_variant)  # type: ignore[arg-type]
+    variant: Any = config.f1_variant
+    metrics = score(questions, rows, ks, variant, config.skip_no_gold, seed=seed)
+    metrics["settings"] = to_plain(config) | {"seed": seed}
+    columns = per_question(questions, rows, ks, variant)
     quality = [name for name in columns if name.startswith(("retrieval/", "answer/"))]
     write_jsonl(
         path / "scores.jsonl",

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -106,17 +107,22 @@ class Journal:
 
 
 @contextmanager
-def exclusive_lock(path: Path, what: str) -> Iterator[None]:
-    """Hold a lock file while one process writes; a second writer gets an error instead of a race.
+def exclusive_lock(path: Path, what: str, wait_s: float = 0.0) -> Iterator[None]:
+    """Hold a lock file while one process writes; a second writer waits, then gets an error instead of a race.
 
     Raises:
         GnnragError: another process holds the lock.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            problem = f"{what} is being written by another process; wait for it, or use another folder"
-            raise GnnragError(problem) from error
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() >= deadline:
+                    problem = f"{what} is being written by another process; wait for it, or use another folder"
+                    raise GnnragError(problem) from error
+                time.sleep(0.2)
         yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -16,7 +16,7 @@ from gnnrag.errors import GnnragError
 from gnnrag.methods.base import Method
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import Answer, ReaderTask
-from gnnrag.session import Budget, Session
+from gnnrag.session import Budget, Session, folded
 from gnnrag.types import Evidence, Passage, Prediction, Query, Question, Ranking
 
 Reader = Callable[[ReaderTask, Session], Awaitable[Answer]]
@@ -51,7 +51,7 @@ class Loop:
         self.method, self.retriever, self.reader, self.lookup = method, retriever, reader, lookup
         self.budget, self.concurrency, self.max_rounds = budget or Budget(), concurrency, max_rounds
         self._batcher: MicroBatcher[Query, Ranking] = MicroBatcher(retriever.retrieve)
-        self._cache: OrderedDict[Query, Ranking] = OrderedDict()
+        self._cache: OrderedDict[Hashable, Ranking] = OrderedDict()
 
     async def run(self, questions: Sequence[Question], done: Callable[[Prediction, Session], None]) -> None:
         """Answer all questions; `done` is called as each one ends, in order of ending.
@@ -65,18 +65,25 @@ class Loop:
             for question in waiting:  # the iterator is shared: each worker takes the next question
                 done(*await self.answer(question))
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(self.concurrency, len(questions))):
-                group.create_task(work())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(self.concurrency, len(questions))):
+                    group.create_task(work())
+        finally:
+            self._batcher.close()
 
     async def answer(self, question: Question) -> tuple[Prediction, Session]:
         """Answer one question; never raises for what goes wrong inside it."""
         session = Session(question.id, self.budget)
         evidence, answer, rounds, error = Evidence(), "", 0, None
         try:
-            evidence, rounds = await self._gather(question, session)
-            answer = await self._read(question, evidence, session)
+            async with asyncio.timeout(self.budget.max_seconds):
+                evidence, rounds = await self._gather(question, session)
+                answer = await self._read(question, evidence, session)
             error = session.failed_calls()
+        except TimeoutError:
+            error = f"budget.max_seconds={self.budget.max_seconds} is used up; raise it or set it to null"
+            session.record("error", message=error)
         except Exception as problem:  # noqa: BLE001 - whatever happens to one question must not stop the others
             error = str(problem) if isinstance(problem, GnnragError) else f"{type(problem).__name__}: {problem}"
             session.record("error", message=error)
@@ -89,12 +96,14 @@ class Loop:
             session.usage(),
             time.monotonic() - session.started,
             error,
+            tuple(evidence.nodes),
         )
         return prediction, session
 
     async def _gather(self, question: Question, session: Session) -> tuple[Evidence, int]:
         """The loop of design 3: propose, retrieve, absorb until nothing is left to ask; then select."""
         state = await self.method.start(question, session)
+        retrieved = 0
         while not state.done and state.round < self.max_rounds:
             session.check()
             queries = await self.method.propose(state)
@@ -104,9 +113,10 @@ class Loop:
             state.queries += [query.text for query in queries]
             await self.method.absorb(state, queries, rankings)
             state.round += 1
+            retrieved += 1
         evidence = await self.method.select(state)
         session.record("evidence", **{k: v for k, v in asdict(evidence).items() if k != "ranking"})
-        return evidence, max(0, state.round - 1)
+        return evidence, max(0, retrieved - 1)
 
     async def _retrieve(self, queries: Sequence[Query], session: Session, round_: int) -> list[Ranking]:
         """Rank each query; one whose retrieval fails gives an empty list, is counted, and the round goes on."""
@@ -117,23 +127,36 @@ class Loop:
                 allowed = ", ".join(sorted(self.retriever.channels))
                 raise ValueError(f"the retriever has no channel {query.channel!r}, only {allowed}")
         session.count_queries(queries)
-        found: dict[Query, Any] = {q: self._cache[q] for q in queries if q in self._cache}
-        new = [q for q in dict.fromkeys(queries) if q not in found]
-        found.update(zip(new, await self._batcher(new) if new else [], strict=True))
+        keys = [_cache_key(query) for query in queries]
+        found: dict[Hashable, Any] = {key: self._cache[key] for key in keys if key in self._cache}
+        new: dict[Hashable, Query] = {}
+        for key, query in zip(keys, queries, strict=True):
+            if key not in found:
+                new.setdefault(key, query)
+        found.update(zip(new, await self._ask(list(new.values()), session) if new else [], strict=True))
         rankings = []
-        for query in queries:
-            result = found[query]
+        for key, query in zip(keys, queries, strict=True):
+            result = found[key]
+            # Damage and wrong settings are nobody's bad luck, and without its first retrieval a question has no result.
+            if isinstance(result, GnnragError) or (isinstance(result, Exception) and round_ == 0):
+                raise result
             if isinstance(result, Exception):
                 session.counts["retriever_failed"] += 1
                 session.record("retriever_failed", query=query.text, message=str(result))
                 result = Ranking((), np.zeros(0))
             else:
-                self._cache[query] = result
+                self._cache[key] = result
             session.record("query", round=round_, **asdict(query), ranking=_excerpt(result))
             rankings.append(result)
         while len(self._cache) > CACHE_SIZE:
             self._cache.popitem(last=False)
         return rankings
+
+    async def _ask(self, queries: list[Query], session: Session) -> Sequence[Ranking | Exception]:
+        """Hand queries to the retriever: in batches over all questions, or, where it needs roles, for this question."""
+        if ask := getattr(self.retriever, "retrieve_for", None):
+            return await ask(queries, session)
+        return await self._batcher(queries)
 
     async def _read(self, question: Question, evidence: Evidence, session: Session) -> str:
         """Take the method's own answer if it has one, else ask the reader."""
@@ -144,6 +167,11 @@ class Loop:
         silent = not answer.text and "reader_failed" not in answer.flags
         session.flag("reader", *dict.fromkeys([*answer.flags, *(["abstained"] if silent else [])]))
         return answer.text
+
+
+def _cache_key(query: Query) -> Hashable:
+    """Return what decides a ranking: `kind` does not, nor do case and spaces."""
+    return (folded(query.text), query.channel, query.top_k, query.scope)
 
 
 def _excerpt(ranking: Ranking) -> dict[str, Any]:

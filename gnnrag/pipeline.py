@@ -9,10 +9,10 @@ from typing import Any
 from gnnrag.config import DataConfig, EvaluateConfig, IndexConfig
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import ConfigError
-from gnnrag.index.build import Progress, build_index
+from gnnrag.index.build import Progress, build_index, closure
 from gnnrag.index.index import Index
 from gnnrag.loop import Loop
-from gnnrag.registry import METHODS, RETRIEVERS, resolve
+from gnnrag.registry import METHODS, RETRIEVERS, ROLES, resolve
 from gnnrag.roles.book import Roles
 from gnnrag.session import Budget, Session
 from gnnrag.types import Passage, Prediction, Question
@@ -34,12 +34,17 @@ class Pipeline:
             raise ConfigError(f"concurrency={config.concurrency}: must be at least 1")
         self.index = index
         self.roles = Roles(index, config.roles, config.llm, config.llm_cache)
-        retriever = resolve("retriever", config.retriever.name, RETRIEVERS)(index, config.retriever.settings)
+        check_fit(config)
+        for stage in closure(needed_stages(config)):
+            index.store.folder(stage)  # damage is found now, not once per question
+        build = resolve("retriever", config.retriever.name, RETRIEVERS)
+        more = (self.roles,) if getattr(build, "needs_roles", False) else ()
+        retriever = build(index, config.retriever.settings, *more)
         method = resolve("method", config.method.name, METHODS)(index, self.roles, config.method.settings)
         self.reader = self.roles["reader"]
         b = config.budget
         budget = Budget(b.max_calls, b.max_tokens, b.max_seconds)
-        self.loop = Loop(method, retriever, self.reader, index.lookup, budget, config.concurrency)
+        self.loop = Loop(method, retriever, self.reader, index.lookup, budget, config.concurrency, b.max_rounds)
 
     async def run(self, questions: Sequence[Question], done: Callable[[Prediction, Session], None]) -> None:
         """Answer questions; see `Loop.run`."""
@@ -54,11 +59,35 @@ def index_path(config: IndexConfig, name: str) -> Path:
     return Path(config.path) if config.path else Path(config.root) / name
 
 
+def check_fit(config: EvaluateConfig) -> None:
+    """Refuse a retriever that lacks a channel which the method asks. Raises ConfigError naming those that fit."""
+    wanted = getattr(resolve("method", config.method.name, METHODS), "channels", frozenset({"text"}))
+    known = {name: resolve("retriever", name, RETRIEVERS) for name in RETRIEVERS}
+    have = getattr(known[config.retriever.name], "channels", wanted)
+    if not wanted <= have:
+        fitting = [name for name, cls in known.items() if wanted <= getattr(cls, "channels", frozenset())]
+        raise ConfigError(
+            f"method={config.method.name} asks the channels {', '.join(sorted(wanted))}, which "
+            f"retriever={config.retriever.name} does not have; suitable: {', '.join(fitting) or 'none'}"
+        )
+
+
 def needed_stages(config: EvaluateConfig) -> set[str]:
-    """Return the index stages that a run reads: the retriever's, and what roles without a language model use."""
-    cls = resolve("retriever", config.retriever.name, RETRIEVERS)
-    own = cls.stages_for(config.retriever.settings) if hasattr(cls, "stages_for") else cls.stages
-    return {*own, "hierarchy", "lexical", "embeddings"}
+    """Return the index stages that a run reads: what its retriever, method and roles declare as `stages`."""
+    retriever = resolve("retriever", config.retriever.name, RETRIEVERS)
+    if hasattr(retriever, "stages_for"):
+        needed = set(retriever.stages_for(config.retriever.settings))
+    else:
+        needed = set(retriever.stages)
+    needed.update(getattr(resolve("method", config.method.name, METHODS), "stages", ()))
+    if getattr(config.method.settings, "dense_anchor", 0.0):
+        needed.add("embeddings")
+    for name, table in ROLES.items():
+        roles: Any = config.roles
+        chosen = getattr(roles, name).impl or roles.default
+        if chosen in table:
+            needed.update(getattr(resolve("role", chosen, table), "stages", ()))
+    return needed
 
 
 def open_index(

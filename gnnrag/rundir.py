@@ -206,6 +206,7 @@ def commit() -> str:
 
 def _prediction(row: Mapping[str, Any], seconds: float) -> Prediction:
     fixed = {**row, "ranking": tuple(row["ranking"]), "context": tuple(row["context"]), "seconds": seconds}
+    fixed["nodes"] = tuple(row.get("nodes", ()))
     return Prediction(**fixed)
 
 

@@ -148,12 +148,14 @@ class Evidence:
         context: the passage ids that the reader sees, in reading order.
         notes: further text for the reader (reasoning chain, paths, community reports), already delimited.
         answer: set by methods that answer by themselves; the reader is then not called.
+        nodes: graph nodes found, best first, for methods that look for nodes.
     """
 
     ranking: Sequence[str] = ()
     context: Sequence[str] = ()
     notes: str = ""
     answer: str | None = None
+    nodes: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,3 +173,4 @@ class Prediction:
     usage: Mapping[str, Any]
     seconds: float
     error: str | None = None
+    nodes: tuple[str, ...] = ()

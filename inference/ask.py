@@ -76,9 +76,13 @@ def as_text(prediction: Prediction, session: Session, index: Index) -> str:
     if prediction.error:
         return f"failed: {prediction.error}"
     lines = [f"Answer: {prediction.answer or '(the passages do not say)'}", ""]
-    chain = next((e["notes"] for e in session.events if e["event"] == "evidence"), "")
+    chain = next((e["text"] for e in session.events if e["event"] == "chain"), "")
     if chain:
-        lines += ["Chain (in brackets: where the pool had it, before promotion)", *(f"  {c}" for c in chain.splitlines()), ""]
+        lines += [
+            "Chain (in brackets: where the pool had it, before promotion)",
+            *(f"  {c}" for c in chain.splitlines()),
+            "",
+        ]
     lines.append("Queries")
     kinds = {"question": "the question", "fast": "fast thought", "slow": "slow thought"}
     for event in session.events:
@@ -91,11 +95,15 @@ def as_text(prediction: Prediction, session: Session, index: Index) -> str:
     for number, passage in enumerate(index.lookup(prediction.context), start=1):
         mark = "*" if passage.id in support else " "
         lines.append(f" {mark}[{number}] {passage.title} ({passage.id})")
-        lines.append(fill(shorten(passage.text, 400, placeholder=" ..."), 110, initial_indent=PAD, subsequent_indent=PAD))
+        lines.append(
+            fill(shorten(passage.text, 400, placeholder=" ..."), 110, initial_indent=PAD, subsequent_indent=PAD)
+        )
     if support:
         lines.append("\n * the answer was read from here")
     usage = prediction.usage
-    lines.append(f"\nretrievals: {usage['retriever_calls']}, LLM calls: {usage['llm_calls']}, {prediction.seconds:.2f} s")
+    lines.append(
+        f"\nretrievals: {usage['retriever_calls']}, LLM calls: {usage['llm_calls']}, {prediction.seconds:.2f} s"
+    )
     return "\n".join(lines)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -79,7 +80,9 @@ class IndexProgress:
             self.close()
             self._stage = stage
             # Only for a terminal, and only for what takes longer than a second.
-            self._bar = tqdm(total=total, desc=f"index: {stage}", unit=" passages", file=sys.stderr, delay=1, disable=None)
+            self._bar = tqdm(
+                total=total, desc=f"index: {stage}", unit=" passages", file=sys.stderr, delay=1, disable=None
+            )
         if self._bar is not None:
             self._bar.update(done)
 
@@ -95,7 +98,7 @@ class IndexProgress:
 
 def describe_failures(predictions: Iterable[Prediction]) -> str:
     """Return the distinct errors of a run, most frequent first, for a person."""
-    errors = Counter(p.error for p in predictions if p.error)
+    errors = Counter(re.sub(r"\(\d+\)", "(...)", p.error) for p in predictions if p.error)
     lines = [f"  {count} x {message}" for message, count in errors.most_common(3)]
     return "\n".join([f"{errors.total()} questions failed; the same command tries them again", *lines])
 

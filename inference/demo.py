@@ -1,4 +1,4 @@
-"""The five-minute tour: index the sample corpus, run each method on each retriever, print the table. No LLM, no network.
+"""The five-minute tour: index the sample corpus, run methods on retrievers, print the table. No LLM, no network.
 
 python inference/demo.py [key=value ...]
 """

@@ -51,4 +51,6 @@ if __name__ == "__main__":
 
     parts = {"method": METHODS, "retriever": RETRIEVERS, "roles": {f"{r}.{i}": "" for r in ROLES for i in ROLES[r]}}
     listing = "\n".join(f"{name}: {', '.join(table)}" for name, table in parts.items())
-    sys.exit(run_script(main, sys.argv[1:], f"{__doc__}\n{listing}\nsettings: gnnrag/config.py, and the README's table"))
+    sys.exit(
+        run_script(main, sys.argv[1:], f"{__doc__}\n{listing}\nsettings: gnnrag/config.py, and the README's table")
+    )

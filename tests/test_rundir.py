@@ -61,7 +61,7 @@ def test_a_run_holds_everything_needed_to_trust_it(tmp_path: Path) -> None:
     (row,) = rows(run.path / "predictions.jsonl")
     assert row == {
         "question_id": "q1", "answer": "x", "ranking": ["p1", "p2"], "context": ["p1"], "rounds": 2,
-        "usage": {"llm_calls": 3}, "error": None,
+        "usage": {"llm_calls": 3}, "error": None, "nodes": [],
     }  # fmt: skip
     assert rows(run.path / "traces.jsonl") == [{"question_id": "q1", "events": [{"event": "answer", "text": "x"}]}]
     assert [r["event"] for r in rows(run.path / "log.jsonl")] == ["start", "question"]

@@ -17,6 +17,7 @@ from gnnrag.index.stages import STAGES, Context
 from gnnrag.index.store import Store, forget_journals
 from gnnrag.types import Passage
 
+WAIT_S = 600.0  # how long a build waits for another process that builds the same index
 Progress = Callable[[str, int, int], None]  # stage, passages done now, passages in all
 
 
@@ -55,11 +56,15 @@ def build_index(
     if not passages:
         raise DataError(root, "there are no passages to index")
     wanted = closure(STAGES if stages is None else stages)
-    with _writing(root):
-        store = Store(root)
-        if keep_edits and store.manifest["source"].get("edited") and STAGES["passages"].load(
-            store.folder("passages")
-        ) != list(passages):
+    if root.is_dir() and _is_current(Store(root), passages, config, wanted, source):
+        return []  # readers of a finished index, however many, need no lock
+    with _writing(root, WAIT_S):
+        store = Store(root)  # again: another process may just have built it
+        if (
+            keep_edits
+            and store.manifest["source"].get("edited")
+            and STAGES["passages"].load(store.folder("passages")) != list(passages)
+        ):
             raise ArtefactError(
                 f"index {root} was changed by index.py add or remove, and this would undo it. Ask it as it is with "
                 f"ask.py index.path={root} and no config, or undo the changes with index.py build, "
@@ -84,11 +89,12 @@ def update_index(
     """
     Store(root).folder("passages")  # before the lock, which would make the folder
     check_passages(root, add)
-    with _writing(root):
+    with _writing(root, WAIT_S):
         store = Store(root)
         if not store.manifest["complete"]:  # finish what a kill cut off, so that this change finds a whole index
             _build(store, STAGES["passages"].load(store.folder("passages")), stored_config(store), [], None, progress)
-        passages: dict[str, Passage] = {p.id: p for p in STAGES["passages"].load(store.folder("passages"))}
+        before: list[Passage] = STAGES["passages"].load(store.folder("passages"))
+        passages = {p.id: p for p in before}
         for id_ in remove:
             if id_ not in passages:
                 hint = nearest(id_, list(passages)[:2000])[:200]
@@ -98,7 +104,8 @@ def update_index(
         kept = list(passages.values())
         if not kept:
             raise DataError(root, "no passage would be left; delete the folder instead")
-        return _build(store, kept, stored_config(store), [], {**store.manifest["source"], "edited": True}, progress)
+        source = {**store.manifest["source"], "edited": True} if kept != before else None
+        return _build(store, kept, stored_config(store), [], source, progress)
 
 
 def stored_config(store: Store) -> IndexConfig:
@@ -114,11 +121,34 @@ def stored_config(store: Store) -> IndexConfig:
         raise ArtefactError(f"index {store.root} holds no readable settings ({error}); build it again") from error
 
 
+def _is_current(
+    store: Store,
+    passages: Sequence[Passage],
+    config: IndexConfig,
+    wanted: Sequence[str],
+    source: dict[str, Any] | None,
+) -> bool:
+    """Tell whether nothing has to be built: every key is what it would become."""
+    manifest = store.manifest
+    record = {"settings": _settings(config), "source": source or manifest["source"]}
+    if not manifest["complete"] or any(manifest[name] != value for name, value in record.items()):
+        return False
+    embedder = cache(lambda: make_embedder(config.embedder))
+    context = Context(store, config, passages, embedder, lambda name: None)
+    keys: dict[str, str] = {}
+    for name in closure([*wanted, *manifest["stages"]]):
+        settings = digest([name, STAGES[name].settings(context)])
+        keys[name] = digest([settings, [keys[need] for need in STAGES[name].needs]])
+        if store.key(name) != keys[name]:
+            return False
+    return not any((store.root / ".partial").glob("*"))
+
+
 @contextmanager
-def _writing(root: Path) -> Iterator[None]:
+def _writing(root: Path, wait_s: float = 0.0) -> Iterator[None]:
     if root.exists() and not root.is_dir():
         raise ArtefactError(f"index {root} is a file; index.path must name a folder, new or of an earlier index")
-    with exclusive_lock(root / ".lock", f"index {root}"):
+    with exclusive_lock(root / ".lock", f"index {root}", wait_s):
         yield
 
 

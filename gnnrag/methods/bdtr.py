@@ -19,6 +19,8 @@ CHOICES = {
     "score_norm": ("auto", "minmax_full", "max_scale", "rank", "raw"),
     "thoughts": ("both", "fast", "slow"),
 }
+LEAST = {"max_rounds": 0, "top_k": 1, "thought_passages": 1, "chain_passages": 1, "verify": 1, "max_promoted": 0}
+LEAST |= {"window": 1, "floor": 1, "max_final": 1}
 
 
 @dataclass
@@ -62,6 +64,9 @@ class BDTR:
         for name, allowed in CHOICES.items():
             if (value := getattr(self.config, name)) not in allowed:
                 raise ConfigError(f"method.{name}={value!r}: allowed are {', '.join(allowed)}")
+        for name, least in LEAST.items():
+            if (value := getattr(self.config, name)) is not None and value < least:
+                raise ConfigError(f"method.{name}={value}: must be at least {least}")
         self.thoughts, self.chain, self.verifier = roles["thoughts"], roles["chain"], roles["verifier"]
         # A thought made by rules is a guess. Its hits must be seen by the verifier, but not outrank the question's own:
         # by rank and at 0.95, its first hit comes after the question's fourth.
@@ -82,8 +87,9 @@ class BDTR:
         top_k = self.config.top_k
         if state.round == 0:
             return [Query(state.question.text, top_k=top_k)]
-        while state.round <= self.config.max_rounds:
-            thoughts = await self._think(state)
+        for round_ in range(max(state.round, state.memory.get("round", 0)), self.config.max_rounds + 1):
+            state.memory["round"] = round_ + 1  # a round without thoughts is spent, too
+            thoughts = await self._think(state, round_)
             wanted = (("fast", thoughts.fast), ("slow", thoughts.slow))
             queries = [
                 Query(text, top_k=top_k, kind=kind)
@@ -96,18 +102,17 @@ class BDTR:
             if queries:
                 return queries
             state.session.flag("thoughts", "round_skipped")
-            state.round += 1
         return []
 
-    async def _think(self, state: State) -> Thoughts:
+    async def _think(self, state: State, round_: int) -> Thoughts:
         ids = state.pool.top(self.config.thought_passages)
-        last = state.round == self.config.max_rounds
+        last = round_ == self.config.max_rounds
         task = ThoughtsTask(
             state.question,
             self.index.lookup(ids),
             tuple(state.pool.scores[i] for i in ids),
             tuple(state.queries[1:]),
-            state.round,
+            round_,
             with_chain=last and self.config.bgec and self.config.chain_from == "last_round_joint",
         )
         thoughts = await self.thoughts(task, state.session)
@@ -148,7 +153,7 @@ class BDTR:
         state.session.record(
             "cut", selected=list(verdict.selected), kept=list(cut.kept), mean=cut.mean, deviation=cut.deviation
         )
-        return Evidence(order, cut.kept, chain.text)
+        return Evidence(order, cut.kept)  # the chain is for the verifier: the reader sees what `single` would show it
 
     def cut(self, order: Sequence[str], scores: dict[str, float], selected: Sequence[str]) -> Cut:
         """Apply the cut with this method's settings."""
@@ -170,5 +175,6 @@ class BDTR:
             state.question, self.index.lookup(ranked[: self.config.chain_passages]), tuple(state.queries[1:])
         )
         chain = await self.chain(task, state.session)
+        state.session.record("chain", text=chain.text)
         state.session.flag("chain", *chain.flags)
         return chain

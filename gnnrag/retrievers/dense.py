@@ -41,7 +41,6 @@ class DenseRetriever:
     def __init__(self, index: Index, config: DenseConfig | None = None) -> None:
         self.index, self.config = index, config or DenseConfig()
         self.searcher = self._build_searcher()
-        # The lowest score over the corpus is wanted too, so the whole list is asked for while that is cheap.
         self.whole = len(index.ids) <= 20_000 and self.config.search == "flat"
 
     def _build_searcher(self) -> Any:
@@ -71,15 +70,26 @@ class DenseRetriever:
             block = queries[start : start + size]
             depth = count if self.whole else min(count, max(q.top_k for q in block))
             scores, rows = self.searcher.search(vectors[start : start + size], depth)
-            out += [self._ranking(q, s, r, depth == count) for q, s, r in zip(block, scores, rows, strict=True)]
+            lows = self._lows(vectors[start : start + size], scores, depth == count)
+            out += [self._ranking(q, s, r, low) for q, s, r, low in zip(block, scores, rows, lows, strict=True)]
         return out
 
-    def _ranking(self, query: Query, scores: np.ndarray, rows: np.ndarray, whole: bool) -> Ranking:
+    def _lows(self, vectors: np.ndarray, scores: np.ndarray, whole: bool) -> list[float | None]:
+        """Return each query's smallest score over the corpus: minus the best score of the opposite query.
+
+        Unknown for hnsw, whose lists are then normalised by their own range.
+        """
+        if self.config.search != "flat":
+            return [None] * len(vectors)
+        if whole:
+            return scores[:, -1].astype(np.float64).tolist() if scores.shape[1] else [None] * len(vectors)
+        return (-self.searcher.search(-vectors, 1)[0][:, 0].astype(np.float64)).tolist()
+
+    def _ranking(self, query: Query, scores: np.ndarray, rows: np.ndarray, low: float | None) -> Ranking:
         found = rows >= 0  # hnsw may return fewer than were asked for
         scores, rows = scores[found].astype(np.float64), rows[found]
         order = np.lexsort((rows, -scores))  # ties by corpus order
         scores, rows = scores[order], rows[order]
-        low = float(scores[-1]) if whole and len(scores) else None
         high = float(scores[0]) if len(scores) else None
         kept = rows[: query.top_k]
         ids = tuple(self.index.ids[i] for i in kept)

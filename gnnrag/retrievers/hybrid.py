@@ -53,7 +53,7 @@ class HybridRetriever:
                 raise ConfigError(f"retriever.settings.{name}: no such part. {nearest(name, names)}")
         self.parts: list[Retriever] = []
         for name in names:
-            cls = resolve("retriever", name, RETRIEVERS)
+            cls = _part(name)
             settings = build_settings(cls, self.config.settings.get(name, {}), f"retriever.settings.{name}")
             self.parts.append(cls(index, settings))
         self.channels = frozenset.intersection(*(part.channels for part in self.parts))
@@ -62,7 +62,7 @@ class HybridRetriever:
     @staticmethod
     def stages_for(config: HybridConfig) -> tuple[str, ...]:
         """Return the index stages that the parts read."""
-        return tuple({s for name in config.parts for s in resolve("retriever", name, RETRIEVERS).stages})
+        return tuple({s for name in config.parts for s in _part(name).stages})
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """See `Retriever`."""
@@ -81,3 +81,10 @@ class HybridRetriever:
         values = np.array([scores[i] for i in ids])
         high = float(values[0]) if len(values) else 0.0
         return Ranking(tuple(ids), values, branch="rrf", low=low, high=high)
+
+
+def _part(name: str) -> Any:
+    """Return the class of a part. Raises ConfigError for a hybrid within a hybrid."""
+    if name == "hybrid":
+        raise ConfigError("retriever.parts: a hybrid cannot be part of a hybrid; name its parts")
+    return resolve("retriever", name, RETRIEVERS)

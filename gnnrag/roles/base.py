@@ -1,7 +1,7 @@
 """Roles: the language-model jobs, typed (design 5). A role takes a task and a session and returns a typed result.
 
-Four implementations of a role can exist side by side (`prompted`, `offline`, `tuned`, `oracle`); a method never knows
-which one it talks to.
+Four implementations of a role can exist side by side (`prompted`, `offline`, `tuned`, `oracle`). A method may ask one
+whether its thoughts are guesses (`is_guess`), and otherwise never knows which one it talks to.
 """
 
 from __future__ import annotations

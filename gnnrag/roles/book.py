@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gnnrag.config import CHOICES, Choice, RoleConfig, build_settings
+from gnnrag.config import Choice, RoleConfig, build_settings
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend
@@ -78,7 +78,7 @@ class Roles(Mapping[str, Any]):
                     raise ConfigError(f"model={role.model!r}: the {name} backend has no models to choose from")
                 settings = dataclasses.replace(settings, model=role.model)
             backend: Backend = cls(settings)
-            if self.llm_cache and CHOICES["llm"] and name != "scripted":
+            if self.llm_cache and name != "scripted":
                 from gnnrag.llm.cache import CachedBackend
 
                 backend = CachedBackend(backend, self.llm_cache)
@@ -89,6 +89,15 @@ class Roles(Mapping[str, Any]):
         """Close the language-model clients."""
         for backend in self._backends.values():
             await backend.close()
+
+    @property
+    def prompts(self) -> dict[str, dict[str, str]]:
+        """Names and digests of the prompts of every role built so far: part of what a run was made with."""
+        found = {}
+        for name, role in sorted(self._built.items()):
+            if digests := {p.prompt.name: p.prompt.digest for p in getattr(role, "prompters", ())}:
+                found[name] = digests
+        return found
 
     @property
     def record(self) -> dict[str, Any]:

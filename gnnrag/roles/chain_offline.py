@@ -26,6 +26,7 @@ class OfflineChain:
         config: see `OfflineChainConfig`.
     """
 
+    stages = ("hierarchy", "embeddings")
     config_class = OfflineChainConfig
 
     def __init__(self, index: Index, config: OfflineChainConfig | None = None) -> None:

@@ -20,7 +20,9 @@ class OfflineReaderConfig:
     """Constants of the reader, chosen on development questions."""
 
     min_confidence: float = 0.05  # answers less sure are withheld; 0.4 withholds nine in ten that lack their evidence
-    guess: bool = False  # toss a coin (yes, the first of two) where a compared thing is not in the passages
+    guess: bool = (
+        False  # answer by a prior where a compared thing is not in the passages: yes, the first, the older work
+    )
     max_residue: int = 1  # content words of a question that a chain may leave unexplained
     max_passages: int = 10  # passages beyond this are not read
     weights: SpanWeights = field(default_factory=SpanWeights)  # of the general span search
@@ -54,7 +56,7 @@ class OfflineReader:
         finding = self._find(task.question.text, reading)
         if finding is None:
             return Answer("", thought="nothing plausible")
-        withheld = finding.how == "guess" and not self.config.guess
+        withheld = finding.how.startswith(("guess", "proxy")) and not self.config.guess
         if withheld or finding.confidence < self.config.min_confidence:
             return Answer("", thought=f"withheld: {finding.how}")
         support = tuple(passages[i].id for i in finding.passages)

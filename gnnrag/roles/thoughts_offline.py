@@ -33,6 +33,7 @@ class OfflineThoughts:
     """
 
     config_class = OfflineThoughtsConfig
+    stages = ("hierarchy", "embeddings")
     is_guess = True  # methods let its queries widen the pool, not overrule the question
 
     def __init__(self, index: Index, config: OfflineThoughtsConfig | None = None) -> None:

@@ -15,6 +15,8 @@ class OfflineVerifier:
         index: an opened index.
     """
 
+    stages = ("hierarchy", "embeddings")
+
     def __init__(self, index: Index, config: None = None) -> None:
         self.index, self.finder = index, BridgeFinder(index)
 

@@ -111,7 +111,16 @@ class TestBuilding:
     def test_the_source_is_recorded(self, tmp_path):
         build(tmp_path, source={"path": "somewhere"})
         update_index(tmp_path, remove=["p1"])
+        assert Store(tmp_path).manifest["source"] == {"path": "somewhere", "edited": True}
+        build(tmp_path, source={"path": "somewhere"})
         assert Store(tmp_path).manifest["source"] == {"path": "somewhere"}
+
+    def test_edits_are_not_undone_unasked(self, tmp_path):
+        build(tmp_path)
+        update_index(tmp_path, remove=["p1"])
+        with pytest.raises(ArtefactError, match=r"was changed by index\.py add or remove.*ask\.py index\.path="):
+            build(tmp_path, keep_edits=True)
+        assert build(tmp_path, CORPUS[1:], keep_edits=True) == [], "the data say the same by now"
 
 
 def count_work(monkeypatch):
@@ -346,11 +355,13 @@ class TestInterruption:
         build(tmp_path / "fresh", settings=config(title_mode="own"))
         assert artefacts(root) == artefacts(tmp_path / "fresh")
 
-    def test_a_second_writer_is_refused(self, root):
+    def test_a_second_writer_is_refused(self, root, monkeypatch):
+        monkeypatch.setattr("gnnrag.index.build.WAIT_S", 0.3)
         with exclusive_lock(root / ".lock", "x"):
-            for use in (build, update_index):
+            assert build(root) == [], "nothing to do needs no lock"
+            for use in (lambda: build(root, CORPUS[:3]), lambda: update_index(root)):
                 with pytest.raises(GnnragError, match="is being written by another process"):
-                    use(root)
+                    use()
             assert Index(root).ids  # readers are not
 
 

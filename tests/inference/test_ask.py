@@ -34,10 +34,10 @@ def test_answer_hops_and_evidence(arguments: list[str], capsys: pytest.CaptureFi
     assert call([QUESTION, *arguments]) == 0
     out = capsys.readouterr().out
     lines = out.splitlines()
-    assert lines[0].startswith("Answer: ") and "Hops" in lines and "Evidence" in lines
-    assert f"  round 0 question: {QUESTION}" in lines
+    assert lines[0].startswith("Answer: ") and "Queries" in lines and "Evidence" in lines
+    assert f"  round 0, the question: {QUESTION}" in lines
     assert "Solaris (1972 film) (sample-0)" in out
-    assert "retrievals, 0 LLM calls" in lines[-1]
+    assert "LLM calls: 0" in lines[-1]
 
 
 def test_json(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,7 +53,7 @@ def test_support_is_marked(arguments: list[str], capsys: pytest.CaptureFixture[s
     assert call([QUESTION, *arguments, *model]) == 0
     out = capsys.readouterr().out
     assert out.startswith("Answer: Tarkovsky\n") and "\n *[2] " in out and "\n  [1] " in out
-    assert "* the answer was read from here" in out and "1 LLM calls" in out
+    assert "* the answer was read from here" in out and "LLM calls: 1" in out
 
 
 def test_an_abstention(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,24 +38,25 @@ def test_a_run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None
     assert (path / "predictions.jsonl").is_file(), "the last line is the run directory"
     assert path.name.startswith("sample-dev-bdtr-bm25-offline-")
     assert "bdtr / bm25" in out and "Recall@5" in out and "EM" in out
-    assert "index: " in err and "question" in err, "progress goes to stderr"
+    assert not err, "bars are for terminals"
     assert json.loads((path / "metrics.json").read_text())["questions"] == 4
 
     assert call(arguments) == 0
     again, err = capsys.readouterr()
-    assert again == out and "index: " not in err and "question" not in err, "nothing was left to do"
+    assert again == out and "4 of 4 questions were answered before" in err, "nothing was left to do"
 
 
 def test_a_config_file_and_overrides(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "own.yaml").write_text("method: single\nroles: oracle\n")
     assert call([str(tmp_path / "own.yaml"), *arguments, "roles.reader=offline"]) == 0
-    assert "sample-dev-single-bm25-oracle-" in capsys.readouterr().out.splitlines()[-1]
+    assert "sample-dev-single-bm25-oracle+reader.offline-" in capsys.readouterr().out.splitlines()[-1]
 
 
 def test_failed_questions_are_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     rules = "llm.rules=[{match: '.', reply: 'Answer: x'}]"
-    assert call([*arguments, "roles=prompted", "llm=scripted", rules, "budget.max_tokens=1"]) == 0
-    assert "4 questions failed" in capsys.readouterr().err
+    assert call([*arguments, "roles=prompted", "llm=scripted", rules, "budget.max_tokens=1"]) == 1
+    err = capsys.readouterr().err
+    assert "4 questions failed" in err and "4 x budget.max_tokens=1 is used up (...)" in err
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,7 @@ def test_failed_questions_are_told(arguments: list[str], capsys: pytest.CaptureF
     [
         (
             ["data.pth=x"],
-            "error: unknown setting 'data.pth'. Did you mean 'path'? Allowed: limit, path, questions, split.",
+            "error: unknown setting 'data.pth'. Did you mean 'path'? Allowed: chunk_overlap, chunk_words, ",
         ),
         (["retriever=dnse"], "error: retriever='dnse' is unknown. Did you mean 'dense'?"),
         (["retriever=dense", "retriever.search=ivf"], "error: retriever.search='ivf': allowed are flat, hnsw"),

@@ -80,7 +80,7 @@ def test_failures() -> None:
     assert prediction.answer == "a b z", "what was found is still read"
     assert prediction.usage["roles"]["thoughts"]["thought_failed"] == 1
     prediction, _ = answer_one(MultiHop(ToyIndex(), scripted_roles(STEPS)), ToyRetriever({"Q": broken()}))
-    assert prediction.error is None and prediction.answer == "nothing"
+    assert prediction.error == "the server is down" and prediction.answer == ""
 
 
 def test_an_unknown_normalisation_is_refused_before_any_work() -> None:

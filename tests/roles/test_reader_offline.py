@@ -99,7 +99,10 @@ def test_open_questions_find_a_span_of_the_expected_type() -> None:
 
 
 def test_a_missing_maker_is_guessed_from_the_works_with_low_confidence() -> None:
-    got = read("Which film has the director who was born first, Birch Lane or Amber Road?", "birch", "amber")
+    question = "Which film has the director who was born first, Birch Lane or Amber Road?"
+    assert read(question, "birch", "amber").text == "", "a prior is no evidence"
+    task = ReaderTask(Question("q", question), tuple(PASSAGES[name] for name in ("birch", "amber")))
+    got = OfflineReader(None, OfflineReaderConfig(guess=True)).read(task)
     assert (got.text, got.flags) == ("Amber Road", ("proxy",))
     assert got.confidence <= 0.3
 
