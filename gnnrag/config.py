@@ -83,6 +83,14 @@ class TextConfig:
 
 
 @dataclass
+class ExtractConfig:
+    """Where entities and triples come from."""
+
+    method: str = "offline"  # offline: titles and phrases, no language model; precomputed: read from `path`
+    path: str | None = None  # precomputed: JSON Lines of {"id", "entities", "triples"}
+
+
+@dataclass
 class IndexConfig:
     """Where the index lives and what it is made with."""
 
@@ -90,6 +98,7 @@ class IndexConfig:
     root: str = "indexes"
     embedder: EmbedderConfig = field(default_factory=EmbedderConfig)
     text: TextConfig = field(default_factory=TextConfig)
+    extract: ExtractConfig = field(default_factory=ExtractConfig)
 
 
 @dataclass

@@ -26,6 +26,11 @@ BACKENDS = {
     "scripted": "gnnrag.llm.scripted:ScriptedBackend",
 }
 
+EXTRACTORS = {
+    "offline": "gnnrag.extract.offline:OfflineExtractor",
+    "precomputed": "gnnrag.extract.precomputed:PrecomputedExtractor",
+}
+
 ROLES = {
     "thoughts": {
         "prompted": "gnnrag.roles.thoughts_prompted:PromptedThoughts",

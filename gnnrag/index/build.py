@@ -9,11 +9,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gnnrag.config import EmbedderConfig, IndexConfig, TextConfig, to_plain
+from gnnrag.config import EmbedderConfig, ExtractConfig, IndexConfig, TextConfig, to_plain
 from gnnrag.errors import ArtefactError, ConfigError, DataError, nearest
 from gnnrag.files import digest, exclusive_lock
 from gnnrag.index.embedder import Embedder, make_embedder
-from gnnrag.index.stages import STAGES, Context
+from gnnrag.index.stage_base import Context
+from gnnrag.index.stages import STAGES
 from gnnrag.index.store import Store, forget_journals
 from gnnrag.types import Passage
 
@@ -97,6 +98,7 @@ def stored_config(store: Store) -> IndexConfig:
             path=str(store.root),
             embedder=EmbedderConfig(**saved["embedder"]),
             text=TextConfig(**saved["text"]),
+            extract=ExtractConfig(**saved.get("extract", {})),  # older indexes have no triples
         )
     except (KeyError, TypeError) as error:
         raise ArtefactError(f"index {store.root} holds no readable settings ({error}); build it again") from error
@@ -170,7 +172,7 @@ def check_passages(root: Path, passages: Sequence[Passage]) -> None:
 
 
 def _settings(config: IndexConfig) -> dict[str, Any]:
-    return {name: to_plain(getattr(config, name)) for name in ("embedder", "text")}
+    return {name: to_plain(getattr(config, name)) for name in ("embedder", "text", "extract")}
 
 
 def closure(names: Iterable[str]) -> list[str]:

@@ -43,7 +43,7 @@ class Index:
                 f"the last build of index {root} was cut off; run it again: python inference/index.py build"
             )
         if expect is not None:
-            for part in ("embedder", "text"):
+            for part in ("embedder", "text", "extract"):
                 have, want = getattr(self.config, part), getattr(expect, part)
                 if have != want:
                     raise ArtefactError(

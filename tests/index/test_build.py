@@ -66,7 +66,7 @@ class TestBuilding:
     def test_only_what_is_asked_for_and_what_it_needs(self, tmp_path):
         assert build(tmp_path, stages=["hierarchy"]) == ["passages", "text", "hierarchy"]
         assert build(tmp_path, stages=["lexical", "passages"]) == ["lexical"]
-        assert build(tmp_path) == ["embeddings"]
+        assert build(tmp_path) == ALL[4:]
 
     def test_a_stage_once_built_is_kept_up_to_date(self, root, tmp_path):
         assert build(root, CORPUS[:3], stages=["lexical"]) == ALL
@@ -137,8 +137,8 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("settings", "rebuilt"),
         [
-            (config(title_mode="own"), ["text", "hierarchy"]),
-            (config(phrase_rules="official"), ["text", "hierarchy"]),
+            (config(title_mode="own"), ["text", "hierarchy", "extraction"]),
+            (config(phrase_rules="official"), ["text", "hierarchy", "extraction"]),
             (config("other"), ["embeddings"]),
             (replace(HASH, path="elsewhere", root="elsewhere"), []),
         ],
@@ -161,7 +161,7 @@ class TestSettings:
 
     def test_a_new_version_of_a_stage_rebuilds_it_and_what_needs_it(self, root, monkeypatch):
         monkeypatch.setattr(stages.TextStage, "version", 99)
-        assert build(root) == ["text", "hierarchy"]
+        assert build(root) == ["text", "hierarchy", "extraction"]
 
     def test_a_lone_change_of_settings_is_recorded(self, root):
         # The hash embedder ignores the batch size, so no stage changes; the record does.
