@@ -91,6 +91,16 @@ class ExtractConfig:
 
 
 @dataclass
+class GraphConfig:
+    """How triples become the entity graph (`specs/backbones_ppr_tree.md` 1)."""
+
+    norm: str = "hipporag"  # hipporag: as released, ASCII only; unicode: letters of every script
+    fact_text: str = "tuple"  # what is embedded of a fact; tuple: as released, ('a', 'b', 'c'); plain: a b c
+    synonym_threshold: float = 0.8  # least cosine of two names that are joined
+    synonym_max: int = 101  # most such edges that start at one name
+
+
+@dataclass
 class IndexConfig:
     """Where the index lives and what it is made with."""
 
@@ -99,6 +109,7 @@ class IndexConfig:
     embedder: EmbedderConfig = field(default_factory=EmbedderConfig)
     text: TextConfig = field(default_factory=TextConfig)
     extract: ExtractConfig = field(default_factory=ExtractConfig)
+    graph: GraphConfig = field(default_factory=GraphConfig)
 
 
 @dataclass

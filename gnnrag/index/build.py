@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gnnrag.config import EmbedderConfig, ExtractConfig, IndexConfig, TextConfig, to_plain
+from gnnrag.config import EmbedderConfig, ExtractConfig, GraphConfig, IndexConfig, TextConfig, to_plain
 from gnnrag.errors import ArtefactError, ConfigError, DataError, nearest
 from gnnrag.files import digest, exclusive_lock
 from gnnrag.index.embedder import Embedder, make_embedder
@@ -99,6 +99,7 @@ def stored_config(store: Store) -> IndexConfig:
             embedder=EmbedderConfig(**saved["embedder"]),
             text=TextConfig(**saved["text"]),
             extract=ExtractConfig(**saved.get("extract", {})),  # older indexes have no triples
+            graph=GraphConfig(**saved.get("graph", {})),
         )
     except (KeyError, TypeError) as error:
         raise ArtefactError(f"index {store.root} holds no readable settings ({error}); build it again") from error
@@ -172,7 +173,7 @@ def check_passages(root: Path, passages: Sequence[Passage]) -> None:
 
 
 def _settings(config: IndexConfig) -> dict[str, Any]:
-    return {name: to_plain(getattr(config, name)) for name in ("embedder", "text", "extract")}
+    return {name: to_plain(getattr(config, name)) for name in ("embedder", "text", "extract", "graph")}
 
 
 def closure(names: Iterable[str]) -> list[str]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
+
 from gnnrag.config import IndexConfig
 from gnnrag.files import digest
 from gnnrag.index.embedder import Embedder
-from gnnrag.index.store import Store
+from gnnrag.index.store import Store, map_passages
 from gnnrag.types import Passage
 
 Writer = Callable[[Path], dict[str, Any]]
@@ -75,3 +78,24 @@ def known_records(store: Store, stage: str, settings: str) -> dict[str, Any]:
     if json.loads((folder / "settings.json").read_text("utf-8")) != settings:
         return {}
     return dict(read_records(folder))
+
+
+def embed_strings(
+    context: Context,
+    stage: str,
+    settings: str,
+    keys: Sequence[str],
+    texts: Callable[[list[int]], list[str]],
+    known: dict[str, np.ndarray],
+    progress: Callable[[int], None],
+) -> np.ndarray:
+    """Embed each distinct string once, resumably; see `map_passages`. Returns (len(keys), dim) float32."""
+    embedder = context.embedder()
+
+    def compute(positions: list[int]) -> list[Any]:
+        rows = embedder.encode(texts(positions))
+        return [base64.b64encode(row.astype("<f4").tobytes()).decode("ascii") for row in rows]
+
+    values = map_passages(context.store, stage, settings, keys, known, compute, 256, progress)
+    rows = [np.frombuffer(base64.b64decode(v), dtype="<f4") if isinstance(v, str) else v for v in values]
+    return np.stack(rows) if rows else np.zeros((0, 0), np.float32)

@@ -5,7 +5,6 @@ A later retriever adds a class in a file of its own, such as `graph_stages.py`, 
 
 from __future__ import annotations
 
-import base64
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -14,8 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gnnrag.files import digest
-from gnnrag.index.graph_stages import ExtractionStage
-from gnnrag.index.stage_base import Context, Stage, Writer, known_records, read_records, write_records
+from gnnrag.index.graph_stages import EntityGraphStage, ExtractionStage
+from gnnrag.index.stage_base import Context, Stage, Writer, embed_strings, known_records, read_records, write_records
 from gnnrag.index.store import map_passages
 from gnnrag.types import Passage
 
@@ -167,20 +166,16 @@ class EmbeddingStage:
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
         hashes, known = context.hashes, {}
-        embedder = context.embedder()
         if context.store.key(self.name):
             folder = context.store.folder(self.name)
             old = json.loads((folder / "keys.json").read_text("utf-8"))
             if old["settings"] == settings:
                 known = dict(zip(old["hashes"], self.load(folder), strict=True))
 
-        def compute(positions: list[int]) -> list[Any]:
-            rows = embedder.encode([context.passages[i].content for i in positions])
-            return [base64.b64encode(row.astype("<f4").tobytes()).decode("ascii") for row in rows]
+        def texts(positions: list[int]) -> list[str]:
+            return [context.passages[i].content for i in positions]
 
-        values = map_passages(context.store, self.name, settings, hashes, known, compute, 256, context.progress)
-        rows = [np.frombuffer(base64.b64decode(v), dtype="<f4") if isinstance(v, str) else v for v in values]
-        vectors = np.stack(rows) if rows else np.zeros((0, 0), np.float32)
+        vectors = embed_strings(context, self.name, settings, hashes, texts, known, context.progress)
 
         def write(folder: Path) -> dict[str, Any]:
             np.save(folder / "vectors.npy", vectors)
@@ -194,10 +189,16 @@ class EmbeddingStage:
         return np.load(folder / "vectors.npy", allow_pickle=False)
 
 
-STAGES: dict[str, Stage] = {
-    stage.name: stage
-    for stage in (PassageStage(), TextStage(), HierarchyStage(), LexicalStage(), EmbeddingStage(), ExtractionStage())
-}
+_ALL: tuple[Stage, ...] = (
+    PassageStage(),
+    TextStage(),
+    HierarchyStage(),
+    LexicalStage(),
+    EmbeddingStage(),
+    ExtractionStage(),
+    EntityGraphStage(),
+)
+STAGES = {stage.name: stage for stage in _ALL}
 
 
 def _language(language: str) -> str:

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from gnnrag.config import ExtractConfig
+from gnnrag.errors import ConfigError
 from gnnrag.extract.offline import OfflineExtractor
 from gnnrag.extract.types import Extraction
 from gnnrag.index.build import update_index
+from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.index import Index
 from gnnrag.index.store import Store
 from gnnrag.types import Passage
@@ -98,3 +102,67 @@ class TestExtraction:
         del store.manifest["settings"]["extract"]
         store.save()
         assert Index(tmp_path).config.extract == ExtractConfig()
+
+
+class TestEntityGraph:
+    def test_it_is_read_back_as_it_was_built(self, tmp_path, precomputed):
+        build(tmp_path / "i", settings=precomputed)
+        found = Index(tmp_path / "i").entity_graph
+        graph = found.graph
+        assert graph.entities == ("ada lovelace", "greece", "london", "lord byron", "missolonghi")
+        assert graph.facts[0] == ("ada lovelace", "born in", "london")
+        assert graph.slots.toarray().sum(axis=1).tolist() == [4, 2, 0, 2, 0, 0]
+        assert (found.entity_vectors == HashEmbedder().encode(list(graph.entities))).all()
+        assert (found.fact_vectors == HashEmbedder().encode([str(f) for f in graph.facts])).all()
+
+    def test_names_that_are_alike_are_joined_from_both_sides(self, tmp_path):
+        (tmp_path / "t.jsonl").write_text(
+            json.dumps({"id": "p1", "entities": [], "triples": [["the old mill", "of", "old mill the"]]})
+        )
+        settings = replace(HASH, extract=ExtractConfig("precomputed", str(tmp_path / "t.jsonl")))
+        build(tmp_path / "i", settings=settings)
+        graph = Index(tmp_path / "i").entity_graph.graph
+        assert graph.synonyms.tolist() == [[0, 1], [1, 0]]
+        assert graph.similarities == pytest.approx([1, 1])
+
+    def test_only_new_strings_are_embedded(self, tmp_path, monkeypatch):
+        root, new = tmp_path / "i", Passage("p9", "Ada Lovelace", "Ada Lovelace was born in London. She knew Babbage.")
+        build(root, stages=["entity_graph"])
+        seen, plain = [], HashEmbedder.encode
+        monkeypatch.setattr(HashEmbedder, "encode", lambda s, t, is_query=False: seen.extend(t) or plain(s, t))
+        update_index(root, add=[new])
+        assert seen == ["babbage", "('ada lovelace', 'she knew babbage', 'babbage')"]
+        seen.clear()
+        settings = replace(HASH, graph=replace(HASH.graph, synonym_threshold=0.9))
+        assert build(root, [*CORPUS, new], settings, stages=[]) == ["entity_graph"]
+        assert seen == []
+
+    @pytest.mark.parametrize("norm", ["hipporag", "unicode"])
+    def test_random_changes_equal_a_rebuild(self, tmp_path, norm):
+        rng = np.random.default_rng(5)
+        settings = replace(HASH, graph=replace(HASH.graph, norm=norm, synonym_threshold=0.5, synonym_max=2))
+        names = ["Ada Lovelace", "Lord Byron", "Byron", "Missolonghi", "Greece", "Old Greece", "Ada", "北京", "London"]
+
+        def passage(i):
+            some = rng.choice(names, 4)
+            return Passage(f"q{i}", str(some[0]), f"{some[1]} met {some[2]}. Then {some[3]} left.")
+
+        root, corpus = tmp_path / "i", {p.id: p for p in (passage(i) for i in range(8))}
+        build(root, list(corpus.values()), settings, stages=["entity_graph"])
+        for _ in range(6):
+            gone = [str(i) for i in rng.choice(list(corpus), 2, replace=False)]
+            fresh = [p for p in (passage(int(i)) for i in rng.choice(12, 3, replace=False)) if p.id not in gone]
+            update_index(root, add=fresh, remove=gone)
+            corpus = {i: p for i, p in corpus.items() if i not in gone} | {p.id: p for p in fresh if p.id in corpus}
+            corpus |= {p.id: p for p in fresh}
+            build(tmp_path / "fresh", list(corpus.values()), settings, stages=["entity_graph"])
+            assert artefacts(root) == artefacts(tmp_path / "fresh")
+            shutil.rmtree(tmp_path / "fresh")
+
+    @pytest.mark.parametrize(
+        ("field", "value", "problem"),
+        [("norm", "latin", "allowed are hipporag, unicode"), ("fact_text", "prose", "allowed are tuple, plain")],
+    )
+    def test_unknown_rules_are_refused(self, tmp_path, field, value, problem):
+        with pytest.raises(ConfigError, match=problem):
+            build(tmp_path / "i", settings=replace(HASH, graph=replace(HASH.graph, **{field: value})))
