@@ -12,6 +12,8 @@ RETRIEVERS = {
     "dense": "gnnrag.retrievers.dense:DenseRetriever",
     "hybrid": "gnnrag.retrievers.hybrid:HybridRetriever",
     "chg": "gnnrag.retrievers.chg:CHGRetriever",
+    "hipporag": "gnnrag.retrievers.hipporag:HippoRAGRetriever",
+    "hipporag2": "gnnrag.retrievers.hipporag2:HippoRAG2Retriever",
 }
 
 METHODS = {
