@@ -14,7 +14,7 @@ from gnnrag.extract.base import make_extractor
 from gnnrag.extract.types import Extraction
 from gnnrag.files import digest
 from gnnrag.graphs.entities import EntityGraph, Triple, build_entity_graph
-from gnnrag.graphs.synonyms import find_synonyms
+from gnnrag.graphs.synonyms import Synonyms, find_synonyms
 from gnnrag.index.stage_base import Context, Writer, embed_strings, known_records, read_records, write_records
 from gnnrag.index.store import map_passages
 
@@ -91,18 +91,26 @@ class EntityGraphStage:
         config = context.config.graph
         graph = build_entity_graph([found.triples for found in context.read("extraction")], config.norm)
         strings = [*graph.entities, *(fact_string(fact, config.fact_text) for fact in graph.facts)]
-        vectors, computed = self._embed(context, strings)
-        names = vectors[: graph.num_entities]
-        pairs, cosines = find_synonyms(graph.entities, names, config.synonym_threshold, config.synonym_max)
-        graph = replace(graph, synonyms=pairs, similarities=cosines)
+        old = self._earlier(context)
+        vectors, computed = self._embed(context, strings, old)
+        known = old["knowledge"].graph if old.get("settings") == settings else None
+        found = find_synonyms(
+            graph.entities,
+            vectors[: graph.num_entities],
+            config.synonym_threshold,
+            config.synonym_max,
+            known and Synonyms(known.entities, known.synonyms, known.similarities),
+        )
+        graph = replace(graph, synonyms=found.pairs, similarities=found.cosines)
 
         def write(folder: Path) -> dict[str, Any]:
             np.savez(folder / "graph.npz", **graph.to_arrays())  # type: ignore[arg-type]
             np.save(folder / "vectors.npy", vectors)
-            sizes = {"num_passages": graph.num_passages, "embedder": context.embedder().identity}
-            content = {**sizes, "entities": graph.entities, "facts": graph.facts, "strings": strings}
+            made = {"settings": settings, "embedder": context.embedder().identity}
+            names = {"entities": graph.entities, "facts": graph.facts, "strings": strings}
+            content = {**made, "num_passages": graph.num_passages, **names}
             (folder / "strings.json").write_text(json.dumps(content, ensure_ascii=False), "utf-8")
-            counts = {"entities": graph.num_entities, "facts": len(graph.facts), "synonyms": len(cosines)}
+            counts = {"entities": graph.num_entities, "facts": len(graph.facts), "synonyms": len(found.cosines)}
             return {**counts, "computed": computed}
 
         return write
@@ -116,14 +124,19 @@ class EntityGraphStage:
         vectors = np.load(folder / "vectors.npy", allow_pickle=False)
         return EntityKnowledge(graph, vectors[: len(entities)], vectors[len(entities) :])
 
-    def _embed(self, context: Context, strings: list[str]) -> tuple[np.ndarray, int]:
+    def _earlier(self, context: Context) -> dict[str, Any]:
+        """Return what the artefact that is there was made with, and its `knowledge`; nothing where there is none."""
+        if context.store.key(self.name) is None:
+            return {}
+        folder = context.store.folder(self.name)
+        return {**json.loads((folder / "strings.json").read_text("utf-8")), "knowledge": self.load(folder)}
+
+    def _embed(self, context: Context, strings: list[str], old: dict[str, Any]) -> tuple[np.ndarray, int]:
         """Return a row per string, and how many strings were new."""
         identity, known = context.embedder().identity, {}
-        if context.store.key(self.name):
-            folder = context.store.folder(self.name)
-            old = json.loads((folder / "strings.json").read_text("utf-8"))
-            if old["embedder"] == identity:
-                known = dict(zip(old["strings"], np.load(folder / "vectors.npy", allow_pickle=False), strict=True))
+        if old.get("embedder") == identity:
+            rows = [*old["knowledge"].entity_vectors, *old["knowledge"].fact_vectors]
+            known = dict(zip(old["strings"], rows, strict=True))
         told, total, done = 0, max(len(strings), 1), 0
 
         def progress(count: int) -> None:

@@ -7,7 +7,6 @@ import pytest
 
 from gnnrag.errors import ArtefactError
 from gnnrag.graphs.entities import build_entity_graph
-from gnnrag.graphs.synonyms import find_synonyms
 from tests.helpers.golden import G1_TRIPLES, golden_graph
 
 
@@ -77,7 +76,6 @@ def test_no_facts(triples):
     graph = build_entity_graph(triples)
     assert graph.adjacency().shape == (len(triples),) * 2
     assert graph.slots.shape == (len(triples), 0)
-    assert find_synonyms(graph.entities, np.zeros((0, 4)))[0].shape == (0, 2)
 
 
 def test_the_order_of_passages_decides_nothing_but_their_numbers():
@@ -91,35 +89,3 @@ def test_arrays_of_another_graph_are_refused():
     with pytest.raises(ArtefactError, match="do not belong together"):
         replace(graph, entities=graph.entities[:-1]).check()
     assert graph.check() is graph
-
-
-class TestSynonyms:
-    def vectors(self, n=300, dim=8, seed=0):
-        rng = np.random.default_rng(seed)
-        rows = rng.normal(size=(n, dim))
-        return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
-
-    def test_against_a_loop(self):
-        vectors = self.vectors()
-        names = sorted(["", "ab", "c d", *(f"name{i:03}" for i in range(297))])
-        pairs, cosines = find_synonyms(names, vectors, 0.6, 4)
-        expected = []
-        exact = vectors.astype(np.float64) @ vectors.T.astype(np.float64)
-        for i, name in enumerate(names):
-            if len(name.replace(" ", "")) > 2:
-                near = sorted((-exact[i, j], j) for j, n in enumerate(names) if j != i and n and exact[i, j] >= 0.6)
-                expected += [(i, j, -c) for c, j in near[:4]]
-        assert pairs.tolist() == [[i, j] for i, j, _ in expected]
-        assert cosines == pytest.approx([c for *_, c in expected])
-        assert len({i for i, _ in pairs.tolist()}) > 100
-
-    def test_a_cosine_depends_on_its_pair_alone(self):
-        vectors = self.vectors(1500)
-        names = [f"name{i:04}" for i in range(1500)]
-        pairs, cosines = find_synonyms(names, vectors, 0.8)
-        whole = {(names[i], names[j]): c for (i, j), c in zip(pairs.tolist(), cosines.tolist(), strict=True)}
-        assert all(whole[j, i] == c for (i, j), c in whole.items())
-        keep = np.arange(0, 1500, 3)
-        pairs, cosines = find_synonyms([names[i] for i in keep], vectors[keep], 0.8)
-        for (i, j), cosine in zip(pairs.tolist(), cosines.tolist(), strict=True):
-            assert whole[names[keep[i]], names[keep[j]]] == cosine
