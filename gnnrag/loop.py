@@ -129,6 +129,8 @@ class Loop:
                 result = Ranking((), np.zeros(0))
             else:
                 self._cache[query] = result
+                if result.branch.endswith("_fallback"):  # a retriever that silently became another
+                    session.counts[result.branch] += 1
             session.record("query", round=round_, **asdict(query), ranking=_excerpt(result))
             rankings.append(result)
         while len(self._cache) > CACHE_SIZE:
