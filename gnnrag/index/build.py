@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ def build_index(
 
     A killed build continues where it stopped. Stages whose key is unchanged are not touched. Stages that the index has
     are kept up to date even where they are not asked for: no artefact is ever of another corpus than its neighbours.
+    Triples and the entity graph keep the settings they were made with until they are asked for: a run of another
+    retriever, whose config says nothing of them, does not replace them.
 
     Args:
         root: the index folder.
@@ -54,7 +57,8 @@ def build_index(
         raise DataError(root, "there are no passages to index")
     wanted = closure(STAGES if stages is None else stages)
     with _writing(root):
-        return _build(Store(root), passages, config, wanted, source, progress)
+        store = Store(root)
+        return _build(store, passages, _with_kept_settings(store, config, wanted), wanted, source, progress)
 
 
 def update_index(
@@ -103,6 +107,17 @@ def stored_config(store: Store) -> IndexConfig:
         )
     except (KeyError, TypeError) as error:
         raise ArtefactError(f"index {store.root} holds no readable settings ({error}); build it again") from error
+
+
+def _with_kept_settings(store: Store, config: IndexConfig, wanted: Sequence[str]) -> IndexConfig:
+    """Return `config` with the stored settings of the triples and the graph that are there and not wanted."""
+    kept = [
+        section
+        for section, stage in (("extract", "extraction"), ("graph", "entity_graph"))
+        if stage not in wanted and store.key(stage) is not None
+    ]
+    stored = stored_config(store) if kept else config
+    return replace(config, **{section: getattr(stored, section) for section in kept})
 
 
 @contextmanager

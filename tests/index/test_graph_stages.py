@@ -115,6 +115,18 @@ class TestEntityGraph:
         assert (found.entity_vectors == HashEmbedder().encode(list(graph.entities))).all()
         assert (found.fact_vectors == HashEmbedder().encode([str(f) for f in graph.facts])).all()
 
+    def test_a_run_that_does_not_read_it_leaves_its_settings_alone(self, tmp_path, precomputed):
+        root = tmp_path / "i"
+        settings = replace(precomputed, graph=replace(HASH.graph, norm="unicode"))
+        build(root, settings=settings)
+        before = artefacts(root)
+        assert build(root, settings=HASH, stages=["embeddings"]) == []
+        assert artefacts(root) == before and Index(root).config.extract == precomputed.extract
+        assert build(root, CORPUS[1:], stages=["embeddings"])[-2:] == ["extraction", "entity_graph"]
+        assert Index(root).config.graph.norm == "unicode"
+        assert len(Index(root).entity_graph.graph.facts) == 2
+        assert build(root, CORPUS[1:], stages=["entity_graph"]) == ["extraction", "entity_graph"]
+
     def test_names_that_are_alike_are_joined_from_both_sides(self, tmp_path):
         (tmp_path / "t.jsonl").write_text(
             json.dumps({"id": "p1", "entities": [], "triples": [["the old mill", "of", "old mill the"]]})
@@ -134,7 +146,7 @@ class TestEntityGraph:
         assert seen == ["babbage", "('ada lovelace', 'she knew babbage', 'babbage')"]
         seen.clear()
         settings = replace(HASH, graph=replace(HASH.graph, synonym_threshold=0.9))
-        assert build(root, [*CORPUS, new], settings, stages=[]) == ["entity_graph"]
+        assert build(root, [*CORPUS, new], settings, stages=["entity_graph"]) == ["entity_graph"]
         assert seen == []
 
     @pytest.mark.parametrize("norm", ["hipporag", "unicode"])
