@@ -92,7 +92,7 @@ class ExtractConfig:
 
 @dataclass
 class GraphConfig:
-    """How triples become the entity graph (`specs/backbones_ppr_tree.md` 1)."""
+    """How triples become the entity graph."""
 
     norm: str = "hipporag"  # hipporag: as released, ASCII only; unicode: letters of every script
     fact_text: str = "tuple"  # what is embedded of a fact; tuple: as released, ('a', 'b', 'c'); plain: a b c

@@ -1,6 +1,6 @@
 """The entity graph: entities joined by facts, passages joined to their entities, look-alike names joined to each other.
 
-HippoRAG 1 and 2 walk on it (`specs/backbones_ppr_tree.md` 1.4 and 2).
+HippoRAG 1 and 2 walk on it; its weights are those of their released code.
 """
 
 from __future__ import annotations

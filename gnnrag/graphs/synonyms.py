@@ -1,4 +1,4 @@
-"""Synonym edges: entities whose names' vectors are close (`specs/backbones_ppr_tree.md` 1.4)."""
+"""Synonym edges: entities whose names' vectors are close."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class HippoRAGConfig:
 
 
 class HippoRAGRetriever:
-    """Personalised PageRank over entities alone (NeurIPS 2024, `specs/backbones_ppr_tree.md` 2).
+    """Personalised PageRank over entities alone (Gutiérrez et al., NeurIPS 2024).
 
     Each name in the query is linked to the entity nearest to it, which is seeded the more the fewer passages know it. A
     passage scores the sum of its facts' entities, once for each fact, scaled to [0, 1] over the corpus. The release

@@ -49,7 +49,7 @@ class Seeds:
 
 
 class HippoRAG2Retriever:
-    """Personalised PageRank over entities and passages (ICML 2025, `specs/backbones_ppr_tree.md` 1.5).
+    """Personalised PageRank over entities and passages (Gutiérrez et al., "From RAG to Memory", ICML 2025).
 
     The reset holds the entities of the facts nearest to the query, each weighed against how many passages know it, and
     every passage by its dense score. A query without seeds falls back to dense search; its ranking then has the branch

@@ -12,7 +12,7 @@ _NOT_WORD = re.compile(r"[\W_]+")
 
 
 def norm_phrase(phrase: str, norm: str = "hipporag") -> str:
-    """Return the form under which entities are one node (`specs/backbones_ppr_tree.md` 1.1).
+    """Return the form under which entities are one node.
 
     `hipporag` is the released rule, byte for byte: ASCII only, so that every name in another script becomes the same
     empty string. `unicode` keeps the letters and digits of every script, and single spaces.
