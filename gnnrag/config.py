@@ -83,6 +83,24 @@ class TextConfig:
 
 
 @dataclass
+class ExtractConfig:
+    """Where entities and triples come from."""
+
+    method: str = "offline"  # offline: titles and phrases, no language model; precomputed: read from `path`
+    path: str | None = None  # precomputed: JSON Lines of {"id", "entities", "triples"}
+
+
+@dataclass
+class GraphConfig:
+    """How triples become the entity graph."""
+
+    norm: str = "hipporag"  # hipporag: as released, ASCII only; unicode: letters of every script
+    fact_text: str = "tuple"  # what is embedded of a fact; tuple: as released, ('a', 'b', 'c'); plain: a b c
+    synonym_threshold: float = 0.8  # least cosine of two names that are joined
+    synonym_max: int = 101  # most such edges that start at one name
+
+
+@dataclass
 class IndexConfig:
     """Where the index lives and what it is made with."""
 
@@ -90,6 +108,8 @@ class IndexConfig:
     root: str = "indexes"
     embedder: EmbedderConfig = field(default_factory=EmbedderConfig)
     text: TextConfig = field(default_factory=TextConfig)
+    extract: ExtractConfig = field(default_factory=ExtractConfig)
+    graph: GraphConfig = field(default_factory=GraphConfig)
 
 
 @dataclass

@@ -120,12 +120,7 @@ class Loop:
 
     async def _retrieve(self, queries: Sequence[Query], session: Session, round_: int) -> list[Ranking]:
         """Rank each query; one whose retrieval fails gives an empty list, is counted, and the round goes on."""
-        for query in queries:
-            if not query.text.strip():
-                raise ValueError("a method proposed an empty query")
-            if query.channel not in self.retriever.channels:
-                allowed = ", ".join(sorted(self.retriever.channels))
-                raise ValueError(f"the retriever has no channel {query.channel!r}, only {allowed}")
+        _check_queries(queries, self.retriever.channels)
         session.count_queries(queries)
         keys = [_cache_key(query) for query in queries]
         found: dict[Hashable, Any] = {key: self._cache[key] for key in keys if key in self._cache}
@@ -146,6 +141,8 @@ class Loop:
                 result = Ranking((), np.zeros(0))
             else:
                 self._cache[key] = result
+            # A retriever that silently became another must show in the counts.
+            session.counts[result.branch] += int(result.branch.endswith("_fallback"))
             session.record("query", round=round_, **asdict(query), ranking=_excerpt(result))
             rankings.append(result)
         while len(self._cache) > CACHE_SIZE:
@@ -167,6 +164,15 @@ class Loop:
         silent = not answer.text and "reader_failed" not in answer.flags
         session.flag("reader", *dict.fromkeys([*answer.flags, *(["abstained"] if silent else [])]))
         return answer.text
+
+
+def _check_queries(queries: Sequence[Query], channels: frozenset[str]) -> None:
+    """Refuse what no retriever could answer: a method's mistake, hence ValueError."""
+    for query in queries:
+        if not query.text.strip():
+            raise ValueError("a method proposed an empty query")
+        if query.channel not in channels:
+            raise ValueError(f"the retriever has no channel {query.channel!r}, only {', '.join(sorted(channels))}")
 
 
 def _cache_key(query: Query) -> Hashable:

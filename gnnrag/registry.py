@@ -12,6 +12,8 @@ RETRIEVERS = {
     "dense": "gnnrag.retrievers.dense:DenseRetriever",
     "hybrid": "gnnrag.retrievers.hybrid:HybridRetriever",
     "chg": "gnnrag.retrievers.chg:CHGRetriever",
+    "hipporag": "gnnrag.retrievers.hipporag:HippoRAGRetriever",
+    "hipporag2": "gnnrag.retrievers.hipporag2:HippoRAG2Retriever",
 }
 
 METHODS = {
@@ -24,6 +26,11 @@ METHODS = {
 BACKENDS = {
     "openai": "gnnrag.llm.openai:OpenAIBackend",
     "scripted": "gnnrag.llm.scripted:ScriptedBackend",
+}
+
+EXTRACTORS = {
+    "offline": "gnnrag.extract.offline:OfflineExtractor",
+    "precomputed": "gnnrag.extract.precomputed:PrecomputedExtractor",
 }
 
 ROLES = {

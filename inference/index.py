@@ -24,7 +24,7 @@ from gnnrag.datasets.base import load_passages
 from gnnrag.errors import GnnragError, nearest
 from gnnrag.index.build import build_index, update_index
 from gnnrag.index.store import Store
-from gnnrag.pipeline import chunking, data_source, index_path
+from gnnrag.pipeline import chunking, data_source, index_path, needed_stages
 from inference.console import IndexProgress, note, render, split_arguments
 
 
@@ -51,7 +51,7 @@ def build(arguments: Sequence[str]) -> None:
     for remark in data.remarks:
         note(remark)
     path = index_path(config.index, data.name)
-    wanted = stages[0].split(",") if stages else None
+    wanted = stages[0].split(",") if stages else {*needed_stages(config), "hierarchy", "lexical", "embeddings"}
     started = time.perf_counter()
     with IndexProgress() as progress:
         built = build_index(path, data.passages, config.index, wanted, data_source(config.data), progress)

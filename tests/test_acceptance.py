@@ -23,12 +23,12 @@ def recall(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("acceptance")
 
     @cache
-    def run(data: str, method: str, retriever: str, roles: str = "offline") -> float:
+    def run(data: str, method: str, retriever: str, roles: str = "offline", *more: str) -> float:
         if not (SHARED / data).is_dir():
             pytest.skip(f"{SHARED / data} is not there; see data/README.md")
         dots = [
             f"data.path={SHARED / data}", f"index.root={folder / 'indexes'}", f"run.root={folder / 'runs'}",
-            f"method={method}", f"retriever={retriever}", f"roles={roles}",
+            f"method={method}", f"retriever={retriever}", f"roles={roles}", *more,
         ]  # fmt: skip
         _, metrics = evaluate(load_config(EvaluateConfig, REPOSITORY / f"configs/evaluate/{data}.yaml", dots))
         assert metrics["failed"] == 0
@@ -41,6 +41,14 @@ def test_static_retrievers_on_2wiki(recall: Any) -> None:
     assert 0.61 <= recall("2wiki", "single", "bm25") <= 0.68, "the paper's BM25 reaches 0.653"
     assert 0.59 <= recall("2wiki", "single", "dense") <= 0.64
     assert recall("2wiki", "single", "chg") >= 0.83, "without a language model and without training"
+
+
+def test_static_retrievers_on_triples_of_musique(recall: Any) -> None:
+    path = SHARED / "musique" / "openie.gpt-3.5-turbo-1106.jsonl"
+    triples = ("index.extract.method=precomputed", f"index.extract.path={path}")
+    dense = recall("musique", "single", "dense")
+    assert recall("musique", "single", "hipporag2", "offline", *triples) >= dense + 0.04, "without its fact filter"
+    assert recall("musique", "single", "hipporag", "offline", *triples) >= dense + 0.02
 
 
 @pytest.mark.parametrize("data", ["2wiki", "musique", "hotpotqa"])

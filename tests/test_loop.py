@@ -4,7 +4,7 @@ import asyncio
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -187,6 +187,17 @@ def test_one_failing_query_of_a_batch_shared_by_all_questions() -> None:
         failed = question.id == "q05"
         assert prediction.error == ("RuntimeError: cannot embed" if failed else None)
         assert prediction.ranking == (() if failed else (question.id,))
+
+
+def test_rankings_by_a_fallback_are_counted() -> None:
+    class Falls(ToyRetriever):
+        def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
+            branches = ["dense_fallback" if q.text == "x" else "ppr" for q in queries]
+            rows = zip(super().retrieve(queries), branches, strict=True)
+            return [replace(ranking, branch=branch) for ranking, branch in rows]
+
+    prediction, _ = answer_one(Asks([Query("x"), Query("y")]), Falls({"x": {"a": 1.0}, "y": {"b": 1.0}}))
+    assert prediction.usage["flags"] == {"dense_fallback": 1}
 
 
 def test_a_failure_is_not_remembered() -> None:

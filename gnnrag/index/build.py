@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gnnrag.config import EmbedderConfig, IndexConfig, TextConfig, to_plain
+from gnnrag.config import EmbedderConfig, ExtractConfig, GraphConfig, IndexConfig, TextConfig, to_plain
 from gnnrag.errors import ArtefactError, ConfigError, DataError, nearest
 from gnnrag.files import digest, exclusive_lock
 from gnnrag.index.embedder import Embedder, make_embedder
-from gnnrag.index.stages import STAGES, Context
+from gnnrag.index.stage_base import Context
+from gnnrag.index.stages import STAGES
 from gnnrag.index.store import Store, forget_journals
 from gnnrag.types import Passage
 
@@ -34,6 +36,8 @@ def build_index(
 
     A killed build continues where it stopped. Stages whose key is unchanged are not touched. Stages that the index has
     are kept up to date even where they are not asked for: no artefact is ever of another corpus than its neighbours.
+    Triples and the entity graph keep the settings they were made with until they are asked for: a run of another
+    retriever, whose config says nothing of them, does not replace them.
 
     Args:
         root: the index folder.
@@ -60,17 +64,9 @@ def build_index(
         return []  # readers of a finished index, however many, need no lock
     with _writing(root, WAIT_S):
         store = Store(root)  # again: another process may just have built it
-        if (
-            keep_edits
-            and store.manifest["source"].get("edited")
-            and STAGES["passages"].load(store.folder("passages")) != list(passages)
-        ):
-            raise ArtefactError(
-                f"index {root} was changed by index.py add or remove, and this would undo it. Ask it as it is with "
-                f"ask.py index.path={root} and no config, or undo the changes with index.py build, "
-                "or give another index.path"
-            )
-        return _build(store, passages, config, wanted, source, progress)
+        if keep_edits:
+            _refuse_to_undo(store, passages)
+        return _build(store, passages, _with_kept_settings(store, config, wanted), wanted, source, progress)
 
 
 def update_index(
@@ -116,6 +112,8 @@ def stored_config(store: Store) -> IndexConfig:
             path=str(store.root),
             embedder=EmbedderConfig(**saved["embedder"]),
             text=TextConfig(**saved["text"]),
+            extract=ExtractConfig(**saved.get("extract", {})),  # older indexes have no triples
+            graph=GraphConfig(**saved.get("graph", {})),
         )
     except (KeyError, TypeError) as error:
         raise ArtefactError(f"index {store.root} holds no readable settings ({error}); build it again") from error
@@ -129,7 +127,7 @@ def _is_current(
     source: dict[str, Any] | None,
 ) -> bool:
     """Tell whether nothing has to be built: every key is what it would become."""
-    manifest = store.manifest
+    manifest, config = store.manifest, _with_kept_settings(store, config, wanted)
     record = {"settings": _settings(config), "source": source or manifest["source"]}
     if not manifest["complete"] or any(manifest[name] != value for name, value in record.items()):
         return False
@@ -142,6 +140,29 @@ def _is_current(
         if store.key(name) != keys[name]:
             return False
     return not any((store.root / ".partial").glob("*"))
+
+
+def _with_kept_settings(store: Store, config: IndexConfig, wanted: Sequence[str]) -> IndexConfig:
+    """Return `config` with the stored settings of the triples and the graph that are there and not wanted."""
+    kept = [
+        section
+        for section, stage in (("extract", "extraction"), ("graph", "entity_graph"))
+        if stage not in wanted and store.key(stage) is not None
+    ]
+    stored = stored_config(store) if kept else config
+    return replace(config, **{section: getattr(stored, section) for section in kept})
+
+
+def _refuse_to_undo(store: Store, passages: Sequence[Passage]) -> None:
+    """Raise ArtefactError when the index has passages added or removed that `passages` does not reflect."""
+    if not store.manifest["source"].get("edited"):
+        return
+    if STAGES["passages"].load(store.folder("passages")) != list(passages):
+        raise ArtefactError(
+            f"index {store.root} was changed by index.py add or remove, and this would undo it. Ask it as it is with "
+            f"ask.py index.path={store.root} and no config, or undo the changes with index.py build, "
+            "or give another index.path"
+        )
 
 
 @contextmanager
@@ -212,7 +233,7 @@ def check_passages(root: Path, passages: Sequence[Passage]) -> None:
 
 
 def _settings(config: IndexConfig) -> dict[str, Any]:
-    return {name: to_plain(getattr(config, name)) for name in ("embedder", "text")}
+    return {name: to_plain(getattr(config, name)) for name in ("embedder", "text", "extract", "graph")}
 
 
 def closure(names: Iterable[str]) -> list[str]:

@@ -20,6 +20,7 @@ from gnnrag.types import Passage
 if TYPE_CHECKING:
     from gnnrag.graphs.hierarchy import HierarchyGraph
     from gnnrag.graphs.titles import TitleMatcher
+    from gnnrag.index.graph_stages import EntityKnowledge
 
 
 class Index:
@@ -43,7 +44,7 @@ class Index:
                 f"the last build of index {root} was cut off; run it again: python inference/index.py build"
             )
         if expect is not None:
-            for part in ("embedder", "text"):
+            for part in ("embedder", "text", "extract", "graph"):
                 have, want = getattr(self.config, part), getattr(expect, part)
                 if have != want:
                     raise ArtefactError(
@@ -76,6 +77,11 @@ class Index:
     def hierarchy(self) -> HierarchyGraph:
         """Passages, sentences and phrases as a graph."""
         return self.read("hierarchy")
+
+    @property
+    def entity_graph(self) -> EntityKnowledge:
+        """Entities and facts as a graph, with their vectors."""
+        return self.read("entity_graph")
 
     @cached_property
     def titles(self) -> TitleMatcher:

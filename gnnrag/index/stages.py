@@ -1,62 +1,22 @@
 """The stages of an index. Each one says what it needs and what it depends on; `build.py` does the rest.
 
-A later retriever adds a class here (or in a file of its own) and its name to `STAGES`.
+A later retriever adds a class in a file of its own, such as `graph_stages.py`, and its name to `STAGES`.
 """
 
 from __future__ import annotations
 
-import base64
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
-from gnnrag.config import IndexConfig
 from gnnrag.files import digest
-from gnnrag.index.embedder import Embedder
-from gnnrag.index.store import Store, map_passages
+from gnnrag.index.graph_stages import EntityGraphStage, ExtractionStage
+from gnnrag.index.stage_base import Context, Stage, Writer, embed_strings, known_records, read_records, write_records
+from gnnrag.index.store import map_passages
 from gnnrag.types import Passage
-
-Writer = Callable[[Path], dict[str, Any]]
-
-
-@dataclass
-class Context:
-    """What a stage may use while it is built."""
-
-    store: Store
-    config: IndexConfig
-    passages: Sequence[Passage]
-    embedder: Callable[[], Embedder]
-    read: Callable[[str], Any]  # a finished stage's value
-    progress: Callable[[int], None] = field(default=lambda n: None)
-
-    @property
-    def hashes(self) -> list[str]:
-        """Content hash of each passage, in corpus order: ids and order cost no work when they change."""
-        return [digest([p.title, p.text]) for p in self.passages]
-
-
-class Stage(Protocol):
-    """One artefact: a pure function of its inputs and settings."""
-
-    name: ClassVar[str]
-    needs: ClassVar[tuple[str, ...]]
-
-    def settings(self, context: Context) -> Any:
-        """Return JSON data that, with the keys of `needs`, decides the artefact."""
-        ...
-
-    def build(self, context: Context, settings: str) -> Writer:
-        """Compute the artefact and return the function that writes it into an empty folder."""
-        ...
-
-    def load(self, folder: Path) -> Any:
-        """Read it back."""
-        ...
 
 
 class PassageStage:
@@ -113,11 +73,11 @@ class TextStage:
             )
             return [[t.sentences, t.phrases] for t in found]
 
-        known = _known_records(context.store, self.name, settings)
+        known = known_records(context.store, self.name, settings)
         values = map_passages(context.store, self.name, settings, hashes, known, compute, 1000, context.progress)
 
         def write(folder: Path) -> dict[str, Any]:
-            _write_records(folder, hashes, values, settings)
+            write_records(folder, hashes, values, settings)
             return {"sentences": sum(len(v[0]) for v in values), "language": language}
 
         return write
@@ -126,7 +86,7 @@ class TextStage:
         """Return one PassageText per passage."""
         from gnnrag.text.analyse import PassageText
 
-        return [PassageText(tuple(v[0]), tuple(tuple(p) for p in v[1])) for _, v in _read_records(folder)]
+        return [PassageText(tuple(v[0]), tuple(tuple(p) for p in v[1])) for _, v in read_records(folder)]
 
 
 class HierarchyStage:
@@ -206,20 +166,16 @@ class EmbeddingStage:
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
         hashes, known = context.hashes, {}
-        embedder = context.embedder()
         if context.store.key(self.name):
             folder = context.store.folder(self.name)
             old = json.loads((folder / "keys.json").read_text("utf-8"))
             if old["settings"] == settings:
                 known = dict(zip(old["hashes"], self.load(folder), strict=True))
 
-        def compute(positions: list[int]) -> list[Any]:
-            rows = embedder.encode([context.passages[i].content for i in positions])
-            return [base64.b64encode(row.astype("<f4").tobytes()).decode("ascii") for row in rows]
+        def texts(positions: list[int]) -> list[str]:
+            return [context.passages[i].content for i in positions]
 
-        values = map_passages(context.store, self.name, settings, hashes, known, compute, 256, context.progress)
-        rows = [np.frombuffer(base64.b64decode(v), dtype="<f4") if isinstance(v, str) else v for v in values]
-        vectors = np.stack(rows) if rows else np.zeros((0, 0), np.float32)
+        vectors = embed_strings(context, self.name, settings, hashes, texts, known, context.progress)
 
         def write(folder: Path) -> dict[str, Any]:
             np.save(folder / "vectors.npy", vectors)
@@ -233,9 +189,16 @@ class EmbeddingStage:
         return np.load(folder / "vectors.npy", allow_pickle=False)
 
 
-STAGES: dict[str, Stage] = {
-    stage.name: stage for stage in (PassageStage(), TextStage(), HierarchyStage(), LexicalStage(), EmbeddingStage())
-}
+_ALL: tuple[Stage, ...] = (
+    PassageStage(),
+    TextStage(),
+    HierarchyStage(),
+    LexicalStage(),
+    EmbeddingStage(),
+    ExtractionStage(),
+    EntityGraphStage(),
+)
+STAGES = {stage.name: stage for stage in _ALL}
 
 
 def _language(language: str) -> str:
@@ -246,25 +209,3 @@ def _language(language: str) -> str:
     from importlib.util import find_spec
 
     return "en_core_web_sm" if find_spec("en_core_web_sm") else "blank:en"
-
-
-def _write_records(folder: Path, hashes: Sequence[str], values: Sequence[Any], settings: str) -> None:
-    with (folder / "records.jsonl").open("w", encoding="utf-8") as out:
-        for key, value in zip(hashes, values, strict=True):
-            out.write(json.dumps([key, value], ensure_ascii=False) + "\n")
-    (folder / "settings.json").write_text(json.dumps(settings), "utf-8")
-
-
-def _read_records(folder: Path) -> list[tuple[str, Any]]:
-    with (folder / "records.jsonl").open(encoding="utf-8") as lines:
-        return [tuple(json.loads(line)) for line in lines]
-
-
-def _known_records(store: Store, stage: str, settings: str) -> dict[str, Any]:
-    """Return the earlier artefact's values by content hash, if they were made with the same settings."""
-    if store.key(stage) is None:
-        return {}
-    folder = store.folder(stage)
-    if json.loads((folder / "settings.json").read_text("utf-8")) != settings:
-        return {}
-    return dict(_read_records(folder))

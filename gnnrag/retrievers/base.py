@@ -39,9 +39,26 @@ def rank_passages(scores: np.ndarray, ids: Sequence[str], top_k: int, branch: st
     k = min(top_k, len(finite))
     if k <= 0:
         return Ranking((), np.zeros(0), branch=branch)
+    order = best_positions(scores, k)
+    low, high = float(finite.min()), float(finite.max())
+    return Ranking(tuple(ids[i] for i in order), scores[order], branch=branch, low=low, high=high)
+
+
+def best_positions(scores: np.ndarray, k: int) -> np.ndarray:
+    """Return the positions of the `k` largest scores, best first, ties by position. Shape (min(k, len(scores)),)."""
+    k = min(k, len(scores))
+    if k <= 0:
+        return np.zeros(0, dtype=np.int64)
     # Everything tied with the k-th best must be seen before ties are broken by position.
     threshold = np.partition(scores, len(scores) - k)[len(scores) - k]
     candidates = np.flatnonzero(scores >= threshold)
-    order = candidates[np.argsort(-scores[candidates], kind="stable")][:k]
-    low, high = float(finite.min()), float(finite.max())
-    return Ranking(tuple(ids[i] for i in order), scores[order], branch=branch, low=low, high=high)
+    return candidates[np.argsort(-scores[candidates], kind="stable")][:k]
+
+
+def min_max(scores: np.ndarray) -> np.ndarray:
+    """Scale to [0, 1], as HippoRAG does: all equal gives ones. Shape of `scores`, float64."""
+    scores = np.asarray(scores, dtype=np.float64)
+    if not scores.size:
+        return scores
+    low, high = scores.min(), scores.max()
+    return (scores - low) / (high - low) if high > low else np.ones_like(scores)

@@ -66,7 +66,7 @@ class TestBuilding:
     def test_only_what_is_asked_for_and_what_it_needs(self, tmp_path):
         assert build(tmp_path, stages=["hierarchy"]) == ["passages", "text", "hierarchy"]
         assert build(tmp_path, stages=["lexical", "passages"]) == ["lexical"]
-        assert build(tmp_path) == ["embeddings"]
+        assert build(tmp_path) == ALL[4:]
 
     def test_a_stage_once_built_is_kept_up_to_date(self, root, tmp_path):
         assert build(root, CORPUS[:3], stages=["lexical"]) == ALL
@@ -84,7 +84,7 @@ class TestBuilding:
     def test_adding_and_editing_cost_work_for_that_passage(self, root, monkeypatch):
         calls = count_work(monkeypatch)
         update_index(root, add=[Passage("p9", "New", "A new one."), replace(CORPUS[0], text="Edited.")])
-        assert calls == {"analysed": 2, "embedded": 2}
+        assert calls == {"analysed": 2, "embedded": 2 + 2}  # and an entity and a fact
         assert Index(root).ids == ["p1", "p2", "p3", "p4", "p5", "p6", "p9"]
 
     def test_removing_one_of_two_equal_texts_costs_nothing(self, root, monkeypatch):
@@ -95,7 +95,7 @@ class TestBuilding:
     def test_equal_texts_are_worked_on_once(self, tmp_path, monkeypatch):
         calls = count_work(monkeypatch)
         build(tmp_path, [Passage(str(i), "T", "Same text.") for i in range(50)])
-        assert calls == {"analysed": 1, "embedded": 1}
+        assert calls == {"analysed": 1, "embedded": 1 + 3}  # and two entities and a fact
 
     def test_progress_tells_each_stage_and_ends_at_the_total(self, tmp_path):
         seen = {}
@@ -146,9 +146,9 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("settings", "rebuilt"),
         [
-            (config(title_mode="own"), ["text", "hierarchy"]),
-            (config(phrase_rules="official"), ["text", "hierarchy"]),
-            (config("other"), ["embeddings"]),
+            (config(title_mode="own"), ["text", "hierarchy", "extraction", "entity_graph"]),
+            (config(phrase_rules="official"), ["text", "hierarchy", "extraction", "entity_graph"]),
+            (config("other"), ["embeddings", "entity_graph"]),
             (replace(HASH, path="elsewhere", root="elsewhere"), []),
         ],
     )
@@ -170,7 +170,7 @@ class TestSettings:
 
     def test_a_new_version_of_a_stage_rebuilds_it_and_what_needs_it(self, root, monkeypatch):
         monkeypatch.setattr(stages.TextStage, "version", 99)
-        assert build(root) == ["text", "hierarchy"]
+        assert build(root) == ["text", "hierarchy", "extraction", "entity_graph"]
 
     def test_a_lone_change_of_settings_is_recorded(self, root):
         # The hash embedder ignores the batch size, so no stage changes; the record does.

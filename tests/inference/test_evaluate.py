@@ -64,7 +64,7 @@ def test_failed_questions_are_told(arguments: list[str], capsys: pytest.CaptureF
     [
         (
             ["data.pth=x"],
-            "error: unknown setting 'data.pth'. Did you mean 'path'? Allowed: chunk_overlap, chunk_words, ",
+            "error: unknown setting 'data.pth'. Did you mean 'path'? Allowed: chunk_overlap, ",
         ),
         (["retriever=dnse"], "error: retriever='dnse' is unknown. Did you mean 'dense'?"),
         (["retriever=dense", "retriever.search=ivf"], "error: retriever.search='ivf': allowed are flat, hnsw"),

@@ -25,6 +25,9 @@ def root(tmp_path, corpus, capsys):
     return tmp_path / "index"
 
 
+READ = ["hierarchy", "lexical", "embeddings"]  # what a run of the config needs
+
+
 def write_corpus(folder, passages):
     folder.mkdir(exist_ok=True)
     (folder / "corpus.jsonl").write_text("".join(json.dumps(asdict(p)) + "\n" for p in passages), "utf-8")
@@ -46,7 +49,7 @@ class TestBuild:
         build(corpus, path)
         assert capsys.readouterr().out.startswith("nothing to do in ")
         assert Index(path, expect=replace(HASH, path=str(path))).ids == [p.id for p in CORPUS]
-        build_index(tmp_path / "fresh", CORPUS, HASH)
+        build_index(tmp_path / "fresh", CORPUS, HASH, READ)
         assert artefacts(path) == artefacts(tmp_path / "fresh")
 
     def test_some_stages(self, corpus, tmp_path, capsys):
@@ -96,7 +99,7 @@ class TestChange:
         assert first.startswith("built ") and first.endswith("; 7 passages")
         assert last == str(root)
         wanted = [CORPUS[0], new[0], *CORPUS[2:], new[1]]
-        build_index(tmp_path / "fresh", wanted, HASH)
+        build_index(tmp_path / "fresh", wanted, HASH, READ)
         assert artefacts(root) == artefacts(tmp_path / "fresh")
         main(["add", str(root), str(tmp_path / "more")])
         assert capsys.readouterr().out.startswith("nothing to do")
@@ -104,7 +107,7 @@ class TestChange:
     def test_remove(self, root, tmp_path, capsys):
         assert main(["remove", str(root), "p1", "p5"]) == 0
         assert "; 4 passages" in capsys.readouterr().out
-        build_index(tmp_path / "fresh", [p for p in CORPUS if p.id not in ("p1", "p5")], HASH)
+        build_index(tmp_path / "fresh", [p for p in CORPUS if p.id not in ("p1", "p5")], HASH, READ)
         assert artefacts(root) == artefacts(tmp_path / "fresh")
         with pytest.raises(DataError, match="passage 'p1' is not in the index"):
             main(["remove", str(root), "p1"])

@@ -1,0 +1,52 @@
+"""Triples without a language model: what a passage is about, what it mentions, and the sentence that says both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gnnrag.config import ExtractConfig
+from gnnrag.errors import ConfigError
+from gnnrag.extract.types import Extraction, Triple
+from gnnrag.text.analyse import PassageText
+from gnnrag.text.normalise import phrase_key
+from gnnrag.types import Passage
+
+
+class OfflineExtractor:
+    """Joins each passage's title to each phrase of its sentences; the sentence is the relation.
+
+    A passage is taken to be about its title; one without a title, about its first phrase.
+
+    Args:
+        config: must name no `path`.
+    """
+
+    def __init__(self, config: ExtractConfig) -> None:
+        if config.path:
+            raise ConfigError(f"index.extract.path={config.path!r} is not read by method=offline; drop it")
+
+    @property
+    def identity(self) -> Any:
+        """See `Extractor`."""
+        return ["offline", 1]
+
+    def key(self, passage: Passage, text: PassageText) -> Any:
+        """See `Extractor`."""
+        return [passage.title, text.sentences, text.phrases]
+
+    def extract(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> list[Extraction | None]:
+        """See `Extractor`."""
+        return [_extract(p.title.strip(), text) for p, text in zip(passages, texts, strict=True)]
+
+
+def _extract(title: str, text: PassageText) -> Extraction:
+    mentions = list(dict.fromkeys(phrase for row in text.phrases for phrase in row if phrase_key(phrase)))
+    topic = title if phrase_key(title) else next(iter(mentions), "")
+    triples: dict[Triple, None] = {}
+    for sentence, phrases in zip(text.sentences, text.phrases, strict=True):
+        relation = " ".join(sentence.removeprefix(f"{title}\n\n").split())  # glued by `title_mode="merge"`
+        for phrase in phrases:
+            if phrase_key(phrase) not in ("", phrase_key(topic)):
+                triples[topic, relation, phrase] = None
+    return Extraction(tuple(mentions), tuple(triples))

@@ -1,0 +1,93 @@
+"""Triples that somebody extracted before, from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from gnnrag.config import ExtractConfig
+from gnnrag.datasets.jsonl import read_jsonl
+from gnnrag.errors import ConfigError, DataError
+from gnnrag.extract.types import Extraction, Triple
+from gnnrag.files import file_digest
+from gnnrag.text.analyse import PassageText
+from gnnrag.types import Passage
+
+
+class PrecomputedExtractor:
+    """Looks passages up by id in a JSON Lines file of `{"id", "entities": [name], "triples": [[h, r, t]]}`.
+
+    The file says nothing about texts: a passage that got a new text under its old id keeps its record.
+
+    Args:
+        config: `path` names the file.
+
+    Raises:
+        ConfigError: no path.
+    """
+
+    def __init__(self, config: ExtractConfig) -> None:
+        if not config.path:
+            raise ConfigError("index.extract.method=precomputed needs index.extract.path: a JSONL file of triples")
+        self.path = Path(config.path)
+
+    @property
+    def identity(self) -> Any:
+        """See `Extractor`."""
+        try:
+            return ["precomputed", file_digest(self.path)]
+        except OSError as error:
+            raise DataError(self.path, f"index.extract.path cannot be read: {error.strerror or error}") from error
+
+    @cached_property
+    def records(self) -> dict[str, Extraction]:
+        """Passage id to what the file says of it."""
+        return read_extractions(self.path)
+
+    def key(self, passage: Passage, text: PassageText) -> Any:
+        """See `Extractor`."""
+        return passage.id
+
+    def extract(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> list[Extraction | None]:
+        """See `Extractor`."""
+        return [self.records.get(p.id) for p in passages]
+
+
+def read_extractions(path: Path) -> dict[str, Extraction]:
+    """Read a file of extraction records by passage id.
+
+    A triple that has not three parts is left out and counted, as HippoRAG does: language models write such things.
+
+    Raises:
+        DataError: unreadable file; a row without an id, with an id seen before, or with fields of another shape.
+    """
+    records: dict[str, Extraction] = {}
+    for line, row in read_jsonl(path):
+        id_ = row.get("id")
+        if not isinstance(id_, str) or not id_:
+            raise DataError(path, f"needs an 'id', the id of a passage as a string, not {id_!r}", line)
+        if id_ in records:
+            raise DataError(path, f"passage {id_!r} has a record already; give each passage one", line)
+        entities = _list(path, line, row, "entities")
+        if wrong := [e for e in entities if not isinstance(e, str)]:
+            raise DataError(path, f"'entities' must be a list of strings, but holds {wrong[0]!r}", line)
+        rows = _list(path, line, row, "triples")
+        triples = [_triple(path, line, t) for t in rows]
+        kept = dict.fromkeys(t for t in triples if t)
+        records[id_] = Extraction(tuple(dict.fromkeys(entities)), tuple(kept), triples.count(None))
+    return records
+
+
+def _list(path: Path, line: int, row: Mapping[str, Any], field: str) -> list[Any]:
+    value = row.get(field)
+    if not isinstance(value, list):
+        raise DataError(path, f"needs {field!r}, a list (it may be empty), not {value!r:.80}", line)
+    return value
+
+
+def _triple(path: Path, line: int, value: Any) -> Triple | None:
+    if not isinstance(value, list) or not all(isinstance(part, str | int | float) for part in value):
+        raise DataError(path, f"a triple must be a list [head, relation, tail] of strings, not {value!r:.80}", line)
+    return (str(value[0]), str(value[1]), str(value[2])) if len(value) == 3 else None

@@ -1,0 +1,181 @@
+"""The entity graph: entities joined by facts, passages joined to their entities, look-alike names joined to each other.
+
+HippoRAG 1 and 2 walk on it; its weights are those of their released code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy import sparse
+
+from gnnrag.errors import ArtefactError
+from gnnrag.text.normphrase import norm_phrase
+
+Triple = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class EntityGraph:
+    """Entities, facts and where the facts come from. Entity nodes come first, then passage nodes.
+
+    Attributes:
+        num_passages: number of passages, with and without facts.
+        entities: normalised names, sorted.
+        facts: distinct normalised (head, relation, tail), sorted.
+        fact_entities: (num_facts, 2) int32, head and tail of each fact as positions in `entities`.
+        fact_indptr, fact_passages: CSR lists of the passages that state each fact, ascending.
+        synonyms: (num_synonyms, 2) int32, (from, to): a name and another that is close to it. Normally both directions
+            are there; see `gnnrag.graphs.synonyms`.
+        similarities: (num_synonyms,) float64 cosines.
+    """
+
+    num_passages: int
+    entities: Sequence[str]
+    facts: Sequence[Triple]
+    fact_entities: np.ndarray
+    fact_indptr: np.ndarray
+    fact_passages: np.ndarray
+    synonyms: np.ndarray
+    similarities: np.ndarray
+
+    @property
+    def num_entities(self) -> int:
+        """Number of entity nodes."""
+        return len(self.entities)
+
+    @cached_property
+    def position(self) -> Mapping[str, int]:
+        """Normalised name to position."""
+        return {name: i for i, name in enumerate(self.entities)}
+
+    @cached_property
+    def slots(self) -> sparse.csr_array:
+        """How often each entity is head or tail of a fact of each passage. Shape (num_passages, num_entities)."""
+        facts = np.repeat(np.arange(len(self.facts)), np.diff(self.fact_indptr))
+        rows, columns = np.repeat(self.fact_passages, 2), self.fact_entities[facts].ravel()
+        return _summed(rows, columns, np.ones(len(rows)), (self.num_passages, self.num_entities))
+
+    @cached_property
+    def passages_with(self) -> np.ndarray:
+        """Number of passages whose facts hold each entity. Shape (num_entities,), int64."""
+        return np.bincount(self.slots.indices, minlength=self.num_entities)
+
+    def passages_of(self, fact: int) -> np.ndarray:
+        """Return the passages that state a fact."""
+        return self.fact_passages[self.fact_indptr[fact] : self.fact_indptr[fact + 1]]
+
+    def entity_adjacency(
+        self, relation_factor: float = 2.0, synonym_factor: float = 2.0, syn_overwrites: bool = True
+    ) -> sparse.csr_array:
+        """Symmetric weights between entities. Shape (num_entities, num_entities), float64.
+
+        A relation weighs the number of (passage, fact) occurrences of its pair, a synonym its cosine. The released code
+        stores each in both directions, and both count: that is a factor of 2; a factor of 1 undoes it. A synonym that
+        was found from one side only is one such edge, half the weight.
+
+        Args:
+            relation_factor: factor on counts.
+            synonym_factor: factor on cosines that were found from both sides.
+            syn_overwrites: where a pair has both, the cosine replaces the count, as released; else they add.
+        """
+        shape = (self.num_entities, self.num_entities)
+        heads, tails = self.fact_entities.T
+        counts = np.diff(self.fact_indptr) * (heads != tails)
+        relations = _summed(heads, tails, 0.5 * relation_factor * counts, shape)
+        relations = relations + relations.T
+        sources, targets = self.synonyms.T
+        if syn_overwrites:
+            relations = relations - relations * _summed(sources, targets, np.ones(len(sources)), shape)
+        directed = relations + _summed(sources, targets, 0.5 * synonym_factor * self.similarities, shape)
+        return _tidy(directed + directed.T)
+
+    def adjacency(
+        self, relation_factor: float = 2.0, synonym_factor: float = 2.0, syn_overwrites: bool = True
+    ) -> sparse.csr_array:
+        """Symmetric weights of all nodes, entities first; see `entity_adjacency`. A passage's edges weigh 1.
+
+        Shape (num_entities + num_passages,) * 2, float64.
+        """
+        entities = self.entity_adjacency(relation_factor, synonym_factor, syn_overwrites)
+        holds = self.slots.copy()
+        holds.data[:] = 1.0
+        blocks = [[entities, holds.T], [holds, sparse.csr_array((self.num_passages, self.num_passages))]]
+        return _tidy(sparse.block_array(blocks, format="csr"))
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return the integer and float arrays; with `num_passages`, `entities` and `facts` they are the graph."""
+        return {name: getattr(self, name) for name in _ARRAYS}
+
+    def check(self) -> EntityGraph:
+        """Return the graph itself. Raises ArtefactError where its arrays and strings do not belong together."""
+        num_facts, num_synonyms = len(self.facts), len(self.similarities)
+        fits = (
+            self.fact_entities.shape == (num_facts, 2)
+            and self.synonyms.shape == (num_synonyms, 2)
+            and self.fact_indptr.shape == (num_facts + 1,)
+            and self.fact_indptr[-1] == len(self.fact_passages)
+            and _below(self.fact_entities, self.num_entities)
+            and _below(self.synonyms, self.num_entities)
+            and _below(self.fact_passages, self.num_passages)
+        )
+        if not fits:
+            raise ArtefactError("entity graph: its arrays and strings do not belong together; rebuild the index")
+        return self
+
+
+_ARRAYS = ("fact_entities", "fact_indptr", "fact_passages", "synonyms", "similarities")
+
+
+def build_entity_graph(triples: Sequence[Iterable[Triple]], norm: str = "hipporag") -> EntityGraph:
+    """Build the graph of a corpus, without synonyms, from each passage's triples in corpus order.
+
+    Equal names and equal facts after normalisation are one; a passage states a fact once. With `unicode`, a fact whose
+    head or tail has no letter or digit is dropped; with `hipporag` such names are one empty entity, as released.
+    """
+    stated: dict[Triple, list[int]] = {}
+    for passage, rows in enumerate(triples):
+        for head, relation, tail in rows:
+            fact = (norm_phrase(head, norm), norm_phrase(relation, norm), norm_phrase(tail, norm))
+            if norm != "hipporag" and not (fact[0] and fact[2]):
+                continue
+            where = stated.setdefault(fact, [])
+            if not where or where[-1] != passage:
+                where.append(passage)
+    facts = sorted(stated)
+    entities = sorted({name for head, _, tail in facts for name in (head, tail)})
+    position = {name: i for i, name in enumerate(entities)}
+    pairs = [(position[head], position[tail]) for head, _, tail in facts]
+    indptr = np.zeros(len(facts) + 1, dtype=np.int32)
+    np.cumsum([len(stated[fact]) for fact in facts], out=indptr[1:])
+    return EntityGraph(
+        len(triples),
+        tuple(entities),
+        tuple(facts),
+        np.array(pairs, dtype=np.int32).reshape(-1, 2),
+        indptr,
+        np.array([p for fact in facts for p in stated[fact]], dtype=np.int32),
+        np.zeros((0, 2), dtype=np.int32),
+        np.zeros(0),
+    )
+
+
+def _summed(rows: np.ndarray, columns: np.ndarray, values: np.ndarray, shape: tuple[int, int]) -> sparse.csr_array:
+    """Return a CSR matrix in which entries at the same place are summed."""
+    matrix = sparse.coo_array((values, (rows, columns)), shape=shape).tocsr()
+    return _tidy(matrix)
+
+
+def _tidy(matrix: sparse.csr_array) -> sparse.csr_array:
+    matrix = sparse.csr_array(matrix)
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    matrix.sort_indices()
+    return matrix
+
+
+def _below(positions: np.ndarray, bound: int) -> bool:
+    return not positions.size or (int(positions.min()) >= 0 and int(positions.max()) < bound)

@@ -1,0 +1,101 @@
+"""What a stage of an index is, and how one keeps a value for each passage."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from gnnrag.config import IndexConfig
+from gnnrag.files import digest
+from gnnrag.index.embedder import Embedder
+from gnnrag.index.store import Store, map_passages
+from gnnrag.types import Passage
+
+Writer = Callable[[Path], dict[str, Any]]
+
+
+@dataclass
+class Context:
+    """What a stage may use while it is built."""
+
+    store: Store
+    config: IndexConfig
+    passages: Sequence[Passage]
+    embedder: Callable[[], Embedder]
+    read: Callable[[str], Any]  # a finished stage's value
+    progress: Callable[[int], None] = field(default=lambda n: None)
+
+    @property
+    def hashes(self) -> list[str]:
+        """Content hash of each passage, in corpus order: ids and order cost no work when they change."""
+        return [digest([p.title, p.text]) for p in self.passages]
+
+
+class Stage(Protocol):
+    """One artefact: a pure function of its inputs and settings."""
+
+    name: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]]
+
+    def settings(self, context: Context) -> Any:
+        """Return JSON data that, with the keys of `needs`, decides the artefact."""
+        ...
+
+    def build(self, context: Context, settings: str) -> Writer:
+        """Compute the artefact and return the function that writes it into an empty folder."""
+        ...
+
+    def load(self, folder: Path) -> Any:
+        """Read it back."""
+        ...
+
+
+def write_records(folder: Path, hashes: Sequence[str], values: Sequence[Any], settings: str) -> None:
+    """Write one JSON value per passage with its content hash."""
+    with (folder / "records.jsonl").open("w", encoding="utf-8") as out:
+        for key, value in zip(hashes, values, strict=True):
+            out.write(json.dumps([key, value], ensure_ascii=False) + "\n")
+    (folder / "settings.json").write_text(json.dumps(settings), "utf-8")
+
+
+def read_records(folder: Path) -> list[tuple[str, Any]]:
+    """Return (content hash, value) pairs in corpus order."""
+    with (folder / "records.jsonl").open(encoding="utf-8") as lines:
+        return [tuple(json.loads(line)) for line in lines]
+
+
+def known_records(store: Store, stage: str, settings: str) -> dict[str, Any]:
+    """Return the earlier artefact's values by content hash, if they were made with the same settings."""
+    if store.key(stage) is None:
+        return {}
+    folder = store.folder(stage)
+    if json.loads((folder / "settings.json").read_text("utf-8")) != settings:
+        return {}
+    return dict(read_records(folder))
+
+
+def embed_strings(
+    context: Context,
+    stage: str,
+    settings: str,
+    keys: Sequence[str],
+    texts: Callable[[list[int]], list[str]],
+    known: dict[str, np.ndarray],
+    progress: Callable[[int], None],
+) -> np.ndarray:
+    """Embed each distinct string once, resumably; see `map_passages`. Returns (len(keys), dim) float32."""
+    embedder = context.embedder()
+
+    def compute(positions: list[int]) -> list[Any]:
+        rows = embedder.encode(texts(positions))
+        return [base64.b64encode(row.astype("<f4").tobytes()).decode("ascii") for row in rows]
+
+    values = map_passages(context.store, stage, settings, keys, known, compute, 256, progress)
+    rows = [np.frombuffer(base64.b64decode(v), dtype="<f4") if isinstance(v, str) else v for v in values]
+    return np.stack(rows) if rows else np.zeros((0, 0), np.float32)

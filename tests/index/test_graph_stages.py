@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gnnrag.config import ExtractConfig
+from gnnrag.errors import ConfigError
+from gnnrag.extract.offline import OfflineExtractor
+from gnnrag.extract.types import Extraction
+from gnnrag.index.build import update_index
+from gnnrag.index.embedder import HashEmbedder
+from gnnrag.index.index import Index
+from gnnrag.index.store import Store
+from gnnrag.types import Passage
+from tests.helpers.indexes import CORPUS, HASH, artefacts, build
+
+RECORDS = {
+    "p1": [["Ada Lovelace", "born in", "London"], ["Ada Lovelace", "child of", "Lord Byron"]],
+    "p2": [["Lord Byron", "died in", "Missolonghi"]],
+    "p4": [["Missolonghi", "lies in", "Greece"], ["Mesolóngi", "is"]],
+    "elsewhere": [["a", "b", "c"]],
+}
+
+
+@pytest.fixture
+def precomputed(tmp_path):
+    path = tmp_path / "openie.jsonl"
+    rows = [{"id": i, "entities": [], "triples": triples} for i, triples in RECORDS.items()]
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows), "utf-8")
+    return replace(HASH, extract=ExtractConfig("precomputed", str(path)))
+
+
+class TestExtraction:
+    def test_precomputed_records_are_counted(self, tmp_path, precomputed):
+        build(tmp_path / "i", settings=precomputed)
+        info = Store(tmp_path / "i").info("extraction")
+        counts = {k: v for k, v in info.items() if k != "seconds"}
+        assert counts == {"entities": 0, "triples": 4, "malformed triples": 1, "passages without a record": 3}
+        found = Index(tmp_path / "i", precomputed).read("extraction")
+        assert found[0].triples == tuple(map(tuple, RECORDS["p1"])) and found[2] == Extraction()
+
+    def test_a_renamed_passage_has_the_record_of_its_new_id(self, tmp_path, precomputed):
+        root = tmp_path / "i"
+        build(root, settings=precomputed)
+        renamed = [replace(CORPUS[0], id="p9"), *CORPUS[1:]]
+        build(root, renamed, settings=precomputed)
+        assert Index(root).read("extraction")[0] == Extraction()
+
+    def test_offline_work_is_done_for_changed_passages_only(self, tmp_path, monkeypatch):
+        root, new = tmp_path / "i", Passage("p9", "Rome", "Rome lies on the Tiber.")
+        build(root)
+        seen, plain = [], OfflineExtractor.extract
+
+        def counted(self, passages, texts):
+            seen.extend(p.id for p in passages)
+            return plain(self, passages, texts)
+
+        monkeypatch.setattr(OfflineExtractor, "extract", counted)
+        update_index(root, add=[new], remove=["p1"])
+        assert seen == ["p9"]
+        build(tmp_path / "fresh", [*CORPUS[1:], new])
+        assert artefacts(root) == artefacts(tmp_path / "fresh")
+
+    def test_a_killed_build_goes_on(self, tmp_path, monkeypatch):
+        root, plain = tmp_path / "i", OfflineExtractor.extract
+        build(root, stages=["text"])
+        from gnnrag.index import graph_stages
+
+        whole = graph_stages.map_passages
+
+        def in_ones(*a):
+            return whole(*a[:6], 1, *a[7:])
+
+        calls = []
+
+        def dies(self, passages, texts):
+            if len(calls) == 2:
+                raise KeyboardInterrupt
+            calls.append(passages[0].id)
+            return plain(self, passages, texts)
+
+        monkeypatch.setattr(graph_stages, "map_passages", in_ones)
+        with monkeypatch.context() as patch:
+            patch.setattr(OfflineExtractor, "extract", dies)
+            with pytest.raises(KeyboardInterrupt):
+                build(root, stages=["extraction"])
+            assert calls == ["p1", "p2"]
+        later = []
+        monkeypatch.setattr(
+            OfflineExtractor, "extract", lambda s, p, t: later.append(p[0].id) or plain(s, p, t)  # type: ignore[func-returns-value]
+        )  # fmt: skip
+        build(root, stages=["extraction"])
+        assert later == ["p3", "p4", "p6"]  # p5 is p2's text again
+
+    def test_an_index_from_before_there_were_triples_is_read(self, tmp_path):
+        build(tmp_path, stages=["lexical"])
+        store = Store(tmp_path)
+        del store.manifest["settings"]["extract"]
+        store.save()
+        assert Index(tmp_path).config.extract == ExtractConfig()
+
+
+class TestEntityGraph:
+    def test_it_is_read_back_as_it_was_built(self, tmp_path, precomputed):
+        build(tmp_path / "i", settings=precomputed)
+        found = Index(tmp_path / "i").entity_graph
+        graph = found.graph
+        assert graph.entities == ("ada lovelace", "greece", "london", "lord byron", "missolonghi")
+        assert graph.facts[0] == ("ada lovelace", "born in", "london")
+        assert graph.slots.toarray().sum(axis=1).tolist() == [4, 2, 0, 2, 0, 0]
+        assert (found.entity_vectors == HashEmbedder().encode(list(graph.entities))).all()
+        assert (found.fact_vectors == HashEmbedder().encode([str(f) for f in graph.facts])).all()
+
+    def test_a_run_that_does_not_read_it_leaves_its_settings_alone(self, tmp_path, precomputed):
+        root = tmp_path / "i"
+        settings = replace(precomputed, graph=replace(HASH.graph, norm="unicode"))
+        build(root, settings=settings)
+        before = artefacts(root)
+        assert build(root, settings=HASH, stages=["embeddings"]) == []
+        assert artefacts(root) == before and Index(root).config.extract == precomputed.extract
+        assert build(root, CORPUS[1:], stages=["embeddings"])[-2:] == ["extraction", "entity_graph"]
+        assert Index(root).config.graph.norm == "unicode"
+        assert len(Index(root).entity_graph.graph.facts) == 2
+        assert build(root, CORPUS[1:], stages=["entity_graph"]) == ["extraction", "entity_graph"]
+
+    def test_names_that_are_alike_are_joined_from_both_sides(self, tmp_path):
+        (tmp_path / "t.jsonl").write_text(
+            json.dumps({"id": "p1", "entities": [], "triples": [["the old mill", "of", "old mill the"]]})
+        )
+        settings = replace(HASH, extract=ExtractConfig("precomputed", str(tmp_path / "t.jsonl")))
+        build(tmp_path / "i", settings=settings)
+        graph = Index(tmp_path / "i").entity_graph.graph
+        assert graph.synonyms.tolist() == [[0, 1], [1, 0]]
+        assert graph.similarities == pytest.approx([1, 1])
+
+    def test_only_new_strings_are_embedded(self, tmp_path, monkeypatch):
+        root, new = tmp_path / "i", Passage("p9", "Ada Lovelace", "Ada Lovelace was born in London. She knew Babbage.")
+        build(root, stages=["entity_graph"])
+        seen, plain = [], HashEmbedder.encode
+        monkeypatch.setattr(HashEmbedder, "encode", lambda s, t, is_query=False: seen.extend(t) or plain(s, t))
+        update_index(root, add=[new])
+        assert seen == ["babbage", "('ada lovelace', 'she knew babbage', 'babbage')"]
+        seen.clear()
+        settings = replace(HASH, graph=replace(HASH.graph, synonym_threshold=0.9))
+        assert build(root, [*CORPUS, new], settings, stages=["entity_graph"]) == ["entity_graph"]
+        assert seen == []
+
+    @pytest.mark.parametrize("norm", ["hipporag", "unicode"])
+    def test_random_changes_equal_a_rebuild(self, tmp_path, norm):
+        rng = np.random.default_rng(5)
+        settings = replace(HASH, graph=replace(HASH.graph, norm=norm, synonym_threshold=0.5, synonym_max=2))
+        names = ["Ada Lovelace", "Lord Byron", "Byron", "Missolonghi", "Greece", "Old Greece", "Ada", "北京", "London"]
+
+        def passage(i):
+            some = rng.choice(names, 4)
+            return Passage(f"q{i}", str(some[0]), f"{some[1]} met {some[2]}. Then {some[3]} left.")
+
+        root, corpus = tmp_path / "i", {p.id: p for p in (passage(i) for i in range(8))}
+        build(root, list(corpus.values()), settings, stages=["entity_graph"])
+        for _ in range(6):
+            gone = [str(i) for i in rng.choice(list(corpus), 2, replace=False)]
+            fresh = [p for p in (passage(int(i)) for i in rng.choice(12, 3, replace=False)) if p.id not in gone]
+            update_index(root, add=fresh, remove=gone)
+            corpus = {i: p for i, p in corpus.items() if i not in gone} | {p.id: p for p in fresh if p.id in corpus}
+            corpus |= {p.id: p for p in fresh}
+            build(tmp_path / "fresh", list(corpus.values()), settings, stages=["entity_graph"])
+            assert artefacts(root) == artefacts(tmp_path / "fresh")
+            shutil.rmtree(tmp_path / "fresh")
+
+    @pytest.mark.parametrize(
+        ("field", "value", "problem"),
+        [("norm", "latin", "allowed are hipporag, unicode"), ("fact_text", "prose", "allowed are tuple, plain")],
+    )
+    def test_unknown_rules_are_refused(self, tmp_path, field, value, problem):
+        with pytest.raises(ConfigError, match=problem):
+            build(tmp_path / "i", settings=replace(HASH, graph=replace(HASH.graph, **{field: value})))

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gnnrag.index.build import build_index
+from gnnrag.index.index import Index
+from gnnrag.retrievers.hipporag import HippoRAGRetriever
+from gnnrag.retrievers.hipporag2 import HippoRAG2Retriever
+from gnnrag.types import Passage, Query
+from tests.helpers.indexes import CORPUS, HASH
+from tests.retrievers.test_hipporag2 import golden_index
+
+
+class Linked(HippoRAGRetriever):
+    """A query's text is the entities that it names."""
+
+    def link(self, text):
+        return [self._graph.position[name] for name in text.split(", ") if name in self._graph.position]
+
+
+def test_golden_entities_and_facts():
+    graph = golden_index().entity_graph.graph
+    retriever = Linked(golden_index())
+    mass = retriever._walk.solve(retriever._reset([graph.position["alice"]]), 1e-10).ravel()
+    names = ("alice", "acme corp", "springfield", "shelbyville", "springfield town")
+    expected = [0.599305, 0.210995, 0.108359, 0.044907, 0.036433]
+    assert [mass[graph.position[n]] for n in names] == pytest.approx(expected, abs=1e-6)
+    facts = {fact: mass[pair].sum() for fact, pair in zip(graph.facts, graph.fact_entities, strict=True)}
+    assert facts["alice", "born in", "springfield"] == pytest.approx(0.707664, abs=1e-6)
+    assert (graph.slots @ mass).tolist() == pytest.approx([1.517964, 1.066202, 0.081341, 0], abs=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [("alice", [1.0, 0.702390, 0.053585, 0.0]), ("alice, springfield", [1.0, 0.516219, 0.134559, 0.0])],
+)
+def test_golden_passages(names, expected):
+    ranking = Linked(golden_index()).retrieve([Query(names)])[0]
+    assert ranking.ids == ("P0", "P1", "P2", "P3") and ranking.branch == "ppr"
+    assert ranking.scores.tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_query_that_names_nothing_falls_back_to_dense():
+    found = Linked(golden_index()).retrieve([Query("nobody"), Query("alice")])
+    assert [r.branch for r in found] == ["dense_fallback", "ppr"]
+    assert found[0].ids == ("P0", "P3", "P1", "P2")
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    root = tmp_path_factory.mktemp("hippo")
+    more = [Passage(f"x{i}", f"Town {i}", f"Town {i} lies in Greece. Its mayor is Byron {i % 7}.") for i in range(60)]
+    build_index(root, [*CORPUS, *more], HASH)
+    return Index(root)
+
+
+QUERIES = [
+    "Where did the father of Ada Lovelace die?", "who?", "Which mayor does Town 7 share with Town 14?", "...",
+    "In which country is Missolonghi?", "Lord Byron", "Who is the mayor of Town 9?",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("cls", [HippoRAGRetriever, HippoRAG2Retriever])
+def test_a_ranking_does_not_depend_on_its_batch(index, cls):
+    retriever = cls(index)
+    queries = [Query(text, top_k=100) for text in QUERIES * 6]
+    assert retriever.retrieve([]) == []
+    together = retriever.retrieve(queries)
+    for i, query in enumerate(queries[:7]):
+        alone = retriever.retrieve([query])[0]
+        assert alone.ids == together[i].ids == together[i + 7].ids
+        assert (alone.scores == together[i].scores).all() and alone.branch == together[i].branch
+        assert len(alone) == len(index.ids) and np.isfinite(alone.scores).all()
+
+
+def test_names_are_linked_to_entities(index):
+    retriever = HippoRAGRetriever(index)
+    entities = retriever._graph.entities
+    assert [entities[i] for i in retriever.link("Where was the father of Ada Lovelace born?")] == ["ada lovelace"]
+    assert retriever.link("who?") == []
+    best = retriever.retrieve([Query("Where was the father of Ada Lovelace born?", top_k=1)])[0]
+    assert best.ids == ("p1",) and best.branch == "ppr"
