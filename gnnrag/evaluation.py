@@ -102,6 +102,8 @@ def open_run(
     # Only the stages that this run reads: an index that has gained others since is still the same input.
     stages = {name: index.fingerprint[name] for name in closure(needed_stages(config)) if name in index.fingerprint}
     inputs = {"data": data.fingerprints, "index": stages, "prompts": dict(prompts or {})}
+    if config.run.name and Path(config.run.name).name != config.run.name:
+        raise ConfigError(f"run.name={config.run.name!r}: must be a folder's name; where it lies is run.root")
     name = config.run.name or run_name(plain, f"{data.name}-{config.data.split}", inputs)
     return RunDir(config.run.root, name, plain, inputs, config.run.fresh, config.run.traces)
 

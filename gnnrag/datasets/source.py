@@ -55,7 +55,9 @@ def find_source(path: Path) -> Source:
         raise DataError(path, f"has no corpus beside it; expected {corpus.name}, as in HippoRAG's release")
     if path.is_file():
         raise DataError(path, f"is of an unsupported type; documents may be {', '.join(sorted(READERS))}")
-    raise DataError(path, f"does not exist; {_what_is_there(path)}")
+    fix = "give a folder or file with data.path=PATH; data/README.md says how to get the benchmarks"
+    where = "" if path.is_absolute() else f" (looked for in {Path.cwd()})"
+    raise DataError(path, f"does not exist{where}; {_what_is_there(path)}; {fix}")
 
 
 def _in_folder(path: Path) -> Source:
