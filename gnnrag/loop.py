@@ -76,16 +76,17 @@ class Loop:
         """Answer one question; never raises for what goes wrong inside it."""
         session = Session(question.id, self.budget)
         evidence, answer, rounds, error = Evidence(), "", 0, None
+        limit = asyncio.timeout(self.budget.max_seconds)
         try:
-            async with asyncio.timeout(self.budget.max_seconds):
+            async with limit:
                 evidence, rounds = await self._gather(question, session)
                 answer = await self._read(question, evidence, session)
             error = session.failed_calls()
-        except TimeoutError:
-            error = f"budget.max_seconds={self.budget.max_seconds} is used up; raise it or set it to null"
-            session.record("error", message=error)
         except Exception as problem:  # noqa: BLE001 - whatever happens to one question must not stop the others
-            error = str(problem) if isinstance(problem, GnnragError) else f"{type(problem).__name__}: {problem}"
+            if limit.expired():
+                error = f"budget.max_seconds={self.budget.max_seconds} is used up; raise it or set it to null"
+            else:
+                error = str(problem) if isinstance(problem, GnnragError) else f"{type(problem).__name__}: {problem}"
             session.record("error", message=error)
         prediction = Prediction(
             question.id,

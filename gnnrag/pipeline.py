@@ -36,7 +36,7 @@ class Pipeline:
         self.roles = Roles(index, config.roles, config.llm, config.llm_cache)
         check_fit(config)
         for stage in closure(needed_stages(config)):
-            index.store.folder(stage)  # damage is found now, not once per question
+            index.folder(stage)  # damage is found now, not once per question
         build = resolve("retriever", config.retriever.name, RETRIEVERS)
         more = (self.roles,) if getattr(build, "needs_roles", False) else ()
         retriever = build(index, config.retriever.settings, *more)
@@ -62,9 +62,9 @@ def index_path(config: IndexConfig, name: str) -> Path:
 def check_fit(config: EvaluateConfig) -> None:
     """Refuse a retriever that lacks a channel which the method asks. Raises ConfigError naming those that fit."""
     wanted = getattr(resolve("method", config.method.name, METHODS), "channels", frozenset({"text"}))
-    known = {name: resolve("retriever", name, RETRIEVERS) for name in RETRIEVERS}
-    have = getattr(known[config.retriever.name], "channels", wanted)
+    have = getattr(resolve("retriever", config.retriever.name, RETRIEVERS), "channels", wanted)
     if not wanted <= have:
+        known = {name: resolve("retriever", name, RETRIEVERS) for name in RETRIEVERS}
         fitting = [name for name, cls in known.items() if wanted <= getattr(cls, "channels", frozenset())]
         raise ConfigError(
             f"method={config.method.name} asks the channels {', '.join(sorted(wanted))}, which "

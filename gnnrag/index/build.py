@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -135,11 +135,17 @@ def _is_current(
     context = Context(store, config, passages, embedder, lambda name: None)
     keys: dict[str, str] = {}
     for name in closure([*wanted, *manifest["stages"]]):
-        settings = digest([name, STAGES[name].settings(context)])
-        keys[name] = digest([settings, [keys[need] for need in STAGES[name].needs]])
+        _, keys[name] = _hashes(name, context, keys)
         if store.key(name) != keys[name]:
             return False
     return not any((store.root / ".partial").glob("*"))
+
+
+def _hashes(name: str, context: Context, keys: Mapping[str, str | None]) -> tuple[str, str]:
+    """Return the hash of a stage's settings, and its key: that of the settings and of the keys of what it needs."""
+    stage = STAGES[name]
+    settings = digest([name, stage.settings(context)])
+    return settings, digest([settings, [keys[need] for need in stage.needs]])
 
 
 def _with_kept_settings(store: Store, config: IndexConfig, wanted: Sequence[str]) -> IndexConfig:
@@ -203,8 +209,7 @@ def _build(
         context = Context(store, config, passages, embedder, read)
         context.progress = lambda n, name=name: progress(name, n, len(passages))  # type: ignore[misc]
         stage = STAGES[name]
-        settings = digest([name, stage.settings(context)])
-        key = digest([settings, [store.key(need) for need in stage.needs]])
+        settings, key = _hashes(name, context, {need: store.key(need) for need in stage.needs})
         if store.key(name) == key:
             forget_journals(store, name)  # a kill may have come between the commit and this
             continue

@@ -51,11 +51,18 @@ class Index:
                         f"index {root} was made with {have}, not {want}; rebuild it or change the config"
                     )
         self._artefacts: dict[str, Any] = {}
+        self._folders: dict[str, Path] = {}
+
+    def folder(self, stage: str) -> Path:
+        """Return the folder of a stage's artefact; every byte of it is checked, once."""
+        if stage not in self._folders:
+            self._folders[stage] = self.store.folder(stage)
+        return self._folders[stage]
 
     def read(self, stage: str) -> Any:
         """Return a stage's value, loading it once."""
         if stage not in self._artefacts:
-            self._artefacts[stage] = STAGES[stage].load(self.store.folder(stage))
+            self._artefacts[stage] = STAGES[stage].load(self.folder(stage))
         return self._artefacts[stage]
 
     @cached_property

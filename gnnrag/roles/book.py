@@ -106,8 +106,5 @@ class Roles(Mapping[str, Any]):
         for name, role in sorted(self._built.items()):
             out[name] = {"impl": self._implementation(name), "class": type(role).__name__}
             if prompters := getattr(role, "prompters", ()):
-                out[name] |= {
-                    "prompts": {p.prompt.name: p.prompt.digest for p in prompters},
-                    "llm": dict(prompters[0].backend.identity),
-                }
+                out[name] |= {"prompts": self.prompts[name], "llm": dict(prompters[0].backend.identity)}
         return out

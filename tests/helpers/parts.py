@@ -131,6 +131,10 @@ def broken(kind: str = "llm") -> Exception:
     return LLMError("the server is down") if kind == "llm" else RuntimeError("bug")
 
 
+# Questions on CORPUS.
+COMPOSITIONAL = "Where was the director of the film Night Harbour born?"
+COMPARISON = "Who was born first, the director of Night Harbour or the director of Copper Road?"
+
 CORPUS = [
     Passage("p0", "Night Harbour", "Night Harbour is a film directed by Vera Lindqvist. It was shot in Tromso."),
     Passage("p1", "Vera Lindqvist", "Vera Lindqvist was a Swedish director. She was born in the town of Kalmar."),

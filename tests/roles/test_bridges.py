@@ -9,15 +9,7 @@ import pytest
 from gnnrag.index.index import Index
 from gnnrag.roles.bridges import BridgeFinder
 from gnnrag.types import Passage
-from tests.helpers.parts import CORPUS, small_index
-
-COMPOSITIONAL = "Where was the director of the film Night Harbour born?"
-COMPARISON = "Who was born first, the director of Night Harbour or the director of Copper Road?"
-
-
-@pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
-    return small_index(tmp_path_factory.mktemp("index"))
+from tests.helpers.parts import COMPARISON, COMPOSITIONAL, CORPUS, small_index
 
 
 @pytest.fixture(scope="module")

@@ -12,15 +12,7 @@ from gnnrag.roles.chain_offline import OfflineChain, OfflineChainConfig
 from gnnrag.roles.thoughts_offline import OfflineThoughts
 from gnnrag.session import Session
 from gnnrag.types import Question
-from tests.helpers.parts import small_index
-
-COMPOSITIONAL = "Where was the director of the film Night Harbour born?"
-COMPARISON = "Who was born first, the director of Night Harbour or the director of Copper Road?"
-
-
-@pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
-    return small_index(tmp_path_factory.mktemp("index"))
+from tests.helpers.parts import COMPARISON, COMPOSITIONAL
 
 
 @pytest.fixture(scope="module")
