@@ -18,6 +18,13 @@ from omegaconf.errors import OmegaConfBaseException
 
 from gnnrag import registry
 from gnnrag.errors import ConfigError, nearest
+from gnnrag.index_config import EmbedderConfig as EmbedderConfig
+from gnnrag.index_config import ExtractConfig as ExtractConfig
+from gnnrag.index_config import GraphConfig as GraphConfig
+from gnnrag.index_config import IndexConfig as IndexConfig
+from gnnrag.index_config import KnowledgeConfig as KnowledgeConfig
+from gnnrag.index_config import RoleConfig as RoleConfig
+from gnnrag.index_config import TextConfig as TextConfig
 
 T = TypeVar("T")
 CHOICES = {"retriever": registry.RETRIEVERS, "method": registry.METHODS, "llm": registry.BACKENDS}
@@ -29,17 +36,6 @@ class Choice:
 
     name: str
     settings: Any = None
-
-
-@dataclass
-class RoleConfig:
-    """How one role is done. Empty fields take the value of `roles.default` or of the `llm` section."""
-
-    impl: str | None = None  # prompted, offline, tuned or oracle
-    llm: str | None = None  # backend of this role alone
-    model: str | None = None  # model name or path for that backend
-    path: str | None = None  # checkpoint of a tuned role
-    options: dict[str, Any] = field(default_factory=dict)  # fields of the implementation's own dataclass
 
 
 RolesConfig = dataclasses.make_dataclass(
@@ -60,56 +56,6 @@ class DataConfig:
     chunk_overlap: int = 0  # own documents: words that neighbours share
     popqa_aliases: str = "decoded"  # decoded, or raw as published PopQA numbers were computed
     missing_gold: str = "error"  # a release's gold passage that its corpus lacks: error, or drop
-
-
-@dataclass
-class EmbedderConfig:
-    """The sentence embedder."""
-
-    model: str = "embedded"  # `embedded`, `hash` (tests), a folder, or a sentence-transformers name
-    backend: str = "auto"  # openvino, torch, or auto: openvino where installed
-    precision: str = "f32"  # f32 or bf16 (openvino, on CPUs that have it)
-    batch_size: int = 8
-    device: str = "cpu"  # torch backend only
-
-
-@dataclass
-class TextConfig:
-    """How text is cut into sentences and phrases."""
-
-    language: str = "auto"  # a spaCy model, `blank:en`, or auto: en_core_web_sm where installed
-    phrase_rules: str = "clean"  # clean or official; needs a tagger
-    title_mode: str = "merge"  # merge: the title is glued to the first sentence; own: a sentence of its own
-
-
-@dataclass
-class ExtractConfig:
-    """Where entities and triples come from."""
-
-    method: str = "offline"  # offline: titles and phrases, no language model; precomputed: read from `path`
-    path: str | None = None  # precomputed: JSON Lines of {"id", "entities", "triples"}
-
-
-@dataclass
-class GraphConfig:
-    """How triples become the entity graph."""
-
-    norm: str = "hipporag"  # hipporag: as released, ASCII only; unicode: letters of every script
-    fact_text: str = "tuple"  # what is embedded of a fact; tuple: as released, ('a', 'b', 'c'); plain: a b c
-    synonym_threshold: float = 0.8  # least cosine of two names that are joined
-    synonym_max: int = 101  # most such edges that start at one name
-
-
-@dataclass
-class IndexConfig:
-    """Where the index lives and what it is made with."""
-
-    path: str | None = None  # default: a folder under `root`, named after the data
-    root: str = "indexes"
-    embedder: EmbedderConfig = field(default_factory=EmbedderConfig)
-    text: TextConfig = field(default_factory=TextConfig)
-    extract: ExtractConfig = field(default_factory=ExtractConfig)
-    graph: GraphConfig = field(default_factory=GraphConfig)
 
 
 @dataclass
@@ -238,11 +184,13 @@ def _shorthand(raw: Any, override: Any = None) -> Any:
     plain: Any = OmegaConf.to_container(raw)
     for section in CHOICES.keys() & plain.keys():
         plain[section] = _long_form(section, plain[section], "name", override)
-    if "roles" in plain:
-        roles = _long_form("roles", plain["roles"], "default")
-        for role in roles.keys() - {"default"}:
-            roles[role] = _long_form(f"roles.{role}", roles[role], "impl", override)
-        plain["roles"] = roles
+    index = plain.get("index")
+    for section, where, key in ((plain, "roles", "roles"), (index, "index.writers", "writers")):
+        if isinstance(section, dict) and key in section:
+            roles = _long_form(where, section[key], "default")
+            for role in roles.keys() - {"default"}:
+                roles[role] = _long_form(f"{where}.{role}", roles[role], "impl", override)
+            section[key] = roles
     return OmegaConf.create(plain)
 
 
@@ -283,7 +231,7 @@ def _check_keys(base: Any, values: Mapping[str, Any], where: str) -> None:
         if key not in base:
             raise ConfigError(f"unknown setting {dotted!r}. {nearest(str(key), [str(k) for k in base])}")
         node = base._get_node(key)
-        if isinstance(node, DictConfig) and OmegaConf.get_type(node) is not dict:
+        if isinstance(node, DictConfig) and dataclasses.is_dataclass(OmegaConf.get_type(node)):
             if not isinstance(value, Mapping):
                 raise ConfigError(f"{dotted}={value!r}: is a section, with the keys {', '.join(map(str, node))}")
             _check_keys(node, value, dotted)

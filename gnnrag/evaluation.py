@@ -100,7 +100,11 @@ def open_run(
     """Open the run directory of a config on this data, index and prompts."""
     plain = to_plain(config)
     # Only the stages that this run reads: an index that has gained others since is still the same input.
-    stages = {name: index.fingerprint[name] for name in closure(needed_stages(config)) if name in index.fingerprint}
+    stages = {
+        name: index.fingerprint[name]
+        for name in closure(needed_stages(config), index.config)
+        if name in index.fingerprint
+    }
     inputs = {"data": data.fingerprints, "index": stages, "prompts": dict(prompts or {})}
     if config.run.name and Path(config.run.name).name != config.run.name:
         raise ConfigError(f"run.name={config.run.name!r}: must be a folder's name; where it lies is run.root")

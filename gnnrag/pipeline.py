@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gnnrag.config import DataConfig, EvaluateConfig, IndexConfig
+from gnnrag.config import DataConfig, EvaluateConfig, IndexConfig, to_plain
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import ConfigError
 from gnnrag.index.build import Progress, build_index, closure
 from gnnrag.index.index import Index
 from gnnrag.loop import Loop
-from gnnrag.registry import METHODS, RETRIEVERS, ROLES, resolve
+from gnnrag.registry import METHODS, RETRIEVERS, ROLES, WRITERS, resolve
 from gnnrag.roles.book import Roles
 from gnnrag.session import Budget, Session
 from gnnrag.types import Passage, Prediction, Question
@@ -35,7 +36,7 @@ class Pipeline:
         self.index = index
         self.roles = Roles(index, config.roles, config.llm, config.llm_cache)
         check_fit(config)
-        for stage in closure(needed_stages(config)):
+        for stage in closure(needed_stages(config), index.config):
             index.folder(stage)  # damage is found now, not once per question
         build = resolve("retriever", config.retriever.name, RETRIEVERS)
         more = (self.roles,) if getattr(build, "needs_roles", False) else ()
@@ -99,8 +100,17 @@ def open_index(
     """Build what is missing or out of date for a run, then open the index."""
     path = index_path(config.index, name)
     stages, source = needed_stages(config), data_source(config.data)
-    build_index(path, passages, config.index, stages, source, progress, keep_edits=True)
+    build_index(path, passages, index_settings(config), stages, source, progress, keep_edits=True)
     return Index(path)
+
+
+def index_settings(config: EvaluateConfig) -> IndexConfig:
+    """Return the settings of the index; its prompted writers use the run's model where they have none of their own."""
+    index, writers = config.index, config.index.writers
+    impls: list[Any] = [getattr(writers, name).impl or getattr(writers, "default") for name in WRITERS]  # noqa: B009
+    if index.llm is None and ("prompted" in impls or index.extract.method == "prompted"):
+        index = replace(index, llm=to_plain(config.llm))
+    return replace(index, llm_cache=config.llm_cache)
 
 
 def chunking(config: DataConfig) -> Chunking:

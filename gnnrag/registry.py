@@ -57,6 +57,17 @@ ROLES = {
 }
 
 
+# Jobs of a language model, or of rules, while an index is built.
+WRITERS: dict[str, dict[str, str]] = {
+    "triples": {},
+    "summary": {},
+    "report": {},
+    "curator": {},
+    "types": {},
+}
+JOBS = {"jobs": "gnnrag.roles.jobs:IndexJobs"}  # who runs the writers: the index knows no role
+
+
 def resolve(kind: str, name: str, table: dict[str, str]) -> Any:
     """Return the class registered under `name`.
 

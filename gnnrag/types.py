@@ -92,6 +92,7 @@ class Ranking:
         low, high: smallest and largest score over *everything* the query was scored against, not only what is
             returned; None where the retriever does not know.
         texts, sources: for graph hits, the text of each hit and the passages it came from.
+        kinds: what each id names, where a ranking mixes entities with relations, paths or communities; else empty.
     """
 
     ids: tuple[str, ...]
@@ -102,6 +103,7 @@ class Ranking:
     high: float | None = None
     texts: tuple[str, ...] = ()
     sources: tuple[tuple[str, ...], ...] = ()
+    kinds: tuple[Kind, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -111,8 +113,9 @@ class Ranking:
         """The same as a list of `Hit`."""
         texts = self.texts or ("",) * len(self)
         sources = self.sources or ((),) * len(self)
-        rows = zip(self.ids, self.scores.tolist(), texts, sources, strict=True)
-        return [Hit(i, s, rank, self.kind, t, src) for rank, (i, s, t, src) in enumerate(rows, start=1)]
+        kinds = self.kinds or (self.kind,) * len(self)
+        rows = zip(self.ids, self.scores.tolist(), kinds, texts, sources, strict=True)
+        return [Hit(i, s, rank, k, t, src) for rank, (i, s, k, t, src) in enumerate(rows, start=1)]
 
     def normalised(self, norm: ScoreNorm = "minmax_full") -> np.ndarray:
         """Scores made comparable across queries (what BDTR eq. 4 needs). Shape (n,).

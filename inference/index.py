@@ -24,7 +24,7 @@ from gnnrag.datasets.base import load_passages
 from gnnrag.errors import GnnragError, nearest
 from gnnrag.index.build import build_index, update_index
 from gnnrag.index.store import Store
-from gnnrag.pipeline import chunking, data_source, index_path, needed_stages
+from gnnrag.pipeline import chunking, data_source, index_path, index_settings, needed_stages
 from inference.console import IndexProgress, note, render, split_arguments
 
 
@@ -54,7 +54,7 @@ def build(arguments: Sequence[str]) -> None:
     wanted = stages[0].split(",") if stages else {*needed_stages(config), "hierarchy", "lexical", "embeddings"}
     started = time.perf_counter()
     with IndexProgress() as progress:
-        built = build_index(path, data.passages, config.index, wanted, data_source(config.data), progress)
+        built = build_index(path, data.passages, index_settings(config), wanted, data_source(config.data), progress)
     _report(path, built, time.perf_counter() - started)
 
 

@@ -28,10 +28,12 @@ MORE_FIELDS = {"BDTRConfig": 16}  # the switches of the paper's ablations, and t
 LEVELS = [
     {"errors", "__version__"},
     {"types", "registry", "files"},
+    {"index_config"},
     {"config", "session", "pool", "text", "batching"},
-    {"llm", "graphs", "datasets", "metrics"},
+    {"llm", "datasets", "metrics"},
     {"prompts"},
     {"extract"},
+    {"graphs"},
     {"index"},
     {"gnn"},
     {"retrievers", "roles"},
@@ -41,7 +43,9 @@ LEVELS = [
 ]
 LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names}
 # The loop knows protocols only, never a concrete part.
-PROTOCOLS = {"gnnrag.methods.base", "gnnrag.retrievers.base", "gnnrag.roles.base"}
+PROTOCOLS = {"gnnrag.methods.base", "gnnrag.retrievers.base", "gnnrag.roles.base", "gnnrag.roles.asking"}
+# What a part of the index hands to a writer.
+PROTOCOLS |= {"gnnrag.roles.writing"}
 
 
 def relative(path: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from gnnrag.config import ExtractConfig
@@ -32,6 +32,11 @@ class Extractor(Protocol):
         ...
 
 
-def make_extractor(config: ExtractConfig) -> Extractor:
-    """Build the extractor that `config` names. Raises ConfigError for an unknown one or settings that do not fit."""
-    return resolve("index.extract.method", config.method, EXTRACTORS)(config)
+def make_extractor(config: ExtractConfig, jobs: Callable[[], Any] | None = None) -> Extractor:
+    """Build the extractor that `config` names; one that needs a language model asks `jobs` for it.
+
+    Raises:
+        ConfigError: an unknown extractor, or settings that do not fit it.
+    """
+    cls = resolve("index.extract.method", config.method, EXTRACTORS)
+    return cls(config, jobs) if getattr(cls, "needs_jobs", False) else cls(config)

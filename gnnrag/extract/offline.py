@@ -7,7 +7,7 @@ from typing import Any
 
 from gnnrag.config import ExtractConfig
 from gnnrag.errors import ConfigError
-from gnnrag.extract.types import Extraction, Triple
+from gnnrag.extract.types import EntityRecord, Extraction, Triple
 from gnnrag.text.analyse import PassageText
 from gnnrag.text.normalise import phrase_key
 from gnnrag.types import Passage
@@ -29,7 +29,7 @@ class OfflineExtractor:
     @property
     def identity(self) -> Any:
         """See `Extractor`."""
-        return ["offline", 1]
+        return ["offline", 2]
 
     def key(self, passage: Passage, text: PassageText) -> Any:
         """See `Extractor`."""
@@ -49,4 +49,6 @@ def _extract(title: str, text: PassageText) -> Extraction:
         for phrase in phrases:
             if phrase_key(phrase) not in ("", phrase_key(topic)):
                 triples[topic, relation, phrase] = None
-    return Extraction(tuple(mentions), tuple(triples))
+    first = " ".join(text.sentences[0].removeprefix(f"{title}\n\n").split()) if text.sentences else ""
+    details = (EntityRecord(topic, "", first),) if phrase_key(topic) and first not in ("", topic) else ()
+    return Extraction(tuple(mentions), tuple(triples), details=details, is_sentences=True)

@@ -3,31 +3,90 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 Triple = tuple[str, str, str]  # head, relation, tail
 
 
 @dataclass(frozen=True, slots=True)
+class EntityRecord:
+    """What a passage says of an entity beyond its name."""
+
+    name: str
+    type: str = ""
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RelationRecord:
+    """A described relation (LightRAG's format); `weight` is its strength."""
+
+    head: str
+    tail: str
+    description: str = ""
+    keywords: tuple[str, ...] = ()
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class HyperedgeRecord:
+    """An n-ary fact (HyperGraphRAG): a sentence, how complete it is (0-10), its entities with importance (0-100)."""
+
+    text: str
+    score: float = 1.0
+    members: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Extraction:
-    """Entities and triples of one passage, as they are spelt there.
+    """What one passage states, as it is spelt there.
 
     Attributes:
-        entities: distinct names, in order; a graph takes its nodes from the triples, not from these.
+        entities: distinct names, in order.
         triples: distinct (head, relation, tail), in order.
-        malformed: how many triples were left out because they had not three parts.
+        malformed: how many records were left out because they had not the parts they should have.
+        details: types and descriptions of entities, where the extractor gives some.
+        relations: described relations, from extractors that write those instead of triples.
+        hyperedges: n-ary facts, from extractors that write some.
+        is_sentences: the relation of each triple is the sentence that joins head and tail, not a predicate.
+        names_are_ids: equal names are one thing and different ones are not (a curated knowledge base).
     """
 
     entities: tuple[str, ...] = ()
     triples: tuple[Triple, ...] = ()
     malformed: int = 0
+    details: tuple[EntityRecord, ...] = ()
+    relations: tuple[RelationRecord, ...] = ()
+    hyperedges: tuple[HyperedgeRecord, ...] = ()
+    is_sentences: bool = False
+    names_are_ids: bool = False
+
+    def as_triples(self) -> tuple[Triple, ...]:
+        """Return the triples; where there are only described relations, their keywords are the predicates."""
+        if self.triples:
+            return self.triples
+        rows = ((r.head, ", ".join(r.keywords) or r.description, r.tail) for r in self.relations)
+        return tuple(dict.fromkeys(rows))
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `from_json` reads."""
-        return {"entities": self.entities, "triples": self.triples, "malformed": self.malformed}
+        """Return what `from_json` reads; fields at their defaults are left out."""
+        row: dict[str, Any] = {"entities": self.entities, "triples": self.triples, "malformed": self.malformed}
+        for name in ("details", "relations", "hyperedges"):
+            if values := getattr(self, name):
+                row[name] = [list(asdict(value).values()) for value in values]
+        return row | {name: True for name in ("is_sentences", "names_are_ids") if getattr(self, name)}
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Extraction:
         """Read `to_json` back."""
-        return cls(tuple(row["entities"]), tuple((h, r, t) for h, r, t in row["triples"]), row["malformed"])
+        return cls(
+            tuple(row["entities"]),
+            tuple((h, r, t) for h, r, t in row["triples"]),
+            row["malformed"],
+            tuple(EntityRecord(*values) for values in row.get("details", ())),
+            tuple(RelationRecord(h, t, d, tuple(k), w) for h, t, d, k, w in row.get("relations", ())),
+            tuple(HyperedgeRecord(t, s, tuple((n, i) for n, i in m)) for t, s, m in row.get("hyperedges", ())),
+            row.get("is_sentences", False),
+            row.get("names_are_ids", False),
+        )

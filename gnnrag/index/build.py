@@ -10,13 +10,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gnnrag.config import EmbedderConfig, ExtractConfig, GraphConfig, IndexConfig, TextConfig, to_plain
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from gnnrag.config import IndexConfig, to_plain
 from gnnrag.errors import ArtefactError, ConfigError, DataError, nearest
 from gnnrag.files import digest, exclusive_lock
 from gnnrag.index.embedder import Embedder, make_embedder
-from gnnrag.index.stage_base import Context
+from gnnrag.index.stage_base import Context, Stage
 from gnnrag.index.stages import STAGES
 from gnnrag.index.store import Store, forget_journals
+from gnnrag.index_config import SECTIONS
 from gnnrag.types import Passage
 
 WAIT_S = 600.0  # how long a build waits for another process that builds the same index
@@ -59,7 +63,7 @@ def build_index(
     check_passages(root, passages)
     if not passages:
         raise DataError(root, "there are no passages to index")
-    wanted = closure(STAGES if stages is None else stages)
+    wanted = closure(STAGES if stages is None else stages, config)
     if root.is_dir() and _is_current(Store(root), passages, config, wanted, source):
         return []  # readers of a finished index, however many, need no lock
     with _writing(root, WAIT_S):
@@ -106,16 +110,13 @@ def update_index(
 
 def stored_config(store: Store) -> IndexConfig:
     """Return the settings an index was made with. Raises ArtefactError when the manifest lacks them."""
+    saved = {"path": str(store.root), **{k: v for k, v in store.manifest["settings"].items() if k in SECTIONS}}
     try:
-        saved = store.manifest["settings"]
-        return IndexConfig(
-            path=str(store.root),
-            embedder=EmbedderConfig(**saved["embedder"]),
-            text=TextConfig(**saved["text"]),
-            extract=ExtractConfig(**saved.get("extract", {})),  # older indexes have no triples
-            graph=GraphConfig(**saved.get("graph", {})),
-        )
-    except (KeyError, TypeError) as error:
+        if not {"embedder", "text"} <= saved.keys():
+            raise KeyError("embedder, text")
+        stored = OmegaConf.merge(OmegaConf.structured(IndexConfig), saved)
+        return OmegaConf.to_object(stored)  # type: ignore[return-value]
+    except (KeyError, TypeError, ValueError, OmegaConfBaseException) as error:
         raise ArtefactError(f"index {store.root} holds no readable settings ({error}); build it again") from error
 
 
@@ -134,7 +135,7 @@ def _is_current(
     embedder = cache(lambda: make_embedder(config.embedder))
     context = Context(store, config, passages, embedder, lambda name: None)
     keys: dict[str, str] = {}
-    for name in closure([*wanted, *manifest["stages"]]):
+    for name in closure([*wanted, *manifest["stages"]], config):
         _, keys[name] = _hashes(name, context, keys)
         if store.key(name) != keys[name]:
             return False
@@ -145,18 +146,25 @@ def _hashes(name: str, context: Context, keys: Mapping[str, str | None]) -> tupl
     """Return the hash of a stage's settings, and its key: that of the settings and of the keys of what it needs."""
     stage = STAGES[name]
     settings = digest([name, stage.settings(context)])
-    return settings, digest([settings, [keys[need] for need in stage.needs]])
+    return settings, digest([settings, [keys[need] for need in needs(stage, context.config)]])
 
 
 def _with_kept_settings(store: Store, config: IndexConfig, wanted: Sequence[str]) -> IndexConfig:
-    """Return `config` with the stored settings of the triples and the graph that are there and not wanted."""
-    kept = [
-        section
-        for section, stage in (("extract", "extraction"), ("graph", "entity_graph"))
-        if stage not in wanted and store.key(stage) is not None
-    ]
-    stored = stored_config(store) if kept else config
-    return replace(config, **{section: getattr(stored, section) for section in kept})
+    """Return `config` with the stored settings of what is there and not wanted; see `Stage.sections`."""
+    readers: dict[str, list[str]] = {}
+    for name, stage in STAGES.items():
+        for section in stage.sections:
+            readers.setdefault(section, []).append(name)
+    there = {name for name in STAGES if store.key(name) is not None}
+    kept = [s for s, names in readers.items() if there.intersection(names) and not set(wanted).intersection(names)]
+    if not there:
+        return config
+    stored = stored_config(store)
+    config = replace(config, **{s: getattr(stored, s) for s in kept if "." not in s})
+    writers: Any = stored.writers
+    roles = {name: getattr(writers, name) for s in kept for name in [s.partition("writers.")[2]] if name}
+    roles = {name: replace(role, impl=role.impl or writers.default) for name, role in roles.items()}
+    return replace(config, writers=replace(config.writers, **roles), llm=config.llm or stored.llm)
 
 
 def _refuse_to_undo(store: Store, passages: Sequence[Passage]) -> None:
@@ -205,11 +213,11 @@ def _build(
     stale = not store.manifest["complete"] or any(store.manifest[k] != v for k, v in record.items())
     store.manifest.update(record, complete=False)
     built = []
-    for name in closure([*wanted, *store.manifest["stages"]]):
+    for name in closure([*wanted, *store.manifest["stages"]], config):
         context = Context(store, config, passages, embedder, read)
         context.progress = lambda n, name=name: progress(name, n, len(passages))  # type: ignore[misc]
         stage = STAGES[name]
-        settings, key = _hashes(name, context, {need: store.key(need) for need in stage.needs})
+        settings, key = _hashes(name, context, {need: store.key(need) for need in needs(stage, config)})
         if store.key(name) == key:
             forget_journals(store, name)  # a kill may have come between the commit and this
             continue
@@ -238,10 +246,10 @@ def check_passages(root: Path, passages: Sequence[Passage]) -> None:
 
 
 def _settings(config: IndexConfig) -> dict[str, Any]:
-    return {name: to_plain(getattr(config, name)) for name in ("embedder", "text", "extract", "graph")}
+    return {name: to_plain(getattr(config, name)) for name in SECTIONS}
 
 
-def closure(names: Iterable[str]) -> list[str]:
+def closure(names: Iterable[str], config: IndexConfig) -> list[str]:
     """Return the stages and what they need, in building order."""
     wanted: set[str] = {"passages"}
 
@@ -249,9 +257,14 @@ def closure(names: Iterable[str]) -> list[str]:
         if name not in STAGES:
             raise ConfigError(f"stage {name!r} is unknown. {nearest(name, STAGES)}")
         wanted.add(name)
-        for need in STAGES[name].needs:
+        for need in needs(STAGES[name], config):
             visit(need)
 
     for name in names:
         visit(name)
     return [name for name in STAGES if name in wanted]
+
+
+def needs(stage: Stage, config: IndexConfig) -> tuple[str, ...]:
+    """Return the stages that a stage reads under these settings."""
+    return stage.needs_for(config) if hasattr(stage, "needs_for") else stage.needs

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from gnnrag.config import IndexConfig
 from gnnrag.errors import ConfigError
 from gnnrag.extract.base import make_extractor
 from gnnrag.extract.types import Extraction
@@ -17,6 +18,7 @@ from gnnrag.graphs.entities import EntityGraph, Triple, build_entity_graph
 from gnnrag.graphs.synonyms import Synonyms, find_synonyms
 from gnnrag.index.stage_base import Context, Writer, embed_strings, known_records, read_records, write_records
 from gnnrag.index.store import map_passages
+from gnnrag.text.analyse import PassageText
 
 
 class ExtractionStage:
@@ -24,14 +26,22 @@ class ExtractionStage:
 
     name: ClassVar[str] = "extraction"
     needs: ClassVar[tuple[str, ...]] = ("passages", "text")
+    sections: ClassVar[tuple[str, ...]] = ("extract", "writers.triples")
+
+    @staticmethod
+    def needs_for(config: IndexConfig) -> tuple[str, ...]:
+        """Only the offline extractor reads sentences and phrases."""
+        return ("passages", "text") if config.extract.method == "offline" else ("passages",)
 
     def settings(self, context: Context) -> Any:
         """See `Stage`."""
-        return make_extractor(context.config.extract).identity
+        return make_extractor(context.config.extract, lambda: context.jobs).identity
 
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
-        extractor, texts = make_extractor(context.config.extract), context.read("text")
+        extractor = make_extractor(context.config.extract, lambda: context.jobs)
+        reads_text = "text" in self.needs_for(context.config)
+        texts = context.read("text") if reads_text else [PassageText((), ())] * len(context.passages)
         hashes = [digest(extractor.key(p, text)) for p, text in zip(context.passages, texts, strict=True)]
 
         def compute(positions: list[int]) -> list[Any]:
@@ -39,7 +49,9 @@ class ExtractionStage:
             return [None if e is None else e.to_json() for e in found]
 
         known = known_records(context.store, self.name, settings)
-        values = map_passages(context.store, self.name, settings, hashes, known, compute, 1000, context.progress)
+        # What a model wrote is worth keeping often; what rules find, seldom.
+        batch = getattr(extractor, "batch_size", 1000)
+        values = map_passages(context.store, self.name, settings, hashes, known, compute, batch, context.progress)
 
         def write(folder: Path) -> dict[str, Any]:
             write_records(folder, hashes, values, settings)
@@ -49,6 +61,7 @@ class ExtractionStage:
                 "triples": sum(len(v["triples"]) for v in found),
                 "malformed triples": sum(v["malformed"] for v in found),
                 "passages without a record": len(values) - len(found),
+                **getattr(extractor, "record", {}),
             }
 
         return write
@@ -78,6 +91,7 @@ class EntityGraphStage:
 
     name: ClassVar[str] = "entity_graph"
     needs: ClassVar[tuple[str, ...]] = ("extraction",)
+    sections: ClassVar[tuple[str, ...]] = ("graph",)
     version = 1
 
     def settings(self, context: Context) -> Any:
@@ -89,7 +103,7 @@ class EntityGraphStage:
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
         config = context.config.graph
-        graph = build_entity_graph([found.triples for found in context.read("extraction")], config.norm)
+        graph = build_entity_graph([found.as_triples() for found in context.read("extraction")], config.norm)
         strings = [*graph.entities, *(fact_string(fact, config.fact_text) for fact in graph.facts)]
         old = self._earlier(context)
         vectors, computed = self._embed(context, strings, old)

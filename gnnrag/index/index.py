@@ -15,12 +15,15 @@ from gnnrag.index.build import stored_config
 from gnnrag.index.embedder import Embedder, make_embedder
 from gnnrag.index.stages import STAGES
 from gnnrag.index.store import Store
+from gnnrag.index_config import SECTIONS
 from gnnrag.types import Passage
 
 if TYPE_CHECKING:
     from gnnrag.graphs.hierarchy import HierarchyGraph
+    from gnnrag.graphs.knowledge import KnowledgeGraph
     from gnnrag.graphs.titles import TitleMatcher
     from gnnrag.index.graph_stages import EntityKnowledge
+    from gnnrag.index.knowledge_stages import KnowledgeVectors
 
 
 class Index:
@@ -44,7 +47,7 @@ class Index:
                 f"the last build of index {root} was cut off; run it again: python inference/index.py build"
             )
         if expect is not None:
-            for part in ("embedder", "text", "extract", "graph"):
+            for part in SECTIONS:
                 have, want = getattr(self.config, part), getattr(expect, part)
                 if have != want:
                     raise ArtefactError(
@@ -89,6 +92,16 @@ class Index:
     def entity_graph(self) -> EntityKnowledge:
         """Entities and facts as a graph, with their vectors."""
         return self.read("entity_graph")
+
+    @property
+    def knowledge(self) -> KnowledgeGraph:
+        """Entities, relations and hyperedges with their texts."""
+        return self.read("knowledge")
+
+    @property
+    def knowledge_vectors(self) -> KnowledgeVectors:
+        """Vectors of the knowledge graph's texts."""
+        return self.read("knowledge_vectors")
 
     @cached_property
     def titles(self) -> TitleMatcher:

@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -15,6 +16,7 @@ from gnnrag.config import IndexConfig
 from gnnrag.files import digest
 from gnnrag.index.embedder import Embedder
 from gnnrag.index.store import Store, map_passages
+from gnnrag.registry import JOBS, resolve
 from gnnrag.types import Passage
 
 Writer = Callable[[Path], dict[str, Any]]
@@ -31,6 +33,11 @@ class Context:
     read: Callable[[str], Any]  # a finished stage's value
     progress: Callable[[int], None] = field(default=lambda n: None)
 
+    @cached_property
+    def jobs(self) -> Any:
+        """Who runs the writers (`gnnrag.roles.jobs.IndexJobs`): summaries, reports, extraction by a model."""
+        return resolve("index.jobs", "jobs", JOBS)(self.config, self.embedder)
+
     @property
     def hashes(self) -> list[str]:
         """Content hash of each passage, in corpus order: ids and order cost no work when they change."""
@@ -42,6 +49,7 @@ class Stage(Protocol):
 
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]]
+    sections: ClassVar[tuple[str, ...]]  # parts of the settings that only such stages read: `graph`, `writers.report`
 
     def settings(self, context: Context) -> Any:
         """Return JSON data that, with the keys of `needs`, decides the artefact."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from gnnrag.files import digest
 from gnnrag.index.graph_stages import EntityGraphStage, ExtractionStage
+from gnnrag.index.knowledge_stages import KnowledgeStage, KnowledgeVectorStage
 from gnnrag.index.stage_base import Context, Stage, Writer, embed_strings, known_records, read_records, write_records
 from gnnrag.index.store import map_passages
 from gnnrag.types import Passage
@@ -24,6 +25,7 @@ class PassageStage:
 
     name: ClassVar[str] = "passages"
     needs: ClassVar[tuple[str, ...]] = ()
+    sections: ClassVar[tuple[str, ...]] = ()
 
     def settings(self, context: Context) -> Any:
         """See `Stage`."""
@@ -50,6 +52,7 @@ class TextStage:
 
     name: ClassVar[str] = "text"
     needs: ClassVar[tuple[str, ...]] = ("passages",)
+    sections: ClassVar[tuple[str, ...]] = ()
     version = 2
 
     def settings(self, context: Context) -> Any:
@@ -94,6 +97,7 @@ class HierarchyStage:
 
     name: ClassVar[str] = "hierarchy"
     needs: ClassVar[tuple[str, ...]] = ("text",)
+    sections: ClassVar[tuple[str, ...]] = ()
     version = 1
 
     def settings(self, context: Context) -> Any:
@@ -128,6 +132,7 @@ class LexicalStage:
 
     name: ClassVar[str] = "lexical"
     needs: ClassVar[tuple[str, ...]] = ("passages",)
+    sections: ClassVar[tuple[str, ...]] = ()
     version = 1
 
     def settings(self, context: Context) -> Any:
@@ -158,6 +163,7 @@ class EmbeddingStage:
 
     name: ClassVar[str] = "embeddings"
     needs: ClassVar[tuple[str, ...]] = ("passages",)
+    sections: ClassVar[tuple[str, ...]] = ()
 
     def settings(self, context: Context) -> Any:
         """See `Stage`."""
@@ -197,6 +203,8 @@ _ALL: tuple[Stage, ...] = (
     EmbeddingStage(),
     ExtractionStage(),
     EntityGraphStage(),
+    KnowledgeStage(),
+    KnowledgeVectorStage(),
 )
 STAGES = {stage.name: stage for stage in _ALL}
 

@@ -118,14 +118,14 @@ class TestEntityGraph:
     def test_a_run_that_does_not_read_it_leaves_its_settings_alone(self, tmp_path, precomputed):
         root = tmp_path / "i"
         settings = replace(precomputed, graph=replace(HASH.graph, norm="unicode"))
-        build(root, settings=settings)
+        build(root, settings=settings, stages=["embeddings", "entity_graph"])
         before = artefacts(root)
         assert build(root, settings=HASH, stages=["embeddings"]) == []
         assert artefacts(root) == before and Index(root).config.extract == precomputed.extract
         assert build(root, CORPUS[1:], stages=["embeddings"])[-2:] == ["extraction", "entity_graph"]
         assert Index(root).config.graph.norm == "unicode"
         assert len(Index(root).entity_graph.graph.facts) == 2
-        assert build(root, CORPUS[1:], stages=["entity_graph"]) == ["extraction", "entity_graph"]
+        assert build(root, CORPUS[1:], stages=["entity_graph"]) == ["text", "extraction", "entity_graph"]
 
     def test_names_that_are_alike_are_joined_from_both_sides(self, tmp_path):
         (tmp_path / "t.jsonl").write_text(

@@ -1,0 +1,199 @@
+"""The knowledge graph: entities, relations and hyperedges with their texts and the passages they come from.
+
+All retrievers of the LightRAG family and of GraphRAG read this one graph. HippoRAG's graph is another view of the same
+extraction (`gnnrag.graphs.entities`), because it names and weighs things its own way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from gnnrag.errors import ArtefactError
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Lists of integers, one after the other: list i is `values[indptr[i] : indptr[i + 1]]`."""
+
+    indptr: np.ndarray
+    values: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    def __getitem__(self, i: int) -> np.ndarray:
+        return self.values[self.indptr[i] : self.indptr[i + 1]]
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Length of each list. Shape (len(self),)."""
+        return np.diff(self.indptr)
+
+    @classmethod
+    def of(cls, rows: Iterable[Sequence[int]]) -> Lists:
+        """Store lists of integers."""
+        kept = list(rows)
+        indptr = np.zeros(len(kept) + 1, dtype=np.int64)
+        np.cumsum([len(row) for row in kept], out=indptr[1:])
+        return cls(indptr, np.fromiter((v for row in kept for v in row), dtype=np.int32, count=int(indptr[-1])))
+
+
+@dataclass(frozen=True)
+class KnowledgeGraph:
+    """Entities, relations and hyperedges of a corpus. Positions are what arrays hold; names are attributes.
+
+    Attributes:
+        num_passages: number of passages, with and without entities.
+        names: (num_entities,) distinct display names, sorted by case-folded name; they serve as ids.
+        types: (num_entities,) types; several are joined by "|"; empty where unknown.
+        descriptions: (num_entities,) what passages say of each; empty where nothing.
+        aliases: (num_entities,) other spellings.
+        entity_passages: passages that mention each entity, ascending.
+        ends: (num_relations, 2) int32, head and tail of each relation, as stated. Relations of one pair stay apart.
+        labels: (num_relations,) predicate or keywords; empty where the description says it all.
+        texts: (num_relations,) descriptions.
+        weights: (num_relations,) float64, sum of the strengths of what was merged.
+        relation_passages: passages that state each relation, ascending.
+        hyper_texts, hyper_scores: (num_hyperedges,) sentences of n-ary facts, and sum of their completeness.
+        hyper_members: entities of each hyperedge, in order of mention; hyper_importance goes with its values.
+        hyper_passages: passages that state each hyperedge, ascending.
+    """
+
+    num_passages: int
+    names: Sequence[str]
+    types: Sequence[str]
+    descriptions: Sequence[str]
+    aliases: Sequence[Sequence[str]]
+    entity_passages: Lists
+    ends: np.ndarray
+    labels: Sequence[str]
+    texts: Sequence[str]
+    weights: np.ndarray
+    relation_passages: Lists
+    hyper_texts: Sequence[str]
+    hyper_scores: np.ndarray
+    hyper_members: Lists
+    hyper_importance: np.ndarray
+    hyper_passages: Lists
+
+    @property
+    def num_entities(self) -> int:
+        """Number of entities."""
+        return len(self.names)
+
+    @property
+    def num_relations(self) -> int:
+        """Number of relations."""
+        return len(self.ends)
+
+    @cached_property
+    def position(self) -> Mapping[str, int]:
+        """Name to position."""
+        return {name: i for i, name in enumerate(self.names)}
+
+    @cached_property
+    def incident(self) -> Lists:
+        """Relations of each entity, ascending; a relation of a thing with itself is left out."""
+        rows = np.flatnonzero(self.ends[:, 0] != self.ends[:, 1])
+        nodes, relations = self.ends[rows].T.ravel(), np.concatenate([rows, rows])
+        order = np.lexsort((relations, nodes))
+        indptr = np.zeros(self.num_entities + 1, dtype=np.int64)
+        np.cumsum(np.bincount(nodes, minlength=self.num_entities), out=indptr[1:])
+        return Lists(indptr, relations[order].astype(np.int32))
+
+    @cached_property
+    def pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Distinct joined pairs, as LightRAG stores edges.
+
+        Returns:
+            (num_pairs, 2) int32 with the smaller position first, sorted; (num_relations,) int32, the pair of each
+            relation or -1 for one of a thing with itself; (num_pairs,) float64 summed weights.
+        """
+        low, high = self.ends.min(axis=1, initial=2**31 - 1), self.ends.max(axis=1, initial=-1)
+        proper = low != high
+        keys = low.astype(np.int64) * max(self.num_entities, 1) + high
+        distinct, inverse = np.unique(keys[proper], return_inverse=True)
+        of = np.full(self.num_relations, -1, dtype=np.int32)
+        of[proper] = inverse
+        ends = np.stack(np.divmod(distinct, max(self.num_entities, 1)), axis=1).astype(np.int32)
+        return ends, of, np.bincount(inverse, weights=self.weights[proper], minlength=len(distinct))
+
+    @cached_property
+    def degrees(self) -> np.ndarray:
+        """Number of distinct neighbours of each entity. Shape (num_entities,), int64."""
+        return np.bincount(self.pairs[0].ravel(), minlength=self.num_entities)
+
+    @cached_property
+    def neighbours(self) -> Lists:
+        """Distinct neighbours of each entity, ascending."""
+        ends = self.pairs[0]
+        both = np.concatenate([ends, ends[:, ::-1]])
+        order = np.lexsort((both[:, 1], both[:, 0]))
+        indptr = np.zeros(self.num_entities + 1, dtype=np.int64)
+        np.cumsum(np.bincount(both[:, 0], minlength=self.num_entities), out=indptr[1:])
+        return Lists(indptr, both[order, 1])
+
+    @cached_property
+    def passage_entities(self) -> Lists:
+        """Entities of each passage, ascending."""
+        return _turned(self.entity_passages, self.num_passages)
+
+    @cached_property
+    def entity_hyperedges(self) -> Lists:
+        """Hyperedges of each entity, ascending."""
+        return _turned(self.hyper_members, self.num_entities)
+
+    def statement(self, relation: int) -> str:
+        """Return a relation as text: its description, or head, label and tail."""
+        if self.texts[relation]:
+            return self.texts[relation]
+        head, tail = self.ends[relation]
+        return f"{self.names[head]} {self.labels[relation].replace('_', ' ')} {self.names[tail]}"
+
+    def to_data(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return the arrays and the strings; `from_data` puts them together again."""
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        for name in _LISTS:
+            lists: Lists = getattr(self, name)
+            arrays |= {f"{name}_indptr": lists.indptr, f"{name}_values": lists.values}
+        return arrays, {name: getattr(self, name) for name in ("num_passages", *_STRINGS)}
+
+    @classmethod
+    def from_data(cls, arrays: Mapping[str, np.ndarray], strings: Mapping[str, Any]) -> KnowledgeGraph:
+        """Return the graph. Raises ArtefactError where arrays and strings do not belong together."""
+        lists = {name: Lists(arrays[f"{name}_indptr"], arrays[f"{name}_values"]) for name in _LISTS}
+        graph = cls(**{name: arrays[name] for name in _ARRAYS}, **lists, **strings)  # type: ignore[arg-type]
+        entities, relations, hyperedges = graph.num_entities, graph.num_relations, len(graph.hyper_texts)
+        sizes: list[tuple[Sized, int]] = [
+            (graph.types, entities),
+            (graph.descriptions, entities),
+            (graph.aliases, entities),
+        ]
+        sizes += [(graph.labels, relations), (graph.texts, relations), (graph.weights, relations)]
+        sizes += [(graph.entity_passages, entities), (graph.relation_passages, relations)]
+        sizes += [(graph.hyper_scores, hyperedges), (graph.hyper_members, hyperedges)]
+        sizes += [(graph.hyper_passages, hyperedges), (graph.hyper_importance, len(graph.hyper_members.values))]
+        bounds = [(graph.ends, entities), (graph.hyper_members.values, entities)]
+        bounds += [(lists[n].values, graph.num_passages) for n in _LISTS if n.endswith("_passages")]
+        if any(len(part) != size for part, size in sizes) or any(v.size and v.max() >= b for v, b in bounds):
+            raise ArtefactError("knowledge graph: its arrays and strings do not belong together; rebuild the index")
+        return graph
+
+
+_ARRAYS = ("ends", "weights", "hyper_scores", "hyper_importance")
+_LISTS = ("entity_passages", "relation_passages", "hyper_members", "hyper_passages")
+_STRINGS = ("names", "types", "descriptions", "aliases", "labels", "texts", "hyper_texts")
+
+
+def _turned(lists: Lists, count: int) -> Lists:
+    """Return which lists hold each of `count` values, ascending; a list that holds a value twice counts once."""
+    owners = np.repeat(np.arange(len(lists)), lists.sizes)
+    pairs = np.unique(np.stack([lists.values, owners], axis=1).astype(np.int64), axis=0)
+    indptr = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(np.bincount(pairs[:, 0], minlength=count), out=indptr[1:])
+    return Lists(indptr, pairs[:, 1].astype(np.int32))

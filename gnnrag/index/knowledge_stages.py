@@ -1,0 +1,173 @@
+"""The stages behind the LightRAG family and GraphRAG: the knowledge graph, and the vectors of its texts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from gnnrag.config import IndexConfig
+from gnnrag.errors import ArtefactError
+from gnnrag.files import digest
+from gnnrag.graphs.folding import fold
+from gnnrag.graphs.knowledge import KnowledgeGraph
+from gnnrag.index.stage_base import Context, Writer, embed_strings
+
+Table = Literal["entities", "names", "relations", "hyperedges"]
+TABLES: tuple[Table, ...] = ("entities", "names", "relations", "hyperedges")
+
+
+class KnowledgeStage:
+    """Entities, relations and hyperedges: a fold over what was extracted from each passage."""
+
+    name: ClassVar[str] = "knowledge"
+    needs: ClassVar[tuple[str, ...]] = ("extraction",)
+    sections: ClassVar[tuple[str, ...]] = ("knowledge",)
+    version = 1
+
+    @staticmethod
+    def needs_for(config: IndexConfig) -> tuple[str, ...]:
+        """Sentences are read only where they become hyperedges."""
+        reads_text = config.extract.method != "kb" and config.knowledge.hyperedges in ("auto", "sentences")
+        return ("extraction", "text") if reads_text else ("extraction",)
+
+    def settings(self, context: Context) -> Any:
+        """See `Stage`."""
+        knowledge = context.config.knowledge
+        return [self.version, knowledge.match, knowledge.hyperedges]
+
+    def build(self, context: Context, settings: str) -> Writer:
+        """See `Stage`."""
+        config, sentences = context.config.knowledge, None
+        if "text" in self.needs_for(context.config):
+            sentences = [text.sentences for text in context.read("text")]
+        graph = fold(context.read("extraction"), config.match, config.hyperedges, sentences)
+
+        def write(folder: Path) -> dict[str, Any]:
+            arrays, strings = graph.to_data()
+            np.savez(folder / "graph.npz", **arrays)  # type: ignore[arg-type]
+            (folder / "strings.json").write_text(json.dumps(strings, ensure_ascii=False), "utf-8")
+            counts = {"entities": graph.num_entities, "relations": graph.num_relations}
+            return {**counts, "hyperedges": len(graph.hyper_texts), "isolated": int((graph.degrees == 0).sum())}
+
+        return write
+
+    def load(self, folder: Path) -> KnowledgeGraph:
+        """Return the graph."""
+        strings = json.loads((folder / "strings.json").read_text("utf-8"))
+        with np.load(folder / "graph.npz", allow_pickle=False) as arrays:
+            return KnowledgeGraph.from_data(dict(arrays), strings)
+
+
+@dataclass(frozen=True)
+class KnowledgeVectors:
+    """Vectors of the knowledge graph's texts; equal texts share one.
+
+    Attributes:
+        matrix: (num_strings, dim) float32 unit rows, stored as float16.
+        rows: for each table, the row of each item.
+    """
+
+    matrix: np.ndarray
+    rows: dict[str, np.ndarray]
+
+    def scores(self, table: Table, vector: np.ndarray) -> np.ndarray:
+        """Cosine of a query vector (dim,) and every item of a table. Shape (num_items,), float32.
+
+        Tables: `entities` (name and description), `names`, `relations`, `hyperedges`.
+        """
+        rows = self.rows[table]
+        if not len(rows):
+            return np.zeros(0, dtype=np.float32)
+        first, last = int(rows.min()), int(rows.max()) + 1
+        return (self.matrix[first:last] @ vector)[rows - first]
+
+    def of(self, table: Table, items: np.ndarray) -> np.ndarray:
+        """Vectors of items of a table. Shape (len(items), dim), float32."""
+        return self.matrix[self.rows[table][items]]
+
+
+class KnowledgeVectorStage:
+    """The vectors of entities, names, relations and hyperedges; those of strings seen before are kept."""
+
+    name: ClassVar[str] = "knowledge_vectors"
+    needs: ClassVar[tuple[str, ...]] = ("knowledge",)
+    sections: ClassVar[tuple[str, ...]] = ()
+    version = 1
+
+    def settings(self, context: Context) -> Any:
+        """See `Stage`."""
+        return [self.version, context.embedder().identity]
+
+    def build(self, context: Context, settings: str) -> Writer:
+        """See `Stage`."""
+        texts = table_texts(context.read("knowledge"))
+        position: dict[str, int] = {}
+        rows = {name: [position.setdefault(t, len(position)) for t in texts[name]] for name in TABLES}
+        strings = list(position)
+        keys = [digest(s) for s in strings]
+        known = self._known(context, settings)
+        told, total, done = 0, max(len(strings), 1), 0
+
+        def progress(count: int) -> None:
+            nonlocal told, done
+            done += count
+            told, before = done * len(context.passages) // total, told
+            context.progress(told - before)
+
+        def chosen(positions: list[int]) -> list[str]:
+            return [strings[i] for i in positions]
+
+        vectors = embed_strings(context, self.name, settings, keys, chosen, known, progress).astype(np.float16)
+
+        def write(folder: Path) -> dict[str, Any]:
+            np.save(folder / "vectors.npy", vectors)
+            arrays = {name: np.array(values, dtype=np.int32) for name, values in rows.items()}
+            np.savez(folder / "rows.npz", **arrays)  # type: ignore[arg-type]
+            (folder / "keys.json").write_text(json.dumps({"settings": settings, "keys": keys}), "utf-8")
+            return {"strings": len(strings), "computed": len(set(keys) - known.keys())}
+
+        return write
+
+    def load(self, folder: Path) -> KnowledgeVectors:
+        """Return the vectors as float32."""
+        matrix = np.load(folder / "vectors.npy", allow_pickle=False).astype(np.float32)
+        with np.load(folder / "rows.npz", allow_pickle=False) as arrays:
+            rows = dict(arrays)
+        if any(r.size and r.max() >= len(matrix) for r in rows.values()):
+            raise ArtefactError("knowledge vectors: rows and vectors do not belong together; rebuild the index")
+        return KnowledgeVectors(matrix, rows)
+
+    def _known(self, context: Context, settings: str) -> dict[str, np.ndarray]:
+        """Return the vectors of the artefact that is there by the hash of their strings."""
+        if context.store.key(self.name) is None:
+            return {}
+        folder = context.store.folder(self.name)
+        old = json.loads((folder / "keys.json").read_text("utf-8"))
+        return dict(zip(old["keys"], self.load(folder).matrix, strict=True)) if old["settings"] == settings else {}
+
+
+def table_texts(graph: KnowledgeGraph) -> dict[Table, list[str]]:
+    """Return what is embedded of each item.
+
+    An entity: name and description, a line each. A relation: keywords, ends and description (LightRAG); where it has no
+    description, head, predicate and tail; where the description is a sentence that joins many, its head and the
+    sentence, so that relations of one sentence share a vector.
+    """
+    relations = []
+    for i, (head, tail) in enumerate(graph.ends.tolist()):
+        label, text = graph.labels[i], graph.texts[i]
+        if label and text:
+            relations.append(f"{label}\n{graph.names[head]}\n{graph.names[tail]}\n{text}")
+        else:
+            relations.append(f"{graph.names[head]}\n{text}" if text else graph.statement(i))
+    described = zip(graph.names, graph.descriptions, strict=True)
+    return {
+        "entities": [f"{name}\n{text}" if text else name for name, text in described],
+        "names": list(graph.names),
+        "relations": relations,
+        "hyperedges": list(graph.hyper_texts),
+    }

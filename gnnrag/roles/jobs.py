@@ -1,0 +1,114 @@
+"""Runs the writers of an index: many tasks at once, in order, counted. A dead server ends the build."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from gnnrag.config import build_settings
+from gnnrag.errors import ConfigError, LLMError, nearest
+from gnnrag.index_config import IndexConfig, RoleConfig
+from gnnrag.registry import BACKENDS, WRITERS, resolve
+from gnnrag.session import Session
+
+
+class IndexJobs:
+    """Writers by name: `triples`, `summary`, `report`, `curator`, `types`.
+
+    Args:
+        config: `writers` names the implementation of each, `llm` the model of prompted ones.
+        embedder: gives the embedder; offline writers get an object with it as `embedder`.
+
+    Attributes:
+        usage: calls, tokens and flags per writer, for the record of a stage.
+    """
+
+    def __init__(self, config: IndexConfig, embedder: Callable[[], Any]) -> None:
+        self.config, self._embedder = config, embedder
+        self.usage: dict[str, Counter[str]] = {}
+        self._built: dict[str, Any] = {}
+
+    def identity(self, name: str) -> Any:
+        """Return JSON data that changes whenever a writer's results would."""
+        impl, role = self._chosen(name)
+        writer = self._writer(name)
+        identity: list[Any] = [impl, role.options, getattr(writer, "version", 1)]
+        if prompters := getattr(writer, "prompters", ()):
+            identity += [[p.prompt.digest for p in prompters], dict(prompters[0].backend.identity)]
+        return identity
+
+    def run(self, name: str, tasks: Sequence[Any], concurrency: int = 16) -> list[Any]:
+        """Return one result for each task, in order.
+
+        Raises:
+            ConfigError: the writer has no such implementation, or is prompted and no model is configured.
+            LLMError: a call failed for good; what was finished before is in the journal of the stage.
+        """
+        writer = self._writer(name)
+        return asyncio.run(self._run(name, writer, tasks, concurrency)) if tasks else []
+
+    async def _run(self, name: str, writer: Any, tasks: Sequence[Any], concurrency: int) -> list[Any]:
+        gate = asyncio.Semaphore(concurrency)
+
+        async def work(number: int, task: Any) -> tuple[Any, Session]:
+            session = Session(f"index-{number}")
+            async with gate:
+                result = await writer(task, session)
+            session.flag(name, *getattr(result, "flags", ()))
+            return result, session
+
+        try:
+            done = await asyncio.gather(*(work(i, task) for i, task in enumerate(tasks)))
+        finally:
+            for prompter in getattr(writer, "prompters", ()):
+                await prompter.backend.close()
+        counts = self.usage.setdefault(name, Counter())
+        for _, session in done:
+            counts.update(session.by_role[name])
+            if problem := session.failed_calls():
+                raise LLMError(f"index: {problem}")
+        return [result for result, _ in done]
+
+    def record(self, name: str) -> dict[str, int]:
+        """Return what a writer has spent, for a stage's info; nothing where it called no model."""
+        return {f"{name} {key}": count for key, count in sorted(self.usage.get(name, Counter()).items()) if count}
+
+    def _chosen(self, name: str) -> tuple[str, RoleConfig]:
+        if name not in WRITERS:
+            raise ConfigError(f"index.writers.{name}: no such writer. {nearest(name, WRITERS)}")
+        writers: Any = self.config.writers
+        role: RoleConfig = getattr(writers, name)
+        impl = role.impl or writers.default
+        if impl not in WRITERS[name]:
+            raise ConfigError(f"index.writers.{name}={impl!r} is not available. {nearest(impl, WRITERS[name])}")
+        return impl, role
+
+    def _writer(self, name: str) -> Any:
+        if name not in self._built:
+            impl, role = self._chosen(name)
+            cls = resolve(f"index.writers.{name}", impl, WRITERS[name])
+            settings = build_settings(cls, role.options, f"index.writers.{name}.options")
+            first = self._backend(name, role) if impl == "prompted" else SimpleNamespace(embedder=self._embedder)
+            self._built[name] = cls(first, settings)
+        return self._built[name]
+
+    def _backend(self, name: str, role: RoleConfig) -> Any:
+        values = dict(self.config.llm or {})
+        chosen = role.llm or values.get("name")
+        if not chosen:
+            raise ConfigError(f"index.writers.{name}=prompted needs a model: give index.llm.name and its settings")
+        own = {k: v for k, v in values.items() if k != "name"} if chosen == values.get("name") else {}
+        cls = resolve("index.llm", chosen, BACKENDS)
+        settings = build_settings(cls, own, "index.llm")
+        if role.model:
+            settings = dataclasses.replace(settings, model=role.model)
+        backend = cls(settings)
+        if self.config.llm_cache and chosen != "scripted":
+            from gnnrag.llm.cache import CachedBackend
+
+            backend = CachedBackend(backend, self.config.llm_cache)
+        return backend
