@@ -155,6 +155,11 @@ class KnowledgeGraph:
         head, tail = self.ends[relation]
         return f"{self.names[head]} {self.labels[relation].replace('_', ' ')} {self.names[tail]}"
 
+    def relation_id(self, relation: int) -> str:
+        """Return a relation's id: head, label or description, tail."""
+        head, tail = self.ends[relation]
+        return f"{self.names[head]} | {self.labels[relation] or self.texts[relation]} | {self.names[tail]}"
+
     def to_data(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return the arrays and the strings; `from_data` puts them together again."""
         arrays = {name: getattr(self, name) for name in _ARRAYS}

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from gnnrag.types import Query, Ranking
+from gnnrag.types import Hit, Query, Ranking
 
 
 class Retriever(Protocol):
@@ -42,6 +42,29 @@ def rank_passages(scores: np.ndarray, ids: Sequence[str], top_k: int, branch: st
     order = best_positions(scores, k)
     low, high = float(finite.min()), float(finite.max())
     return Ranking(tuple(ids[i] for i in order), scores[order], branch=branch, low=low, high=high)
+
+
+def rank_graph(hits: Sequence[Hit], top_k: int, branch: str) -> Ranking:
+    """Turn graph hits, best first, into a ranking for the `graph` channel; of a repeated id the first stays.
+
+    Args:
+        hits: entities (their id is their name), relations, paths or communities, with text and source passages.
+        top_k: how many to keep.
+        branch: recorded in the ranking.
+    """
+    first: dict[str, Hit] = {}
+    for hit in hits:
+        first.setdefault(hit.id, hit)
+    kept = list(first.values())[:top_k]
+    return Ranking(
+        tuple(hit.id for hit in kept),
+        np.array([hit.score for hit in kept], dtype=np.float64),
+        kind=kept[0].kind if kept else "entity",
+        branch=branch,
+        texts=tuple(hit.text for hit in kept),
+        sources=tuple(hit.sources for hit in kept),
+        kinds=tuple(hit.kind for hit in kept),
+    )
 
 
 def best_positions(scores: np.ndarray, k: int) -> np.ndarray:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnrag.retrievers.base import rank_passages
+from gnnrag.retrievers.base import rank_graph, rank_passages
+from gnnrag.types import Hit
 
 IDS = ["a", "b", "c", "d", "e"]
 
@@ -46,3 +47,18 @@ def test_against_a_plain_sort(scores: list[float], top_k: int) -> None:
     ranking = rank_passages(np.array(scores), ids, top_k, "toy")
     assert list(ranking.ids) == [ids[i] for i in expected]
     assert ranking.scores.tolist() == [scores[i] for i in expected]
+
+
+def test_a_graph_ranking_keeps_the_first_of_equal_ids_with_its_text_and_sources():
+    hits = [
+        Hit("a", 1.0, 1, "entity", "A", ("p1",)),
+        Hit("a | r | b", 0.5, 2, "relation", "A r B", ("p1", "p2")),
+        Hit("a", 0.2, 3, "entity", "again", ()),
+        Hit("c", 0.1, 4, "path", "", ()),
+    ]
+    found = rank_graph(hits, 2, "local")
+    assert [(h.id, h.kind, h.text, h.sources, h.rank) for h in found.hits] == [
+        ("a", "entity", "A", ("p1",), 1),
+        ("a | r | b", "relation", "A r B", ("p1", "p2"), 2),
+    ]
+    assert rank_graph(hits, 9, "local").ids == ("a", "a | r | b", "c") and not len(rank_graph([], 5, "local"))
