@@ -1,0 +1,116 @@
+"""Loopless paths: against networkx and against brute force."""
+
+from itertools import islice, pairwise, permutations
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnnrag.graphs.neighbourhood import Adjacency, Rules, grow, label_anchor
+from gnnrag.graphs.paths import (
+    all_simple_paths,
+    k_shortest_paths,
+    mean_node_score,
+    mean_relation_score,
+    paths_between_seeds,
+)
+
+# A diamond with a tail: 0 - {1, 2, 3} - 4 - 5, and 1 - 2.
+DIAMOND = Adjacency(np.array([[0, 1], [0, 2], [0, 3], [1, 4], [2, 4], [3, 4], [4, 5], [1, 2]]), 6)
+
+
+def brute_force(adjacency, allowed, closed, anchor, target, hops):
+    """All loopless paths by trying every sequence of nodes."""
+    inner = [n for n in range(adjacency.num_nodes) if allowed[n] and not closed[n] and n not in (anchor, target)]
+    edges = {tuple(e) for e in adjacency.ends.tolist()} | {tuple(e[::-1]) for e in adjacency.ends.tolist()}
+    found = []
+    for length in range(1, hops + 1):
+        for middle in permutations(inner, length - 1):
+            path = (anchor, *middle, target)
+            if all(e in edges for e in pairwise(path)):
+                found.append(path)
+    return sorted(found, key=lambda p: (len(p), p[::-1]))
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, 10**6), n=st.integers(2, 12), density=st.floats(0.5, 2.5), hops=st.integers(1, 4))
+def test_equals_brute_force(seed, n, density, hops):
+    rng = np.random.default_rng(seed)
+    adjacency = Adjacency(rng.integers(0, n, (int(n * density), 2)), n)
+    anchor, target = rng.choice(n, 2, replace=False).tolist()
+    allowed, closed = rng.random(n) < 0.9, rng.random(n) < 0.1
+    allowed[anchor] = True
+    labels = label_anchor(adjacency, anchor, hops, Rules(allowed=allowed, terminal_only=closed))
+    expected = brute_force(adjacency, allowed, closed, anchor, target, hops) if allowed[target] else []
+    assert all_simple_paths(adjacency, labels, target) == expected
+    for k in (1, 3):
+        assert k_shortest_paths(adjacency, labels, target, k) == expected[:k]
+    assert all_simple_paths(adjacency, labels, target, cap=2) == expected[:2]
+
+
+def test_equals_networkx_lengths_on_400_pairs():
+    rng = np.random.default_rng(1)
+    n = 2000
+    hubs = rng.integers(0, 20, (1500, 1))  # a few nodes with very many neighbours, as in MetaQA
+    ends = np.concatenate([rng.integers(0, n, (4000, 2)), np.hstack([hubs, rng.integers(0, n, (1500, 1))])])
+    adjacency, graph = Adjacency(ends, n), nx.Graph()
+    graph.add_edges_from(e for e in ends.tolist() if e[0] != e[1])
+    graph.add_nodes_from(range(n))
+    compared = 0
+    for anchor in rng.choice(n, 40, replace=False).tolist():
+        near = grow(adjacency, [anchor], 4)
+        targets = rng.choice(near.nodes[near.nodes != anchor], 10).tolist() if len(near) > 1 else []
+        for target in targets:
+            paths = k_shortest_paths(adjacency, near.labels(anchor), target, 3)
+            peer = (len(p) - 1 for p in nx.shortest_simple_paths(graph, anchor, target))
+            assert [len(p) - 1 for p in paths] == [d for d in islice(peer, 3) if d <= 4]
+            assert all(graph.has_edge(*e) for p in paths for e in pairwise(p))
+            compared += 1
+    assert compared >= 390  # a few anchors are alone
+
+
+def test_ties_are_ranked_by_score_then_by_ids():
+    labels = label_anchor(DIAMOND, 0, 3)
+    assert k_shortest_paths(DIAMOND, labels, 4, 4) == [(0, 1, 4), (0, 2, 4), (0, 3, 4), (0, 2, 1, 4)]
+    scores = mean_node_score(np.array([0, 0.1, 0.5, 0.5, 0, 0]))
+    assert k_shortest_paths(DIAMOND, labels, 4, 2, score=scores) == [(0, 2, 4), (0, 3, 4)]
+    best = mean_relation_score(DIAMOND, np.array([0, 0, 0.2, 0, 0, 0.9, 0, 0]))
+    assert k_shortest_paths(DIAMOND, labels, 4, 1, score=best) == [(0, 3, 4)]
+    # Only `collect_cap` of them are compared.
+    assert k_shortest_paths(DIAMOND, labels, 4, 1, score=best, collect_cap=2) == [(0, 1, 4)]
+    # Length comes first, whatever the score.
+    assert k_shortest_paths(DIAMOND, labels, 4, 3, score=lambda p: len(p))[:3] == [(0, 1, 4), (0, 2, 4), (0, 3, 4)]
+
+
+def test_parallel_relations_count_by_the_best_of_them():
+    adjacency = Adjacency(np.array([[0, 1], [1, 0], [1, 2]]), 3)
+    score = mean_relation_score(adjacency, np.array([0.1, 0.7, 0.3]))
+    assert score((0, 1, 2)) == pytest.approx(0.5)
+    assert all_simple_paths(adjacency, label_anchor(adjacency, 0, 2), 2) == [(0, 1, 2)]  # one path, not two
+
+
+def test_no_path_to_the_anchor_itself_nor_outside_the_mask_nor_too_far():
+    near = grow(DIAMOND, [0], 3, Rules(allowed=np.array([1, 1, 0, 1, 1, 0], dtype=bool)))
+    labels = near.labels(0)
+    assert k_shortest_paths(DIAMOND, labels, 0, 3) == []
+    assert k_shortest_paths(DIAMOND, labels, 5, 3) == []
+    assert k_shortest_paths(DIAMOND, labels, 4, 3) == [(0, 1, 4), (0, 3, 4)]
+    assert k_shortest_paths(DIAMOND, labels, 4, 3, hops=1) == []
+    with pytest.raises(ValueError, match="hops=4: the labels serve up to 3"):
+        k_shortest_paths(DIAMOND, labels, 4, 3, hops=4)
+    with pytest.raises(ValueError, match="k=0"):
+        k_shortest_paths(DIAMOND, labels, 4, 0)
+
+
+def test_seed_pairs_both_ways_with_hub_and_cap():
+    found = paths_between_seeds(DIAMOND, [5, 0, 3])
+    assert list(found) == [(5, 0), (5, 3), (0, 5), (0, 3), (3, 5), (3, 0)]
+    assert found[5, 0] == [(5, 4, 1, 0), (5, 4, 2, 0), (5, 4, 3, 0)]
+    assert found[0, 5] == [path[::-1] for path in found[5, 0]]
+    assert found[0, 3] == [(0, 3), (0, 1, 4, 3), (0, 2, 4, 3)]
+    assert [len(v) for v in paths_between_seeds(DIAMOND, [5, 0, 3], cap=1).values()] == [1] * 6
+    assert list(paths_between_seeds(DIAMOND, [5, 0], hub_degree=3)) == []  # node 4 has four neighbours
+    assert list(paths_between_seeds(DIAMOND, [4, 5], hub_degree=3)) == [(4, 5), (5, 4)]  # a hub may be an end
+    assert paths_between_seeds(DIAMOND, [4]) == {}
