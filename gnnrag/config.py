@@ -51,7 +51,7 @@ class DataConfig:
     path: str = "data/sample"  # folder or file, see data/README.md
     split: str = "dev"
     questions: str | None = None  # a questions file from elsewhere, on the same corpus
-    limit: int | None = None  # only the first questions
+    limit: int | None = None  # only the first questions; of a knowledge base: of each file
     chunk_words: int = 100  # own documents: words of a passage, about
     chunk_overlap: int = 0  # own documents: words that neighbours share
     popqa_aliases: str = "decoded"  # decoded, or raw as published PopQA numbers were computed

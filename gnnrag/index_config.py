@@ -44,8 +44,8 @@ class TextConfig:
 class ExtractConfig:
     """Where entities, relations and triples come from."""
 
-    method: str = "offline"  # offline: titles and phrases, no language model; precomputed: a file; prompted: a model
-    path: str | None = None  # precomputed: JSON Lines of {"id", "entities", "triples"}
+    method: str = "offline"  # offline: titles and phrases, no model; precomputed, kb: a file; prompted: a model
+    path: str | None = None  # precomputed: JSON Lines of {"id", "entities", "triples"}; kb: the kb.txt of the data
 
 
 @dataclass

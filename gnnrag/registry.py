@@ -31,6 +31,7 @@ BACKENDS = {
 EXTRACTORS = {
     "offline": "gnnrag.extract.offline:OfflineExtractor",
     "precomputed": "gnnrag.extract.precomputed:PrecomputedExtractor",
+    "kb": "gnnrag.extract.kb:KnowledgeBaseExtractor",
 }
 
 ROLES = {

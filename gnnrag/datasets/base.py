@@ -1,4 +1,4 @@
-"""Loads whatever a path holds: a canonical dataset, a benchmark release, or a person's own documents."""
+"""Loads whatever a path holds: a canonical dataset, a benchmark release, a knowledge base, or own documents."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from gnnrag.datasets import canonical, folder, hipporag
+from gnnrag.datasets import canonical, folder, hipporag, kb
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.hipporag import MissingGold
 from gnnrag.datasets.release_fields import PopqaAliases
@@ -83,10 +83,11 @@ def load_dataset(
 
     Args:
         path: a folder with `corpus.jsonl`; `FOLDER/NAME` or `FOLDER/NAME.json` of a release in HippoRAG's layout; a
-            folder of own documents, or one document.
-        split: which `questions.<split>.jsonl`; releases have one questions file, and ignore it.
+            folder with `kb.txt`; a folder of own documents, or one document.
+        split: which `questions.<split>.jsonl`; releases have one questions file, and ignore it; see also
+            `kb.question_files`.
         questions: another questions file, canonical `.jsonl` or release `.json`.
-        limit: keep the first so many questions.
+        limit: keep the first so many questions; of a knowledge base, of each file.
         chunking: how own documents are cut.
         popqa_aliases: see `release_fields.gold_answers`.
         missing_gold: see `hipporag.load_questions`.
@@ -100,6 +101,10 @@ def load_dataset(
     source = find_source(Path(path))
     skips = Skips()
     passages = _passages(source, chunking, skips)
+    if source.kind == "kb":
+        files = kb.question_files(source.path, split) if questions is None else [Path(questions)]
+        about = tuple(kb.load_questions(files, passages, limit))
+        return Dataset(source.name, tuple(passages), about, skips.frozen(), tuple(skips.notes))
     file = source.questions_file(split) if questions is None else Path(questions)
     loaded: list[Question] = []
     if file is not None:
@@ -137,6 +142,8 @@ def _passages(source: Source, chunking: Chunking | None, skips: Skips) -> list[P
         return canonical.load_passages(source.path / "corpus.jsonl")
     if source.kind == "release":
         return hipporag.load_passages(source.path, source.name, skips)
+    if source.kind == "kb":
+        return kb.load_passages(source.path, skips)
     return folder.load_passages(source.path, chunking or Chunking(), skips)
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from gnnrag.datasets.canonical import split_file
 from gnnrag.datasets.documents import READERS
+from gnnrag.datasets.kb import FILE as KB
 from gnnrag.errors import DataError
 
 _CORPUS = "_corpus.json"
@@ -18,7 +19,7 @@ _CORPUS = "_corpus.json"
 class Source:
     """What a path turned out to be. `path` is a folder, except for a release (its corpus file) and a lone document."""
 
-    kind: Literal["canonical", "release", "folder"]
+    kind: Literal["canonical", "release", "kb", "folder"]
     path: Path
     name: str
 
@@ -36,15 +37,15 @@ class Source:
 
 
 def find_source(path: Path) -> Source:
-    """Return what `path` is: a canonical folder, a release, or own documents.
+    """Return what `path` is: a canonical folder, a release, a knowledge base, or own documents.
 
     Raises:
         DataError: it does not exist, or is something that cannot be loaded.
     """
     if path.is_dir():
         return _in_folder(path)
-    if path.name == "corpus.jsonl" and path.is_file():
-        return Source("canonical", path.parent, path.resolve().parent.name)
+    if path.name in ("corpus.jsonl", KB) and path.is_file():
+        return Source("kb" if path.name == KB else "canonical", path.parent, path.resolve().parent.name)
     name = path.name.removesuffix(".json").removesuffix("_corpus")
     corpus = path.with_name(name + _CORPUS)
     if corpus.is_file():
@@ -64,9 +65,8 @@ def _in_folder(path: Path) -> Source:
     name = path.resolve().name
     if (path / "corpus.jsonl").is_file():
         return Source("canonical", path, name)
-    if (path / "kb.txt").is_file():
-        problem = "is a knowledge base (kb.txt), which has no passages and cannot be loaded yet; "
-        raise DataError(path, problem + "give a folder with corpus.jsonl, a release, or a folder of documents")
+    if (path / KB).is_file():
+        return Source("kb", path, name)
     releases = sorted(p.name.removesuffix(_CORPUS) for p in path.glob(f"*{_CORPUS}"))
     if len(releases) > 1:
         raise DataError(path, f"holds {len(releases)} releases; name one, as in {path / releases[0]}: {releases}")

@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -85,6 +86,7 @@ def fold(
     )
 
 
+@lru_cache(maxsize=2**17)  # each name comes a dozen times; a knowledge base has hundreds of thousands of triples
 def _clean(name: str) -> str:
     return " ".join(name.split())[:MAX_NAME].strip()
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from gnnrag.errors import ArtefactError
+from gnnrag.graphs.neighbourhood import Adjacency
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,11 @@ class KnowledgeGraph:
         indptr = np.zeros(self.num_entities + 1, dtype=np.int64)
         np.cumsum(np.bincount(nodes, minlength=self.num_entities), out=indptr[1:])
         return Lists(indptr, relations[order].astype(np.int32))
+
+    @cached_property
+    def adjacency(self) -> Adjacency:
+        """The graph to grow neighbourhoods and to search paths in; its relations are rows of `ends`."""
+        return Adjacency(self.ends, self.num_entities)
 
     @cached_property
     def pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

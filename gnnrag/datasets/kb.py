@@ -1,0 +1,136 @@
+"""A knowledge base: a folder with `kb.txt` (a triple a line, `head|relation|tail`) and questions about its entities.
+
+Its passages are articles made of templates (`articles.py`). Questions lie in `<part>.questions.<split>.jsonl` (MetaQA:
+a file for each number of hops) or in `questions.<split>.jsonl`; their answers are entities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from gnnrag.datasets import canonical
+from gnnrag.datasets.articles import Triple, write_articles
+from gnnrag.datasets.jsonl import decode_utf8
+from gnnrag.datasets.skips import Skips
+from gnnrag.errors import DataError, nearest
+from gnnrag.types import Passage, Question
+
+FILE = "kb.txt"
+
+
+def read_triples(path: Path, skips: Skips | None = None) -> list[Triple]:
+    """Return the distinct triples of a `kb.txt`, in file order, with names exactly as they are written.
+
+    Args:
+        path: the file.
+        skips: told about lines that repeat a triple.
+
+    Raises:
+        DataError: the file cannot be read, has a line without three parts, or has no triple.
+    """
+    triples: dict[Triple, int] = {}
+    for number, line in _lines(path):
+        parts = line.split("|")
+        if len(parts) != 3 or not all(part.strip() for part in parts):
+            problem = f"is {line[:80]!r}; each line must be head|relation|tail, three parts that are not empty"
+            raise DataError(path, problem, number)
+        first = triples.setdefault((parts[0], parts[1], parts[2]), number)
+        if first != number and skips is not None:
+            skips.add("the line repeats an earlier triple", f"line {number}")
+    if not triples:
+        raise DataError(path, "holds no triples; each line must be head|relation|tail")
+    return list(triples)
+
+
+def load_passages(folder: Path, skips: Skips) -> list[Passage]:
+    """Return the articles of all entities.
+
+    Raises:
+        DataError: as in `read_triples`; an entity is named like a part of another's article.
+    """
+    passages = [article.passage for article in write_articles(read_triples(folder / FILE, skips))]
+    by_id = {passage.id: passage for passage in passages}
+    if len(by_id) < len(passages):
+        clash = next(p for p in passages if by_id[p.id] is not p)
+        problem = f"entity {clash.title!r} needs the id {clash.id!r}, which is another entity's name; rename one"
+        raise DataError(folder / FILE, problem)
+    return passages
+
+
+def question_files(folder: Path, split: str) -> list[Path]:
+    """Return the files of a split: `dev` is all of dev, `2-hop.dev` the file `2-hop.questions.dev.jsonl` alone.
+
+    Raises:
+        DataError: there is none; the message lists the splits that exist.
+    """
+    part, _, name = split.rpartition(".")
+    own = folder / f"questions.{split}.jsonl"
+    ending = f"{part}.questions.{name}.jsonl"
+    every = sorted(folder.glob("*.questions.*.jsonl"))
+    found = [p for p in every if p.name == ending or (not part and p.name.endswith(ending))]
+    found = [own] if own.is_file() else found
+    if found:
+        return found
+    there = sorted(p.name.removesuffix(".jsonl") for p in folder.glob("*questions.*.jsonl"))
+    names = {n.replace("questions.", "") for n in there} | {n.rpartition("questions.")[2] for n in there}
+    fix = f"splits here: {', '.join(sorted(names))}" if names else "the folder has no questions at all"
+    raise DataError(folder, f"split={split!r} does not exist; {fix}. Any other file can be given as questions=FILE")
+
+
+def load_questions(files: Sequence[Path], passages: Sequence[Passage], limit: int | None = None) -> list[Question]:
+    """Return the questions of some files, in order, with their answers as gold nodes.
+
+    `extra["nodes"]` are the answer entities, unless the file gives others; `extra["anchor"]`, where the file gives it,
+    is the entity that a question starts from. Where the file gives no `gold`, the gold passages are the first parts of
+    the answers' articles: they are what a search for the answer must find, while an article that states the last triple
+    from the other side may be one of dozens. Their ids are the names of the answers.
+
+    Args:
+        files: canonical questions files.
+        passages: the articles.
+        limit: the first so many questions of each file.
+
+    Raises:
+        DataError: a broken file, an id in two files, or an answer or anchor that is no entity.
+    """
+    ids = {passage.id for passage in passages}
+    names = {passage.title for passage in passages}
+    seen: dict[str, Path] = {}
+    questions = []
+    for file in files:
+        for question in canonical.load_questions(file, ids)[:limit]:
+            if question.id in seen:
+                raise DataError(file, f"id {question.id!r} is already used in {seen[question.id].name}")
+            seen[question.id] = file
+            questions.append(_with_nodes(file, question, names))
+    return questions
+
+
+def _with_nodes(file: Path, question: Question, names: Collection[str]) -> Question:
+    nodes = question.extra.get("nodes", list(question.answers))
+    anchor = question.extra.get("anchor")
+    if not isinstance(nodes, list) or not all(isinstance(node, str) for node in nodes):
+        raise DataError(file, f"question {question.id!r}: 'nodes' must be a list of names of entities, not {nodes!r}")
+    for name in [*nodes, *([] if anchor is None else [anchor])]:
+        if name not in names:
+            hint = nearest(str(name), names)[:200]
+            raise DataError(file, f"question {question.id!r} names {name!r}, which is no entity. {hint}")
+    gold = question.gold or tuple(dict.fromkeys(nodes))
+    return replace(question, gold=gold, extra={**question.extra, "nodes": nodes})
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines that are not blank, with their numbers."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise DataError(path, f"cannot be read: {error.strerror or error}") from error
+    try:
+        lines = decode_utf8(path, raw).split("\n")
+    except DataError:  # again line by line, so that the message names the line
+        lines = [decode_utf8(path, line, number) for number, line in enumerate(raw.split(b"\n"), start=1)]
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield number, line.rstrip("\r")

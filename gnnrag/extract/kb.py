@@ -1,0 +1,65 @@
+"""Triples of a knowledge base: each article states those that it was written from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from gnnrag.config import ExtractConfig
+from gnnrag.datasets.articles import Article, write_articles
+from gnnrag.datasets.kb import read_triples
+from gnnrag.errors import ConfigError, DataError
+from gnnrag.extract.types import EntityRecord, Extraction
+from gnnrag.files import file_digest
+from gnnrag.text.analyse import PassageText
+from gnnrag.types import Passage
+
+
+class KnowledgeBaseExtractor:
+    """Gives each article of a knowledge base (`gnnrag.datasets.kb`) its triples, and its entity's type.
+
+    Names are kept as they are: equal ones are one entity, all others are different. An entity of two roles has both as
+    its type, joined by "|".
+
+    Args:
+        config: `path` names the `kb.txt`.
+
+    Raises:
+        ConfigError: no path.
+    """
+
+    def __init__(self, config: ExtractConfig) -> None:
+        if not config.path:
+            raise ConfigError("index.extract.method=kb needs index.extract.path: the kb.txt that data.path holds")
+        self.path = Path(config.path)
+
+    @property
+    def identity(self) -> Any:
+        """See `Extractor`."""
+        try:
+            return ["kb", 1, file_digest(self.path)]
+        except OSError as error:
+            raise DataError(self.path, f"index.extract.path cannot be read: {error.strerror or error}") from error
+
+    @cached_property
+    def articles(self) -> dict[str, Article]:
+        """Passage id to what the knowledge base says there."""
+        return {article.passage.id: article for article in write_articles(read_triples(self.path))}
+
+    def key(self, passage: Passage, text: PassageText) -> Any:
+        """See `Extractor`."""
+        return [passage.id, passage.text]
+
+    def extract(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> list[Extraction | None]:
+        """See `Extractor`. A passage whose text is not the article's, such as one that was edited, has no record."""
+        return [self._extract(passage) for passage in passages]
+
+    def _extract(self, passage: Passage) -> Extraction | None:
+        article = self.articles.get(passage.id)
+        if article is None or article.passage != passage:
+            return None
+        names = dict.fromkeys([passage.title, *(name for h, _, t in article.triples for name in (h, t))])
+        about = EntityRecord(passage.title, article.type)
+        return Extraction(tuple(names), article.triples, details=(about,), names_are_ids=True)
