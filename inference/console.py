@@ -15,6 +15,7 @@ from rich.table import Table
 from tqdm import tqdm
 
 from gnnrag.errors import GnnragError
+from gnnrag.metrics.nodes import is_node_metric
 from gnnrag.types import Prediction
 
 # Heading, metric, digits of each column.
@@ -22,6 +23,9 @@ COLUMNS = (
     ("Recall@2", "retrieval/recall@2", 3),
     ("Recall@5", "retrieval/recall@5", 3),
     ("MRR", "retrieval/mrr", 3),
+    ("Hits@1", "retrieval/hits@1", 3),
+    ("node recall", "retrieval/node_recall", 3),
+    ("node F1", "retrieval/node_f1", 3),
     ("EM", "answer/em", 3),
     ("F1", "answer/f1", 3),
     ("retriever calls", "cost/retriever_calls", 1),
@@ -105,12 +109,14 @@ def describe_failures(predictions: Iterable[Prediction]) -> str:
 
 def metrics_table(rows: Iterable[tuple[str, dict[str, Any]]], title: str = "") -> str:
     """Return runs as a table, one line a run; the interval of Recall@5 stands beside it."""
+    rows = list(rows)
     table = Table(title=title or None)
     table.add_column("run", overflow="fold", min_width=18)
-    for heading, _, _ in COLUMNS:
+    columns = [c for c in COLUMNS if not is_node_metric(c[1]) or any(c[1] in metrics for _, metrics in rows)]
+    for heading, _, _ in columns:
         table.add_column(heading, justify="right")
     for name, metrics in rows:
-        table.add_row(name, *(_cell(metrics, key, digits) for _, key, digits in COLUMNS))
+        table.add_row(name, *(_cell(metrics, key, digits) for _, key, digits in columns))
     return render(table)
 
 

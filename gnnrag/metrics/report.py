@@ -14,12 +14,14 @@ import numpy as np
 from gnnrag.errors import GnnragError
 from gnnrag.metrics.answer import F1Variant, exact_match, f1, is_abstention, sub_em, sub_em_tok
 from gnnrag.metrics.bootstrap import bootstrap_interval
+from gnnrag.metrics.nodes import gold_nodes, is_node_metric, node_metrics
 from gnnrag.metrics.retrieval import all_at, mrr, precision, recall_at
 from gnnrag.types import Prediction, Question
 
 DEFAULT_KS = (1, 2, 5, 10, 20, 30, 50, 100, 150, 200)
 _WITH_INTERVAL = (
     *("retrieval/recall@2", "retrieval/recall@5", "retrieval/all@5", "retrieval/mrr"),
+    *("retrieval/hits@1", "retrieval/node_recall", "retrieval/node_precision", "retrieval/node_f1"),
     *("answer/em", "answer/f1", "answer/sub_em"),
 )
 _USAGE = {
@@ -44,6 +46,9 @@ def score(
 ) -> dict[str, Any]:
     """Return means over questions, intervals of the main ones, cost, and the same means per question type.
 
+    Questions whose benchmark says which entities they ask for (`metrics.nodes`) also get node metrics; those that have
+    a number of hops, means per number of hops.
+
     Args:
         questions: what was asked.
         predictions: exactly one row for each question, in any order.
@@ -60,9 +65,10 @@ def score(
     """
     columns = per_question(questions, predictions, ks, f1_variant)
     has_gold = np.array([bool(q.gold) for q in questions])
-    counted = has_gold if skip_no_gold else np.ones(len(questions), dtype=bool)
-    report: dict[str, Any] = {"questions": len(questions), "no_gold": int((~has_gold).sum())}
     everything = np.ones(len(questions), dtype=bool)
+    has_nodes = np.array([bool(gold_nodes(q)) for q in questions])
+    counted = {"passage": has_gold if skip_no_gold else everything, "node": has_nodes}
+    report: dict[str, Any] = {"questions": len(questions), "no_gold": int((~has_gold).sum())}
     report |= _means(columns, everything, counted)
     for name in _WITH_INTERVAL if resamples else ():
         values = columns[name][_rows(name, everything, counted)] if name in columns else np.zeros(0)
@@ -71,10 +77,9 @@ def score(
             report[f"{name}_ci"] = [round(interval.low, 4), round(interval.high, 4)]
     for percent in (10, 50, 90):
         report[f"context/size_p{percent}"] = round(float(np.percentile(columns["context/size"], percent)), 4)
-    types = np.array([q.type for q in questions])
-    report["by_type"] = {
-        str(t): {"count": int((types == t).sum()), **_means(columns, types == t, counted)} for t in np.unique(types)
-    }
+    report["by_type"] = _grouped(columns, np.array([q.type for q in questions]), counted)
+    if all(isinstance(q.extra.get("hops"), int) for q in questions):
+        report["by_hops"] = _grouped(columns, np.array([q.extra["hops"] for q in questions]), counted)
     return report
 
 
@@ -89,11 +94,14 @@ def per_question(
     Raises:
         GnnragError, ValueError: as in `score`.
     """
-    rows = [_row(q, p, ks, f1_variant) for q, p in _paired(questions, predictions)]
+    has_nodes = any(gold_nodes(q) for q in questions)
+    rows = [_row(q, p, ks, f1_variant, has_nodes) for q, p in _paired(questions, predictions)]
     return {name: np.array([row[name] for row in rows], dtype=np.float64) for name in rows[0]}
 
 
-def _row(question: Question, prediction: Prediction, ks: Sequence[int], variant: F1Variant) -> dict[str, float]:
+def _row(
+    question: Question, prediction: Prediction, ks: Sequence[int], variant: F1Variant, has_nodes: bool
+) -> dict[str, float]:
     failed = prediction.error is not None
     answer, answers = prediction.answer, question.answers
     ranking, gold = prediction.ranking, question.gold
@@ -108,6 +116,8 @@ def _row(question: Question, prediction: Prediction, ks: Sequence[int], variant:
         "answer/sub_em_tok": sub_em_tok(answer, answers),
         "answer/abstained": float(is_abstention(answer)),
     }
+    if has_nodes:
+        quality |= node_metrics(question, prediction.nodes)
     if failed:
         quality = dict.fromkeys(quality, 0.0)
     # A failed question has spent what it spent: its cost counts.
@@ -117,7 +127,15 @@ def _row(question: Question, prediction: Prediction, ks: Sequence[int], variant:
     return {**quality, **cost, "context/size": size, "failed": float(failed)}
 
 
-def _means(columns: Mapping[str, np.ndarray], rows: np.ndarray, counted: np.ndarray) -> dict[str, Any]:
+def _grouped(
+    columns: Mapping[str, np.ndarray], groups: np.ndarray, counted: Mapping[str, np.ndarray]
+) -> dict[str, dict[str, Any]]:
+    """Return the size and the means of each group of questions. `groups` names each question's, shape (n,)."""
+    rows = {str(group): groups == group for group in np.unique(groups)}
+    return {name: {"count": int(mine.sum()), **_means(columns, mine, counted)} for name, mine in rows.items()}
+
+
+def _means(columns: Mapping[str, np.ndarray], rows: np.ndarray, counted: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """Return rounded means over the questions in `rows`; retrieval metrics only over those that are `counted` too."""
     result: dict[str, Any] = {"failed": int(columns["failed"][rows].sum())}
     for name, values in columns.items():
@@ -127,8 +145,10 @@ def _means(columns: Mapping[str, np.ndarray], rows: np.ndarray, counted: np.ndar
     return result
 
 
-def _rows(name: str, rows: np.ndarray, counted: np.ndarray) -> np.ndarray:
-    return rows & counted if name.startswith("retrieval/") else rows
+def _rows(name: str, rows: np.ndarray, counted: Mapping[str, np.ndarray]) -> np.ndarray:
+    if is_node_metric(name):
+        return rows & counted["node"]
+    return rows & counted["passage"] if name.startswith("retrieval/") else rows
 
 
 def _paired(questions: Sequence[Question], predictions: Iterable[Prediction]) -> Iterable[tuple[Question, Prediction]]:

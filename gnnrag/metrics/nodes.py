@@ -1,0 +1,52 @@
+"""Metrics of retrieved graph nodes, for questions whose answers are entities (DotRAG, specification 8.4).
+
+Means are over questions: the mean of F1 is not the F1 of the mean recall and precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from gnnrag.types import Question
+
+_NAMES = ("recall", "precision", "f1")
+
+
+def node_scores(nodes: Collection[str], gold: Collection[str]) -> tuple[float, float, float]:
+    """Return recall, precision and F1 of the distinct nodes; all are 0.0 where nothing was retrieved or is gold."""
+    found, wanted = set(nodes), set(gold)
+    right = len(found & wanted)
+    if not right:
+        return 0.0, 0.0, 0.0
+    recall, precision = right / len(wanted), right / len(found)
+    return recall, precision, 2 * recall * precision / (recall + precision)
+
+
+def gold_nodes(question: Question) -> tuple[str, ...]:
+    """Return the entities that a question asks for; nothing where its benchmark does not say."""
+    return tuple(question.extra.get("nodes", ()))
+
+
+def node_metrics(question: Question, nodes: Sequence[str]) -> dict[str, float]:
+    """Return the node metrics of one question.
+
+    The main ones count the answers as gold; those that end in `_with_anchor` also count the entity that the question
+    starts from, as the paper's set does that holds start and answers.
+
+    Args:
+        question: with `extra["nodes"]`, and perhaps `extra["anchor"]`.
+        nodes: what was retrieved, best first.
+    """
+    answers = gold_nodes(question)
+    anchor = question.extra.get("anchor")
+    wider = (*answers, anchor) if answers and anchor is not None else answers
+    metrics = {"retrieval/hits@1": float(bool(nodes) and nodes[0] in answers)}
+    for gold, ending in ((answers, ""), (wider, "_with_anchor")):
+        for name, value in zip(_NAMES, node_scores(nodes, gold), strict=True):
+            metrics[f"retrieval/node_{name}{ending}"] = value
+    return metrics
+
+
+def is_node_metric(name: str) -> bool:
+    """Tell whether a metric is one of `node_metrics`: it is counted over the questions that have gold nodes."""
+    return name == "retrieval/hits@1" or name.startswith("retrieval/node_")

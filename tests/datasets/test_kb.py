@@ -1,0 +1,203 @@
+"""A knowledge base as a corpus: triples, articles, questions, and MetaQA where it is at hand."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from gnnrag.datasets.articles import entity_types, state, type_counts, write_articles
+from gnnrag.datasets.base import load_dataset, load_passages
+from gnnrag.datasets.kb import question_files, read_triples
+from gnnrag.datasets.skips import Skips
+from gnnrag.errors import DataError
+
+SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "metaqa"
+needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason=f"the benchmark data is not at {SHARED}")
+
+KB = """Night Harbour|directed_by|Vera Lind
+Night Harbour|written_by|Vera Lind
+Night Harbour|release_year|1971
+Night Harbour|has_tags|harbour
+1971|directed_by|Otto Brandt Jr.
+1971|has_tags|harbour
+1971|flooded_by|Vera Lind
+12|release_year|1971
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    root = tmp_path / "films"
+    root.mkdir()
+    (root / "kb.txt").write_text(KB, "utf-8")
+    return root
+
+
+def ask(folder, name, *rows):
+    text = "".join(json.dumps({"question": "?", "answers": ["1971"], **row}) + "\n" for row in rows)
+    (folder / name).write_text(text, "utf-8")
+
+
+def test_articles_state_every_triple_from_both_sides(folder):
+    passages = {p.id: p for p in load_passages(folder).passages}
+    assert list(passages) == ["Night Harbour", "Vera Lind", "1971", "harbour", "Otto Brandt Jr.", "12"]
+    assert all(p.title == p.id for p in passages.values())
+    assert passages["Night Harbour"].text == (
+        "Night Harbour is a movie. Night Harbour was directed by Vera Lind. Night Harbour was written by Vera Lind. "
+        "Night Harbour came out in 1971. Night Harbour is tagged with harbour."
+    )
+    # A year that is also a film; a full stop of a name that ends the sentence; a relation without a template.
+    assert passages["1971"].text == (
+        "1971 is a movie and a year. 1971 is the year when Night Harbour came out. "
+        "1971 was directed by Otto Brandt Jr. 1971 is tagged with harbour. "
+        "1971 flooded by Vera Lind. 1971 is the year when 12 came out."
+    )
+    assert passages["Vera Lind"].text == (
+        "Vera Lind is a person. Vera Lind directed Night Harbour. Vera Lind wrote Night Harbour. "
+        "1971 flooded by Vera Lind."
+    )
+
+
+def test_long_articles_are_cut_and_keep_parallel_relations_together():
+    triples = [(f"film {i}", relation, "Ana") for i in range(60) for relation in ("directed_by", "written_by")]
+    parts = [a for a in write_articles(triples) if a.passage.title == "Ana"]
+    assert [a.passage.id for a in parts] == ["Ana", "Ana#2", "Ana#3"]
+    assert [len(a.triples) for a in parts] == [50, 50, 20]
+    assert [t for a in parts for t in a.triples] == triples
+    assert all(a.passage.text.startswith("Ana is a person. Ana directed") for a in parts)
+
+
+def test_a_relation_of_a_thing_with_itself_is_stated_once():
+    (article,) = write_articles([("Ana", "directed_by", "Ana")])
+    assert article.passage.text == "Ana is a movie and a person. Ana was directed by Ana."
+    assert article.triples == (("Ana", "directed_by", "Ana"),)
+
+
+def test_names_with_braces_and_exclamation_marks():
+    assert state(("{head}", "has_genre", "{0}"), "{head}") == "{head} is of the genre {0}."
+    assert state(("Oliver!", "written_by", "Ana"), "Ana") == "Ana wrote Oliver!"
+
+
+def test_types_are_the_roles():
+    types = entity_types([tuple(line.split("|")) for line in KB.splitlines()])
+    assert types == {
+        "Night Harbour": "movie", "Vera Lind": "person", "1971": "movie|year", "harbour": "tag",
+        "Otto Brandt Jr.": "person", "12": "movie",
+    }  # fmt: skip
+    assert type_counts(types) == {"movie": 3, "person": 2, "tag": 1, "year": 1}
+    assert entity_types([("a", "eats", "b")]) == {"a": "", "b": ""}
+    assert write_articles([("a", "eats_up", "b")])[0].passage.text == "a eats up b."
+
+
+def test_triples_keep_their_names_and_repeats_are_noted(tmp_path):
+    path = tmp_path / "kb.txt"
+    path.write_bytes("\ufeffA b|r|ä\r\n\n a|r|A B\nA b|r|ä\n".encode())
+    skips = Skips()
+    assert read_triples(path, skips) == [("A b", "r", "ä"), (" a", "r", "A B")]
+    assert skips.frozen() == {"the line repeats an earlier triple": ("line 4",)}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a|r|b\na|b\n", r"kb\.txt, line 2: is 'a\|b'; each line must be head\|relation\|tail"),
+        (b"a|r|b|c\n", "line 1: "),
+        (b"a||b\n", "line 1: "),
+        (b"a|r| \n", "line 1: .* not empty"),
+        (b"a|r|b\n\xe4|r|b\n", "line 2: is not UTF-8"),
+        (b"\n\n", "holds no triples"),
+    ],
+)
+def test_malformed_lines_are_refused(tmp_path, content, message):
+    path = tmp_path / "kb.txt"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read_triples(path)
+    with pytest.raises(DataError, match="cannot be read"):
+        read_triples(tmp_path / "none.txt")
+
+
+def test_a_part_named_like_another_entity_is_refused(tmp_path):
+    lines = [f"film {i}|directed_by|Ana" for i in range(30)] + ["film 1|has_tags|Ana#2"]
+    (tmp_path / "kb.txt").write_text("\n".join(lines))
+    with pytest.raises(DataError, match="entity 'Ana' needs the id 'Ana#2', which is another entity's name"):
+        load_passages(tmp_path)
+
+
+def test_questions_of_one_file_of_all_and_of_another(folder, tmp_path):
+    ask(folder, "1-hop.questions.dev.jsonl", *({"id": f"1-{i}", "hops": 1, "anchor": "12"} for i in range(3)))
+    ask(folder, "2-hop.questions.dev.jsonl", {"id": "2-0", "answers": ["Vera Lind", "harbour"], "type": "x_to_y"})
+    ask(folder, "1-hop.questions.test.jsonl", {"id": "t"})
+    dataset = load_dataset(folder, "dev")
+    assert dataset.name == "films"
+    assert [q.id for q in dataset.questions] == ["1-0", "1-1", "1-2", "2-0"]
+    assert [q.id for q in load_dataset(folder, "dev", limit=1).questions] == ["1-0", "2-0"]  # of each file
+    assert [q.id for q in load_dataset(folder / "kb.txt", "2-hop.dev").questions] == ["2-0"]
+    assert [q.id for q in load_dataset(folder, "test").questions] == ["t"]
+    first, last = dataset.questions[0], dataset.questions[3]
+    assert first.extra == {"hops": 1, "anchor": "12", "nodes": ["1971"]}
+    assert first.gold == ("1971",)
+    assert (last.answers, last.gold, last.extra["nodes"]) == (
+        ("Vera Lind", "harbour"), ("Vera Lind", "harbour"), ["Vera Lind", "harbour"],
+    )  # fmt: skip
+    mine = tmp_path / "mine.jsonl"
+    mine.write_text('{"id": "m", "question": "?", "answers": ["a film"], "nodes": ["12"], "gold": ["harbour"]}')
+    (question,) = load_dataset(folder, questions=mine).questions
+    assert (question.answers, question.gold, question.extra["nodes"]) == (("a film",), ("harbour",), ["12"])
+
+
+@pytest.mark.parametrize("split", ["train", "3-hop.dev", "hop.dev", "../films/1-hop.dev", "*.dev", ""])
+def test_unknown_splits_are_refused_with_those_that_exist(folder, split):
+    ask(folder, "1-hop.questions.dev.jsonl", {"id": "a"})
+    ask(folder, "questions.test.jsonl", {"id": "b"})
+    assert [p.name for p in question_files(folder, "test")] == ["questions.test.jsonl"]
+    with pytest.raises(DataError, match=r"does not exist; splits here: 1-hop\.dev, dev, test\. Any other"):
+        load_dataset(folder, split)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"answers": ["1917"]}, "question 'a' names '1917', which is no entity. Did you mean '1971'"),
+        ({"anchor": "Night Harbor"}, "Did you mean 'Night Harbour'"),
+        ({"anchor": 12}, "names 12, which is no entity"),
+        ({"nodes": "12"}, "'nodes' must be a list of names of entities, not '12'"),
+        ({"id": "b"}, "id 'b' is already used in 2-hop.questions.dev.jsonl"),
+    ],
+)
+def test_questions_that_do_not_fit_are_refused(folder, row, message):
+    ask(folder, "2-hop.questions.dev.jsonl", {"id": "b"})
+    ask(folder, "3-hop.questions.dev.jsonl", {"id": "a", **row})
+    with pytest.raises(DataError, match=message):
+        load_dataset(folder)
+
+
+@needs_shared
+def test_metaqa_questions_name_entities_only():
+    questions = load_dataset(SHARED, "dev", limit=300).questions
+    assert Counter(q.extra["hops"] for q in questions) == {1: 300, 2: 300, 3: 300}
+    assert len({q.id for q in questions}) == 900
+    assert all(q.gold == tuple(q.extra["nodes"]) == q.answers for q in questions)
+
+
+@needs_shared
+def test_metaqa_is_whole():
+    """Counts of the file beside the repository; names keep their case, short numbers stay."""
+    triples = read_triples(SHARED / "kb.txt")
+    assert len(triples) == 130_173
+    types = entity_types(triples)
+    assert len(types) == 42_873
+    assert len({name.upper() for name in types}) == 39_804
+    assert sum(name.isdigit() and len(name) < 3 for name in types) == 12
+    assert Counter(roles.count("|") for roles in types.values()) == {0: 42_823, 1: 50}
+    pairs = Counter(frozenset((head, tail)) for head, _, tail in triples if head != tail)
+    assert (len(pairs), sum(count > 1 for count in pairs.values())) == (121_232, 8_381)
+    articles = write_articles(triples)
+    assert len(articles) == 44_727
+    stated = Counter(triple for article in articles for triple in article.triples)
+    assert set(stated) == set(triples)
+    assert all(count == (1 if head == tail else 2) for (head, _, tail), count in stated.items())
+    for article in articles:
+        for head, _, tail in article.triples:
+            assert head in article.passage.text and tail in article.passage.text
