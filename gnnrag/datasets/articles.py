@@ -7,7 +7,7 @@ ends, once from either side. Articles are cut into parts of at most 25 neighbour
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gnnrag.types import Passage
@@ -110,12 +110,3 @@ def _text(name: str, types: str, facts: Sequence[Triple]) -> str:
     kinds = [_NOUNS.get(kind, f"a {kind}") for kind in types.split("|") if kind]
     first = [f"{name} is {' and '.join(kinds)}."] if kinds else []
     return " ".join([*first, *(state(fact, name) for fact in facts)])
-
-
-def type_counts(types: Mapping[str, str]) -> dict[str, int]:
-    """Return how many entities play each role, most frequent first; one with two roles counts in both."""
-    counts: dict[str, int] = {}
-    for roles in types.values():
-        for role in roles.split("|"):
-            counts[role] = counts.get(role, 0) + 1
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

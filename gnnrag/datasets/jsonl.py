@@ -46,6 +46,25 @@ def read_json(path: Path) -> Any:
     return _parse(path, decode_utf8(path, raw), None, complete=False)
 
 
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield (1-based line, text without its line end) for each line of a plain file that is not blank.
+
+    Raises:
+        DataError: the file cannot be opened, or a line is not UTF-8.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise DataError(path, f"cannot be read: {error.strerror or error}") from error
+    try:
+        lines = decode_utf8(path, raw).split("\n")
+    except DataError:  # again line by line, so that the message names the line
+        lines = [decode_utf8(path, line, number) for number, line in enumerate(raw.split(b"\n"), start=1)]
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield number, line.rstrip("\r")
+
+
 def decode_utf8(path: Path, raw: bytes, line: int | None = None) -> str:
     """Return `raw` as text; a UTF-8 byte-order mark is dropped.
 

@@ -1,18 +1,19 @@
 """A knowledge base: a folder with `kb.txt` (a triple a line, `head|relation|tail`) and questions about its entities.
 
 Its passages are articles made of templates (`articles.py`). Questions lie in `<part>.questions.<split>.jsonl` (MetaQA:
-a file for each number of hops) or in `questions.<split>.jsonl`; their answers are entities.
+a file for each number of hops), in `questions.<split>.jsonl`, or where the MetaQA release has them (`metaqa.py`); their
+answers are entities.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gnnrag.datasets import canonical
+from gnnrag.datasets import canonical, metaqa
 from gnnrag.datasets.articles import Triple, write_articles
-from gnnrag.datasets.jsonl import decode_utf8
+from gnnrag.datasets.jsonl import read_lines
 from gnnrag.datasets.skips import Skips
 from gnnrag.errors import DataError, nearest
 from gnnrag.types import Passage, Question
@@ -31,7 +32,7 @@ def read_triples(path: Path, skips: Skips | None = None) -> list[Triple]:
         DataError: the file cannot be read, has a line without three parts, or has no triple.
     """
     triples: dict[Triple, int] = {}
-    for number, line in _lines(path):
+    for number, line in read_lines(path):
         parts = line.split("|")
         if len(parts) != 3 or not all(part.strip() for part in parts):
             problem = f"is {line[:80]!r}; each line must be head|relation|tail, three parts that are not empty"
@@ -60,21 +61,20 @@ def load_passages(folder: Path, skips: Skips) -> list[Passage]:
 
 
 def question_files(folder: Path, split: str) -> list[Path]:
-    """Return the files of a split: `dev` is all of dev, `2-hop.dev` the file `2-hop.questions.dev.jsonl` alone.
+    """Return the files of a split: `dev` is all of dev, `2-hop.dev` one part, such as `2-hop.questions.dev.jsonl`.
+
+    Files of the MetaQA release are looked at only where there are no others.
 
     Raises:
         DataError: there is none; the message lists the splits that exist.
     """
-    part, _, name = split.rpartition(".")
-    own = folder / f"questions.{split}.jsonl"
-    ending = f"{part}.questions.{name}.jsonl"
-    every = sorted(folder.glob("*.questions.*.jsonl"))
-    found = [p for p in every if p.name == ending or (not part and p.name.endswith(ending))]
-    found = [own] if own.is_file() else found
-    if found:
+    ours = sorted(folder.glob("*questions.*.jsonl"))
+    named = [(p.name.removesuffix(".jsonl").replace("questions.", "", 1), p) for p in ours]
+    named = named or metaqa.question_files(folder)
+    found = [p for name, p in named if name == split] or [p for name, p in named if name.endswith(f".{split}")]
+    if split and found:
         return found
-    there = sorted(p.name.removesuffix(".jsonl") for p in folder.glob("*questions.*.jsonl"))
-    names = {n.replace("questions.", "") for n in there} | {n.rpartition("questions.")[2] for n in there}
+    names = {name for name, _ in named} | {name.rpartition(".")[2] for name, _ in named}
     fix = f"splits here: {', '.join(sorted(names))}" if names else "the folder has no questions at all"
     raise DataError(folder, f"split={split!r} does not exist; {fix}. Any other file can be given as questions=FILE")
 
@@ -88,7 +88,7 @@ def load_questions(files: Sequence[Path], passages: Sequence[Passage], limit: in
     from the other side may be one of dozens. Their ids are the names of the answers.
 
     Args:
-        files: canonical questions files.
+        files: canonical questions files, or `.txt` of the MetaQA release.
         passages: the articles.
         limit: the first so many questions of each file.
 
@@ -100,7 +100,8 @@ def load_questions(files: Sequence[Path], passages: Sequence[Passage], limit: in
     seen: dict[str, Path] = {}
     questions = []
     for file in files:
-        for question in canonical.load_questions(file, ids)[:limit]:
+        found = metaqa.load_questions(file) if file.suffix == ".txt" else canonical.load_questions(file, ids)
+        for question in found[:limit]:
             if question.id in seen:
                 raise DataError(file, f"id {question.id!r} is already used in {seen[question.id].name}")
             seen[question.id] = file
@@ -119,18 +120,3 @@ def _with_nodes(file: Path, question: Question, names: Collection[str]) -> Quest
             raise DataError(file, f"question {question.id!r} names {name!r}, which is no entity. {hint}")
     gold = question.gold or tuple(dict.fromkeys(nodes))
     return replace(question, gold=gold, extra={**question.extra, "nodes": nodes})
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are not blank, with their numbers."""
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror or error}") from error
-    try:
-        lines = decode_utf8(path, raw).split("\n")
-    except DataError:  # again line by line, so that the message names the line
-        lines = [decode_utf8(path, line, number) for number, line in enumerate(raw.split(b"\n"), start=1)]
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            yield number, line.rstrip("\r")

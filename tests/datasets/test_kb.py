@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag.datasets.articles import entity_types, state, type_counts, write_articles
+from gnnrag.datasets.articles import entity_types, state, write_articles
 from gnnrag.datasets.base import load_dataset, load_passages
 from gnnrag.datasets.kb import question_files, read_triples
 from gnnrag.datasets.skips import Skips
@@ -85,7 +85,6 @@ def test_types_are_the_roles():
         "Night Harbour": "movie", "Vera Lind": "person", "1971": "movie|year", "harbour": "tag",
         "Otto Brandt Jr.": "person", "12": "movie",
     }  # fmt: skip
-    assert type_counts(types) == {"movie": 3, "person": 2, "tag": 1, "year": 1}
     assert entity_types([("a", "eats", "b")]) == {"a": "", "b": ""}
     assert write_articles([("a", "eats_up", "b")])[0].passage.text == "a eats up b."
 
@@ -147,7 +146,7 @@ def test_questions_of_one_file_of_all_and_of_another(folder, tmp_path):
     assert (question.answers, question.gold, question.extra["nodes"]) == (("a film",), ("harbour",), ["12"])
 
 
-@pytest.mark.parametrize("split", ["train", "3-hop.dev", "hop.dev", "../films/1-hop.dev", "*.dev", ""])
+@pytest.mark.parametrize("split", ["train", "3-hop.dev", "hop.dev", "../films/1-hop.dev", "*.dev", "", "."])
 def test_unknown_splits_are_refused_with_those_that_exist(folder, split):
     ask(folder, "1-hop.questions.dev.jsonl", {"id": "a"})
     ask(folder, "questions.test.jsonl", {"id": "b"})
@@ -170,6 +169,58 @@ def test_questions_that_do_not_fit_are_refused(folder, row, message):
     ask(folder, "2-hop.questions.dev.jsonl", {"id": "b"})
     ask(folder, "3-hop.questions.dev.jsonl", {"id": "a", **row})
     with pytest.raises(DataError, match=message):
+        load_dataset(folder)
+
+
+def release(folder, hop, split, lines, types=None):
+    (folder / f"{hop}-hop" / "vanilla").mkdir(parents=True, exist_ok=True)
+    (folder / f"{hop}-hop" / "vanilla" / f"qa_{split}.txt").write_text("\n".join(lines) + "\n", "utf-8")
+    if types:
+        (folder / f"{hop}-hop" / f"qa_{split}_qtype.txt").write_text("\n".join(types) + "\n")
+
+
+def test_question_files_of_the_release(folder):
+    release(
+        folder, 1, "dev", ["who directed [Night Harbour]\tVera Lind|Vera Lind", "[12] came out when\t1971"], ["x", "y"]
+    )
+    release(folder, 2, "dev", ["what did the director of [Night Harbour] write\tNight Harbour|12"])
+    release(folder, 1, "test", ["when did [12] come out\t1971"])
+    first, second, third = load_dataset(folder).questions
+    assert (first.id, first.text, first.answers, first.type) == (
+        "1-hop-dev-0",
+        "who directed Night Harbour",
+        ("Vera Lind",),
+        "x",
+    )
+    assert second.extra == {"anchor": "12", "hops": 1, "nodes": ["1971"]}
+    assert (third.id, third.type, third.gold) == ("2-hop-dev-0", "unknown", ("Night Harbour", "12"))
+    assert [q.id for q in load_dataset(folder, "1-hop.test").questions] == ["1-hop-test-0"]
+    mine = load_dataset(folder, questions=folder / "2-hop" / "vanilla" / "qa_dev.txt").questions
+    assert mine == (third,)
+    # Files in our own layout win.
+    ask(folder, "1-hop.questions.dev.jsonl", {"id": "ours"})
+    assert [q.id for q in load_dataset(folder).questions] == ["ours"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("who directed Night Harbour\tVera Lind", r"line 2: .* one \[anchor\], a tab"),
+        ("is [12] like [1971]\t12", "line 2"),
+        ("who directed [12]", "line 2"),
+        ("who directed [12]\tVera Lind|", "line 2"),
+        ("who directed [12]\tNobody", "names 'Nobody', which is no entity"),
+    ],
+)
+def test_broken_lines_of_the_release_are_refused(folder, line, message):
+    release(folder, 1, "dev", ["who directed [Night Harbour]\tVera Lind", line])
+    with pytest.raises(DataError, match=message):
+        load_dataset(folder)
+
+
+def test_a_type_for_each_question_of_the_release(folder):
+    release(folder, 1, "dev", ["who directed [Night Harbour]\tVera Lind"], ["x", "y"])
+    with pytest.raises(DataError, match="has 2 types for 1 questions"):
         load_dataset(folder)
 
 

@@ -1,0 +1,59 @@
+"""Question files of the MetaQA release: `N-hop/vanilla/qa_<split>.txt`, with types in `N-hop/qa_<split>_qtype.txt`.
+
+A line is the question with its anchor in square brackets, a tab, and the answers with `|` between them. The brackets
+are taken out of the text: with them, finding the anchor would be no task.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from gnnrag.datasets.jsonl import read_lines
+from gnnrag.errors import DataError
+from gnnrag.types import Question
+
+_ANCHOR = re.compile(r"\[([^\[\]]+)\]")
+
+
+def question_files(folder: Path) -> list[tuple[str, Path]]:
+    """Return (split, file) of the release's questions, such as `2-hop.dev`, sorted."""
+    files = sorted(folder.glob("*-hop/vanilla/qa_*.txt"))
+    return [(f"{file.parents[1].name}.{file.stem.removeprefix('qa_')}", file) for file in files]
+
+
+def load_questions(path: Path) -> list[Question]:
+    """Return the questions of one file; ids count lines from 0, as in `2-hop-dev-0`.
+
+    Raises:
+        DataError: a line is broken, or the file of types has another number of lines.
+    """
+    part, split = path.resolve().parents[1], path.stem.removeprefix("qa_")
+    hops = re.fullmatch(r"(\d+)-hop", part.name)
+    lines = list(read_lines(path))
+    types = _types(part / f"qa_{split}_qtype.txt", len(lines))
+    questions = []
+    for i, (number, line) in enumerate(lines):
+        text, _, rest = line.partition("\t")
+        answers = tuple(dict.fromkeys(rest.split("|")))
+        anchors = _ANCHOR.findall(text)
+        if len(anchors) != 1 or not all(answer.strip() for answer in answers):
+            problem = f"is {line[:80]!r}; each must be a question with one [anchor], a tab, and answers joined by |"
+            raise DataError(path, problem, number)
+        extra = {"anchor": anchors[0], **({"hops": int(hops[1])} if hops else {})}
+        plain = _ANCHOR.sub(r"\1", text).strip()
+        questions.append(Question(f"{part.name}-{split}-{i}", plain, answers, types[i], extra=extra))
+    if not questions:
+        raise DataError(path, "holds no questions")
+    return questions
+
+
+def _types(path: Path, count: int) -> list[str]:
+    if not path.is_file():
+        return ["unknown"] * count
+    types = [line.strip() for _, line in read_lines(path)]
+    if len(types) != count:
+        raise DataError(
+            path, f"has {len(types)} types for {count} questions; give each question a line, or delete the file"
+        )
+    return types
