@@ -117,13 +117,13 @@ def metrics_table(rows: Iterable[tuple[str, dict[str, Any]]], title: str = "") -
         table.add_column(heading, justify="right")
     for name, metrics in rows:
         table.add_row(name, *(_cell(metrics, key, digits) for _, key, digits in columns))
-    return render(table)
+    return render(table, width=140 if len(columns) < len(COLUMNS) else 180)
 
 
-def render(*parts: Any) -> str:
+def render(*parts: Any, width: int = 140) -> str:
     """Return rich renderables as plain text."""
     out = io.StringIO()
-    console = Console(file=out, width=140, no_color=True, highlight=False)
+    console = Console(file=out, width=width, no_color=True, highlight=False)
     for part in parts:
         console.print(part)
     return out.getvalue().rstrip()

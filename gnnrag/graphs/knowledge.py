@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gnnrag.errors import ArtefactError
-from gnnrag.graphs.neighbourhood import Adjacency
+from gnnrag.graphs.adjacency import Adjacency
 
 
 @dataclass(frozen=True)

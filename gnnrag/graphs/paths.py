@@ -12,7 +12,8 @@ from itertools import islice, pairwise
 
 import numpy as np
 
-from gnnrag.graphs.neighbourhood import Adjacency, Labels, Rules, label_anchor
+from gnnrag.graphs.adjacency import Adjacency
+from gnnrag.graphs.neighbourhood import Labels, Rules, label_anchor
 
 Path = tuple[int, ...]  # nodes from the anchor to the target
 COLLECT_CAP = 200  # paths of one length that are compared by score, before the best are kept

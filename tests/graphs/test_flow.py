@@ -1,10 +1,12 @@
 """PathRAG's flow: golden examples 15.1 and 15.2 of specs/graph_kbs.md, and its quirks by name."""
 
+import time
+
 import numpy as np
 import pytest
 
+from gnnrag.graphs.adjacency import Adjacency
 from gnnrag.graphs.flow import FlowPath, edge_flow, node_flow, path_limit, pool_paths, reliable_paths
-from gnnrag.graphs.neighbourhood import Adjacency
 from gnnrag.graphs.paths import paths_between_seeds
 
 A, B, C, S, T = range(5)  # alphabetical, as the golden example iterates
@@ -105,3 +107,22 @@ def test_no_paths_and_unknown_flow():
     assert edge_flow([]) == node_flow([]) == reliable_paths({}) == []
     with pytest.raises(ValueError, match="flow='fast': allowed are released, paper"):
         reliable_paths({}, flow="fast")
+
+
+@pytest.mark.parametrize("flow", ["released", "paper"])
+def test_hub_guard_40_hubs_as_seeds_in_a_second(flow):
+    """Acceptance 17 of specs/graph_kbs.md: under 1 s of CPU on 43k nodes and 120k edges. Hubs have thousands of them."""
+    rng = np.random.default_rng(0)
+    weights = np.arange(1, 43_001) ** -0.85
+    tails = rng.choice(43_000, 120_000, p=weights / weights.sum())
+    adjacency = Adjacency(np.stack([rng.integers(0, 43_000, 120_000), tails], axis=1), 43_000)
+    seeds = np.argsort(-adjacency.degree, kind="stable")[:40].tolist()
+    assert adjacency.degree[seeds[0]] > 4000
+    start = time.process_time()
+    pairs = paths_between_seeds(adjacency, seeds, cap=50, hub_degree=500)
+    kept = reliable_paths(pairs, flow)
+    assert time.process_time() - start < 1
+    assert len(kept) == 15
+    assert max(map(len, pairs.values())) == 50
+    hubs = {node for node in seeds if adjacency.degree[node] > 500}
+    assert not any(hubs.intersection(path[1:-1]) for paths in pairs.values() for path in paths)
