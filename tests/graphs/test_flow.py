@@ -55,6 +55,7 @@ def test_golden_15_2_hub_gate_q_pr_5():
     """Q-PR-5: four first hops share 0.25 each, which is below the gate: nothing reaches the target."""
     paths = paths_between_seeds(HUB, [H, Z])[H, Z]
     assert edge_flow(paths) == pytest.approx([0.125] * 4, abs=1e-6)
+    assert edge_flow(paths, gate=0.25) == pytest.approx([0.125] * 4, abs=1e-6)  # the gate itself does not pass
     assert edge_flow(paths, gate=0.2) == pytest.approx([(0.25 + 0.2) / 2] * 4, abs=1e-6)
     assert node_flow(paths) == pytest.approx([0.92] * 4, abs=1e-6)
 
