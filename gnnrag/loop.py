@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -30,12 +30,13 @@ class Loop:
 
     Args:
         method: the algorithm.
-        retriever: what its queries go to.
+        retriever: what its queries go to, unless they name another.
         reader: answers from the selected evidence.
         lookup: ids to passages.
         budget: limits for each question.
         concurrency: how many questions are in flight at once; has no influence on any result.
         max_rounds: a safety net above every method's own limit.
+        others: further retrievers, under the names that queries call them by.
     """
 
     def __init__(
@@ -47,10 +48,14 @@ class Loop:
         budget: Budget | None = None,
         concurrency: int = 16,
         max_rounds: int = 50,
+        others: Mapping[str, Retriever] | None = None,
     ) -> None:
-        self.method, self.retriever, self.reader, self.lookup = method, retriever, reader, lookup
+        self.method, self.reader, self.lookup = method, reader, lookup
+        self.retrievers: dict[str | None, Retriever] = {None: retriever} | dict(others or {})
         self.budget, self.concurrency, self.max_rounds = budget or Budget(), concurrency, max_rounds
-        self._batcher: MicroBatcher[Query, Ranking] = MicroBatcher(retriever.retrieve)
+        self._batchers: dict[str | None, MicroBatcher[Query, Ranking]] = {
+            name: MicroBatcher(one.retrieve) for name, one in self.retrievers.items()
+        }
         self._cache: OrderedDict[Hashable, Ranking] = OrderedDict()
 
     async def run(self, questions: Sequence[Question], done: Callable[[Prediction, Session], None]) -> None:
@@ -70,7 +75,8 @@ class Loop:
                 for _ in range(min(self.concurrency, len(questions))):
                     group.create_task(work())
         finally:
-            self._batcher.close()
+            for batcher in self._batchers.values():
+                batcher.close()
 
     async def answer(self, question: Question) -> tuple[Prediction, Session]:
         """Answer one question; never raises for what goes wrong inside it."""
@@ -121,7 +127,7 @@ class Loop:
 
     async def _retrieve(self, queries: Sequence[Query], session: Session, round_: int) -> list[Ranking]:
         """Rank each query; one whose retrieval fails gives an empty list, is counted, and the round goes on."""
-        _check_queries(queries, self.retriever.channels)
+        _check_queries(queries, self.retrievers)
         session.count_queries(queries)
         keys = [_cache_key(query) for query in queries]
         found: dict[Hashable, Any] = {key: self._cache[key] for key in keys if key in self._cache}
@@ -151,10 +157,17 @@ class Loop:
         return rankings
 
     async def _ask(self, queries: list[Query], session: Session) -> Sequence[Ranking | Exception]:
-        """Hand queries to the retriever: in batches over all questions, or, where it needs roles, for this question."""
-        if ask := getattr(self.retriever, "retrieve_for", None):
-            return await ask(queries, session)
-        return await self._batcher(queries)
+        """Hand queries to their retrievers: in batches over all questions, or, for one that needs roles, for this one.
+
+        One retriever after the other, so that what they write into the session has one order.
+        """
+        found: dict[Query, Ranking | Exception] = {}
+        for name in dict.fromkeys(query.retriever for query in queries):
+            mine = [query for query in queries if query.retriever == name]
+            ask = getattr(self.retrievers[name], "retrieve_for", None)
+            rankings = await (ask(mine, session) if ask else self._batchers[name](mine))
+            found.update(zip(mine, rankings, strict=True))
+        return [found[query] for query in queries]
 
     async def _read(self, question: Question, evidence: Evidence, session: Session) -> str:
         """Take the method's own answer if it has one, else ask the reader."""
@@ -167,18 +180,22 @@ class Loop:
         return answer.text
 
 
-def _check_queries(queries: Sequence[Query], channels: frozenset[str]) -> None:
+def _check_queries(queries: Sequence[Query], retrievers: Mapping[str | None, Retriever]) -> None:
     """Refuse what no retriever could answer: a method's mistake, hence ValueError."""
     for query in queries:
         if not query.text.strip():
             raise ValueError("a method proposed an empty query")
+        if query.retriever not in retrievers:
+            known = ", ".join(sorted(name for name in retrievers if name)) or "no further one"
+            raise ValueError(f"the run has no retriever {query.retriever!r}, only {known}")
+        channels = retrievers[query.retriever].channels
         if query.channel not in channels:
             raise ValueError(f"the retriever has no channel {query.channel!r}, only {', '.join(sorted(channels))}")
 
 
 def _cache_key(query: Query) -> Hashable:
     """Return what decides a ranking: `kind` does not, nor do case and spaces."""
-    return (folded(query.text), query.channel, query.top_k, query.scope)
+    return (folded(query.text), query.channel, query.top_k, query.scope, query.retriever)
 
 
 def _excerpt(ranking: Ranking) -> dict[str, Any]:

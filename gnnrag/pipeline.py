@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gnnrag.config import DataConfig, EvaluateConfig, IndexConfig, to_plain
+from gnnrag.config import Choice, DataConfig, EvaluateConfig, IndexConfig, to_plain
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import ConfigError
 from gnnrag.index.build import Progress, build_index, closure
@@ -15,6 +15,7 @@ from gnnrag.index.index import Index
 from gnnrag.loop import Loop
 from gnnrag.registry import METHODS, RETRIEVERS, ROLES, WRITERS, resolve
 from gnnrag.roles.book import Roles
+from gnnrag.routes import Route
 from gnnrag.session import Budget, Session
 from gnnrag.types import Passage, Prediction, Question
 
@@ -38,14 +39,19 @@ class Pipeline:
         check_fit(config)
         for stage in closure(needed_stages(config), index.config):
             index.folder(stage)  # damage is found now, not once per question
-        build = resolve("retriever", config.retriever.name, RETRIEVERS)
-        more = (self.roles,) if getattr(build, "needs_roles", False) else ()
-        retriever = build(index, config.retriever.settings, *more)
+        retriever = self._retriever(config.retriever)
+        further = {r.name: r.retriever for r in routes(config).values() if r.name and r.retriever}
+        others = {n: retriever if c == config.retriever else self._retriever(c) for n, c in further.items()}
         method = resolve("method", config.method.name, METHODS)(index, self.roles, config.method.settings)
         self.reader = self.roles["reader"]
         b = config.budget
         budget = Budget(b.max_calls, b.max_tokens, b.max_seconds)
-        self.loop = Loop(method, retriever, self.reader, index.lookup, budget, config.concurrency, b.max_rounds)
+        self.loop = Loop(method, retriever, self.reader, index.lookup, budget, config.concurrency, b.max_rounds, others)
+
+    def _retriever(self, choice: Choice) -> Any:
+        build = resolve("retriever", choice.name, RETRIEVERS)
+        more = (self.roles,) if getattr(build, "needs_roles", False) else ()
+        return build(self.index, choice.settings, *more)
 
     async def run(self, questions: Sequence[Question], done: Callable[[Prediction, Session], None]) -> None:
         """Answer questions; see `Loop.run`."""
@@ -60,35 +66,51 @@ def index_path(config: IndexConfig, name: str) -> Path:
     return Path(config.path) if config.path else Path(config.root) / name
 
 
+def routes(config: EvaluateConfig) -> dict[str, Route]:
+    """Return what the method of a run delegates to, by the name of the route; nothing for most methods."""
+    method = resolve("method", config.method.name, METHODS)
+    return method.routes_for(config.method.settings) if hasattr(method, "routes_for") else {}
+
+
+def pairs(config: EvaluateConfig) -> list[tuple[Choice, Choice]]:
+    """Return each method of a run with the retriever that it asks: the run's own first, then those of its routes."""
+    found = [(config.method, config.retriever)]
+    return found + [(route.method, route.retriever or config.retriever) for route in routes(config).values()]
+
+
 def check_fit(config: EvaluateConfig) -> None:
-    """Refuse a retriever that lacks a channel which the method asks. Raises ConfigError naming those that fit."""
-    wanted = getattr(resolve("method", config.method.name, METHODS), "channels", frozenset({"text"}))
-    have = getattr(resolve("retriever", config.retriever.name, RETRIEVERS), "channels", wanted)
-    if not wanted <= have:
-        known = {name: resolve("retriever", name, RETRIEVERS) for name in RETRIEVERS}
-        fitting = [name for name, cls in known.items() if wanted <= getattr(cls, "channels", frozenset())]
-        raise ConfigError(
-            f"method={config.method.name} asks the channels {', '.join(sorted(wanted))}, which "
-            f"retriever={config.retriever.name} does not have; suitable: {', '.join(fitting) or 'none'}"
-        )
+    """Refuse a retriever that lacks a channel which its method asks. Raises ConfigError naming those that fit."""
+    for method, retriever in pairs(config):
+        wanted = getattr(resolve("method", method.name, METHODS), "channels", frozenset({"text"}))
+        have = getattr(resolve("retriever", retriever.name, RETRIEVERS), "channels", wanted)
+        if not wanted <= have:
+            known = {name: resolve("retriever", name, RETRIEVERS) for name in RETRIEVERS}
+            fitting = [name for name, cls in known.items() if wanted <= getattr(cls, "channels", frozenset())]
+            raise ConfigError(
+                f"method={method.name} asks the channels {', '.join(sorted(wanted))}, which "
+                f"retriever={retriever.name} does not have; suitable: {', '.join(fitting) or 'none'}"
+            )
 
 
 def needed_stages(config: EvaluateConfig) -> set[str]:
-    """Return the index stages that a run reads: what its retriever, method and roles declare as `stages`."""
-    retriever = resolve("retriever", config.retriever.name, RETRIEVERS)
-    if hasattr(retriever, "stages_for"):
-        needed = set(retriever.stages_for(config.retriever.settings))
-    else:
-        needed = set(retriever.stages)
-    needed.update(getattr(resolve("method", config.method.name, METHODS), "stages", ()))
-    if getattr(config.method.settings, "dense_anchor", 0.0):
-        needed.add("embeddings")
+    """Return the index stages that a run reads: what its retrievers, methods and roles declare as `stages`."""
+    needed: set[str] = set()
+    for method, retriever in pairs(config):
+        needed.update(_stages_of(resolve("retriever", retriever.name, RETRIEVERS), retriever.settings))
+        needed.update(_stages_of(resolve("method", method.name, METHODS), method.settings))
+        if getattr(method.settings, "dense_anchor", 0.0):
+            needed.add("embeddings")
     for name, table in ROLES.items():
         roles: Any = config.roles
         chosen = getattr(roles, name).impl or roles.default
         if chosen in table:
-            needed.update(getattr(resolve("role", chosen, table), "stages", ()))
+            needed.update(_stages_of(resolve("role", chosen, table), None))
     return needed
+
+
+def _stages_of(cls: Any, settings: Any) -> Sequence[str]:
+    """Return the stages that a part reads, with its settings where those decide."""
+    return cls.stages_for(settings) if hasattr(cls, "stages_for") else getattr(cls, "stages", ())
 
 
 def open_index(

@@ -21,6 +21,7 @@ METHODS = {
     "single": "gnnrag.methods.single:Single",
     "multihop": "gnnrag.methods.multihop:MultiHop",
     "bdtr": "gnnrag.methods.bdtr:BDTR",
+    "routed": "gnnrag.methods.routed:Routed",
 }
 
 BACKENDS = {
@@ -54,6 +55,11 @@ ROLES = {
         "prompted": "gnnrag.roles.reader_prompted:PromptedReader",
         "offline": "gnnrag.roles.reader_offline:OfflineReader",
         "oracle": "gnnrag.roles.reader_oracle:OracleReader",
+    },
+    "router": {
+        "prompted": "gnnrag.roles.router_prompted:PromptedRouter",
+        "offline": "gnnrag.roles.router_offline:OfflineRouter",
+        "oracle": "gnnrag.roles.router_oracle:OracleRouter",
     },
 }
 

@@ -46,7 +46,7 @@ class Session:
     def count_queries(self, queries: Sequence[Query]) -> None:
         """Count retriever calls, and among them repeats of a query of this question, whatever thought it came from."""
         for query in queries:
-            key = (folded(query.text), query.channel, query.scope)
+            key = (folded(query.text), query.channel, query.scope, query.retriever)
             self.counts["retriever_calls"] += 1
             self.counts["duplicate_query"] += int(key in self.seen)
             self.seen.add(key)

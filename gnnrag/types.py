@@ -58,7 +58,8 @@ class Query:
     """A string sent to a retriever in one round.
 
     `kind` says where it comes from (`question`, `fast`, `slow`, ...); `scope` restricts the search to a named part of
-    the knowledge base, for retrievers that have scopes.
+    the knowledge base, for retrievers that have scopes; `retriever` names one of the run's further retrievers, None is
+    the run's own.
     """
 
     text: str
@@ -66,6 +67,7 @@ class Query:
     top_k: int = 200
     kind: str = "question"
     scope: str | None = None
+    retriever: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

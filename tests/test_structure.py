@@ -30,7 +30,7 @@ LEVELS = [
     {"types", "registry", "files"},
     {"index_config"},
     {"config", "session", "pool", "text", "batching"},
-    {"llm", "datasets", "metrics"},
+    {"llm", "datasets", "metrics", "routes"},
     {"prompts"},
     {"extract"},
     {"graphs"},
@@ -40,6 +40,7 @@ LEVELS = [
     {"loop", "methods"},
     {"pipeline", "rundir", "fit"},
     {"evaluation", "comparison"},
+    {"audit"},
 ]
 LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names}
 # The loop knows protocols only, never a concrete part.

@@ -6,14 +6,17 @@ whether its thoughts are guesses (`is_guess`), and otherwise never knows which o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeVar, get_args
 
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
 
 TaskT = TypeVar("TaskT", contravariant=True)
 ResultT = TypeVar("ResultT", covariant=True)
+QueryClass = Literal["passage_local", "multi_hop", "thematic"]
+QUERY_CLASSES: tuple[QueryClass, ...] = get_args(QueryClass)
 
 
 class Role(Protocol[TaskT, ResultT]):
@@ -124,4 +127,25 @@ class Answer:
     support: tuple[str, ...] = ()
     confidence: float = 0.0
     thought: str = ""
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RouterTask:
+    """Ask of what class a question is: its answer is in a few passages, in how some relate, or in the whole corpus."""
+
+    question: Question
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """How likely a question is of each class; the probabilities add up to 1, and a class not named has 0.
+
+    Attributes:
+        probabilities: class (`passage_local`, `multi_hop`, `thematic`) to its probability.
+        cues: what an implementation looked at, for the trace.
+    """
+
+    probabilities: Mapping[QueryClass, float]
+    cues: Mapping[str, float] = field(default_factory=dict)
     flags: tuple[str, ...] = ()

@@ -1,0 +1,63 @@
+"""A route: a method on a retriever. What a routing method chooses between, and what an audit compares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from gnnrag.config import Choice, build_settings, to_plain
+from gnnrag.errors import ConfigError
+from gnnrag.files import digest
+from gnnrag.registry import METHODS, RETRIEVERS, resolve
+
+
+@dataclass
+class RouteConfig:
+    """A method and a retriever by name, with the settings that differ from theirs."""
+
+    method: str = "single"
+    retriever: str | None = None  # null: the retriever of the run
+    method_settings: dict[str, Any] = field(default_factory=dict)
+    retriever_settings: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Route:
+    """The same with the settings checked.
+
+    Attributes:
+        method: the method and its settings.
+        retriever: the retriever and its settings; None is the run's own.
+        name: what queries call the retriever by; two routes with the same retriever and settings share it.
+    """
+
+    method: Choice
+    retriever: Choice | None
+    name: str | None
+
+
+def read_route(route: RouteConfig, where: str) -> Route:
+    """Check a route's names and settings.
+
+    Args:
+        route: as configured.
+        where: its place in the config, for messages.
+
+    Raises:
+        ConfigError: an unknown part or setting, settings for the run's own retriever, or a route to a routing method.
+    """
+    cls = resolve(f"{where}.method", route.method, METHODS)
+    if hasattr(cls, "routes_for"):
+        raise ConfigError(
+            f"{where}.method={route.method!r}: a routing method cannot be a route; name what it routes to"
+        )
+    method = Choice(route.method, build_settings(cls, route.method_settings, f"{where}.method_settings"))
+    if route.retriever is None:
+        if route.retriever_settings:
+            raise ConfigError(f"{where}.retriever_settings: name the retriever too, {where}.retriever=NAME")
+        return Route(method, None, None)
+    cls = resolve(f"{where}.retriever", route.retriever, RETRIEVERS)
+    settings = build_settings(cls, route.retriever_settings, f"{where}.retriever_settings")
+    plain, default = to_plain(settings), to_plain(build_settings(cls, {}, where))
+    name = route.retriever if plain == default else f"{route.retriever}-{digest(plain)[:6]}"
+    return Route(method, Choice(route.retriever, settings), name)
