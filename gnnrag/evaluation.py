@@ -30,6 +30,7 @@ def evaluate(
     on_note: Callable[[str], None] = lambda note: None,
     on_start: Callable[[int], None] = lambda questions: None,
     index: Index | None = None,
+    data: Dataset | None = None,
 ) -> tuple[Path, dict[str, Any]]:
     """Run a config to the end and score it. The same config again continues an interrupted run, or only scores it.
 
@@ -40,14 +41,16 @@ def evaluate(
         on_note: told what a user should know: what a loader left out, or that older code made some predictions.
         on_start: told how many questions are about to be answered.
         index: an index to use instead of building or opening the configured one.
+        data: corpus and questions to use instead of loading the configured ones.
 
     Returns:
         The run directory and the metrics.
     """
     check_metrics(config.metrics)
-    data = load_questions_for(config)
-    for note in data.remarks:
-        on_note(note)
+    if data is None:
+        data = load_questions_for(config)
+        for note in data.remarks:
+            on_note(note)
     index = index or open_index(config, data.name, data.passages, on_index)
     pipeline = Pipeline(config, index)  # before there is a run: a part that cannot be built leaves no folder behind
     with closing(open_run(config, data, index, pipeline.roles.prompts)) as run:

@@ -8,13 +8,15 @@ from typing import Any
 
 from gnnrag.errors import ConfigError
 from gnnrag.methods.base import State
+from gnnrag.metrics.routing import choose_route
 from gnnrag.registry import METHODS, resolve
-from gnnrag.roles.base import QUERY_CLASSES, QueryClass, ReaderTask, RouterTask, Routing
+from gnnrag.roles.base import QUERY_CLASSES, ReaderTask, RouterTask, Routing
 from gnnrag.routes import Route, RouteConfig, read_route
 from gnnrag.session import Session
 from gnnrag.types import Evidence, Query, Question, Ranking
 
 CHECKS = ("reader", "cosine", "off")
+RULES = {"thematic": "R1", "multi_hop": "R2", "passage_local": "R3"}
 # Where each class goes by default. Thematic questions need community reports, which no top-k replaces: until there is
 # a retriever of those, the run's own is as good as any.
 FLAT = RouteConfig("single", "hybrid")
@@ -91,14 +93,14 @@ class Routed:
         """Return the index stages that the check reads; the routes' own are counted with them."""
         return ("embeddings",) if config.escalate and config.check == "cosine" else ()
 
-    def decide(self, routing: Routing) -> tuple[QueryClass, str]:
+    def decide(self, routing: Routing) -> tuple[str, str]:
         """Return the route and the rule that chose it."""
-        c, p = self.config, routing.probabilities
-        if "thematic" in c.failed and p.get("thematic", 0.0) >= c.thematic_threshold:
-            return "thematic", "R1"
-        if "multi_hop" in c.failed and p.get("multi_hop", 0.0) >= c.multi_hop_threshold:
-            return "multi_hop", "R2"
-        return "passage_local", "R3"
+        c = self.config
+        # A class that flat retrieval serves is out of reach: its threshold is above every probability.
+        thematic = c.thematic_threshold if "thematic" in c.failed else 2.0
+        multi_hop = c.multi_hop_threshold if "multi_hop" in c.failed else 2.0
+        route = choose_route(routing.probabilities, thematic, multi_hop)
+        return route, RULES[route]
 
     async def start(self, question: Question, session: Session) -> State:
         """Classify, and begin the route."""

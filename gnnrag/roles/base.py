@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeVar, get_args
+from typing import Protocol, TypeVar
 
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
 
 TaskT = TypeVar("TaskT", contravariant=True)
 ResultT = TypeVar("ResultT", covariant=True)
-QueryClass = Literal["passage_local", "multi_hop", "thematic"]
-QUERY_CLASSES: tuple[QueryClass, ...] = get_args(QueryClass)
+QUERY_CLASSES = ("passage_local", "multi_hop", "thematic")  # by what their answers need, cheapest first
 
 
 class Role(Protocol[TaskT, ResultT]):
@@ -146,6 +145,6 @@ class Routing:
         cues: what an implementation looked at, for the trace.
     """
 
-    probabilities: Mapping[QueryClass, float]
+    probabilities: Mapping[str, float]
     cues: Mapping[str, float] = field(default_factory=dict)
     flags: tuple[str, ...] = ()

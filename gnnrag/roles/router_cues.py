@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 
-from gnnrag.roles.base import QUERY_CLASSES, QueryClass
+from gnnrag.roles.base import QUERY_CLASSES
 from gnnrag.text.masking import MASK, mask_names
 from gnnrag.text.normalise import fold
 
@@ -110,7 +110,7 @@ def read_cues(text: str, linked: int = 0) -> dict[str, float]:
     return dict(zip(CUES, values, strict=True))
 
 
-def probabilities(cues: Mapping[str, float]) -> dict[QueryClass, float]:
+def probabilities(cues: Mapping[str, float]) -> dict[str, float]:
     """Softmax over the classes of the weighted cues (multinomial logistic regression)."""
     scores = [sum(WEIGHTS[cue][i] * cues[cue] for cue in CUES) for i in range(len(QUERY_CLASSES))]
     odds = [math.exp(score - max(scores)) for score in scores]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gnnrag.roles.base import QueryClass, RouterTask, Routing
+from gnnrag.roles.base import RouterTask, Routing
 from gnnrag.session import Session
 from gnnrag.types import Question
 
@@ -33,7 +33,7 @@ class OracleRouter:
         return Routing({name: 1.0}, flags=() if known else ("type_unknown",))
 
 
-def class_of(question: Question) -> tuple[QueryClass, bool]:
+def class_of(question: Question) -> tuple[str, bool]:
     """Return the class of an annotated question, and whether its type says so.
 
     MetaQA's types are paths of relations: `movie_to_director_to_movie` has two hops.

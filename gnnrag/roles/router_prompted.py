@@ -8,7 +8,7 @@ from typing import Any
 
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline
-from gnnrag.roles.base import QUERY_CLASSES, QueryClass, RouterTask, Routing
+from gnnrag.roles.base import QUERY_CLASSES, RouterTask, Routing
 from gnnrag.roles.parsing import json_objects, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.session import Session
@@ -47,7 +47,7 @@ class PromptedRouter:
         return Routing({name: confidence if name == chosen else rest for name in QUERY_CLASSES})
 
 
-def parse_routing(text: str) -> tuple[QueryClass, float]:
+def parse_routing(text: str) -> tuple[str, float]:
     """Return class and confidence of a reply: a JSON object with both.
 
     `multi-hop` and `Multi Hop` are read as `multi_hop`, and "80%" or 80 as 0.8; nothing is read out of prose.

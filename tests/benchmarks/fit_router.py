@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -21,52 +20,19 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import minimize
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from single_hops import single_hops
+
 from gnnrag.datasets.base import load_dataset
 from gnnrag.roles.base import QUERY_CLASSES
 from gnnrag.roles.router_cues import CUES, read_cues
 from gnnrag.roles.router_oracle import class_of
-from gnnrag.types import Question
 
 HERE = Path(__file__).resolve().parent
 SAMPLE = HERE.parents[1] / "data" / "sample"
 L2 = 0.002  # by five-fold cross-validation on the fitted part
-# Words that turn a relation (`composer`, `date of birth`) into a question about its head.
-FORMS = ("What is the {relation} of {head}?", "{head}: what is its {relation}?", "What {relation} does {head} have?")
-PERSONS = ("Who is the {relation} of {head}?", "Who was {head}'s {relation}?")
-PEOPLE = re.compile(r"director|composer|author|performer|father|mother|spouse|creator|founder|owner|child|sibling")
-NATURAL = {
-    "date of birth": ("When was {head} born?", "What is {head}'s date of birth?"),
-    "place of birth": ("Where was {head} born?", "In which town was {head} born?"),
-    "date of death": ("When did {head} die?",), "place of death": ("Where did {head} die?",),
-    "country of citizenship": ("Which country is {head} from?", "What is {head}'s nationality?"),
-    "director": ("Who directed {head}?", "Who is the director of {head}?"),
-    "publication date": ("When was {head} released?",),
-    "educated at": ("Where did {head} study?",), "performer": ("Who sang {head}?",),
-}  # fmt: skip
-
 Row = tuple[str, str, str]  # class, source, text
-
-
-def question_of(relation: str, head: str) -> str:
-    """Word one triple as a question; which wording is taken depends on the head."""
-    forms = NATURAL.get(relation) or (PERSONS if PEOPLE.fullmatch(relation) else FORMS)
-    return forms[len(head) % len(forms)].format(relation=relation, head=head)
-
-
-def single_hops(questions: tuple[Question, ...]) -> Iterator[tuple[str, str, str | None]]:
-    """Yield the hops of annotated questions as questions: text, answer, gold passage."""
-    for question in questions:
-        answers: list[str] = []
-        for hop in question.decomposition:
-            text = re.sub(r"#(\d+)", lambda m, a=answers: a[int(m[1]) - 1], hop.question)
-            answers.append(hop.answer)
-            head, arrow, relation = text.partition(" >> ")
-            text = (
-                question_of(relation.strip(), head.strip()) if arrow else text.replace(" ?", "?").replace(" 's", "'s")
-            )
-            yield text, hop.answer, hop.gold
-        for head, relation, tail in () if question.decomposition else question.evidence:
-            yield question_of(relation, head), tail, None
 
 
 def rows(data: Path) -> Iterator[Row]:

@@ -1,0 +1,167 @@
+"""Runs an audit: every prediction and every score is made by `gnnrag.evaluation`, one run directory a route."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gnnrag.audit.config import FLAT, AuditRunConfig, check_audit
+from gnnrag.audit.sample import Labels, read_labels, stratified_sample
+from gnnrag.audit.verdicts import COSTS, adopted, economics, judge_router, read_cell, verdict
+from gnnrag.config import EvaluateConfig, to_plain
+from gnnrag.datasets.base import Dataset
+from gnnrag.evaluation import evaluate, load_questions_for
+from gnnrag.files import digest, write_json, write_jsonl
+from gnnrag.index.build import Progress
+from gnnrag.metrics.report import per_question
+from gnnrag.metrics.routing import choose_route
+from gnnrag.pipeline import open_index
+from gnnrag.roles.base import QUERY_CLASSES, RouterTask, Routing
+from gnnrag.roles.book import Roles
+from gnnrag.roles.router_oracle import class_of
+from gnnrag.routes import RouteConfig, read_route
+from gnnrag.rundir import decisive, read_predictions
+from gnnrag.session import Session
+from gnnrag.types import Question
+
+
+def audit(
+    config: AuditRunConfig,
+    on_index: Progress = lambda stage, done, total: None,
+    on_note: Callable[[str], None] = lambda note: None,
+) -> tuple[Path, dict[str, Any]]:
+    """Sample, label, run, judge. The same command again continues an interrupted audit.
+
+    Returns:
+        The audit's directory, with one run directory a route, `labels.jsonl` and `audit.json`; and what that holds.
+
+    Raises:
+        ConfigError: a setting is out of range, or a route does not exist.
+        DataError: the labels file is broken.
+    """
+    c = config.audit
+    check_audit(config)
+    data = load_questions_for(config)
+    labels = read_labels(Path(c.labels), data.questions) if c.labels not in ("router", "type") else None
+    known = [q for q in data.questions if labels is None or q.id in labels.classes]
+    sample, weights = stratified_sample(known, c.n, c.least, config.seed)
+    index = open_index(_config_for(config, FLAT, c.flat, ""), data.name, data.passages, on_index)
+    routings = asyncio.run(_route_all(config, Roles(index, config.roles, config.llm, config.llm_cache), sample))
+    decided = [choose_route(r.probabilities, c.thematic_threshold, c.multi_hop_threshold) for r in routings]
+    if labels is None:
+        names = decided if c.labels == "router" else [class_of(q)[0] for q in sample]
+        labels = Labels(dict(zip((q.id for q in sample), names, strict=True)))
+    given = [labels.classes[q.id] for q in sample]
+    path = Path(config.run.root) / (config.run.name or f"audit-{data.name}-{digest(_identity(config, data))[:8]}")
+    classes = _classes(config, path, data, _groups(sample, given, weights), on_index, on_note)
+    report = {
+        "measure": f"{c.measure} >= {c.threshold:g}" if c.measure != "answer/em" else c.measure,
+        "questions": len(sample),
+        "population": len(data.questions),
+        "labels": {"from": c.labels, "kappa": labels.kappa, "unresolved": list(labels.unresolved)},
+        "concurrency": config.concurrency,
+        "classes": classes,
+        "router": judge_router(given, decided, routings, c),
+    }
+    report["economics"] = economics(classes, report["router"]["confusion"])
+    rows = zip(sample, given, decided, routings, strict=True)
+    write_jsonl(
+        path / "labels.jsonl",
+        [
+            {"id": q.id, "class": g, "router": d, "probabilities": dict(r.probabilities), "type": q.type}
+            for q, g, d, r in rows
+        ],
+    )
+    write_json(path / "audit.json", report | {"settings": to_plain(config)})
+    return path, report
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The sampled questions of a class, and its estimated share of the population."""
+
+    questions: list[Question]
+    share: float
+
+
+def _groups(sample: Sequence[Question], given: Sequence[str], weights: Mapping[str, float]) -> dict[str, _Group]:
+    """Return the classes that the sample has, in their usual order."""
+    groups = {}
+    for name in QUERY_CLASSES:
+        rows = [q for q, label in zip(sample, given, strict=True) if label == name]
+        if rows:
+            groups[name] = _Group(rows, sum(weights[q.id] for q in rows) / sum(weights.values()))
+    return groups
+
+
+def _classes(
+    config: AuditRunConfig,
+    path: Path,
+    data: Dataset,
+    groups: Mapping[str, _Group],
+    on_index: Progress,
+    on_note: Callable[[str], None],
+) -> dict[str, Any]:
+    """Run the flat route on all, the others on what fails; return each class's verdict, cells and adopted route."""
+    c = config.audit
+
+    def run(name: str, route: RouteConfig, wanted: Sequence[str]) -> dict[str, dict[str, Any]]:
+        chosen = {q.id for label in wanted for q in groups[label].questions}
+        mine = replace(data, questions=tuple(q for q in data.questions if q.id in chosen))
+        where, _ = evaluate(_config_for(config, name, route, path), on_index, on_note=on_note, data=mine)
+        scores = _scores(mine.questions, where, config)
+        return {label: read_cell(scores, groups[label].questions, c) for label in wanted}
+
+    flat = run(FLAT, c.flat, list(groups))
+    found = {
+        name: {"n": len(group.questions), "share": round(group.share, 6), **verdict(name, flat, c)}
+        for name, group in groups.items()
+    }
+    wanted = [name for name in found if c.every_class or found[name]["fails"]]
+    others = {name: run(name, route, wanted) for name, route in c.routes.items()} if wanted else {}
+    for name, row in found.items():
+        row["routes"] = {FLAT: flat[name]} | {r: cells[name] for r, cells in others.items() if name in cells}
+        row["adopted"] = adopted(row["routes"], row["reference"], c.recover) if row["fails"] else None
+    return found
+
+
+async def _route_all(config: AuditRunConfig, roles: Roles, questions: Sequence[Question]) -> list[Routing]:
+    """Ask the router about each question, `concurrency` at a time."""
+    slots = asyncio.Semaphore(max(1, config.concurrency))
+
+    async def one(question: Question) -> Routing:
+        async with slots:
+            return await roles["router"](RouterTask(question), Session(question.id))
+
+    try:
+        return await asyncio.gather(*(one(question) for question in questions))
+    finally:
+        await roles.close()
+
+
+def _config_for(config: AuditRunConfig, name: str, route: RouteConfig, path: str | Path) -> EvaluateConfig:
+    """Return the config of one route's run."""
+    read = read_route(route, f"audit.routes.{name}")
+    values = {f.name: getattr(config, f.name) for f in dataclasses.fields(EvaluateConfig)}
+    run = replace(config.run, root=str(path), name=name)
+    values |= {"method": read.method, "retriever": read.retriever or config.retriever, "run": run}
+    return EvaluateConfig(**values)
+
+
+def _identity(config: AuditRunConfig, data: Dataset) -> Any:
+    """Return what makes two audits the same."""
+    plain = {k: v for k, v in to_plain(config).items() if k != "method"}
+    return [decisive(plain), data.fingerprints]
+
+
+def _scores(questions: Sequence[Question], path: Path, config: AuditRunConfig) -> dict[str, dict[str, float]]:
+    """Return metric to question id to value, of one run."""
+    variant: Any = config.metrics.f1_variant
+    columns = per_question(questions, read_predictions(path), tuple(config.metrics.ks), variant)
+    columns["cost/tokens"] = columns["cost/prompt_tokens"] + columns["cost/completion_tokens"]
+    kept = (config.audit.measure, *COSTS)
+    return {m: dict(zip((q.id for q in questions), columns[m].tolist(), strict=True)) for m in kept}

@@ -1,0 +1,105 @@
+"""What an audit makes of its scores: cells, failing classes, adopted routes, the router's worth."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gnnrag.audit.config import FLAT, AuditConfig
+from gnnrag.metrics.agreement import wilson_interval
+from gnnrag.metrics.routing import best_thresholds, cost_per_extra_answer, expected
+from gnnrag.roles.base import QUERY_CLASSES, Routing
+from gnnrag.types import Question
+
+# In this order they decide which route is cheaper.
+COSTS = ("cost/usd", "cost/tokens", "cost/llm_calls", "cost/retriever_calls", "cost/seconds_per_question")
+
+
+def read_cell(scores: Mapping[str, Mapping[str, float]], rows: Sequence[Question], c: AuditConfig) -> dict[str, Any]:
+    """Return accuracy, its interval and mean costs of a class on a route."""
+    right = sum(scores[c.measure][q.id] >= c.threshold for q in rows)
+    low, high = wilson_interval(right, len(rows))
+    costs = {m: round(sum(scores[m][q.id] for q in rows) / len(rows), 6) for m in COSTS}
+    return {"n": len(rows), "right": right, "accuracy": right / len(rows), "low": low, "high": high, **costs}
+
+
+def verdict(name: str, flat: Mapping[str, Mapping[str, Any]], c: AuditConfig) -> dict[str, Any]:
+    """Rule 4: does flat retrieval fail a class? With the accuracy that a better route has to come near.
+
+    Args:
+        name: the class.
+        flat: class to its cell on the flat route.
+        c: target and margin.
+    """
+    mine, local = flat[name], flat.get("passage_local")
+    if c.target is not None and mine["high"] < c.target:
+        return {"fails": True, "why": f"its upper bound is below the target {c.target:g}", "reference": c.target}
+    if name != "passage_local" and local is not None:
+        under = local["accuracy"] - mine["accuracy"]
+        if under >= c.margin and mine["high"] < local["low"]:
+            why = f"{under:.3f} under passage_local, intervals disjoint"
+            return {"fails": True, "why": why, "reference": local["accuracy"]}
+    if c.target is None and local is None:
+        return {"fails": False, "why": "nothing to hold it against: no passage_local questions, no audit.target"}
+    return {"fails": False, "why": ""}
+
+
+def adopted(cells: Mapping[str, dict[str, Any]], reference: float, recover: float) -> str | None:
+    """Rule 5: return the cheapest route that closes at least `recover` of the gap; writes `recovered` into each cell.
+
+    Money goes first, then tokens, language-model calls, retriever calls, seconds.
+    """
+    gap = reference - cells[FLAT]["accuracy"]
+    for cell in cells.values():
+        cell["recovered"] = (cell["accuracy"] - cells[FLAT]["accuracy"]) / gap
+    good = [name for name in cells if name != FLAT and cells[name]["recovered"] >= recover]
+    return min(good, key=lambda name: ([cells[name][m] for m in COSTS], name), default=None)
+
+
+def judge_router(labels: Sequence[str], decided: Sequence[str], routings: Sequence[Routing], c: AuditConfig) -> Any:
+    """Return the router's confusion matrix (labels are rows) and the thresholds at which its errors cost least."""
+    counts = Counter(zip(labels, decided, strict=True))
+    matrix = {a: {b: counts[a, b] for b in QUERY_CLASSES} for a in QUERY_CLASSES if a in labels}
+    best = best_thresholds(labels, [r.probabilities for r in routings], c.missed, c.wasted)
+    thresholds = {"thematic": best.thematic, "multi_hop": best.multi_hop, "cost": round(best.cost, 6)}
+    return {"confusion": matrix, "thresholds": thresholds, "flags": dict(Counter(f for r in routings for f in r.flags))}
+
+
+def economics(classes: Mapping[str, Any], confusion: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+    """Return accuracy and cost of an average question: all on the flat route, routed by label, routed by the router.
+
+    A class goes to the route adopted for it, or stays on the flat one where none is. A question that the router takes
+    for another class is worth what its own class is worth there; where that was not measured, its flat accuracy at the
+    other class's cost.
+    """
+    shares = {name: row["share"] for name, row in classes.items()}
+    target = {name: classes[name]["adopted"] or FLAT if name in classes else FLAT for name in QUERY_CLASSES}
+    by_label = {name: {name: 1.0} for name in classes}
+    by_router = {
+        name: {other: count / sum(confusion[name].values()) for other, count in confusion[name].items()}
+        for name in classes
+    }
+    all_flat = {name: {"passage_local": 1.0} for name in classes}
+
+    def value(name: str, other: str, metric: str, is_flat: bool) -> float:
+        route = FLAT if is_flat else target[other]
+        cells = classes[name]["routes"]
+        if route in cells:
+            return float(cells[route][metric])
+        return float(cells[FLAT][metric] if metric == "accuracy" else classes[other]["routes"][route][metric])
+
+    out: dict[str, Any] = {}
+    for title, routing in (("flat", all_flat), ("labels", by_label), ("router", by_router)):
+        tables = {
+            m: {a: {b: value(a, b, m, title == "flat") for b in QUERY_CLASSES} for a in classes}
+            for m in ("accuracy", *COSTS)
+        }
+        out[title] = {m: round(expected(shares, routing, table), 6) for m, table in tables.items()}
+    flat = out["flat"]
+    for title in ("labels", "router"):
+        out[title]["per_extra_answer"] = {
+            m: cost_per_extra_answer((flat["accuracy"], flat[m]), (out[title]["accuracy"], out[title][m]), 1.0)
+            for m in COSTS
+        }
+    return out

@@ -1,0 +1,46 @@
+"""Counts with their uncertainty: a share's Wilson interval, and how well two annotators agree."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from statistics import NormalDist
+
+
+def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Return the interval of a share (Wilson 1927): the shares that a normal test would not reject.
+
+    (p + z²/2n ± z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n), p = successes / n, z the normal quantile. Unlike the textbook
+    interval it stays within [0, 1] and does not collapse at 0 or n.
+
+    Raises:
+        ValueError: no trials, more successes than trials, or a confidence out of range.
+    """
+    if n < 1 or not 0 <= successes <= n:
+        raise ValueError(f"{successes} of {n}: give at least one trial, and no more successes than trials")
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence={confidence}: must lie between 0 and 1, for example 0.95")
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    p = successes / n
+    middle, width = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    scale = 1 + z * z / n
+    # At 0 and n the two terms cancel; rounding must not leave the range.
+    return max(0.0, (middle - width) / scale), min(1.0, (middle + width) / scale)
+
+
+def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float:
+    """Return the agreement of two annotators beyond chance (Cohen 1960): (observed - expected) / (1 - expected).
+
+    Where both gave everything one and the same label, chance explains all: kappa is undefined, and 1.0 returned.
+
+    Raises:
+        ValueError: no items, or lists of different length.
+    """
+    if not first or len(first) != len(second):
+        raise ValueError(f"{len(first)} and {len(second)} labels: both annotators must label the same items")
+    n = len(first)
+    observed = sum(a == b for a, b in zip(first, second, strict=True)) / n
+    a, b = Counter(first), Counter(second)
+    expected = sum(a[label] * b[label] for label in a) / (n * n)
+    return 1.0 if expected == 1.0 else (observed - expected) / (1.0 - expected)

@@ -1,0 +1,126 @@
+"""Audit flat retrieval: which classes of questions it fails, which route serves them, and what each route costs.
+
+    python inference/audit.py configs/evaluate/musique.yaml audit.labels=type audit.target=0.6
+    python inference/audit.py configs/evaluate/2wiki.yaml audit.n=200 audit.measure=retrieval/recall@5 audit.threshold=1
+
+Questions are sampled by type and put into classes (passage_local, multi_hop, thematic) by the router, by their type,
+or by two annotators in a file (audit.labels=FILE; lines of {"id": ..., "labels": [A, B], "adjudicated": C}). All of
+them go through audit.flat, those of failing classes through audit.routes. Settings: gnnrag/audit/config.py. The same
+command again continues an interrupted audit. The last line printed is its directory; audit.json there holds everything.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from gnnrag.audit.config import AuditRunConfig
+from gnnrag.audit.run import audit
+from gnnrag.config import load_config
+from inference.console import IndexProgress, note, render, split_arguments
+
+FEW, LOW_KAPPA = 40, 0.6
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Audit; returns the exit code."""
+    source, overrides = split_arguments(arguments)
+    config = load_config(AuditRunConfig, source, overrides)
+    told: set[str] = set()
+
+    def note_once(text: str) -> None:
+        if text not in told:
+            note(text)
+        told.add(text)
+
+    with IndexProgress() as on_index:
+        path, report = audit(config, on_index, note_once)
+    for remark in remarks(report):
+        note(remark)
+    print(render(class_table(report), router_table(report), economics_table(report)))
+    print(path)
+    return 0
+
+
+def remarks(report: Mapping[str, Any]) -> list[str]:
+    """Return what a reader of the tables should know."""
+    labels, lines = report["labels"], []
+    if labels["from"] == "router":
+        lines.append("the classes are the router's own: what it takes wrongly is counted where it put it")
+    if labels["kappa"] is not None and labels["kappa"] < LOW_KAPPA:
+        lines.append(f"kappa {labels['kappa']:.2f} is below {LOW_KAPPA}: rewrite the annotators' guideline first")
+    if labels["unresolved"]:
+        lines.append(f"{len(labels['unresolved'])} questions are left out: the annotators differ, nobody decided")
+    for name, row in report["classes"].items():
+        if row["n"] < FEW:
+            lines.append(f"{name} has {row['n']} questions; fewer than {FEW} make a wide interval")
+        if row["why"] and not row["fails"]:
+            lines.append(f"{name}: {row['why']}")
+    return lines
+
+
+def class_table(report: Mapping[str, Any]) -> Table:
+    """Return one line for each class and route."""
+    table = Table(title=f"accuracy: {report['measure']}; {report['questions']} of {report['population']} questions")
+    for heading in ("class", "route", "n", "right", "accuracy, 95% interval", "gap closed"):
+        table.add_column(heading, justify="left" if heading in ("class", "route") else "right")
+    for heading in ("seconds", "retriever calls", "LLM calls", "tokens", "USD"):
+        table.add_column(heading, justify="right")
+    for name, row in report["classes"].items():
+        for route, cell in row["routes"].items():
+            is_flat = route == "flat"
+            mark = " fails" if is_flat and row["fails"] else " <- adopt" if route == row["adopted"] else ""
+            closed = cell.get("recovered")
+            table.add_row(
+                f"{name} ({row['share']:.0%})" if is_flat else "", f"{route}{mark}", str(cell["n"]), str(cell["right"]),
+                f"{cell['accuracy']:.3f} [{cell['low']:.3f}, {cell['high']:.3f}]",
+                "" if closed is None or is_flat else f"{closed:.0%}", *costs(cell),
+            )  # fmt: skip
+        if row["fails"]:
+            table.add_row("", row["why"] + ("" if row["adopted"] else "; no route closes enough of the gap"))
+        table.add_section()
+    return table
+
+
+def costs(cell: Mapping[str, Any]) -> list[str]:
+    """Return the cost columns of a line, means of a question."""
+    return [
+        f"{cell['cost/seconds_per_question']:.3f}", f"{cell['cost/retriever_calls']:.1f}",
+        f"{cell['cost/llm_calls']:.1f}", f"{cell['cost/tokens']:.0f}", f"{cell['cost/usd']:.4f}",
+    ]  # fmt: skip
+
+
+def router_table(report: Mapping[str, Any]) -> Table:
+    """Return the router's confusion matrix."""
+    router = report["router"]
+    best = router["thresholds"]
+    title = f"router; errors cost least at thematic={best['thematic']:g}, multi_hop={best['multi_hop']:g}"
+    table = Table(title=title)
+    table.add_column(f"class by {report['labels']['from']}")
+    columns = list(next(iter(router["confusion"].values())))
+    for name in columns:
+        table.add_column(f"to {name}", justify="right")
+    for name, row in router["confusion"].items():
+        table.add_row(name, *(str(row[other]) for other in columns))
+    return table
+
+
+def economics_table(report: Mapping[str, Any]) -> Table:
+    """Return accuracy and cost of an average question without routing, routed by label and routed by the router."""
+    table = Table(title="an average question of the population")
+    headings = ("routed by", "accuracy", "seconds", "retriever calls", "LLM calls", "tokens", "USD")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "routed by" else "right")
+    names = {"flat": "nothing (all flat)", "labels": "its class", "router": "the router"}
+    for key, row in report["economics"].items():
+        table.add_row(names[key], f"{row['accuracy']:.3f}", *costs(row))
+    return table
+
+
+if __name__ == "__main__":
+    from inference.console import run_script
+
+    sys.exit(run_script(main, sys.argv[1:] or ["--help"], __doc__))
