@@ -23,6 +23,7 @@ from gnnrag.config import load_config
 from inference.console import IndexProgress, note, render, split_arguments
 
 FEW, LOW_KAPPA = 40, 0.6
+COSTS = ("seconds", "calls", "LLM", "tokens", "USD")  # of an average question; calls are the retriever's
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
         path, report = audit(config, on_index, note_once)
     for remark in remarks(report):
         note(remark)
-    print(render(class_table(report), router_table(report), economics_table(report)))
+    print(render(class_table(report), *verdicts(report), router_table(report), economics_table(report)))
     print(path)
     return 0
 
@@ -57,6 +58,11 @@ def remarks(report: Mapping[str, Any]) -> list[str]:
     for name, row in report["classes"].items():
         if row["n"] < FEW:
             lines.append(f"{name} has {row['n']} questions; fewer than {FEW} make a wide interval")
+        for route, cell in row["routes"].items():
+            if cell["failed"]:
+                lines.append(
+                    f"{name}, {route}: {cell['failed']} questions failed and count as wrong; see the run's rows"
+                )
         if row["why"] and not row["fails"]:
             lines.append(f"{name}: {row['why']}")
     return lines
@@ -65,24 +71,34 @@ def remarks(report: Mapping[str, Any]) -> list[str]:
 def class_table(report: Mapping[str, Any]) -> Table:
     """Return one line for each class and route."""
     table = Table(title=f"accuracy: {report['measure']}; {report['questions']} of {report['population']} questions")
-    for heading in ("class", "route", "n", "right", "accuracy, 95% interval", "gap closed"):
-        table.add_column(heading, justify="left" if heading in ("class", "route") else "right")
-    for heading in ("seconds", "retriever calls", "LLM calls", "tokens", "USD"):
-        table.add_column(heading, justify="right")
+    for heading in ("class", "route", "n", "right", "accuracy [95%]", "closed", *COSTS):
+        table.add_column(heading, justify="left" if heading in ("class", "route") else "right", no_wrap=True)
     for name, row in report["classes"].items():
         for route, cell in row["routes"].items():
             is_flat = route == "flat"
-            mark = " fails" if is_flat and row["fails"] else " <- adopt" if route == row["adopted"] else ""
+            mark = " (fails)" if is_flat and row["fails"] else " (adopt)" if route == row["adopted"] else ""
             closed = cell.get("recovered")
             table.add_row(
-                f"{name} ({row['share']:.0%})" if is_flat else "", f"{route}{mark}", str(cell["n"]), str(cell["right"]),
+                f"{name} {row['share']:.0%}" if is_flat else "", f"{route}{mark}", str(cell["n"]), str(cell["right"]),
                 f"{cell['accuracy']:.3f} [{cell['low']:.3f}, {cell['high']:.3f}]",
                 "" if closed is None or is_flat else f"{closed:.0%}", *costs(cell),
             )  # fmt: skip
-        if row["fails"]:
-            table.add_row("", row["why"] + ("" if row["adopted"] else "; no route closes enough of the gap"))
         table.add_section()
     return table
+
+
+def verdicts(report: Mapping[str, Any]) -> list[str]:
+    """Return one sentence for each class that fails."""
+    return [
+        f"{name} fails: {row['why']}; "
+        + (
+            f"{row['adopted']} is the cheapest that closes enough of the gap"
+            if row["adopted"]
+            else "no route closes enough of the gap"
+        )
+        for name, row in report["classes"].items()
+        if row["fails"]
+    ]
 
 
 def costs(cell: Mapping[str, Any]) -> list[str]:
@@ -111,8 +127,7 @@ def router_table(report: Mapping[str, Any]) -> Table:
 def economics_table(report: Mapping[str, Any]) -> Table:
     """Return accuracy and cost of an average question without routing, routed by label and routed by the router."""
     table = Table(title="an average question of the population")
-    headings = ("routed by", "accuracy", "seconds", "retriever calls", "LLM calls", "tokens", "USD")
-    for heading in headings:
+    for heading in ("routed by", "accuracy", *COSTS):
         table.add_column(heading, justify="left" if heading == "routed by" else "right")
     names = {"flat": "nothing (all flat)", "labels": "its class", "router": "the router"}
     for key, row in report["economics"].items():

@@ -111,6 +111,7 @@ def _classes(
 
     def run(name: str, route: RouteConfig, wanted: Sequence[str]) -> dict[str, dict[str, Any]]:
         chosen = {q.id for label in wanted for q in groups[label].questions}
+        on_note(f"route {name}: {len(chosen)} questions")
         mine = replace(data, questions=tuple(q for q in data.questions if q.id in chosen))
         where, _ = evaluate(_config_for(config, name, route, path), on_index, on_note=on_note, data=mine)
         scores = _scores(mine.questions, where, config)
@@ -163,5 +164,5 @@ def _scores(questions: Sequence[Question], path: Path, config: AuditRunConfig) -
     variant: Any = config.metrics.f1_variant
     columns = per_question(questions, read_predictions(path), tuple(config.metrics.ks), variant)
     columns["cost/tokens"] = columns["cost/prompt_tokens"] + columns["cost/completion_tokens"]
-    kept = (config.audit.measure, *COSTS)
+    kept = (config.audit.measure, "failed", *COSTS)
     return {m: dict(zip((q.id for q in questions), columns[m].tolist(), strict=True)) for m in kept}

@@ -21,7 +21,9 @@ def read_cell(scores: Mapping[str, Mapping[str, float]], rows: Sequence[Question
     right = sum(scores[c.measure][q.id] >= c.threshold for q in rows)
     low, high = wilson_interval(right, len(rows))
     costs = {m: round(sum(scores[m][q.id] for q in rows) / len(rows), 6) for m in COSTS}
-    return {"n": len(rows), "right": right, "accuracy": right / len(rows), "low": low, "high": high, **costs}
+    failed = int(sum(scores["failed"][q.id] for q in rows))
+    counts = {"n": len(rows), "failed": failed, "right": right}
+    return {**counts, "accuracy": right / len(rows), "low": low, "high": high, **costs}
 
 
 def verdict(name: str, flat: Mapping[str, Mapping[str, Any]], c: AuditConfig) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from statistics import NormalDist
 def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
     """Return the interval of a share (Wilson 1927): the shares that a normal test would not reject.
 
-    (p + z²/2n ± z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n), p = successes / n, z the normal quantile. Unlike the textbook
-    interval it stays within [0, 1] and does not collapse at 0 or n.
+    (p + z²/2n ± z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n), p = successes / n, z the normal quantile to two digits, 1.96
+    for 0.95, as published intervals have it. Unlike the textbook interval it stays within [0, 1] and does not collapse
+    at 0 or n.
 
     Raises:
         ValueError: no trials, more successes than trials, or a confidence out of range.
@@ -21,12 +22,13 @@ def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> tuple[f
         raise ValueError(f"{successes} of {n}: give at least one trial, and no more successes than trials")
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence={confidence}: must lie between 0 and 1, for example 0.95")
-    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    z = round(NormalDist().inv_cdf(0.5 + confidence / 2), 2)
     p = successes / n
     middle, width = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n
-    # At 0 and n the two terms cancel; rounding must not leave the range.
-    return max(0.0, (middle - width) / scale), min(1.0, (middle + width) / scale)
+    # At 0 and n the two terms cancel, but for rounding.
+    low = 0.0 if successes == 0 else (middle - width) / scale
+    return low, 1.0 if successes == n else (middle + width) / scale
 
 
 def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float:

@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gnnrag.errors import ConfigError, LLMError
+from gnnrag.loop import Loop
+from gnnrag.methods.routed import Routed, RoutedConfig
+from gnnrag.roles.base import Answer, ReaderTask, RouterTask, Routing, Thoughts
+from gnnrag.routes import RouteConfig
+from gnnrag.session import Session
+from gnnrag.types import Prediction, Question
+from tests.helpers.parts import ToyIndex, ToyRetriever, scripted_roles
+
+FLAT, GRAPH, OWN = {"Q": {"f1": 0.9, "f2": 0.8}}, {"Q": {"g1": 0.9}, "f": {"g2": 0.8}}, {"Q": {"o1": 0.9}}
+# multihop in the place of bdtr: one query a round, so that what is asked can be told at a glance.
+CONFIG = RoutedConfig(multi_hop=RouteConfig("multihop", "chg", {"max_rounds": 1}))
+
+
+class Index(ToyIndex):
+    """Cosines of five passages with anything."""
+
+    position = {name: i for i, name in enumerate(("f1", "f2", "g1", "g2", "o1"))}
+
+    def dense_scores(self, texts: Any) -> np.ndarray:
+        return np.array([[0.3, 0.45, 0.0, 0.0, 0.9]])
+
+
+class Router:
+    """Says what it was given, and counts."""
+
+    def __init__(self, multi_hop: float, thematic: float = 0.0, flags: tuple[str, ...] = ()) -> None:
+        rest = 1.0 - multi_hop - thematic
+        self.routing = Routing({"passage_local": rest, "multi_hop": multi_hop, "thematic": thematic}, flags=flags)
+        self.asked = 0
+
+    async def __call__(self, task: RouterTask, session: Session) -> Routing:
+        self.asked += 1
+        return self.routing
+
+
+class Found:
+    """What a run left behind."""
+
+    def __init__(self, router: Any, answers: Any, config: RoutedConfig, tables: Any) -> None:
+        roles: dict[str, Any] = scripted_roles([Thoughts("f", None)], reader=answers)
+        self.roles = {**roles, "router": router}
+        self.flat, self.graph, self.own = (ToyRetriever(t) for t in tables)
+        method = Routed(Index(), self.roles, config)
+        others = {"hybrid": self.flat, "chg": self.graph}
+        loop = Loop(method, self.own, self.roles["reader"], ToyIndex().lookup, others=others)
+        self.prediction, self.session = asyncio.run(loop.answer(Question("q", "Q", ("yes",))))
+
+    @property
+    def asked(self) -> list[list[str]]:
+        return [r.asked for r in (self.flat, self.graph, self.own)]
+
+    def event(self, name: str) -> dict[str, Any]:
+        (found,) = [e for e in self.session.events if e["event"] == name]
+        return found
+
+
+SURE, UNSURE = Answer("yes", confidence=0.9), Answer("maybe", confidence=0.2)
+
+
+def run(router: Any, answers: Any = (SURE,), config: RoutedConfig = CONFIG, tables: Any = (FLAT, GRAPH, OWN)) -> Found:
+    return Found(router, answers, config, tables)
+
+
+def counts(prediction: Prediction) -> dict[str, int]:
+    return dict(prediction.usage["flags"])
+
+
+# ------------------------------------------------------------------------------------------------------- the rules
+def test_each_class_reaches_its_own_retriever() -> None:
+    local, multi, whole = run(Router(0.1)), run(Router(0.7)), run(Router(0.2, 0.7))
+    assert local.asked == [["Q"], [], []] and local.prediction.ranking == ("f1", "f2")
+    assert multi.asked == [[], ["Q", "f"], []] and multi.prediction.ranking == ("g1", "g2")
+    assert whole.asked == [[], [], ["Q"]] and whole.prediction.ranking == ("o1",)
+    for found, name, rule in ((local, "passage_local", "R3"), (multi, "multi_hop", "R2"), (whole, "thematic", "R1")):
+        event = found.event("route")
+        assert (event["route"], event["rule"]) == (name, rule) and counts(found.prediction) == {f"route_{name}": 1}
+        assert sum(event["probabilities"].values()) == pytest.approx(1.0)
+    assert [e["retriever"] for e in multi.session.events if e["event"] == "query"] == ["chg", "chg"]
+
+
+@pytest.mark.parametrize(
+    ("multi_hop", "thematic", "settings", "route"),
+    [
+        (0.5, 0.5, {}, "multi_hop"),
+        (0.49, 0.51, {}, "passage_local"),
+        (0.4, 0.6, {}, "thematic"),
+        (0.4, 0.6, {"thematic_threshold": 0.61, "multi_hop_threshold": 0.4}, "multi_hop"),
+        (0.4, 0.6, {"failed": ["multi_hop"]}, "passage_local"),
+        (1.0, 0.0, {"failed": ["thematic"]}, "passage_local"),
+        (1.0, 0.0, {"failed": []}, "passage_local"),
+        (0.6, 0.9, {"thematic_threshold": 1.0}, "multi_hop"),
+    ],
+)
+def test_the_first_rule_that_holds(multi_hop: float, thematic: float, settings: dict[str, Any], route: str) -> None:
+    method = Routed(Index(), {**scripted_roles(), "router": None}, replace(CONFIG, **settings))
+    assert method.decide(Routing({"multi_hop": multi_hop, "thematic": thematic}))[0] == route
+
+
+def test_flags_of_the_router_are_counted() -> None:
+    found = run(Router(0.1, flags=("router_failed",)))
+    assert found.session.by_role["router"] == {"router_failed": 1}
+
+
+# ----------------------------------------------------------------------------------------------------- escalation
+def test_sufficient_evidence_is_read_once() -> None:
+    found = run(Router(0.1))
+    assert found.prediction.answer == "yes" and len(found.roles["reader"].tasks) == 1
+    assert found.event("answer")["confidence"] == 0.9, "as the loop would have recorded it"
+    assert found.event("sufficiency") == {"event": "sufficiency", "check": "reader", "value": 0.9, "enough": True}
+    assert found.prediction.rounds == 0
+
+
+@pytest.mark.parametrize("first", [UNSURE, Answer("")])
+def test_insufficient_evidence_escalates_once(first: Answer) -> None:
+    """The reader goes on abstaining: nothing sends the question anywhere again."""
+    found = run(Router(0.1), [first, Answer("")])
+    assert found.asked == [["Q"], ["Q", "f"], []] and found.prediction.ranking == ("g1", "g2")
+    assert counts(found.prediction) == {"route_passage_local": 1, "escalated": 1}
+    assert len(found.roles["reader"].tasks) == 2 and found.prediction.usage["retriever_calls"] == 3
+    assert found.event("sufficiency")["enough"] is False, "exactly one such event"
+    assert [p.id for p in found.roles["reader"].tasks[1].passages] == ["g1", "g2"]
+
+
+def test_an_answer_without_confidence_counts_unless_it_is_empty() -> None:
+    """Readers that are language models state none."""
+    assert run(Router(0.1), [Answer("yes")]).asked[1] == []
+
+
+def test_other_routes_never_escalate() -> None:
+    assert run(Router(0.2, 0.7), [Answer("")]).asked == [[], [], ["Q"]]
+    assert counts(run(Router(0.9), [Answer("")]).prediction) == {"route_multi_hop": 1}
+
+
+@pytest.mark.parametrize("settings", [{"escalate": False}, {"check": "off"}])
+def test_escalation_can_be_switched_off(settings: dict[str, Any]) -> None:
+    found = run(Router(0.1), [Answer("")], replace(CONFIG, **settings))
+    assert found.asked == [["Q"], [], []] and len(found.roles["reader"].tasks) == 1
+
+
+@pytest.mark.parametrize(("least", "escalates"), [(0.45, False), (0.46, True)])
+def test_the_best_cosine(least: float, escalates: bool) -> None:
+    found = run(Router(0.1), [SURE], replace(CONFIG, check="cosine", min_cosine=least))
+    assert found.event("sufficiency")["value"] == 0.45 and bool(found.asked[1]) == escalates
+    assert len(found.roles["reader"].tasks) == 1, "only the loop reads"
+
+
+def test_flat_evidence_stands_where_the_other_route_finds_nothing() -> None:
+    found = run(Router(0.1), [UNSURE, UNSURE], tables=(FLAT, {}, OWN))
+    assert found.prediction.ranking == ("f1", "f2") and found.prediction.answer == "maybe"
+    assert counts(found.prediction)["escalated"] == 1
+
+
+def test_a_failing_retriever_after_escalation_leaves_the_flat_evidence() -> None:
+    found = run(Router(0.1), [UNSURE], tables=(FLAT, {"Q": RuntimeError("down"), "f": RuntimeError("down")}, OWN))
+    assert found.prediction.error is None and found.prediction.ranking == ("f1", "f2")
+    assert counts(found.prediction)["retriever_failed"] == 2
+
+
+def test_errors_of_the_router_are_rows() -> None:
+    async def broken(task: RouterTask, session: Session) -> Routing:
+        raise LLMError("down")
+
+    assert run(broken).prediction.error == "down"
+
+
+def test_a_flat_method_that_answers_by_itself() -> None:
+    """closed_book retrieves nothing and gives no answer: the reader is asked, without passages."""
+    config = replace(CONFIG, passage_local=RouteConfig("closed_book"))
+    found = run(Router(0.1), [SURE], config)
+    assert found.asked == [[], [], []] and found.prediction.answer == "yes"
+    assert isinstance(found.roles["reader"].tasks[0], ReaderTask) and found.roles["reader"].tasks[0].passages == ()
+
+
+# -------------------------------------------------------------------------------------------------------- settings
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"check": "judge"}, "method.check='judge': allowed are reader, cosine, off"),
+        ({"failed": ["passage_local"]}, "method.failed=['passage_local']: allowed are multi_hop, thematic"),
+        ({"multi_hop_threshold": 1.5}, "method.multi_hop_threshold=1.5: must lie between 0 and 1"),
+        (
+            {"thematic": RouteConfig("single", "graphrag_globl")},
+            "method.thematic.retriever='graphrag_globl' is unknown",
+        ),
+        ({"multi_hop": RouteConfig("btdr")}, "method.multi_hop.method='btdr' is unknown. Did you mean 'bdtr'"),
+        ({"multi_hop": RouteConfig("routed")}, "method.multi_hop.method='routed': a routing method cannot be a route"),
+    ],
+)
+def test_what_is_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Routed(Index(), {**scripted_roles(), "router": None}, replace(CONFIG, **settings))
+    assert str(caught.value).startswith(message)
+
+
+def test_stages_of_the_check() -> None:
+    assert Routed.stages_for(CONFIG) == () and Routed.stages_for(replace(CONFIG, check="cosine")) == ("embeddings",)

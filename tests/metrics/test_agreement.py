@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+
+from gnnrag.metrics.agreement import cohen_kappa, wilson_interval
+
+
+@pytest.mark.parametrize(
+    ("successes", "n", "low", "high"),
+    [(176, 200, 0.827656, 0.918021), (52, 100, 0.423164, 0.615356), (6, 40, 0.070611, 0.290726)],
+)
+def test_golden_intervals(successes: int, n: int, low: float, high: float) -> None:
+    assert wilson_interval(successes, n) == pytest.approx((low, high), abs=1e-6)
+
+
+def test_the_ends_stay_in_range_and_mirror_each_other() -> None:
+    none, every = wilson_interval(0, 7), wilson_interval(7, 7)
+    assert none[0] == 0.0 and every[1] == 1.0 and 0 < none[1] < 1
+    assert (1 - every[1], 1 - every[0]) == pytest.approx(none)
+
+
+def test_more_confidence_and_fewer_trials_are_wider() -> None:
+    low, high = wilson_interval(5, 10)
+    assert wilson_interval(5, 10, 0.99)[0] < low and wilson_interval(50, 100)[0] > low
+    assert (low + high) / 2 == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("successes", "n", "confidence"), [(0, 0, 0.95), (3, 2, 0.95), (-1, 2, 0.95), (1, 2, 1.0)])
+def test_what_is_refused(successes: int, n: int, confidence: float) -> None:
+    with pytest.raises(ValueError, match="give at least one trial|must lie between"):
+        wilson_interval(successes, n, confidence)
+
+
+def test_kappa_by_hand() -> None:
+    first = ["a"] * 25 + ["b"] * 25
+    second = ["a"] * 20 + ["b"] * 5 + ["a"] * 10 + ["b"] * 15
+    assert cohen_kappa(first, second) == pytest.approx(0.4)  # observed 0.7, expected 0.5 * 0.6 + 0.5 * 0.4
+    assert cohen_kappa(["a", "b"], ["b", "a"]) == pytest.approx(-1.0)
+    assert cohen_kappa([1, 2, 3], [1, 2, 3]) == 1.0 and cohen_kappa(["a", "a"], ["a", "a"]) == 1.0
+
+
+def test_kappa_wants_the_same_items() -> None:
+    with pytest.raises(ValueError, match="2 and 1 labels"):
+        cohen_kappa(["a", "b"], ["a"])
+    with pytest.raises(ValueError, match="0 and 0 labels"):
+        cohen_kappa([], [])

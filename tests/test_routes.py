@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+
+from gnnrag.errors import ConfigError
+from gnnrag.methods.bdtr import BDTRConfig
+from gnnrag.retrievers.dense import DenseConfig
+from gnnrag.routes import RouteConfig, read_route
+
+
+def test_settings_are_those_of_the_parts() -> None:
+    route = read_route(RouteConfig("bdtr", "dense", {"max_rounds": 1}, {"search": "hnsw"}), "r")
+    assert route.method.name == "bdtr" and isinstance(route.method.settings, BDTRConfig)
+    assert route.method.settings.max_rounds == 1 and route.retriever is not None
+    assert isinstance(route.retriever.settings, DenseConfig) and route.retriever.settings.search == "hnsw"
+
+
+def test_names_of_retrievers() -> None:
+    """Equal settings share a retriever, others get a name of their own; no retriever is the run's."""
+    plain, same = RouteConfig("single", "dense"), RouteConfig("bdtr", "dense", {}, {"search": "flat"})
+    other = RouteConfig("single", "dense", {}, {"search": "hnsw"})
+    assert read_route(plain, "r").name == read_route(same, "r").name == "dense"
+    assert read_route(other, "r").name != "dense" and str(read_route(other, "r").name).startswith("dense-")
+    assert read_route(RouteConfig("single"), "r").name is None
+
+
+@pytest.mark.parametrize(
+    ("route", "message"),
+    [
+        (RouteConfig("sngle"), "r.method='sngle' is unknown. Did you mean 'single'"),
+        (RouteConfig("single", "graphrag_globl"), "r.retriever='graphrag_globl' is unknown."),
+        (RouteConfig("single", None, {"topk": 1}), "unknown setting 'r.method_settings.topk'. Did you mean 'top_k'"),
+        (RouteConfig("single", "dense", {}, {"serch": "x"}), "unknown setting 'r.retriever_settings.serch'"),
+        (RouteConfig("single", None, {}, {"search": "flat"}), "r.retriever_settings: name the retriever too"),
+        (RouteConfig("routed"), "r.method='routed': a routing method cannot be a route"),
+    ],
+)
+def test_what_is_refused(route: RouteConfig, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_route(route, "r")
+    assert str(caught.value).startswith(message)

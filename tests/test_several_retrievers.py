@@ -1,0 +1,112 @@
+"""One run, several retrievers: each query reaches the one that it names."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from gnnrag.loop import Loop
+from gnnrag.methods.base import State
+from gnnrag.session import Session
+from gnnrag.types import Evidence, Prediction, Query, Question, Ranking
+from tests.helpers.parts import ToyIndex, ToyRetriever, ranking, read_nothing
+
+
+class Asks:
+    """A method that sends given queries, one list a round."""
+
+    def __init__(self, *rounds: Sequence[Query]) -> None:
+        self.rounds = rounds
+
+    async def start(self, question: Question, session: Session) -> State:
+        return State(question, session)
+
+    async def propose(self, state: State) -> list[Query]:
+        return list(self.rounds[state.round]) if state.round < len(self.rounds) else []
+
+    async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
+        for one in rankings:
+            state.pool.merge(one, "raw")
+
+    async def select(self, state: State) -> Evidence:
+        return Evidence(state.pool.ranked(), state.pool.ranked())
+
+
+def run(method: Any, retriever: Any, others: dict[str, Any] | None = None, n: int = 1) -> list[Prediction]:
+    found: dict[str, Prediction] = {}
+    loop = Loop(method, retriever, read_nothing, ToyIndex().lookup, others=others)
+    asyncio.run(loop.run([Question(f"q{i}", "Q") for i in range(n)], lambda p, s: found.update({p.question_id: p})))
+    return [found[f"q{i}"] for i in range(n)]
+
+
+MAIN = {"x": {"main": 0.9}, "y": {"main2": 0.5}}
+OTHER = {"x": {"other": 0.8}}
+
+
+def test_each_query_reaches_its_own() -> None:
+    main, other = ToyRetriever(MAIN), ToyRetriever(OTHER)
+    queries = [Query("x", retriever="b"), Query("x"), Query("y")]
+    (prediction,) = run(Asks(queries), main, {"b": other})
+    assert prediction.ranking == ("main", "other", "main2"), "in the order asked, whoever answered"
+    assert (main.asked, other.asked) == (["x", "y"], ["x"])
+
+
+def test_the_same_words_to_another_retriever_are_another_query() -> None:
+    main, other = ToyRetriever(MAIN), ToyRetriever(OTHER)
+    (prediction,) = run(
+        Asks([Query("x")], [Query("x", retriever="b")], [Query("X ", retriever="b")]), main, {"b": other}
+    )
+    assert prediction.usage["retriever_calls"] == 3 and prediction.usage["flags"] == {"duplicate_query": 1}
+    assert (main.asked, other.asked) == (["x"], ["x"]), "each remembers its own rankings"
+
+
+def test_batches_span_questions_for_each() -> None:
+    main, other = ToyRetriever(MAIN), ToyRetriever(OTHER)
+    run(
+        Asks([Query(f"x{i}") for i in range(3)] + [Query(f"x{i}", retriever="b") for i in range(2)]),
+        main,
+        {"b": other},
+        5,
+    )
+    assert main.batches[0] == 15 and other.batches[0] == 10
+
+
+def test_an_unknown_name_is_an_error_row() -> None:
+    (prediction,) = run(Asks([Query("x", retriever="c")]), ToyRetriever(MAIN), {"b": ToyRetriever(OTHER)})
+    assert prediction.error == "ValueError: the run has no retriever 'c', only b"
+    (prediction,) = run(Asks([Query("x", retriever="c")]), ToyRetriever(MAIN))
+    assert prediction.error == "ValueError: the run has no retriever 'c', only no further one"
+
+
+def test_channels_are_those_of_the_one_that_is_asked() -> None:
+    other = ToyRetriever(OTHER)
+    other.channels = frozenset({"text", "graph"})
+    query = Query("x", channel="graph", retriever="b")
+    assert run(Asks([query]), ToyRetriever(MAIN), {"b": other})[0].error is None
+    (prediction,) = run(Asks([query]), ToyRetriever(MAIN), {"b": ToyRetriever(OTHER)})
+    assert prediction.error == "ValueError: the retriever has no channel 'graph', only text"
+
+
+def test_only_one_of_them_needs_roles() -> None:
+    class Needs(ToyRetriever):
+        async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Any]:
+            session.record("asked", texts=[q.text for q in queries])
+            return [RuntimeError("bad") if q.text == "y" else ranking({"for": 1.0}) for q in queries]
+
+    needs, main = Needs({}), ToyRetriever(MAIN)
+    rounds = ([Query("x"), Query("x", retriever="b")], [Query("y", retriever="b"), Query("y")])
+    (prediction,) = run(Asks(*rounds), main, {"b": needs})
+    assert prediction.error is None and prediction.usage["flags"] == {"retriever_failed": 1}
+    assert set(prediction.ranking) == {"main", "for", "main2"} and needs.asked == []
+
+
+@pytest.mark.parametrize("failing", ["main", "other"])
+def test_one_that_fails_leaves_the_other(failing: str) -> None:
+    main: dict[str, Any] = {**MAIN, "z": RuntimeError("main")} if failing == "main" else {**MAIN, "z": {"m": 1.0}}
+    other: dict[str, Any] = {**OTHER, "z": RuntimeError("other")} if failing == "other" else {**OTHER, "z": {"o": 1.0}}
+    rounds = ([Query("x")], [Query("z"), Query("z", retriever="b")])
+    (prediction,) = run(Asks(*rounds), ToyRetriever(main), {"b": ToyRetriever(other)})
+    assert prediction.error is None and ("o" if failing == "main" else "m") in prediction.ranking
