@@ -60,9 +60,7 @@ def remarks(report: Mapping[str, Any]) -> list[str]:
             lines.append(f"{name} has {row['n']} questions; fewer than {FEW} make a wide interval")
         for route, cell in row["routes"].items():
             if cell["failed"]:
-                lines.append(
-                    f"{name}, {route}: {cell['failed']} questions failed and count as wrong; see the run's rows"
-                )
+                lines.append(f"{name}, {route}: {cell['failed']} questions failed and count as wrong")
         if row["why"] and not row["fails"]:
             lines.append(f"{name}: {row['why']}")
     return lines
@@ -112,9 +110,8 @@ def costs(cell: Mapping[str, Any]) -> list[str]:
 def router_table(report: Mapping[str, Any]) -> Table:
     """Return the router's confusion matrix."""
     router = report["router"]
-    best = router["thresholds"]
-    title = f"router; errors cost least at thematic={best['thematic']:g}, multi_hop={best['multi_hop']:g}"
-    table = Table(title=title)
+    best = ", ".join(f"{k}_threshold={v:g}" for k, v in router["thresholds"].items() if v is not None and k != "cost")
+    table = Table(title="router" + (f"; its errors cost least at {best}" if best else ""))
     table.add_column(f"class by {report['labels']['from']}")
     columns = list(next(iter(router["confusion"].values())))
     for name in columns:

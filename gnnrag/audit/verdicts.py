@@ -55,7 +55,7 @@ def adopted(cells: Mapping[str, dict[str, Any]], reference: float, recover: floa
     gap = reference - cells[FLAT]["accuracy"]
     for cell in cells.values():
         cell["recovered"] = (cell["accuracy"] - cells[FLAT]["accuracy"]) / gap
-    good = [name for name in cells if name != FLAT and cells[name]["recovered"] >= recover]
+    good = [name for name in cells if name != FLAT and cells[name]["recovered"] >= recover - 1e-9]
     return min(good, key=lambda name: ([cells[name][m] for m in COSTS], name), default=None)
 
 
@@ -64,7 +64,9 @@ def judge_router(labels: Sequence[str], decided: Sequence[str], routings: Sequen
     counts = Counter(zip(labels, decided, strict=True))
     matrix = {a: {b: counts[a, b] for b in QUERY_CLASSES} for a in QUERY_CLASSES if a in labels}
     best = best_thresholds(labels, [r.probabilities for r in routings], c.missed, c.wasted)
-    thresholds = {"thematic": best.thematic, "multi_hop": best.multi_hop, "cost": round(best.cost, 6)}
+    # Without questions of a class nothing is known of its threshold.
+    found = {"thematic": best.thematic, "multi_hop": best.multi_hop}
+    thresholds = {k: v if k in labels else None for k, v in found.items()} | {"cost": round(best.cost, 6)}
     return {"confusion": matrix, "thresholds": thresholds, "flags": dict(Counter(f for r in routings for f in r.flags))}
 
 

@@ -24,7 +24,8 @@ CONFIG = RoutedConfig(multi_hop=RouteConfig("multihop", "chg", {"max_rounds": 1}
 class Index(ToyIndex):
     """Cosines of five passages with anything."""
 
-    position = {name: i for i, name in enumerate(("f1", "f2", "g1", "g2", "o1"))}
+    def __init__(self) -> None:
+        self.position = {name: i for i, name in enumerate(("f1", "f2", "g1", "g2", "o1"))}
 
     def dense_scores(self, texts: Any) -> np.ndarray:
         return np.array([[0.3, 0.45, 0.0, 0.0, 0.9]])

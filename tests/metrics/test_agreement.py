@@ -27,7 +27,7 @@ def test_more_confidence_and_fewer_trials_are_wider() -> None:
 
 @pytest.mark.parametrize(("successes", "n", "confidence"), [(0, 0, 0.95), (3, 2, 0.95), (-1, 2, 0.95), (1, 2, 1.0)])
 def test_what_is_refused(successes: int, n: int, confidence: float) -> None:
-    with pytest.raises(ValueError, match="give at least one trial|must lie between"):
+    with pytest.raises(ValueError, match=r"give at least one trial|must lie between"):
         wilson_interval(successes, n, confidence)
 
 

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnrag.audit.sample import Labels, read_labels, stratified_sample
+from gnnrag.errors import DataError
+from gnnrag.types import Question
+
+POPULATION = [Question(f"q{i}", "?", type="common" if i < 90 else "rare") for i in range(100)]
+
+
+def types(sample: list[Question]) -> dict[str, int]:
+    return dict(Counter(q.type for q in sample))
+
+
+@pytest.mark.parametrize(
+    ("n", "least", "quota"),
+    [
+        (20, 0, {"common": 18, "rare": 2}),
+        (20, 5, {"common": 15, "rare": 5}),
+        (20, 40, {"common": 10, "rare": 10}),
+        (50, 40, {"common": 40, "rare": 10}),
+        (500, 40, {"common": 90, "rare": 10}),
+        (1, 0, {"common": 1}),
+    ],
+)
+def test_quotas(n: int, least: int, quota: dict[str, int]) -> None:
+    sample, weights = stratified_sample(POPULATION, n, least, 0)
+    assert types(sample) == quota and weights.keys() == {q.id for q in sample}
+
+
+def test_weights_make_good_what_was_oversampled() -> None:
+    sample, weights = stratified_sample(POPULATION, 20, 5, 0)
+    by_type = Counter[str]()
+    for question in sample:
+        by_type[question.type] += weights[question.id]
+    assert by_type == pytest.approx({"common": 18.0, "rare": 2.0}), "shares of the population, times 20"
+
+
+def test_the_draw_depends_on_the_seed_alone() -> None:
+    first = stratified_sample(POPULATION, 20, 5, 0)[0]
+    assert first == stratified_sample(POPULATION, 20, 5, 0)[0] != stratified_sample(POPULATION, 20, 5, 1)[0]
+    assert [q for q in POPULATION if q in first] == first, "in the order of the population"
+
+
+def write(path: Path, *rows: Any) -> Path:
+    path.write_text("\n".join(json.dumps(row) for row in rows), "utf-8")
+    return path
+
+
+def test_labels(tmp_path: Path) -> None:
+    file = write(
+        tmp_path / "l.jsonl",
+        {"id": "q0", "labels": ["multi_hop", "multi_hop"]},
+        {"id": "q1", "labels": ["multi_hop", "passage_local"], "adjudicated": "passage_local"},
+        {"id": "q2", "labels": ["thematic", "passage_local"]},
+        {"id": "q3", "labels": ["passage_local", "passage_local"]},
+        {"id": "q4", "labels": ["thematic"]},
+    )
+    found = read_labels(file, POPULATION)
+    assert found.classes == {
+        "q0": "multi_hop", "q1": "passage_local", "q3": "passage_local", "q4": "thematic"
+    }  # fmt: skip
+    assert found.unresolved == ("q2",)
+    # Two of four agree; by chance 2/4 * 1/4 + 1/4 * 0 + 1/4 * 3/4.
+    assert found.kappa == pytest.approx((0.5 - 0.3125) / (1 - 0.3125))
+
+
+def test_one_annotator_has_no_kappa(tmp_path: Path) -> None:
+    file = write(tmp_path / "l.jsonl", {"id": "q0", "labels": ["thematic"]})
+    assert read_labels(file, POPULATION) == Labels({"q0": "thematic"})
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            {"id": "q0", "labels": ["global"]},
+            "line 1: 'global' is no class; allowed are passage_local, multi_hop, thematic",
+        ),
+        ({"id": "q0", "labels": "thematic"}, "'labels' is 'thematic'; list one or two"),
+        ({"id": "q0", "labels": []}, "'labels' is []"),
+        ({"id": "q0"}, "'labels' is None"),
+        ({"id": "q0", "labels": [["thematic"]]}, "['thematic'] is no class"),
+        ({"id": "q0", "labels": ["thematic"], "adjudicated": "?"}, "'?' is no class"),
+        ({"id": "z", "labels": ["thematic"]}, "id='z' is none of the questions"),
+        ({"labels": ["thematic"]}, "id=None is none of the questions"),
+        ({"id": "q0", "labels": ["thematic", "multi_hop"]}, "labels no question"),
+    ],
+)
+def test_broken_labels(tmp_path: Path, row: Any, message: str) -> None:
+    with pytest.raises(DataError) as caught:
+        read_labels(write(tmp_path / "l.jsonl", row), POPULATION)
+    assert message in str(caught.value)
+
+
+def test_a_question_labelled_twice(tmp_path: Path) -> None:
+    row = {"id": "q0", "labels": ["thematic"]}
+    with pytest.raises(DataError, match="line 2: id='q0' comes twice"):
+        read_labels(write(tmp_path / "l.jsonl", row, row), POPULATION)

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gnnrag.audit.config import AuditConfig
+from gnnrag.audit.verdicts import COSTS, adopted, economics, judge_router, read_cell, verdict
+from gnnrag.roles.base import Routing
+from gnnrag.types import Question
+
+
+def cell(right: int, n: int, calls: float = 1.0, usd: float = 0.0, tokens: float = 0.0) -> dict[str, Any]:
+    questions = [Question(f"q{i}", "?") for i in range(n)]
+    ids = [q.id for q in questions]
+    scores = {"answer/f1": {id_: float(i < right) for i, id_ in enumerate(ids)}, "failed": dict.fromkeys(ids, 0.0)}
+    values = {"cost/usd": usd, "cost/tokens": tokens, "cost/retriever_calls": calls}
+    return read_cell(scores | {m: dict.fromkeys(ids, values.get(m, 0.0)) for m in COSTS}, questions, AuditConfig())
+
+
+def test_a_cell() -> None:
+    found = cell(52, 100, calls=2.5)
+    assert (found["n"], found["right"], found["accuracy"], found["failed"]) == (100, 52, 0.52, 0)
+    assert (found["low"], found["high"]) == pytest.approx((0.423164, 0.615356), abs=1e-6)
+    assert found["cost/retriever_calls"] == 2.5
+
+
+def test_the_threshold_decides_what_is_right() -> None:
+    questions = [Question("a", "?"), Question("b", "?")]
+    scores = {m: {"a": 0.5, "b": 0.49} for m in ("answer/f1", "failed", *COSTS)}
+    assert read_cell(scores, questions, AuditConfig())["right"] == 1
+    assert read_cell(scores, questions, AuditConfig(threshold=0.49))["right"] == 2
+
+
+# --------------------------------------------------------------------------------------------------------- rule 4
+LOCAL = cell(176, 200)  # .88 [.828, .918]
+
+
+@pytest.mark.parametrize(
+    ("mine", "settings", "fails", "reference"),
+    [
+        (cell(52, 100), {}, True, 0.88),
+        (cell(6, 40), {}, True, 0.88),
+        (cell(75, 100), {}, True, 0.88),  # [.657, .825] ends just below .828
+        (cell(76, 100), {}, False, None),
+        (cell(80, 100), {}, False, None),
+        (cell(52, 100), {"margin": 0.4}, False, None),
+        (cell(52, 100), {"target": 0.7}, True, 0.7),
+        (cell(52, 100), {"target": 0.6}, True, 0.88),
+        (cell(85, 100), {"target": 0.95}, True, 0.95),
+    ],
+)
+def test_which_classes_fail(mine: Any, settings: dict[str, Any], fails: bool, reference: float | None) -> None:
+    found = verdict("multi_hop", {"passage_local": LOCAL, "multi_hop": mine}, AuditConfig(**settings))
+    assert (found["fails"], found.get("reference")) == (fails, reference)
+
+
+def test_disjoint_intervals_are_needed() -> None:
+    """Ten points or more under passage_local is not enough with few questions."""
+    found = verdict("multi_hop", {"passage_local": LOCAL, "multi_hop": cell(7, 10)}, AuditConfig())
+    assert found == {"fails": False, "why": ""}
+
+
+def test_passage_local_can_only_miss_the_target() -> None:
+    assert verdict("passage_local", {"passage_local": LOCAL}, AuditConfig()) == {"fails": False, "why": ""}
+    assert verdict("passage_local", {"passage_local": LOCAL}, AuditConfig(target=0.95))["fails"]
+    assert not verdict("passage_local", {"passage_local": LOCAL}, AuditConfig(target=0.9))["fails"]
+
+
+def test_nothing_to_hold_a_class_against_is_said() -> None:
+    found = verdict("multi_hop", {"multi_hop": cell(1, 10)}, AuditConfig())
+    assert not found["fails"] and "no passage_local questions, no audit.target" in found["why"]
+
+
+# --------------------------------------------------------------------------------------------------------- rule 5
+def test_the_cheapest_that_closes_half_the_gap() -> None:
+    cells = {
+        "flat": cell(50, 100), "near": cell(69, 100, 1.0), "cheap": cell(70, 100, 2.0), "dear": cell(90, 100, 5.0)
+    }  # fmt: skip
+    assert adopted(cells, 0.9, 0.5) == "cheap"
+    assert {name: c["recovered"] for name, c in cells.items()} == pytest.approx(
+        {"flat": 0.0, "near": 0.475, "cheap": 0.5, "dear": 1.0}
+    )
+    assert adopted(cells, 0.9, 0.6) == "dear" and adopted(cells, 1.0, 0.9) is None
+
+
+def test_money_goes_before_tokens_before_calls() -> None:
+    cells = {
+        "flat": cell(50, 100), "calls": cell(90, 100, calls=9), "tokens": cell(90, 100, tokens=10),
+        "money": cell(90, 100, usd=0.01),
+    }  # fmt: skip
+    assert adopted(cells, 0.9, 0.5) == "calls"
+    del cells["calls"]
+    assert adopted(cells, 0.9, 0.5) == "tokens"
+
+
+# ------------------------------------------------------------------------------------------------ router and worth
+def test_the_router() -> None:
+    labels, decided = ["multi_hop", "multi_hop", "passage_local"], ["multi_hop", "passage_local", "passage_local"]
+    said = [Routing({"multi_hop": 0.9}), Routing({"multi_hop": 0.3}, flags=("odd",)), Routing({"multi_hop": 0.2})]
+    found = judge_router(labels, decided, said, AuditConfig())
+    assert found["confusion"] == {
+        "passage_local": {"passage_local": 1, "multi_hop": 0, "thematic": 0},
+        "multi_hop": {"passage_local": 1, "multi_hop": 1, "thematic": 0},
+    }
+    assert found["thresholds"] == {"thematic": None, "multi_hop": 0.3, "cost": 0.0} and found["flags"] == {"odd": 1}
+
+
+def test_the_worked_example_of_the_article() -> None:
+    """Shares .7/.2/.1; .88/.52/.15 flat; .68 iterative, .65 global; 15% and 10% misrouted to flat: .8072."""
+    money = {"flat": 0.002, "iterative": 0.012, "global": 0.09}
+
+    def row(share: float, adopted_: str | None, **accuracy: float) -> dict[str, Any]:
+        costs = dict.fromkeys(COSTS, 0.0)
+        routes = {name: {"accuracy": value, **costs, "cost/usd": money[name]} for name, value in accuracy.items()}
+        return {"share": share, "adopted": adopted_, "routes": routes}
+
+    classes = {
+        "passage_local": row(0.7, None, flat=0.88),
+        "multi_hop": row(0.2, "iterative", flat=0.52, iterative=0.68),
+        "thematic": row(0.1, "global", flat=0.15, **{"global": 0.65}),
+    }
+    confusion = {
+        "passage_local": {"passage_local": 70, "multi_hop": 0, "thematic": 0},
+        "multi_hop": {"passage_local": 15, "multi_hop": 85, "thematic": 0},
+        "thematic": {"passage_local": 1, "multi_hop": 0, "thematic": 9},
+    }
+    found = economics(classes, confusion)
+    assert [found[k]["accuracy"] for k in ("flat", "labels", "router")] == pytest.approx([0.735, 0.817, 0.8072])
+    assert [found[k]["cost/usd"] for k in ("flat", "labels")] == pytest.approx([0.002, 0.0128])
+    assert found["labels"]["per_extra_answer"]["cost/usd"] == pytest.approx((0.0128 - 0.002) / 0.082)
+
+
+def test_a_local_question_on_another_route_costs_what_the_route_costs() -> None:
+    """Its accuracy there was not measured: it is taken to be the flat one."""
+    costs = dict.fromkeys(COSTS, 0.0)
+    classes = {
+        "passage_local": {"share": 0.5, "adopted": None, "routes": {"flat": {"accuracy": 0.9, **costs}}},
+        "multi_hop": {
+            "share": 0.5, "adopted": "g",
+            "routes": {"flat": {"accuracy": 0.4, **costs}, "g": {"accuracy": 0.8, **costs, "cost/usd": 1.0}},
+        },
+    }  # fmt: skip
+    confusion = {
+        "passage_local": {"passage_local": 0, "multi_hop": 2, "thematic": 0},
+        "multi_hop": {"passage_local": 0, "multi_hop": 1, "thematic": 1},
+    }
+    found = economics(classes, confusion)["router"]
+    assert found["accuracy"] == pytest.approx(0.5 * 0.9 + 0.5 * (0.5 * 0.8 + 0.5 * 0.4)), "thematic has no route: flat"
+    assert found["cost/usd"] == pytest.approx(0.5 * 1.0 + 0.5 * 0.5)

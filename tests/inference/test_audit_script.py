@@ -1,0 +1,55 @@
+"""`inference/audit.py` as a person calls it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from inference.audit import __doc__ as help_text
+from inference.audit import main, remarks
+from inference.console import run_script
+
+SAMPLE = Path(__file__).resolve().parents[2] / "data" / "sample"
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> list[str]:
+    return [
+        f"data.path={SAMPLE}", "index.embedder.model=hash", "index.text.language=blank:en", "retriever=bm25",
+        f"index.root={tmp_path / 'i'}", f"run.root={tmp_path / 'r'}", "audit.n=12", "audit.least=2",
+        "audit.labels=type", "audit.measure=retrieval/recall@5", "audit.threshold=1", "audit.target=0.9",
+    ]  # fmt: skip
+
+
+def test_a_table_for_people_and_json_for_machines(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_script(main, arguments, help_text) == 0
+    out, err = capsys.readouterr()
+    path = Path(out.strip().splitlines()[-1])
+    report = json.loads((path / "audit.json").read_text())
+    assert path.name.startswith("audit-sample-") and report["measure"] == "retrieval/recall@5 >= 1"
+    row = report["classes"]["multi_hop"]
+    cell = row["routes"]["graph"]
+    assert f"{cell['accuracy']:.3f} [{cell['low']:.3f}, {cell['high']:.3f}]" in out
+    assert "flat (fails)" in out and f"multi_hop fails: {row['why']}" in out and "the router" in out
+    assert "fewer than 40 make a wide interval" in err and "note: route graph: " in err
+
+
+def test_errors_are_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_script(main, [*arguments, "audit.routs={}"], help_text) == 2
+    assert "error: unknown setting 'audit.routs'. Did you mean 'routes'?" in capsys.readouterr().err
+
+
+def test_remarks() -> None:
+    cell = {"failed": 2}
+    report = {
+        "labels": {"from": "l.jsonl", "kappa": 0.41, "unresolved": ["a"]},
+        "classes": {"multi_hop": {"n": 50, "fails": False, "why": "nothing", "routes": {"flat": cell}}},
+    }
+    assert remarks(report) == [
+        "kappa 0.41 is below 0.6: rewrite the annotators' guideline first",
+        "1 questions are left out: the annotators differ, nobody decided",
+        "multi_hop, flat: 2 questions failed and count as wrong",
+        "multi_hop: nothing",
+    ]

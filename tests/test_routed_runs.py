@@ -1,0 +1,157 @@
+"""`method=routed` as a whole run, on a real index with the hash embedder."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnrag import registry
+from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.errors import ConfigError
+from gnnrag.evaluation import evaluate
+from gnnrag.pipeline import check_fit, needed_stages, pairs, routes
+
+SAMPLE = Path(__file__).resolve().parents[1] / "data" / "sample"
+BASE = [f"data.path={SAMPLE}", "index.embedder.model=hash", "index.text.language=blank:en", "method=routed"]
+
+
+def load(*overrides: str) -> EvaluateConfig:
+    return load_config(EvaluateConfig, None, [*BASE, *overrides])
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    root = tmp_path_factory.mktemp("routed")
+
+    def go(name: str, *overrides: str) -> Path:
+        config = load(f"index.root={root / 'i'}", f"run.root={root / 'r'}", f"run.name={name}", *overrides)
+        return evaluate(config)[0]
+
+    return go
+
+
+def rows(path: Path, name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (path / name).read_text("utf-8").splitlines()]
+
+
+def test_concurrency_changes_no_byte(run: Any) -> None:
+    more = ["retriever=bm25", "method.multi_hop_threshold=0.999"]
+    one, many = run("one", "concurrency=1", *more), run("many", "concurrency=16", *more)
+    for name in ("predictions.jsonl", "traces.jsonl", "scores.jsonl"):
+        assert (one / name).read_bytes() == (many / name).read_bytes()
+    predictions = rows(many, "predictions.jsonl")
+    assert len(predictions) == 47 and all(p["error"] is None for p in predictions)
+    flags = Counter[str]()
+    for prediction in predictions:
+        flags.update(prediction["usage"]["flags"])
+    assert flags["route_passage_local"] + flags["route_multi_hop"] + flags["route_thematic"] == 47
+    assert min(flags["route_multi_hop"], flags["escalated"]) >= 5 and flags["route_thematic"] == 3
+    assert flags["route_passage_local"] > flags["escalated"], "some flat evidence suffices"
+
+
+def test_every_query_goes_to_the_retriever_of_its_route(run: Any) -> None:
+    path = run("oracle", "retriever=dense", "roles.router=oracle", "method.escalate=false")
+    seen = set()
+    for trace in rows(path, "traces.jsonl"):
+        (route,) = [e["route"] for e in trace["events"] if e["event"] == "route"]
+        for query in (e for e in trace["events"] if e["event"] == "query"):
+            seen.add((route, query["retriever"], query["ranking"]["branch"]))
+    assert {(route, name) for route, name, _ in seen} == {
+        ("passage_local", "hybrid"), ("multi_hop", "chg"), ("thematic", None)
+    }  # fmt: skip
+    assert {branch for route, _, branch in seen if route != "multi_hop"} == {"rrf", "cosine"}
+
+
+def test_a_route_to_the_run_itself_equals_that_run(run: Any) -> None:
+    """Everything sent to one route gives the very predictions of its method on its retriever."""
+    plain = run("plain", "method=bdtr", "retriever=chg")
+    all_multi = run("multi", "retriever=chg", "method.multi_hop_threshold=0", "method.thematic_threshold=1")
+    for mine, theirs in zip(rows(all_multi, "predictions.jsonl"), rows(plain, "predictions.jsonl"), strict=True):
+        flags = mine["usage"].pop("flags")
+        assert flags.pop("route_multi_hop") == 1
+        assert {**mine, "usage": mine["usage"] | {"flags": flags}} == theirs
+
+
+def test_stages_of_all_routes_count() -> None:
+    lexical = load(
+        "retriever=bm25", "roles=oracle", "method.multi_hop.retriever=bm25", "method.multi_hop.method=single"
+    )
+    assert needed_stages(lexical) == {"lexical", "embeddings"}, "hybrid reads both"
+    config = load("retriever=bm25", "roles=oracle", "method.multi_hop.retriever=hipporag2")
+    assert "entity_graph" in needed_stages(config)
+    anchored = [
+        "method.passage_local.retriever=bm25",
+        "method.multi_hop.retriever=bm25",
+        "retriever=bm25",
+        "roles=oracle",
+    ]
+    assert needed_stages(load(*anchored)) == {"lexical"}
+    assert "embeddings" in needed_stages(load(*anchored, "method.multi_hop.method_settings={dense_anchor: 0.5}"))
+    assert "embeddings" in needed_stages(load(*anchored, "method.check=cosine"))
+    assert {"hierarchy"} <= needed_stages(load(*anchored, "roles.router=offline"))
+
+
+def test_pairs_and_names() -> None:
+    config = load(
+        "retriever=dense", "method.thematic.retriever=dense", "method.thematic.retriever_settings={search: hnsw}"
+    )
+    assert [(m.name, r.name) for m, r in pairs(config)] == [
+        ("routed", "dense"), ("single", "hybrid"), ("bdtr", "chg"), ("single", "dense")
+    ]  # fmt: skip
+    assert str(routes(config)["thematic"].name).startswith("dense-")
+    assert routes(load("method=single")) == {}
+
+
+class GraphMethod:
+    """A method that asks in a channel which no text retriever has."""
+
+    channels = frozenset({"text", "graph"})
+
+
+def test_an_unsuitable_pair_in_a_route_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.METHODS, "dual", f"{__name__}:GraphMethod")
+    with pytest.raises(ConfigError, match=r"method=dual asks the channels graph, text, which retriever=bm25 does not"):
+        check_fit(load("method.multi_hop.method=dual", "method.multi_hop.retriever=bm25"))
+    with pytest.raises(ConfigError, match=r"method=dual asks .* which retriever=dense does not"):
+        check_fit(load("retriever=dense", "method.thematic.method=dual"))
+    check_fit(load())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["method.multi_hop.method=btdr"], "method.multi_hop.method='btdr' is unknown. Did you mean 'bdtr'"),
+        (["method.thematic.retriever=graphrag_globl"], "method.thematic.retriever='graphrag_globl' is unknown"),
+        (["method.multi_hop=bdtr"], "method.multi_hop='bdtr': is a section, with the keys"),
+        (["method.multi_hop.methd=bdtr"], "unknown setting 'method.multi_hop.methd'. Did you mean 'method'"),
+        (
+            ["method.passage_local.method_settings={topk: 3}"],
+            "unknown setting 'method.passage_local.method_settings.topk'",
+        ),
+    ],
+)
+def test_misspelt_routes_are_refused_before_any_work(overrides: Sequence[str], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        needed_stages(load(*overrides))
+    assert str(caught.value).startswith(message)
+
+
+def test_a_whole_run_with_a_language_model_that_routes(run: Any) -> None:
+    rules = [
+        {
+            "match": "themes|In which ways|structural types|family businesses",
+            "reply": '{"class": "thematic", "confidence": 0.9}',
+        },
+        {"match": ".", "reply": "I cannot say"},
+    ]
+    path = run("llm", "retriever=bm25", "roles.router=prompted", "llm=scripted", f"llm.rules={json.dumps(rules)}")
+    usage = [row["usage"] for row in rows(path, "predictions.jsonl")]
+    assert Counter(name for u in usage for name in u["flags"] if name.startswith("route_"))["route_thematic"] == 3
+    failed = [u["roles"]["router"] for u in usage if "route_passage_local" in u["flags"]]
+    assert len(failed) == 44 and all(r == {**r, "calls": 2, "parse_failure": 2, "router_failed": 1} for r in failed)
+    assert json.loads((path / "meta.json").read_text())["inputs"]["prompts"]["router"].keys() == {"router"}
