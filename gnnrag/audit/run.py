@@ -70,14 +70,11 @@ def audit(
         "router": judge_router(given, decided, routings, c),
     }
     report["economics"] = economics(classes, report["router"]["confusion"])
-    rows = zip(sample, given, decided, routings, strict=True)
-    write_jsonl(
-        path / "labels.jsonl",
-        [
-            {"id": q.id, "class": g, "router": d, "probabilities": dict(r.probabilities), "type": q.type}
-            for q, g, d, r in rows
-        ],
-    )
+    rows = [
+        {"id": q.id, "class": g, "router": d, "probabilities": dict(r.probabilities), "type": q.type}
+        for q, g, d, r in zip(sample, given, decided, routings, strict=True)
+    ]
+    write_jsonl(path / "labels.jsonl", rows)
     write_json(path / "audit.json", report | {"settings": to_plain(config)})
     return path, report
 
