@@ -83,12 +83,13 @@ def as_text(prediction: Prediction, session: Session, index: Index) -> str:
             *(f"  {c}" for c in chain.splitlines()),
             "",
         ]
+    lines += [route_line(e) for e in session.events if e["event"] in ("route", "sufficiency")]
     lines.append("Queries")
     kinds = {"question": "the question", "fast": "fast thought", "slow": "slow thought"}
     for event in session.events:
         if event["event"] == "query":
             top = "; ".join(p.title for p in index.lookup(event["ranking"]["ids"][:3]))
-            kind = kinds.get(event["kind"], event["kind"])
+            kind = kinds.get(event["kind"], event["kind"]) + (f" to {event['retriever']}" if event["retriever"] else "")
             lines.append(f"  round {event['round']}, {kind}: {event['text']}\n      found: {top}")
     support = next((e["support"] for e in session.events if e["event"] == "answer"), ())
     lines += ["", "Evidence"]
@@ -105,6 +106,15 @@ def as_text(prediction: Prediction, session: Session, index: Index) -> str:
         f"\nretrievals: {usage['retriever_calls']}, LLM calls: {usage['llm_calls']}, {prediction.seconds:.2f} s"
     )
     return "\n".join(lines)
+
+
+def route_line(event: dict[str, Any]) -> str:
+    """Return what a routing method decided."""
+    if event["event"] == "sufficiency":
+        found = "suffices" if event["enough"] else "does not suffice: on to the multi_hop route"
+        return f"Flat evidence {found} ({event['check']}: {event['value']:.2f})\n"
+    shares = ", ".join(f"{name} {p:.2f}" for name, p in event["probabilities"].items())
+    return f"Route: {event['route']} by rule {event['rule']} ({shares})\n"
 
 
 if __name__ == "__main__":

@@ -56,6 +56,18 @@ def test_support_is_marked(arguments: list[str], capsys: pytest.CaptureFixture[s
     assert "* the answer was read from here" in out and "LLM calls: 1" in out
 
 
+def test_the_route_is_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["Where was the director of Solaris born?", *arguments, "method=routed"]) == 0
+    out = capsys.readouterr().out
+    assert "Route: multi_hop by rule R2 (passage_local 0." in out and "round 0, the question to chg: " in out
+    flat = ["method.failed=[]", "method.min_confidence=1"]
+    assert call([QUESTION, *arguments, "method=routed", *flat]) == 0
+    out = capsys.readouterr().out
+    assert "Route: passage_local by rule R3" in out
+    assert "Flat evidence does not suffice: on to the multi_hop route (reader: 0." in out
+    assert "round 0, the question to hybrid: " in out and "round 1, the question to chg: " in out
+
+
 def test_an_abstention(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     model = [
         "roles.reader=prompted",
