@@ -157,7 +157,7 @@ class Loop:
         return rankings
 
     async def _ask(self, queries: list[Query], session: Session) -> Sequence[Ranking | Exception]:
-        """Hand queries to their retrievers: in batches over all questions, or, for one that needs roles, for this one.
+        """Hand queries to their retrievers: in batches over all questions, or, to one that needs roles, alone.
 
         One retriever after the other, so that what they write into the session has one order.
         """

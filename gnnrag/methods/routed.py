@@ -1,4 +1,4 @@
-"""Query-class routing: each question goes to the method that serves its class (design 3, specs/graph_kbs.md 14)."""
+"""Query-class routing, as the article "GraphRAG & Multi-Hop Retrieval" has it: a method for each class of question."""
 
 from __future__ import annotations
 
