@@ -21,6 +21,7 @@ METHODS = {
     "single": "gnnrag.methods.single:Single",
     "multihop": "gnnrag.methods.multihop:MultiHop",
     "bdtr": "gnnrag.methods.bdtr:BDTR",
+    "mgranrag": "gnnrag.methods.mgranrag:MGranRAG",
 }
 
 BACKENDS = {
@@ -48,6 +49,16 @@ ROLES = {
         "prompted": "gnnrag.roles.verifier_prompted:PromptedVerifier",
         "offline": "gnnrag.roles.verifier_offline:OfflineVerifier",
         "oracle": "gnnrag.roles.verifier_oracle:OracleVerifier",
+    },
+    "decomposer": {
+        "prompted": "gnnrag.roles.decomposer_prompted:PromptedDecomposer",
+        "offline": "gnnrag.roles.decomposer_offline:OfflineDecomposer",
+        "oracle": "gnnrag.roles.decomposer_oracle:OracleDecomposer",
+    },
+    "evidence_extractor": {
+        "prompted": "gnnrag.roles.evidence_prompted:PromptedEvidenceExtractor",
+        "offline": "gnnrag.roles.evidence_offline:OfflineEvidenceExtractor",
+        "oracle": "gnnrag.roles.evidence_oracle:OracleEvidenceExtractor",
     },
     "reader": {
         "prompted": "gnnrag.roles.reader_prompted:PromptedReader",
