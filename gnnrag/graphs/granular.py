@@ -98,6 +98,15 @@ class EvidenceMemory:
         ranked = self.ranked(psi, full_only=True)
         return ranked[:num_subquestions] + [u for u in ranked[num_subquestions:] if u.sentence in self.found]
 
+    def augment(self, question: str, psi: Mapping[int, float], num_subquestions: int) -> str:
+        """Return the augmented query: the chosen evidence, a line each, then the question."""
+        chosen = enumerate(self.chosen(psi, num_subquestions), start=1)
+        return "\n".join([*(f"- {n}. ({'; '.join(u.phrases)}) {u.text}" for n, u in chosen), question])
+
+    def scope(self, scope: str) -> list[EvidenceUnit]:
+        """Return the units that set seeds: all in `memory`, or those that are `new` in this round."""
+        return [u for u in self.units.values() if scope == "memory" or u.sentence in self.found]
+
 
 def same_nodes(phrase: str, hits: Sequence[tuple[int, str, float]], exact: int | None, same: float = 0.9) -> list[int]:
     """Return the phrase nodes that are `phrase` under another spelling (section "alignment").

@@ -108,7 +108,9 @@ class MGranRAG:
         await self._read(state)
         if before == (state.memory["read"], state.memory["evidence"].units):
             return []  # the same passages gave the same evidence: the round would repeat itself
-        text = state.question.text if "augmentation" in self.config.ablate else self._augmented(state)
+        text = state.question.text
+        if "augmentation" not in self.config.ablate:
+            text = state.memory["evidence"].augment(text, self._psi(state), len(state.memory["parts"]))
         return [Query(text, top_k=int(self.config.weights.sim_top_k or self.top_k), kind="augmented")]
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
@@ -164,12 +166,6 @@ class MGranRAG:
         count, norm = len(state.memory["parts"]), str(self.config.psi_norm)
         return {s: confidence(u.labels, count, norm) for s, u in state.memory["evidence"].units.items()}
 
-    def _augmented(self, state: State) -> str:
-        """Return the augmented query: the chosen evidence, then the question."""
-        chosen = state.memory["evidence"].chosen(self._psi(state), len(state.memory["parts"]))
-        lines = [f"- {n}. ({'; '.join(u.phrases)}) {u.text}" for n, u in enumerate(chosen, start=1)]
-        return "\n".join([*lines, state.question.text])
-
     def _weights(self, state: State, similarity: dict[int, float]) -> tuple[np.ndarray, PageRankOperator]:
         """Return the reset, and the walk on the graph with this question's additions."""
         evidence, overlay, graph = state.memory["evidence"], state.memory["overlay"], self.graph
@@ -183,7 +179,7 @@ class MGranRAG:
         seeds = Seeds(
             similarity,
             units,
-            {u.sentence: psi[u.sentence] for u in units},
+            psi,
             named,
             unnamed,
             self.aligner.asked(state.question.text),

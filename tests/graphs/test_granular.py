@@ -277,3 +277,5 @@ def test_the_augmented_query_states_the_best_full_units_then_this_rounds():
     psi = {1: 1.0, 2: 0.5, 3: 2.0, 4: 3.0}
     assert [u.sentence for u in memory.chosen(psi, 1)] == [3, 2]
     assert [u.sentence for u in memory.chosen(psi, 0)] == [2]
+    assert memory.augment("Who?", psi, 1) == "- 1. () 3\n- 2. () 2\nWho?"
+    assert [u.sentence for u in memory.scope("new")] == [2] and len(memory.scope("memory")) == 4
