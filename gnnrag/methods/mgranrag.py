@@ -19,23 +19,13 @@ from gnnrag.graphs.granular import (
     is_kept,
     personalisation,
 )
-from gnnrag.graphs.granular_presets import PRESETS
+from gnnrag.graphs.granular_presets import ALLOWED, PRESETS
 from gnnrag.graphs.phrases import PhraseAligner
 from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.methods.base import State
 from gnnrag.roles.base import DecomposeTask, EvidenceFound, EvidenceTask, ShownSentence
 from gnnrag.session import Session
 from gnnrag.types import Evidence, Query, Question, Ranking
-
-ALLOWED = {
-    "next_candidates": ("ppr", "dense_aug"),
-    "expand_graph": ("off", "edges", "both"),
-    "psi_norm": ("supported", "all"),
-    "sentence_scope": ("memory", "new"),
-    "merge_keywords": ("union", "replace"),
-    "subquery_order": ("generated", "alphabetical"),
-    "phrase_match": ("embedding", "exact"),
-}
 
 
 @dataclass
@@ -73,8 +63,7 @@ class MGranRAG:
 
     config_class = MGranRAGConfig
     stages = ("hierarchy", "phrase_vectors", "embeddings")
-    top_k, reader_top_k = 200, 5
-    damping = 0.5
+    top_k, reader_top_k, damping = 200, 5, 0.5
 
     def __init__(self, index: Any, roles: Any, config: MGranRAGConfig | None = None) -> None:
         self.index, self.config = index, resolve_preset(config or MGranRAGConfig())
