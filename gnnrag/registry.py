@@ -22,6 +22,10 @@ METHODS = {
     "multihop": "gnnrag.methods.multihop:MultiHop",
     "bdtr": "gnnrag.methods.bdtr:BDTR",
     "mgranrag": "gnnrag.methods.mgranrag:MGranRAG",
+    "ircot": "gnnrag.methods.iterative:IRCoT",
+    "irgs": "gnnrag.methods.iterative:IRGS",
+    "tog": "gnnrag.methods.iterative:ToG",
+    "gcot": "gnnrag.methods.iterative:GCoT",
 }
 
 BACKENDS = {
@@ -49,6 +53,11 @@ ROLES = {
         "prompted": "gnnrag.roles.verifier_prompted:PromptedVerifier",
         "offline": "gnnrag.roles.verifier_offline:OfflineVerifier",
         "oracle": "gnnrag.roles.verifier_oracle:OracleVerifier",
+    },
+    "reasoner": {
+        "prompted": "gnnrag.roles.reasoner_prompted:PromptedReasoner",
+        "offline": "gnnrag.roles.reasoner_offline:OfflineReasoner",
+        "oracle": "gnnrag.roles.reasoner_oracle:OracleReasoner",
     },
     "decomposer": {
         "prompted": "gnnrag.roles.decomposer_prompted:PromptedDecomposer",
