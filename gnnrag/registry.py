@@ -26,6 +26,9 @@ METHODS = {
     "irgs": "gnnrag.methods.iterative:IRGS",
     "tog": "gnnrag.methods.iterative:ToG",
     "gcot": "gnnrag.methods.iterative:GCoT",
+    "react": "gnnrag.methods.agents:ReAct",
+    "search_r1": "gnnrag.methods.agents:SearchR1",
+    "r1_searcher": "gnnrag.methods.agents:R1Searcher",
 }
 
 BACKENDS = {
@@ -58,6 +61,11 @@ ROLES = {
         "prompted": "gnnrag.roles.reasoner_prompted:PromptedReasoner",
         "offline": "gnnrag.roles.reasoner_offline:OfflineReasoner",
         "oracle": "gnnrag.roles.reasoner_oracle:OracleReasoner",
+    },
+    "agent": {
+        "prompted": "gnnrag.roles.agent_prompted:PromptedAgent",
+        "offline": "gnnrag.roles.agent_offline:OfflineAgent",
+        "oracle": "gnnrag.roles.agent_oracle:OracleAgent",
     },
     "decomposer": {
         "prompted": "gnnrag.roles.decomposer_prompted:PromptedDecomposer",

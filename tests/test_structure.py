@@ -48,7 +48,7 @@ LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names}
 # The loop knows protocols only, never a concrete part.
 PROTOCOLS = {"gnnrag.methods.base", "gnnrag.retrievers.base", "gnnrag.roles.base", "gnnrag.roles.asking"}
 # What a part of the index hands to a writer.
-PROTOCOLS |= {"gnnrag.roles.writing", "gnnrag.roles.reasoning"}
+PROTOCOLS |= {"gnnrag.roles.writing", "gnnrag.roles.reasoning", "gnnrag.roles.acting"}
 
 
 def relative(path: Path) -> str:
