@@ -22,6 +22,14 @@ METHODS = {
     "multihop": "gnnrag.methods.multihop:MultiHop",
     "bdtr": "gnnrag.methods.bdtr:BDTR",
     "routed": "gnnrag.methods.routed:Routed",
+    "mgranrag": "gnnrag.methods.mgranrag:MGranRAG",
+    "ircot": "gnnrag.methods.iterative:IRCoT",
+    "irgs": "gnnrag.methods.iterative:IRGS",
+    "tog": "gnnrag.methods.iterative:ToG",
+    "gcot": "gnnrag.methods.iterative:GCoT",
+    "react": "gnnrag.methods.agents:ReAct",
+    "search_r1": "gnnrag.methods.agents:SearchR1",
+    "r1_searcher": "gnnrag.methods.agents:R1Searcher",
 }
 
 BACKENDS = {
@@ -50,6 +58,26 @@ ROLES = {
         "prompted": "gnnrag.roles.verifier_prompted:PromptedVerifier",
         "offline": "gnnrag.roles.verifier_offline:OfflineVerifier",
         "oracle": "gnnrag.roles.verifier_oracle:OracleVerifier",
+    },
+    "reasoner": {
+        "prompted": "gnnrag.roles.reasoner_prompted:PromptedReasoner",
+        "offline": "gnnrag.roles.reasoner_offline:OfflineReasoner",
+        "oracle": "gnnrag.roles.reasoner_oracle:OracleReasoner",
+    },
+    "agent": {
+        "prompted": "gnnrag.roles.agent_prompted:PromptedAgent",
+        "offline": "gnnrag.roles.agent_offline:OfflineAgent",
+        "oracle": "gnnrag.roles.agent_oracle:OracleAgent",
+    },
+    "decomposer": {
+        "prompted": "gnnrag.roles.decomposer_prompted:PromptedDecomposer",
+        "offline": "gnnrag.roles.decomposer_offline:OfflineDecomposer",
+        "oracle": "gnnrag.roles.decomposer_oracle:OracleDecomposer",
+    },
+    "evidence_extractor": {
+        "prompted": "gnnrag.roles.evidence_prompted:PromptedEvidenceExtractor",
+        "offline": "gnnrag.roles.evidence_offline:OfflineEvidenceExtractor",
+        "oracle": "gnnrag.roles.evidence_oracle:OracleEvidenceExtractor",
     },
     "reader": {
         "prompted": "gnnrag.roles.reader_prompted:PromptedReader",

@@ -115,6 +115,11 @@ class Index:
         """(num_passages, dim) float32 unit rows."""
         return self.read("embeddings")
 
+    @property
+    def phrase_vectors(self) -> np.ndarray:
+        """(num_phrases, dim) float32 unit rows, for the phrase nodes of `hierarchy`."""
+        return self.read("phrase_vectors")
+
     @cached_property
     def embedder(self) -> Embedder:
         """The embedder that made `passage_vectors`."""

@@ -15,6 +15,7 @@ import numpy as np
 from gnnrag.files import digest
 from gnnrag.index.graph_stages import EntityGraphStage, ExtractionStage
 from gnnrag.index.knowledge_stages import KnowledgeStage, KnowledgeVectorStage
+from gnnrag.index.phrase_stage import PhraseVectorStage
 from gnnrag.index.stage_base import Context, Stage, Writer, embed_strings, known_records, read_records, write_records
 from gnnrag.index.store import map_passages
 from gnnrag.types import Passage
@@ -205,6 +206,7 @@ _ALL: tuple[Stage, ...] = (
     EntityGraphStage(),
     KnowledgeStage(),
     KnowledgeVectorStage(),
+    PhraseVectorStage(),
 )
 STAGES = {stage.name: stage for stage in _ALL}
 

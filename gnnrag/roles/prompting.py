@@ -76,12 +76,19 @@ class Prompter:
         config: sampling settings.
         prompt: default prompt name; `config.prompt` goes before it.
         options: optional sentences of the prompt.
+        raw: the reply continues the prompt's own text, without a chat template and without a reminder.
     """
 
     def __init__(
-        self, role: str, backend: Backend, config: PromptedConfig, prompt: str = "", options: Sequence[str] = ()
+        self,
+        role: str,
+        backend: Backend,
+        config: PromptedConfig,
+        prompt: str = "",
+        options: Sequence[str] = (),
+        raw: bool = False,
     ) -> None:
-        self.role, self.backend, self.config = role, backend, config
+        self.role, self.backend, self.config, self.raw = role, backend, config, raw
         self.prompt = load_prompt(config.prompt or prompt or role, *options)
 
     async def ask(self, session: Session, values: Mapping[str, str], parse: Callable[[str], T]) -> Outcome[T]:
@@ -131,10 +138,14 @@ class Prompter:
 
     def _request(self, messages: tuple[Message, ...]) -> Request:
         c = self.config
-        return Request(messages, c.max_tokens, c.temperature, self.prompt.stop, c.seed, self.prompt.schema)
+        return Request(
+            messages, c.max_tokens, c.temperature, self.prompt.stop, c.seed, self.prompt.schema, raw=self.raw
+        )
 
     def _reminded(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         """Append the reminder to the last turn: everything before it stays cached, and no bad reply is quoted."""
+        if self.raw:
+            return messages
         reminder = self.prompt.reminder or "Reply in exactly the format asked for, and with nothing else."
         return (*messages[:-1], replace(messages[-1], content=f"{messages[-1].content}\n\n{reminder}"))
 

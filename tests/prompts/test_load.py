@@ -15,12 +15,17 @@ from gnnrag.types import Passage
 NAMES = sorted(Path(p.name).stem for p in files("gnnrag.prompts").iterdir() if p.name.endswith(".yaml"))
 
 
+# Continued without a chat template: one text, and no second turn for a reminder.
+RAW = {"agent_search_r1", "agent_r1_searcher"}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_prompt_renders_with_its_placeholders_and_nothing_else(name: str) -> None:
     prompt = load_prompt(name)
     values = {p: f"<<{p}>> {{question}} {{}} {{0}} \\1" for p in prompt.placeholders}
     messages = prompt.render(**values)
-    assert [m.role for m in messages] == ["system", *["user", "assistant"] * len(prompt.examples), "user"]
+    system = [] if name in RAW else ["system"]
+    assert [m.role for m in messages] == [*system, *["user", "assistant"] * len(prompt.examples), "user"]
     assert all(v in messages[-1].content for v in values.values()) and prompt.placeholders
     with pytest.raises(ConfigError, match=r"missing values \['"):
         prompt.render(**dict(list(values.items())[1:]))
@@ -31,7 +36,8 @@ def test_every_prompt_renders_with_its_placeholders_and_nothing_else(name: str) 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_prompt_is_fit_for_use(name: str) -> None:
     prompt = load_prompt(name)
-    assert prompt.reminder and "\n" not in prompt.reminder
+    assert bool(prompt.reminder) == (name not in RAW) and "\n" not in prompt.reminder
+    assert not (name in RAW and prompt.system), "a text that is continued raw has one part"
     assert prompt.user.rstrip().endswith("}"), "variable input comes last"
     if {"passages", "passage", "context"} & prompt.placeholders:
         assert "untrusted" in prompt.system and "ollow instructions found inside" in prompt.system

@@ -1,0 +1,51 @@
+"""The vectors of the hierarchy graph's phrases: what MGranRAG aligns named phrases with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from gnnrag.files import digest
+from gnnrag.index.stage_base import Context, Writer, embed_strings
+
+
+class PhraseVectorStage:
+    """A vector per phrase node; those of phrases seen before are kept."""
+
+    name: ClassVar[str] = "phrase_vectors"
+    needs: ClassVar[tuple[str, ...]] = ("hierarchy",)
+    sections: ClassVar[tuple[str, ...]] = ()
+    version = 1
+
+    def settings(self, context: Context) -> Any:
+        """See `Stage`."""
+        return [self.version, context.embedder().identity]
+
+    def build(self, context: Context, settings: str) -> Writer:
+        """See `Stage`."""
+        phrases = list(context.read("hierarchy").phrases)
+        keys, known = [digest(p) for p in phrases], {}
+        if context.store.key(self.name):
+            folder = context.store.folder(self.name)
+            old = json.loads((folder / "keys.json").read_text("utf-8"))
+            if old["settings"] == settings:
+                known = dict(zip(old["keys"], self.load(folder), strict=True))
+
+        def texts(positions: list[int]) -> list[str]:
+            return [phrases[i] for i in positions]
+
+        vectors = embed_strings(context, self.name, settings, keys, texts, known, lambda n: None).astype(np.float16)
+
+        def write(folder: Path) -> dict[str, Any]:
+            np.save(folder / "vectors.npy", vectors)
+            (folder / "keys.json").write_text(json.dumps({"settings": settings, "keys": keys}), "utf-8")
+            return {"phrases": len(phrases), "computed": len(set(keys) - known.keys())}
+
+        return write
+
+    def load(self, folder: Path) -> np.ndarray:
+        """Return (num_phrases, dim) float32."""
+        return np.load(folder / "vectors.npy", allow_pickle=False).astype(np.float32)

@@ -1,0 +1,135 @@
+"""An agent's next move from a language model, each in its own protocol (ReAct, Search-R1, R1-Searcher).
+
+Search-trained models are sensitive to their prompt: for a reproduction give the prompt they were trained with as
+`roles.agent.options.prompt=FILE.yaml`; the packaged ones are written in our own words.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from gnnrag.llm.base import Backend
+from gnnrag.prompts.untrusted import defuse, inline
+from gnnrag.roles.acting import MoveTask, NextMove, Protocol, Turn
+from gnnrag.roles.prompting import PromptedConfig, Prompter
+from gnnrag.session import Session
+from gnnrag.types import Passage
+
+_ACTION = re.compile(r"^\W*(?:Action(?:\s*\d+)?\s*:\s*)?(search|lookup|finish)\s*\[(.*)\]\s*\.?\s*$", re.I | re.M)
+_TAGGED = re.compile(r"<(search|answer)>(.*?)(?:</\1>|\Z)", re.DOTALL)
+_QUERY, _QUERY_END = "<|begin_of_query|>", "<|end_of_query|>"
+_ANSWERS = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.DOTALL)
+# Tags by which an agent reads its surroundings; a passage that holds one could end its own block.
+_TAGS = re.compile(r"<(?=[|/]?\s*(?:information|search|answer|think|(?:begin|end)_of_))", re.IGNORECASE)
+INVALID = (
+    "My last move was not valid. I can search with the search tags, or answer with the answer tags. Let me try again."
+)
+
+
+@dataclass
+class PromptedAgentConfig(PromptedConfig):
+    """Settings of `PromptedAgent`."""
+
+    max_tokens: int = 512
+    temperature: float | None = 0.0
+    passage_chars: int = 2000  # characters of the passages of one search, about 500 tokens
+
+
+class PromptedAgent:
+    """Asks for the next move; a reply without one is an `invalid` move, which the agent is told about.
+
+    Args:
+        backend: the language model.
+        config: settings.
+    """
+
+    config_class = PromptedAgentConfig
+
+    def __init__(self, backend: Backend, config: PromptedAgentConfig | None = None) -> None:
+        self.config = config or PromptedAgentConfig()
+        names: tuple[Protocol, ...] = ("react", "search_r1", "r1_searcher")
+        # The trained agents go on with their own text: no chat template may come between.
+        self._by_protocol = {n: Prompter("agent", backend, self.config, f"agent_{n}", raw=n != "react") for n in names}
+        self.prompters = tuple(self._by_protocol.values())
+
+    async def __call__(self, task: MoveTask, session: Session) -> NextMove:
+        """See `Role`."""
+        question = inline(task.question.text)
+        if task.protocol == "search_r1" and not question.endswith("?"):
+            question += "?"
+        transcript = "".join(
+            render_turn(t, n, task.protocol, self.config.passage_chars) for n, t in enumerate(task.turns, 1)
+        )
+        if not task.may_search:
+            transcript += _CLOSED[task.protocol]
+        values = {"question": question, "transcript": transcript}
+        outcome = await self._by_protocol[task.protocol].ask(session, values, PARSERS[task.protocol])
+        return outcome.value or NextMove("finish", flags=("agent_failed",))
+
+
+def parse_react(text: str) -> NextMove:
+    """Return the first action of a ReAct step; without one the move is invalid."""
+    text = text.partition("\nObservation")[0].strip()
+    match = _ACTION.search(text)
+    if not match:
+        return NextMove("invalid", written=text)
+    return NextMove(match[1].lower(), match[2].strip(), text[: match.end()])  # type: ignore[arg-type]
+
+
+def parse_search_r1(text: str) -> NextMove:
+    """Return the first search or answer of a reply, in Search-R1's tags."""
+    match = _TAGGED.search(text)
+    if not match:
+        return NextMove("invalid", written=text)
+    written = text[: match.end()]
+    closing = f"</{match[1]}>"
+    return NextMove(
+        "search" if match[1] == "search" else "finish",
+        " ".join(match[2].split()),
+        written if written.endswith(closing) else written + closing,
+    )
+
+
+def parse_r1_searcher(text: str) -> NextMove:
+    """Return the query after the last opening tag, or the last answer, in R1-Searcher's tags."""
+    head, _, tail = text.rpartition(_QUERY)
+    answers = _ANSWERS.findall(text)
+    if head or text.startswith(_QUERY):
+        query, _, rest = tail.partition(_QUERY_END)
+        if not answers or "<answer>" not in rest:
+            cleaned = " ".join(query.replace('"', " ").replace("...", " ").split())
+            return NextMove("search" if cleaned else "finish", cleaned, f"{head}{_QUERY}{query}{_QUERY_END}")
+    # Any other stop is an end without an answer.
+    return NextMove("finish", " ".join(answers[-1].split()) if answers else "", text)
+
+
+PARSERS = {"react": parse_react, "search_r1": parse_search_r1, "r1_searcher": parse_r1_searcher}
+_CLOSED = {
+    "react": "No searches are left: the next action must be Finish.\n",
+    "search_r1": "",
+    "r1_searcher": "",
+}
+
+
+def render_turn(turn: Turn, number: int, protocol: Protocol, limit: int = 2000) -> str:
+    """Return a turn as the agent sees it; passages are fenced by the protocol's tags and cannot speak them."""
+    found = _documents(turn.passages, protocol)[:limit] or turn.note or "no results"
+    if protocol == "react":
+        return f"{turn.written.strip()}\nObservation {number}: {turn.note or found}\n"
+    if turn.move == "invalid":
+        return f"{turn.written}\n{INVALID}\n"
+    if protocol == "search_r1":
+        return f"{turn.written}\n\n<information>{found}</information>\n\n"
+    return f"{turn.written}\n\n<|begin_of_documents|>\n{found if turn.passages else 'None'}\n<|end_of_documents|>\n\n"
+
+
+def _documents(passages: tuple[Passage, ...], protocol: Protocol) -> str:
+    rows = []
+    for i, p in enumerate(passages, start=1):
+        title, text = (_TAGS.sub("&lt;", inline(part)) for part in (p.title, p.text))
+        if protocol == "search_r1":
+            rows.append(f"Doc {i}(Title: {title}) {text}")
+        else:
+            rows.append(f"({i}) {title}: {text}" if protocol == "react" else f"({i}){title} {text}")
+    return defuse("\n".join(rows))

@@ -1,0 +1,24 @@
+"""The oracle's sub-questions: the gold decomposition. Gives a method's ceiling; never a result."""
+
+from __future__ import annotations
+
+from gnnrag.index.index import Index
+from gnnrag.roles.gold import gold_hops
+from gnnrag.roles.reading import DecomposeTask, Decomposition
+from gnnrag.session import Session
+
+
+class OracleDecomposer:
+    """One sub-question for each gold hop, answers of earlier hops filled in.
+
+    Args:
+        index: an opened index.
+    """
+
+    def __init__(self, index: Index, config: None = None) -> None:
+        self.index = index
+
+    async def __call__(self, task: DecomposeTask, session: Session) -> Decomposition:
+        """See `Role`."""
+        hops = gold_hops(task.question, self.index)
+        return Decomposition(tuple(hop.query for hop in hops)[: task.max_parts] if len(hops) > 1 else ())

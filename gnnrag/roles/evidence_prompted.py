@@ -1,0 +1,151 @@
+"""Evidence from a language model (MGranRAG, AAAI 2026; the wording is ours)."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from gnnrag.llm.base import Backend, estimate_tokens
+from gnnrag.prompts.untrusted import inline, notes_element, passage_element
+from gnnrag.roles.parsing import json_objects, json_value, strip_markup, strip_thinking
+from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.roles.reading import EvidenceFound, EvidenceTask, FoundEvidence, ShownSentence
+from gnnrag.session import Session
+from gnnrag.types import Passage
+
+FIRST_QUESTION = 10  # number of the question in the prompt; its parts follow. Example numbers are below.
+_REPAIR = 0.6  # least similarity at which a sentence with an unknown number is taken for one that was shown
+_LABELS = {"t": "T", "ts": "T", "full": "T", "p": "P", "ps": "P", "partial": "P"}
+_NUMBER = re.compile(r"(\d+)\s*\W*$")
+_BLANK = re.compile(r"^\W*(?:n/?a|none)?\W*$", re.IGNORECASE)
+
+
+@dataclass
+class PromptedEvidenceConfig(PromptedConfig):
+    """Settings of `PromptedEvidenceExtractor`."""
+
+    max_tokens: int = 2048
+    block_tokens: int = 24000  # more sentences than this are read in several calls, estimated
+
+
+class PromptedEvidenceExtractor:
+    """Asks which sentences support which questions; a call for all of them, or for blocks where they are too many.
+
+    A reply that does not parse gives nothing (`evidence_failed`, or `evidence_partial` when other blocks succeeded).
+
+    Args:
+        backend: the language model.
+        config: settings.
+    """
+
+    config_class = PromptedEvidenceConfig
+
+    def __init__(self, backend: Backend, config: PromptedEvidenceConfig | None = None) -> None:
+        self.config = config or PromptedEvidenceConfig()
+        self._prompter = Prompter("evidence_extractor", backend, self.config, "evidence")
+        self.prompters = (self._prompter,)
+
+    async def __call__(self, task: EvidenceTask, session: Session) -> EvidenceFound:
+        """See `Role`."""
+        questions = [task.question.text, *task.parts]
+        lines = (f"{number}. {inline(q)}" for number, q in enumerate(questions, start=FIRST_QUESTION))
+        facts = "\n".join(f"{n}. {inline(f)}" for n, f in enumerate(task.facts)) or "(none yet)"
+        values = {"questions": "\n".join(lines), "facts": notes_element(facts)}
+        blocks = list(_blocks(task.sentences, self.config.block_tokens))
+        batch = [{**values, "passages": render_sentences(task.sentences, block)} for block in blocks]
+
+        def parse(text: str) -> tuple[FoundEvidence, ...]:
+            return parse_evidence(text, [s.text for s in task.sentences], len(task.parts))
+
+        outcomes = await self._prompter.ask_many(session, batch, parse)
+        found: dict[int, FoundEvidence] = {}
+        for outcome in outcomes:
+            for item in outcome.value or ():
+                found.setdefault(item.sentence, item)
+        failed = sum(bool(o.failure) for o in outcomes)
+        flags = () if not failed else ("evidence_failed" if failed == len(outcomes) else "evidence_partial",)
+        return EvidenceFound(tuple(found[i] for i in sorted(found)), flags)
+
+
+def render_sentences(sentences: Sequence[ShownSentence], chosen: Iterable[int]) -> str:
+    """Return the chosen sentences, passage by passage, each on a line with its number."""
+    elements = []
+    for number, (_, rows) in enumerate(groupby(chosen, key=lambda i: sentences[i].passage), start=1):
+        text = "\n".join(f"[{i}] {inline(sentences[i].text)}" for i in rows)
+        elements.append(passage_element(Passage("", "", text), number))
+    return "\n".join(elements)
+
+
+def parse_evidence(text: str, shown: Sequence[str], num_parts: int) -> tuple[FoundEvidence, ...]:
+    """Return the evidence of a reply: a JSON object with `evidence`, or what can be saved of a torn one.
+
+    Unknown question numbers are ignored; of two records of one sentence the first counts; a record whose sentence
+    number was not shown is given to the most similar sentence that was, if any is similar enough.
+
+    Args:
+        text: the reply.
+        shown: the sentences that were shown, by number.
+        num_parts: number of sub-questions.
+
+    Raises:
+        MalformedError: there is no such object.
+    """
+    text = strip_markup(strip_thinking(text))
+    records: list[Any] | None = json_value(text) if text.startswith("[") else None
+    if not isinstance(records, list):
+        objects = list(json_objects(text))
+        records = next((d["evidence"] for d in objects if isinstance(d.get("evidence"), list)), None)
+        if records is None and not _BLANK.match(text):
+            records = [d for d in objects if "labels" in d]
+            if not records:
+                raise MalformedError("no JSON object with a list 'evidence'")
+    found: dict[int, FoundEvidence] = {}
+    for record in records or ():
+        if isinstance(record, Mapping) and (item := _item(record, shown, num_parts)):
+            found.setdefault(item.sentence, item)
+    return tuple(found.values())
+
+
+def _item(record: Mapping[str, Any], shown: Sequence[str], num_parts: int) -> FoundEvidence | None:
+    text = str(record.get("text") or record.get("sentence") or "").strip()
+    number = _sentence_number(record.get("id", record.get("sid")), text, shown)
+    labels = record.get("labels")
+    if number is None or not isinstance(labels, Mapping):
+        return None
+    read: dict[int, str] = {}
+    for key, value in labels.items():
+        match, label = _NUMBER.search(str(key)), _LABELS.get(str(value).strip().lower())
+        if match and label and 0 <= int(match[1]) - FIRST_QUESTION <= num_parts:
+            read[int(match[1]) - FIRST_QUESTION] = label
+    phrases = record.get("phrases")
+    names = [str(p).strip() for p in phrases if isinstance(p, str)] if isinstance(phrases, list) else []
+    kept = tuple(dict.fromkeys(n for n in names if not _BLANK.match(n)))
+    return FoundEvidence(number, text or shown[number], kept, tuple(sorted(read.items()))) if read else None
+
+
+def _sentence_number(value: Any, text: str, shown: Sequence[str]) -> int | None:
+    match = _NUMBER.search(str(value))
+    if match and int(match[1]) < len(shown):
+        return int(match[1])
+    scored = [(difflib.SequenceMatcher(None, text, s).ratio(), -i) for i, s in enumerate(shown)] if text else []
+    best = max(scored, default=(0.0, 0))
+    return -best[1] if best[0] >= _REPAIR else None
+
+
+def _blocks(sentences: Sequence[ShownSentence], limit: int) -> Iterable[list[int]]:
+    """Cut into runs of at most `limit` estimated tokens; a sentence that is longer stands alone."""
+    block: list[int] = []
+    used = 0
+    for i, sentence in enumerate(sentences):
+        size = estimate_tokens(sentence.text) + 4
+        if block and used + size > limit:
+            yield block
+            block, used = [], 0
+        block.append(i)
+        used += size
+    if block:
+        yield block

@@ -1,0 +1,73 @@
+"""Taking questions apart and reading sentences for evidence: tasks and results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gnnrag.types import Question
+
+
+@dataclass(frozen=True, slots=True)
+class DecomposeTask:
+    """Ask for the sub-questions of a question."""
+
+    question: Question
+    max_parts: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Decomposition:
+    """Sub-questions in the order in which they must be answered; none where the question is simple."""
+
+    parts: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSentence:
+    """A sentence of a passage that is read for evidence."""
+
+    text: str
+    passage: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceTask:
+    """Ask which sentences support a question or its sub-questions (MGranRAG).
+
+    Attributes:
+        question: the question.
+        parts: its sub-questions.
+        sentences: what is read, passage by passage, best passage first.
+        facts: evidence found earlier, best first.
+    """
+
+    question: Question
+    parts: tuple[str, ...]
+    sentences: tuple[ShownSentence, ...]
+    facts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEvidence:
+    """A sentence that helps.
+
+    Attributes:
+        sentence: position in `EvidenceTask.sentences`.
+        text: the sentence with its pronouns resolved.
+        phrases: its key phrases.
+        labels: (question number, label): 0 is the question, 1 to K the parts; `T` answers it alone, `P` is a clue.
+    """
+
+    sentence: int
+    text: str
+    phrases: tuple[str, ...] = ()
+    labels: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceFound:
+    """The sentences that help; none where no sentence does, or where every reply was malformed."""
+
+    items: tuple[FoundEvidence, ...] = ()
+    flags: tuple[str, ...] = ()

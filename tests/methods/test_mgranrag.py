@@ -1,0 +1,146 @@
+"""MGranRAG's loop on a small real index, with evidence by script and by rule."""
+
+from __future__ import annotations
+
+import pytest
+
+from gnnrag.errors import ConfigError
+from gnnrag.graphs.granular import GranularWeightsConfig
+from gnnrag.methods.mgranrag import MGranRAG, MGranRAGConfig, resolve_preset
+from gnnrag.retrievers.dense import DenseRetriever
+from gnnrag.roles.decomposer_offline import OfflineDecomposer
+from gnnrag.roles.evidence_offline import OfflineEvidenceExtractor
+from gnnrag.roles.evidence_oracle import OracleEvidenceExtractor
+from gnnrag.roles.reading import Decomposition, EvidenceFound, FoundEvidence
+from gnnrag.types import GoldHop, Question
+from tests.helpers.parts import COMPOSITIONAL, Scripted, answer_all, read_nothing, small_index
+
+GOLD = (GoldHop("Who directed it?", "Vera Lindqvist", "p0"), GoldHop("Where was #1 born?", "Kalmar", "p1"))
+QUESTION = Question("q", COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1"), decomposition=GOLD)
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    return small_index(tmp_path_factory.mktemp("index"))
+
+
+def directed(task):
+    """Report the sentence that names the director, wherever it is shown."""
+    hits = [i for i, s in enumerate(task.sentences) if "directed by Vera" in s.text]
+    return EvidenceFound(tuple(FoundEvidence(i, "...", ("Vera Lindqvist",), ((0, "P"), (1, "T"))) for i in hits))
+
+
+def run(
+    index, extractor=None, parts=("Who directed Night Harbour?",), concurrency=1, questions=(QUESTION,), **settings
+):
+    roles = {
+        "decomposer": Scripted("decomposer", Decomposition(tuple(parts))),
+        "evidence_extractor": extractor or Scripted("evidence_extractor", directed),
+    }
+    method = MGranRAG(index, roles, MGranRAGConfig(phrase_match="exact", **settings))
+    rows = answer_all(method, DenseRetriever(index), questions, read_nothing, concurrency)
+    return rows[0][0], rows[0][1], roles
+
+
+def test_no_iteration_is_dense_retrieval(index):
+    prediction, session, roles = run(index, iterations=0)
+    assert list(prediction.ranking) == list(DenseRetriever(index).retrieve([_query(COMPOSITIONAL)])[0].ids)
+    assert not roles["evidence_extractor"].tasks and session.counts["retriever_calls"] == 1
+
+
+def test_evidence_lifts_what_it_names(index):
+    prediction, session, _ = run(index, iterations=1)
+    assert prediction.ranking[0] == "p0" and "p1" in prediction.ranking[:2]
+    assert session.counts["retriever_calls"] == 2
+    augmented = next(e for e in session.events if e["event"] == "query" and e["kind"] == "augmented")
+    assert augmented["text"] == f"- 1. (Vera Lindqvist) ...\n{COMPOSITIONAL}"
+
+
+def test_without_evidence_the_ranking_is_the_retrievers(index):
+    prediction, _, _ = run(index, Scripted("evidence_extractor", EvidenceFound()), iterations=2)
+    assert list(prediction.ranking) == list(DenseRetriever(index).retrieve([_query(COMPOSITIONAL)])[0].ids)
+
+
+def test_a_round_that_would_repeat_itself_is_not_run(index):
+    _, session, roles = run(index, iterations=9, candidates=8)
+    assert session.counts["retriever_calls"] == 3 and len(roles["evidence_extractor"].tasks) == 3
+
+
+def test_later_rounds_show_earlier_facts_and_may_skip_what_was_read(index):
+    _, _, roles = run(index, iterations=2, candidates=2, skip_read=True)
+    first, second = roles["evidence_extractor"].tasks[:2]
+    assert first.facts == () and second.facts == ("...",)
+    assert not {s.passage for s in first.sentences} & {s.passage for s in second.sentences}
+
+
+def test_next_candidates_follow_the_preset(index):
+    _, _, ppr = run(index, iterations=2, candidates=2)
+    _, _, dense = run(index, iterations=2, candidates=2, preset="official")
+    shown = [{s.passage for s in roles["evidence_extractor"].tasks[1].sentences} for roles in (ppr, dense)]
+    assert shown[0] == {"p0", "p1"}, "by PageRank, the director's passage is read next"
+    assert "p0" in shown[1]
+
+
+@pytest.mark.parametrize("preset", ["official", "repaired", "paper"])
+def test_every_preset_and_ablation_runs(index, preset):
+    for ablate in ([], ["decomposition"], ["augmentation"], ["ppr"]):
+        prediction, _, roles = run(index, preset=preset, iterations=2, ablate=ablate)
+        assert len(prediction.ranking) == 8 and prediction.error is None
+        assert bool(roles["decomposer"].tasks) == ("decomposition" not in ablate)
+
+
+def test_concurrency_changes_nothing(index):
+    questions = [Question(str(i), f"{COMPOSITIONAL} {i}") for i in range(12)]
+    rows = []
+    for concurrency in (1, 16):
+        roles = {
+            "decomposer": Scripted("decomposer", Decomposition(("x?",))),
+            "evidence_extractor": Scripted("evidence_extractor", directed),
+        }
+        method = MGranRAG(index, roles, MGranRAGConfig(phrase_match="embedding", iterations=2))
+        found = answer_all(method, DenseRetriever(index), questions, concurrency=concurrency)
+        rows.append([(p.ranking, p.context, p.error) for p, _ in found])
+    assert rows[0] == rows[1]
+
+
+def test_offline_and_oracle_roles(index):
+    for extractor, wanted in (
+        (OfflineEvidenceExtractor(index), {"p0"}),
+        (OracleEvidenceExtractor(index), {"p0", "p1"}),
+    ):
+        roles = {"decomposer": OfflineDecomposer(index), "evidence_extractor": extractor}
+        method = MGranRAG(index, roles, MGranRAGConfig(iterations=2))
+        (prediction, _), *_ = answer_all(method, DenseRetriever(index), [QUESTION])
+        assert wanted <= set(prediction.ranking[:3]) and prediction.error is None
+
+
+def test_presets_fill_what_is_left_open():
+    filled = resolve_preset(
+        MGranRAGConfig(preset="paper", psi_norm="supported", weights=GranularWeightsConfig(phrase=2))
+    )
+    assert (filled.iterations, filled.psi_norm, filled.weights.phrase, filled.weights.sentence) == (
+        3,
+        "supported",
+        2,
+        0.5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"preset": "papre"}, r"method\.preset='papre' is unknown\. Did you mean 'paper'"),
+        ({"next_candidates": "x"}, r"method\.next_candidates='x': allowed are ppr, dense_aug"),
+        ({"ablate": ["x"]}, r"method\.ablate=\['x'\]: allowed are decomposition"),
+        ({"candidates": 0}, r"method\.candidates must be at least 1"),
+    ],
+)
+def test_bad_settings(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        resolve_preset(MGranRAGConfig(**settings))
+
+
+def _query(text):
+    from gnnrag.types import Query
+
+    return Query(text)

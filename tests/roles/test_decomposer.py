@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.roles.decomposer_offline import OfflineDecomposer
+from gnnrag.roles.decomposer_oracle import OracleDecomposer
+from gnnrag.roles.decomposer_prompted import PromptedDecomposer, parse_parts
+from gnnrag.roles.prompting import MalformedError
+from gnnrag.roles.reading import DecomposeTask, Decomposition
+from gnnrag.session import Session
+from gnnrag.types import GoldHop, Question
+
+
+def run(role, question, **more):
+    return asyncio.run(role(DecomposeTask(question, **more), Session("q")))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"questions": ["Who made it?", "Where was she born?"]}',
+        '["Who made it?", "Where was she born?", "Who made it?"]',
+        "1. Who made it?\n2) Where was she born?",
+        "- Who made it?\n- Where was she born?",  # no newline at the end, and none is lost
+        '<think>two</think>\n```json\n{"questions": ["Who made it?", "Where was she born?"]}\n```',
+    ],
+)
+def test_replies_that_say_the_same(text):
+    assert parse_parts(text) == ("Who made it?", "Where was she born?")
+
+
+def test_nothing_to_split_and_nothing_to_read():
+    assert parse_parts("N/A") == () == parse_parts('{"questions": []}')
+    with pytest.raises(MalformedError):
+        parse_parts("I would rather not.")
+
+
+def test_prompted_keeps_at_most_as_many_as_asked_for_and_fails_softly():
+    backend = ScriptedBackend.of((".", '{"questions": ["a?", "b?", "c?"]}'))
+    assert run(PromptedDecomposer(backend), Question("q", "x?"), max_parts=2).parts == ("a?", "b?")
+    failing = ScriptedBackend.of((".", "no"))
+    assert run(PromptedDecomposer(failing), Question("q", "x?")) == Decomposition(flags=("decomposer_failed",))
+
+
+def test_offline_asks_the_open_part_of_each_thing_named(index):
+    question = Question("q", "Are Night Harbour and Copper Road films?")
+    parts = run(OfflineDecomposer(index), question).parts
+    assert len(parts) == 2 and parts[0].endswith("night harbour") and parts[1].endswith("copper road")
+    assert run(OfflineDecomposer(index), Question("q", "why?")).parts == ()
+
+
+def test_oracle_fills_in_the_answers_of_earlier_hops(index):
+    hops = (GoldHop("Who directed it?", "Vera Lindqvist", "p0"), GoldHop("Where was #1 born?", "Kalmar", "p1"))
+    question = Question("q", "?", gold=("p0", "p1"), decomposition=hops)
+    parts = ("Who directed it?", "Where was Vera Lindqvist born?")
+    assert run(OracleDecomposer(index), question).parts == parts
