@@ -25,6 +25,7 @@ from gnnrag.index_config import IndexConfig as IndexConfig
 from gnnrag.index_config import KnowledgeConfig as KnowledgeConfig
 from gnnrag.index_config import RoleConfig as RoleConfig
 from gnnrag.index_config import TextConfig as TextConfig
+from gnnrag.index_config import TreeConfig as TreeConfig
 
 T = TypeVar("T")
 CHOICES = {"retriever": registry.RETRIEVERS, "method": registry.METHODS, "llm": registry.BACKENDS}

@@ -66,6 +66,25 @@ class KnowledgeConfig:
     hyperedges: str = "auto"  # extraction: as extracted; sentences: those that name two entities; auto; none
 
 
+@dataclass
+class TreeConfig:
+    """How passages become a tree of summaries."""
+
+    cluster: str = "anchors"  # anchors: local, changes stay small; gmm: as released; kmeans
+    cluster_size: float = 6.7  # anchors, kmeans: nodes of a cluster, on average
+    margin: float = 0.05  # anchors: how much less similar a second cluster may be
+    max_parents: int = 2  # anchors: how many clusters a node may join
+    threshold: float = 0.1  # gmm: least posterior of a cluster that a node joins
+    reduction: str = "pca"  # gmm; umap: as released, needs the extra `raptor`
+    dim: int = 10  # gmm: dimensions that are clustered; a layer of at most dim + 1 nodes is the top
+    components: str = "coarse"  # gmm: which numbers of components are tried; full: all, as released
+    covariance: str = "full"  # gmm; full: as released; diag: faster, and its trees are poorer
+    sample: int = 2000  # gmm: nodes on which the number of components is judged; 0: all, as released
+    max_layers: int = 5  # layers of summaries
+    cluster_tokens: int = 3500  # a longer cluster is split
+    summary_words: int = 75  # length of a summary, 100 tokens
+
+
 WritersConfig = dataclasses.make_dataclass(
     "WritersConfig",
     [("default", str, "offline")] + [(name, RoleConfig, field(default_factory=RoleConfig)) for name in WRITERS],  # type: ignore[arg-type]
@@ -83,6 +102,7 @@ class IndexConfig:
     extract: ExtractConfig = field(default_factory=ExtractConfig)
     graph: GraphConfig = field(default_factory=GraphConfig)
     knowledge: KnowledgeConfig = field(default_factory=KnowledgeConfig)
+    tree: TreeConfig = field(default_factory=TreeConfig)
     writers: WritersConfig = field(default_factory=WritersConfig)  # type: ignore[valid-type]
     llm: dict[str, Any] | None = None  # model of prompted writers; null: the `llm` section
     llm_cache: str | None = ".cache/llm.sqlite"

@@ -14,6 +14,7 @@ RETRIEVERS = {
     "chg": "gnnrag.retrievers.chg:CHGRetriever",
     "hipporag": "gnnrag.retrievers.hipporag:HippoRAGRetriever",
     "hipporag2": "gnnrag.retrievers.hipporag2:HippoRAG2Retriever",
+    "raptor": "gnnrag.retrievers.raptor:RaptorRetriever",
 }
 
 METHODS = {
@@ -95,7 +96,10 @@ ROLES = {
 # Jobs of a language model, or of rules, while an index is built.
 WRITERS: dict[str, dict[str, str]] = {
     "triples": {},
-    "summary": {},
+    "summary": {
+        "prompted": "gnnrag.roles.summary_prompted:PromptedSummary",
+        "offline": "gnnrag.roles.summary_offline:OfflineSummary",
+    },
     "report": {},
     "curator": {},
     "types": {},

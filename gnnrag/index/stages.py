@@ -18,6 +18,7 @@ from gnnrag.index.knowledge_stages import KnowledgeStage, KnowledgeVectorStage
 from gnnrag.index.phrase_stage import PhraseVectorStage
 from gnnrag.index.stage_base import Context, Stage, Writer, embed_strings, known_records, read_records, write_records
 from gnnrag.index.store import map_passages
+from gnnrag.index.tree_stage import TreeStage
 from gnnrag.types import Passage
 
 
@@ -207,6 +208,7 @@ _ALL: tuple[Stage, ...] = (
     KnowledgeStage(),
     KnowledgeVectorStage(),
     PhraseVectorStage(),
+    TreeStage(),
 )
 STAGES = {stage.name: stage for stage in _ALL}
 

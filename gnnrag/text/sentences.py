@@ -53,3 +53,22 @@ def _is_abbreviated(block: str, start: int, match: re.Match[str]) -> bool:
         return False
     following = _FIRST_WORD.search(block, match.end())
     return following is None or following.group() not in _STARTERS
+
+
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
+
+
+def count_words(text: str) -> int:
+    """Count words; in scripts without spaces between them every character is one."""
+    return len(_WORD.findall(text))
+
+
+def first_sentences(text: str, words: int) -> str:
+    """Return as many whole sentences from the start as fit into so many words; the first one always."""
+    kept: list[str] = []
+    for sentence in split_sentences(text):
+        words -= count_words(sentence)
+        if kept and words < 0:
+            break
+        kept.append(sentence)
+    return " ".join(kept)

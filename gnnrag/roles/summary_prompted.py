@@ -1,0 +1,77 @@
+"""Summaries by a language model (RAPTOR, arXiv 2401.18059, appendix on prompts; the wording is ours)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gnnrag.llm.base import Backend
+from gnnrag.prompts.untrusted import inline, notes_element
+from gnnrag.roles.extractive.spans import words
+from gnnrag.roles.parsing import strip_markup, strip_thinking
+from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.roles.writing import Summary, SummaryTask
+from gnnrag.session import Session
+from gnnrag.text.salience import extract_summary
+from gnnrag.text.sentences import first_sentences, split_sentences
+
+_ENDINGS = ".!?…。！？"
+_CLOSING = "\"'”’)]"
+
+
+@dataclass
+class PromptedSummaryConfig(PromptedConfig):
+    """Settings of the summary role. Twice the tokens a summary needs: the model, not the limit, is to end it."""
+
+    max_tokens: int = 400
+    slack: float = 1.5  # a reply may be so many times as long as was asked for; then whole sentences are dropped
+
+
+class PromptedSummary:
+    """Asks for one paragraph that keeps as many facts of the texts as its length allows.
+
+    A reply that is too long loses its last sentences (`summary_shortened`), one that the token limit cut off its torn
+    end. Where every reply is empty, the most salient sentences of the texts stand in (`summary_failed`).
+
+    Args:
+        backend: the language model.
+        config: settings.
+    """
+
+    config_class = PromptedSummaryConfig
+    version = 1
+
+    def __init__(self, backend: Backend, config: PromptedSummaryConfig | None = None) -> None:
+        config = config or PromptedSummaryConfig()
+        self._prompter = Prompter("summary", backend, config)
+        self.prompters, self.config = (self._prompter,), config
+
+    async def __call__(self, task: SummaryTask, session: Session) -> Summary:
+        """Summarise `task.texts` in about `task.max_words` words."""
+        if not any(text.strip() for text in task.texts):
+            return Summary("", ("summary_empty",))
+        values = {
+            # Newlines inside a text go, as released: a blank line then always parts two texts.
+            "texts": "\n".join(notes_element(" ".join(text.split())) for text in task.texts),
+            "subject": f"They are about: {inline(task.subject)}\n" if task.subject else "",
+            "words": str(task.max_words),
+        }
+        outcome = await self._prompter.ask(session, values, parse_summary)
+        if outcome.value is None:
+            return Summary(extract_summary(task.texts, task.max_words, words), ("summary_failed",))
+        kept = first_sentences(outcome.value, round(task.max_words * self.config.slack))
+        return Summary(kept, ("summary_shortened",) if kept != outcome.value else ())
+
+
+def parse_summary(text: str) -> str:
+    """Return the reply as one paragraph, without a last sentence that the length limit cut off.
+
+    Raises:
+        MalformedError: the reply is empty.
+    """
+    text = " ".join(strip_markup(strip_thinking(text)).split())
+    sentences = split_sentences(text)
+    if len(sentences) > 1 and not sentences[-1].rstrip(_CLOSING).endswith(tuple(_ENDINGS)):
+        sentences.pop()
+    if not sentences:
+        raise MalformedError("empty summary")
+    return " ".join(sentences)
