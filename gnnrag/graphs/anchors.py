@@ -25,7 +25,8 @@ def anchor_clusters(
     lowest hash is one), so that no row's being a centre depends on another row. Every row joins its nearest centre by
     cosine, and up to `max_parents` - 1 others that are at most `margin` farther; a centre joins itself alone.
     Adding or removing a row then changes the clusters it joins or leaves, and, if it is a centre, those of the rows
-    that it attracts or sets free. Exact search: n^2 d / `size` multiply-adds and n / `size` * 1024 similarities in memory.
+    that it attracts or sets free. The search is exact: n^2 * dim / `size` multiply-adds (0.1 s for 6,000 rows of 384,
+    some 20 s for 100,000, where embedding them takes 10 minutes or more), 1024 * n / `size` cosines in memory.
 
     Args:
         vectors: (n, dim) unit rows.
@@ -42,18 +43,7 @@ def anchor_clusters(
     centres = np.flatnonzero(draws < 1.0 / size)
     if not len(centres):
         centres = np.array([int(np.argmin(draws))])
-    parents, rows = [], []
-    for start in range(0, len(vectors), _BLOCK):
-        cosines = np.round(vectors[start : start + _BLOCK] @ vectors[centres].T, _DECIMALS)
-        best = cosines.max(axis=1)
-        for rank in range(min(max_parents, len(centres))):
-            column = np.argmax(cosines, axis=1)  # the first of equals
-            lines = np.arange(len(cosines))
-            joined = cosines[lines, column] >= best - margin if rank else np.ones(len(cosines), bool)
-            parents.append(column[joined])
-            rows.append(start + lines[joined])
-            cosines[lines, column] = -np.inf
-    parent, row = np.concatenate(parents), np.concatenate(rows)
+    row, parent = _nearest(vectors, vectors[centres], margin, max_parents)
     # A centre stays by itself: with near-copies of it as centres too, the first of equals need not be the row itself.
     own = np.isin(row, centres)
     parent = np.concatenate([parent[~own], np.arange(len(centres))])
@@ -61,6 +51,23 @@ def anchor_clusters(
     order = np.lexsort((row, parent))
     bounds = np.searchsorted(parent[order], np.arange(len(centres) + 1))
     return [(int(c), row[order][bounds[i] : bounds[i + 1]]) for i, c in enumerate(centres)]
+
+
+def _nearest(
+    vectors: np.ndarray, centres: np.ndarray, margin: float, max_parents: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return pairs of a row and the position of a centre it joins."""
+    rows, parents = [], []
+    for start in range(0, len(vectors), _BLOCK):
+        cosines = np.round(vectors[start : start + _BLOCK] @ centres.T, _DECIMALS)
+        best, lines = cosines.max(axis=1), np.arange(len(cosines))
+        for rank in range(min(max_parents, len(centres))):
+            column = np.argmax(cosines, axis=1)  # the first of equals
+            joined = cosines[lines, column] >= best - margin if rank else np.ones(len(cosines), bool)
+            rows.append(start + lines[joined])
+            parents.append(column[joined])
+            cosines[lines, column] = -np.inf
+    return np.concatenate(rows), np.concatenate(parents)
 
 
 def _draw(name: str) -> float:

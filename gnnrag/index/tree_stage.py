@@ -34,7 +34,12 @@ class TreeStage:
 
     def settings(self, context: Context) -> Any:
         """See `Stage`."""
-        return [self.version, asdict(context.config.tree), context.embedder().identity, context.jobs.identity("summary")]
+        return [
+            self.version,
+            asdict(context.config.tree),
+            context.embedder().identity,
+            context.jobs.identity("summary"),
+        ]
 
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""

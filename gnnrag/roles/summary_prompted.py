@@ -20,10 +20,9 @@ _CLOSING = "\"'”’)]"
 
 @dataclass
 class PromptedSummaryConfig(PromptedConfig):
-    """Settings of the summary role. Twice the tokens a summary needs: the model, not the limit, is to end it."""
+    """Settings of the summary role. The model, not the limit of tokens, is to end a summary: four times what it needs."""
 
     max_tokens: int = 400
-    slack: float = 1.5  # a reply may be so many times as long as was asked for; then whole sentences are dropped
 
 
 class PromptedSummary:
@@ -58,7 +57,7 @@ class PromptedSummary:
         outcome = await self._prompter.ask(session, values, parse_summary)
         if outcome.value is None:
             return Summary(extract_summary(task.texts, task.max_words, words), ("summary_failed",))
-        kept = first_sentences(outcome.value, round(task.max_words * self.config.slack))
+        kept = first_sentences(outcome.value, task.max_words)
         return Summary(kept, ("summary_shortened",) if kept != outcome.value else ())
 
 
