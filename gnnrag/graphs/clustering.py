@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -202,7 +203,7 @@ def _best_count(points: np.ndarray, contents: Sequence[str], config: TreeConfig)
     return min(scores, key=lambda count: (scores[count], count))
 
 
-def _mixture(points: np.ndarray, count: int, config: TreeConfig, seed: int) -> object:
+def _mixture(points: np.ndarray, count: int, config: TreeConfig, seed: int) -> Any:
     from sklearn.mixture import GaussianMixture
 
     with warnings.catch_warnings():

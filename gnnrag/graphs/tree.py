@@ -11,7 +11,7 @@ import numpy as np
 from gnnrag.config import TreeConfig
 from gnnrag.errors import ArtefactError
 from gnnrag.files import digest
-from gnnrag.graphs.clustering import Cluster, Layer, check_tree_config, cluster_layer
+from gnnrag.graphs.clustering import Layer, check_tree_config, cluster_layer
 
 Summarise = Callable[[list[list[str]]], list[str]]  # the members of each cluster to its summary
 Embed = Callable[[list[str]], np.ndarray]  # n texts to (n, dim) unit rows
@@ -107,50 +107,39 @@ def build_tree(
         ConfigError: a setting without meaning.
     """
     check_tree_config(config)
-    said, layer, nodes = list(texts), leaves, np.arange(len(texts))
-    layers, children, tokens, vectors = [nodes], [], list(leaves.tokens.tolist()), [leaves.vectors]
+    said, tokens, vectors = list(texts), leaves.tokens.tolist(), [leaves.vectors[:0]]
+    layer, nodes = leaves, np.arange(len(texts))
+    layers, children = [nodes], list[np.ndarray]()
     for number in range(1, config.max_layers + 1):
         clusters = cluster_layer(layer, config, str(number)) if len(nodes) > config.dim + 1 else []
-        made = [c for c in clusters if len(c.members) > 1]
-        if not made or len(clusters) >= len(nodes):
+        joined = [c for c in clusters if len(c.members) > 1]
+        if not joined or len(clusters) >= len(nodes):
             break
-        members = [nodes[c.members] for c in made]
+        members = [nodes[c.members] for c in joined]
         summaries = summarise([list(dict.fromkeys(said[i] for i in rows.tolist())) for rows in members])
-        fresh = len(said) + np.arange(len(made))
-        vectors.append(embed(summaries))
-        tokens += [count(text) for text in summaries]
-        said, children = [*said, *summaries], [*children, *members]
-        layer, nodes = _raise(
-            layer,
-            nodes,
-            clusters,
-            Layer(vectors[-1], list(map(digest, summaries)), [c.name for c in made], np.array(tokens[fresh[0] :])),
-            fresh,
+        lengths = np.array([count(text) for text in summaries], dtype=np.int64)
+        made = Layer(embed(summaries), list(map(digest, summaries)), [c.name for c in joined], lengths)
+        alone = np.unique([c.members[0] for c in clusters if len(c.members) == 1]).astype(np.int64)
+        layer, nodes = (
+            _join(layer.take(alone), made),
+            np.concatenate([nodes[alone], len(said) + np.arange(len(joined))]),
         )
         layers.append(nodes)
-    return SummaryTree(
-        len(texts),
-        tuple(layers),
-        tuple(children),
-        np.array(tokens, np.int64),
-        tuple(said[len(texts) :]),
-        np.concatenate(vectors[1:]) if len(vectors) > 1 else np.zeros((0, leaves.vectors.shape[1]), np.float32),
-    )
+        said, children = [*said, *summaries], [*children, *members]
+        tokens, vectors = [*tokens, *lengths.tolist()], [*vectors, made.vectors]
+    texts_made, vectors_made = tuple(said[len(texts) :]), np.concatenate(vectors)
+    counts = np.array(tokens, dtype=np.int64)
+    return SummaryTree(len(texts), tuple(layers), tuple(children), counts, texts_made, vectors_made)
 
 
-def _raise(
-    below: Layer, nodes: np.ndarray, clusters: Sequence[Cluster], made: Layer, fresh: np.ndarray
-) -> tuple[Layer, np.ndarray]:
-    """Return the next layer and its nodes: those that were alone in a cluster, then the new summaries."""
-    alone = sorted({int(c.members[0]) for c in clusters if len(c.members) == 1})
-    kept = below.take(np.array(alone, dtype=np.int64))
-    layer = Layer(
-        np.concatenate([kept.vectors, made.vectors]),
-        [*kept.contents, *made.contents],
-        [*kept.names, *made.names],
-        np.concatenate([kept.tokens, made.tokens]),
+def _join(one: Layer, other: Layer) -> Layer:
+    """Return the layer of the rows of both."""
+    return Layer(
+        np.concatenate([one.vectors, other.vectors]),
+        [*one.contents, *other.contents],
+        [*one.names, *other.names],
+        np.concatenate([one.tokens, other.tokens]),
     )
-    return layer, np.concatenate([nodes[np.array(alone, dtype=np.int64)], fresh])
 
 
 def _split(flat: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, ...]:

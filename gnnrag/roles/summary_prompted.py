@@ -20,7 +20,7 @@ _CLOSING = "\"'”’)]"
 
 @dataclass
 class PromptedSummaryConfig(PromptedConfig):
-    """Settings of the summary role. The model, not the limit of tokens, is to end a summary: four times what it needs."""
+    """Settings of the summary role; the limit of tokens is wide, so that the model ends its summary."""
 
     max_tokens: int = 400
 
