@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import builtins
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnnrag.errors import ConfigError
+from gnnrag.files import digest
+from gnnrag.graphs.anchors import anchor_clusters
+from gnnrag.graphs.clustering import Layer, check_tree_config, cluster_layer, reduce_vectors
+from gnnrag.index_config import TreeConfig
+
+METHODS = ("anchors", "gmm", "kmeans")
+
+
+def layer(n: int, seed: int = 0, groups: int = 5, tokens: int = 10, dim: int = 16) -> Layer:
+    """Return n nodes around a few directions."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(groups, dim))[rng.integers(groups, size=n)] + 0.3 * rng.normal(size=(n, dim))
+    vectors = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    names = [digest([seed, i]) for i in range(n)]
+    return Layer(vectors, names, names, np.full(n, tokens))
+
+
+def found(nodes: Layer, **config) -> list[list[int]]:
+    return [c.members.tolist() for c in cluster_layer(nodes, TreeConfig(**config))]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 11, 12, 60])
+def test_every_node_is_in_a_cluster_and_runs_are_equal(method, n):
+    clusters = found(layer(n), cluster=method)
+    assert sorted({i for c in clusters for i in c}) == list(range(n))
+    assert all(c == sorted(set(c)) for c in clusters) and len({tuple(c) for c in clusters}) == len(clusters)
+    assert clusters == found(layer(n), cluster=method)
+    if n < 4:
+        assert clusters == [list(range(n))]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("n", [2, 12, 60])
+def test_nodes_of_equal_content_share_their_clusters(method, n):
+    once = layer(n // 2)
+    twice = once.take(np.repeat(np.arange(n // 2), 2))
+    clusters = found(twice, cluster=method)
+    assert all({i ^ 1 for i in c} == set(c) for c in clusters)
+    assert {i for c in clusters for i in c} == set(range(n))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_equal_vectors_of_different_content(method):
+    nodes = layer(20)
+    same = Layer(np.repeat(nodes.vectors[:1], 20, axis=0), nodes.contents, nodes.names, nodes.tokens)
+    assert {i for c in found(same, cluster=method) for i in c} == set(range(20))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_long_cluster_that_cannot_be_split_is_cut(method):
+    nodes = layer(30)
+    same = Layer(np.repeat(nodes.vectors[:1], 30, axis=0), nodes.contents, nodes.names, np.full(30, 100))
+    clusters = found(same, cluster=method, cluster_tokens=350, cluster_size=1e9)
+    assert {i for c in clusters for i in c} == set(range(30))
+    assert max(map(len, clusters)) == 3  # 300 tokens fit, 400 do not
+
+
+def test_a_node_longer_than_the_budget_is_alone():
+    nodes = layer(9)
+    tokens = np.where(np.arange(9) == 4, 1000, 10)
+    clusters = found(
+        Layer(nodes.vectors, nodes.contents, nodes.names, tokens), cluster="kmeans", cluster_tokens=50, cluster_size=100
+    )
+    assert [4] in clusters and all(len(c) <= 5 for c in clusters)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_cut_parts_hold_their_budget(method):
+    nodes = layer(80, tokens=40)
+    for members in found(nodes, cluster=method, cluster_tokens=200):
+        assert len(members) == 1 or nodes.tokens[members].sum() <= 200
+
+
+def test_gmm_finds_groups_that_lie_apart():
+    rng = np.random.default_rng(3)
+    centres = np.eye(40)[:4]
+    rows = np.concatenate([c + 0.02 * rng.normal(size=(10, 40)) for c in centres])
+    vectors = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    names = [str(i) for i in range(40)]
+    clusters = found(Layer(vectors, names, names, np.ones(40)), cluster="gmm", covariance="diag", dim=3)
+    groups = [set(range(10 * g, 10 * g + 10)) for g in range(4)]
+    assert all(any(set(c) <= g for g in groups) for c in clusters)
+
+
+@pytest.mark.parametrize("components", ["coarse", "full"])
+@pytest.mark.parametrize("covariance", ["diag", "full"])
+def test_gmm_settings_all_run(components, covariance):
+    clusters = found(layer(70), cluster="gmm", components=components, covariance=covariance, sample=50)
+    assert {i for c in clusters for i in c} == set(range(70))
+
+
+def test_a_threshold_decides_how_soft_gmm_is():
+    hard = found(layer(60), cluster="gmm", threshold=0.5, covariance="diag")
+    soft = found(layer(60), cluster="gmm", threshold=1e-12, covariance="diag")
+    assert sum(map(len, hard)) == 60 <= sum(map(len, soft))
+
+
+class TestAnchors:
+    def run(self, nodes: Layer, margin: float = 0.05, max_parents: int = 2):
+        return {c: m.tolist() for c, m in anchor_clusters(nodes.vectors, nodes.names, 6.7, margin, max_parents)}
+
+    def test_rows_join_their_nearest_centres(self):
+        nodes = layer(200)
+        clusters = self.run(nodes, margin=0.1)
+        centres = np.array(list(clusters))
+        cosines = np.round(nodes.vectors @ nodes.vectors[centres].T, 5)
+        for row in set(range(200)) - set(centres.tolist()):
+            best = np.sort(cosines[row])[::-1]
+            joined = {int(c) for c in centres if row in clusters[int(c)]}
+            assert int(centres[cosines[row].argmax()]) in joined
+            assert len(joined) == (2 if best[1] >= best[0] - 0.1 else 1)
+        assert all(c in members for c, members in clusters.items())
+        assert 15 <= len(clusters) <= 50  # 200 / 6.7 is 30
+
+    def test_one_parent_makes_a_partition(self):
+        assert sorted(i for m in self.run(layer(200), max_parents=1).values() for i in m) == list(range(200))
+
+    @settings(max_examples=25, deadline=None)
+    @given(st.sets(st.integers(0, 119), min_size=1, max_size=6))
+    def test_a_change_reaches_only_its_neighbourhood(self, gone):
+        nodes = layer(120)
+        kept = np.array([i for i in range(120) if i not in gone])
+        before = self.run(nodes)
+        after = {int(kept[c]): [int(kept[i]) for i in m] for c, m in self.run(nodes.take(kept)).items()}
+        homeless = {i for c in gone for i in before.get(c, ())}
+        for centre, members in after.items():
+            assert set(before[centre]) - gone <= set(members)
+            # Whoever is new here had a centre that is gone, or now has room for a second one.
+            assert set(members) - set(before[centre]) <= homeless
+
+    def test_blocks_change_nothing(self, monkeypatch):
+        nodes = layer(150)
+        whole = self.run(nodes)
+        monkeypatch.setattr("gnnrag.graphs.anchors._BLOCK", 7)
+        assert self.run(nodes) == whole
+
+    def test_without_a_low_hash_the_lowest_is_a_centre(self):
+        nodes = layer(10)
+        clusters = anchor_clusters(nodes.vectors, nodes.names, 1e9, 0.0, 1)
+        assert [m.tolist() for _, m in clusters] == [list(range(10))]
+
+
+class TestReduction:
+    def test_pca_keeps_what_varies_and_has_a_fixed_sign(self):
+        rng = np.random.default_rng(1)
+        rows = np.zeros((30, 6), np.float32)
+        rows[:, 1], rows[:, 4] = 5 * rng.normal(size=30), rng.normal(size=30)
+        points = reduce_vectors(rows, "pca", 2, 0)
+        assert points.shape == (30, 2)
+        assert abs(np.corrcoef(points[:, 0], rows[:, 1])[0, 1]) > 0.99
+        assert (reduce_vectors(rows, "pca", 2, 0) == points).all()
+        # The largest loading is positive, so that the axis does not depend on how the rows are ordered.
+        assert np.allclose(reduce_vectors(rows[::-1], "pca", 2, 0)[::-1], points, atol=1e-6)
+
+    def test_dimensions_never_exceed_what_the_rows_allow(self):
+        assert reduce_vectors(layer(5).vectors, "pca", 10, 0).shape == (5, 3)
+
+    def test_umap_that_is_missing_is_named(self, monkeypatch):
+        plain = builtins.__import__
+
+        def without(name, *rest):
+            if name == "umap":
+                raise ImportError(name)
+            return plain(name, *rest)
+
+        monkeypatch.setattr(builtins, "__import__", without)
+        with pytest.raises(ConfigError, match=r"gnnrag\[raptor\]"):
+            reduce_vectors(layer(12).vectors, "umap", 3, 5)
+
+    @pytest.mark.slow
+    def test_umap_is_seeded(self):
+        pytest.importorskip("umap")
+        once = found(layer(60), cluster="gmm", reduction="umap")
+        assert once == found(layer(60), cluster="gmm", reduction="umap")
+        assert {i for c in once for i in c} == set(range(60))
+
+
+@pytest.mark.parametrize(
+    ("given_", "problem"),
+    [
+        ({"cluster": "hdbscan"}, "cluster='hdbscan': allowed are anchors, gmm, kmeans"),
+        ({"reduction": "tsne"}, "allowed are pca, umap"),
+        ({"components": "some"}, "allowed are coarse, full"),
+        ({"covariance": "tied"}, "allowed are diag, full"),
+        ({"cluster_size": 1.0}, "cluster_size=1.0: must be at least 2"),
+        ({"cluster_size": float("nan")}, "cluster_size=nan"),
+        ({"dim": 1}, "dim=1"),
+        ({"max_layers": -1}, "max_layers"),
+        ({"max_parents": 0}, "max_parents"),
+        ({"threshold": 1.0}, "threshold=1.0"),
+        ({"sample": 10}, "sample=10"),
+        ({"margin": -0.1}, "margin=-0.1"),
+    ],
+)
+def test_settings_without_meaning(given_, problem):
+    with pytest.raises(ConfigError, match=problem):
+        check_tree_config(TreeConfig(**given_))

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gnnrag.errors import ArtefactError
+from gnnrag.files import digest
+from gnnrag.graphs.clustering import Layer
+from gnnrag.graphs.tree import SummaryTree, build_tree
+from gnnrag.index.embedder import HashEmbedder
+from gnnrag.index_config import TreeConfig
+
+EMBED = HashEmbedder().encode
+WORDS = "river mill bridge poet castle ship bread engine comet island painter violin harbour forest clock".split()
+
+
+def texts(n: int, seed: int = 0) -> list[str]:
+    rng = np.random.default_rng(seed)
+    return [f"{i} " + " ".join(rng.choice(WORDS, 6)) for i in range(n)]
+
+
+def tree(said: list[str], calls: list[list[str]] | None = None, **config) -> SummaryTree:
+    def summarise(clusters: list[list[str]]) -> list[str]:
+        if calls is not None:
+            calls.extend(clusters)
+        return [" ".join(text.split()[1] for text in cluster) + f" {len(cluster)}" for cluster in clusters]
+
+    hashes = [digest(t) for t in said]
+    leaves = Layer(EMBED(said), hashes, hashes, np.array([len(t) for t in said]))
+    return build_tree(leaves, said, TreeConfig(**config), summarise, EMBED, len)
+
+
+@pytest.mark.parametrize("cluster", ["anchors", "gmm", "kmeans"])
+@pytest.mark.parametrize("n", [1, 2, 3, 11, 12, 60])
+def test_every_leaf_is_reachable_from_the_top(cluster, n):
+    found = tree(texts(n), cluster=cluster)
+    reached = {int(i) for node in found.layers[-1] for i in found.leaves(int(node))}
+    assert reached == set(range(n))
+    assert (found.num_summaries == 0) == (n <= 11)
+    assert [len(layer) for layer in found.layers] == sorted((len(layer) for layer in found.layers), reverse=True)
+    assert len(found.tokens) == n + found.num_summaries and found.vectors.shape == (found.num_summaries, 256)
+
+
+@pytest.mark.parametrize("cluster", ["anchors", "gmm", "kmeans"])
+def test_seeded_runs_are_equal(cluster):
+    one, other = tree(texts(60), cluster=cluster), tree(texts(60), cluster=cluster)
+    assert one.texts == other.texts and (one.vectors == other.vectors).all()
+    assert all((a == other.to_arrays()[name]).all() for name, a in one.to_arrays().items())
+
+
+def test_a_node_that_is_alone_moves_up_without_a_call():
+    calls: list[list[str]] = []
+    found = tree(texts(60), calls, cluster_size=2, max_parents=1)
+    assert all(len(c) > 1 for c in calls) and len(calls) == found.num_summaries
+    moved = [node for layer in found.layers[1:] for node in layer[layer < 60].tolist()]
+    assert moved
+    for node in moved:
+        assert found.below(node).tolist() == [node] and found.leaves(node).tolist() == [node]
+
+
+def test_it_ends_at_the_top_size_and_at_the_number_of_layers():
+    assert len(tree(texts(300), max_layers=1).layers) == 2
+    assert len(tree(texts(300), max_layers=0).layers) == 1
+    found = tree(texts(300))
+    assert len(found.layers) > 2 and len(found.layers[-1]) <= 11 < len(found.layers[-2])
+
+
+def test_children_stand_in_the_layer_below():
+    found = tree(texts(200), margin=0.3)
+    for below, layer in zip(found.layers, found.layers[1:], strict=False):
+        for node in layer.tolist():
+            assert set(found.below(node).tolist()) <= set(below.tolist())
+    parents = np.concatenate(found.children)
+    assert len(parents) > len(np.unique(parents))  # clusters overlap: it is no tree in the strict sense
+
+
+def test_leaves_below_are_sorted_and_distinct():
+    found = tree(texts(200), margin=0.3)
+    for node in range(200, 200 + found.num_summaries):
+        by_hand: set[int] = set()
+        todo = [node]
+        while todo:
+            one = todo.pop()
+            if one < 200:
+                by_hand.add(one)
+            else:
+                todo += found.children[one - 200].tolist()
+        assert found.leaves(node).tolist() == sorted(by_hand)
+
+
+def test_equal_texts_are_summarised_once():
+    calls: list[list[str]] = []
+    found = tree(texts(20) * 2, calls)
+    assert all(len(c) == len(set(c)) for c in calls)
+    assert {int(i) for node in found.layers[-1] for i in found.leaves(int(node))} == set(range(40))
+
+
+def test_it_is_read_back_and_damage_is_found():
+    found = tree(texts(60))
+    again = SummaryTree.from_arrays(found.to_arrays(), found.texts, found.vectors)
+    assert [a.tolist() for a in again.layers] == [a.tolist() for a in found.layers]
+    assert [a.tolist() for a in again.children] == [a.tolist() for a in found.children]
+    with pytest.raises(ArtefactError, match="contradicts itself"):
+        SummaryTree.from_arrays(found.to_arrays(), found.texts[1:], found.vectors)
+    arrays = found.to_arrays()
+    arrays["children"] = arrays["children"] + 1000
+    with pytest.raises(ArtefactError, match="contradicts itself"):
+        SummaryTree.from_arrays(arrays, found.texts, found.vectors)
