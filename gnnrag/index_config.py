@@ -72,7 +72,7 @@ class TreeConfig:
 
     cluster: str = "anchors"  # anchors: local, changes stay small; gmm: as released; kmeans
     cluster_size: float = 6.7  # anchors, kmeans: nodes of a cluster, on average
-    margin: float = 0.05  # anchors: how much less similar a second cluster may be
+    margin: float = 0.02  # anchors: how much less similar a second cluster may be
     max_parents: int = 2  # anchors: how many clusters a node may join
     threshold: float = 0.1  # gmm: least posterior of a cluster that a node joins
     reduction: str = "pca"  # gmm; umap: as released, needs the extra `raptor`

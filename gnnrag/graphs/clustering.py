@@ -69,7 +69,15 @@ def check_tree_config(config: TreeConfig) -> None:
     for field, allowed in _CHOICES.items():
         if getattr(config, field) not in allowed:
             raise ConfigError(f"index.tree.{field}={getattr(config, field)!r}: allowed are {', '.join(allowed)}")
-    least = {"cluster_size": 2, "dim": 2, "max_layers": 0, "cluster_tokens": 1, "max_parents": 1, "summary_words": 1, "margin": 0}
+    least = {
+        "cluster_size": 2,
+        "dim": 2,
+        "max_layers": 0,
+        "cluster_tokens": 1,
+        "max_parents": 1,
+        "summary_words": 1,
+        "margin": 0,
+    }
     for field, low in least.items():
         if not getattr(config, field) >= low:
             raise ConfigError(f"index.tree.{field}={getattr(config, field)!r}: must be at least {low}")

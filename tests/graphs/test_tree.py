@@ -11,7 +11,7 @@ from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index_config import TreeConfig
 
 EMBED = HashEmbedder().encode
-WORDS = "river mill bridge poet castle ship bread engine comet island painter violin harbour forest clock".split()
+WORDS = ["river", "mill", "bridge", "poet", "castle", "ship", "bread", "engine", "comet", "island", "clock"]
 
 
 def texts(n: int, seed: int = 0) -> list[str]:

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gnnrag.errors import ConfigError, LLMError
+from gnnrag.index import tree_stage
+from gnnrag.index.build import update_index
+from gnnrag.index.embedder import HashEmbedder
+from gnnrag.index.index import Index
+from gnnrag.index.store import Store
+from gnnrag.index_config import IndexConfig, RoleConfig, TreeConfig
+from gnnrag.roles.summary_offline import OfflineSummary
+from gnnrag.types import Passage
+from tests.helpers.indexes import CORPUS, HASH, artefacts, build
+
+WORDS = ["river", "mill", "bridge", "poet", "castle", "ship", "bread", "engine", "comet", "island", "clock"]
+
+
+def passage(i: int, version: int = 0) -> Passage:
+    words = np.random.default_rng([i, version]).choice(WORDS, 8)
+    return Passage(f"q{i}", f"Title {i}", f"The {' '.join(words[:4])} is old. It has a {' '.join(words[4:])}.")
+
+
+MANY = [passage(i) for i in range(60)]
+
+
+def config(**tree) -> IndexConfig:
+    return replace(HASH, tree=TreeConfig(**tree))
+
+
+def scripted(reply: str) -> IndexConfig:
+    llm = {"name": "scripted", "rules": [{"match": "", "reply": reply}]}
+    writers = replace(HASH.writers, summary=RoleConfig(impl="prompted"))
+    return replace(HASH, writers=writers, llm=llm, llm_cache=None)
+
+
+def counts(root):
+    info = Store(root).info("tree")
+    return {k: info[k] for k in ("written", "kept", "embedded")}
+
+
+class TestTree:
+    @pytest.mark.parametrize("n", [1, 2, 3, 11, 12, 60])
+    def test_it_is_read_back_as_it_was_built(self, tmp_path, n):
+        build(tmp_path, MANY[:n], stages=["tree"])
+        tree = Index(tmp_path).read("tree")
+        info = Store(tmp_path).info("tree")
+        assert info["layers"] == [len(layer) for layer in tree.layers] and info["summaries"] == tree.num_summaries
+        assert {int(p) for node in tree.layers[-1] for p in tree.leaves(int(node))} == set(range(n))
+        assert (tree.vectors == HashEmbedder().encode(tree.texts).reshape(-1, 256)).all()
+        for text, children in zip(tree.texts, tree.children, strict=True):
+            said = " ".join(MANY[c].text if c < n else tree.texts[c - n] for c in children.tolist())
+            assert text in said or all(part.strip(" .") in said for part in text.split(". "))
+
+    def test_passages_without_text_and_repeated_ones(self, tmp_path):
+        odd = [Passage("e1", "Only a title", ""), Passage("e2", "", "no title"), Passage("e3", "!", "?")]
+        again = [replace(p, id=f"again-{p.id}") for p in MANY[:20]]
+        build(tmp_path, [*CORPUS, *odd, *MANY[:20], *again], stages=["tree"])
+        tree = Index(tmp_path).read("tree")
+        assert {int(p) for node in tree.layers[-1] for p in tree.leaves(int(node))} == set(range(49))
+        for children in tree.children:  # who says the same is in the same clusters
+            positions = {c for c in children.tolist() if 9 <= c < 49}
+            assert {c + 20 if c < 29 else c - 20 for c in positions} == positions
+
+    def test_every_passage_the_same(self, tmp_path):
+        build(tmp_path, [Passage(f"s{i}", "T", "The mill is old.") for i in range(30)], stages=["tree"])
+        tree = Index(tmp_path).read("tree")
+        assert tree.texts == ("The mill is old.",) and tree.leaves(30).tolist() == list(range(30))
+
+    def test_settings_without_meaning(self, tmp_path):
+        with pytest.raises(ConfigError, match=r"index.tree.cluster='tree'"):
+            build(tmp_path, MANY, config(cluster="tree"), stages=["tree"])
+
+
+class TestChanges:
+    @pytest.mark.parametrize("cluster", ["anchors", "gmm", "kmeans"])
+    def test_a_change_equals_a_rebuild(self, tmp_path, cluster):
+        settings_ = config(cluster=cluster, covariance="diag")
+        build(tmp_path / "i", MANY, settings_, stages=["tree"])
+        update_index(tmp_path / "i", add=[passage(3, 1), passage(70)], remove=["q9"])
+        build(tmp_path / "fresh", Index(tmp_path / "i").passages, settings_, stages=["tree"])
+        assert artefacts(tmp_path / "i") == artefacts(tmp_path / "fresh")
+
+    @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(
+        st.lists(
+            st.tuples(
+                st.lists(st.integers(0, 39), max_size=3, unique=True),
+                st.lists(st.tuples(st.integers(0, 49), st.integers(0, 2)), max_size=4, unique_by=lambda x: x[0]),
+            ),
+            min_size=1, max_size=3,
+        )
+    )  # fmt: skip
+    def test_random_changes_equal_a_rebuild(self, tmp_path, changes):
+        for name in ("i", "fresh"):
+            shutil.rmtree(tmp_path / name, ignore_errors=True)
+        build(tmp_path / "i", MANY[:40], stages=["tree"])
+        for gone, new in changes:
+            there = set(Index(tmp_path / "i").ids)
+            remove = [f"q{i}" for i in gone if f"q{i}" in there]
+            update_index(tmp_path / "i", [passage(i, v) for i, v in new], remove)
+        build(tmp_path / "fresh", Index(tmp_path / "i").passages, stages=["tree"])
+        assert artefacts(tmp_path / "i") == artefacts(tmp_path / "fresh")
+
+    def test_only_what_changed_is_written_and_embedded(self, tmp_path, monkeypatch):
+        build(tmp_path, [passage(i) for i in range(300)], stages=["tree"])
+        total = counts(tmp_path)["written"]
+        assert counts(tmp_path)["kept"] == 0 and total > 40
+        written, plain = [], OfflineSummary.__call__
+
+        async def counted(self, task, session):
+            written.append(task.texts)
+            return await plain(self, task, session)
+
+        monkeypatch.setattr(OfflineSummary, "__call__", counted)
+        update_index(tmp_path, remove=["q7"])
+        found = counts(tmp_path)
+        assert (
+            len(written) == found["written"]
+            and found["written"] + found["kept"] == Store(tmp_path).info("tree")["summaries"]
+        )
+        assert 1 <= found["written"] <= 0.25 * total and found["embedded"] <= found["written"]
+        written.clear()
+        update_index(tmp_path, add=[passage(7)])  # at the end now; the summaries it had are gone
+        assert len(written) <= 0.25 * total
+
+    def test_ids_cost_nothing(self, tmp_path, monkeypatch):
+        build(tmp_path, MANY, stages=["tree"])
+        monkeypatch.setattr(OfflineSummary, "__call__", None)
+        assert "tree" in build(tmp_path, [replace(p, id=f"new-{p.id}") for p in MANY], stages=["tree"])
+        assert counts(tmp_path)["written"] == counts(tmp_path)["embedded"] == 0
+
+    def test_other_clusters_keep_the_summaries_they_can(self, tmp_path):
+        build(tmp_path, MANY, config(max_layers=1), stages=["tree"])
+        build(tmp_path, MANY, config(max_layers=5), stages=["tree"])
+        assert counts(tmp_path)["kept"] > 0
+        build(tmp_path, MANY, config(max_layers=5, summary_words=20), stages=["tree"])
+        assert counts(tmp_path)["kept"] == 0
+
+    def test_a_killed_build_goes_on(self, tmp_path, monkeypatch):
+        calls, plain = [], OfflineSummary.__call__
+        monkeypatch.setattr(tree_stage, "_BATCH", 2)
+
+        async def dies(self, task, session):
+            if len(calls) == 5:
+                raise KeyboardInterrupt
+            calls.append(task.texts)
+            return await plain(self, task, session)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(OfflineSummary, "__call__", dies)
+            with pytest.raises(KeyboardInterrupt):
+                build(tmp_path / "i", MANY, stages=["tree"])
+        later = []
+
+        async def counted(self, task, session):
+            later.append(task.texts)
+            return await plain(self, task, session)
+
+        monkeypatch.setattr(OfflineSummary, "__call__", counted)
+        build(tmp_path / "i", MANY, stages=["tree"])
+        assert not set(calls[:4]) & set(later) and later
+        build(tmp_path / "fresh", MANY, stages=["tree"])
+        assert artefacts(tmp_path / "i") == artefacts(tmp_path / "fresh")
+
+
+class TestWriter:
+    def test_a_model_writes(self, tmp_path):
+        build(tmp_path, MANY, scripted("A summary by a model."), stages=["tree"])
+        tree, info = Index(tmp_path).read("tree"), Store(tmp_path).info("tree")
+        assert set(tree.texts) == {"A summary by a model."} and info["summary calls"] == info["written"] > 0
+
+    def test_another_writer_writes_anew(self, tmp_path):
+        build(tmp_path, MANY, stages=["tree"])
+        assert build(tmp_path, MANY, scripted("One."), stages=["tree"]) == ["tree"]
+        assert counts(tmp_path)["kept"] == 0
+        assert build(tmp_path, MANY, scripted("Two."), stages=["tree"]) == ["tree"]
+        assert set(Index(tmp_path).read("tree").texts) == {"Two."}
+
+    def test_a_run_without_a_tree_keeps_its_settings(self, tmp_path):
+        build(tmp_path, MANY, config(cluster_size=3.0), stages=["tree"])
+        before = artefacts(tmp_path)
+        assert build(tmp_path, MANY, HASH, stages=["embeddings"]) == []
+        assert artefacts(tmp_path) == before and Index(tmp_path).config.tree.cluster_size == 3
+
+    def test_a_dead_server_ends_the_build(self, tmp_path, monkeypatch):
+        async def dead(self, request):
+            raise LLMError("down")
+
+        monkeypatch.setattr("gnnrag.llm.scripted.ScriptedBackend.generate", dead)
+        with pytest.raises(LLMError, match="down"):
+            build(tmp_path, MANY, scripted("x"), stages=["tree"])
