@@ -96,19 +96,19 @@ def needed_stages(config: EvaluateConfig) -> set[str]:
     """Return the index stages that a run reads: what its retrievers, methods and roles declare as `stages`."""
     needed: set[str] = set()
     for method, retriever in pairs(config):
-        needed.update(_stages_of(resolve("retriever", retriever.name, RETRIEVERS), retriever.settings))
-        needed.update(_stages_of(resolve("method", method.name, METHODS), method.settings))
+        needed.update(stages_of(resolve("retriever", retriever.name, RETRIEVERS), retriever.settings))
+        needed.update(stages_of(resolve("method", method.name, METHODS), method.settings))
         if getattr(method.settings, "dense_anchor", 0.0):
             needed.add("embeddings")
     for name, table in ROLES.items():
         roles: Any = config.roles
         chosen = getattr(roles, name).impl or roles.default
         if chosen in table:
-            needed.update(_stages_of(resolve("role", chosen, table), None))
+            needed.update(stages_of(resolve("role", chosen, table), None))
     return needed
 
 
-def _stages_of(cls: Any, settings: Any) -> Sequence[str]:
+def stages_of(cls: Any, settings: Any) -> Sequence[str]:
     """Return the stages that a part reads, with its settings where those decide."""
     return cls.stages_for(settings) if hasattr(cls, "stages_for") else getattr(cls, "stages", ())
 

@@ -42,8 +42,9 @@ LEVELS = [
     {"retrievers", "roles"},
     {"loop", "methods"},
     {"pipeline", "rundir", "fit"},
+    {"drawing", "inspection"},
     {"evaluation", "comparison"},
-    {"audit"},
+    {"audit", "tabulation"},
 ]
 LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names}
 # The loop knows protocols only, never a concrete part.

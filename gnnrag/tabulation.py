@@ -1,0 +1,214 @@
+"""What each retriever finds and costs on the same questions: a row per retriever, for `inference/table.py`.
+
+Recall comes from `evaluate` with the method `single`; there is no second loop and no second metric.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.errors import ConfigError, GnnragError
+from gnnrag.evaluation import evaluate, load_questions_for
+from gnnrag.index.build import Progress, closure
+from gnnrag.index.index import Index
+from gnnrag.index.store import Store
+from gnnrag.pipeline import Pipeline, check_fit, open_index, retriever_stages
+from gnnrag.registry import RETRIEVERS
+from gnnrag.rundir import read_predictions
+from gnnrag.session import Session
+from gnnrag.types import Prediction, Query, Ranking
+
+RECALL_AT = (2, 5, 10)
+_WARM_UP = "What is asked first pays for loading a model?"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long a retriever takes, embedding of the queries included.
+
+    Attributes:
+        open_seconds: reading the artefacts, building the retriever, one query to load the embedder.
+        batch_ms: milliseconds per query when all come in one batch.
+        single_ms: median milliseconds of a query that comes alone.
+    """
+
+    open_seconds: float
+    batch_ms: float
+    single_ms: float
+
+
+@dataclass(frozen=True)
+class RetrieverRow:
+    """One line of the table.
+
+    Attributes:
+        retriever: its name, with the settings that were asked for.
+        error: why there is no result; the other fields are then empty.
+        recall: k to mean Recall@k over the questions, and `intervals` the 95% bootstrap interval where there is one.
+        questions, failed: how many were asked, and how many of them ended with an error (they score zero).
+        timing: see `Timing`.
+        llm_calls: calls per question while searching; the reader's are left out.
+        fallbacks: questions of which a query was answered by another search than the retriever's own.
+        index_bytes: size of the artefacts that it reads, passages included.
+        build_seconds: what building them took, with all that they are made from.
+    """
+
+    retriever: str
+    error: str | None = None
+    recall: dict[int, float] = field(default_factory=dict)
+    intervals: dict[int, tuple[float, float]] = field(default_factory=dict)
+    questions: int = 0
+    failed: int = 0
+    timing: Timing | None = None
+    llm_calls: float = 0.0
+    fallbacks: int = 0
+    index_bytes: int = 0
+    build_seconds: float = 0.0
+
+
+def fitting_retrievers() -> list[str]:
+    """Return the registered retrievers that rank passages, in the registry's order."""
+    names = []
+    for name in RETRIEVERS:
+        try:
+            check_fit(load_config(EvaluateConfig, None, [f"retriever={name}", "method=single"]))
+        except ConfigError:
+            continue
+        names.append(name)
+    return names
+
+
+def retriever_config(source: str | None, overrides: Sequence[str], label: str) -> EvaluateConfig:
+    """Return the settings of one row.
+
+    Args:
+        source: a config file.
+        overrides: dotted settings of all rows.
+        label: a retriever, with settings of its own after colons: `lightrag:mode=local`.
+    """
+    name, *settings = label.split(":")
+    own = [f"retriever={name}", "method=single", *(f"retriever.{setting}" for setting in settings)]
+    config = load_config(EvaluateConfig, source, [*overrides, *own])
+    ks = sorted({*config.metrics.ks, *RECALL_AT})
+    run = replace(config.run, name=None)  # one run directory each
+    return replace(config, metrics=replace(config.metrics, ks=ks), run=run)
+
+
+def tabulate(
+    source: str | None,
+    overrides: Sequence[str],
+    labels: Sequence[str],
+    on_index: Progress = lambda stage, done, total: None,
+    on_row: Callable[[RetrieverRow], None] = lambda row: None,
+) -> list[RetrieverRow]:
+    """Run retrievers one after the other on the questions of a config; see `retriever_config` for the arguments.
+
+    A retriever that fails is a row with its error. `on_row` is told each row as it is ready.
+    """
+    rows = []
+    for label in labels:
+        try:
+            row = measure(retriever_config(source, overrides, label), label, on_index)
+        except Exception as problem:  # noqa: BLE001 - one broken retriever must not cost the others their rows
+            text = str(problem) if isinstance(problem, GnnragError) else f"{type(problem).__name__}: {problem}"
+            row = RetrieverRow(label, error=text)
+        rows.append(row)
+        on_row(row)
+    return rows
+
+
+def measure(
+    config: EvaluateConfig, label: str, on_index: Progress = lambda stage, done, total: None
+) -> RetrieverRow:
+    """Build what the retriever reads, time it, and run the questions. Raises GnnragError where a part does not fit."""
+    check_fit(config)
+    data = load_questions_for(config)
+    path = open_index(config, data.name, data.passages, on_index).store.root
+    timing = time_retriever(config, path, [q.text for q in data.questions])
+    index = Index(path)
+    run, metrics = evaluate(config, index=index)
+    predictions = read_predictions(run)
+    size, seconds = index_cost(index, config)
+    recall = {k: metrics[f"retrieval/recall@{k}"] for k in RECALL_AT}
+    intervals = {k: tuple(metrics[key]) for k in RECALL_AT if (key := f"retrieval/recall@{k}_ci") in metrics}
+    return RetrieverRow(
+        label,
+        None,
+        recall,
+        intervals,  # type: ignore[arg-type]
+        len(predictions),
+        metrics["failed"],
+        timing,
+        sum(map(_search_calls, predictions)) / len(predictions),
+        sum(any(flag.endswith("_fallback") for flag in p.usage.get("flags", {})) for p in predictions),
+        size,
+        seconds,
+    )
+
+
+def index_cost(index: Index, config: EvaluateConfig) -> tuple[int, float]:
+    """Return the bytes of the artefacts that the retriever reads, and the seconds that they and their inputs took."""
+    stages = {"passages", *retriever_stages(config)}
+    return sum(stage_bytes(index.store, s) for s in sorted(stages)), sum(
+        index.store.info(s)["seconds"] for s in closure(stages, index.config)
+    )
+
+
+def stage_bytes(store: Store, stage: str) -> int:
+    """Return the size of a stage's artefact."""
+    return sum(file["bytes"] for file in store.manifest["stages"][stage]["files"].values())
+
+
+def time_retriever(config: EvaluateConfig, root: Path, texts: Sequence[str], top_k: int = 200) -> Timing:
+    """Time the retriever of a config alone, on an index opened for the purpose.
+
+    Args:
+        config: names the retriever and the roles.
+        root: the index.
+        texts: what to ask, once each alone and once in one batch.
+        top_k: how many hits are asked for.
+    """
+    started = time.perf_counter()
+    pipeline = Pipeline(config, Index(root))
+    retriever: Any = pipeline.loop.retriever
+    # The embedder keeps the vectors of queries it has seen. A space at the end makes a string that it has not seen and
+    # that means the same; a retriever that asks a language model is asked as is, so that no reply is bought twice.
+    pad = "" if getattr(retriever, "needs_roles", False) else " "
+
+    async def ask(queries: Sequence[Query]) -> Sequence[Ranking]:
+        if hasattr(retriever, "retrieve_for"):
+            found: list[Ranking] = []
+            for query in queries:
+                found += await retriever.retrieve_for([query], Session(query.text))
+            return found
+        return retriever.retrieve(queries)
+
+    async def run() -> Timing:
+        try:
+            await ask([Query(_WARM_UP, top_k=top_k)])
+            opened = time.perf_counter() - started
+            alone = []
+            for text in texts:
+                before = time.perf_counter()
+                await ask([Query(text, top_k=top_k)])
+                alone.append(time.perf_counter() - before)
+            before = time.perf_counter()
+            await ask([Query(text + pad, top_k=top_k) for text in texts])
+            batch = (time.perf_counter() - before) / len(texts)
+        finally:
+            await pipeline.roles.close()
+        return Timing(round(opened, 3), round(1e3 * batch, 3), round(1e3 * statistics.median(alone), 3))
+
+    return asyncio.run(run())
+
+
+def _search_calls(prediction: Prediction) -> int:
+    roles = prediction.usage.get("roles", {})
+    return sum(row.get("calls", 0) for role, row in roles.items() if role != "reader")

@@ -1,0 +1,93 @@
+"""Run every retriever on the questions of a config and print what each finds and costs.
+
+    python inference/table.py configs/evaluate/2wiki.yaml [key=value ...] [retrievers=a,b,c] [--markdown | --json]
+
+Without `retrievers`, all that rank passages. One may carry settings after colons: retrievers=dense,lightrag:mode=local.
+Recall is that of the method `single`; milliseconds are of searching alone, the embedding of the query included.
+One that fails is a row with its error, and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+from rich.table import Table
+
+from gnnrag.errors import GnnragError
+from gnnrag.tabulation import RECALL_AT, RetrieverRow, fitting_retrievers, retriever_config, tabulate
+from inference.console import IndexProgress, note, render, split_arguments
+
+HEADINGS = (
+    "retriever",
+    *(f"Recall@{k}" for k in RECALL_AT),
+    "ms/query, batch",
+    "ms/query, alone",
+    "LLM calls",
+    "fallbacks",
+    "index MB",
+    "build s",
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run; returns the exit code."""
+    flags = {"--markdown", "--json"} & set(arguments)
+    chosen = [a.removeprefix("retrievers=") for a in arguments if a.startswith("retrievers=")]
+    rest = [a for a in arguments if a not in flags and not a.startswith("retrievers=")]
+    if unknown := [a for a in rest if a.startswith("--")]:
+        raise GnnragError(f"{unknown[0]}: allowed are --markdown and --json; settings are written key=value")
+    source, overrides = split_arguments(rest)
+    labels = [label for part in chosen for label in part.split(",") if label] or fitting_retrievers()
+    for label in labels:
+        retriever_config(source, overrides, label)  # a misspelt setting is refused before any work
+    with IndexProgress() as progress:
+        rows = tabulate(source, overrides, labels, progress, lambda row: note(f"{row.retriever}: {row.error or 'done'}"))
+    if "--json" in flags:
+        print(json.dumps([asdict(row) for row in rows], indent=2))
+    else:
+        print(markdown(rows) if "--markdown" in flags else table(rows))
+    return int(any(row.error or row.failed for row in rows))
+
+
+def table(rows: Sequence[RetrieverRow]) -> str:
+    """Return the rows for people."""
+    out = Table(title=f"{max((row.questions for row in rows), default=0)} questions, one retrieval each")
+    for number, heading in enumerate(HEADINGS):
+        out.add_column(heading, justify="right" if number else "left", overflow="fold")
+    return _filled(rows, lambda cells: out.add_row(*cells), lambda: render(out))
+
+
+def markdown(rows: Sequence[RetrieverRow]) -> str:
+    """Return the rows as a Markdown table."""
+    lines = [" | ".join(HEADINGS), "---|" + "|".join("---:" for _ in HEADINGS[1:])]
+    text = _filled(rows, lambda cells: lines.append(" | ".join(cells)), lambda: "")
+    return "\n".join([*(f"| {line} |" if "---" not in line else f"|{line}|" for line in lines), *filter(None, [text])])
+
+
+def _filled(rows: Sequence[RetrieverRow], add: Callable[[list[str]], object], end: Callable[[], str]) -> str:
+    """Hand each row's cells to `add`; returns what `end` gives, and below it the errors."""
+    errors = []
+    for row in rows:
+        if row.error or row.timing is None:
+            errors.append(f"{row.retriever}: {row.error}")
+            add([row.retriever, "failed", *[""] * (len(HEADINGS) - 2)])
+            continue
+        cells = [row.retriever]
+        for k in RECALL_AT:
+            low, high = row.intervals.get(k, (0.0, 0.0))
+            cells.append(f"{row.recall[k]:.3f}" + (f" [{low:.3f}, {high:.3f}]" if k in row.intervals else ""))
+        cells += [f"{row.timing.batch_ms:.1f}", f"{row.timing.single_ms:.1f}", f"{row.llm_calls:.1f}"]
+        cells += [str(row.fallbacks), f"{row.index_bytes / 1e6:.1f}", f"{row.build_seconds:.1f}"]
+        if row.failed:
+            errors.append(f"{row.retriever}: {row.failed} of {row.questions} questions failed")
+        add(cells)
+    return "\n".join([*filter(None, [end()]), *errors])
+
+
+if __name__ == "__main__":
+    from inference.console import run_script
+
+    sys.exit(run_script(main, sys.argv[1:], __doc__))
