@@ -9,6 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from gnnrag.graphs.cells import cells_of, num_directions, sharing
+
+EXACT_UP_TO = 50_000  # names; beyond, only those that share a cell are compared (`gnnrag.graphs.cells`)
+_BUFFER = 8_000_000  # edges kept before those that are not among a name's nearest are dropped
+_PAIRS = 65_536  # cosines computed at a time
 _BLOCK = 1024  # queries searched at a time
 _SLACK = 1e-4  # below the threshold; the search's float32 sums may be off by less than this
 _NOT_ALPHANUMERIC = re.compile(r"[\W_]+")
@@ -36,9 +41,12 @@ def find_synonyms(
     max_neighbours: int = 101,
     known: Synonyms | None = None,
 ) -> Synonyms:
-    """Join each name to its nearest others: exact search, then a cosine that depends on the two vectors alone.
+    """Join each name to its nearest others: a search, then a cosine that depends on the two vectors alone.
 
-    A name of at most two letters and digits starts no edge, an empty one ends none.
+    A name of at most two letters and digits starts no edge, an empty one ends none. Up to `EXACT_UP_TO` names the search
+    is exact; of more it misses about one edge in a hundred (`tests/benchmarks/bench_synonyms.py`), and the time grows
+    little faster than the names do, not with their square. Whether a pair is found depends on its two vectors and on
+    the number of names, by powers of four: not on the order or history of the corpus.
 
     Args:
         entities: sorted names.
@@ -52,19 +60,27 @@ def find_synonyms(
     none = Synonyms(entities, np.zeros((0, 2), dtype=np.int32), np.zeros(0))
     if not starts.any():
         return none
-    is_new, old_pairs, old_cosines = _carried(entities, known or Synonyms((), none.pairs, none.cosines), max_neighbours)
-    blocks = []
-    if is_new.all():
-        for pairs, cosines in _near(vectors, np.flatnonzero(starts), threshold):
-            blocks.append(_nearest(pairs, cosines, starts, ends, max_neighbours))
-    else:
-        for pairs, cosines in _near(vectors, np.flatnonzero(is_new), threshold):
+    if known is None or _search(len(known.entities)) != _search(len(entities)):
+        known = Synonyms((), none.pairs, none.cosines)
+    is_new, old_pairs, old_cosines = _carried(entities, known, max_neighbours)
+    asks = starts if is_new.all() else is_new
+    directions = _search(len(entities))
+    found = _near_in_cells(vectors, asks, threshold, directions) if directions else _near(vectors, asks, threshold)
+    blocks, held = [(old_pairs, old_cosines)], 0
+    for pairs, cosines in found:
+        if not is_new.all():
             back = ~is_new[pairs[:, 1]]  # what is not new does not search, but may be near to what does
-            both = np.concatenate([pairs, pairs[back, ::-1]])
-            blocks.append((both, np.concatenate([cosines, cosines[back]])))
-        blocks.append((old_pairs, old_cosines))
-    pairs, cosines = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
-    return Synonyms(entities, *_nearest(pairs, cosines, starts, ends, max_neighbours))
+            pairs, cosines = np.concatenate([pairs, pairs[back, ::-1]]), np.concatenate([cosines, cosines[back]])
+        blocks.append((pairs, cosines))
+        held += len(pairs)
+        if held > _BUFFER:
+            blocks, held = [_nearest(blocks, starts, ends, max_neighbours)], 0
+    return Synonyms(entities, *_nearest(blocks, starts, ends, max_neighbours))
+
+
+def _search(count: int) -> int:
+    """Return how so many names are searched: with that many directions (`cells_of`), or exactly (0)."""
+    return num_directions(count) if count > EXACT_UP_TO else 0
 
 
 def _carried(
@@ -90,10 +106,11 @@ def _carried(
     return must, np.stack([source[stays], target[stays]], axis=1), known.cosines[stays]
 
 
-def _near(vectors: np.ndarray, sources: np.ndarray, threshold: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield, for blocks of sources, all (from, to) of two different rows with their cosines."""
+def _near(vectors: np.ndarray, asks: np.ndarray, threshold: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield, for blocks of rows that ask, all (from, to) of two different rows with their cosines."""
     import faiss
 
+    sources = np.flatnonzero(asks)
     vectors = np.ascontiguousarray(vectors, dtype=np.float32)
     searcher = faiss.IndexFlatIP(vectors.shape[1])
     searcher.add(vectors)
@@ -102,20 +119,54 @@ def _near(vectors: np.ndarray, sources: np.ndarray, threshold: float) -> Iterato
         bounds, _, found = searcher.range_search(vectors[block], threshold - _SLACK)
         counts: Any = np.diff(bounds)
         source = np.repeat(block, counts.astype(np.int64))
-        source, found = source[found != source], found[found != source]
+        yield _checked(vectors, source, found, threshold)
+
+
+def _near_in_cells(
+    vectors: np.ndarray, asks: np.ndarray, threshold: float, directions: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the same for rows that share a cell; a pair may come more than once."""
+    vectors = np.ascontiguousarray(vectors, dtype=np.float32)
+    codes, held = [], 0
+    for asking, members in sharing(cells_of(vectors, directions), asks):
+        own = vectors[members]
+        for first in range(0, len(asking), _BLOCK):
+            block = asking[first : first + _BLOCK]
+            rows, columns = np.nonzero(vectors[block] @ own.T >= threshold - _SLACK)
+            codes.append(block[rows] * len(vectors) + members[columns])
+            held += len(rows)
+            if held > _BUFFER:  # near ones share many cells: each pair is looked at once
+                yield _checked(vectors, *np.divmod(np.unique(np.concatenate(codes)), len(vectors)), threshold)
+                codes, held = [], 0
+    if codes:
+        yield _checked(vectors, *np.divmod(np.unique(np.concatenate(codes)), len(vectors)), threshold)
+
+
+def _checked(
+    vectors: np.ndarray, sources: np.ndarray, targets: np.ndarray, threshold: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the pairs of two different rows that are near, with their cosines."""
+    sources, targets = sources[targets != sources], targets[targets != sources]
+    cosines = np.empty(len(sources))
+    for first in range(0, len(sources), _PAIRS):
         # Row by row in float64: the same for a pair whatever else is searched, and whichever of the two asks.
-        cosines = (vectors[source].astype(np.float64) * vectors[found].astype(np.float64)).sum(axis=1)
-        near = cosines >= threshold
-        yield np.stack([source[near], found[near]], axis=1).astype(np.int32), cosines[near]
+        rows = slice(first, first + _PAIRS)
+        products = vectors[sources[rows]].astype(np.float64) * vectors[targets[rows]].astype(np.float64)
+        cosines[rows] = products.sum(axis=1)
+    near = cosines >= threshold
+    return np.stack([sources[near], targets[near]], axis=1).astype(np.int32), cosines[near]
 
 
 def _nearest(
-    pairs: np.ndarray, cosines: np.ndarray, starts: np.ndarray, ends: np.ndarray, max_neighbours: int
+    blocks: Sequence[tuple[np.ndarray, np.ndarray]], starts: np.ndarray, ends: np.ndarray, max_neighbours: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the nearest allowed edges of each name, sorted."""
+    """Return the nearest allowed edges of each name, sorted, each once."""
+    pairs, cosines = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
     allowed = starts[pairs[:, 0]] & ends[pairs[:, 1]]
     pairs, cosines = pairs[allowed], cosines[allowed]
     order = np.lexsort((pairs[:, 1], -cosines, pairs[:, 0]))
     pairs, cosines = pairs[order], cosines[order]
+    again = np.r_[False, (pairs[1:] == pairs[:-1]).all(axis=1)] if len(pairs) else np.zeros(0, dtype=bool)
+    pairs, cosines = pairs[~again], cosines[~again]
     rank = np.arange(len(pairs)) - np.searchsorted(pairs[:, 0], pairs[:, 0], side="left")
     return pairs[rank < max_neighbours], cosines[rank < max_neighbours]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gnnrag.graphs import synonyms
 from gnnrag.graphs.synonyms import find_synonyms
 
 
@@ -41,9 +42,11 @@ def test_a_cosine_depends_on_its_pair_alone():
         assert whole[int(keep[i]), int(keep[j])] == cosine
 
 
+@pytest.mark.parametrize("exact_up_to", [50_000, 170])
 @pytest.mark.parametrize("max_neighbours", [1, 3, 100])
 @pytest.mark.parametrize("seed", range(8))
-def test_what_is_known_changes_nothing_but_the_work(seed, max_neighbours, monkeypatch):
+def test_what_is_known_changes_nothing_but_the_work(seed, max_neighbours, exact_up_to, monkeypatch):
+    monkeypatch.setattr(synonyms, "EXACT_UP_TO", exact_up_to)
     vectors, entities = unit_rows(250, 4, seed), names(250)
     rng = np.random.default_rng(seed)
     known = None
@@ -58,10 +61,8 @@ def test_what_is_known_changes_nothing_but_the_work(seed, max_neighbours, monkey
 
 
 def test_only_what_differs_is_searched(monkeypatch):
-    from gnnrag.graphs import synonyms
-
     searched, plain = [], synonyms._near
-    monkeypatch.setattr(synonyms, "_near", lambda v, s, t: searched.extend(s.tolist()) or plain(v, s, t))
+    monkeypatch.setattr(synonyms, "_near", lambda v, a, t: searched.extend(np.flatnonzero(a).tolist()) or plain(v, a, t))
     vectors, entities = unit_rows(), names(300)
     known = find_synonyms(entities[:-2], vectors[:-2], 0.6)
     searched.clear()
@@ -74,3 +75,26 @@ def test_only_what_differs_is_searched(monkeypatch):
 def test_nothing_to_join(entities):
     found = find_synonyms(entities, np.ones((len(entities), 4), np.float32))
     assert found.pairs.shape == (0, 2) and found.cosines.shape == (0,)
+
+
+class TestManyNames:
+    """Above `EXACT_UP_TO` only names that share a cell are compared."""
+
+    def test_few_edges_are_missed_and_none_is_wrong(self, monkeypatch):
+        rng = np.random.default_rng(3)
+        centres = unit_rows(600, 64, 1)
+        rows = np.repeat(centres, 5, axis=0) + rng.normal(scale=0.06, size=(3000, 64))
+        vectors = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+        entities = [f"name{i:04}" for i in range(3000)]
+        exact = find_synonyms(entities, vectors, 0.7)
+        monkeypatch.setattr(synonyms, "EXACT_UP_TO", 100)
+        monkeypatch.setattr(synonyms, "_BUFFER", 500)
+        found = find_synonyms(entities, vectors, 0.7)
+        kept = dict(zip(map(tuple, exact.pairs.tolist()), exact.cosines.tolist(), strict=True))
+        assert all(kept[tuple(p)] == c for p, c in zip(found.pairs.tolist(), found.cosines.tolist(), strict=True))
+        assert 0.95 * len(kept) < len(found.pairs) < len(kept) and len(kept) > 8000
+
+    def test_equal_vectors_are_all_found(self, monkeypatch):
+        monkeypatch.setattr(synonyms, "EXACT_UP_TO", 10)
+        found = find_synonyms([f"name{i:04}" for i in range(400)], np.repeat(unit_rows(4, 16), 100, axis=0))
+        assert len(found.pairs) == 400 * 99
