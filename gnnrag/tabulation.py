@@ -124,9 +124,7 @@ def tabulate(
     return rows
 
 
-def measure(
-    config: EvaluateConfig, label: str, on_index: Progress = lambda stage, done, total: None
-) -> RetrieverRow:
+def measure(config: EvaluateConfig, label: str, on_index: Progress = lambda stage, done, total: None) -> RetrieverRow:
     """Build what the retriever reads, time it, and run the questions. Raises GnnragError where a part does not fit."""
     check_fit(config)
     data = load_questions_for(config)

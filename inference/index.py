@@ -4,7 +4,8 @@
     python inference/index.py build data.path=FOLDER index.path=INDEX             a folder of your own documents
     python inference/index.py add INDEX PATH                                      documents, or a corpus.jsonl
     python inference/index.py remove INDEX ID [ID ...]                            passage ids
-    python inference/index.py inspect INDEX                                       counts, sizes, times
+    python inference/index.py inspect INDEX [--json]                              counts, sizes, hubs, gaps
+    python inference/index.py inspect INDEX --html FILE [--entity NAME | --question "TEXT"]   a page that draws a part
 
 `index.stages=passages,text,hierarchy,lexical` builds only these stages. Adding and removing equal building the
 changed corpus from scratch; a killed build continues where it stopped.
@@ -17,15 +18,14 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rich.table import Table
-
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import load_passages
 from gnnrag.errors import GnnragError, nearest
 from gnnrag.index.build import build_index, update_index
 from gnnrag.index.store import Store
 from gnnrag.pipeline import chunking, data_source, index_path, index_settings, needed_stages
-from inference.console import IndexProgress, note, render, split_arguments
+from inference.console import IndexProgress, note, split_arguments
+from inference.inspecting import inspect
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -74,23 +74,6 @@ def remove(arguments: Sequence[str]) -> None:
         raise GnnragError("usage: python inference/index.py remove INDEX ID [ID ...]")
     ids = arguments[1:]
     _change(Path(arguments[0]), lambda path, progress: update_index(path, remove=ids, progress=progress))
-
-
-def inspect(arguments: Sequence[str]) -> None:
-    """Print what an index holds."""
-    if len(arguments) != 1:
-        raise GnnragError("usage: python inference/index.py inspect INDEX")
-    store = Store(Path(arguments[0]))
-    if not store.manifest["stages"]:
-        raise GnnragError(f"{store.root} holds no index; make one with: python inference/index.py build CONFIG")
-    state = "" if store.manifest["complete"] else ": its last build was cut off, run it again"
-    table = Table("stage", "holds", "MB", "seconds", title=f"index {store.root}{state}")
-    for name, entry in store.manifest["stages"].items():
-        store.folder(name)  # checks every byte
-        facts = ", ".join(f"{v} {k}" for k, v in entry["info"].items() if k != "seconds")
-        size = sum(f["bytes"] for f in entry["files"].values()) / 1e6
-        table.add_row(name, facts, f"{size:.2f}", f"{entry['info']['seconds']:.2f}")
-    print(render(table))
 
 
 def _change(path: Path, change: Callable[[Path, Callable[[str, int, int], None]], list[str]]) -> None:

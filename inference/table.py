@@ -44,7 +44,9 @@ def main(arguments: Sequence[str]) -> int:
     for label in labels:
         retriever_config(source, overrides, label)  # a misspelt setting is refused before any work
     with IndexProgress() as progress:
-        rows = tabulate(source, overrides, labels, progress, lambda row: note(f"{row.retriever}: {row.error or 'done'}"))
+        rows = tabulate(
+            source, overrides, labels, progress, lambda row: note(f"{row.retriever}: {row.error or 'done'}")
+        )
     if "--json" in flags:
         print(json.dumps([asdict(row) for row in rows], indent=2))
     else:

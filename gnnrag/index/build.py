@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from gnnrag.config import IndexConfig, to_plain
-from gnnrag.errors import ArtefactError, ConfigError, DataError, nearest
+from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError, nearest
 from gnnrag.files import digest, exclusive_lock
 from gnnrag.index.embedder import Embedder, make_embedder
 from gnnrag.index.stage_base import Context, Stage
@@ -140,6 +140,28 @@ def _is_current(
         if store.key(name) != keys[name]:
             return False
     return not any((store.root / ".partial").glob("*"))
+
+
+def stage_states(store: Store) -> dict[str, str]:
+    """Say of each artefact whether it is what its own settings and inputs would give: `current`, or why it is not.
+
+    Nothing is built. After a build that was cut off, or where a file that triples come from has changed, it is not.
+    """
+    config = stored_config(store)
+    passages: list[Passage] = STAGES["passages"].load(store.folder("passages"))
+    embedder = cache(lambda: make_embedder(config.embedder))
+    context = Context(store, config, passages, embedder, lambda name: None)
+    states: dict[str, str] = {}
+    for name in (n for n in STAGES if store.key(n) is not None):
+        behind = [n for n in needs(STAGES[name], config) if states.get(n, "missing") != "current"]
+        try:
+            _, key = _hashes(name, context, {need: store.key(need) for need in needs(STAGES[name], config)})
+            states[name] = "current" if key == store.key(name) else "out of date"
+        except GnnragError as error:
+            states[name] = f"cannot tell: {error}"
+        if behind and states[name] == "current":
+            states[name] = f"waits for {', '.join(behind)}"
+    return states
 
 
 def _hashes(name: str, context: Context, keys: Mapping[str, str | None]) -> tuple[str, str]:

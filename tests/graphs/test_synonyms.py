@@ -62,7 +62,9 @@ def test_what_is_known_changes_nothing_but_the_work(seed, max_neighbours, exact_
 
 def test_only_what_differs_is_searched(monkeypatch):
     searched, plain = [], synonyms._near
-    monkeypatch.setattr(synonyms, "_near", lambda v, a, t: searched.extend(np.flatnonzero(a).tolist()) or plain(v, a, t))
+    monkeypatch.setattr(
+        synonyms, "_near", lambda v, a, t: searched.extend(np.flatnonzero(a).tolist()) or plain(v, a, t)
+    )
     vectors, entities = unit_rows(), names(300)
     known = find_synonyms(entities[:-2], vectors[:-2], 0.6)
     searched.clear()

@@ -1,0 +1,129 @@
+"""What `inference/index.py inspect` prints: tables for people, JSON for machines, a page to look at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.table import Table
+
+from gnnrag.drawing.page import render_page
+from gnnrag.drawing.subgraph import around_entity, for_question
+from gnnrag.errors import ArtefactError, GnnragError
+from gnnrag.index.index import Index
+from gnnrag.inspection import GraphSummary, Inspection, inspect_index
+from inference.console import render
+
+USAGE = 'usage: python inference/index.py inspect INDEX [--json | --html FILE [--entity NAME | --question "TEXT"]]'
+_WIDTH = 60  # of a name in a table
+
+
+def inspect(arguments: Sequence[str]) -> None:
+    """Print what an index holds, or write the page. Raises GnnragError for arguments that do not fit."""
+    names, options = _split(arguments)
+    if len(names) != 1 or ("--json" in options and len(options) > 1):
+        raise GnnragError(USAGE)
+    about = options.keys() & {"--entity", "--question"}
+    if len(about) > 1 or (about and "--html" not in options):
+        raise GnnragError(f"--entity and --question go with --html, one of them. {USAGE}")
+    root = Path(names[0])
+    if "--html" in options:
+        print(write_page(root, Path(options["--html"]), options.get("--entity"), options.get("--question")))
+        return
+    found = inspect_index(root)
+    print(json.dumps(asdict(found), indent=2, ensure_ascii=False) if "--json" in options else describe(found))
+
+
+def write_page(root: Path, path: Path, entity: str | None, question: str | None) -> Path:
+    """Write the page of an entity, of a question, or of the entity with the most neighbours; returns its path."""
+    index = Index(root)
+    if index.store.key("knowledge") is None:
+        raise ArtefactError(
+            f"index {root} has no knowledge graph to draw; add one with: "
+            "python inference/index.py build CONFIG index.path=INDEX index.stages=knowledge,knowledge_vectors"
+        )
+    graph = index.knowledge
+    if not graph.num_entities:
+        raise ArtefactError(f"the knowledge graph of index {root} is empty: nothing was extracted from its passages")
+    if question is not None:
+        subgraph = for_question(index, question)
+    else:
+        subgraph = around_entity(graph, entity if entity is not None else graph.names[int(graph.degrees.argmax())])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(render_page(graph, subgraph, index.passages), "utf-8")
+    return path
+
+
+def describe(found: Inspection) -> str:
+    """Return everything as text."""
+    parts = [stages_table(found), *(_graph_table(graph) for graph in found.graphs)]
+    if found.communities:
+        table = Table("level", "entities", "best joined", "report", title="largest communities")
+        for line in found.communities:
+            table.add_row(str(line.level), str(line.members), _cut(", ".join(line.names)), _cut(line.title))
+        parts.append(table)
+    lines = []
+    if found.stale_reports is not None:
+        lines.append(f"reports that stand in for one that changed: {found.stale_reports}")
+    if gaps := found.extraction:
+        lines.append(
+            f"extraction: {gaps.malformed} malformed triples; of {gaps.passages} passages {gaps.without_record} have no "
+            f"record and {gaps.without_triples} no triples"
+            + (f" ({', '.join(map(_cut, gaps.examples))}{', ...' if gaps.without_triples > 10 else ''})")
+            * bool(gaps.examples)
+        )
+    lines.append(f"{found.total_bytes / 1e6:.2f} MB in artefacts, {found.other_bytes / 1e6:.2f} MB beside them")
+    lines += [f"cut off in {name}: {size / 1e6:.2f} MB of work are kept" for name, size in found.unfinished.items()]
+    if found.source.get("edited"):
+        lines.append("passages were added or removed since it was built from its source")
+    return render(*parts, *lines)
+
+
+def stages_table(found: Inspection) -> Table:
+    """Return the table of artefacts."""
+    state = "" if found.complete else ": its last build was cut off, run it again"
+    table = Table("stage", "holds", "MB", "seconds", "state", title=f"index {found.root}{state}")
+    for line in found.stages:
+        facts = ", ".join(f"{v} {k}" for k, v in line.facts.items())
+        table.add_row(line.name, facts, f"{line.bytes / 1e6:.2f}", f"{line.seconds:.2f}", line.state)
+    return table
+
+
+def _graph_table(graph: GraphSummary) -> Table:
+    table = Table("", "", title=f"{graph.name}: {graph.nodes:,} nodes, {graph.edges:,} joined pairs", show_header=False)
+    names = {0: "least", 50: "median", 100: "most"}
+    spread = ", ".join(f"{names.get(q, f'{q}%')} {value}" for q, value in graph.degrees.items())
+    table.add_row("neighbours", f"mean {graph.mean_degree}; {spread}")
+    hubs = "\n".join(f"{hub.degree:>6}  {_cut(hub.name)} ({hub.kind})" for hub in graph.hubs)
+    table.add_row("hubs", hubs)
+    alone = ", ".join(map(_cut, graph.isolated_names[:5]))
+    table.add_row("isolated", f"{graph.isolated}" + (f": {alone}" if alone else ""))
+    parts = ", ".join(f"{part.nodes:,} around {_cut(part.around)}" for part in graph.largest)
+    table.add_row("connected parts", f"{graph.components:,}; the largest: {parts}")
+    return table
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Return the plain arguments, and the options with their values."""
+    names, options, waiting = [], {}, iter(arguments)
+    for argument in waiting:
+        name, equals, value = argument.partition("=")
+        if name == "--json" and not equals:
+            options[name] = ""
+        elif name in ("--html", "--entity", "--question"):
+            given = value if equals else next(waiting, None)
+            if not given:
+                raise GnnragError(f"{name} needs a value. {USAGE}")
+            options[name] = given
+        elif argument.startswith("--"):
+            raise GnnragError(f"{argument!r} is unknown. {USAGE}")
+        else:
+            names.append(argument)
+    return names, options
+
+
+def _cut(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
