@@ -69,8 +69,8 @@ def describe(found: Inspection) -> str:
         lines.append(f"reports that stand in for one that changed: {found.stale_reports}")
     if gaps := found.extraction:
         lines.append(
-            f"extraction: {gaps.malformed} malformed triples; of {gaps.passages} passages {gaps.without_record} have no "
-            f"record and {gaps.without_triples} no triples"
+            f"extraction: {gaps.malformed} malformed triples; of {gaps.passages} passages "
+            f"{gaps.without_record} have no record and {gaps.without_triples} no triples"
             + (f" ({', '.join(map(_cut, gaps.examples))}{', ...' if gaps.without_triples > 10 else ''})")
             * bool(gaps.examples)
         )

@@ -1,4 +1,4 @@
-"""Where the nodes and labels of a small graph go: forces, then room for every label. The same graph, the same drawing."""
+"""Where nodes and labels of a small graph go: forces, then room for every label. Same graph, same drawing."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def lay_out(labels: Sequence[str], pairs: np.ndarray, edge_labels: Sequence[str]
     """
     sizes = _node_boxes(labels)
     nodes = _apart(_by_forces(len(labels), pairs), sizes)
-    boxes = np.concatenate([nodes + [0, _NODE_LINE / 2], sizes], axis=1)
+    boxes = np.concatenate([nodes + np.array([0, _NODE_LINE / 2]), sizes], axis=1)
     places, shown = [], []
     taken = [tuple(row) for row in boxes.tolist()]
     for (a, b), text in zip(pairs.tolist(), edge_labels, strict=True):

@@ -1,7 +1,7 @@
 """One self-contained HTML page that draws a subgraph: no network, no library, and nothing in the data can run.
 
-The data stand in a JSON block whose `<`, `>` and `&` are escaped, the script puts them on the page as text only, and the
-page's own content policy allows that script (by its hash) and nothing else: no other script, no image, no connection.
+The data stand in a JSON block whose `<`, `>` and `&` are escaped, the script puts them on the page as text only, and
+the page's own content policy allows that script (by its hash) and nothing else: no other script, image or connection.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import html
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
@@ -80,7 +81,7 @@ def page_data(graph: KnowledgeGraph, subgraph: Subgraph, passages: Sequence[Pass
     return {
         "title": subgraph.title, "width": WIDTH, "height": HEIGHT, "nodes": nodes, "edges": edges, "legend": legend,
         "roles": {role: _ROLE_NAMES[role] for role in _ROLE_NAMES if role in subgraph.roles},
-        "passages": {str(i): {"id": passages[i].id, "title": passages[i].title, "text": passages[i].text} for i in used},
+        "passages": {str(i): asdict(passages[i]) for i in used},
     }  # fmt: skip
 
 
@@ -138,7 +139,7 @@ def _kinds(graph: KnowledgeGraph, subgraph: Subgraph) -> list[int]:
 def _legend(kinds: Sequence[int], graph: KnowledgeGraph, subgraph: Subgraph) -> dict[str, int]:
     """Return the names of the colours that are used, in order of colour."""
     is_typed = any(graph.types[n] for n in subgraph.nodes)
-    named = {}
+    named: dict[str, int] = {}
     for place, kind in sorted(enumerate(kinds), key=lambda row: (row[1] == 0, row[1])):
         name = graph.types[subgraph.nodes[place]] if is_typed else _ROLE_NAMES[subgraph.roles[place]]
         named.setdefault("other or unknown" if kind == 0 else name.replace("|", ", "), kind)

@@ -68,8 +68,8 @@ def around_entity(graph: KnowledgeGraph, name: str, limit: int = MAX_NODES) -> S
 def for_question(index: Index, text: str, limit: int = MAX_NODES) -> Subgraph:
     """Return what a question names, shortest paths between the names, and the neighbours nearest to the question.
 
-    Nearness is the cosine of question and entity where the index has `knowledge_vectors`, else the neighbours rank as in
-    `around_entity`. A question that names nothing starts from the entities nearest to it.
+    Nearness is the cosine of question and entity where the index has `knowledge_vectors`, else the neighbours rank as
+    in `around_entity`. A question that names nothing starts from the entities nearest to it.
 
     Raises:
         DataError: it names nothing, and there are no vectors to search.
@@ -130,8 +130,9 @@ def named_entities(graph: KnowledgeGraph, text: str) -> list[int]:
                 continue
             if marked and not any(is_marked and word not in FUNCTION_WORDS for word, is_marked in span):
                 continue  # where names have capitals, what has none is a common word
-            if (i := names.get(" ".join(word for word, _ in span))) is not None:
-                found[i] = None
+            entity = names.get(" ".join(word for word, _ in span))
+            if entity is not None:
+                found[entity] = None
                 taken[start : start + length] = [True] * length
     return list(found)
 

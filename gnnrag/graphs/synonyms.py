@@ -43,10 +43,10 @@ def find_synonyms(
 ) -> Synonyms:
     """Join each name to its nearest others: a search, then a cosine that depends on the two vectors alone.
 
-    A name of at most two letters and digits starts no edge, an empty one ends none. Up to `EXACT_UP_TO` names the search
-    is exact; of more it misses about one edge in a hundred (`tests/benchmarks/bench_synonyms.py`), and the time grows
-    little faster than the names do, not with their square. Whether a pair is found depends on its two vectors and on
-    the number of names, by powers of four: not on the order or history of the corpus.
+    A name of at most two letters and digits starts no edge, an empty one ends none. Up to `EXACT_UP_TO` names the
+    search is exact; of more it misses about one edge in a hundred (`tests/benchmarks/bench_synonyms.py`), and the time
+    grows less than with their square. Whether a pair is found depends on its two vectors and on the number of names, by
+    powers of four: not on the order or history of the corpus.
 
     Args:
         entities: sorted names.

@@ -44,8 +44,8 @@ def main() -> None:
         recall = np.isin(found[0], found[1]).mean() if len(found[0]) else 1.0
         directions = num_directions(len(names))
         print(
-            f"{len(names):,} names, {len(found[0]):,} edges: exact {seconds[0]:.2f} s, in {directions:,} x {directions:,} "
-            f"cells, {num_probes(directions)} each, {seconds[1]:.2f} s, recall {recall:.4f}",
+            f"{len(names):,} names, {len(found[0]):,} edges: exact {seconds[0]:.2f} s, in {directions:,} x "
+            f"{directions:,} cells, {num_probes(directions)} each, {seconds[1]:.2f} s, recall {recall:.4f}",
             flush=True,
         )
 

@@ -63,7 +63,8 @@ def page(browser, thirty):
 
 def boxes(page, selector):
     """Return left, top, right, bottom of what is visible of a selector."""
-    code = """return [...document.querySelectorAll(arguments[0])].filter(e => getComputedStyle(e).visibility === 'visible')
+    code = """return [...document.querySelectorAll(arguments[0])]
+        .filter(e => getComputedStyle(e).visibility === 'visible')
         .map(e => e.getBoundingClientRect()).map(r => [r.left, r.top, r.right, r.bottom])"""
     return np.array(page.execute_script(code, selector)).reshape(-1, 4)
 
@@ -160,7 +161,8 @@ def test_the_keyboard_reaches_everything(page):
     page.execute_script("document.querySelectorAll('.edge')[0].focus()")
     press(page, Keys.SPACE)
     assert "is joined to" in panel(page)
-    unnamed = "return [...document.querySelectorAll('[tabindex=\"0\"], button')].filter(e => !(e.getAttribute('aria-label') || e.textContent)).length"
+    unnamed = """return [...document.querySelectorAll('[tabindex="0"], button')]
+        .filter(e => !(e.getAttribute('aria-label') || e.textContent)).length"""
     assert page.execute_script(unnamed) == 0
 
 
@@ -190,7 +192,8 @@ def test_zoom_and_pan(page):
 
 
 def test_hostile_names_and_passages_do_nothing(page):
-    code = "return [...document.querySelectorAll('.node')].findIndex(n => n.getAttribute('aria-label').startsWith('</script>'))"
+    code = """return [...document.querySelectorAll('.node')]
+        .findIndex(n => n.getAttribute('aria-label').startsWith('</script>'))"""
     place = page.execute_script(code)
     assert place > 0
     page.execute_script(

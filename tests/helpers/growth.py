@@ -11,9 +11,9 @@ import numpy as np
 from gnnrag.types import Passage
 
 CORPORA = ("2wiki", "musique", "hotpotqa")
-_ONSETS = "b br c ch d dr f g gl h j k kr l m n p pr r s sh st t tr v w z".split()
-_VOWELS = "a e i o u ai ea ia io ou".split()
-_CODAS = "n r l s t m nd rk x th".split() + [""] * 6
+_ONSETS = tuple("b br c ch d dr f g gl h j k kr l m n p pr r s sh st t tr v w z".split())  # noqa: SIM905 - easier to read
+_VOWELS = ("a", "e", "i", "o", "u", "ai", "ea", "ia", "io", "ou")
+_CODAS = ("n", "r", "l", "s", "t", "m", "nd", "rk", "x", "th", *[""] * 6)
 _VERBS = (
     "was founded with", "was a pupil of", "lies near", "took over", "is the sister city of", "wrote about",
     "was inspired by", "belongs to", "was built by", "played against", "was named after", "married into",
@@ -21,7 +21,7 @@ _VERBS = (
 _WORDS = (
     "region harbour council season album bridge treaty museum journal company valley station orchestra college "
     "election festival railway temple theory novel painter mountain river school church market island garden"
-).split()
+).split()  # noqa: SIM905 - easier to read
 _NEW = 0.25  # chance that a mention is of something nobody has mentioned (Simon 1955: its inverse sets the exponent)
 
 
