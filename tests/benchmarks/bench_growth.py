@@ -4,8 +4,8 @@ python tests/benchmarks/bench_growth.py --data ../shared/data --sizes 1000 10000
 
 The corpora of the data folder come first, invented passages pad them. The `hash` embedder stands in for a model, so
 that what is measured is our code; a model's time is the number of strings over its strings per second. Each size runs
-in a process of its own and is not run again once it is done; a killed one continues where it stopped. Results lie in the
-folder: a JSON per size, `growth.json` with the fitted exponents, `growth.png`.
+in a process of its own and is not run again once it is done; a killed one continues where it stopped. Results lie in
+the folder: a JSON per size, `growth.json` with the fitted exponents, `growth.png`.
 """
 
 from __future__ import annotations
