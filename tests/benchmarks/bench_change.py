@@ -1,4 +1,4 @@
-"""Seconds to add and to remove 1% of a corpus against building it, per stage; and whether the artefacts equal a rebuild.
+"""Seconds to add and remove 1% of a corpus against building it, per stage; whether the artefacts equal a rebuild.
 
 python tests/benchmarks/bench_change.py --data ../shared/data/2wiki [--set index.embedder.model=hash] [--json]
 
