@@ -19,8 +19,8 @@ from gnnrag.evaluation import evaluate, load_questions_for
 from gnnrag.index.build import Progress, closure
 from gnnrag.index.index import Index
 from gnnrag.index.store import Store
-from gnnrag.pipeline import Pipeline, check_fit, open_index, retriever_stages
-from gnnrag.registry import RETRIEVERS
+from gnnrag.pipeline import Pipeline, check_fit, open_index, stages_of
+from gnnrag.registry import RETRIEVERS, resolve
 from gnnrag.rundir import read_predictions
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Query, Ranking
@@ -153,7 +153,7 @@ def measure(config: EvaluateConfig, label: str, on_index: Progress = lambda stag
 
 def index_cost(index: Index, config: EvaluateConfig) -> tuple[int, float]:
     """Return the bytes of the artefacts that the retriever reads, and the seconds that they and their inputs took."""
-    stages = {"passages", *retriever_stages(config)}
+    stages = {"passages", *stages_of(resolve("retriever", config.retriever.name, RETRIEVERS), config.retriever.settings)}
     return sum(stage_bytes(index.store, s) for s in sorted(stages)), sum(
         index.store.info(s)["seconds"] for s in closure(stages, index.config)
     )
@@ -175,7 +175,7 @@ def time_retriever(config: EvaluateConfig, root: Path, texts: Sequence[str], top
     """
     started = time.perf_counter()
     pipeline = Pipeline(config, Index(root))
-    retriever: Any = pipeline.loop.retriever
+    retriever: Any = pipeline.loop.retrievers[None]
     # The embedder keeps the vectors of queries it has seen. A space at the end makes a string that it has not seen and
     # that means the same; a retriever that asks a language model is asked as is, so that no reply is bought twice.
     pad = "" if getattr(retriever, "needs_roles", False) else " "
