@@ -153,7 +153,10 @@ def measure(config: EvaluateConfig, label: str, on_index: Progress = lambda stag
 
 def index_cost(index: Index, config: EvaluateConfig) -> tuple[int, float]:
     """Return the bytes of the artefacts that the retriever reads, and the seconds that they and their inputs took."""
-    stages = {"passages", *stages_of(resolve("retriever", config.retriever.name, RETRIEVERS), config.retriever.settings)}
+    stages = {
+        "passages",
+        *stages_of(resolve("retriever", config.retriever.name, RETRIEVERS), config.retriever.settings),
+    }
     return sum(stage_bytes(index.store, s) for s in sorted(stages)), sum(
         index.store.info(s)["seconds"] for s in closure(stages, index.config)
     )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ class Asking:
     channels = frozenset({"text"})
     stages = ("passages",)
     needs_roles = True
-    asked: list[str] = []
+    asked: ClassVar[list[str]] = []
 
     def __init__(self, index, config, roles):
         self.ids = index.ids

@@ -140,6 +140,62 @@ class TestInspect:
             assert text in out
         assert "cut off" not in out
 
+    def test_graphs_and_gaps(self, tmp_path, capsys):
+        build_index(tmp_path / "index", CORPUS, HASH)
+        main(["inspect", str(tmp_path / "index")])
+        out = capsys.readouterr().out
+        for text in (
+            "knowledge: ",
+            "hubs",
+            "isolated",
+            "connected parts",
+            "neighbours",
+            "median",
+            "malformed",
+            "current",
+        ):
+            assert text in out
+        main(["inspect", str(tmp_path / "index"), "--json"])
+        found = json.loads(capsys.readouterr().out)
+        assert [graph["name"] for graph in found["graphs"]] == ["knowledge", "entity_graph", "hierarchy"]
+        assert found["complete"] is True and found["extraction"]["passages"] == len(CORPUS)
+
+    def test_a_page(self, tmp_path, capsys):
+        root, page = tmp_path / "index", tmp_path / "deep" / "page.html"
+        build_index(root, CORPUS, HASH, ["knowledge"])
+        graph = Index(root).knowledge
+        hub = graph.names[int(graph.degrees.argmax())]
+        for more, title in (
+            (["--entity=lord byron"], "Lord Byron"),
+            (["--question", "Where was Ada Lovelace born?"], "Where was Ada Lovelace born?"),
+            ([], hub),
+        ):
+            assert main(["inspect", str(root), "--html", str(page), *more]) == 0
+            assert capsys.readouterr().out == f"{page}\n"
+            assert f"<title>{title} · gnnrag</title>" in page.read_text("utf-8")
+
+    @pytest.mark.parametrize(
+        ("more", "problem"),
+        [
+            (["--entity", "Nobody"], "--entity and --question go with --html"),
+            (["--html", "x", "--entity", "Nobody"], "the index has no entity 'Nobody'"),
+            (["--html", "x", "--entity", "a", "--question", "b"], "go with --html, one of them"),
+            (["--html"], "--html needs a value"),
+            (["--json", "--html", "x"], "usage: python inference/index.py inspect INDEX"),
+            (["--jsn"], "'--jsn' is unknown"),
+        ],
+    )
+    def test_mistakes(self, tmp_path, more, problem):
+        build_index(tmp_path / "index", CORPUS, HASH, ["knowledge"])
+        with pytest.raises(GnnragError, match=problem):
+            main(["inspect", str(tmp_path / "index"), *more])
+
+    def test_a_page_needs_a_knowledge_graph(self, root, tmp_path):
+        with pytest.raises(
+            ArtefactError, match=r"no knowledge graph to draw; add one with: python inference/index\.py"
+        ):
+            main(["inspect", str(root), "--html", str(tmp_path / "x.html")])
+
     def test_damage_is_named(self, root):
         path = next(root.glob("lexical-*")) / "size.json"
         fault(path, "flip")

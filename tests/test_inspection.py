@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from gnnrag import inspection
+from gnnrag.config import ExtractConfig
+from gnnrag.errors import ArtefactError
+from gnnrag.graphs.knowledge import Lists
+from gnnrag.index.build import stage_states, update_index
+from gnnrag.index.index import Index
+from gnnrag.index.store import Store
+from gnnrag.inspection import Hub, inspect_index, summarise_graph
+from tests.helpers.indexes import HASH, build, fault
+
+
+def numbered(node):
+    return f"n{node}", "entity"
+
+
+class TestGraphs:
+    def test_a_small_one_by_hand(self):
+        edges = np.array([[0, 1], [1, 0], [0, 2], [0, 3], [4, 5], [2, 2], [0, 1]])
+        found = summarise_graph("g", 8, edges, numbered)
+        assert (found.nodes, found.edges, found.mean_degree) == (8, 4, 1.0)
+        assert found.degrees == {0: 0, 25: 0, 50: 1, 75: 1, 90: 3, 99: 3, 100: 3}
+        assert found.isolated == 2 and found.isolated_names == ("n6", "n7")
+        assert found.hubs[:3] == (Hub("n0", "entity", 3), Hub("n1", "entity", 1), Hub("n2", "entity", 1))
+        assert len(found.hubs) == 6, "what has no neighbour is no hub"
+        assert found.components == 4
+        assert [(c.nodes, c.around) for c in found.largest] == [(4, "n0"), (2, "n4"), (1, "n6"), (1, "n7")]
+
+    @pytest.mark.parametrize("seed", range(4))
+    def test_against_networkx(self, seed):
+        rng = np.random.default_rng(seed)
+        edges = rng.integers(0, 60, size=(50, 2))
+        found = summarise_graph("g", 60, edges, numbered)
+        graph = nx.Graph()
+        graph.add_nodes_from(range(60))
+        graph.add_edges_from((a, b) for a, b in edges.tolist() if a != b)
+        assert found.edges == graph.number_of_edges() and found.isolated == nx.number_of_isolates(graph)
+        sizes = sorted((len(c) for c in nx.connected_components(graph)), reverse=True)
+        assert found.components == len(sizes) and [c.nodes for c in found.largest] == sizes[:5]
+        assert found.hubs[0].degree == max(dict(graph.degree).values())
+
+    def test_an_empty_one(self):
+        found = summarise_graph("g", 0, np.zeros((0, 2), dtype=int), numbered)
+        assert (found.nodes, found.components, found.hubs, found.largest) == (0, 0, (), ())
+
+
+@pytest.fixture
+def triples(tmp_path):
+    path = tmp_path / "openie.jsonl"
+    rows = [
+        {"id": "p1", "entities": [], "triples": [["Ada", "born in", "London"], ["Ada", "child of", "Byron"]]},
+        {"id": "p2", "entities": [], "triples": [["Byron", "died in"]]},
+    ]
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows), "utf-8")
+    return replace(HASH, extract=ExtractConfig("precomputed", str(path)))
+
+
+class TestIndexes:
+    def test_counts_sizes_and_gaps(self, tmp_path, triples):
+        root = tmp_path / "i"
+        build(root, settings=triples, source={"path": "here"})
+        found = inspect_index(root)
+        store = Store(root)
+        assert [line.name for line in found.stages] == list(store.manifest["stages"])
+        assert {line.state for line in found.stages} == {"current"} and found.complete
+        assert found.total_bytes == sum(
+            p.stat().st_size for folder in root.iterdir() if folder.is_dir() for p in folder.rglob("*") if p.is_file()
+        )
+        assert found.other_bytes == (root / "manifest.json").stat().st_size + (root / ".lock").stat().st_size
+        gaps = found.extraction
+        assert (gaps.passages, gaps.malformed, gaps.without_record, gaps.without_triples) == (6, 1, 4, 5)
+        assert gaps.examples == ("p2", "p3", "p4", "p5", "p6")
+        by_name = {graph.name: graph for graph in found.graphs}
+        assert list(by_name) == ["knowledge", "entity_graph", "hierarchy"]
+        assert by_name["knowledge"].hubs[0] == Hub("Ada", "entity", 2)
+        assert by_name["entity_graph"].edges == 2
+        hierarchy = Index(root).hierarchy
+        assert (by_name["hierarchy"].nodes, by_name["hierarchy"].edges) == (hierarchy.num_nodes, len(hierarchy.edges))
+        assert {hub.kind for hub in by_name["hierarchy"].hubs} <= {"passage", "sentence", "phrase"}
+        json.dumps(asdict(found))
+
+    def test_what_is_out_of_date_says_so(self, tmp_path, triples):
+        root = tmp_path / "i"
+        build(root, settings=triples, stages=["entity_graph", "lexical"])
+        assert set(stage_states(Store(root)).values()) == {"current"}
+        path = tmp_path / "openie.jsonl"
+        path.write_text(path.read_text().replace("London", "Paris"))
+        states = stage_states(Store(root))
+        assert states["extraction"] == "out of date" and states["entity_graph"] == "waits for extraction"
+        assert states["lexical"] == states["passages"] == "current"
+        path.unlink()
+        assert stage_states(Store(root))["extraction"].startswith("cannot tell: ")
+
+    def test_an_index_that_was_cut_off_is_described_by_its_manifest(self, tmp_path, monkeypatch):
+        from gnnrag.index.embedder import HashEmbedder
+
+        root, plain = tmp_path / "i", HashEmbedder.encode
+        build(root, stages=["embeddings", "lexical"])
+        calls = []
+
+        def dies(self, texts, is_query=False):
+            calls.append(texts)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(HashEmbedder, "encode", dies)
+            with pytest.raises(KeyboardInterrupt):
+                update_index(root, remove=["p1"], add=[replace(Index(root).passages[1], text="Other.")])
+        (root / ".partial" / "text-0123.jsonl").write_text("{}\n")
+        found = inspect_index(root)
+        states = {line.name: line.state for line in found.stages}
+        assert not found.complete and found.graphs == () and found.extraction is None
+        assert states["embeddings"] == "out of date" and states["passages"] == "current"
+        assert found.unfinished["text-0123"] == 3
+        assert calls and HashEmbedder.encode is plain
+
+    def test_no_index_and_damage(self, tmp_path):
+        with pytest.raises(ArtefactError, match="holds no index; make one with"):
+            inspect_index(tmp_path)
+        build(tmp_path / "i", stages=["lexical"])
+        fault(next((tmp_path / "i").glob("lexical-*")) / "size.json", "flip")
+        with pytest.raises(ArtefactError, match=r"size\.json is damaged"):
+            inspect_index(tmp_path / "i")
+
+
+@dataclass
+class Draft:
+    title: str
+
+
+@dataclass
+class Report:
+    draft: Draft
+    stale: bool
+
+
+@dataclass
+class Items:
+    items: list
+
+
+@dataclass
+class Found:
+    keys: tuple
+    levels: np.ndarray
+    members: Lists
+
+
+def test_the_largest_communities_of_each_level_come_with_their_reports(tmp_path, triples, monkeypatch):
+    root = tmp_path / "i"
+    build(root, settings=triples)
+    index = Index(root)
+    ada = index.knowledge.position["Ada"]
+    others = [i for i in range(index.knowledge.num_entities) if i != ada][:2]
+    held = Found(("a", "b", "c"), np.array([0, 1, 1]), Lists.of([[*others, ada], others[:1], [ada, others[0]]]))
+    titles = Items([Report(Draft(t), t == "T2") for t in ("T0", "T1", "T2")])
+    plain = index.read
+    monkeypatch.setattr(index, "read", lambda s: {"communities": held, "reports": titles}.get(s) or plain(s))
+    monkeypatch.setattr(index.store, "key", lambda s: "k" if s in ("communities", "reports") else None)
+    lines = inspection._communities(index)
+    assert [(c.key, c.level, c.members, c.title) for c in lines] == [
+        ("a", 0, 3, "T0"), ("c", 1, 2, "T2"), ("b", 1, 1, "T1"),
+    ]  # fmt: skip
+    assert lines[0].names[0] == "Ada"
+    assert inspection._stale_reports(index) == 1
