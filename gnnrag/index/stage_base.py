@@ -105,5 +105,14 @@ def embed_strings(
         return [base64.b64encode(row.astype("<f4").tobytes()).decode("ascii") for row in rows]
 
     values = map_passages(context.store, stage, settings, keys, known, compute, 256, progress)
-    rows = [np.frombuffer(base64.b64decode(v), dtype="<f4") if isinstance(v, str) else v for v in values]
-    return np.stack(rows) if rows else np.zeros((0, 0), np.float32)
+    if not values:
+        return np.zeros((0, 0), np.float32)
+    out = np.empty((len(values), len(_row(values[0]))), dtype=np.float32)
+    for i, value in enumerate(values):
+        out[i], values[i] = _row(value), None  # of millions of strings, one copy at a time
+    return out
+
+
+def _row(value: Any) -> np.ndarray:
+    """Return a vector as it is, or from the text in which journals keep it."""
+    return np.frombuffer(base64.b64decode(value), dtype="<f4") if isinstance(value, str) else value

@@ -42,7 +42,7 @@ def test_a_cosine_depends_on_its_pair_alone():
         assert whole[int(keep[i]), int(keep[j])] == cosine
 
 
-@pytest.mark.parametrize("exact_up_to", [50_000, 170])
+@pytest.mark.parametrize("exact_up_to", [100_000, 170])
 @pytest.mark.parametrize("max_neighbours", [1, 3, 100])
 @pytest.mark.parametrize("seed", range(8))
 def test_what_is_known_changes_nothing_but_the_work(seed, max_neighbours, exact_up_to, monkeypatch):
