@@ -4,6 +4,7 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const svg = document.getElementById("graph");
   const panel = document.getElementById("panel");
+  const LETTER = /[\p{L}\p{N}]/u;
   const SPACE = "http://www.w3.org/2000/svg";
 
   function draw(parent, name, attributes, text) {
@@ -75,15 +76,19 @@
 
   // ------------------------------------------------------------------------------------------------ details
   function marked(parent, text, names) {
-    // Names of at least three letters, longest first, as whole as they are spelt.
+    // Names of at least three letters as whole words, longest first.
     const found = names.filter(function (n) { return n.length > 2; }).sort(function (x, y) { return y.length - x.length; });
     const low = text.toLowerCase();
     let at = 0;
     while (at < text.length) {
       let next = -1, length = 0;
       found.forEach(function (name) {
-        const place = low.indexOf(name.toLowerCase(), at);
-        if (place >= 0 && (next < 0 || place < next)) { next = place; length = name.length; }
+        const key = name.toLowerCase();
+        let place = low.indexOf(key, at);
+        while (place >= 0 && (LETTER.test(low.charAt(place - 1)) || LETTER.test(low.charAt(place + key.length)))) {
+          place = low.indexOf(key, place + 1);
+        }
+        if (place >= 0 && (next < 0 || place < next)) { next = place; length = key.length; }
       });
       if (next < 0 || low.length !== text.length) break;
       parent.appendChild(document.createTextNode(text.slice(at, next)));

@@ -11,7 +11,9 @@ import numpy as np
 
 from gnnrag.graphs.cells import cells_of, num_directions, sharing
 
-EXACT_UP_TO = 100_000  # names, about a minute; beyond, only those that share a cell are compared (`gnnrag.graphs.cells`)
+EXACT_UP_TO = (
+    100_000  # names, about a minute; beyond, only those that share a cell are compared (`gnnrag.graphs.cells`)
+)
 _BUFFER = 8_000_000  # edges kept before those that are not among a name's nearest are dropped
 _PAIRS = 65_536  # cosines computed at a time
 _BLOCK = 1024  # queries searched at a time

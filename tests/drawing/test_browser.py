@@ -44,7 +44,9 @@ def thirty(tmp_path_factory):
         Extraction(triples=((ends[1], "near", ends[2]), (ends[1], "near", ends[5]))),
     ]
     passages = [
-        Passage("p0", "Night Harbour", f"Night Harbour was shot in Tromso. {EVIL} It names {ends[3]}."),
+        Passage(
+            "p0", "Night Harbour", f"Night Harbour was shot in Tromso. {EVIL} It names {ends[3]}, not Night Harbours."
+        ),
         Passage("p1", EVIL, "What lies further away."),
         Passage("p2", "Near", "Things that stand near each other."),
     ]
