@@ -16,10 +16,19 @@ from typing import Any
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.evaluation import evaluate, load_questions_for
-from gnnrag.index.build import Progress, closure
+from gnnrag.index.build import Progress, build_index, closure
 from gnnrag.index.index import Index
 from gnnrag.index.store import Store
-from gnnrag.pipeline import Pipeline, check_fit, open_index, stages_of
+from gnnrag.pipeline import (
+    Pipeline,
+    check_fit,
+    data_source,
+    index_path,
+    index_settings,
+    needed_stages,
+    open_index,
+    stages_of,
+)
 from gnnrag.registry import RETRIEVERS, resolve
 from gnnrag.rundir import read_predictions
 from gnnrag.session import Session
@@ -113,6 +122,7 @@ def tabulate(
     A retriever that fails is a row with its error. `on_row` is told each row as it is ready.
     """
     rows = []
+    _build_for_all(source, overrides, labels, on_index)
     for label in labels:
         try:
             row = measure(retriever_config(source, overrides, label), label, on_index)

@@ -116,6 +116,20 @@ def test_one_that_fails_is_a_row_with_its_error(dots, more):
     assert rows[2].error is None
 
 
+def test_all_rows_read_one_index_made_with_the_settings_asked_for(dots, tmp_path):
+    path = tmp_path / "openie.jsonl"
+    path.write_text(json.dumps({"id": "sample-0", "entities": [], "triples": [["Solaris", "by", "Tarkovsky"]]}) + "\n")
+    tabulate(SAMPLE, dots, ["hipporag2"])
+    rows = tabulate(
+        SAMPLE, [*dots, "index.extract.method=precomputed", f"index.extract.path={path}"], ["bm25", "hipporag2"]
+    )
+    assert [row.error for row in rows] == [None, None]
+    assert Index(index_root(dots)).entity_graph.graph.facts == (("solaris", "by", "tarkovsky"),)
+    path.unlink()
+    rows = tabulate(SAMPLE, [*dots, "index.extract.method=precomputed", f"index.extract.path={path}"], ["hipporag2"])
+    assert "cannot be read" in rows[0].error
+
+
 def test_settings_of_one_row(dots):
     config = retriever_config(SAMPLE, dots, "hybrid:k=10:depth=7")
     assert (config.retriever.name, config.retriever.settings.k, config.retriever.settings.depth) == ("hybrid", 10, 7)
