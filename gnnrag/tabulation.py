@@ -134,6 +134,22 @@ def tabulate(
     return rows
 
 
+def _build_for_all(source: str | None, overrides: Sequence[str], labels: Sequence[str], on_index: Progress) -> None:
+    """Build once what all rows read, with the settings asked for. What cannot be built shows in the rows that need it.
+
+    A row alone would leave the triples of an index that is there as they are, whatever the config says, because it does
+    not read them (`build_index`).
+    """
+    try:
+        configs = [retriever_config(source, overrides, label) for label in labels]
+        stages = {stage for config in configs for stage in needed_stages(config)}
+        data = load_questions_for(configs[0])
+        path, settings = index_path(configs[0].index, data.name), index_settings(configs[0])
+        build_index(path, data.passages, settings, stages, data_source(configs[0].data), on_index, keep_edits=True)
+    except Exception:  # noqa: BLE001 - whoever reads it tries again, and its row says what is wrong
+        return
+
+
 def measure(config: EvaluateConfig, label: str, on_index: Progress = lambda stage, done, total: None) -> RetrieverRow:
     """Build what the retriever reads, time it, and run the questions. Raises GnnragError where a part does not fit."""
     check_fit(config)
