@@ -77,7 +77,7 @@ def test_all_that_rank_passages_are_offered(more):
 def test_a_row_holds_what_the_run_measured(dots):
     row = measure(retriever_config(SAMPLE, dots, "bm25"), "bm25")
     assert row.error is None and row.questions == 6 and row.failed == 0 and row.llm_calls == 0
-    run = next((p for p in row_runs(dots)), None)
+    run = next(p for p in row_runs(dots) if p.is_dir())
     metrics = json.loads((run / "metrics.json").read_text())
     assert row.recall == {k: metrics[f"retrieval/recall@{k}"] for k in (2, 5, 10)}
     assert row.intervals[5] == tuple(metrics["retrieval/recall@5_ci"]) and 10 not in row.intervals
