@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -164,7 +164,7 @@ class ReportStage:
         for level in range(int(communities.levels.max(initial=-1)), -1, -1):
             wave = np.flatnonzero(communities.levels == level).tolist()
             asked = {i: tasks.task(i, drafts) for i in wave}
-            keys = {i: digest(asdict(asked[i])) for i in wave}
+            keys = {i: _task_key(asked[i]) for i in wave}
             for i in wave:
                 if old is not None and keys[i] not in known:
                     reports[i] = old.serve(*hashes[i])
@@ -177,6 +177,12 @@ class ReportStage:
             for i in wave:
                 drafts[i] = reports[i].draft  # type: ignore[union-attr]
         return [r for r in reports if r is not None]
+
+
+def _task_key(task: ReportTask) -> str:
+    """Return the hash of all that a report is written from."""
+    passages = [[p.id, p.title, p.text] for p in task.passages]
+    return digest([task.entities, task.relations, passages, task.reports, task.max_words])
 
 
 def _written(context: Context, tasks: Sequence[ReportTask], positions: list[int]) -> list[Any]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gnnrag.roles.extractive.diverse import content_words, diverse
+from gnnrag.text.diverse import content_words, diverse
 from gnnrag.roles.writing import Finding, ReportDraft, ReportTask
 from gnnrag.session import Session
 from gnnrag.text.sentences import split_sentences
@@ -35,7 +35,6 @@ class _Statement:
     text: str
     sources: dict[str, None]
     entities: dict[str, None]
-    bag: frozenset[str]
     score: float = 0.0
 
 
@@ -66,7 +65,7 @@ class OfflineReport:
         degrees = Counter(end for _, head, tail, _ in task.relations for end in dict.fromkeys((head, tail)))
         central = sorted(task.entities, key=lambda e: -degrees[e[1]])  # stable: the task's order breaks ties
         statements = _statements(task, degrees)
-        order = diverse([s.bag for s in statements], [s.score for s in statements], _POOL)
+        order = diverse([content_words(s.text) for s in statements], [s.score for s in statements], _POOL)
         summary = [statements[i] for i in order[: c.summary_sentences]]
         names = list(dict.fromkeys(e[1] for e in central)) or [title for title, _ in task.reports]
         size = len(task.entities) + len(statements)
@@ -110,12 +109,9 @@ def _statements(task: ReportTask, degrees: Counter[str]) -> list[_Statement]:
     found: dict[str, _Statement] = {}
 
     def add(text: str, source: str | None, entities: Sequence[str]) -> None:
-        text = " ".join(text.split())
-        bag = content_words(text)
-        if bag:
-            row = found.setdefault(text, _Statement(text, {}, {}, bag))
-            row.sources |= dict.fromkeys([source] if source else [])
-            row.entities |= dict.fromkeys(entities)
+        row = found.get(text) or found.setdefault(text, _Statement(" ".join(text.split()), {}, {}))
+        row.sources.update(dict.fromkeys([source] if source else []))
+        row.entities.update(dict.fromkeys(entities))
 
     for id_, head, tail, text in task.relations:
         for line in text.splitlines():
@@ -133,8 +129,8 @@ def _statements(task: ReportTask, degrees: Counter[str]) -> list[_Statement]:
     for row in found.values():
         weight = sum(math.log1p(degrees[e]) for e in row.entities) or math.log1p(1)
         row.score = weight / math.sqrt(max(10, len(row.text.split())))
-    ranked = sorted(found.values(), key=lambda s: -s.score)
-    return ranked[: 2 * _POOL]
+    ranked = sorted((s for s in found.values() if s.text), key=lambda s: -s.score)
+    return ranked[:_POOL]
 
 
 def _join(names: Sequence[str]) -> str:

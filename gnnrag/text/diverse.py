@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from gnnrag.text.normalise import FUNCTION_WORDS, words
 
 
+@lru_cache(maxsize=65536)  # the sentences of a community come again in those above it
 def content_words(text: str) -> frozenset[str]:
     """Return the folded words of a text that say something."""
     return frozenset(w for w in words(text) if w not in FUNCTION_WORDS and len(w) > 1)
