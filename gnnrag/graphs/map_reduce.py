@@ -7,7 +7,8 @@ reports and for points.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ def shuffled(count: int, seed: int = 86) -> list[int]:
     return order
 
 
-def fill_batches(order: Sequence[int], tokens: Sequence[int], budget: int, header: int = 0) -> list[list[int]]:
+def fill_batches(order: Sequence[int], tokens: Sequence[int] | Mapping[int, int], budget: int, header: int = 0) -> list[list[int]]:
     """Fill batches in the order given; what overflows one opens the next, and what fits into none travels alone.
 
     Args:
@@ -41,8 +42,8 @@ def fill_batches(order: Sequence[int], tokens: Sequence[int], budget: int, heade
     return batches
 
 
-def best_first(items: Sequence[int], weights: Sequence[float], ratings: Sequence[float]) -> list[int]:
-    """Return items by occurrence weight, then by rating, both descending; ties keep their order."""
+def best_first(items: Sequence[int], weights: Any, ratings: Any) -> list[int]:
+    """Return items by occurrence weight, then by rating (a number for each position), descending; ties keep order."""
     return sorted(items, key=lambda i: (-weights[i], -ratings[i]))
 
 
@@ -86,6 +87,39 @@ def deepest(communities: Communities, max_level: int) -> list[int]:
     for i in up_to_level(communities, max_level):  # coarse ones come first
         last.update(dict.fromkeys(communities.members[i].tolist(), i))
     return sorted(set(last.values()))
+
+
+async def descend(
+    communities: Communities,
+    allowed: Sequence[int],
+    rate: Callable[[Sequence[int]], Awaitable[Sequence[float]]],
+    threshold: float = 1.0,
+) -> list[int]:
+    """Choose reports from the top of the hierarchy down (Microsoft GraphRAG's dynamic selection).
+
+    Of a report that is kept the children are rated next; a parent of which a child is kept is dropped. Where a whole
+    level fails before anything was kept, all of the next are rated.
+
+    Args:
+        communities: the hierarchy.
+        allowed: reports that may be read, ascending.
+        rate: reports to ratings.
+        threshold: least rating of a report that is kept.
+    """
+    depth = max((int(communities.levels[i]) for i in allowed), default=-1) + 1
+    levels = [[i for i in allowed if communities.levels[i] == level] for level in range(depth)]
+    may_read, kept, level = set(allowed), dict[int, None](), 0
+    wave = levels[0] if levels else []
+    while wave:
+        below: list[int] = []
+        for i, rating in zip(wave, await rate(wave), strict=True):
+            if rating >= threshold:
+                kept[i] = None
+                kept.pop(int(communities.parents[i]), None)
+                below += [child for child in communities.children[i].tolist() if child in may_read]
+        level += 1
+        wave = levels[level] if not below and not kept and level < depth else below
+    return sorted(kept)
 
 
 def local_order(matches: Sequence[int], ratings: Sequence[float]) -> list[int]:

@@ -9,6 +9,8 @@ import numpy as np
 
 from gnnrag.types import Hit, Query, Ranking
 
+ANSWER = "answer"  # id of a graph hit that holds the retriever's own answer; it comes first
+
 
 class Retriever(Protocol):
     """Queries to rankings, in batches.

@@ -27,7 +27,7 @@ class OfflineReportPointsConfig:
 
     points: int = 8  # most points of a batch
     lexical: float = 0.6  # weight of shared words against the cosine of query and report
-    min_score: float = 20.0  # sentences below are no points
+    min_score: float = 15.0  # sentences below are no points
 
 
 class OfflineReportPoints:
@@ -50,7 +50,7 @@ class OfflineReportPoints:
     async def __call__(self, task: ReportPointsTask, session: Session) -> ReportPoints:
         """Return the batch's best sentences."""
         asked = frozenset(words(task.query))
-        weights = {w: self._idf.get(w, self._rarest) for w in sorted(asked)}
+        weights = {w: self._idf.get(w, 0.0) for w in sorted(asked)}  # words of no report tell none from another
         total = sum(weights.values()) or 1.0
         cosines = self._cosines(task.query)
         at = self.index.read("communities").position
@@ -61,7 +61,7 @@ class OfflineReportPoints:
             for sentence in _sentences(text):
                 shared = sum(weights[w] for w in sorted(asked & _bag(sentence))) / total
                 score = 100 * (self.config.lexical * shared + (1 - self.config.lexical) * cosine)
-                if shared > 0 and score >= self.config.min_score:
+                if score >= self.config.min_score:
                     holders.setdefault(sentence, []).append(id_)
                     scores[sentence] = max(score, scores.get(sentence, 0.0))
         texts = list(holders)
@@ -79,10 +79,6 @@ class OfflineReportPoints:
         reports = self.index.read("reports").items
         counts = Counter(w for r in reports for w in _bag(f"{r.draft.title} {r.draft.summary}"))
         return {w: math.log(1 + len(reports) / n) for w, n in counts.items()}
-
-    @cached_property
-    def _rarest(self) -> float:
-        return math.log(1 + len(self.index.read("reports")))
 
 
 @lru_cache(maxsize=4096)
