@@ -7,7 +7,6 @@ alone; a community's key, of its level and the names of its members.
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from scipy.sparse.csgraph import connected_components
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.files import digest
 from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
-from gnnrag.graphs.leiden import Cluster, hierarchical_leiden, ordered_leiden
+from gnnrag.graphs.leiden import Cluster, hash_of, hierarchical_leiden, ordered_leiden
 
 PROFILES, ALGORITHMS = ("released", "fixed"), ("auto", "leiden", "ordered")
 BUCKET = 10  # entities of small components that share a report
@@ -261,19 +260,19 @@ def _groups(nodes: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:
 
 
 def _buckets(graph: KnowledgeGraph, small: Sequence[np.ndarray]) -> list[tuple[int, ...]]:
-    """Gather small components, ten entities at most; their names' hashes decide where one bucket ends.
+    """Gather small components, ten entities at most: the bits of their names' hashes part them until they fit.
 
-    An entity more or less then changes its own bucket, and not all that follow.
+    An entity more or less then changes one bucket, and not all that follow.
     """
-    hashed = [hashlib.blake2b(graph.names[int(nodes[0])].encode(), digest_size=8).digest() for nodes in small]
-    out: list[tuple[int, ...]] = []
-    bucket: list[int] = []
-    for i in sorted(range(len(small)), key=lambda i: (hashed[i], int(small[i][0]))):
-        if len(bucket) + len(small[i]) > BUCKET or (len(bucket) >= BUCKET // 2 and hashed[i][-1] % 4 == 0):
-            out.append(tuple(sorted(bucket)))
-            bucket = []
-        bucket += small[i].tolist()
-    return [*out, tuple(sorted(bucket))] if bucket else out
+    hashed = [(hash_of(graph.names[int(nodes[0])]), nodes.tolist()) for nodes in small]
+
+    def parted(rows: list[tuple[int, list[int]]], bit: int) -> list[tuple[int, ...]]:
+        if sum(len(nodes) for _, nodes in rows) <= BUCKET or bit < 0:
+            return [tuple(sorted(i for _, nodes in rows for i in nodes))] if rows else []
+        ones = [row for row in rows if row[0] >> bit & 1]
+        return [*parted([row for row in rows if not row[0] >> bit & 1], bit - 1), *parted(ones, bit - 1)]
+
+    return parted(hashed, 63)
 
 
 def _gather(graph: KnowledgeGraph, clusters: Sequence[Cluster], buckets: Sequence[tuple[int, ...]]) -> Communities:

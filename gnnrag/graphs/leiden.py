@@ -93,7 +93,7 @@ def ordered_leiden(
     Returns:
         Labels of the nodes, (num_nodes,) each, finest first; each is a coarsening of the one before.
     """
-    ranked = sorted(range(len(names)), key=lambda i: (_hash(names[i]), i))
+    ranked = sorted(range(len(names)), key=lambda i: (hash_of(names[i]), i))
     position = np.empty(len(names), dtype=np.int64)
     position[ranked] = np.arange(len(names))
     graph = _build(len(names), position[ends].tolist(), weights.tolist())
@@ -116,8 +116,9 @@ def ordered_leiden(
     return levels
 
 
-def _hash(name: str) -> bytes:
-    return hashlib.blake2b(name.encode(), digest_size=8).digest()
+def hash_of(text: str) -> int:
+    """Return 64 bits that depend on the text alone."""
+    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
 def _build(count: int, ends: list[list[int]], weights: list[float]) -> _Graph:

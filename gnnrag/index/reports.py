@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ import numpy as np
 
 from gnnrag.errors import ArtefactError
 from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
+from gnnrag.graphs.leiden import hash_of
 from gnnrag.roles.writing import Finding, ReportDraft
 
 LEAST_OVERLAP = 0.5  # Jaccard of members from which an old report stands for a changed community
@@ -129,11 +129,11 @@ def member_hashes(graph: KnowledgeGraph) -> tuple[np.ndarray, np.ndarray]:
     Returns:
         (num_entities,) uint64 each.
     """
-    names = np.array([_hash(name) for name in graph.names], dtype=np.uint64)
+    names = np.array([hash_of(name) for name in graph.names], dtype=np.uint64)
     rows = zip(graph.names, graph.types, graph.descriptions, strict=True)
-    states = np.array([_hash("\n".join(row)) for row in rows], dtype=np.uint64)
+    states = np.array([hash_of("\n".join(row)) for row in rows], dtype=np.uint64)
     parts = zip(graph.labels, graph.texts, graph.weights.tolist(), strict=True)
-    relations = np.array([_hash(f"{label}\n{text}\n{weight}") for label, text, weight in parts], dtype=np.uint64)
+    relations = np.array([hash_of(f"{label}\n{text}\n{weight}") for label, text, weight in parts], dtype=np.uint64)
     if len(relations):
         head, tail = names[graph.ends[:, 0]], names[graph.ends[:, 1]]
         odd = np.uint64(0x9E3779B97F4A7C15)  # so that a relation the other way round is another one
@@ -141,10 +141,6 @@ def member_hashes(graph: KnowledgeGraph) -> tuple[np.ndarray, np.ndarray]:
         for column in (0, 1):
             np.add.at(states, graph.ends[:, column], whole)
     return names, states
-
-
-def _hash(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
 class OldReports:

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from gnnrag.text.diverse import content_words, diverse
@@ -63,7 +64,8 @@ class OfflineReport:
         """Return the report; a function of the task."""
         c = self.config
         degrees = Counter(end for _, head, tail, _ in task.relations for end in dict.fromkeys((head, tail)))
-        central = sorted(task.entities, key=lambda e: -degrees[e[1]])  # stable: the task's order breaks ties
+        # Things that something is said of make better titles than the years and places they share.
+        central = sorted(task.entities, key=lambda e: (not e[3], -degrees[e[1]]))  # stable
         statements = _statements(task, degrees)
         order = diverse([content_words(s.text) for s in statements], [s.score for s in statements], _POOL)
         summary = [statements[i] for i in order[: c.summary_sentences]]
@@ -93,7 +95,9 @@ class OfflineReport:
             if not own or len(found) >= c.findings:
                 continue
             used.update(own)
-            sources = dict.fromkeys(s for i in own for s in statements[i].sources)
+            # The first source of each sentence, then the second ones: every sentence can be looked up.
+            rounds = zip_longest(*(statements[i].sources for i in own))
+            sources = dict.fromkeys(s for row in rounds for s in row if s)
             found.append(Finding(name, " ".join(statements[i].text for i in own), tuple(sources)[: c.sources]))
         kept, words = [], 0
         for finding in found[: c.findings]:
