@@ -7,8 +7,7 @@ alone; a community's key, of its level and the names of its members.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,13 +18,13 @@ from scipy.sparse.csgraph import connected_components
 
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.files import digest
+from gnnrag.graphs.component import Component, Splitting
 from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
-from gnnrag.graphs.leiden import Cluster, hash_of, hierarchical_leiden, ordered_leiden
+from gnnrag.graphs.leiden import Cluster, hash_of
 
 PROFILES, ALGORITHMS = ("released", "fixed"), ("auto", "leiden", "ordered")
 BUCKET = 10  # entities of small components that share a report
 SMALL = 3  # components of fewer entities go into buckets
-NEARLY_ALL = 0.8  # a part with a larger share of its community says nothing new: its own parts take its place
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,8 @@ class Communities:
         """Return the communities. Raises ArtefactError where arrays and keys do not belong together."""
         lists = {name: Lists(arrays[f"{name}_indptr"], arrays[f"{name}_values"]) for name in _LISTS}
         found = cls(tuple(keys), arrays["levels"], arrays["parents"], arrays["is_bucket"], **lists)
-        sizes = [len(part) for part in (found.levels, found.parents, found.is_bucket, *lists.values())]
+        columns: list[Sized] = [found.levels, found.parents, found.is_bucket, *lists.values()]
+        sizes = [len(part) for part in columns]
         if any(size != len(found) for size in sizes) or (len(found) and found.parents.max() >= len(found)):
             raise ArtefactError("communities: arrays and keys do not belong together; rebuild the index")
         return found
@@ -133,14 +133,14 @@ def find_communities(
     for name, value, allowed in (("profile", profile, PROFILES), ("algorithm", algorithm, ALGORITHMS)):
         if value not in allowed:
             raise ConfigError(f"index.communities.{name}={value!r}: allowed are {', '.join(allowed)}")
-    if max_size < 1 or resolution <= 0 or not 0 < randomness:
+    if max_size < 1 or resolution <= 0 or randomness <= 0:
         raise ConfigError(
             f"index.communities: max_cluster_size={max_size}, resolution={resolution} and randomness={randomness} "
             "must be positive"
         )
     if algorithm == "auto":
         algorithm = "leiden" if profile == "released" else "ordered"
-    settings = _Settings(max_size, resolution, randomness)
+    settings = Splitting(max_size, resolution, randomness)
     components = _components(graph)
     if profile == "released":
         components = sorted(components, key=lambda c: -len(c[0]))[:1]  # the first of the largest
@@ -148,7 +148,7 @@ def find_communities(
     for nodes, edges in components:
         if len(nodes) >= (2 if profile == "released" else SMALL):
             names = [graph.names[i] for i in nodes.tolist()]
-            part = _Part(names, np.searchsorted(nodes, graph.pairs[0][edges]), graph.pairs[2][edges], settings)
+            part = Component(names, np.searchsorted(nodes, graph.pairs[0][edges]), graph.pairs[2][edges], settings)
             found = part.released() if algorithm == "leiden" else part.ordered()
             offset = len(clusters)
             for c in found:
@@ -169,94 +169,6 @@ def _components(graph: KnowledgeGraph) -> list[tuple[np.ndarray, np.ndarray]]:
     sizes = np.bincount(label[ends[:, 0]], minlength=count)
     edges = np.split(by_edge, np.cumsum(sizes)[:-1]) if count else []
     return sorted(zip(nodes, edges, strict=True), key=lambda c: int(c[0][0]))
-
-
-@dataclass(frozen=True)
-class _Settings:
-    max_size: int
-    resolution: float
-    randomness: float
-
-
-class _Part:
-    """One connected component, its nodes numbered from 0 in the order of their names."""
-
-    def __init__(self, names: Sequence[str], ends: np.ndarray, weights: np.ndarray, settings: _Settings) -> None:
-        self.names, self.settings, self.max_size = names, settings, settings.max_size
-        order = np.lexsort((ends[:, 1], ends[:, 0]))
-        self.ends, self.weights = ends[order], weights[order]
-        self.starts = np.searchsorted(self.ends[:, 0], np.arange(len(names) + 1))
-        self.levels: list[np.ndarray] = []
-        self.clusters: list[Cluster] = []
-
-    def released(self) -> list[Cluster]:
-        """Return the hierarchy of the released algorithm."""
-        s = self.settings
-        return hierarchical_leiden(self.ends, self.weights, s.max_size, s.resolution, s.randomness)
-
-    def ordered(self, is_whole: bool = False) -> list[Cluster]:
-        """Return the hierarchy that edits disturb least; of a part that `is_whole`, only what is below the whole."""
-        everything = np.arange(len(self.names))
-        if len(everything) <= self.max_size:
-            return [] if is_whole else [Cluster(tuple(everything.tolist()), -1, 0)]
-        self.levels = ordered_leiden(self.names, self.ends, self.weights, self.settings.resolution)
-        top = _groups(everything, self.levels[-1])
-        if len(top) < 2 and is_whole:
-            return []
-        for group in top:
-            self._add(group, -1, 0, len(self.levels) - 2)
-        return self.clusters
-
-    def _add(self, group: np.ndarray, parent: int, level: int, finer: int) -> None:
-        """Add a community and what is below it; one of a single entity is left out."""
-        if len(group) < 2:
-            return
-        own = len(self.clusters)
-        self.clusters.append(Cluster(tuple(group.tolist()), parent, level))
-        if len(group) <= self.max_size:
-            return
-        parts = self._parts(group, finer, len(group))
-        if parts is None:
-            self._split(group, own, level)
-        else:
-            for part, below in parts:
-                self._add(part, own, level + 1, below)
-
-    def _parts(self, group: np.ndarray, finer: int, size: int) -> list[tuple[np.ndarray, int]] | None:
-        """Return the parts of a group with the level below theirs; None where no level tells any apart."""
-        while finer >= 0:
-            parts = _groups(group, self.levels[finer])
-            finer -= 1
-            if len(parts) > 1:
-                out = []
-                for part in parts:
-                    inner = self._parts(part, finer, size) if len(part) > NEARLY_ALL * size else None
-                    out += inner if inner is not None else [(part, finer)]
-                return out
-        return None
-
-    def _split(self, group: np.ndarray, parent: int, level: int) -> None:
-        """Split a community of the finest level, which only its own inside decides."""
-        inside = np.zeros(len(self.names), dtype=bool)
-        inside[group] = True
-        rows = np.concatenate([np.arange(self.starts[i], self.starts[i + 1]) for i in group.tolist()])
-        rows = rows[inside[self.ends[rows, 1]]]
-        ends = np.searchsorted(group, self.ends[rows])
-        names = [self.names[i] for i in group.tolist()]
-        part = _Part(names, ends, self.weights[rows], self.settings)
-        offset = len(self.clusters)
-        for c in part.ordered(is_whole=True):
-            members = tuple(group[list(c.members)].tolist())
-            above = parent if c.parent < 0 else c.parent + offset
-            self.clusters.append(Cluster(members, above, level + 1 + c.level))
-
-
-def _groups(nodes: np.ndarray, labels: np.ndarray) -> list[np.ndarray]:
-    """Return nodes by label, groups by their first node; nodes stay ascending."""
-    groups: dict[int, list[int]] = defaultdict(list)
-    for node, label in zip(nodes.tolist(), labels[nodes].tolist(), strict=True):
-        groups[label].append(node)
-    return [np.array(group) for group in groups.values()]
 
 
 def _buckets(graph: KnowledgeGraph, small: Sequence[np.ndarray]) -> list[tuple[int, ...]]:

@@ -22,7 +22,9 @@ def shuffled(count: int, seed: int = 86) -> list[int]:
     return order
 
 
-def fill_batches(order: Sequence[int], tokens: Sequence[int] | Mapping[int, int], budget: int, header: int = 0) -> list[list[int]]:
+def fill_batches(
+    order: Sequence[int], tokens: Sequence[int] | Mapping[int, int], budget: int, header: int = 0
+) -> list[list[int]]:
     """Fill batches in the order given; what overflows one opens the next, and what fits into none travels alone.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -85,10 +85,27 @@ class ReportView:
         self._cite(i, content_words(statement), found)
         return list(found) or [self.index.ids[p] for p in self.communities.passages[i][:_CITED].tolist()]
 
-    def hit(self, i: int, score: float, rank: int, statement: str = "") -> Hit:
-        """Return a report as a hit of kind community."""
+    def hit(self, i: int, statement: str = "") -> Hit:
+        """Return a report as a hit of kind community, not ranked yet."""
         key = self.communities.keys[i]
-        return Hit(key, score, rank, "community", self.text(i), tuple(self.passages(i, statement)))
+        return Hit(key, 0.0, 0, "community", self.text(i), tuple(self.passages(i, statement)))
+
+    def entity_hit(self, entity: int, passages: Sequence[int] | None = None) -> Hit:
+        """Return an entity as a hit, not ranked yet; `passages`: its passages in another order than the corpus's."""
+        g, found = self.graph, self.graph.entity_passages[entity].tolist() if passages is None else passages
+        sources = tuple(self.index.ids[p] for p in found)
+        return Hit(g.names[entity], 0.0, 0, "entity", self.entity_text(entity), sources)
+
+    def relation_hit(self, relation: int) -> Hit:
+        """Return a relation as a hit, not ranked yet."""
+        g, passages = self.graph, self.graph.relation_passages[relation].tolist()
+        sources = tuple(self.index.ids[p] for p in passages)
+        return Hit(g.relation_id(relation), 0.0, 0, "relation", g.statement(relation), sources)
+
+    def entity_text(self, entity: int) -> str:
+        """Return an entity's name and description."""
+        text = self.graph.descriptions[entity]
+        return f"{self.graph.names[entity]}: {text}" if text else self.graph.names[entity]
 
     def _cite(self, i: int, wanted: frozenset[str], found: dict[str, None]) -> None:
         findings = self[i].draft.findings

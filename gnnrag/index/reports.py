@@ -101,7 +101,7 @@ def write_reports(folder: Path, reports: Reports, strings: Sequence[str], made_b
         name: np.concatenate([np.zeros(0, np.uint64), *(getattr(r, name) for r in reports.items)])
         for name in ("names", "states")
     }
-    np.savez(folder / "members.npz", indptr=indptr, rows=reports.rows, **columns)
+    np.savez(folder / "members.npz", indptr=indptr, rows=reports.rows, **columns)  # type: ignore[arg-type]
     np.save(folder / "vectors.npy", reports.matrix.astype(np.float16))
     (folder / "made_by.json").write_text(json.dumps({**made_by, "strings": list(strings)}), "utf-8")
 

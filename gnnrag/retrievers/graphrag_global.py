@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from gnnrag.graphs.map_reduce import best_first, deepest, descend, fill_batches,
 from gnnrag.index.index import Index
 from gnnrag.index.report_view import ReportView
 from gnnrag.llm.base import estimate_tokens
-from gnnrag.retrievers.base import ANSWER, rank_graph
+from gnnrag.retrievers.base import ANSWER, by_rank, rank_graph
 from gnnrag.roles.asking import Point, RateReportTask, ReduceTask, ReportPointsTask
 from gnnrag.session import Session
 from gnnrag.types import Hit, Query, Ranking
@@ -52,23 +53,21 @@ class GlobalAnswer:
     Attributes:
         text: the answer; `NO_DATA` where no point was positive.
         points: all positive points, best first.
-        reports: positions of the reports, those that points rest on first, best point first.
-        statements: for each of them, its best point's text; "" where it has none.
+        reports: positions of the reports that were read, those of the best points first, with that point's text.
     """
 
     text: str
     points: tuple[Point, ...]
-    reports: tuple[int, ...]
-    statements: tuple[str, ...]
+    reports: Mapping[int, str]
 
 
 class GraphRAGGlobalRetriever:
     """Map-reduce over community reports (Edge et al., arXiv 2404.16130, section 3.1.6).
 
-    Graph hits: the answer (kind community, id `answer`), with the communities and passages it rests on; the communities,
-    those of the best points first; the entities that their reports cite. Text hits: the passages that the communities'
-    reports cite, in this order. Scores are 1 / rank; the branch says where nothing was found (`_no_data`) or a report is
-    out of date (`_stale`).
+    Graph hits: the answer (kind community, id `answer`) with what it rests on; the communities of points, best point
+    first, and the entities that their reports cite; the other communities. Text hits: the passages that reports cite,
+    in the same order. Scores are 1 / rank. The branch says `_no_data` where nothing was found, `_stale` where a report
+    is out of date.
 
     Args:
         index: an opened index.
@@ -89,8 +88,9 @@ class GraphRAGGlobalRetriever:
         for name, allowed in (("profile", PROFILES), ("selection", SELECTIONS), ("order", ORDERS)):
             if getattr(c, name) not in allowed:
                 raise ConfigError(f"retriever.{name}={getattr(c, name)!r}: allowed are {', '.join(allowed)}")
-        if min(c.batch_tokens, c.reduce_tokens, c.repeats) < 1:
-            raise ConfigError("retriever: batch_tokens, reduce_tokens and repeats must be at least 1")
+        for name in ("batch_tokens", "reduce_tokens", "repeats"):
+            if getattr(c, name) < 1:
+                raise ConfigError(f"retriever.{name}={getattr(c, name)}: must be at least 1")
         self.index, self.roles = index, roles
         self.view = ReportView(index, c.stale)
 
@@ -153,11 +153,11 @@ class GraphRAGGlobalRetriever:
         candidates = self.candidates()
         if self.config.selection == "all":
             return candidates
-
-        async def rate(items: Sequence[int]) -> list[float]:
-            return list(await asyncio.gather(*(self._rate(query, i, session) for i in items)))
-
+        rate = partial(self._rate_all, query, session)
         return await descend(self.view.communities, candidates, rate, self.config.threshold)
+
+    async def _rate_all(self, query: str, session: Session, reports: Sequence[int]) -> list[float]:
+        return list(await asyncio.gather(*(self._rate(query, i, session) for i in reports)))
 
     async def _rate(self, query: str, report: int, session: Session) -> float:
         task = RateReportTask(query, (self._key(report), self.view.text(report)))
@@ -178,28 +178,26 @@ class GraphRAGGlobalRetriever:
             for id_ in point.reports:
                 best.setdefault(at[id_], point.text)
         rest = best_first([i for i in read if i not in best], self.view.communities.occurrence, self.view.ratings)
-        return GlobalAnswer(text, tuple(points), (*best, *rest), (*best.values(), *("" for _ in rest)))
+        return GlobalAnswer(text, tuple(points), best | dict.fromkeys(rest, ""))
 
     def _ranking(self, query: Query, found: GlobalAnswer) -> Ranking:
-        cited = [n for n, statement in enumerate(found.statements) if statement]
-        name = self.view.branch("graphrag_global", [found.reports[n] for n in cited])
-        branch = name if found.points else f"{name}_no_data"
-        shown = list(zip(found.reports, found.statements, strict=True))[: query.top_k]
+        cited = [i for i, said in found.reports.items() if said]
+        branch = self.view.branch("graphrag_global", cited) + ("" if found.points else "_no_data")
+        shown = list(found.reports.items())[: query.top_k]
         if query.channel == "text":
             ids = tuple(dict.fromkeys(p for i, said in shown for p in self.view.passages(i, said)))[: query.top_k]
             return Ranking(ids, 1.0 / np.arange(1, len(ids) + 1), branch=branch)
-        passages = tuple(dict.fromkeys(p for i, said in shown[: len(cited)] for p in self.view.passages(i, said)))
-        hits = [Hit(ANSWER, 1.0, 1, "community", self._cited(found, passages), passages)]
-        hits += [self.view.hit(i, 1 / (n + 2), n + 2, said) for n, (i, said) in enumerate(shown)]
-        for entity in dict.fromkeys(e for i, _ in shown for e in self.view.entities(i)):
-            g, rank = self.view.graph, len(hits) + 1
-            sources = tuple(self.index.ids[p] for p in g.entity_passages[entity].tolist())
-            hits.append(Hit(g.names[entity], 1 / rank, rank, "entity", g.descriptions[entity], sources))
-        return rank_graph(hits, query.top_k, branch)
+        entities = dict.fromkeys(e for i in cited for e in self.view.entities(i))
+        hits = [self._own_hit(found, cited), *(self.view.hit(i, said) for i, said in shown[: len(cited)])]
+        hits += [self.view.entity_hit(e) for e in entities]
+        hits += [self.view.hit(i) for i, _ in shown[len(cited) :]]
+        return rank_graph(by_rank(hits), query.top_k, branch)
 
-    def _cited(self, found: GlobalAnswer, passages: Sequence[str]) -> str:
-        """Return the answer with the communities and passages it rests on."""
-        reports = [self._key(i) for i, said in zip(found.reports, found.statements, strict=True) if said]
-        if not reports:
-            return found.text
-        return f"{found.text}\n\nCommunities: {', '.join(reports)}\nPassages: {', '.join(passages[:20])}"
+    def _own_hit(self, found: GlobalAnswer, cited: Sequence[int]) -> Hit:
+        """Return the answer, with the communities and passages it rests on, as a hit."""
+        passages = tuple(dict.fromkeys(p for i in cited for p in self.view.passages(i, found.reports[i])))
+        text = found.text
+        if cited:
+            keys = ", ".join(self._key(i) for i in cited)
+            text += f"\n\nCommunities: {keys}\nPassages: {', '.join(passages[:20])}"
+        return Hit(ANSWER, 1.0, 1, "community", text, passages)

@@ -13,8 +13,8 @@ from gnnrag.graphs.map_reduce import local_order, split_budget
 from gnnrag.index.index import Index
 from gnnrag.index.report_view import ReportView
 from gnnrag.llm.base import estimate_tokens
-from gnnrag.retrievers.base import best_positions, rank_graph, rank_passages
-from gnnrag.types import Hit, Query, Ranking
+from gnnrag.retrievers.base import best_positions, by_rank, rank_graph, rank_passages
+from gnnrag.types import Query, Ranking
 
 PROFILES = ("released", "fixed", "nano")
 _NANO = (3200, 4800, 4000)  # tokens of reports, relations and passages in nano-graphrag
@@ -89,20 +89,11 @@ class GraphRAGLocalRetriever:
         return Ranking(ids, 1.0 / np.arange(1, len(ids) + 1), branch="graphrag_local")
 
     def _graph_ranking(self, query: Query, entities: Sequence[int]) -> Ranking:
-        g, ids = self.graph, self.index.ids
-        kept, relations = self.table(entities)
-        reports = self.reports(entities)
-        rows: list[Hit] = []
-        for e in kept:
-            sources = tuple(ids[p] for p in self._of_one(e))
-            rows.append(Hit(g.names[e], 1 / (1 + len(rows)), 1 + len(rows), "entity", self._entity_row(e), sources))
-        for i in reports:
-            rows.append(self.view.hit(i, 1 / (1 + len(rows)), 1 + len(rows)))
-        for r in relations:
-            sources = tuple(ids[p] for p in g.relation_passages[r].tolist())
-            score = 1 / (1 + len(rows))
-            rows.append(Hit(g.relation_id(r), score, 1 + len(rows), "relation", g.statement(r), sources))
-        return rank_graph(rows, query.top_k, self.view.branch("graphrag_local", reports))
+        (kept, relations), reports = self.table(entities), self.reports(entities)
+        hits = [self.view.entity_hit(e, self._of_one(e)) for e in kept]
+        hits += [self.view.hit(i) for i in reports]
+        hits += [self.view.relation_hit(r) for r in relations]
+        return rank_graph(by_rank(hits), query.top_k, self.view.branch("graphrag_local", reports))
 
     def select(self, vector: np.ndarray | None) -> list[int]:
         """Return the entities nearest to a query vector (dim,), best first; without one, those of highest degree."""
@@ -128,8 +119,8 @@ class GraphRAGLocalRetriever:
             near = np.unique(np.concatenate([g.incident[e] for e in entities] or [np.zeros(0, np.int64)]))
             ranked = near[np.lexsort((near, -g.weights[near], -self.rank[near]))].tolist()
             return list(entities), self._that_fit(ranked, [g.statement(r) for r in ranked], self.table_tokens)
-        kept = self._that_fit(list(entities), [self._entity_row(e) for e in entities], self.table_tokens)
-        left = self.table_tokens - sum(estimate_tokens(self._entity_row(e)) for e in kept)
+        kept = self._that_fit(list(entities), [self.view.entity_text(e) for e in entities], self.table_tokens)
+        left = self.table_tokens - sum(estimate_tokens(self.view.entity_text(e)) for e in kept)
         table: list[int] = []
         for count in range(1, len(kept) + 1):
             relations = self.relations(kept[:count])
@@ -170,10 +161,6 @@ class GraphRAGLocalRetriever:
             p for r in self.graph.incident[entity].tolist() for p in self.graph.relation_passages[r].tolist()
         )
         return sorted(self.graph.entity_passages[entity].tolist(), key=lambda p: (-stated[p], p))
-
-    def _entity_row(self, entity: int) -> str:
-        text = self.graph.descriptions[entity]
-        return f"{self.graph.names[entity]}: {text}" if text else self.graph.names[entity]
 
     @staticmethod
     def _that_fit(items: list[int], texts: Sequence[str], budget: int) -> list[int]:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from gnnrag.text.diverse import content_words, diverse
 from gnnrag.roles.writing import Finding, ReportDraft, ReportTask
 from gnnrag.session import Session
+from gnnrag.text.diverse import content_words, diverse
 from gnnrag.text.sentences import split_sentences
 
 _TITLE_NAMES = 3
@@ -99,7 +99,7 @@ class OfflineReport:
             rounds = zip_longest(*(statements[i].sources for i in own))
             sources = dict.fromkeys(s for row in rounds for s in row if s)
             found.append(Finding(name, " ".join(statements[i].text for i in own), tuple(sources)[: c.sources]))
-        kept, words = [], 0
+        kept, words = list[Finding](), 0
         for finding in found[: c.findings]:
             words += len(finding.summary.split()) + len(finding.explanation.split())
             if words > task.max_words and kept:
@@ -117,12 +117,11 @@ def _statements(task: ReportTask, degrees: Counter[str]) -> list[_Statement]:
         row.sources.update(dict.fromkeys([source] if source else []))
         row.entities.update(dict.fromkeys(entities))
 
-    for id_, head, tail, text in task.relations:
+    described = [(id_, (head, tail), text) for id_, head, tail, text in task.relations]
+    described += [(id_, (name, name), text) for id_, name, _, text in task.entities]
+    for id_, names, text in described:
         for line in text.splitlines():
-            add(line, id_, (head, tail))
-    for id_, name, _, text in task.entities:
-        for line in text.splitlines():
-            add(line, id_, (name,))
+            add(line, id_, names)
     for passage in task.passages:
         for sentence in split_sentences(passage.text):
             low = sentence.casefold()

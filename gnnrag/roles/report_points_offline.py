@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -33,8 +32,8 @@ class OfflineReportPointsConfig:
 class OfflineReportPoints:
     """Scores each sentence of a batch: 100 (w lexical + (1 - w) cosine).
 
-    Lexical is the share of the query's words that it holds, rare words counting more; the cosine is that of the query and
-    the report it is taken from, which has a vector in the index.
+    Lexical is the share of the query's words that it holds, rare words counting more; the cosine is that of the query
+    and the report it is taken from, which has a vector in the index.
 
     Args:
         index: an opened index with reports.

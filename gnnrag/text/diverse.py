@@ -36,7 +36,7 @@ def diverse(
     """
     top = max(scores, default=0.0) or 1.0
     nearest = [0.0] * len(bags)
-    left, chosen = list(range(len(bags))), []
+    left, chosen = list(range(len(bags))), list[int]()
     while left and len(chosen) < count:
         best = max(left, key=lambda i: (scores[i] / top - redundancy * nearest[i], -i))
         chosen.append(best)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -127,7 +129,7 @@ def test_ordered_leiden_finds_as_good_communities_as_the_released_one() -> None:
     for i in range(len(released)):
         labels[released.members[i]] = i
     assert modularity(g, levels[-1]) > modularity(g, labels) - 0.01
-    for fine, coarse in zip(levels, levels[1:], strict=False):
+    for fine, coarse in pairwise(levels):
         assert all(len(set(coarse[fine == label].tolist())) == 1 for label in set(fine.tolist())), "levels nest"
 
 
