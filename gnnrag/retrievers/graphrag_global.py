@@ -93,6 +93,7 @@ class GraphRAGGlobalRetriever:
                 raise ConfigError(f"retriever.{name}={getattr(c, name)}: must be at least 1")
         self.index, self.roles = index, roles
         self.view = ReportView(index, c.stale)
+        self.keys = self.view.communities.keys
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """Not for this retriever: raises TypeError. Its roles need a question's session, see `retrieve_for`."""
@@ -110,8 +111,8 @@ class GraphRAGGlobalRetriever:
         """Choose reports, map, reduce."""
         chosen = await self.select(query, session)
         batches = self.batches(chosen)
-        session.record("global_search", reports=len(chosen), batches=[[self._key(i) for i in b] for b in batches])
-        tasks = [ReportPointsTask(query, tuple((self._key(i), self.view.text(i)) for i in b)) for b in batches]
+        session.record("global_search", reports=len(chosen), batches=[[self.keys[i] for i in b] for b in batches])
+        tasks = [ReportPointsTask(query, tuple((self.keys[i], self.view.text(i)) for i in b)) for b in batches]
         role = self.roles["report_points"]  # type: ignore[index]
         replies = await asyncio.gather(*(role(task, session) for task in tasks))
         for reply in replies:
@@ -160,7 +161,7 @@ class GraphRAGGlobalRetriever:
         return list(await asyncio.gather(*(self._rate(query, i, session) for i in reports)))
 
     async def _rate(self, query: str, report: int, session: Session) -> float:
-        task = RateReportTask(query, (self._key(report), self.view.text(report)))
+        task = RateReportTask(query, (self.keys[report], self.view.text(report)))
         ratings = []
         for _ in range(self.config.repeats):
             reply = await self.roles["report_rating"](task, session)  # type: ignore[index]
@@ -168,15 +169,11 @@ class GraphRAGGlobalRetriever:
             ratings.append(reply.rating)
         return max(ratings, key=ratings.count)  # the first of the commonest
 
-    def _key(self, report: int) -> str:
-        return self.view.communities.keys[report]
-
     def _answer(self, text: str, points: Sequence[Point], read: Sequence[int]) -> GlobalAnswer:
-        at = self.view.communities.position
         best: dict[int, str] = {}
         for point in points:
             for id_ in point.reports:
-                best.setdefault(at[id_], point.text)
+                best.setdefault(self.view.communities.position[id_], point.text)
         rest = best_first([i for i in read if i not in best], self.view.communities.occurrence, self.view.ratings)
         return GlobalAnswer(text, tuple(points), best | dict.fromkeys(rest, ""))
 
@@ -198,6 +195,6 @@ class GraphRAGGlobalRetriever:
         passages = tuple(dict.fromkeys(p for i in cited for p in self.view.passages(i, found.reports[i])))
         text = found.text
         if cited:
-            keys = ", ".join(self._key(i) for i in cited)
+            keys = ", ".join(self.keys[i] for i in cited)
             text += f"\n\nCommunities: {keys}\nPassages: {', '.join(passages[:20])}"
         return Hit(ANSWER, 1.0, 1, "community", text, passages)
