@@ -13,9 +13,9 @@ from gnnrag.types import Passage
 
 def described(*rows: tuple[str, str]) -> list[Extraction]:
     return [
-        Extraction((a, b), relations=(RelationRecord(a, b, f"{a} met {b}."),), details=(EntityRecord(a, "", f"It is {a}."),))
+        Extraction((a, b), (), 0, (EntityRecord(a, "", f"It is {a}."),), (RelationRecord(a, b, f"{a} met {b}."),))
         for a, b in rows
-    ]  # fmt: skip
+    ]
 
 
 def ring_of_cliques(cliques: int = 30) -> tuple[KnowledgeGraph, Communities]:
@@ -33,7 +33,12 @@ def test_relations_come_by_the_degrees_of_their_ends_and_bring_them() -> None:
     graph = fold(described(("hub", "a"), ("hub", "b"), ("hub", "c"), ("a", "b")), "exact", "none")
     communities = find_communities(graph)
     task = ReportTasks(graph, communities, []).task(0, [None])
-    assert [(head, tail) for _, head, tail, _ in task.relations] == [("a", "hub"), ("b", "hub"), ("a", "b"), ("c", "hub")]
+    assert [(head, tail) for _, head, tail, _ in task.relations] == [
+        ("a", "hub"),
+        ("b", "hub"),
+        ("a", "b"),
+        ("c", "hub"),
+    ]
     assert [e[1] for e in task.entities] == ["hub", "a", "b", "c"], "most connected first"
     assert task.relations[0][0] == graph.relation_id(1) and task.relations[0][3] == "hub met a."
     assert task.entities[0][3] == "It is hub." and task.reports == () and task.passages == ()

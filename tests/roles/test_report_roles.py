@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -111,7 +110,9 @@ class TestReduce:
         reply, _ = ask(PromptedReduce(llm), ReduceTask("Which\nrivers?", POINTS, 300))
         assert reply.text == "Two rivers [c-1]." and reply.flags == ()
         shown = llm.requests[0].messages[-1].content
-        assert "1. (score 90) The Sill is a river. [c-1]\n2. (score 40) The Isar" in shown and "at most 300 words" in shown
+        assert (
+            "1. (score 90) The Sill is a river. [c-1]\n2. (score 40) The Isar" in shown and "at most 300 words" in shown
+        )
         reply, session = ask(PromptedReduce(ScriptedBackend.of((".", ""))), ReduceTask("Q", POINTS))
         assert reply.flags == ("reduce_fallback",) and reply.text.startswith("The Sill is a river. [c-1]")
         assert session.by_role["report_reduce"]["parse_failure"] == 2
@@ -124,7 +125,9 @@ class TestRating:
         text = f"{draft.title}\n{draft.summary}"
         own, _ = ask(OfflineRating(index), RateReportTask(text, (keys[0], "whatever")))
         assert own.rating == pytest.approx(5.0, abs=0.01), "its vector lies in the index"
-        assert ask(OfflineRating(index), RateReportTask(text, ("c-unknown", text)))[0].rating == pytest.approx(5.0, abs=1e-3)
+        assert ask(OfflineRating(index), RateReportTask(text, ("c-unknown", text)))[0].rating == pytest.approx(
+            5.0, abs=1e-3
+        )
         other, _ = ask(OfflineRating(index), RateReportTask("zzz qqq", (keys[0], "whatever")))
         assert 0 <= other.rating < 2.5
 
@@ -136,7 +139,3 @@ class TestRating:
         for text in ('{"rating": 6}', '{"rating": "4"}', '{"rating": false}', "4"):
             with pytest.raises(MalformedError):
                 parse_rating(text)
-
-
-def test_the_index_is_small(index: Index) -> None:
-    assert isinstance(index.store.root, Path) and len(index.read("reports")) >= 2

@@ -37,7 +37,11 @@ REPLY: dict[str, Any] = {
     "title": "Philips and its founder",
     "summary": "A company and who made it.",
     "findings": [
-        {"summary": "Founding", "explanation": "It was founded.", "sources": ["R1", "r2", "[E1]", "P1", "R9", "R3", "E2"]},
+        {
+            "summary": "Founding",
+            "explanation": "It was founded.",
+            "sources": ["R1", "r2", "[E1]", "P1", "R9", "R3", "E2"],
+        },
         {"summary": "", "explanation": ""},
         "nothing",
         {"summary": "More", "explanation": "There is more.", "sources": "R1"},
@@ -127,8 +131,8 @@ class TestPrompted:
 
     @pytest.mark.parametrize(
         "change",
-        [{"title": ""}, {"title": 3}, {"summary": " "}, {"rating": "high"}, {"rating": 11}, {"rating": -1}, {"rating": None},
-         {"rating": True}, {"findings": "none"}, {"findings": ["none"]}],
+        [{"title": ""}, {"title": 3}, {"summary": " "}, {"rating": "high"}, {"rating": 11}, {"rating": -1},
+         {"rating": None}, {"rating": True}, {"findings": "none"}, {"findings": ["none"]}],
     )  # fmt: skip
     def test_malformed(self, change: dict[str, Any]) -> None:
         with pytest.raises(MalformedError):
