@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +15,7 @@ from gnnrag.index.report_view import ReportView
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.retrievers.base import ANSWER, by_rank, rank_graph
 from gnnrag.roles.asking import Point, RateReportTask, ReduceTask, ReportPointsTask
-from gnnrag.session import Session
+from gnnrag.session import Session, concurrently
 from gnnrag.types import Hit, Query, Ranking
 
 NO_DATA = "The reports on this collection hold nothing that answers the question."
@@ -114,7 +113,7 @@ class GraphRAGGlobalRetriever:
         session.record("global_search", reports=len(chosen), batches=[[self.keys[i] for i in b] for b in batches])
         tasks = [ReportPointsTask(query, tuple((self.keys[i], self.view.text(i)) for i in b)) for b in batches]
         role = self.roles["report_points"]  # type: ignore[index]
-        replies = await asyncio.gather(*(role(task, session) for task in tasks))
+        replies = await concurrently(session, [partial(role, task) for task in tasks])
         for reply in replies:
             session.flag("report_points", *reply.flags)
         points = [point for reply in replies for point in reply.points]
@@ -158,7 +157,7 @@ class GraphRAGGlobalRetriever:
         return await descend(self.view.communities, candidates, rate, self.config.threshold)
 
     async def _rate_all(self, query: str, session: Session, reports: Sequence[int]) -> list[float]:
-        return list(await asyncio.gather(*(self._rate(query, i, session) for i in reports)))
+        return await concurrently(session, [partial(self._rate, query, i) for i in reports])
 
     async def _rate(self, query: str, report: int, session: Session) -> float:
         task = RateReportTask(query, (self.keys[report], self.view.text(report)))

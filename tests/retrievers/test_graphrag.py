@@ -15,7 +15,7 @@ import pytest
 
 from gnnrag.config import CommunityConfig, EvaluateConfig, load_config
 from gnnrag.datasets.base import load_dataset, load_passages
-from gnnrag.errors import ConfigError
+from gnnrag.errors import BudgetError, ConfigError
 from gnnrag.graphs.map_reduce import shuffled
 from gnnrag.index.build import update_index
 from gnnrag.index.index import Index
@@ -29,7 +29,7 @@ from gnnrag.roles.asking import Point, ReportPoints, ReportRating
 from gnnrag.roles.report_points_prompted import PromptedReportPoints
 from gnnrag.roles.report_reduce_offline import OfflineReduce
 from gnnrag.roles.report_reduce_prompted import PromptedReduce
-from gnnrag.session import Session
+from gnnrag.session import Budget, Session
 from gnnrag.types import Prediction, Query, Ranking
 from tests.helpers.indexes import HASH, build
 from tests.helpers.parts import Scripted
@@ -215,6 +215,38 @@ class TestGlobal:
         assert session.by_role["report_points"]["calls"] == len(batches)
         event = next(e for e in session.events if e["event"] == "global_search")
         assert event["batches"] == [[keys[i] for i in b] for b in batches]
+
+    def test_the_trace_does_not_depend_on_timing(self, index: Index) -> None:
+        class Slow:
+            """The first calls take longest."""
+
+            def __init__(self) -> None:
+                self.calls = 0
+
+            async def __call__(self, task: Any, session: Session) -> ReportPoints:
+                self.calls += 1
+                number = self.calls
+                await asyncio.sleep(0.05 / number)
+                session.record("asked", number=number)
+                session.add_call("report_points", 10, 1)
+                return ReportPoints((Point(f"point {number}", 50.0, (task.reports[0][0],)),))
+
+        roles = {"report_points": Slow(), "report_reduce": OfflineReduce()}
+        (ranking,), session = search(index, roles, Query(QUERY, "graph"), batch_tokens=3000)
+        numbers = [e["number"] for e in session.events if e["event"] == "asked"]
+        assert numbers == sorted(numbers) and len(numbers) > 3
+        assert session.usage()["llm_calls"] == len(numbers)
+        kept = next(e["kept"] for e in session.events if e["event"] == "global_points")
+        assert kept == [[50.0, f"point {n}"] for n in numbers] and ranking.ids[0] == ANSWER
+
+    def test_a_budget_counts_all_batches(self, index: Index) -> None:
+        retriever = GraphRAGGlobalRetriever(
+            index, GraphRAGGlobalConfig(batch_tokens=3000), self.roles([ReportPoints()], rating=None)
+        )
+        session = Session("q", Budget(max_calls=2))
+        with pytest.raises(BudgetError, match="max_calls=2"):
+            asyncio.run(retriever.retrieve_for([Query(QUERY)], session))
+        assert session.by_role["report_points"]["calls"] > 2, "what was paid for is in the books"
 
     def test_inside_a_batch_by_weight_then_rating(self, index: Index) -> None:
         retriever = GraphRAGGlobalRetriever(index, None, {})
