@@ -14,6 +14,7 @@ import numpy as np
 from gnnrag.errors import ConfigError
 from gnnrag.files import digest
 from gnnrag.graphs.communities import Communities, find_communities
+from gnnrag.graphs.knowledge import Lists
 from gnnrag.index.report_tasks import ReportTasks
 from gnnrag.index.reports import (
     OldReports,
@@ -21,6 +22,7 @@ from gnnrag.index.reports import (
     Reports,
     draft_from_json,
     draft_to_json,
+    embedded_sentences,
     member_hashes,
     member_lists,
     read_reports,
@@ -108,12 +110,11 @@ class ReportStage:
         reports = self._write_all(context, communities, earlier)
         made = sum(r.key not in earlier.reports for r in reports)
         level = context.config.communities.vector_level
-        chosen = [i for i in range(len(reports)) if communities.levels[i] <= level]
-        texts = [f"{reports[i].draft.title}\n{reports[i].draft.summary}" for i in chosen]
-        strings = list(dict.fromkeys(texts))
-        at = {text: row for row, text in enumerate(strings)}
-        rows = np.full(len(reports), -1, dtype=np.int32)
-        rows[chosen] = [at[text] for text in texts]
+        levels = communities.levels.tolist()
+        texts = [embedded_sentences(r.draft) if at <= level else [] for r, at in zip(reports, levels, strict=True)]
+        position: dict[str, int] = {}
+        rows = Lists.of([[position.setdefault(s, len(position)) for s in row] for row in texts])
+        strings = list(position)
         keys = [digest(text) for text in strings]
 
         def some(positions: list[int]) -> list[str]:
@@ -126,7 +127,7 @@ class ReportStage:
             counts = {"reports": len(reports), "made": made, "reused": len(reports) - made}
             stale = sum(r.stale for r in reports)
             new = len(set(keys) - earlier.vectors.keys())
-            return {**counts, "stale": stale, "vectors": len(keys), "computed": new, **context.jobs.record("report")}
+            return {**counts, "stale": stale, "sentences": len(keys), "computed": new, **context.jobs.record("report")}
 
         return write
 

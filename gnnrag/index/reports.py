@@ -6,15 +6,18 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_matrix
 
 from gnnrag.errors import ArtefactError
 from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
 from gnnrag.graphs.leiden import hash_of
 from gnnrag.roles.writing import Finding, ReportDraft
+from gnnrag.text.sentences import split_sentences
 
 LEAST_OVERLAP = 0.5  # Jaccard of members from which an old report stands for a changed community
 
@@ -48,30 +51,46 @@ class Reports:
 
     Attributes:
         items: the reports.
-        matrix: (num_vectors, dim) float32 unit rows, stored as float16.
-        rows: (num_reports,) the row of each report in `matrix`, -1 where it has none.
+        matrix: (num_sentences, dim) float32 unit rows, stored as float16: titles and sentences of summaries.
+        sentences: rows of each report in `matrix`; none for those without a vector.
     """
 
     items: Sequence[Report]
     matrix: np.ndarray
-    rows: np.ndarray
+    sentences: Lists
 
     def __len__(self) -> int:
         return len(self.items)
 
+    @cached_property
+    def vectors(self) -> np.ndarray:
+        """The mean of each report's title and summary sentences, as a unit row; zeros where there are none.
+
+        A summary's vector could be computed from its whole text, at the price that a report which changed in one
+        sentence is embedded anew; sentences are known from other reports, and from before a change.
+        """
+        owners = np.repeat(np.arange(len(self.items)), self.sentences.sizes)
+        shape = (len(self.items), len(self.matrix))
+        mean = (
+            csr_matrix((np.ones(len(owners), np.float32), (owners, self.sentences.values)), shape=shape) @ self.matrix
+        )
+        norms = np.linalg.norm(mean, axis=1, keepdims=True)
+        return mean / np.where(norms > 0, norms, 1)
+
     def scores(self, vector: np.ndarray) -> np.ndarray:
         """Cosine of a query vector (dim,) and every report, 0 for those without a vector. Shape (num_reports,)."""
-        found = np.zeros(len(self.items), dtype=np.float32)
-        has = self.rows >= 0
-        if has.any():
-            found[has] = (self.matrix @ vector)[self.rows[has]]
-        return found
+        return self.vectors @ vector if len(self.matrix) else np.zeros(len(self.items), dtype=np.float32)
 
 
 def report_text(draft: ReportDraft) -> str:
     """Return a report in full, as prompts show it: title, summary, findings."""
     findings = "".join(f"\n\n## {f.summary}\n{f.explanation}".rstrip() for f in draft.findings)
     return f"# {draft.title}\n{draft.summary}{findings}"
+
+
+def embedded_sentences(draft: ReportDraft) -> list[str]:
+    """Return what a report's vector is made of: its title, and the sentences of its summary."""
+    return list(dict.fromkeys([draft.title, *split_sentences(draft.summary)]))
 
 
 def draft_to_json(draft: ReportDraft) -> list[Any]:
@@ -101,7 +120,8 @@ def write_reports(folder: Path, reports: Reports, strings: Sequence[str], made_b
         name: np.concatenate([np.zeros(0, np.uint64), *(getattr(r, name) for r in reports.items)])
         for name in ("names", "states")
     }
-    np.savez(folder / "members.npz", indptr=indptr, rows=reports.rows, **columns)  # type: ignore[arg-type]
+    np.savez(folder / "members.npz", indptr=indptr, **columns)  # type: ignore[arg-type]
+    np.savez(folder / "sentences.npz", indptr=reports.sentences.indptr, values=reports.sentences.values)
     np.save(folder / "vectors.npy", reports.matrix.astype(np.float16))
     (folder / "made_by.json").write_text(json.dumps({**made_by, "strings": list(strings)}), "utf-8")
 
@@ -111,9 +131,11 @@ def read_reports(folder: Path) -> Reports:
     with (folder / "reports.jsonl").open(encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines]
     with np.load(folder / "members.npz", allow_pickle=False) as arrays:
-        indptr, names, states, at = (arrays[n] for n in ("indptr", "names", "states", "rows"))
+        indptr, names, states = (arrays[n] for n in ("indptr", "names", "states"))
+    with np.load(folder / "sentences.npz", allow_pickle=False) as arrays:
+        at = Lists(arrays["indptr"], arrays["values"])
     matrix = np.load(folder / "vectors.npy", allow_pickle=False).astype(np.float32)
-    if len(indptr) != len(rows) + 1 or len(at) != len(rows) or (at.size and at.max() >= len(matrix)):
+    if len(indptr) != len(rows) + 1 or len(at) != len(rows) or at.values.max(initial=-1) >= len(matrix):
         raise ArtefactError("reports: files do not belong together; rebuild the index")
     spans = list(zip(indptr[:-1].tolist(), indptr[1:].tolist(), strict=True))
     items = [

@@ -28,8 +28,8 @@ class OfflineRating:
         id_, text = task.report
         vector, reports = self._vector(task.query), self.index.read("reports")
         at = self.index.read("communities").position.get(id_, -1)
-        row = int(reports.rows[at]) if at >= 0 else -1
-        own = reports.matrix[row] if row >= 0 else self.index.embedder.encode([text])[0]
+        is_known = at >= 0 and len(reports.sentences[at]) > 0
+        own = reports.vectors[at] if is_known else self.index.embedder.encode([text])[0]
         return ReportRating(round(5 * max(0.0, min(1.0, float(own @ vector))), 4))
 
     def _embed(self, query: str) -> np.ndarray:
