@@ -51,7 +51,7 @@ class Reports:
 
     Attributes:
         items: the reports.
-        matrix: (num_sentences, dim) float32 unit rows, stored as float16: titles and sentences of summaries.
+        matrix: (num_sentences, dim) float32 unit rows, stored as float16: the sentences of summaries.
         sentences: rows of each report in `matrix`; none for those without a vector.
     """
 
@@ -64,10 +64,10 @@ class Reports:
 
     @cached_property
     def vectors(self) -> np.ndarray:
-        """The mean of each report's title and summary sentences, as a unit row; zeros where there are none.
+        """The mean of each report's sentences, as a unit row; zeros where it has none. Shape (num_reports, dim).
 
-        A summary's vector could be computed from its whole text, at the price that a report which changed in one
-        sentence is embedded anew; sentences are known from other reports, and from before a change.
+        Sentences, and not whole summaries, are embedded, because they are known from other reports and from before a
+        change.
         """
         owners = np.repeat(np.arange(len(self.items)), self.sentences.sizes)
         shape = (len(self.items), len(self.matrix))
@@ -89,8 +89,8 @@ def report_text(draft: ReportDraft) -> str:
 
 
 def embedded_sentences(draft: ReportDraft) -> list[str]:
-    """Return what a report's vector is made of: its title, and the sentences of its summary."""
-    return list(dict.fromkeys([draft.title, *split_sentences(draft.summary)]))
+    """Return what a report's vector is made of: the sentences of its summary, or its title where there are none."""
+    return list(dict.fromkeys(split_sentences(draft.summary))) or [draft.title]
 
 
 def draft_to_json(draft: ReportDraft) -> list[Any]:
