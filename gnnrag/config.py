@@ -18,6 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from gnnrag import registry
 from gnnrag.errors import ConfigError, nearest
+from gnnrag.index_config import CommunityConfig as CommunityConfig
 from gnnrag.index_config import EmbedderConfig as EmbedderConfig
 from gnnrag.index_config import ExtractConfig as ExtractConfig
 from gnnrag.index_config import GraphConfig as GraphConfig

@@ -85,6 +85,22 @@ class TreeConfig:
     summary_words: int = 75  # length of a summary, 100 tokens
 
 
+@dataclass
+class CommunityConfig:
+    """How the knowledge graph is clustered, and how reports on its communities are kept."""
+
+    profile: str = "fixed"  # released: the largest component only; fixed: all, the smallest in buckets of ten entities
+    algorithm: str = "auto"  # leiden: as released; ordered: an edit changes little elsewhere; auto: by the profile
+    max_cluster_size: int = 10  # larger communities are split further
+    resolution: float = 1.0  # of the modularity
+    randomness: float = 0.001  # of `leiden`
+    report_words: int = 2000  # most words of a report
+    report_tokens: int = 8000  # most tokens a report is written from
+    reports: str = "rebuild"  # of a changed community: rebuild its report, or flag the old one as stale
+    stale_limit: float = 0.2  # share of changed members above which retrievers drop or flag a stale report
+    vector_level: int = 2  # reports of this level and above (0 is the top) get vectors
+
+
 WritersConfig = dataclasses.make_dataclass(
     "WritersConfig",
     [("default", str, "offline")] + [(name, RoleConfig, field(default_factory=RoleConfig)) for name in WRITERS],  # type: ignore[arg-type]
@@ -103,6 +119,7 @@ class IndexConfig:
     graph: GraphConfig = field(default_factory=GraphConfig)
     knowledge: KnowledgeConfig = field(default_factory=KnowledgeConfig)
     tree: TreeConfig = field(default_factory=TreeConfig)
+    communities: CommunityConfig = field(default_factory=CommunityConfig)
     writers: WritersConfig = field(default_factory=WritersConfig)  # type: ignore[valid-type]
     llm: dict[str, Any] | None = None  # model of prompted writers; null: the `llm` section
     llm_cache: str | None = ".cache/llm.sqlite"

@@ -81,7 +81,10 @@ def pairs(config: EvaluateConfig) -> list[tuple[Choice, Choice]]:
 def check_fit(config: EvaluateConfig) -> None:
     """Refuse a retriever that lacks a channel which its method asks. Raises ConfigError naming those that fit."""
     for method, retriever in pairs(config):
-        wanted = getattr(resolve("method", method.name, METHODS), "channels", frozenset({"text"}))
+        asks = resolve("method", method.name, METHODS)
+        wanted = getattr(asks, "channels", frozenset({"text"}))
+        if hasattr(asks, "channels_for"):
+            wanted = asks.channels_for(method.settings)
         have = getattr(resolve("retriever", retriever.name, RETRIEVERS), "channels", wanted)
         if not wanted <= have:
             known = {name: resolve("retriever", name, RETRIEVERS) for name in RETRIEVERS}

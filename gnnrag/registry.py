@@ -15,6 +15,8 @@ RETRIEVERS = {
     "hipporag": "gnnrag.retrievers.hipporag:HippoRAGRetriever",
     "hipporag2": "gnnrag.retrievers.hipporag2:HippoRAG2Retriever",
     "raptor": "gnnrag.retrievers.raptor:RaptorRetriever",
+    "graphrag_local": "gnnrag.retrievers.graphrag_local:GraphRAGLocalRetriever",
+    "graphrag_global": "gnnrag.retrievers.graphrag_global:GraphRAGGlobalRetriever",
 }
 
 METHODS = {
@@ -90,6 +92,18 @@ ROLES = {
         "offline": "gnnrag.roles.router_offline:OfflineRouter",
         "oracle": "gnnrag.roles.router_oracle:OracleRouter",
     },
+    "report_points": {
+        "prompted": "gnnrag.roles.report_points_prompted:PromptedReportPoints",
+        "offline": "gnnrag.roles.report_points_offline:OfflineReportPoints",
+    },
+    "report_reduce": {
+        "prompted": "gnnrag.roles.report_reduce_prompted:PromptedReduce",
+        "offline": "gnnrag.roles.report_reduce_offline:OfflineReduce",
+    },
+    "report_rating": {
+        "prompted": "gnnrag.roles.report_rating_prompted:PromptedRating",
+        "offline": "gnnrag.roles.report_rating_offline:OfflineRating",
+    },
 }
 
 
@@ -100,7 +114,10 @@ WRITERS: dict[str, dict[str, str]] = {
         "prompted": "gnnrag.roles.summary_prompted:PromptedSummary",
         "offline": "gnnrag.roles.summary_offline:OfflineSummary",
     },
-    "report": {},
+    "report": {
+        "prompted": "gnnrag.roles.report_prompted:PromptedReport",
+        "offline": "gnnrag.roles.report_offline:OfflineReport",
+    },
     "curator": {},
     "types": {},
 }

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from gnnrag.errors import BudgetError
 from gnnrag.types import Query
+
+T = TypeVar("T")
 
 
 def folded(text: str) -> str:
@@ -68,6 +71,14 @@ class Session:
         self.cost += cost
         self.check()
 
+    def take(self, part: Session) -> None:
+        """Add what a part of this question has spent and done; see `concurrently`."""
+        self.events += part.events
+        self.counts.update(part.counts)
+        for role, row in part.by_role.items():
+            self.by_role[role].update(row)
+        self.cost += part.cost
+
     def failed_calls(self) -> str | None:
         """Say how many language-model calls failed for good; None if none did.
 
@@ -105,3 +116,21 @@ class Session:
             "roles": {role: dict(sorted(row.items())) for role, row in sorted(self.by_role.items())},
             "flags": {k: v for k, v in sorted(self.counts.items()) if v and k != "retriever_calls"},
         }
+
+
+async def concurrently(session: Session, jobs: Sequence[Callable[[Session], Awaitable[T]]]) -> list[T]:
+    """Do jobs of one question at once, and book them in their order, so that traces do not depend on timing.
+
+    The first failure is raised after all have ended and are in the books.
+    """
+    parts = [Session(session.question_id, session.budget, started=session.started) for _ in jobs]
+    results = await asyncio.gather(*(job(part) for job, part in zip(jobs, parts, strict=True)), return_exceptions=True)
+    for part in parts:
+        session.take(part)
+    done: list[T] = []
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+        done.append(result)
+    session.check()
+    return done

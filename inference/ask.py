@@ -88,7 +88,8 @@ def as_text(prediction: Prediction, session: Session, index: Index) -> str:
     kinds = {"question": "the question", "fast": "fast thought", "slow": "slow thought"}
     for event in session.events:
         if event["event"] == "query":
-            top = "; ".join(p.title for p in index.lookup(event["ranking"]["ids"][:3]))
+            found = event["ranking"]["ids"][:3]  # of passages, or of graph hits, which are named by their ids
+            top = "; ".join(index.lookup([i])[0].title if i in index.position else i for i in found)
             kind = kinds.get(event["kind"], event["kind"]) + (f" to {event['retriever']}" if event["retriever"] else "")
             lines.append(f"  round {event['round']}, {kind}: {event['text']}\n      found: {top}")
     support = next((e["support"] for e in session.events if e["event"] == "answer"), ())

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gnnrag.files import digest
+from gnnrag.index.community_stages import CommunityStage, ReportStage
 from gnnrag.index.graph_stages import EntityGraphStage, ExtractionStage
 from gnnrag.index.knowledge_stages import KnowledgeStage, KnowledgeVectorStage
 from gnnrag.index.phrase_stage import PhraseVectorStage
@@ -209,6 +210,8 @@ _ALL: tuple[Stage, ...] = (
     KnowledgeVectorStage(),
     PhraseVectorStage(),
     TreeStage(),
+    CommunityStage(),
+    ReportStage(),
 )
 STAGES = {stage.name: stage for stage in _ALL}
 

@@ -1,4 +1,4 @@
-"""Naive RAG: retrieve once with the question, read the top passages."""
+"""Naive RAG: retrieve once with the question, read what was found."""
 
 from __future__ import annotations
 
@@ -6,26 +6,56 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gnnrag.errors import ConfigError
 from gnnrag.methods.base import State
+from gnnrag.retrievers.base import ANSWER
 from gnnrag.session import Session
-from gnnrag.types import Evidence, Query, Question, Ranking
+from gnnrag.types import Channel, Evidence, Hit, Query, Question, Ranking
+
+CHANNELS: dict[str, tuple[Channel, ...]] = {"text": ("text",), "graph": ("graph",), "both": ("text", "graph")}
+ANSWERS = ("retriever", "reader")
 
 
 @dataclass
 class SingleConfig:
     """Settings of `Single`."""
 
-    top_k: int = 200  # passages asked for: what Recall@k is measured on
+    top_k: int = 200  # hits asked for: what Recall@k is measured on
     reader_top_k: int = 5  # passages the reader sees
+    channel: str = "text"  # text; graph: passages behind graph hits, whose texts become notes; both
+    reader_notes: int = 20  # graph hits whose texts the reader sees
+    answer: str = "retriever"  # retriever: its own answer where it has one (graphrag_global); reader: never
 
 
 class Single:
-    """One retrieval, the row called "Original" in the papers' tables."""
+    """One retrieval, the row called "Original" in the papers' tables.
+
+    In the graph channel the ranking is that of the passages behind the hits, the best hit's first, and the nodes are
+    the entities among the hits. With both channels passages come from `text`, the rest from `graph`.
+
+    Args:
+        index: an opened index.
+        roles: not used.
+        config: see `SingleConfig`.
+
+    Raises:
+        ConfigError: unknown `channel` or `answer`.
+    """
 
     config_class = SingleConfig
 
+    @staticmethod
+    def channels_for(config: SingleConfig) -> frozenset[Channel]:
+        """Return the channels it asks under these settings. Raises ConfigError where there is no such channel."""
+        if config.channel not in CHANNELS:
+            raise ConfigError(f"method.channel={config.channel!r}: allowed are {', '.join(CHANNELS)}")
+        return frozenset(CHANNELS[config.channel])
+
     def __init__(self, index: Any, roles: Any, config: SingleConfig | None = None) -> None:
         self.config = config or SingleConfig()
+        self.channels_for(self.config)
+        if self.config.answer not in ANSWERS:
+            raise ConfigError(f"method.answer={self.config.answer!r}: allowed are {', '.join(ANSWERS)}")
 
     async def start(self, question: Question, session: Session) -> State:
         """See `Method`."""
@@ -33,13 +63,28 @@ class Single:
 
     async def propose(self, state: State) -> list[Query]:
         """See `Method`."""
-        return [Query(state.question.text, top_k=self.config.top_k)] if state.round == 0 else []
+        channels = CHANNELS[self.config.channel] if state.round == 0 else ()
+        return [Query(state.question.text, channel, self.config.top_k) for channel in channels]
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
         """See `Method`."""
-        state.pool.merge(rankings[0], "raw")
+        for query, ranking in zip(queries, rankings, strict=True):
+            if query.channel == "text":
+                state.pool.merge(ranking, "raw")
+            else:
+                state.memory["hits"] = ranking.hits
 
     async def select(self, state: State) -> Evidence:
         """See `Method`."""
+        hits: list[Hit] = state.memory.get("hits", [])
         ranking = state.pool.ranked()
-        return Evidence(ranking, ranking[: self.config.reader_top_k])
+        if self.config.channel == "graph":
+            ranking = list(dict.fromkeys(passage for hit in hits for passage in hit.sources))
+        own = hits[0].text if hits and hits[0].id == ANSWER else None
+        return Evidence(
+            ranking,
+            ranking[: self.config.reader_top_k],
+            "\n\n".join(hit.text for hit in hits[: self.config.reader_notes] if hit.text),
+            own if self.config.answer == "retriever" else None,
+            [hit.id for hit in hits if hit.kind == "entity"],
+        )

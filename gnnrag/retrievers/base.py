@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
 from gnnrag.types import Hit, Query, Ranking
+
+ANSWER = "answer"  # id of a graph hit that holds the retriever's own answer; it comes first
 
 
 class Retriever(Protocol):
@@ -65,6 +68,14 @@ def rank_graph(hits: Sequence[Hit], top_k: int, branch: str) -> Ranking:
         sources=tuple(hit.sources for hit in kept),
         kinds=tuple(hit.kind for hit in kept),
     )
+
+
+def by_rank(hits: Sequence[Hit]) -> list[Hit]:
+    """Give hits that are only ordered, best first, the scores 1 / rank; of a repeated id the first counts."""
+    first: dict[str, Hit] = {}
+    for hit in hits:
+        first.setdefault(hit.id, hit)
+    return [replace(hit, score=1 / rank, rank=rank) for rank, hit in enumerate(first.values(), start=1)]
 
 
 def best_positions(scores: np.ndarray, k: int) -> np.ndarray:

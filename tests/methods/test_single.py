@@ -1,6 +1,18 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.errors import ConfigError
 from gnnrag.methods.single import Single, SingleConfig
+from gnnrag.pipeline import check_fit
+from gnnrag.retrievers.base import ANSWER, rank_graph
+from gnnrag.roles.base import Answer, ReaderTask
+from gnnrag.session import Session
+from gnnrag.types import Hit, Prediction, Query, Ranking
 from tests.helpers.parts import ToyIndex, ToyRetriever, answer_one, broken, scripted_roles
 
 WIDE = {"Q": {f"d{i:02}": float(9 - i) for i in range(9)}}
@@ -31,3 +43,71 @@ def test_a_failing_reader_keeps_the_evidence() -> None:
     roles = scripted_roles(reader=[broken()])
     prediction, _ = answer_one(Single(ToyIndex(), roles), ToyRetriever(WIDE), roles["reader"])
     assert prediction.error == "the server is down" and prediction.answer == "" and len(prediction.ranking) == 9
+
+
+class GraphRetriever(ToyRetriever):
+    """Finds graph hits for the graph channel, passages for text."""
+
+    channels = frozenset({"text", "graph"})
+
+    def __init__(self, hits: list[Hit]) -> None:
+        super().__init__(WIDE)
+        self.hits = hits
+
+    def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
+        text = iter(super().retrieve([q for q in queries if q.channel == "text"]))
+        return [next(text) if q.channel == "text" else rank_graph(self.hits, q.top_k, "toy") for q in queries]
+
+
+HITS = [
+    Hit("e1", 0.9, 1, "entity", "e1 is one", ("p2", "p1")),
+    Hit("c1", 0.8, 2, "community", "a report", ("p3", "p2")),
+    Hit("e2", 0.7, 3, "entity", "", ("p4",)),
+]
+OWN = Hit(ANSWER, 1.0, 1, "community", "The answer [c1].", ("p9",))
+
+
+def run_graph(hits: list[Hit], **settings: Any) -> tuple[Prediction, Session, list[Any]]:
+    tasks: list[Any] = []
+
+    async def reader(task: ReaderTask, session: Session) -> Answer:
+        tasks.append(task)
+        return Answer("read")
+
+    method = Single(ToyIndex(), {}, SingleConfig(**settings))
+    return (*answer_one(method, GraphRetriever(hits), reader), tasks)
+
+
+def test_the_graph_channel() -> None:
+    prediction, session, (task,) = run_graph(HITS, channel="graph", reader_top_k=3, reader_notes=2)
+    assert prediction.ranking == ("p2", "p1", "p3", "p4"), "source passages in the order of the hits"
+    assert prediction.nodes == ("e1", "e2") and prediction.context == ("p2", "p1", "p3")
+    assert task.notes == "e1 is one\n\na report" and prediction.answer == "read"
+    assert [e["channel"] for e in session.events if e["event"] == "query"] == ["graph"]
+
+
+def test_both_channels() -> None:
+    prediction, session, (task,) = run_graph(HITS, channel="both")
+    assert prediction.ranking == tuple(WIDE["Q"]) and prediction.nodes == ("e1", "e2")
+    assert "a report" in task.notes and session.counts["retriever_calls"] == 2
+
+
+def test_the_answer_of_the_retriever() -> None:
+    prediction, _, tasks = run_graph([OWN, *HITS], channel="graph")
+    assert prediction.answer == "The answer [c1]." and not tasks and prediction.ranking[0] == "p9"
+    prediction, _, (task,) = run_graph([OWN, *HITS], channel="graph", answer="reader")
+    assert prediction.answer == "read" and task.notes.startswith("The answer [c1].")
+    prediction, _, _ = run_graph([], channel="graph")
+    assert prediction.answer == "read" and prediction.ranking == ()
+
+
+def test_channels_that_do_not_exist_or_do_not_fit() -> None:
+    with pytest.raises(ConfigError, match=r"method\.channel='node': allowed are text, graph, both"):
+        Single(ToyIndex(), {}, SingleConfig(channel="node"))
+    with pytest.raises(ConfigError, match=r"method\.answer='me': allowed are retriever, reader"):
+        Single(ToyIndex(), {}, SingleConfig(answer="me"))
+    for channel, asked in (("graph", "graph"), ("both", "graph, text")):
+        config = load_config(EvaluateConfig, None, ["retriever=dense", "method=single", f"method.channel={channel}"])
+        with pytest.raises(ConfigError, match=f"asks the channels {asked}.*suitable: .*graphrag_global"):
+            check_fit(config)
+    check_fit(load_config(EvaluateConfig, None, ["retriever=graphrag_local", "method=single", "method.channel=both"]))

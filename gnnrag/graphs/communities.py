@@ -1,0 +1,215 @@
+"""The hierarchy of communities of a knowledge graph (Edge et al., "From Local to Global", arXiv 2404.16130).
+
+`released` clusters the largest connected component only, so that the rest has no community (Q-MS-2); `fixed` clusters
+every component, and gathers those of one or two entities in buckets of ten. A hierarchy is a function of the graph
+alone; a community's key, of its level and the names of its members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+
+from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.files import digest
+from gnnrag.graphs.component import Component, Splitting
+from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
+from gnnrag.graphs.leiden import Cluster, hash_of
+
+PROFILES, ALGORITHMS = ("released", "fixed"), ("auto", "leiden", "ordered")
+BUCKET = 10  # entities of small components that share a report
+SMALL = 3  # components of fewer entities go into buckets
+
+
+@dataclass(frozen=True)
+class Communities:
+    """Communities, coarsest level first, then by their first member.
+
+    Attributes:
+        keys: (num_communities,) distinct stable ids.
+        levels: (num_communities,) int32, 0 is coarsest.
+        parents: (num_communities,) int32, -1 at the top.
+        is_bucket: (num_communities,) whether it gathers entities of small components.
+        members: entities of each, ascending.
+        relations: relations inside each, ascending.
+        passages: distinct passages of the members, ascending.
+    """
+
+    keys: Sequence[str]
+    levels: np.ndarray
+    parents: np.ndarray
+    is_bucket: np.ndarray
+    members: Lists
+    relations: Lists
+    passages: Lists
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @cached_property
+    def position(self) -> Mapping[str, int]:
+        """Key to position."""
+        return {key: i for i, key in enumerate(self.keys)}
+
+    @cached_property
+    def children(self) -> Lists:
+        """Communities right below each, ascending."""
+        rows: list[list[int]] = [[] for _ in self.keys]
+        for child, parent in enumerate(self.parents.tolist()):
+            if parent >= 0:
+                rows[parent].append(child)
+        return Lists.of(rows)
+
+    @cached_property
+    def occurrence(self) -> np.ndarray:
+        """Distinct passages of each community's members over the largest such number. Shape (num_communities,)."""
+        return occurrence_weights(self.passages.sizes)
+
+    def of_entities(self, num_entities: int) -> Lists:
+        """Communities of each entity, ascending, hence coarsest first."""
+        rows: list[list[int]] = [[] for _ in range(num_entities)]
+        for i in range(len(self)):
+            for entity in self.members[i].tolist():
+                rows[entity].append(i)
+        return Lists.of(rows)
+
+    def to_data(self) -> tuple[dict[str, np.ndarray], list[str]]:
+        """Return the arrays and the keys; `from_data` puts them together again."""
+        arrays = {name: getattr(self, name) for name in ("levels", "parents", "is_bucket")}
+        for name in _LISTS:
+            lists: Lists = getattr(self, name)
+            arrays |= {f"{name}_indptr": lists.indptr, f"{name}_values": lists.values}
+        return arrays, list(self.keys)
+
+    @classmethod
+    def from_data(cls, arrays: Mapping[str, np.ndarray], keys: Sequence[str]) -> Communities:
+        """Return the communities. Raises ArtefactError where arrays and keys do not belong together."""
+        lists = {name: Lists(arrays[f"{name}_indptr"], arrays[f"{name}_values"]) for name in _LISTS}
+        found = cls(tuple(keys), arrays["levels"], arrays["parents"], arrays["is_bucket"], **lists)
+        columns: list[Sized] = [found.levels, found.parents, found.is_bucket, *lists.values()]
+        sizes = [len(part) for part in columns]
+        if any(size != len(found) for size in sizes) or (len(found) and found.parents.max() >= len(found)):
+            raise ArtefactError("communities: arrays and keys do not belong together; rebuild the index")
+        return found
+
+
+_LISTS = ("members", "relations", "passages")
+
+
+def occurrence_weights(counts: Any) -> np.ndarray:
+    """Return counts over their maximum, zeros where all are zero. Shape of `counts`, float64."""
+    counts = np.asarray(counts, dtype=np.float64)
+    return counts / counts.max() if counts.size and counts.max() > 0 else counts
+
+
+def find_communities(
+    graph: KnowledgeGraph,
+    profile: str = "fixed",
+    algorithm: str = "auto",
+    max_size: int = 10,
+    resolution: float = 1.0,
+    randomness: float = 0.001,
+) -> Communities:
+    """Cluster a graph into a hierarchy of communities.
+
+    Args:
+        graph: the graph; pairs of entities weigh what their relations weigh together.
+        profile: `released` or `fixed`, see above.
+        algorithm: `leiden` as released, `ordered` so that edits change little elsewhere (`gnnrag.graphs.leiden`),
+            `auto`: the first for the profile `released`, the second for `fixed`.
+        max_size: larger communities are split further.
+        resolution: of the modularity.
+        randomness: of `leiden`.
+
+    Raises:
+        ConfigError: a value that is not allowed.
+    """
+    for name, value, allowed in (("profile", profile, PROFILES), ("algorithm", algorithm, ALGORITHMS)):
+        if value not in allowed:
+            raise ConfigError(f"index.communities.{name}={value!r}: allowed are {', '.join(allowed)}")
+    if max_size < 1 or resolution <= 0 or randomness <= 0:
+        raise ConfigError(
+            f"index.communities: max_cluster_size={max_size}, resolution={resolution} and randomness={randomness} "
+            "must be positive"
+        )
+    if algorithm == "auto":
+        algorithm = "leiden" if profile == "released" else "ordered"
+    settings = Splitting(max_size, resolution, randomness)
+    components = _components(graph)
+    if profile == "released":
+        components = sorted(components, key=lambda c: -len(c[0]))[:1]  # the first of the largest
+    clusters: list[Cluster] = []
+    for nodes, edges in components:
+        if len(nodes) >= (2 if profile == "released" else SMALL):
+            names = [graph.names[i] for i in nodes.tolist()]
+            part = Component(names, np.searchsorted(nodes, graph.pairs[0][edges]), graph.pairs[2][edges], settings)
+            found = part.released() if algorithm == "leiden" else part.ordered()
+            offset = len(clusters)
+            for c in found:
+                members = tuple(nodes[list(c.members)].tolist())
+                clusters.append(Cluster(members, c.parent + offset if c.parent >= 0 else -1, c.level))
+    buckets = [] if profile == "released" else _buckets(graph, [nodes for nodes, _ in components if len(nodes) < SMALL])
+    return _gather(graph, clusters, buckets)
+
+
+def _components(graph: KnowledgeGraph) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return entities and pairs of each connected component, by their first entity."""
+    ends = graph.pairs[0]
+    shape = (graph.num_entities, graph.num_entities)
+    links = coo_matrix((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=shape)
+    count, label = connected_components(links, directed=False)
+    by_node, by_edge = np.argsort(label, kind="stable"), np.argsort(label[ends[:, 0]], kind="stable")
+    nodes = np.split(by_node, np.cumsum(np.bincount(label, minlength=count))[:-1]) if count else []
+    sizes = np.bincount(label[ends[:, 0]], minlength=count)
+    edges = np.split(by_edge, np.cumsum(sizes)[:-1]) if count else []
+    return sorted(zip(nodes, edges, strict=True), key=lambda c: int(c[0][0]))
+
+
+def _buckets(graph: KnowledgeGraph, small: Sequence[np.ndarray]) -> list[tuple[int, ...]]:
+    """Gather small components, ten entities at most: the bits of their names' hashes part them until they fit.
+
+    An entity more or less then changes one bucket, and not all that follow.
+    """
+    hashed = [(hash_of(graph.names[int(nodes[0])]), nodes.tolist()) for nodes in small]
+
+    def parted(rows: list[tuple[int, list[int]]], bit: int) -> list[tuple[int, ...]]:
+        if sum(len(nodes) for _, nodes in rows) <= BUCKET or bit < 0:
+            return [tuple(sorted(i for _, nodes in rows for i in nodes))] if rows else []
+        ones = [row for row in rows if row[0] >> bit & 1]
+        return [*parted([row for row in rows if not row[0] >> bit & 1], bit - 1), *parted(ones, bit - 1)]
+
+    return parted(hashed, 63)
+
+
+def _gather(graph: KnowledgeGraph, clusters: Sequence[Cluster], buckets: Sequence[tuple[int, ...]]) -> Communities:
+    """Order the clusters, and add what belongs to each."""
+    rows = [(c.level, c.members, c.parent, False) for c in clusters]
+    rows += [(0, members, -1, True) for members in buckets]
+    order = sorted(range(len(rows)), key=lambda i: (rows[i][0], rows[i][3], rows[i][1]))
+    new = {old: i for i, old in enumerate(order)}
+    members = Lists.of([rows[i][1] for i in order])
+    inside = np.zeros(graph.num_entities, dtype=bool)
+    relations, passages = [], []
+    for i in range(len(order)):
+        own = members[i]
+        inside[own] = True
+        near = np.unique(np.concatenate([graph.incident[j] for j in own.tolist()]))
+        relations.append(near[inside[graph.ends[near]].all(axis=1)].tolist())
+        passages.append(np.unique(np.concatenate([graph.entity_passages[j] for j in own.tolist()])).tolist())
+        inside[own] = False
+    names = graph.names
+    return Communities(
+        tuple("c-" + digest([rows[i][0], [names[j] for j in rows[i][1]]])[:16] for i in order),
+        np.array([rows[i][0] for i in order], dtype=np.int32),
+        np.array([new.get(rows[i][2], -1) for i in order], dtype=np.int32),
+        np.array([rows[i][3] for i in order], dtype=bool),
+        members,
+        Lists.of(relations),
+        Lists.of(passages),
+    )

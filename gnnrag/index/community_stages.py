@@ -1,0 +1,204 @@
+"""The stages behind GraphRAG: communities of the knowledge graph, and reports on them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from gnnrag.errors import ConfigError
+from gnnrag.files import digest
+from gnnrag.graphs.communities import Communities, find_communities
+from gnnrag.graphs.knowledge import Lists
+from gnnrag.index.report_tasks import ReportTasks
+from gnnrag.index.reports import (
+    OldReports,
+    Report,
+    Reports,
+    draft_from_json,
+    draft_to_json,
+    embedded_sentences,
+    member_hashes,
+    member_lists,
+    read_reports,
+    write_reports,
+)
+from gnnrag.index.stage_base import Context, Writer, embed_strings
+from gnnrag.index.store import map_passages
+from gnnrag.roles.writing import ReportDraft, ReportTask
+
+MODES = ("rebuild", "flag")
+_BATCH = 256  # reports between two writes of the journal
+
+
+class CommunityStage:
+    """The hierarchy of communities: a function of the knowledge graph."""
+
+    name: ClassVar[str] = "communities"
+    needs: ClassVar[tuple[str, ...]] = ("knowledge",)
+    sections: ClassVar[tuple[str, ...]] = ("communities",)
+    version = 1
+
+    def settings(self, context: Context) -> Any:
+        """See `Stage`."""
+        c = context.config.communities
+        return [self.version, c.profile, c.algorithm, c.max_cluster_size, c.resolution, c.randomness]
+
+    def build(self, context: Context, settings: str) -> Writer:
+        """See `Stage`."""
+        c = context.config.communities
+        rules = (c.profile, c.algorithm, c.max_cluster_size, c.resolution, c.randomness)
+        found = find_communities(context.read("knowledge"), *rules)
+
+        def write(folder: Path) -> dict[str, Any]:
+            arrays, keys = found.to_data()
+            np.savez(folder / "communities.npz", **arrays)  # type: ignore[arg-type]
+            (folder / "keys.json").write_text(json.dumps(keys), "utf-8")
+            members = np.unique(found.members.values)
+            depth = int(found.levels.max(initial=-1)) + 1
+            counts = {"communities": len(found), "levels": depth, "buckets": int(found.is_bucket.sum())}
+            return {**counts, "entities in one": len(members)}
+
+        return write
+
+    def load(self, folder: Path) -> Communities:
+        """Return the communities."""
+        keys = json.loads((folder / "keys.json").read_text("utf-8"))
+        with np.load(folder / "communities.npz", allow_pickle=False) as arrays:
+            return Communities.from_data(dict(arrays), keys)
+
+
+@dataclass
+class _Earlier:
+    """What the artefact that is there offers: its reports by what they were written from, its vectors by string."""
+
+    reports: dict[str, Report]
+    vectors: dict[str, np.ndarray]
+
+
+class ReportStage:
+    """Reports on all communities, from the bottom of the hierarchy up.
+
+    A report is known by what it was written from, and is written again only where that changed: an artefact then equals
+    that of a rebuild. With `reports=flag` the report of the most similar old community stands in instead, marked with
+    the share of members that changed, and a later build with `reports=rebuild` replaces it.
+    """
+
+    name: ClassVar[str] = "reports"
+    needs: ClassVar[tuple[str, ...]] = ("communities", "knowledge")
+    sections: ClassVar[tuple[str, ...]] = ("communities", "writers.report")
+    version = 1
+
+    def settings(self, context: Context) -> Any:
+        """See `Stage`."""
+        c = context.config.communities
+        if c.reports not in MODES:
+            raise ConfigError(f"index.communities.reports={c.reports!r}: allowed are {', '.join(MODES)}")
+        made_by = [self._writer(context), context.embedder().identity]
+        return [*made_by, c.report_words, c.report_tokens, c.reports, c.vector_level]
+
+    def build(self, context: Context, settings: str) -> Writer:
+        """See `Stage`."""
+        communities: Communities = context.read("communities")
+        made_by = {"writer": digest(self._writer(context)), "embedder": digest(context.embedder().identity)}
+        earlier = self._earlier(context, made_by)
+        reports = self._write_all(context, communities, earlier)
+        made = sum(r.key not in earlier.reports for r in reports)
+        level = context.config.communities.vector_level
+        levels = communities.levels.tolist()
+        texts = [embedded_sentences(r.draft) if at <= level else [] for r, at in zip(reports, levels, strict=True)]
+        position: dict[str, int] = {}
+        rows = Lists.of([[position.setdefault(s, len(position)) for s in row] for row in texts])
+        strings = list(position)
+        keys = [digest(text) for text in strings]
+
+        def some(positions: list[int]) -> list[str]:
+            return [strings[i] for i in positions]
+
+        matrix = embed_strings(context, self.name, settings, keys, some, earlier.vectors, lambda n: None)
+
+        def write(folder: Path) -> dict[str, Any]:
+            write_reports(folder, Reports(reports, matrix, rows), keys, made_by)
+            counts = {"reports": len(reports), "made": made, "reused": len(reports) - made}
+            stale = sum(r.stale for r in reports)
+            new = len(set(keys) - earlier.vectors.keys())
+            return {**counts, "stale": stale, "sentences": len(keys), "computed": new, **context.jobs.record("report")}
+
+        return write
+
+    def load(self, folder: Path) -> Reports:
+        """Return the reports."""
+        return read_reports(folder)
+
+    def _writer(self, context: Context) -> list[Any]:
+        return [self.version, context.jobs.identity("report")]
+
+    def _earlier(self, context: Context, made_by: dict[str, str]) -> _Earlier:
+        """Return what the artefact that is there still offers to the same writer and the same embedder."""
+        found = _Earlier({}, {})
+        if context.store.key(self.name) is None:
+            return found
+        folder = context.store.folder(self.name)
+        old, reports = json.loads((folder / "made_by.json").read_text("utf-8")), self.load(folder)
+        if old["writer"] == made_by["writer"]:
+            found.reports = {r.key: r for r in reports.items}
+        if old["embedder"] == made_by["embedder"]:
+            found.vectors = dict(zip(old["strings"], reports.matrix, strict=True))
+        return found
+
+    def _write_all(self, context: Context, communities: Communities, earlier: _Earlier) -> list[Report]:
+        """Return a report for every community; level by level, for the upper ones may rest on the lower."""
+        c, graph = context.config.communities, context.read("knowledge")
+        tasks = ReportTasks(graph, communities, context.passages, c.report_tokens, c.report_words)
+        hashes = member_lists(communities.members, member_hashes(graph))
+        known = {key: draft_to_json(r.draft) for key, r in earlier.reports.items()}
+        old = OldReports(list(earlier.reports.values())) if c.reports == "flag" else None
+        reports: list[Report | None] = [None] * len(communities)
+        drafts: list[ReportDraft | None] = [None] * len(communities)
+        progress = _progress(context, len(communities))
+        made_by = digest(self._writer(context))
+        for level in range(int(communities.levels.max(initial=-1)), -1, -1):
+            wave = np.flatnonzero(communities.levels == level).tolist()
+            asked = {i: tasks.task(i, drafts) for i in wave}
+            keys = {i: _task_key(asked[i]) for i in wave}
+            for i in wave:
+                if old is not None and keys[i] not in known:
+                    reports[i] = old.serve(*hashes[i])
+            missing = [i for i in wave if reports[i] is None]
+            compute = partial(_written, context, [asked[i] for i in missing])
+            wanted = [keys[i] for i in missing]
+            rows = map_passages(context.store, self.name, made_by, wanted, known, compute, _BATCH, progress)
+            for i, row in zip(missing, rows, strict=True):
+                reports[i] = Report(keys[i], draft_from_json(row), 0.0, *hashes[i])
+            for i in wave:
+                drafts[i] = reports[i].draft  # type: ignore[union-attr]
+        return [r for r in reports if r is not None]
+
+
+def _task_key(task: ReportTask) -> str:
+    """Return the hash of all that a report is written from."""
+    passages = [[p.id, p.title, p.text] for p in task.passages]
+    return digest([task.entities, task.relations, passages, task.reports, task.max_words])
+
+
+def _written(context: Context, tasks: Sequence[ReportTask], positions: list[int]) -> list[Any]:
+    """Return the reports on some of the tasks."""
+    return [draft_to_json(draft) for draft in context.jobs.run("report", [tasks[p] for p in positions])]
+
+
+def _progress(context: Context, total: int) -> Callable[[int], None]:
+    """Return a function that takes counts of reports and tells them as shares of the passages."""
+    told, done = 0, 0
+
+    def progress(count: int) -> None:
+        nonlocal told, done
+        done += count
+        before, told = told, done * len(context.passages) // max(1, total)
+        context.progress(told - before)
+
+    return progress

@@ -1,0 +1,107 @@
+"""Golden examples of Microsoft GraphRAG's global and local search (ranking, batching, reduce order, budgets)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gnnrag.graphs.communities import Communities, occurrence_weights
+from gnnrag.graphs.knowledge import Lists
+from gnnrag.graphs.map_reduce import (
+    best_first,
+    deepest,
+    descend,
+    fill_batches,
+    keep_points,
+    local_order,
+    shuffled,
+    split_budget,
+    up_to_level,
+)
+
+
+def test_report_ranking_and_batching() -> None:
+    chunks = {"e1": {"t1", "t2", "t3"}, "e2": {"t2"}, "e3": {"t4"}, "e4": {"t1", "t4", "t5", "t6"}}
+    communities = [("e1", "e2"), ("e3",), ("e4",)]
+    weights = occurrence_weights([len(set().union(*(chunks[e] for e in c))) for c in communities])
+    assert weights.tolist() == pytest.approx([0.75, 0.25, 1.0], abs=1e-6)
+    batches = fill_batches(shuffled(3), [400, 500, 300], 1000, 20)
+    assert [set(b) for b in batches] == [{2, 1}, {0}]
+    assert best_first(batches[0], weights, [7.5, 9.0, 5.0]) == [2, 1], "weight before rating"
+
+
+@pytest.mark.parametrize(
+    ("count", "order"), [(3, [2, 1, 0]), (4, [3, 1, 2, 0]), (5, [1, 4, 3, 2, 0]), (8, [3, 1, 5, 6, 7, 2, 4, 0])]
+)
+def test_permutations_of_seed_86(count: int, order: list[int]) -> None:
+    random.seed(7)
+    state = random.getstate()
+    assert shuffled(count) == order
+    assert random.getstate() == state, "global random state is nobody's"
+
+
+def test_an_oversized_report_travels_alone() -> None:
+    """Q-NG-2: nano-graphrag's grouping would never end."""
+    assert fill_batches([0, 1, 2, 3], [50, 5000, 60, 30], 100, 10) == [[0], [1], [2, 3]]
+    assert fill_batches([1], [5000, 5000], 100) == [[1]]
+    assert fill_batches([], [], 100) == []
+
+
+def test_reduce_order() -> None:
+    names = ["p1", "x", "p2", "p3", "p4"]
+    scores, tokens = [80, 0, 55, 80, 20], [30, 5, 50, 40, 10]
+    ranked, kept = keep_points(scores, tokens, 110)
+    assert [names[i] for i in ranked] == ["p1", "p3", "p2", "p4"], "stable on ties, 0 dropped"
+    assert [names[i] for i in kept] == ["p1", "p3"] and sum(tokens[i] for i in kept) == 70
+    assert [names[i] for i in keep_points(scores, tokens, 110, skip_large=True)[1]] == ["p1", "p3", "p4"]
+
+
+def test_local_community_order_and_budget() -> None:
+    names, matches, ratings = ["c3", "c7", "c9", "c11"], [2, 3, 2, 1], [6.5, 4.0, 8.0, 9.5]
+    assert [names[i] for i in local_order(matches, ratings)] == ["c7", "c9", "c3", "c11"]
+    assert split_budget(12000, 0.15, 0.5) == (1800, 4200, 6000)
+
+
+def hierarchy() -> Communities:
+    """Two communities at the top, of two parts each; the first part of the first has two parts again."""
+    members = [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9], [0, 1, 2, 3], [4, 5], [6, 7], [8, 9], [0, 1], [2, 3]]
+    levels, parents = [0, 0, 1, 1, 1, 1, 2, 2], [-1, -1, 0, 0, 1, 1, 2, 2]
+    none = Lists.of([[]] * 8)
+    arrays = (np.array(levels), np.array(parents), np.zeros(8, dtype=bool))
+    return Communities(tuple("abcdefgh"), *arrays, Lists.of(members), none, none)
+
+
+def test_roll_up_to_the_deepest_report() -> None:
+    """Q-MS-6."""
+    c = hierarchy()
+    assert [up_to_level(c, level) for level in (0, 1, 2)] == [[0, 1], [0, 1, 2, 3, 4, 5], list(range(8))]
+    assert deepest(c, 0) == [0, 1] and deepest(c, 1) == [2, 3, 4, 5] and deepest(c, 2) == [3, 4, 5, 6, 7]
+    alone = replace(c, members=Lists.of([[0, 1, 2, 3, 4, 5, 10], *(c.members[i].tolist() for i in range(1, 8))]))
+    assert deepest(alone, 2) == [0, 3, 4, 5, 6, 7], "entity 10 is in no part"
+
+
+def test_dynamic_selection() -> None:
+    c, everything = hierarchy(), list(range(8))
+
+    def choose(liked: set[int], allowed: list[int] = everything) -> tuple[list[int], list[int]]:
+        asked: list[int] = []
+
+        async def rate(items: Sequence[int]) -> list[float]:
+            asked.extend(items)
+            return [1.0 if i in liked else 0.0 for i in items]
+
+        return asyncio.run(descend(c, allowed, rate)), asked
+
+    assert choose({0, 2}) == ([2], [0, 1, 2, 3, 6, 7]), "a parent is dropped for its child; siblings of its are asked"
+    assert choose({0}) == ([0], [0, 1, 2, 3]), "no child is kept: the parent stays"
+    assert choose({1, 4, 5}) == ([4, 5], [0, 1, 4, 5])
+    assert choose({4}) == ([4], [0, 1, 2, 3, 4, 5]), "a whole level failed: all of the next are rated"
+    assert choose({7}) == ([7], everything)
+    assert choose(set()) == ([], everything)
+    assert choose({0, 2}, [0, 1, 4]) == ([0], [0, 1]), "what may not be read is not rated"
+    assert choose({0}, []) == ([], [])

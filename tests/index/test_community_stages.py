@@ -1,0 +1,223 @@
+"""Communities and reports as artefacts: equal to a rebuild, reused where nothing changed, flagged where asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gnnrag.config import CommunityConfig, RoleConfig
+from gnnrag.errors import ArtefactError, ConfigError, LLMError
+from gnnrag.index.build import update_index
+from gnnrag.index.index import Index
+from gnnrag.index.report_view import ReportView
+from gnnrag.index.reports import Report, dirty_ratio, read_reports
+from gnnrag.index.store import Store
+from gnnrag.roles.report_offline import OfflineReport
+from gnnrag.roles.writing import ReportDraft
+from gnnrag.types import Passage
+from tests.helpers.indexes import HASH, artefacts, build
+from tests.helpers.shared_data import two_wiki_passages as two_wiki_passages
+
+STAGES = ["communities", "reports"]
+PEOPLE = ["Ada Byron", "Otto Brandt", "Vera Lind", "Ines Faro", "Pia Holm", "Max Kern"]
+TOWNS = ["Kalmar", "Lubeck", "Tromso", "Quenby", "Port Ansel"]
+
+
+def passage(number: int, person: int, town: int) -> Passage:
+    who, where = PEOPLE[person % 6], f"{TOWNS[town % 5]} {town // 5 or ''}".strip()
+    text = f"{who} was born in {where}. The painter Jon Strand met {who} there. {where} lies on the river Sill."
+    return Passage(f"p{number}", f"{who} {number}", text)
+
+
+CORPUS = [passage(i, i, i // 3) for i in range(36)]
+FLAG = replace(HASH, communities=CommunityConfig(reports="flag", max_cluster_size=6))
+REBUILD = replace(HASH, communities=CommunityConfig(max_cluster_size=6))
+
+
+def info(root: Path, stage: str = "reports") -> dict[str, int]:
+    return {k: v for k, v in Store(root).info(stage).items() if k != "seconds"}
+
+
+def test_what_lies_in_the_folder_is_what_was_built(tmp_path: Path) -> None:
+    build(tmp_path / "i", CORPUS, REBUILD, stages=STAGES)
+    index = Index(tmp_path / "i")
+    communities, reports = index.read("communities"), index.read("reports")
+    assert len(communities) == len(reports) == info(tmp_path / "i", "communities")["communities"] > 5
+    assert info(tmp_path / "i") == {
+        "reports": len(reports), "made": len(reports), "reused": 0, "stale": 0,
+        "sentences": len(reports.matrix), "computed": len(reports.matrix),
+    }  # fmt: skip
+    for i, report in enumerate(reports.items):
+        assert report.draft.title and report.draft.summary and 0 <= report.draft.rating <= 10
+        assert len(report.names) == len(communities.members[i]) and not report.stale
+        assert bool(len(reports.sentences[i])) == (communities.levels[i] <= 2)
+        assert np.linalg.norm(reports.vectors[i]) == pytest.approx(float(communities.levels[i] <= 2), abs=1e-5)
+    assert build(tmp_path / "i", CORPUS, REBUILD, stages=STAGES) == []
+    with pytest.raises(ArtefactError, match="do not belong together"):
+        folder = index.folder("reports")
+        (folder / "reports.jsonl").write_text("", "utf-8")
+        read_reports(folder)
+
+
+STEP = st.tuples(st.sampled_from(["add", "remove", "edit"]), st.integers(0, 11), st.integers(0, 29))
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=st.lists(STEP, min_size=1, max_size=5), profile=st.sampled_from(["fixed", "fixed", "released"]))
+def test_changing_equals_building_the_changed_corpus(steps: list[tuple[str, int, int]], profile: str) -> None:
+    config = replace(HASH, communities=CommunityConfig(profile=profile, max_cluster_size=4, report_tokens=120))
+    with TemporaryDirectory() as folder:
+        root, corpus = Path(folder) / "i", {p.id: p for p in CORPUS[:8]}
+        build(root, list(corpus.values()), config, stages=STAGES)
+        for kind, number, value in steps:
+            if kind == "remove" and f"p{number}" in corpus and len(corpus) > 1:
+                del corpus[f"p{number}"]
+                update_index(root, remove=[f"p{number}"])
+            elif kind != "remove":
+                new = passage(number, value, value // 2)
+                corpus[new.id] = new
+                update_index(root, add=[new])
+        build(Path(folder) / "new", list(corpus.values()), config, stages=STAGES)
+        assert artefacts(root) == artefacts(Path(folder) / "new")
+
+
+def test_a_small_change_rewrites_few_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """D8: what did not change is not written again."""
+    corpus = [passage(i, i % 6, i // 2) for i in range(120)]
+    build(tmp_path / "i", corpus, REBUILD, stages=STAGES)
+    before = Index(tmp_path / "i").read("reports")
+    written, plain = [], OfflineReport.write
+
+    def counted(self: OfflineReport, task: object) -> ReportDraft:
+        written.append(task)
+        return plain(self, task)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(OfflineReport, "write", counted)
+    update_index(tmp_path / "i", remove=["p60"])
+    found, after = info(tmp_path / "i"), Index(tmp_path / "i").read("reports")
+    old = {r.key for r in before.items}
+    assert found["made"] == len(written) == sum(r.key not in old for r in after.items) > 0
+    assert found["reused"] / found["reports"] > 0.8
+    assert found["computed"] < found["sentences"] / 2, "vectors of known sentences are kept"
+
+
+def test_flagged_reports_stand_in_until_a_rebuild(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "i"
+    build(root, CORPUS, FLAG, stages=STAGES)
+    changed = [replace(p, text=p.text.replace("painter", "sculptor")) if p.id == "p3" else p for p in CORPUS]
+
+    def never(self: OfflineReport, task: object) -> ReportDraft:
+        raise AssertionError("no report may be written")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OfflineReport, "write", never)
+        update_index(root, add=[changed[3]])
+    stale = [r for r in Index(root).read("reports").items if r.stale]
+    assert stale and info(root)["stale"] == len(stale) and info(root)["made"] == 0
+    assert all(0 < r.dirty_ratio < 1 for r in stale)
+    with monkeypatch.context() as patch:  # undoing the change makes the old reports true again
+        patch.setattr(OfflineReport, "write", never)
+        update_index(root, add=[CORPUS[3]])
+        assert info(root)["stale"] == 0
+        update_index(root, add=[changed[3]])
+    build(root, changed, REBUILD, stages=STAGES)
+    assert info(root)["stale"] == 0 and info(root)["made"] == len({r.key for r in stale})
+    build(tmp_path / "new", changed, REBUILD, stages=STAGES)
+    assert artefacts(root) == artefacts(tmp_path / "new")
+
+
+def test_out_of_date_reports_are_flagged_or_dropped(tmp_path: Path) -> None:
+    strict = replace(FLAG, communities=replace(FLAG.communities, stale_limit=0.0))
+    build(tmp_path / "i", CORPUS, strict, stages=STAGES)
+    update_index(tmp_path / "i", add=[replace(CORPUS[3], text="Otto Brandt was born in Kalmar.")])
+    index = Index(tmp_path / "i")
+    view, dropping = ReportView(index), ReportView(index, "drop")
+    everything = list(range(len(view.reports)))
+    old = [i for i in everything if view.is_out_of_date(i)]
+    assert old and view.usable(everything) == everything
+    assert dropping.usable(everything) == [i for i in everything if i not in old]
+    assert view.text(old[0]).startswith("(out of date: ") and view.hit(old[0]).text == view.text(old[0])
+    assert (view.branch("x", old), view.branch("x", dropping.usable(everything))) == ("x_stale", "x")
+    with pytest.raises(ConfigError, match=r"retriever\.stale='keep': allowed are flag, drop"):
+        ReportView(index, "keep")
+
+
+def test_dirty_ratio() -> None:
+    def hashes(*values: int) -> np.ndarray:
+        return np.array(values, dtype=np.uint64)
+
+    report = Report("k", ReportDraft("t", "s"), 0.0, hashes(1, 2, 3, 4), hashes(10, 20, 30, 40))
+    assert dirty_ratio(report, hashes(1, 2, 3, 4), hashes(10, 20, 30, 40)) == 0
+    assert dirty_ratio(report, hashes(1, 2, 3, 4), hashes(10, 20, 30, 41)) == 0.25
+    assert dirty_ratio(report, hashes(4, 3, 2, 5), hashes(40, 30, 20, 50)) == pytest.approx(0.4), "1 gone, 1 new, of 5"
+    assert dirty_ratio(report, hashes(), hashes()) == 1
+
+
+def test_reports_by_a_model_survive_a_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reply = '{"title": "T", "summary": "S", "findings": [], "rating": 3, "rating_reason": "r"}'
+    rules = [{"match": "Max Kern", "reply": "no JSON"}, {"match": ".", "reply": reply}]
+    writers = replace(REBUILD.writers, report=RoleConfig(impl="prompted"))  # type: ignore[type-var]
+    config = replace(REBUILD, writers=writers, llm={"name": "scripted", "rules": rules}, llm_cache=None)
+    build(tmp_path / "i", CORPUS, config, stages=STAGES)
+    found, reports = info(tmp_path / "i"), Index(tmp_path / "i").read("reports").items
+    fallen = [r for r in reports if "report_fallback" in r.draft.flags]
+    assert 0 < len(fallen) < len(reports) and found["report report_fallback"] >= len(fallen)
+    assert all(r.draft.title == "T" for r in reports if r not in fallen)
+    assert found["report calls"] == len({r.key for r in reports}) + found["report parse_failure"] // 2
+
+    import gnnrag.index.community_stages as stages
+
+    calls, plain = [], stages._written
+
+    def dying(context: object, tasks: object, positions: list[int]) -> list[object]:
+        calls.append(positions)
+        if len(calls) == 2:
+            raise LLMError("the server is down")
+        return plain(context, tasks, positions)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(stages, "_written", dying)
+    with pytest.raises(LLMError):
+        build(tmp_path / "j", CORPUS, config, stages=STAGES)
+    first = len(calls[0])
+    monkeypatch.setattr(stages, "_written", plain)
+    build(tmp_path / "j", CORPUS, config, stages=STAGES)
+    assert first and info(tmp_path / "j")["report calls"] < found["report calls"], "the first wave was in the journal"
+    assert artefacts(tmp_path / "j")["reports"] == artefacts(tmp_path / "i")["reports"]
+
+
+def test_a_change_of_writer_rewrites_all(tmp_path: Path) -> None:
+    build(tmp_path / "i", CORPUS, REBUILD, stages=STAGES)
+    short = replace(REBUILD.writers, report=RoleConfig(options={"findings": 1}))  # type: ignore[type-var]
+    build(tmp_path / "i", CORPUS, replace(REBUILD, writers=short), stages=STAGES)
+    assert info(tmp_path / "i")["reused"] == 0
+    assert all(len(r.draft.findings) <= 1 for r in Index(tmp_path / "i").read("reports").items)
+
+
+def test_unknown_mode(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"index\.communities\.reports='keep': allowed are rebuild, flag"):
+        build(tmp_path / "i", CORPUS, replace(HASH, communities=CommunityConfig(reports="keep")), stages=STAGES)
+
+
+@pytest.mark.slow
+def test_one_percent_of_a_benchmark(tmp_path: Path, two_wiki_passages: list[Passage]) -> None:
+    """D8 on 2wiki, 1% of the passages replaced: most reports serve again; equal to a rebuild."""
+    before, rng = two_wiki_passages, np.random.default_rng(1)
+    changed = list(before)
+    for i, j in zip(*rng.choice(len(before), (2, len(before) // 100), replace=False).tolist(), strict=True):
+        changed[i] = replace(before[i], title=f"{before[i].title} (revised)", text=before[j].text)
+    build(tmp_path / "i", before, HASH, stages=STAGES)
+    old = Index(tmp_path / "i").read("reports").items
+    build(tmp_path / "i", changed, HASH, stages=STAGES)
+    new, found = Index(tmp_path / "i").read("reports").items, info(tmp_path / "i")
+    assert found["reused"] / found["reports"] > 0.75
+    known, states = {r.key for r in old}, {s for r in old for s in r.states.tolist()}
+    untouched = [r for r in new if set(r.states.tolist()) <= states]
+    assert sum(r.key in known for r in untouched) / len(untouched) > 0.88
+    build(tmp_path / "new", changed, HASH, stages=STAGES)
+    assert artefacts(tmp_path / "i") == artefacts(tmp_path / "new")

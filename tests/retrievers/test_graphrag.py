@@ -1,0 +1,421 @@
+"""GraphRAG's local and global search."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gnnrag.config import CommunityConfig, EvaluateConfig, load_config
+from gnnrag.datasets.base import load_dataset, load_passages
+from gnnrag.errors import BudgetError, ConfigError
+from gnnrag.graphs.map_reduce import shuffled
+from gnnrag.index.build import update_index
+from gnnrag.index.index import Index
+from gnnrag.llm.base import Request, estimate_tokens
+from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.pipeline import Pipeline
+from gnnrag.retrievers.base import ANSWER
+from gnnrag.retrievers.graphrag_global import NO_DATA, GraphRAGGlobalConfig, GraphRAGGlobalRetriever
+from gnnrag.retrievers.graphrag_local import GraphRAGLocalConfig, GraphRAGLocalRetriever
+from gnnrag.roles.asking import Point, ReportPoints, ReportRating
+from gnnrag.roles.report_points_prompted import PromptedReportPoints
+from gnnrag.roles.report_reduce_offline import OfflineReduce
+from gnnrag.roles.report_reduce_prompted import PromptedReduce
+from gnnrag.session import Budget, Session
+from gnnrag.types import Prediction, Query, Ranking
+from tests.helpers.indexes import HASH, build
+from tests.helpers.parts import Scripted
+
+SAMPLE = "data/sample"
+NEEDED = ["reports", "knowledge_vectors", "embeddings", "hierarchy", "lexical"]
+QUERY = "Which bridges are described?"
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    root = tmp_path_factory.mktemp("sample") / "i"
+    build(root, load_passages(SAMPLE).passages, HASH, stages=NEEDED)
+    return Index(root)
+
+
+def local(index: Index, **settings: Any) -> GraphRAGLocalRetriever:
+    return GraphRAGLocalRetriever(index, GraphRAGLocalConfig(**settings))
+
+
+def search(index: Index, roles: Any, *queries: Query, **settings: Any) -> tuple[list[Ranking], Session]:
+    retriever, session = GraphRAGGlobalRetriever(index, GraphRAGGlobalConfig(**settings), roles), Session("q")
+    return asyncio.run(retriever.retrieve_for(queries, session)), session
+
+
+class TestLocal:
+    def test_passages_by_entity_then_by_its_relations(self, index: Index) -> None:
+        retriever, g = local(index), index.knowledge
+        (vector,) = index.embedder.encode(["Solaris"], is_query=True)
+        entities = retriever.select(vector)
+        scores = index.knowledge_vectors.scores("entities", vector)
+        assert len(entities) == 10 and entities == np.argsort(-scores, kind="stable")[:10].tolist()
+        wanted: dict[int, None] = {}
+        for e in entities:
+            stated = [p for r in g.incident[e].tolist() for p in g.relation_passages[r].tolist()]
+            wanted |= dict.fromkeys(sorted(g.entity_passages[e].tolist(), key=lambda p: (-stated.count(p), p)))
+        (ranking,) = retriever.retrieve([Query("Solaris")])
+        assert ranking.ids == tuple(index.ids[p] for p in wanted) and ranking.branch == "graphrag_local"
+        assert ranking.scores.tolist() == [1 / n for n in range(1, len(wanted) + 1)]
+
+    def test_twice_as_many_entities_as_asked_for(self, index: Index) -> None:
+        """Q-MS-5."""
+        vector = np.zeros(index.knowledge_vectors.matrix.shape[1], dtype=np.float32)
+        assert [len(local(index, profile=p).select(vector)) for p in ("released", "fixed", "nano")] == [20, 10, 20]
+        assert len(local(index, profile="released", entities=3).select(vector)) == 6
+        by_degree = local(index).select(None)
+        assert by_degree == np.argsort(-index.knowledge.degrees, kind="stable")[:10].tolist(), "an empty query"
+
+    def test_budgets(self, index: Index) -> None:
+        r = local(index)
+        assert (r.report_tokens, r.table_tokens, r.text_tokens) == (1800, 4200, 6000)
+        n = local(index, profile="nano")
+        assert (n.report_tokens, n.table_tokens, n.text_tokens) == (3200, 4800, 4000)
+        entities = r.select(None)
+        for tokens in (400, 2000, 12000):
+            tight = local(index, max_tokens=tokens)
+            texts = [index.passages[p].content for p in tight.passages(entities)]
+            assert sum(map(estimate_tokens, texts)) <= tokens // 2 or len(texts) == 1
+            reports = tight.reports(entities)
+            assert reports == r.reports(entities)[: len(reports)] or tokens > 12000
+            assert sum(estimate_tokens(tight.view.text(i)) for i in reports) <= tight.report_tokens or len(reports) == 1
+
+    def test_communities_by_matches_then_rating(self, index: Index) -> None:
+        r = local(index, max_tokens=10**6)
+        entities = r.select(None)
+        rows = []
+        for i in r.reports(entities):
+            own = set(r.view.communities.members[i].tolist())
+            rows.append((-len(own & set(entities)), -float(r.view.ratings[i])))
+        assert rows == sorted(rows) and rows[0][0] < 0
+        assert all(r.view.communities.levels[i] <= 2 for i in r.reports(entities))
+        top = local(index, max_tokens=10**6, max_level=0).reports(entities)
+        assert top and all(r.view.communities.levels[i] == 0 for i in top)
+
+    def test_relations_inside_come_before_those_that_lead_out(self, index: Index) -> None:
+        r, g = local(index), index.knowledge
+        hub = int(np.argmax(g.degrees))
+        selected = [hub, *g.neighbours[hub][:3].tolist()]
+        found = r.relations(selected)
+        inside = [set(g.ends[x].tolist()) <= set(selected) for x in found]
+        assert inside == sorted(inside, reverse=True) and any(inside)
+        out = [x for x, own in zip(found, inside, strict=True) if not own]
+        assert len(out) <= 10 * len(selected) and len(found) == len(set(found))
+        own = [-int(r.rank[x]) for x, is_own in zip(found, inside, strict=True) if is_own]
+        assert own == sorted(own)
+
+        def key(x: int) -> tuple[int, int, int]:
+            (outer,) = set(g.ends[x].tolist()) - set(selected)
+            links = len({s for s in selected if s in g.neighbours[outer].tolist()})
+            return (-links, -int(r.rank[x]), x)
+
+        assert [key(x) for x in out] == sorted(key(x) for x in out)
+
+    def test_an_overflowing_table_rolls_back(self, index: Index) -> None:
+        wide = local(index, max_tokens=10**6)
+        entities = wide.select(None)
+        kept, whole = wide.table(entities)
+        assert kept == entities and whole == wide.relations(entities)
+        steps = [wide.relations(entities[:n]) for n in range(1, 11)]
+        for tokens in (1500, 3000, 6000, 9000):
+            kept, table = local(index, max_tokens=tokens).table(entities)
+            assert kept == entities[: len(kept)] and (table == [] or table in steps), "a whole step, never part of one"
+
+    def test_graph_hits(self, index: Index) -> None:
+        (ranking,) = local(index).retrieve([Query(QUERY, "graph")])
+        kinds = list(dict.fromkeys(ranking.kinds))
+        assert kinds == ["entity", "community", "relation"]
+        assert all(h.text and set(h.sources) <= set(index.ids) for h in ranking.hits)
+        assert all(h.sources for h in ranking.hits) and ranking.hits[0].id in index.knowledge.position
+
+    def test_alone_or_in_a_batch(self, index: Index) -> None:
+        queries = [Query(t, c) for t in ("Solaris", QUERY, "Who was Lem?") for c in ("text", "graph")]  # type: ignore[arg-type]
+        together = local(index).retrieve(queries)
+        for query, ranking in zip(queries, together, strict=True):
+            (alone,) = local(index).retrieve([query])
+            assert alone.ids == ranking.ids
+        assert local(index).retrieve([Query(" ")])[0].ids, "an empty query goes by degree"
+
+    def test_no_entities(self, tmp_path: Path) -> None:
+        from gnnrag.types import Passage
+
+        build(tmp_path / "i", [Passage("p", "", "..."), Passage("q", "", "!!!")], HASH, stages=NEEDED)
+        r = local(Index(tmp_path / "i"))
+        text, graph = r.retrieve([Query("what"), Query("what", "graph")])
+        assert set(text.ids) == {"p", "q"} and text.branch == "dense_fallback" and len(graph) == 0
+
+    @pytest.mark.parametrize(
+        ("settings", "problem"),
+        [
+            ({"profile": "best"}, "profile='best': allowed are released, fixed, nano"),
+            ({"text_share": 0.9}, "must be shares of 1"),
+            ({"entities": 0}, "entities=0"),
+            ({"stale": "keep"}, "stale='keep'"),
+        ],
+    )
+    def test_bad_settings(self, index: Index, settings: dict[str, Any], problem: str) -> None:
+        with pytest.raises(ConfigError, match=problem):
+            local(index, **settings)
+
+
+def first_ids(request: Request) -> list[str]:
+    return re.findall(r"^R\d+$", request.messages[-1].content, re.M)
+
+
+class TestGlobal:
+    def roles(self, points: Any, reduce: Any = None, rating: Any = None) -> dict[str, Any]:
+        return {
+            "report_points": Scripted("report_points", *points),
+            "report_reduce": reduce or OfflineReduce(),
+            "report_rating": rating,
+        }
+
+    def test_every_batch_is_asked_and_the_points_are_reduced_in_order(self, index: Index) -> None:
+        """The map-reduce order, with a scripted model."""
+        retriever = GraphRAGGlobalRetriever(index, GraphRAGGlobalConfig(batch_tokens=3000), {})
+        chosen = retriever.candidates()
+        batches = retriever.batches(chosen)
+        assert len(batches) > 3 and sorted(i for b in batches for i in b) == chosen
+        order = [chosen[n] for n in shuffled(len(chosen))]
+        assert {*batches[0]} == {*order[: len(batches[0])]}, "batches are filled in shuffled order"
+        keys = retriever.view.communities.keys
+
+        def reply(request: Request) -> str:
+            n = next(n for n, b in enumerate(batches) if retriever.view.text(b[0])[:60] in request.messages[-1].content)
+            rows = [{"text": f"point {n} good", "score": 50 + n % 2, "reports": ["R1"]}]
+            rows += [
+                {"text": f"point {n} bad", "score": 0, "reports": []},
+                {"text": f"point {n} so-so", "score": 20, "reports": ["R2"]},
+            ]
+            return json.dumps({"points": rows})
+
+        llm = ScriptedBackend.of(("You answer a question about a whole", "The answer."), (".", reply))
+        roles = {"report_points": PromptedReportPoints(llm), "report_reduce": PromptedReduce(llm)}
+        (ranking,), session = search(index, roles, Query(QUERY, "graph"), batch_tokens=3000)
+        assert len(llm.requests) == len(batches) + 1
+        assert [len(first_ids(r)) for r in llm.requests[:-1]] == [len(b) for b in batches], "in order, reports numbered"
+        shown = re.findall(r"\(score (\d+)\) (point \d+ \S+)", llm.requests[-1].messages[-1].content)
+        odd, even = range(1, len(batches), 2), range(0, len(batches), 2)
+        wanted = [("51", f"point {n} good") for n in odd] + [("50", f"point {n} good") for n in even]
+        assert shown == wanted + [("20", f"point {n} so-so") for n in range(len(batches))]
+        assert ranking.ids[0] == ANSWER and ranking.texts[0].startswith("The answer.\n\nCommunities: ")
+        assert ranking.ids[1 : 1 + len(wanted)] == tuple(keys[batches[n][0]] for n in [*odd, *even])
+        assert session.by_role["report_points"]["calls"] == len(batches)
+        event = next(e for e in session.events if e["event"] == "global_search")
+        assert event["batches"] == [[keys[i] for i in b] for b in batches]
+
+    def test_the_trace_does_not_depend_on_timing(self, index: Index) -> None:
+        class Slow:
+            """The first calls take longest."""
+
+            def __init__(self) -> None:
+                self.calls = 0
+
+            async def __call__(self, task: Any, session: Session) -> ReportPoints:
+                self.calls += 1
+                number = self.calls
+                await asyncio.sleep(0.05 / number)
+                session.record("asked", number=number)
+                session.add_call("report_points", 10, 1)
+                return ReportPoints((Point(f"point {number}", 50.0, (task.reports[0][0],)),))
+
+        roles = {"report_points": Slow(), "report_reduce": OfflineReduce()}
+        (ranking,), session = search(index, roles, Query(QUERY, "graph"), batch_tokens=3000)
+        numbers = [e["number"] for e in session.events if e["event"] == "asked"]
+        assert numbers == sorted(numbers) and len(numbers) > 3
+        assert session.usage()["llm_calls"] == len(numbers)
+        kept = next(e["kept"] for e in session.events if e["event"] == "global_points")
+        assert kept == [[50.0, f"point {n}"] for n in numbers] and ranking.ids[0] == ANSWER
+
+    def test_a_budget_counts_all_batches(self, index: Index) -> None:
+        retriever = GraphRAGGlobalRetriever(
+            index, GraphRAGGlobalConfig(batch_tokens=3000), self.roles([ReportPoints()], rating=None)
+        )
+        session = Session("q", Budget(max_calls=2))
+        with pytest.raises(BudgetError, match="max_calls=2"):
+            asyncio.run(retriever.retrieve_for([Query(QUERY)], session))
+        assert session.by_role["report_points"]["calls"] > 2, "what was paid for is in the books"
+
+    def test_inside_a_batch_by_weight_then_rating(self, index: Index) -> None:
+        retriever = GraphRAGGlobalRetriever(index, None, {})
+        weights, ratings = retriever.view.communities.occurrence, retriever.view.ratings
+        for batch in retriever.batches(retriever.candidates()):
+            rows = [(-weights[i], -ratings[i]) for i in batch]
+            assert rows == sorted(rows)
+
+    def test_nano_order(self, index: Index) -> None:
+        config = GraphRAGGlobalConfig(order="occurrence", max_reports=20, batch_tokens=1500)
+        retriever = GraphRAGGlobalRetriever(index, config, {})
+        batches = retriever.batches(retriever.candidates())
+        weights = retriever.view.communities.occurrence
+        rows = [-float(weights[i]) for b in batches for i in b]
+        assert len(rows) == 20 and rows == sorted(rows) and len(batches) > 1
+
+    def test_an_oversized_report_travels_alone(self, index: Index) -> None:
+        """Q-NG-2."""
+        retriever = GraphRAGGlobalRetriever(index, GraphRAGGlobalConfig(batch_tokens=1), {})
+        batches = retriever.batches(retriever.candidates())
+        assert all(len(b) == 1 for b in batches) and len(batches) == len(retriever.candidates())
+
+    def test_parents_beside_their_children(self, index: Index) -> None:
+        """Q-MS-6."""
+        released, fixed = (
+            GraphRAGGlobalRetriever(index, GraphRAGGlobalConfig(profile=p), {}).candidates()
+            for p in ("released", "fixed")
+        )
+        assert set(fixed) < set(released)
+        levels = index.read("communities").levels
+        assert released == [i for i in range(len(levels)) if levels[i] <= 2]
+
+    def test_min_rating(self, index: Index) -> None:
+        retriever = GraphRAGGlobalRetriever(index, GraphRAGGlobalConfig(min_rating=3), {})
+        candidates = retriever.candidates()
+        assert {float(retriever.view.ratings[i]) >= 3 for i in candidates} == {True}
+        assert len(candidates) < len(GraphRAGGlobalRetriever(index, None, {}).candidates())
+
+    @pytest.mark.parametrize("points", [(), (Point("nothing", 0.0),)])
+    def test_no_positive_point_no_reduce_call(self, index: Index, points: Sequence[Point]) -> None:
+        reduce = Scripted("report_reduce", RuntimeError("must not be asked"))
+        roles = self.roles([ReportPoints(tuple(points))], reduce)
+        (graph, text), session = search(index, roles, Query(QUERY, "graph"), Query(QUERY))
+        assert graph.texts[0] == NO_DATA and graph.ids[0] == ANSWER and graph.sources[0] == ()
+        assert graph.branch == text.branch == "graphrag_global_no_data" and not reduce.tasks
+        assert len(text), "passages of the largest communities"
+        assert len(roles["report_points"].tasks) == session.by_role["report_points"]["calls"], (
+            "two channels, one search"
+        )
+
+    def test_no_reports(self, tmp_path: Path) -> None:
+        from gnnrag.types import Passage
+
+        build(tmp_path / "i", [Passage("p", "", "...")], HASH, stages=NEEDED)
+        roles = self.roles([RuntimeError("must not be asked")])
+        for selection in ("all", "dynamic"):
+            (graph, text), _ = search(
+                Index(tmp_path / "i"), roles, Query("x", "graph"), Query("x"), selection=selection
+            )
+            assert graph.texts == (NO_DATA,) and text.ids == ()
+
+    def test_where_the_reduce_step_stops(self, index: Index) -> None:
+        points = [Point("a" * 40, 80.0), Point("b" * 400, 70.0), Point("c" * 40, 60.0)]
+        kept = {}
+        for profile in ("released", "fixed"):
+            reduce = Scripted("report_reduce", asyncio.run(OfflineReduce()(_task(points), Session("q"))))
+            roles = self.roles([ReportPoints(tuple(points)), ReportPoints()], reduce)
+            search(index, roles, Query(QUERY, "graph"), profile=profile, reduce_tokens=50)
+            kept[profile] = [p.text[0] for p in reduce.tasks[0].points]
+        assert kept == {"released": ["a"], "fixed": ["a", "c"]}
+
+    def test_dynamic_selection(self, index: Index) -> None:
+        communities = index.read("communities")
+        parent = next(i for i in range(len(communities)) if communities.levels[i] == 0 and len(communities.children[i]))
+        child = int(communities.children[parent][0])
+        liked = {communities.keys[parent], communities.keys[child]}
+
+        def rate(task: Any) -> ReportRating:
+            return ReportRating(5.0 if task.report[0] in liked else 0.0)
+
+        rating = Scripted("report_rating", rate)
+        roles = self.roles([ReportPoints((Point("x", 9.0),))], rating=rating)
+        _, session = search(index, roles, Query(QUERY, "graph"), selection="dynamic", repeats=3)
+        (event,) = [e for e in session.events if e["event"] == "global_search"]
+        assert event["batches"] == [[communities.keys[child]]]
+        asked = [t.report[0] for t in rating.tasks]
+        assert asked.count(communities.keys[parent]) == 3, "the commonest of three ratings"
+        assert len(set(asked)) < len(communities)
+
+    def test_passages_of_the_best_points_come_first(self, index: Index) -> None:
+        communities = index.read("communities")
+        reports = index.read("reports").items
+        i = next(i for i in GraphRAGGlobalRetriever(index, None, {}).candidates() if len(reports[i].draft.findings) > 2)
+        finding = reports[i].draft.findings[2]
+        point = Point(finding.explanation, 99.0, (communities.keys[i],))
+        (graph, text), _ = search(
+            index, self.roles([ReportPoints((point,)), ReportPoints()]), Query(QUERY, "graph"), Query(QUERY)
+        )
+        assert graph.ids[:2] == (ANSWER, communities.keys[i]) and graph.kinds[:2] == ("community", "community")
+        assert text.ids[: len(graph.sources[1])] == graph.sources[1] == graph.sources[0]
+        cited = index.lookup([text.ids[0]])[0].content
+        assert finding.explanation.split(". ")[0][:40] in " ".join(cited.split()), "the passage that says so"
+        assert "entity" in graph.kinds and graph.hits[-1].score == pytest.approx(1 / len(graph))
+
+    def test_stale_reports_are_said_to_be(self, tmp_path: Path) -> None:
+        config = replace(HASH, communities=CommunityConfig(reports="flag", stale_limit=0.0))
+        passages = load_passages(SAMPLE).passages[:25]
+        build(tmp_path / "i", passages, config, stages=NEEDED)
+        update_index(tmp_path / "i", add=[replace(passages[0], text="Solaris is a film by Otto Brandt.")])
+        index = Index(tmp_path / "i")
+        stale = [k for k, r in zip(index.read("communities").keys, index.read("reports").items, strict=True) if r.stale]
+        assert stale
+        for setting, suffix in (("flag", "_stale"), ("drop", "")):
+            asked: list[Any] = []
+
+            def points(task: Any, asked: list[Any] = asked) -> ReportPoints:
+                asked.extend(task.reports)
+                return ReportPoints(tuple(Point("x", 9.0, (id_,)) for id_, _ in task.reports))
+
+            (graph,), _ = search(index, self.roles([points]), Query(QUERY, "graph"), stale=setting, profile="released")
+            assert graph.branch == f"graphrag_global{suffix}"
+            old = [text for id_, text in asked if id_ in stale]
+            assert all(t.startswith("(out of date: ") for t in old) and bool(old) == (setting == "flag")
+
+    def test_bad_settings(self, index: Index) -> None:
+        for settings in ({"profile": "x"}, {"selection": "x"}, {"order": "x"}, {"batch_tokens": 0}, {"repeats": 0}):
+            with pytest.raises(ConfigError, match=rf"retriever\.{next(iter(settings))}="):
+                GraphRAGGlobalRetriever(index, GraphRAGGlobalConfig(**settings), {})  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="retrieve_for"):
+            GraphRAGGlobalRetriever(index, None, {}).retrieve([Query("x")])
+
+
+def _task(points: Sequence[Point]) -> Any:
+    from gnnrag.roles.asking import ReduceTask
+
+    return ReduceTask("x", tuple(points))
+
+
+class TestThematicQuestions:
+    """Acceptance 4: thematic questions of the sample corpus, with no language model."""
+
+    @pytest.fixture(scope="class")
+    def answers(self, index: Index) -> dict[str, Prediction]:
+        dots = ["retriever=graphrag_global", "method=single", "method.channel=graph", "roles=offline", "llm_cache=null"]
+        config = load_config(EvaluateConfig, None, [*dots, "index.embedder.model=hash", "index.text.language=blank:en"])
+        found: dict[str, Prediction] = {}
+        questions = [
+            q for split in ("dev", "test") for q in load_dataset(SAMPLE, split).questions if q.type == "thematic"
+        ]
+        pipeline = Pipeline(config, index)
+        asyncio.run(pipeline.run(questions, lambda p, s: found.update({p.question_id: p})))
+        return found
+
+    def test_answers_cite_communities_and_passages(self, index: Index, answers: dict[str, Prediction]) -> None:
+        keys = set(index.read("communities").keys)
+        assert len(answers) == 5 and {p.error for p in answers.values()} == {None}
+        for prediction in answers.values():
+            cited = re.findall(r"c-[0-9a-f]{16}", prediction.answer)
+            assert cited and set(cited) <= keys, prediction.answer
+            passages = re.search(r"^Passages: (.+)$", prediction.answer, re.M)
+            assert passages and set(passages[1].split(", ")) <= set(index.ids)
+            assert list(prediction.ranking[:2]) == passages[1].split(", ")[:2]
+            assert prediction.nodes and set(prediction.nodes) <= set(index.knowledge.position)
+
+    def test_twice_the_same(self, index: Index, answers: dict[str, Prediction]) -> None:
+        config = load_config(
+            EvaluateConfig, None, ["retriever=graphrag_global", "method=single", "method.channel=both"]
+        )
+        question = next(q for q in load_dataset(SAMPLE).questions if q.type == "thematic")
+        found: list[Prediction] = []
+        asyncio.run(Pipeline(config, index).run([question], lambda p, s: found.append(p)))
+        assert found[0].answer == answers[question.id].answer and found[0].nodes == answers[question.id].nodes
