@@ -14,6 +14,8 @@ RETRIEVERS = {
     "chg": "gnnrag.retrievers.chg:CHGRetriever",
     "hipporag": "gnnrag.retrievers.hipporag:HippoRAGRetriever",
     "hipporag2": "gnnrag.retrievers.hipporag2:HippoRAG2Retriever",
+    "lightrag": "gnnrag.retrievers.lightrag:LightRAGRetriever",
+    "pathrag": "gnnrag.retrievers.pathrag:PathRAGRetriever",
 }
 
 METHODS = {
@@ -88,6 +90,10 @@ ROLES = {
         "prompted": "gnnrag.roles.router_prompted:PromptedRouter",
         "offline": "gnnrag.roles.router_offline:OfflineRouter",
         "oracle": "gnnrag.roles.router_oracle:OracleRouter",
+    },
+    "keywords": {
+        "prompted": "gnnrag.roles.keywords_prompted:PromptedKeywords",
+        "offline": "gnnrag.roles.keywords_offline:OfflineKeywords",
     },
 }
 

@@ -37,6 +37,12 @@ def distinct(items: Iterable[T], key: Callable[[T], Hashable] = _itself) -> list
     return list(kept.values())
 
 
+def above(scores: np.ndarray, k: int, floor: float) -> list[int]:
+    """Return the positions of the `k` best scores that reach a floor, best first, ties by position."""
+    found = np.flatnonzero(scores >= floor)
+    return found[np.argsort(-scores[found], kind="stable")][:k].tolist()
+
+
 def own_passages(rows: Sequence[Sequence[int]]) -> tuple[list[list[int]], Counter[int]]:
     """Give each passage to the first row that cites it, and sort each row by how many rows cite its passages.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 
+from gnnrag.errors import ConfigError
 from gnnrag.types import Hit, Query, Ranking
 
 
@@ -42,6 +44,33 @@ def rank_passages(scores: np.ndarray, ids: Sequence[str], top_k: int, branch: st
     order = best_positions(scores, k)
     low, high = float(finite.min()), float(finite.max())
     return Ranking(tuple(ids[i] for i in order), scores[order], branch=branch, low=low, high=high)
+
+
+def rank_order(
+    order: Sequence[int], ids: Sequence[str], top_k: int, branch: str, tail: np.ndarray | None = None
+) -> Ranking:
+    """Turn an order of passages into a ranking with the scores 1, 1/2, 1/3, ...
+
+    Args:
+        order: distinct positions of passages, best first.
+        ids: (num_passages,) passage ids in corpus order.
+        top_k: how many to keep.
+        branch: recorded in the ranking.
+        tail: (num_passages,) scores by which the other passages follow, ties by corpus order; None for no others.
+    """
+    kept = list(order[:top_k])
+    if tail is not None and len(kept) < top_k:
+        known = set(kept)
+        more = best_positions(tail, min(top_k + len(known), len(ids))).tolist()
+        kept += [p for p in more if p not in known][: top_k - len(kept)]
+    scores = 1.0 / np.arange(1, len(kept) + 1)
+    return Ranking(tuple(ids[p] for p in kept), scores, branch=branch, low=0.0, high=1.0)
+
+
+def by_rank(hits: Sequence[Hit], top_k: int, branch: str) -> Ranking:
+    """Turn graph hits of a method that defines only an order into a ranking with the scores 1, 1/2, 1/3, ..."""
+    ranking = rank_graph(hits, top_k, branch)
+    return replace(ranking, scores=1.0 / np.arange(1, len(ranking) + 1), low=0.0, high=1.0)
 
 
 def rank_graph(hits: Sequence[Hit], top_k: int, branch: str) -> Ranking:
@@ -85,3 +114,11 @@ def min_max(scores: np.ndarray) -> np.ndarray:
         return scores
     low, high = scores.min(), scores.max()
     return (scores - low) / (high - low) if high > low else np.ones_like(scores)
+
+
+def check_choices(config: object, allowed: Mapping[str, Sequence[str | None]]) -> None:
+    """Raise ConfigError where a setting has a value that is not among those allowed for it."""
+    for name, values in allowed.items():
+        if (value := getattr(config, name)) not in values:
+            shown = ", ".join("null" if v is None else v for v in values)
+            raise ConfigError(f"retriever.{name}={value!r}: allowed are {shown}")

@@ -1,0 +1,182 @@
+"""LightRAG: entities by the names in a query, relations by its themes, and the passages behind both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gnnrag.batching import MicroBatcher
+from gnnrag.graphs.dual_level import Found, classic_sides, current_passages, cut, merge
+from gnnrag.graphs.edges import Edges, seed_edges
+from gnnrag.graphs.picking import above, distinct, round_robin
+from gnnrag.graphs.rendering import Shown
+from gnnrag.index.index import Index
+from gnnrag.retrievers.base import by_rank, check_choices, rank_order
+from gnnrag.roles.asking import Keywords, KeywordsTask
+from gnnrag.session import Session
+from gnnrag.text.tokens import TokenCounter
+from gnnrag.types import Query, Ranking
+
+_LOW, _HIGH = ("local", "hybrid", "mix"), ("global", "hybrid", "mix")  # modes that read either kind of keywords
+_SHORT = 50  # characters; a shorter query without keywords is its own low-level keyword
+_RESERVE = 200  # tokens of the total budget that are never used
+_CLASSIC_TOKENS = 4000  # of the passages of either side
+_ALLOWED = {
+    "mode": ("naive", "local", "global", "hybrid", "mix"),
+    "profile": ("current", "classic"),
+    "behaviour": ("fixed", "released"),
+    "relation_query": (None, "keywords", "question"),
+    "relation_rank": (None, "degree", "cosine"),
+    "pick": (None, "vector", "weight"),
+    "tail": ("dense", "none"),
+}
+
+
+@dataclass
+class LightRAGConfig:
+    """Settings of `LightRAGRetriever`; null takes the profile's or the behaviour's own value."""
+
+    mode: str = "mix"  # naive, local, global, hybrid (local and global) or mix (hybrid and naive)
+    profile: str = "current"  # current: release 1.5.7; classic: mid-2025, which the forks inherited
+    behaviour: str = "fixed"  # fixed, or released with its quirks Q-LR-1 to Q-LR-3
+    top_k: int | None = None  # entities and relations searched for; null: 40, classic 60
+    chunk_top_k: int = 20  # passages of the vector search, and of all in the end (current)
+    cosine_floor: float = 0.2  # what is less alike is not found
+    relation_query: str | None = None  # keywords, or question (and keywords); null: question, released keywords
+    relation_rank: str | None = None  # of an entity's relations: degree, cosine; null: cosine, released degree
+    edge_cap: int | None = None  # relations that one entity brings, 0 for all; null: 50, released all
+    entity_tokens: int | None = None  # null: 6000, classic 4000
+    relation_tokens: int | None = None  # null: 8000, classic 4000
+    total_tokens: int = 30000  # of everything (current); the classic profile gives each side's passages 4000
+    per_item: int = 5  # most passages that one entity or relation gives (current)
+    pick: str | None = None  # how these are chosen: vector, weight; null: vector, but weight in a fixed mix
+    tail: str = "dense"  # passages after LightRAG's own: by cosine, or none
+    tokenizer: str = "estimate"  # what counts tokens, see TokenCounter
+
+
+class LightRAGRetriever:
+    """Dual-level retrieval (Guo et al., "LightRAG: Simple and Fast Retrieval-Augmented Generation", EMNLP 2025).
+
+    Channel `text` ranks passages: LightRAG's own in their order, then the rest by cosine (`tail`). Channel `graph`
+    ranks entities and relations. The method defines no more than an order, hence the scores 1 / rank. The branch is
+    the mode, or `naive_fallback` where the graph had nothing.
+
+    What `fixed` does otherwise than `released`: relations of an entity are ranked by their cosine to the query, not
+    hubs first (Q-LR-3), and at most 50 of them; relations that were searched for keep that order (Q-LR-1). Relations
+    are searched by the question and its themes, because themes alone fit any relation of that sort. In mode `mix`,
+    which has a list by vector already, entities and relations pick passages by weight. Where a mode lacks its keywords,
+    those of the other kind or the query take their place. Nothing ever depends on the order of a set (Q-LR-2).
+
+    Args:
+        index: an opened index.
+        config: settings.
+        roles: gives `keywords`; mode `naive` needs none.
+
+    Raises:
+        ConfigError: an unknown value of a setting.
+    """
+
+    channels = frozenset({"text", "graph"})
+    stages = ("knowledge", "knowledge_vectors", "embeddings")
+    config_class = LightRAGConfig
+    needs_roles = True
+
+    def __init__(self, index: Index, config: LightRAGConfig | None = None, roles: Any = None) -> None:
+        self.config = c = config or LightRAGConfig()
+        check_choices(c, _ALLOWED)
+        self.is_classic, self.is_fixed = c.profile == "classic", c.behaviour == "fixed"
+        self.top_k = c.top_k or (60 if self.is_classic else 40)
+        self.with_question = (c.relation_query or ("question" if self.is_fixed else "keywords")) == "question"
+        self.by_cosine = (c.relation_rank or ("cosine" if self.is_fixed else "degree")) == "cosine"
+        self.by_weight = (c.pick or ("weight" if self.is_fixed and c.mode == "mix" else "vector")) == "weight"
+        self.edge_cap = (50 if self.is_fixed else 0) if c.edge_cap is None else c.edge_cap
+        self.tokens = (
+            (c.entity_tokens or (4000 if self.is_classic else 6000)),
+            (c.relation_tokens or (4000 if self.is_classic else 8000)),
+        )
+        self.index, self.roles = index, roles
+        self.graph, self.vectors = index.knowledge, index.knowledge_vectors
+        self.edges = Edges(self.graph)
+        self.shown = Shown(self.edges, index.passages, TokenCounter(c.tokenizer), self.is_classic)
+        self._batcher: MicroBatcher[tuple[Query, Keywords], Ranking] = MicroBatcher(self.rank)
+
+    async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking | Exception]:
+        """Ask for keywords, one query after the other so that traces do not depend on timing; rank in batches."""
+        asked = []
+        for query in queries:
+            keywords = Keywords()
+            if self.config.mode != "naive":
+                keywords = await self.roles["keywords"](KeywordsTask(query.text), session)
+                session.flag("keywords", *keywords.flags)
+            asked.append((query, keywords))
+        return await self._batcher(asked)
+
+    def rank(self, asked: Sequence[tuple[Query, Keywords]]) -> list[Ranking]:
+        """Rank queries whose keywords are known; all their strings are embedded in one call."""
+        rows = [self.strings(query.text, keywords) for query, keywords in asked]
+        strings = list(dict.fromkeys(text for row in rows for text in row if text))
+        vectors = dict(zip(strings, self.index.embedder.encode(strings, is_query=True), strict=True))
+        return [
+            self._rank_one(q, vectors[r[0]], *map(vectors.get, r[1:])) for (q, _), r in zip(asked, rows, strict=True)
+        ]
+
+    def strings(self, query: str, keywords: Keywords) -> tuple[str, str, str]:
+        """Return what is embedded: the query, and what entities and relations are searched by; empty for no search."""
+        mode = self.config.mode
+        low, high = ", ".join(keywords.low), ", ".join(keywords.high)
+        if not low and not high and len(query) < _SHORT:
+            low = query
+        if self.is_fixed and (mode == "local" or not (low or high)):
+            low = low or high or query
+        if self.is_fixed and (mode == "global" or not (low or high)):
+            high = high or low or query
+        if high and self.with_question:
+            high = f"{query} {high}"
+        return query, low if mode in _LOW else "", high if mode in _HIGH else ""
+
+    def _rank_one(self, query: Query, vector: np.ndarray, low: np.ndarray | None, high: np.ndarray | None) -> Ranking:
+        c, cosines = self.config, self.index.passage_vectors @ vector
+        local, other = self._local(low, vector), self._global(high)
+        found = merge(local, other, self.is_classic)
+        found = found if self.is_classic else cut(self.shown, found, *self.tokens)
+        branch = c.mode if c.mode == "naive" or found.entities else "naive_fallback"
+        if query.channel == "graph":
+            entities = [self.shown.entity_hit(e) for e in found.entities]
+            relations = [hit for edge in found.edges for hit in self.shown.relation_hits(edge)]
+            return by_rank(round_robin(entities, relations), query.top_k, branch)
+        is_near = c.mode in ("naive", "mix") or branch == "naive_fallback"
+        near = above(cosines, c.chunk_top_k, c.cosine_floor) if is_near else []
+        if self.is_classic:
+            own = distinct([*classic_sides(self.shown, local, other, _CLASSIC_TOKENS), *near])
+        else:
+            own = current_passages(self.shown, found, near, None if self.by_weight else cosines, c.per_item)
+            used = self.shown.tokens(found.entities, found.edges) + self.shown.counter.count(query.text) + _RESERVE
+            own = self.shown.fit_passages(own[: c.chunk_top_k], c.total_tokens - used)
+        return rank_order(own, self.index.ids, query.top_k, branch, cosines if c.tail == "dense" else None)
+
+    def _local(self, low: np.ndarray | None, query: np.ndarray) -> Found:
+        """Entities by the low-level keywords, and their relations."""
+        if low is None:
+            return Found()
+        entities = above(self.vectors.scores("entities", low), self.top_k, self.config.cosine_floor)
+        keys = [self.edges.degree_sums, self.edges.weights]
+        if self.by_cosine:
+            keys = [self.edges.best(self.vectors.scores("relations", query))]
+        return self._side(entities, seed_edges(self.edges, entities, keys, self.edge_cap or None))
+
+    def _global(self, high: np.ndarray | None) -> Found:
+        """Relations by the high-level keywords, and their ends."""
+        if high is None:
+            return Found()
+        scores = self.edges.best(self.vectors.scores("relations", high))
+        edges = above(scores, self.top_k, self.config.cosine_floor)
+        if self.is_classic and not self.by_cosine:  # Q-LR-1
+            edges.sort(key=lambda e: (-self.edges.degree_sums[e], -self.edges.weights[e]))
+        return self._side(distinct(self.edges.ends[edges].ravel().tolist()), edges)
+
+    def _side(self, entities: list[int], edges: list[int]) -> Found:
+        found = Found(entities, edges)
+        return cut(self.shown, found, *self.tokens) if self.is_classic else found
