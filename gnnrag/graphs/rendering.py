@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from gnnrag.graphs.edges import Edges
+from gnnrag.graphs.picking import passages_in_order
 from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Hit, Passage
 
@@ -86,6 +88,31 @@ class Shown:
             )
             for r in self.edges.relations[edge].tolist()
         ]
+
+    def path_text(self, nodes: Sequence[int]) -> str:
+        """Return a path in words: each node with type and description, joined by the keywords of the edges between."""
+        graph, parts = self.edges.graph, []
+        for i, node in enumerate(nodes):
+            if i:
+                joined = [self.edges.keywords(e) for e in self.edges.between(nodes[i - 1], node)]
+                parts.append(f"-- {', '.join(dict.fromkeys(joined))} --")
+            kind = f" ({graph.types[node]})" if graph.types[node] else ""
+            parts.append(f"{graph.names[node]}{kind}" + (f": {d}" if (d := graph.descriptions[node]) else ""))
+        return " ".join(parts)
+
+    def fit_paths(self, paths: Sequence[Sequence[int]], budget: int) -> int:
+        """Return how many of the first paths fit into a budget of tokens."""
+        return self._fit([self.path_text(path) for path in paths], budget)
+
+    def path_hit(self, nodes: Sequence[int]) -> Hit:
+        """Return a path as a graph hit, unscored; its id is its names, its sources are what states its edges."""
+        name = " -> ".join(self.edges.graph.names[node] for node in nodes)
+        return Hit(name, 0.0, 0, "path", self.path_text(nodes), self.ids(self.path_passages(nodes)))
+
+    def path_passages(self, nodes: Sequence[int]) -> list[int]:
+        """Return the passages that state the edges of a path, in its order, each once."""
+        steps = [self.edges.between(a, b) for a, b in pairwise(nodes)]
+        return passages_in_order([edge for step in steps for edge in step], self.edges.passages)
 
     def ids(self, passages: Sequence[int]) -> tuple[str, ...]:
         """Return the ids of passages."""

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from gnnrag.batching import MicroBatcher
 from gnnrag.errors import ConfigError
+from gnnrag.index.index import Index
+from gnnrag.roles.asking import Keywords, KeywordsTask
+from gnnrag.session import Session
 from gnnrag.types import Hit, Query, Ranking
 
 
@@ -122,3 +126,50 @@ def check_choices(config: object, allowed: Mapping[str, Sequence[str | None]]) -
         if (value := getattr(config, name)) not in values:
             shown = ", ".join("null" if v is None else v for v in values)
             raise ConfigError(f"retriever.{name}={value!r}: allowed are {shown}")
+
+
+class KeywordRetriever:
+    """What LightRAG and PathRAG share: keywords are asked for, query by query; then many queries are ranked at once.
+
+    Args:
+        index: an opened index.
+        roles: gives `keywords`.
+    """
+
+    channels = frozenset({"text", "graph"})
+    stages = ("knowledge", "knowledge_vectors", "embeddings")
+    needs_roles = True
+    asks_keywords = True
+
+    def __init__(self, index: Index, roles: Any) -> None:
+        self.index, self.roles = index, roles
+        self._batcher: MicroBatcher[tuple[Query, Keywords], Ranking] = MicroBatcher(self.rank)
+
+    async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking | Exception]:
+        """Rank the queries of one question; one after the other is asked about, so that traces keep their order."""
+        asked = []
+        for query in queries:
+            keywords = Keywords()
+            if self.asks_keywords:
+                keywords = await self.roles["keywords"](KeywordsTask(query.text), session)
+                session.flag("keywords", *keywords.flags)
+            asked.append((query, keywords))
+        return await self._batcher(asked)
+
+    def rank(self, asked: Sequence[tuple[Query, Keywords]]) -> list[Ranking]:
+        """Rank queries whose keywords are known; all their strings are embedded in one call."""
+        rows = [self.strings(query.text, keywords) for query, keywords in asked]
+        texts = list(dict.fromkeys(text for row in rows for text in row if text))
+        vectors = dict(zip(texts, self.index.embedder.encode(texts, is_query=True), strict=True))
+        pairs = zip(asked, rows, strict=True)
+        return [
+            self.rank_one(q, vectors[own], vectors.get(low), vectors.get(high)) for (q, _), (own, low, high) in pairs
+        ]
+
+    def strings(self, query: str, keywords: Keywords) -> tuple[str, str, str]:
+        """Return what is embedded: the query, and what entities and relations are searched by; empty for no search."""
+        raise NotImplementedError
+
+    def rank_one(self, query: Query, vector: np.ndarray, low: np.ndarray | None, high: np.ndarray | None) -> Ranking:
+        """Return the ranking of a query from the vectors of its strings."""
+        raise NotImplementedError

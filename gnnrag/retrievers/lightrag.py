@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gnnrag.batching import MicroBatcher
 from gnnrag.graphs.dual_level import Found, classic_sides, current_passages, cut, merge
 from gnnrag.graphs.edges import Edges, seed_edges
 from gnnrag.graphs.picking import above, distinct, round_robin
 from gnnrag.graphs.rendering import Shown
 from gnnrag.index.index import Index
-from gnnrag.retrievers.base import by_rank, check_choices, rank_order
-from gnnrag.roles.asking import Keywords, KeywordsTask
-from gnnrag.session import Session
+from gnnrag.retrievers.base import KeywordRetriever, by_rank, check_choices, rank_order
+from gnnrag.roles.asking import Keywords
 from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Query, Ranking
 
@@ -57,7 +54,7 @@ class LightRAGConfig:
     tokenizer: str = "estimate"  # what counts tokens, see TokenCounter
 
 
-class LightRAGRetriever:
+class LightRAGRetriever(KeywordRetriever):
     """Dual-level retrieval (Guo et al., "LightRAG: Simple and Fast Retrieval-Augmented Generation", EMNLP 2025).
 
     Channel `text` ranks passages: LightRAG's own in their order, then the rest by cosine (`tail`). Channel `graph`
@@ -79,14 +76,13 @@ class LightRAGRetriever:
         ConfigError: an unknown value of a setting.
     """
 
-    channels = frozenset({"text", "graph"})
-    stages = ("knowledge", "knowledge_vectors", "embeddings")
     config_class = LightRAGConfig
-    needs_roles = True
 
     def __init__(self, index: Index, config: LightRAGConfig | None = None, roles: Any = None) -> None:
+        super().__init__(index, roles)
         self.config = c = config or LightRAGConfig()
         check_choices(c, _ALLOWED)
+        self.asks_keywords = c.mode != "naive"
         self.is_classic, self.is_fixed = c.profile == "classic", c.behaviour == "fixed"
         self.top_k = c.top_k or (60 if self.is_classic else 40)
         self.with_question = (c.relation_query or ("question" if self.is_fixed else "keywords")) == "question"
@@ -97,34 +93,12 @@ class LightRAGRetriever:
             (c.entity_tokens or (4000 if self.is_classic else 6000)),
             (c.relation_tokens or (4000 if self.is_classic else 8000)),
         )
-        self.index, self.roles = index, roles
         self.graph, self.vectors = index.knowledge, index.knowledge_vectors
         self.edges = Edges(self.graph)
         self.shown = Shown(self.edges, index.passages, TokenCounter(c.tokenizer), self.is_classic)
-        self._batcher: MicroBatcher[tuple[Query, Keywords], Ranking] = MicroBatcher(self.rank)
-
-    async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking | Exception]:
-        """Ask for keywords, one query after the other so that traces do not depend on timing; rank in batches."""
-        asked = []
-        for query in queries:
-            keywords = Keywords()
-            if self.config.mode != "naive":
-                keywords = await self.roles["keywords"](KeywordsTask(query.text), session)
-                session.flag("keywords", *keywords.flags)
-            asked.append((query, keywords))
-        return await self._batcher(asked)
-
-    def rank(self, asked: Sequence[tuple[Query, Keywords]]) -> list[Ranking]:
-        """Rank queries whose keywords are known; all their strings are embedded in one call."""
-        rows = [self.strings(query.text, keywords) for query, keywords in asked]
-        strings = list(dict.fromkeys(text for row in rows for text in row if text))
-        vectors = dict(zip(strings, self.index.embedder.encode(strings, is_query=True), strict=True))
-        return [
-            self._rank_one(q, vectors[r[0]], *map(vectors.get, r[1:])) for (q, _), r in zip(asked, rows, strict=True)
-        ]
 
     def strings(self, query: str, keywords: Keywords) -> tuple[str, str, str]:
-        """Return what is embedded: the query, and what entities and relations are searched by; empty for no search."""
+        """See `KeywordRetriever`."""
         mode = self.config.mode
         low, high = ", ".join(keywords.low), ", ".join(keywords.high)
         if not low and not high and len(query) < _SHORT:
@@ -137,7 +111,8 @@ class LightRAGRetriever:
             high = f"{query} {high}"
         return query, low if mode in _LOW else "", high if mode in _HIGH else ""
 
-    def _rank_one(self, query: Query, vector: np.ndarray, low: np.ndarray | None, high: np.ndarray | None) -> Ranking:
+    def rank_one(self, query: Query, vector: np.ndarray, low: np.ndarray | None, high: np.ndarray | None) -> Ranking:
+        """See `KeywordRetriever`."""
         c, cosines = self.config, self.index.passage_vectors @ vector
         local, other = self._local(low, vector), self._global(high)
         found = merge(local, other, self.is_classic)
