@@ -30,6 +30,18 @@ class Retriever(Protocol):
         ...
 
 
+def channels_of(cls: Any, settings: Any) -> frozenset[str]:
+    """Return what a retriever with these settings can search: its `channels_for(settings)`, or its `channels`."""
+    return cls.channels_for(settings) if hasattr(cls, "channels_for") else cls.channels
+
+
+def needs_roles(cls: Any, settings: Any) -> bool:
+    """Tell whether a retriever with these settings takes roles: its `needs_roles_for(settings)`, or `needs_roles`."""
+    if hasattr(cls, "needs_roles_for"):
+        return cls.needs_roles_for(settings)
+    return getattr(cls, "needs_roles", False)
+
+
 def rank_passages(scores: np.ndarray, ids: Sequence[str], top_k: int, branch: str) -> Ranking:
     """Turn scores over the whole corpus into a ranking: best first, ties by corpus order.
 

@@ -71,9 +71,9 @@ class PathRAGRetriever(KeywordRetriever):
     Seeds are the entities nearest to the low-level keywords; simple paths of up to 3 edges between them are scored by
     flow and pooled. Relations nearest to the high-level keywords add their ends and passages.
 
-    Channel `text` ranks passages. Released: in the order of its context, passages of the relations, then of the seeds;
-    then those that state the paths, which its context shows as text only. Fixed: these three lists position by
-    position. Then the rest by cosine (`tail`). Channel `graph` ranks paths (id: names joined by ` -> `), then entities
+    Channel `text` ranks passages: in the order of its context, those of the relations, then those of the seeds (fixed:
+    these two position by position); then those that state the paths, which its context shows as text only; then the
+    rest by cosine (`tail`). Channel `graph` ranks paths (id: names joined by ` -> `), then entities
     and relations. Scores are 1 / rank; the branch is `paths`, `no_paths`, or `naive_fallback` where nothing was found.
 
     What `fixed` does otherwise than `released`: neighbours in both directions (Q-PR-1); a missing kind of keywords is
@@ -153,13 +153,10 @@ class PathRAGRetriever(KeywordRetriever):
 
     def _passages(self, found: PathFound) -> list[int]:
         budget = self.config.tokens[0]
-        stated = [self.shown.path_passages(path.nodes) for path in found.paths]
-        of_paths = distinct(chain.from_iterable(stated))
-        if not self.is_fixed:
-            return distinct([*classic_sides(self.shown, Found(found.seeds), found.themes, budget), *of_paths])
         themes = classic_sides(self.shown, Found(), found.themes, budget)
         seeds = classic_sides(self.shown, Found(found.seeds), Found(), budget)
-        return round_robin(themes, seeds, of_paths)
+        own = round_robin(themes, seeds) if self.is_fixed else [*themes, *seeds]
+        return distinct(chain(own, *(self.shown.path_passages(path.nodes) for path in found.paths)))
 
     def _graph_ranking(self, found: PathFound, top_k: int, branch: str) -> Ranking:
         paths = [self.shown.path_hit(path.nodes) for path in found.paths]
