@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from gnnrag.errors import ConfigError
+from gnnrag.graphs.adjacency import Adjacency
 from gnnrag.graphs.dual_level import Found, classic_sides
 from gnnrag.graphs.edges import Edges
 from gnnrag.graphs.flow import Flow, FlowPath, reliable_paths
-from gnnrag.graphs.neighbourhood import Adjacency
 from gnnrag.graphs.paths import paths_between_seeds
 from gnnrag.graphs.picking import above, distinct, round_robin
 from gnnrag.graphs.rendering import Shown
