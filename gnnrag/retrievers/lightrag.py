@@ -101,13 +101,14 @@ class LightRAGRetriever(KeywordRetriever):
         """See `KeywordRetriever`."""
         mode = self.config.mode
         low, high = ", ".join(keywords.low), ", ".join(keywords.high)
-        if not low and not high and len(query) < _SHORT:
+        has_none = not low and not high
+        if has_none and len(query) < _SHORT:
             low = query
-        if self.is_fixed and (mode == "local" or not (low or high)):
+        if self.is_fixed and (mode == "local" or has_none):
             low = low or high or query
-        if self.is_fixed and (mode == "global" or not (low or high)):
-            high = high or low or query
-        if high and self.with_question:
+        if self.is_fixed and (mode == "global" or has_none):
+            high = high or low
+        if high and self.with_question and not has_none:
             high = f"{query} {high}"
         return query, low if mode in _LOW else "", high if mode in _HIGH else ""
 

@@ -145,6 +145,21 @@ class PathRAGRetriever(KeywordRetriever):
         ends = self.shown.fit_entities(distinct(self.edges.ends[edges].ravel().tolist()), c.tokens[2])
         return PathFound(seeds, Found(ends, edges), self._paths(seeds))
 
+    def context(self, found: PathFound) -> list[str]:
+        """Return what was found as PathRAG shows it: what is most reliable stands last, next to the question.
+
+        Ends of the relations, relations, passages, seeds, then the paths, the best one last; a text each.
+        """
+        shown, budget = self.shown, self.config.tokens[0]
+        sources = classic_sides(shown, Found(found.seeds), found.themes, budget)
+        return [
+            *(shown.path_text([e]) for e in found.themes.entities),
+            *(self.edges.text(e) for e in found.themes.edges),
+            *(self.index.passages[p].content for p in sources),
+            *(shown.path_text([e]) for e in found.seeds),
+            *(shown.path_text(path.nodes) for path in reversed(found.paths)),
+        ]
+
     def _paths(self, seeds: Sequence[int]) -> list[FlowPath]:
         c = self.config
         pairs = paths_between_seeds(self.adjacency, seeds, c.hops, self.pair_cap or None, self.hub_degree or None)
