@@ -112,8 +112,8 @@ class PathRAGRetriever(KeywordRetriever):
         low, high = ", ".join(keywords.low), ", ".join(keywords.high)
         if not self.is_fixed:
             return (query, low, high) if low and high else (query, "", "")
-        low, high = low or high or query, high or low or query
-        return query, low, f"{query} {high}"
+        low, high = low or high or query, high or low
+        return query, low, f"{query} {high}" if high else query
 
     def rank_one(self, query: Query, vector: np.ndarray, low: np.ndarray | None, high: np.ndarray | None) -> Ranking:
         """See `KeywordRetriever`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from gnnrag.graphs.linking import link_question
 from gnnrag.index.index import Index
 from gnnrag.roles.asking import Keywords, KeywordsTask
@@ -9,6 +11,7 @@ from gnnrag.session import Session
 from gnnrag.text.normalise import phrase_key, words
 from gnnrag.text.phrases import rule_phrases
 
+_POSSESSIVE_END = re.compile(r"['’]s$")
 _EDGE = " ,.;:!?\"“”()[]'’"
 
 
@@ -43,7 +46,7 @@ class OfflineKeywords:
                 found.setdefault(key, place)
                 used |= set(range(*place))
         spans = sorted(found.values())
-        low = [" ".join(raw[start:stop]).strip(_EDGE) for start, stop in spans]
+        low = [_POSSESSIVE_END.sub("", " ".join(raw[start:stop]).strip(_EDGE)) for start, stop in spans]
         named = {word for start, stop in spans for token in raw[start:stop] for word in words(token)}
         high = [word for word in linked.rest if word not in named]
         if not low and not high:

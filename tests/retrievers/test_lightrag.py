@@ -146,7 +146,7 @@ def test_q_lr_3_released_ranks_hubs_first() -> None:
 
 def test_edges_of_an_entity_are_capped() -> None:
     found = names(ranked(mode="local", channel="graph", edge_cap=1), "relation")
-    # The best of A leads to H; the best of B is the one with A: its degrees sum to 4, as those of B - C, its weight is 2.
+    # The best of A leads to H. Of B, both edges have degrees that sum to 4; the one with A weighs 2.
     assert found == ["A | visits | H", "A | greets | B", "A | meets | B"]
     assert len(names(ranked(mode="local", channel="graph", edge_cap=0), "relation")) == 4
 
@@ -178,7 +178,7 @@ def test_parallel_relations_are_one_edge_and_two_hits() -> None:
         ("local", "fixed", "", "", ("short?", "")),
         ("global", "fixed", "l", "", ("", "short? l")),
         ("mix", "fixed", "", "", ("short?", "short?")),
-        ("global", "fixed", "", "", ("", "short? short?")),
+        ("global", "fixed", "", "", ("", "short?")),
     ],
 )
 def test_what_is_searched_by(mode: str, behaviour: str, low: str, high: str, expected: tuple[str, str]) -> None:
@@ -237,9 +237,9 @@ def test_budgets_cut_rows_before_passages_are_picked() -> None:
 
 
 def test_bad_settings_are_named() -> None:
-    with pytest.raises(ConfigError, match="retriever.mode='bypass': allowed are naive, local, global, hybrid, mix"):
+    with pytest.raises(ConfigError, match=r"retriever.mode='bypass': allowed are naive, local, global, hybrid, mix"):
         make(mode="bypass")
-    with pytest.raises(ConfigError, match="retriever.pick='best': allowed are null, vector, weight"):
+    with pytest.raises(ConfigError, match=r"retriever.pick='best': allowed are null, vector, weight"):
         make(pick="best")
 
 
