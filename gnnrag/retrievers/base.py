@@ -168,6 +168,10 @@ class KeywordRetriever:
             asked.append((query, keywords))
         return await self._batcher(asked)
 
+    def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
+        """Rank without asking: as if no query had keywords. The loop calls `retrieve_for`."""
+        return self.rank([(query, Keywords()) for query in queries])
+
     def rank(self, asked: Sequence[tuple[Query, Keywords]]) -> list[Ranking]:
         """Rank queries whose keywords are known; all their strings are embedded in one call."""
         rows = [self.strings(query.text, keywords) for query, keywords in asked]
