@@ -32,7 +32,12 @@ def cut(shown: Shown, found: Found, entity_tokens: int, relation_tokens: int) ->
 
 
 def current_passages(
-    shown: Shown, found: Found, near: Sequence[int], cosines: np.ndarray | None, per_item: int
+    shown: Shown,
+    found: Found,
+    near: Sequence[int],
+    cosines: np.ndarray | None,
+    per_item: int,
+    shared: bool = False,
 ) -> list[int]:
     """Return the passages of the vector search, of entities and of edges, merged position by position.
 
@@ -42,10 +47,12 @@ def current_passages(
         near: passages of the vector search, best first.
         cosines: (num_passages,) of the query and each passage, to pick by vector; None picks by weight.
         per_item: largest share of one entity or edge.
+        shared: edges pick among all their passages; else, as released, among those that no entity has picked, so that
+            what both levels point at stands no higher than what one does.
     """
     edges = shown.edges
     ours = pick([edges.graph.entity_passages[e].tolist() for e in found.entities], cosines, per_item)
-    theirs = pick([edges.passages[e].tolist() for e in found.edges], cosines, per_item, without=ours)
+    theirs = pick([edges.passages[e].tolist() for e in found.edges], cosines, per_item, () if shared else ours)
     return round_robin(near, ours, theirs)
 
 

@@ -49,7 +49,7 @@ class LightRAGConfig:
     relation_tokens: int | None = None  # null: 8000, classic 4000
     total_tokens: int = 30000  # of everything (current); the classic profile gives each side's passages 4000
     per_item: int = 5  # most passages that one entity or relation gives (current)
-    pick: str | None = None  # how these are chosen: vector, weight; null: vector, but weight in a fixed mix
+    pick: str | None = None  # how these are chosen: vector, weight; null: weight, released vector
     tail: str = "dense"  # passages after LightRAG's own: by cosine, or none
     tokenizer: str = "estimate"  # what counts tokens, see TokenCounter
 
@@ -63,9 +63,10 @@ class LightRAGRetriever(KeywordRetriever):
 
     What `fixed` does otherwise than `released`: relations of an entity are ranked by their cosine to the query, not
     hubs first (Q-LR-3), and at most 50 of them; relations that were searched for keep that order (Q-LR-1). Relations
-    are searched by the question and its themes, because themes alone fit any relation of that sort. In mode `mix`,
-    which has a list by vector already, entities and relations pick passages by weight. Where a mode lacks its keywords,
-    those of the other kind or the query take their place. Nothing ever depends on the order of a set (Q-LR-2).
+    are searched by the question and its themes, because themes alone fit any relation of that sort. Passages are
+    picked by weight, because by cosine they come as a vector search gives them, and relations may pick what entities
+    have picked. Where a mode lacks its keywords, those of the other kind or the query take their place. Nothing ever
+    depends on the order of a set (Q-LR-2).
 
     Args:
         index: an opened index.
@@ -87,7 +88,7 @@ class LightRAGRetriever(KeywordRetriever):
         self.top_k = c.top_k or (60 if self.is_classic else 40)
         self.with_question = (c.relation_query or ("question" if self.is_fixed else "keywords")) == "question"
         self.by_cosine = (c.relation_rank or ("cosine" if self.is_fixed else "degree")) == "cosine"
-        self.by_weight = (c.pick or ("weight" if self.is_fixed and c.mode == "mix" else "vector")) == "weight"
+        self.by_weight = (c.pick or ("weight" if self.is_fixed else "vector")) == "weight"
         self.edge_cap = (50 if self.is_fixed else 0) if c.edge_cap is None else c.edge_cap
         self.tokens = (
             (c.entity_tokens or (4000 if self.is_classic else 6000)),
@@ -128,7 +129,8 @@ class LightRAGRetriever(KeywordRetriever):
         if self.is_classic:
             own = distinct([*classic_sides(self.shown, local, other, _CLASSIC_TOKENS), *near])
         else:
-            own = current_passages(self.shown, found, near, None if self.by_weight else cosines, c.per_item)
+            chosen_by = None if self.by_weight else cosines
+            own = current_passages(self.shown, found, near, chosen_by, c.per_item, shared=self.is_fixed)
             used = self.shown.tokens(found.entities, found.edges) + self.shown.counter.count(query.text) + _RESERVE
             own = self.shown.fit_passages(own[: c.chunk_top_k], c.total_tokens - used)
         return rank_order(own, self.index.ids, query.top_k, branch, cosines if c.tail == "dense" else None)

@@ -98,5 +98,7 @@ def test_merges_and_passages() -> None:
     assert merge(local, other, classic=True) == Found([2, 0, 1], [1, 0])
     # A cites all three passages, B the first two: floor(5 * 2 / 2) of them by cosine. The edge's are among them.
     assert current_passages(shown(), local, [2], np.array([0.1, 0.3, 0.2]), 5) == [2, 1, 0]
+    assert current_passages(shown(), Found([0], [0]), [], None, 1) == [0, 1], "the edge has one that A did not pick"
+    assert current_passages(shown(), Found([0], [0]), [], None, 1, shared=True) == [0], "or picks the same"
     assert classic_sides(shown(classic=True), local, Found((), [1]), 4000) == [2, 0, 1]
     assert classic_sides(shown(classic=True), local, Found((), [1]), 3) == [2, 0]

@@ -102,9 +102,9 @@ def test_the_tail_fills_up_by_cosine_without_repeats() -> None:
 def test_weights_or_vectors_pick_passages() -> None:
     # By weight: p0 and p5 are cited twice, and A owns them.
     assert ranked(mode="local", tail="none", pick="weight").ids == ("p0", "p5", "p2", "p1")
-    # A fixed mix has a list by vector already, p6, p5, p1, ...; three of A, C, B, D, H and X cite p2, A owns it.
+    # By vector p6, p5, ...; three of A, C, B, D, H and X cite p2, A owns it, p0 is next; p1 states B - C, the first edge.
     fixed = ranked(mode="mix", behaviour="fixed", tail="none")
-    assert fixed.ids[:4] == ("p6", "p2", "p5", "p0")
+    assert fixed.ids[:5] == ("p6", "p2", "p1", "p5", "p0")
 
 
 def test_a_passage_without_a_vector_leads_to_weights() -> None:
