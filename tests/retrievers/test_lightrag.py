@@ -102,7 +102,7 @@ def test_the_tail_fills_up_by_cosine_without_repeats() -> None:
 def test_weights_or_vectors_pick_passages() -> None:
     # By weight: p0 and p5 are cited twice, and A owns them.
     assert ranked(mode="local", tail="none", pick="weight").ids == ("p0", "p5", "p2", "p1")
-    # By vector p6, p5, ...; three of A, C, B, D, H and X cite p2, A owns it, p0 is next; p1 states B - C, the first edge.
+    # By vector p6, p5; three of A, C, B, D, H and X cite p2, A owns it, then p0; p1 states B - C, the first edge.
     fixed = ranked(mode="mix", behaviour="fixed", tail="none")
     assert fixed.ids[:5] == ("p6", "p2", "p1", "p5", "p0")
 
