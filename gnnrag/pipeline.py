@@ -7,13 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gnnrag.config import Choice, DataConfig, EvaluateConfig, IndexConfig, to_plain
+from gnnrag.config import Choice, DataConfig, EvaluateConfig, IndexConfig, build_settings, to_plain
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import ConfigError
 from gnnrag.index.build import Progress, build_index, closure
 from gnnrag.index.index import Index
 from gnnrag.loop import Loop
 from gnnrag.registry import METHODS, RETRIEVERS, ROLES, WRITERS, resolve
+from gnnrag.retrievers.base import channels_of, needs_roles
 from gnnrag.roles.book import Roles
 from gnnrag.routes import Route
 from gnnrag.session import Budget, Session
@@ -50,7 +51,7 @@ class Pipeline:
 
     def _retriever(self, choice: Choice) -> Any:
         build = resolve("retriever", choice.name, RETRIEVERS)
-        more = (self.roles,) if getattr(build, "needs_roles", False) else ()
+        more = (self.roles,) if needs_roles(build, choice.settings) else ()
         return build(self.index, choice.settings, *more)
 
     async def run(self, questions: Sequence[Question], done: Callable[[Prediction, Session], None]) -> None:
@@ -85,10 +86,10 @@ def check_fit(config: EvaluateConfig) -> None:
         wanted = getattr(asks, "channels", frozenset({"text"}))
         if hasattr(asks, "channels_for"):
             wanted = asks.channels_for(method.settings)
-        have = getattr(resolve("retriever", retriever.name, RETRIEVERS), "channels", wanted)
+        have = channels_of(resolve("retriever", retriever.name, RETRIEVERS), retriever.settings)
         if not wanted <= have:
             known = {name: resolve("retriever", name, RETRIEVERS) for name in RETRIEVERS}
-            fitting = [name for name, cls in known.items() if wanted <= getattr(cls, "channels", frozenset())]
+            fitting = [name for name, cls in known.items() if wanted <= channels_of(cls, build_settings(cls, {}, name))]
             raise ConfigError(
                 f"method={method.name} asks the channels {', '.join(sorted(wanted))}, which "
                 f"retriever={retriever.name} does not have; suitable: {', '.join(fitting) or 'none'}"

@@ -17,6 +17,8 @@ RETRIEVERS = {
     "raptor": "gnnrag.retrievers.raptor:RaptorRetriever",
     "graphrag_local": "gnnrag.retrievers.graphrag_local:GraphRAGLocalRetriever",
     "graphrag_global": "gnnrag.retrievers.graphrag_global:GraphRAGGlobalRetriever",
+    "lightrag": "gnnrag.retrievers.lightrag:LightRAGRetriever",
+    "pathrag": "gnnrag.retrievers.pathrag:PathRAGRetriever",
 }
 
 METHODS = {
@@ -103,6 +105,10 @@ ROLES = {
     "report_rating": {
         "prompted": "gnnrag.roles.report_rating_prompted:PromptedRating",
         "offline": "gnnrag.roles.report_rating_offline:OfflineRating",
+    },
+    "keywords": {
+        "prompted": "gnnrag.roles.keywords_prompted:PromptedKeywords",
+        "offline": "gnnrag.roles.keywords_offline:OfflineKeywords",
     },
 }
 

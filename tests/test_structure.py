@@ -25,6 +25,7 @@ LONGER_FILES: dict[str, tuple[int, str]] = {}
 MORE_FIELDS = {
     "BDTRConfig": 16,
     "MGranRAGConfig": 15,
+    "LightRAGConfig": 16,  # the parameters of two releases
 }  # the switches of the paper's ablations, and those for what it leaves open
 
 # Low to high: a package imports what stands above it here, and itself. One line is one level, no imports inside it.

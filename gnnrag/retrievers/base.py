@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from gnnrag.batching import MicroBatcher
+from gnnrag.errors import ConfigError
+from gnnrag.index.index import Index
+from gnnrag.roles.asking import Keywords, KeywordsTask
+from gnnrag.session import Session
 from gnnrag.types import Hit, Query, Ranking
 
 ANSWER = "answer"  # id of a graph hit that holds the retriever's own answer; it comes first
@@ -25,6 +30,18 @@ class Retriever(Protocol):
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """Return one ranking for each query, in order, of at most `query.top_k` hits."""
         ...
+
+
+def channels_of(cls: Any, settings: Any) -> frozenset[str]:
+    """Return what a retriever with these settings can search: its `channels_for(settings)`, or its `channels`."""
+    return cls.channels_for(settings) if hasattr(cls, "channels_for") else cls.channels
+
+
+def needs_roles(cls: Any, settings: Any) -> bool:
+    """Tell whether a retriever with these settings takes roles: its `needs_roles_for(settings)`, or `needs_roles`."""
+    if hasattr(cls, "needs_roles_for"):
+        return cls.needs_roles_for(settings)
+    return getattr(cls, "needs_roles", False)
 
 
 def rank_passages(scores: np.ndarray, ids: Sequence[str], top_k: int, branch: str) -> Ranking:
@@ -45,6 +62,33 @@ def rank_passages(scores: np.ndarray, ids: Sequence[str], top_k: int, branch: st
     order = best_positions(scores, k)
     low, high = float(finite.min()), float(finite.max())
     return Ranking(tuple(ids[i] for i in order), scores[order], branch=branch, low=low, high=high)
+
+
+def rank_order(
+    order: Sequence[int], ids: Sequence[str], top_k: int, branch: str, tail: np.ndarray | None = None
+) -> Ranking:
+    """Turn an order of passages into a ranking with the scores 1, 1/2, 1/3, ...
+
+    Args:
+        order: distinct positions of passages, best first.
+        ids: (num_passages,) passage ids in corpus order.
+        top_k: how many to keep.
+        branch: recorded in the ranking.
+        tail: (num_passages,) scores by which the other passages follow, ties by corpus order; None for no others.
+    """
+    kept = list(order[:top_k])
+    if tail is not None and len(kept) < top_k:
+        known = set(kept)
+        more = best_positions(tail, min(top_k + len(known), len(ids))).tolist()
+        kept += [p for p in more if p not in known][: top_k - len(kept)]
+    scores = 1.0 / np.arange(1, len(kept) + 1)
+    return Ranking(tuple(ids[p] for p in kept), scores, branch=branch, low=0.0, high=1.0)
+
+
+def by_rank(hits: Sequence[Hit], top_k: int, branch: str) -> Ranking:
+    """Turn graph hits of a method that defines only an order into a ranking with the scores 1, 1/2, 1/3, ..."""
+    ranking = rank_graph(hits, top_k, branch)
+    return replace(ranking, scores=1.0 / np.arange(1, len(ranking) + 1), low=0.0, high=1.0)
 
 
 def rank_graph(hits: Sequence[Hit], top_k: int, branch: str) -> Ranking:
@@ -96,3 +140,62 @@ def min_max(scores: np.ndarray) -> np.ndarray:
         return scores
     low, high = scores.min(), scores.max()
     return (scores - low) / (high - low) if high > low else np.ones_like(scores)
+
+
+def check_choices(config: object, allowed: Mapping[str, Sequence[str | None]]) -> None:
+    """Raise ConfigError where a setting has a value that is not among those allowed for it."""
+    for name, values in allowed.items():
+        if (value := getattr(config, name)) not in values:
+            shown = ", ".join("null" if v is None else v for v in values)
+            raise ConfigError(f"retriever.{name}={value!r}: allowed are {shown}")
+
+
+class KeywordRetriever:
+    """What LightRAG and PathRAG share: keywords are asked for, query by query; then many queries are ranked at once.
+
+    Args:
+        index: an opened index.
+        roles: gives `keywords`.
+    """
+
+    channels = frozenset({"text", "graph"})
+    stages = ("knowledge", "knowledge_vectors", "embeddings")
+    needs_roles = True
+    asks_keywords = True
+
+    def __init__(self, index: Index, roles: Any) -> None:
+        self.index, self.roles = index, roles
+        self._batcher: MicroBatcher[tuple[Query, Keywords], Ranking] = MicroBatcher(self.rank)
+
+    async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking | Exception]:
+        """Rank the queries of one question; one after the other is asked about, so that traces keep their order."""
+        asked = []
+        for query in queries:
+            keywords = Keywords()
+            if self.asks_keywords:
+                keywords = await self.roles["keywords"](KeywordsTask(query.text), session)
+                session.flag("keywords", *keywords.flags)
+            asked.append((query, keywords))
+        return await self._batcher(asked)
+
+    def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
+        """Rank without asking: as if no query had keywords. The loop calls `retrieve_for`."""
+        return self.rank([(query, Keywords()) for query in queries])
+
+    def rank(self, asked: Sequence[tuple[Query, Keywords]]) -> list[Ranking]:
+        """Rank queries whose keywords are known; all their strings are embedded in one call."""
+        rows = [self.strings(query.text, keywords) for query, keywords in asked]
+        texts = list(dict.fromkeys(text for row in rows for text in row if text))
+        vectors = dict(zip(texts, self.index.embedder.encode(texts, is_query=True), strict=True))
+        pairs = zip(asked, rows, strict=True)
+        return [
+            self.rank_one(q, vectors[own], vectors.get(low), vectors.get(high)) for (q, _), (own, low, high) in pairs
+        ]
+
+    def strings(self, query: str, keywords: Keywords) -> tuple[str, str, str]:
+        """Return what is embedded: the query, and what entities and relations are searched by; empty for no search."""
+        raise NotImplementedError
+
+    def rank_one(self, query: Query, vector: np.ndarray, low: np.ndarray | None, high: np.ndarray | None) -> Ranking:
+        """Return the ranking of a query from the vectors of its strings."""
+        raise NotImplementedError

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from gnnrag.batching import MicroBatcher
 from gnnrag.config import build_settings
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.index.index import Index
 from gnnrag.registry import RETRIEVERS, resolve
-from gnnrag.retrievers.base import Retriever
-from gnnrag.types import Query, Ranking
+from gnnrag.retrievers.base import Retriever, channels_of, needs_roles, rank_graph
+from gnnrag.session import Session
+from gnnrag.types import Hit, Query, Ranking
 
 
 @dataclass
@@ -30,9 +32,13 @@ class HybridConfig:
 class HybridRetriever:
     """score(d) = sum over parts of w / (k + rank(d)) (Cormack, Clarke and Büttcher, SIGIR 2009).
 
+    Parts are fused in every channel that all of them have. Of graph hits with one id the first part's text, sources and
+    kind are kept; hits of equal score that are no passages keep the order in which the parts bring them.
+
     Args:
         index: an opened index.
         config: parts and constants.
+        roles: for parts that ask roles.
 
     Raises:
         ConfigError: fewer than two parts, or weights or settings that do not match them.
@@ -40,47 +46,98 @@ class HybridRetriever:
 
     config_class = HybridConfig
 
-    def __init__(self, index: Index, config: HybridConfig | None = None) -> None:
+    def __init__(self, index: Index, config: HybridConfig | None = None, roles: Any = None) -> None:
         self.config = config or HybridConfig()
-        names = self.config.parts
-        if len(names) < 2:
-            raise ConfigError(f"retriever.parts={names}: name at least two retrievers")
+        names, parts = self.config.parts, _parts(self.config)
         self.weights = self.config.weights or [1.0] * len(names)
         if len(self.weights) != len(names):
             raise ConfigError(f"retriever.weights={self.weights}: give one weight for each of {names}")
-        for name in self.config.settings:
-            if name not in names:
-                raise ConfigError(f"retriever.settings.{name}: no such part. {nearest(name, names)}")
         self.parts: list[Retriever] = []
-        for name in names:
-            cls = _part(name)
-            settings = build_settings(cls, self.config.settings.get(name, {}), f"retriever.settings.{name}")
-            self.parts.append(cls(index, settings))
+        for cls, settings in parts:
+            self.parts.append(cls(index, settings, *((roles,) if needs_roles(cls, settings) else ())))
+        self._batchers: list[MicroBatcher[Query, Ranking]] = [MicroBatcher(part.retrieve) for part in self.parts]
         self.channels = frozenset.intersection(*(part.channels for part in self.parts))
         self.order = index.position
 
     @staticmethod
     def stages_for(config: HybridConfig) -> tuple[str, ...]:
         """Return the index stages that the parts read."""
-        return tuple({s for name in config.parts for s in _part(name).stages})
+        needed = (c.stages_for(s) if hasattr(c, "stages_for") else c.stages for c, s in _parts(config))
+        return tuple(sorted({stage for stages in needed for stage in stages}))
+
+    @staticmethod
+    def channels_for(config: HybridConfig) -> frozenset[str]:
+        """Return the channels that all parts have."""
+        return frozenset.intersection(*(channels_of(cls, settings) for cls, settings in _parts(config)))
+
+    @staticmethod
+    def needs_roles_for(config: HybridConfig) -> bool:
+        """Tell whether any part takes roles."""
+        return any(needs_roles(cls, settings) for cls, settings in _parts(config))
+
+    @property
+    def retrieve_for(self) -> Callable[[Sequence[Query], Session], Awaitable[list[Ranking]]] | None:
+        """Retrieval for one question, where a part asks roles; None where none does, and `retrieve` is all it takes."""
+        return self._retrieve_for if any(getattr(part, "retrieve_for", None) for part in self.parts) else None
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
-        """See `Retriever`."""
-        deep = [replace(q, top_k=max(q.top_k, self.config.depth)) for q in queries]
-        lists = [part.retrieve(deep) for part in self.parts]
+        """See `Retriever`; only where no part asks roles."""
+        deep = self._deeper(queries)
+        return self._fused(queries, [part.retrieve(deep) for part in self.parts])
+
+    async def _retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
+        """Parts without roles work in batches over all questions."""
+        deep, lists = self._deeper(queries), []
+        for part, batcher in zip(
+            self.parts, self._batchers, strict=True
+        ):  # one after the other: traces keep their order
+            ask = getattr(part, "retrieve_for", None)
+            rows: Sequence[Ranking | Exception] = await (ask(deep, session) if ask else batcher(deep))
+            for row in rows:
+                if isinstance(row, Exception):
+                    raise row
+            lists.append(rows)
+        return self._fused(queries, lists)
+
+    def _deeper(self, queries: Sequence[Query]) -> list[Query]:
+        return [replace(q, top_k=max(q.top_k, self.config.depth)) for q in queries]
+
+    def _fused(self, queries: Sequence[Query], lists: Sequence[Sequence[Any]]) -> list[Ranking]:
         return [self._fuse(query, [rows[i] for rows in lists]) for i, query in enumerate(queries)]
 
     def _fuse(self, query: Query, rankings: list[Ranking]) -> Ranking:
         scores: dict[str, float] = {}
+        hits: dict[str, Hit] = {}
         for weight, ranking in zip(self.weights, rankings, strict=True):
-            for rank, id_ in enumerate(ranking.ids, start=1):
-                scores[id_] = scores.get(id_, 0.0) + weight / (self.config.k + rank)
+            for hit in ranking.hits:
+                scores[hit.id] = scores.get(hit.id, 0.0) + weight / (self.config.k + hit.rank)
+                hits.setdefault(hit.id, hit)
         ids = sorted(scores, key=lambda i: (-scores[i], self.order.get(i, 0)))[: query.top_k]
+        if query.channel == "graph":
+            return rank_graph([replace(hits[i], score=scores[i]) for i in ids], query.top_k, "rrf")
         # A passage that no list holds scores 0: that is the minimum over the corpus.
         low = 0.0 if len(scores) < len(self.order) else min(scores.values(), default=0.0)
         values = np.array([scores[i] for i in ids])
         high = float(values[0]) if len(values) else 0.0
         return Ranking(tuple(ids), values, branch="rrf", low=low, high=high)
+
+
+def _parts(config: HybridConfig) -> list[tuple[Any, Any]]:
+    """Return class and settings of each part.
+
+    Raises:
+        ConfigError: fewer than two parts, an unknown one, or settings that belong to none.
+    """
+    found, names = [], config.parts
+    if len(names) < 2:
+        raise ConfigError(f"retriever.parts={names}: name at least two retrievers")
+    for name in config.settings:
+        if name not in names:
+            raise ConfigError(f"retriever.settings.{name}: no such part. {nearest(name, names)}")
+    for name in names:
+        cls = _part(name)
+        found.append((cls, build_settings(cls, config.settings.get(name, {}), f"retriever.settings.{name}")))
+    return found
 
 
 def _part(name: str) -> Any:

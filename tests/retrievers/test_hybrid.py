@@ -1,14 +1,23 @@
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gnnrag import registry
+from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
+from gnnrag.pipeline import Pipeline, open_index
+from gnnrag.retrievers.base import channels_of, needs_roles, rank_graph
 from gnnrag.retrievers.hybrid import HybridConfig, HybridRetriever
-from gnnrag.types import Query
+from gnnrag.session import Session
+from gnnrag.types import Hit, Query, Question, Ranking
+from tests.helpers.indexes import HASH_DOTS
 from tests.helpers.parts import CORPUS, ToyRetriever, small_index
 
 
@@ -86,6 +95,7 @@ def test_stages_are_those_of_all_parts(toys: None) -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
+        (HybridConfig([]), "name at least two"),
         (HybridConfig(["bm25"]), "name at least two"),
         (HybridConfig(weights=[1.0]), "give one weight for each"),
         (HybridConfig(["bm25", "dnese"]), "retriever='dnese' is unknown. Did you mean 'dense'"),
@@ -112,3 +122,103 @@ def test_bm25_and_dense_on_a_real_index(index: Index) -> None:
     for query, together in zip(queries, rankings, strict=True):
         (alone,) = retriever.retrieve([query])
         assert alone.ids == together.ids and alone.scores.tolist() == together.scores.tolist()
+
+
+# ----------------------------------------------------------------------------- parts with roles, and graph channels
+class Asking(ToyRetriever):
+    """Asks a role for the query that it then looks up."""
+
+    stages = ("knowledge",)
+    channels = frozenset({"text", "graph"})
+    needs_roles = True
+
+    def __init__(self, index: Any, config: None = None, roles: Any = None) -> None:
+        super().__init__({"Q": {"p3": 2.0, "p4": 1.0}})
+        self.roles = roles
+
+    async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
+        session.flag("keywords", "asked")
+        return self.retrieve([replace(q, text=self.roles["rename"](q.text)) for q in queries])
+
+
+class Broken(Asking):
+    async def retrieve_for(self, queries: Sequence[Query], session: Session) -> Any:
+        return [RuntimeError("no such luck") for _ in queries]
+
+
+class Nodes(ToyRetriever):
+    stages = ("knowledge",)
+    channels = frozenset({"graph"})
+
+    def __init__(self, index: Any, config: None = None) -> None:
+        super().__init__({})
+
+    def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
+        hits = [Hit("A", 9.0, 1, "entity", "about A", ("p1",)), Hit("A -> B", 8.0, 2, "path", "A to B", ("p1", "p2"))]
+        return [rank_graph(hits, q.top_k, "nodes") for q in queries]
+
+
+class Others(Nodes):
+    def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
+        hits = [Hit("C", 2.0, 1, "entity", "about C"), Hit("A -> B", 1.0, 2, "relation", "other words")]
+        return [rank_graph(hits, q.top_k, "others") for q in queries]
+
+
+@pytest.fixture
+def askers(monkeypatch: pytest.MonkeyPatch, toys: None) -> None:
+    for name in ("Asking", "Broken", "Nodes", "Others"):
+        monkeypatch.setitem(registry.RETRIEVERS, name.lower(), f"{__name__}:{name}")
+
+
+ROLES = {"rename": lambda text: text.upper()}
+
+
+def test_a_part_that_asks_roles_is_fused_with_one_that_does_not(index: Index, askers: None) -> None:
+    retriever = HybridRetriever(index, HybridConfig(["left", "asking"]), ROLES)
+    session = Session("q")
+    assert retriever.retrieve_for is not None
+    (first, second) = asyncio.run(retriever.retrieve_for([Query("Q"), Query("alone")], session))
+    expected = {"p3": 1 / 63 + 1 / 61, "p1": 1 / 61, "p2": 1 / 62, "p4": 1 / 62}
+    assert dict(zip(first.ids, first.scores.tolist(), strict=True)) == pytest.approx(expected)
+    assert second.ids == ("p4",) and session.by_role["keywords"]["asked"] == 1
+
+
+def test_without_such_a_part_there_is_nothing_to_ask(index: Index, toys: None) -> None:
+    assert HybridRetriever(index, HybridConfig(["left", "right"])).retrieve_for is None
+
+
+def test_a_failing_part_fails_the_fusion(index: Index, askers: None) -> None:
+    retriever = HybridRetriever(index, HybridConfig(["left", "broken"]), ROLES)
+    assert retriever.retrieve_for is not None
+    with pytest.raises(RuntimeError, match="no such luck"):
+        asyncio.run(retriever.retrieve_for([Query("Q")], Session("q")))
+
+
+def test_what_parts_need_is_known_before_they_are_built(askers: None) -> None:
+    assert needs_roles(HybridRetriever, HybridConfig(["left", "asking"]))
+    assert not needs_roles(HybridRetriever, HybridConfig(["left", "right"]))
+    assert needs_roles(Asking, None) and not needs_roles(Left, None)
+    assert channels_of(HybridRetriever, HybridConfig(["asking", "right"])) == {"text", "graph"}
+    assert channels_of(HybridRetriever, HybridConfig(["asking", "left"])) == {"text"} == channels_of(Left, None)
+
+
+def test_graph_hits_are_fused_by_id_with_all_they_carry(index: Index, askers: None) -> None:
+    retriever = HybridRetriever(index, HybridConfig(["nodes", "others"]))
+    (ranking,) = retriever.retrieve([Query("Q", "graph")])
+    assert ranking.ids == ("A -> B", "A", "C"), "the tie in the order of the parts"
+    assert ranking.scores.tolist() == pytest.approx([2 / 62, 1 / 61, 1 / 61])
+    assert ranking.kinds == ("path", "entity", "entity") and ranking.texts == ("A to B", "about A", "about C")
+    assert ranking.sources == (("p1", "p2"), ("p1",), ())
+    assert retriever.retrieve([Query("Q", "graph", top_k=1)])[0].ids == ("A -> B",)
+
+
+@pytest.mark.parametrize("parts", [["lightrag", "bm25"], ["bm25", "pathrag"], ["lightrag", "pathrag"]])
+def test_the_keyword_retrievers_in_a_run(tmp_path: Path, parts: list[str]) -> None:
+    dots = ["retriever=hybrid", f"retriever.parts=[{','.join(parts)}]", "method=single", *HASH_DOTS[1:]]
+    config = load_config(EvaluateConfig, None, [*dots, f"index.path={tmp_path}", "llm_cache=null"])
+    pipeline = Pipeline(config, open_index(config, "toy", CORPUS))
+    question = Question("q", "Where was the director of the film Night Harbour born?", ("Kalmar",), gold=("p0", "p1"))
+    rows: list[Any] = []
+    asyncio.run(pipeline.run([question], lambda prediction, session: rows.append(prediction)))
+    assert rows[0].error is None and set(rows[0].ranking[:3]) >= {"p0", "p1"}
+    assert len(rows[0].ranking) == len(CORPUS) and rows[0].usage["llm_calls"] == 0

@@ -1,0 +1,151 @@
+"""How the LightRAG family merges ranked lists and picks the passages of what it found.
+
+Pure functions over positions. Rows are lists of passages, one for each entity or relation that was kept, in its order.
+LightRAG: Guo et al., "LightRAG: Simple and Fast Retrieval-Augmented Generation", as released; the forks (PathRAG,
+MiniRAG, HyperGraphRAG) inherited the `classic` rules.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from gnnrag.graphs.knowledge import Lists
+
+T = TypeVar("T", bound=Hashable)
+MAX_SHARE, MIN_SHARE = 5, 1  # passages of the first and of the last entity
+
+
+def _itself(item: T) -> Hashable:
+    return item
+
+
+def round_robin(*rankings: Sequence[T], key: Callable[[T], Hashable] = _itself) -> list[T]:
+    """Merge rankings position by position, the first ranking's item first; of equal keys the first stays."""
+    longest = max(map(len, rankings), default=0)
+    return distinct((row[i] for i in range(longest) for row in rankings if i < len(row)), key)
+
+
+def distinct(items: Iterable[T], key: Callable[[T], Hashable] = _itself) -> list[T]:
+    """Return the items in order, of equal keys the first: with chained rankings, the classic fusion."""
+    kept: dict[Hashable, T] = {}
+    for item in items:
+        kept.setdefault(key(item), item)
+    return list(kept.values())
+
+
+def above(scores: np.ndarray, k: int, floor: float) -> list[int]:
+    """Return the positions of the `k` best scores that reach a floor, best first, ties by position."""
+    found = np.flatnonzero(scores >= floor)
+    return found[np.argsort(-scores[found], kind="stable")][:k].tolist()
+
+
+def own_passages(rows: Sequence[Sequence[int]]) -> tuple[list[list[int]], Counter[int]]:
+    """Give each passage to the first row that cites it, and sort each row by how many rows cite its passages.
+
+    Returns:
+        The rows, those that cited something only, most cited passage first, else in the order given; the citations.
+    """
+    rows = [row for row in rows if len(row)]
+    cited = Counter(passage for row in rows for passage in distinct(row))
+    seen: set[int] = set()
+    owned = []
+    for row in rows:
+        mine = [passage for passage in distinct(row) if passage not in seen]
+        seen.update(mine)
+        owned.append(sorted(mine, key=lambda passage: -cited[passage]))
+    return owned, cited
+
+
+def shares(count: int, most: int = MAX_SHARE, least: int = MIN_SHARE) -> list[int]:
+    """Return how many passages each of `count` rows may give: falling from `most` to `least`, half rounded to even."""
+    if count == 1:
+        return [most]
+    return [round(most - i / (count - 1) * (most - least)) for i in range(count)]
+
+
+def pick_by_weight(owned: Sequence[Sequence[int]], most: int = MAX_SHARE) -> list[int]:
+    """Pick passages by their rows' shares (LightRAG's WEIGHT).
+
+    What a row cannot use of its share is handed out afterwards, one passage at a time, to the first row with any left.
+    """
+    allowed = shares(len(owned), most, min(most, MIN_SHARE))
+    used = [min(share, len(row)) for share, row in zip(allowed, owned, strict=True)]
+    picked = [passage for row, n in zip(owned, used, strict=True) for passage in row[:n]]
+    rest = [passage for row, n in zip(owned, used, strict=True) for passage in row[n:]]
+    return picked + rest[: sum(allowed) - sum(used)]
+
+
+def pick_by_vector(owned: Sequence[Sequence[int]], cosines: np.ndarray, most: int = MAX_SHARE) -> list[int]:
+    """Pick the half of the shares' maximum that is nearest to the query (LightRAG's VECTOR); ties in row order.
+
+    Args:
+        owned: by `own_passages`; rows left without a passage of their own count for the number that is picked.
+        cosines: (num_passages,) of the query and each passage.
+        most: largest share of a row.
+    """
+    pool = [passage for row in owned for passage in row]
+    return sorted(pool, key=lambda passage: -float(cosines[passage]))[: most * len(owned) // 2]
+
+
+def pick(
+    rows: Sequence[Sequence[int]],
+    cosines: np.ndarray | None,
+    most: int = MAX_SHARE,
+    without: Iterable[int] = (),
+) -> list[int]:
+    """Pick the passages of entities or relations: by vector, or by weight where `cosines` is None or lacks a passage.
+
+    Args:
+        rows: passages of each entity or relation, in order.
+        cosines: (num_passages,) of the query and each passage; NaN where a passage has no vector.
+        most: largest share of a row.
+        without: passages that are picked already.
+    """
+    gone = set(without)
+    owned, cited = own_passages([[p for p in row if p not in gone] for row in rows])
+    if cosines is None or any(np.isnan(cosines[passage]) for passage in cited):
+        return pick_by_weight(owned, most)
+    return pick_by_vector(owned, cosines, most)
+
+
+def classic_passages(
+    items: Sequence[int], passages: Lists, neighbours: Lists, neighbour_passages: Lists | None = None
+) -> list[int]:
+    """Rank the passages of entities as the classic profile does.
+
+    Entities in their order; the passages of one by how many of its neighbours cite them too, then in their own order.
+
+    Args:
+        items: entities, best first.
+        passages: of each entity.
+        neighbours: of each entity: one-hop neighbours (LightRAG), out-neighbours (PathRAG) or hyperedges
+            (HyperGraphRAG).
+        neighbour_passages: of each neighbour, where neighbours are not entities.
+    """
+    cited = passages if neighbour_passages is None else neighbour_passages
+    ranked: dict[int, None] = {}
+    for item in items:
+        mine = passages[item]
+        if not len(mine):
+            continue
+        support = Counter(gathered(cited, neighbours[item]).tolist())
+        ranked.update(dict.fromkeys(sorted(mine.tolist(), key=lambda passage: -support[passage])))
+    return list(ranked)
+
+
+def passages_in_order(items: Sequence[int], passages: Lists) -> list[int]:
+    """Return the passages of items in the order of these, each once: how relations and hyperedges give theirs."""
+    return distinct(gathered(passages, np.asarray(items, dtype=np.int64)).tolist())
+
+
+def gathered(lists: Lists, items: np.ndarray) -> np.ndarray:
+    """Return some of the lists, one after the other. Shape (sum of their lengths,)."""
+    items = np.asarray(items, dtype=np.int64)
+    starts = lists.indptr[items]
+    counts = lists.indptr[items + 1] - starts
+    offsets = np.cumsum(counts) - counts
+    return lists.values[np.repeat(starts - offsets, counts) + np.arange(int(counts.sum()))]

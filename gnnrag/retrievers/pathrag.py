@@ -1,0 +1,180 @@
+"""PathRAG: the relational paths between the things a query names, pruned by a flow of resource along them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from gnnrag.errors import ConfigError
+from gnnrag.graphs.adjacency import Adjacency
+from gnnrag.graphs.dual_level import Found, classic_sides
+from gnnrag.graphs.edges import Edges
+from gnnrag.graphs.flow import Flow, FlowPath, reliable_paths
+from gnnrag.graphs.paths import paths_between_seeds
+from gnnrag.graphs.picking import above, distinct, round_robin
+from gnnrag.graphs.rendering import Shown
+from gnnrag.index.index import Index
+from gnnrag.retrievers.base import KeywordRetriever, by_rank, check_choices, rank_order
+from gnnrag.roles.asking import Keywords
+from gnnrag.text.tokens import TokenCounter
+from gnnrag.types import Query, Ranking
+
+_FALLBACK = 20  # passages of the vector search where the graph had nothing
+_ALLOWED = {
+    "behaviour": ("fixed", "released"),
+    "flow": ("released", "paper"),
+    "relation_rank": (None, "degree", "cosine"),
+    "tail": ("dense", "none"),
+}
+
+
+@dataclass
+class PathRAGConfig:
+    """Settings of `PathRAGRetriever`; null takes the behaviour's own value."""
+
+    behaviour: str = "fixed"  # fixed, or released with its quirks Q-PR-1, 3, 4 and 7
+    top_k: int = 40  # seeds, and relations searched for
+    cosine_floor: float = 0.2  # what is less alike is not found
+    hops: int = 3  # longest path
+    flow: Flow = "released"  # of the code, or of the paper
+    decay: float = 0.8  # of each hop
+    gate: float | None = None  # what passes nothing on; null: 0.3, paper 0.05
+    max_paths: int = 15  # paths kept
+    pair_cap: int | None = None  # paths of a pair that are looked at, 0 for all; null: 50, released all
+    hub_degree: int | None = (
+        None  # no path passes through nodes of more edges, 0 for no bound; null: 500, released none
+    )
+    relation_rank: str | None = None  # of relations: degree, cosine; null: cosine, released degree
+    tokens: list[int] = field(
+        default_factory=lambda: [4000, 3000, 5000]
+    )  # of passages, relations, entities (and paths)
+    tail: str = "dense"  # passages after PathRAG's own: by cosine, or none
+    tokenizer: str = "estimate"  # what counts tokens, see TokenCounter
+
+
+@dataclass(frozen=True)
+class PathFound:
+    """What a query found, as positions: seeds; relations with their ends; paths, most reliable first."""
+
+    seeds: Sequence[int]
+    themes: Found
+    paths: Sequence[FlowPath]
+
+
+class PathRAGRetriever(KeywordRetriever):
+    """Paths between seed entities (Chen et al., "PathRAG: Pruning Graph-based RAG with Relational Paths", 2025).
+
+    Seeds are the entities nearest to the low-level keywords; simple paths of up to 3 edges between them are scored by
+    flow and pooled. Relations nearest to the high-level keywords add their ends and passages.
+
+    Channel `text` ranks passages: in the order of its context, those of the relations, then those of the seeds (fixed:
+    these two position by position); then those that state the paths, which its context shows as text only; then the
+    rest by cosine (`tail`). Channel `graph` ranks paths (id: names joined by ` -> `), then entities
+    and relations. Scores are 1 / rank; the branch is `paths`, `no_paths`, or `naive_fallback` where nothing was found.
+
+    What `fixed` does otherwise than `released`: neighbours in both directions (Q-PR-1); a missing kind of keywords is
+    replaced by the other, or by the query, instead of giving up (Q-PR-3); paths over the same nodes in another order
+    are paths of their own (Q-PR-4); a search without relations goes on with its seeds instead of failing (Q-PR-7);
+    relations keep the order of the search and are searched by the question too; hubs and pairs are bounded.
+
+    Args:
+        index: an opened index.
+        config: settings.
+        roles: gives `keywords`.
+
+    Raises:
+        ConfigError: an unknown value of a setting.
+    """
+
+    config_class = PathRAGConfig
+
+    def __init__(self, index: Index, config: PathRAGConfig | None = None, roles: Any = None) -> None:
+        super().__init__(index, roles)
+        self.config = c = config or PathRAGConfig()
+        check_choices(c, _ALLOWED)
+        if len(c.tokens) != 3:
+            raise ConfigError(f"retriever.tokens={c.tokens}: give three numbers: of passages, relations, entities")
+        self.is_fixed = c.behaviour == "fixed"
+        self.by_cosine = (c.relation_rank or ("cosine" if self.is_fixed else "degree")) == "cosine"
+        self.pair_cap = (50 if self.is_fixed else 0) if c.pair_cap is None else c.pair_cap
+        self.hub_degree = (500 if self.is_fixed else 0) if c.hub_degree is None else c.hub_degree
+        self.graph, self.vectors = index.knowledge, index.knowledge_vectors
+        self.edges = Edges(self.graph, directed=not self.is_fixed)
+        self.shown = Shown(self.edges, index.passages, TokenCounter(c.tokenizer), classic=True)
+        self.adjacency = Adjacency(self.graph.ends, self.graph.num_entities)
+
+    def strings(self, query: str, keywords: Keywords) -> tuple[str, str, str]:
+        """See `KeywordRetriever`."""
+        low, high = ", ".join(keywords.low), ", ".join(keywords.high)
+        if not self.is_fixed:
+            return (query, low, high) if low and high else (query, "", "")
+        low, high = low or high or query, high or low
+        return query, low, f"{query} {high}" if high else query
+
+    def rank_one(self, query: Query, vector: np.ndarray, low: np.ndarray | None, high: np.ndarray | None) -> Ranking:
+        """See `KeywordRetriever`."""
+        found = self.find(low, high)
+        if not found.seeds and not found.themes.edges:
+            branch = "naive_fallback"
+        else:
+            branch = "paths" if found.paths else "no_paths"
+        if query.channel == "graph":
+            return self._graph_ranking(found, query.top_k, branch)
+        cosines = self.index.passage_vectors @ vector
+        own = self._passages(found)
+        if branch == "naive_fallback":
+            own = above(cosines, _FALLBACK, self.config.cosine_floor)
+        return rank_order(own, self.index.ids, query.top_k, branch, cosines if self.config.tail == "dense" else None)
+
+    def find(self, low: np.ndarray | None, high: np.ndarray | None) -> PathFound:
+        """Return seeds, relations and paths for the vectors of the keywords."""
+        c = self.config
+        seeds = [] if low is None else above(self.vectors.scores("entities", low), c.top_k, c.cosine_floor)
+        edges: list[int] = []
+        if high is not None:
+            edges = above(self.edges.best(self.vectors.scores("relations", high)), c.top_k, c.cosine_floor)
+        if not self.is_fixed and not edges:
+            return PathFound([], Found(), [])  # Q-PR-3, Q-PR-7
+        if not self.by_cosine:
+            edges.sort(key=lambda e: (-self.edges.degree_sums[e], -self.edges.weights[e]))
+        edges = self.shown.fit_edges(edges, c.tokens[1])
+        ends = self.shown.fit_entities(distinct(self.edges.ends[edges].ravel().tolist()), c.tokens[2])
+        return PathFound(seeds, Found(ends, edges), self._paths(seeds))
+
+    def context(self, found: PathFound) -> list[str]:
+        """Return what was found as PathRAG shows it: what is most reliable stands last, next to the question.
+
+        Ends of the relations, relations, passages, seeds, then the paths, the best one last; a text each.
+        """
+        shown, budget = self.shown, self.config.tokens[0]
+        sources = classic_sides(shown, Found(found.seeds), found.themes, budget)
+        return [
+            *(shown.path_text([e]) for e in found.themes.entities),
+            *(self.edges.text(e) for e in found.themes.edges),
+            *(self.index.passages[p].content for p in sources),
+            *(shown.path_text([e]) for e in found.seeds),
+            *(shown.path_text(path.nodes) for path in reversed(found.paths)),
+        ]
+
+    def _paths(self, seeds: Sequence[int]) -> list[FlowPath]:
+        c = self.config
+        pairs = paths_between_seeds(self.adjacency, seeds, c.hops, self.pair_cap or None, self.hub_degree or None)
+        best = reliable_paths(pairs, c.flow, c.decay, c.gate, c.max_paths, by_node_set=not self.is_fixed)
+        return best[: self.shown.fit_paths([path.nodes for path in best], c.tokens[2])]
+
+    def _passages(self, found: PathFound) -> list[int]:
+        budget = self.config.tokens[0]
+        themes = classic_sides(self.shown, Found(), found.themes, budget)
+        seeds = classic_sides(self.shown, Found(found.seeds), Found(), budget)
+        own = round_robin(themes, seeds) if self.is_fixed else [*themes, *seeds]
+        return distinct(chain(own, *(self.shown.path_passages(path.nodes) for path in found.paths)))
+
+    def _graph_ranking(self, found: PathFound, top_k: int, branch: str) -> Ranking:
+        paths = [self.shown.path_hit(path.nodes) for path in found.paths]
+        entities = [self.shown.entity_hit(e) for e in distinct([*found.seeds, *found.themes.entities])]
+        relations = [hit for edge in found.themes.edges for hit in self.shown.relation_hits(edge)]
+        return by_rank([*paths, *round_robin(entities, relations)], top_k, branch)

@@ -1,0 +1,77 @@
+"""Token counts, for budgets of text that a language model will read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from gnnrag.errors import ConfigError
+
+ESTIMATE = "estimate"
+CHARACTERS = 4  # of English text, a token of the common tokenizers has about so many
+
+
+class TokenCounter:
+    """Counts the tokens of texts, by a tokenizer or by an estimate that needs none.
+
+    Args:
+        tokenizer: `estimate` (4 characters a token), a folder with a `tokenizer.json`, or a name that transformers can
+            load; it is loaded on first use.
+    """
+
+    def __init__(self, tokenizer: str = ESTIMATE) -> None:
+        self.tokenizer = tokenizer
+
+    def count(self, text: str) -> int:
+        """Return the number of tokens. Raises ConfigError where the tokenizer cannot be loaded."""
+        return self._count(text)
+
+    def fit(self, texts: Sequence[str], budget: int, separator: str | None = "\n") -> int:
+        """Return how many whole items from the first on fit into a budget of tokens.
+
+        Args:
+            texts: items in order of preference.
+            budget: tokens; 0 or less fits nothing.
+            separator: what the items are joined by, which is counted too, as LightRAG does now; None adds the counts of
+                the single items, as its older versions and their forks do.
+
+        Raises:
+            ConfigError: the tokenizer cannot be loaded.
+        """
+        if separator is None:
+            used = 0
+            for number, text in enumerate(texts):
+                used += self.count(text)
+                if used > budget:
+                    return number
+            return len(texts)
+        low, high = 0, len(texts)
+        while low < high:  # a longer prefix never has fewer tokens
+            middle = (low + high + 1) // 2
+            if self.count(separator.join(texts[:middle])) <= budget:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    @cached_property
+    def _count(self) -> Callable[[str], int]:
+        if self.tokenizer == ESTIMATE:
+            return lambda text: -(-len(text) // CHARACTERS)
+        try:
+            file = Path(self.tokenizer) / "tokenizer.json"
+            if file.is_file():
+                from tokenizers import Tokenizer
+
+                small = Tokenizer.from_file(str(file))
+                return lambda text: len(small.encode(text, add_special_tokens=False).ids)
+            from transformers import AutoTokenizer  # seconds of import time, and only for those who name one
+
+            large = AutoTokenizer.from_pretrained(self.tokenizer)
+            return lambda text: len(large.encode(text, add_special_tokens=False))
+        except Exception as error:  # the libraries raise many types, some of them their own
+            raise ConfigError(
+                f"tokenizer={self.tokenizer!r} cannot be loaded ({error}); give {ESTIMATE!r}, "
+                "or a folder with a tokenizer.json"
+            ) from error

@@ -1,0 +1,104 @@
+"""One edge for each pair, what it is ranked by, and how it is shown."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from gnnrag.graphs.dual_level import Found, classic_sides, current_passages, cut, merge
+from gnnrag.graphs.edges import Edges, seed_edges
+from gnnrag.graphs.knowledge import Lists
+from gnnrag.graphs.rendering import Shown
+from gnnrag.text.tokens import TokenCounter
+from gnnrag.types import Passage
+from tests.helpers.knowledge import knowledge
+
+# Positions: A 0, B 1, C 2, D 3. Relations in order: A B meets, A B sees, A C r, B A likes, D D is.
+GRAPH = knowledge(
+    [("A", "meets", "B"), ("B", "likes", "A")],
+    [("A", "sees", "B"), ("A", "meets", "B")],
+    [("A", "r", "C"), ("D", "is", "D")],
+)
+
+
+def lists(found: Lists) -> list[list[int]]:
+    return [found[i].tolist() for i in range(len(found))]
+
+
+def test_undirected_edges() -> None:
+    edges = Edges(GRAPH)
+    assert edges.ends.tolist() == [[0, 1], [0, 2]] and edges.weights.tolist() == [4.0, 1.0]
+    assert edges.degrees.tolist() == [2, 1, 1, 0] and edges.degree_sums.tolist() == [3, 3]
+    assert edges.of.tolist() == [0, 0, 1, 0, -1] and lists(edges.relations) == [[0, 1, 3], [2]]
+    assert lists(edges.incident) == [[0, 1], [0], [1], []] and lists(edges.neighbours) == [[1, 2], [0], [0], []]
+    assert lists(edges.passages) == [[0, 1], [2]]
+    assert edges.best(np.array([0.1, 0.5, 0.2, 0.4, 0.9])).tolist() == [0.5, 0.2]
+
+
+def test_directed_edges_q_pr_1() -> None:
+    edges = Edges(GRAPH, directed=True)
+    assert edges.ends.tolist() == [[0, 1], [0, 2], [1, 0]] and edges.weights.tolist() == [3.0, 1.0, 1.0]
+    assert edges.degrees.tolist() == [3, 2, 1, 0]
+    assert lists(edges.neighbours) == [[1, 2], [0], [], []]
+    assert lists(edges.incident) == [[0, 1, 2], [0, 2], [1], []]
+    assert edges.between(1, 0) == edges.between(0, 1) == [0, 2] and edges.between(2, 3) == []
+
+
+def test_no_edges() -> None:
+    for graph in (knowledge([]), knowledge([("D", "is", "D")])):
+        for directed in (False, True):
+            edges = Edges(graph, directed)
+            assert len(edges) == len(edges.best(np.zeros(graph.num_relations))) == 0
+            assert lists(edges.passages) == [] and seed_edges(edges, range(graph.num_entities), [edges.weights]) == []
+
+
+def test_seed_edges_are_ranked_capped_and_in_order_of_appearance() -> None:
+    edges = Edges(GRAPH)
+    assert seed_edges(edges, [2, 0], [np.array([1, 1])]) == [1, 0], "a tie: C brings its edge first"
+    assert seed_edges(edges, [0], [edges.degree_sums, edges.weights]) == [0, 1]
+    assert seed_edges(edges, [0, 2], [np.array([1.0, 0.5])], cap=1) == [0, 1], "the second comes with C"
+    assert seed_edges(edges, [0], [np.array([1.0, 2.0])], cap=1) == [1]
+    assert seed_edges(edges, [3], [edges.weights]) == seed_edges(edges, [], [edges.weights], cap=2) == []
+
+
+def shown(classic: bool = False) -> Shown:
+    passages = [Passage(f"p{i}", "T", f"text {i}") for i in range(3)]
+    return Shown(Edges(GRAPH), passages, TokenCounter(), classic)
+
+
+def test_rows() -> None:
+    assert json.loads(shown().entity_row(0)) == {"entity": "A", "type": "", "description": ""}
+    assert json.loads(shown().edge_row(1)) == {"entity1": "A", "entity2": "C", "description": "A r C"}
+    assert json.loads(shown().passage_row(0)) == {"content": "T\ntext 0"}
+    assert shown(classic=True).edge_row(0) == "A meets B; A sees B; B likes A"
+    assert (shown(classic=True).entity_row(0), shown(classic=True).passage_row(0)) == ("", "T\ntext 0")
+    assert shown().tokens([0], [1]) == -(-(len(shown().entity_row(0)) + 1 + len(shown().edge_row(1))) // 4)
+
+
+@pytest.mark.parametrize(("classic", "kept"), [(True, [0, 1]), (False, [])])
+def test_classic_budgets_count_descriptions_only(classic: bool, kept: list[int]) -> None:
+    assert shown(classic).fit_edges([0, 1], 10) == kept
+    assert cut(shown(classic), Found([0, 1], [0, 1]), 10, 10).edges == kept
+
+
+def test_hits_and_paths() -> None:
+    hit = shown().entity_hit(0)
+    assert (hit.id, hit.kind, hit.text, hit.sources) == ("A", "entity", "A", ("p0", "p1", "p2"))
+    assert [h.id for h in shown().relation_hits(0)] == ["A | meets | B", "A | sees | B", "B | likes | A"]
+    assert shown().path_text([1, 0, 2]) == "B -- meets, sees, likes -- A -- r -- C"
+    path = shown().path_hit([1, 0, 2])
+    assert (path.id, path.kind, path.sources) == ("B -> A -> C", "path", ("p0", "p1", "p2"))
+
+
+def test_merges_and_passages() -> None:
+    local, other = Found([0, 1], [0]), Found([2, 0], [1, 0])
+    assert merge(local, other) == Found([0, 2, 1], [0, 1])
+    assert merge(local, other, classic=True) == Found([2, 0, 1], [1, 0])
+    # A cites all three passages, B the first two: floor(5 * 2 / 2) of them by cosine. The edge's are among them.
+    assert current_passages(shown(), local, [2], np.array([0.1, 0.3, 0.2]), 5) == [2, 1, 0]
+    assert current_passages(shown(), Found([0], [0]), [], None, 1) == [0, 1], "the edge has one that A did not pick"
+    assert current_passages(shown(), Found([0], [0]), [], None, 1, shared=True) == [0], "or picks the same"
+    assert classic_sides(shown(classic=True), local, Found((), [1]), 4000) == [2, 0, 1]
+    assert classic_sides(shown(classic=True), local, Found((), [1]), 3) == [2, 0]

@@ -1,0 +1,281 @@
+"""LightRAG by hand: every cosine of these indexes is set in the test."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gnnrag.errors import ConfigError
+from gnnrag.llm.scripted import ScriptedBackend, ScriptedConfig
+from gnnrag.retrievers.lightrag import LightRAGConfig, LightRAGRetriever
+from gnnrag.roles.asking import Keywords
+from gnnrag.roles.keywords_prompted import PromptedKeywords
+from gnnrag.session import Session
+from gnnrag.types import Query, Ranking
+from tests.helpers.knowledge import index_of, knowledge
+
+# A hub H of five edges; A - B - C - D is a chain that hangs on it. Passages p0 to p6.
+GRAPH = knowledge(
+    [("A", "meets", "B")],
+    [("B", "likes", "C"), ("C", "knows", "D")],
+    [("A", "visits", "H"), ("H", "holds", "X")],
+    [("H", "holds", "Y"), ("H", "holds", "Z")],
+    [("H", "hosts", "D")],
+    [("A", "greets", "B")],
+    [],
+    entities={6: ("Lone",)},
+)
+LOW, HIGH, QUERY = "a name", "a theme", "what is asked about a name and a theme"
+COSINES = {
+    LOW: {"A": 0.9, "B": 0.8, "X": 0.19},
+    HIGH: {"C | knows | D": 0.9, "H | holds | X": 0.8, "H | hosts | D": 0.1},
+    QUERY: {"p6": 0.9, "p5": 0.8, "p1": 0.7, "p3": 0.6, "p0": 0.5, "p2": 0.4, "p4": 0.3, "B | likes | C": 0.9,
+            "A | visits | H": 0.8},
+    f"{QUERY} {HIGH}": {"C | knows | D": 0.9, "H | holds | X": 0.8},
+}  # fmt: skip
+KEYWORDS = Keywords((LOW,), (HIGH,))
+
+
+def make(graph: Any = GRAPH, cosines: Any = COSINES, **settings: Any) -> LightRAGRetriever:
+    settings = {"behaviour": "released", **settings}
+    return LightRAGRetriever(index_of(graph, cosines), LightRAGConfig(**settings))
+
+
+def ranked(keywords: Keywords = KEYWORDS, channel: Any = "text", top_k: int = 200, **settings: Any) -> Ranking:
+    return make(**settings).rank([(Query(QUERY, channel, top_k), keywords)])[0]
+
+
+def names(ranking: Ranking, kind: str) -> list[str]:
+    return [hit.id for hit in ranking.hits if hit.kind == kind]
+
+
+# ----------------------------------------------------------------------------------------------------- each mode
+def test_naive_is_the_vector_search() -> None:
+    ranking = ranked(mode="naive", tail="none")
+    assert ranking.ids == ("p6", "p5", "p1", "p3", "p0", "p2", "p4") and ranking.branch == "naive"
+    assert ranked(mode="naive", tail="none", chunk_top_k=2).ids == ("p6", "p5")
+    assert ranked(mode="naive", tail="none", cosine_floor=0.65).ids == ("p6", "p5", "p1")
+
+
+def test_local_picks_the_passages_of_entities_then_of_their_relations() -> None:
+    # A has p0, p2, p5; B has p0, p1, p5: floor(5 * 2 / 2) = 5 by cosine, which is all four. No relation adds any.
+    ranking = ranked(mode="local", tail="none")
+    assert ranking.ids == ("p5", "p1", "p0", "p2") and ranking.branch == "local"
+    graph = ranked(mode="local", channel="graph")
+    assert names(graph, "entity") == ["A", "B"]
+    assert graph.kinds[:4] == ("entity", "relation", "entity", "relation")
+    assert graph.scores.tolist() == [1 / r for r in range(1, len(graph) + 1)]
+
+
+def test_global_picks_what_the_ends_of_relations_are_in() -> None:
+    graph = ranked(mode="global", channel="graph")
+    assert names(graph, "relation") == ["C | knows | D", "H | holds | X"], "0.1 is below the floor"
+    assert names(graph, "entity") == ["C", "D", "H", "X"], "in order of appearance"
+    assert dict(zip(graph.ids, graph.sources, strict=True))["H"] == ("p2", "p3", "p4")
+    # C [p1], D [p1, p4], H [p2, p3, p4], X [p2]: eight may be picked; the relations' own p1, p2 are among them.
+    assert ranked(mode="global", tail="none").ids == ("p1", "p3", "p2", "p4")
+
+
+def test_hybrid_merges_position_by_position() -> None:
+    graph = ranked(mode="hybrid", channel="graph")
+    assert names(graph, "entity") == ["A", "C", "B", "D", "H", "X"]
+    assert names(graph, "relation")[0] == "A | visits | H", "six edges' worth of degrees, and the local side is first"
+    assert names(graph, "relation")[1] == "C | knows | D"
+
+
+def test_mix_adds_the_vector_search_in_front() -> None:
+    assert ranked(mode="mix", tail="none", chunk_top_k=3).ids == ("p6", "p5", "p1")
+    hybrid = ranked(mode="hybrid", tail="none")
+    assert "p6" not in hybrid.ids and set(hybrid.ids) < set(ranked(mode="mix", tail="none").ids)
+
+
+def test_the_tail_fills_up_by_cosine_without_repeats() -> None:
+    own, full = ranked(mode="local", tail="none"), ranked(mode="local")
+    assert full.ids == (*own.ids, "p6", "p3", "p4") and full.scores.tolist() == [1 / r for r in range(1, 8)]
+    assert (full.low, full.high) == (0.0, 1.0)
+    assert ranked(mode="local", top_k=5).ids == (*own.ids, "p6")
+    assert ranked(mode="local", top_k=2).ids == own.ids[:2]
+
+
+def test_weights_or_vectors_pick_passages() -> None:
+    # By weight: p0 and p5 are cited twice, and A owns them.
+    assert ranked(mode="local", tail="none", pick="weight").ids == ("p0", "p5", "p2", "p1")
+    # By vector p6, p5; three of A, C, B, D, H and X cite p2, A owns it, then p0; p1 states B - C, the first edge.
+    fixed = ranked(mode="mix", behaviour="fixed", tail="none")
+    assert fixed.ids[:5] == ("p6", "p2", "p1", "p5", "p0")
+
+
+def test_a_passage_without_a_vector_leads_to_weights() -> None:
+    retriever = make(mode="local", tail="none")
+    retriever.index.passage_vectors = retriever.index.passage_vectors.copy()
+    retriever.index.passage_vectors[0] = float("nan")
+    assert retriever.rank([(Query(QUERY), KEYWORDS)])[0].ids == ("p0", "p5", "p2", "p1")
+
+
+# ------------------------------------------------------------------------------------------------ released, fixed
+def test_q_lr_1_classic_global_search_forgets_its_similarities() -> None:
+    found = {
+        (profile, behaviour): names(
+            ranked(mode="global", profile=profile, behaviour=behaviour, channel="graph"), "relation"
+        )
+        for profile in ("current", "classic")
+        for behaviour in ("released", "fixed")
+    }
+    by_cosine = ["C | knows | D", "H | holds | X"]
+    assert found.pop(("classic", "released")) == by_cosine[::-1], "H has five edges"
+    assert set(map(tuple, found.values())) == {tuple(by_cosine)}
+
+
+def test_q_lr_2_classic_fusion_has_one_order() -> None:
+    graph = ranked(mode="hybrid", profile="classic", channel="graph")
+    assert names(graph, "entity") == ["H", "X", "C", "D", "A", "B"], "the global side first, as it was ranked"
+    # Global passages in the order of relations (p2 of H - X, then p1 of C - D), then the local ones. A: p0 and p5 are
+    # cited by one neighbour, as is p2.
+    assert ranked(mode="hybrid", profile="classic", tail="none").ids == ("p2", "p1", "p0", "p5")
+    assert ranked(mode="mix", profile="classic", tail="none").ids == ("p2", "p1", "p0", "p5", "p6", "p3", "p4")
+
+
+def test_q_lr_3_released_ranks_hubs_first() -> None:
+    assert names(ranked(mode="local", channel="graph"), "relation")[0] == "A | visits | H"
+    fixed = names(ranked(mode="local", channel="graph", behaviour="fixed"), "relation")
+    assert fixed[0] == "B | likes | C", "which is nearest to the query"
+    assert names(ranked(mode="local", channel="graph", relation_rank="cosine"), "relation") == fixed
+
+
+def test_edges_of_an_entity_are_capped() -> None:
+    found = names(ranked(mode="local", channel="graph", edge_cap=1), "relation")
+    # The best of A leads to H. Of B, both edges have degrees that sum to 4; the one with A weighs 2.
+    assert found == ["A | visits | H", "A | greets | B", "A | meets | B"]
+    assert len(names(ranked(mode="local", channel="graph", edge_cap=0), "relation")) == 4
+
+
+def test_parallel_relations_are_one_edge_and_two_hits() -> None:
+    ranking = ranked(mode="local", channel="graph")
+    sources = dict(zip(ranking.ids, ranking.sources, strict=True))
+    assert (sources["A | meets | B"], sources["A | greets | B"]) == (("p0",), ("p5",))
+    texts = dict(zip(ranking.ids, ranking.texts, strict=True))
+    assert texts["A | meets | B"] == "A meets B"
+
+
+# ---------------------------------------------------------------------------------------------------- keywords
+@pytest.mark.parametrize(
+    ("mode", "behaviour", "low", "high", "expected"),
+    [
+        ("mix", "released", "l1, l2", "h", ("l1, l2", "h")),
+        ("local", "released", "l", "h", ("l", "")),
+        ("global", "released", "l", "h", ("", "h")),
+        ("naive", "released", "l", "h", ("", "")),
+        ("mix", "released", "", "h", ("", "h")),
+        ("mix", "released", "l", "", ("l", "")),
+        ("local", "released", "", "h", ("", "")),
+        ("mix", "released", "", "", ("short?", "")),
+        ("global", "released", "", "", ("", "")),
+        ("mix", "fixed", "l", "h", ("l", "short? h")),
+        ("mix", "fixed", "l", "", ("l", "")),
+        ("local", "fixed", "", "h", ("h", "")),
+        ("local", "fixed", "", "", ("short?", "")),
+        ("global", "fixed", "l", "", ("", "short? l")),
+        ("mix", "fixed", "", "", ("short?", "short?")),
+        ("global", "fixed", "", "", ("", "short?")),
+    ],
+)
+def test_what_is_searched_by(mode: str, behaviour: str, low: str, high: str, expected: tuple[str, str]) -> None:
+    keywords = Keywords(tuple(low.split(", ")) if low else (), (high,) if high else ())
+    assert make(mode=mode, behaviour=behaviour).strings("short?", keywords) == ("short?", *expected)
+
+
+def test_a_long_query_without_keywords() -> None:
+    long = "a query of sixty characters, which is too long for a keyword"
+    assert make(mode="mix").strings(long, Keywords()) == (long, "", ""), "released gives up"
+    assert make(mode="mix", behaviour="fixed").strings(long, Keywords()) == (long, long, long)
+
+
+@pytest.mark.parametrize("behaviour", ["released", "fixed"])
+@pytest.mark.parametrize("profile", ["current", "classic"])
+@pytest.mark.parametrize("mode", ["local", "global", "hybrid", "mix"])
+def test_nothing_in_the_graph_is_naive_and_says_so(mode: str, profile: str, behaviour: str) -> None:
+    settings = {"mode": mode, "profile": profile, "behaviour": behaviour, "tail": "none"}
+    unknown = Keywords(("unheard of",), ("unheard of",))
+    naive = ranked(mode="naive", tail="none").ids
+    found = ranked(unknown, graph=knowledge([], [], [], [], [], [], []), cosines={QUERY: _passages()}, **settings)
+    assert found.ids == naive and found.branch == "naive_fallback"
+    assert len(ranked(unknown, channel="graph", cosines={QUERY: _passages()}, **settings)) == 0
+
+
+def _passages() -> dict[str, float]:
+    return {item: cosine for item, cosine in COSINES[QUERY].items() if item.startswith("p")}
+
+
+def test_isolated_seeds_have_passages_and_no_relations() -> None:
+    cosines = {**COSINES, LOW: {"Lone": 0.9}}
+    assert ranked(cosines=cosines, mode="local", tail="none").ids == ("p6",)
+    assert names(ranked(cosines=cosines, mode="local", channel="graph"), "relation") == []
+
+
+@pytest.mark.parametrize(("behaviour", "count"), [("released", 411), ("fixed", 50)])
+def test_hub_seeds(behaviour: str, count: int) -> None:
+    rows = [[("Hub", "has", f"leaf {i}")] for i in range(1200)]
+    graph = knowledge(*rows)
+    cosines = {LOW: {"Hub": 0.9}, QUERY: {f"p{i}": 0.5 for i in range(1200)}}
+    retriever = make(graph, cosines, mode="local", behaviour=behaviour)
+    ranking = retriever.rank([(Query(QUERY, "graph", 5000), KEYWORDS)])[0]
+    assert len(names(ranking, "relation")) == count, "the released list ends at 8000 tokens of rows"
+    assert len(retriever.rank([(Query(QUERY), KEYWORDS)])[0]) == 200
+
+
+# ------------------------------------------------------------------------------------------------------ budgets
+def test_budgets_cut_rows_before_passages_are_picked() -> None:
+    assert names(ranked(mode="local", channel="graph", entity_tokens=15), "entity") == ["A"]
+    # Two of A's p0, p2, p5 may be picked; p2 and p1 are then the relations' own.
+    assert ranked(mode="local", tail="none", entity_tokens=15).ids == ("p5", "p1", "p0", "p2")
+    assert names(ranked(mode="local", channel="graph", relation_tokens=1), "relation") == []
+    # 200 are kept free and the rows take their part; what is left is for passages.
+    assert ranked(mode="local", tail="none", total_tokens=200).ids == ()
+    assert ranked(mode="local", tail="none", total_tokens=330).ids == ("p5", "p1", "p0", "p2")
+
+
+def test_bad_settings_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"retriever.mode='bypass': allowed are naive, local, global, hybrid, mix"):
+        make(mode="bypass")
+    with pytest.raises(ConfigError, match=r"retriever.pick='best': allowed are null, vector, weight"):
+        make(pick="best")
+
+
+# ---------------------------------------------------------------------------------------------- roles, batches
+def ask(reply: Any, queries: list[Query], **settings: Any) -> tuple[list[Any], Session, LightRAGRetriever]:
+    backend = ScriptedBackend(ScriptedConfig(rules=[{"match": ".", "reply": reply}]))
+    config = LightRAGConfig(**{"behaviour": "released", **settings})
+    retriever = LightRAGRetriever(index_of(GRAPH, COSINES), config, {"keywords": PromptedKeywords(backend)})
+    session = Session("q")
+    return list(asyncio.run(retriever.retrieve_for(queries, session))), session, retriever
+
+
+def test_keywords_by_a_model() -> None:
+    reply = f'{{"low": ["{LOW}"], "high": ["{HIGH}"]}}'
+    (ranking,), session, _ = ask(reply, [Query(QUERY)])
+    assert ranking.ids == ranked().ids and ranking.branch == "mix"
+    assert session.usage()["roles"]["keywords"]["calls"] == 1
+
+
+def test_a_model_that_fails_leaves_the_vector_search_and_is_counted() -> None:
+    (ranking,), session, _ = ask("no idea", [Query(QUERY, top_k=3)], mode="hybrid")
+    assert ranking.ids == ("p6", "p5", "p1") and ranking.branch == "naive_fallback"
+    counts = session.usage()["roles"]["keywords"]
+    assert (counts["calls"], counts["parse_failure"], counts["keywords_failed"]) == (2, 2, 1)
+
+
+def test_naive_asks_nobody() -> None:
+    (ranking,), session, _ = ask("unused", [Query(QUERY)], mode="naive")
+    assert ranking.branch == "naive" and session.usage()["llm_calls"] == 0
+
+
+def test_one_embedding_call_and_the_same_result_in_any_batch() -> None:
+    asked = [(Query(QUERY), KEYWORDS), (Query(LOW), Keywords((LOW,))), (Query(HIGH, "graph"), Keywords((), (HIGH,)))]
+    retriever = make(mode="mix")
+    together = retriever.rank(asked)
+    assert retriever.index.embedder.calls == 1
+    for one, ranking in zip(asked, together, strict=True):
+        alone = make(mode="mix").rank([one])[0]
+        assert alone.ids == ranking.ids and alone.scores.tolist() == ranking.scores.tolist()
