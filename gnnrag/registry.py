@@ -42,6 +42,7 @@ EXTRACTORS = {
     "offline": "gnnrag.extract.offline:OfflineExtractor",
     "precomputed": "gnnrag.extract.precomputed:PrecomputedExtractor",
     "kb": "gnnrag.extract.kb:KnowledgeBaseExtractor",
+    "prompted": "gnnrag.extract.prompted:PromptedExtractor",
 }
 
 ROLES = {
@@ -95,7 +96,11 @@ ROLES = {
 
 # Jobs of a language model, or of rules, while an index is built.
 WRITERS: dict[str, dict[str, str]] = {
-    "triples": {},
+    "triples": {
+        "openie": "gnnrag.roles.triples_openie:OpenIETriples",
+        "lightrag": "gnnrag.roles.triples_lightrag:LightRAGTriples",
+        "hyper": "gnnrag.roles.triples_hyper:HyperTriples",
+    },
     "summary": {
         "prompted": "gnnrag.roles.summary_prompted:PromptedSummary",
         "offline": "gnnrag.roles.summary_offline:OfflineSummary",

@@ -91,21 +91,32 @@ class Prompter:
         self.role, self.backend, self.config, self.raw = role, backend, config, raw
         self.prompt = load_prompt(config.prompt or prompt or role, *options)
 
-    async def ask(self, session: Session, values: Mapping[str, str], parse: Callable[[str], T]) -> Outcome[T]:
+    async def ask(
+        self,
+        session: Session,
+        values: Mapping[str, str],
+        parse: Callable[[str], T],
+        before: tuple[Message, ...] = (),
+    ) -> Outcome[T]:
         """Ask once; a malformed reply is counted and asked for once more. Never raises LLMError.
 
         Args:
             session: the question's record.
             values: one for each placeholder of the prompt.
             parse: turns the reply's text into the value; raises MalformedError.
+            before: the turns of a conversation that this one continues.
         """
-        return (await self.ask_many(session, [values], parse))[0]
+        return (await self.ask_many(session, [values], parse, before))[0]
 
     async def ask_many(
-        self, session: Session, batch: Sequence[Mapping[str, str]], parse: Callable[[str], T]
+        self,
+        session: Session,
+        batch: Sequence[Mapping[str, str]],
+        parse: Callable[[str], T],
+        before: tuple[Message, ...] = (),
     ) -> list[Outcome[T]]:
         """Ask for each of `batch` concurrently; booked in their order, so that traces do not depend on timing."""
-        tasks = [asyncio.ensure_future(self._exchange(values, parse)) for values in batch]
+        tasks = [asyncio.ensure_future(self._exchange(values, parse, before)) for values in batch]
         try:
             exchanges = await asyncio.gather(*tasks)
         finally:
@@ -118,10 +129,12 @@ class Prompter:
             raise over_budget
         return [exchange.outcome() for exchange in exchanges]
 
-    async def _exchange(self, values: Mapping[str, str], parse: Callable[[str], T]) -> _Exchange[T]:
+    async def _exchange(
+        self, values: Mapping[str, str], parse: Callable[[str], T], before: tuple[Message, ...]
+    ) -> _Exchange[T]:
         """Generate and parse, twice at most."""
         exchange: _Exchange[T] = _Exchange(self.prompt)
-        messages = self.prompt.render(**values)
+        messages = (*before, *self.prompt.render(**values))
         for turn in (messages, self._reminded(messages)):
             attempt = _Attempt(turn)
             exchange.attempts.append(attempt)
