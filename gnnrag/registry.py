@@ -91,6 +91,11 @@ ROLES = {
         "offline": "gnnrag.roles.router_offline:OfflineRouter",
         "oracle": "gnnrag.roles.router_oracle:OracleRouter",
     },
+    "fact_filter": {
+        "prompted": "gnnrag.roles.fact_filter_prompted:PromptedFactFilter",
+        "offline": "gnnrag.roles.fact_filter_offline:OfflineFactFilter",
+        "oracle": "gnnrag.roles.fact_filter_offline:OfflineFactFilter",  # no gold says which facts help
+    },
 }
 
 

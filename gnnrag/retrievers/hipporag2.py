@@ -107,15 +107,19 @@ class HippoRAG2Retriever:
         return self._rank(queries, self.link([query.text for query in queries]))
 
     async def _retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
-        """Filter the candidates of all queries at once, then rank; calls and flags go to the question's record."""
-        candidates = self._candidates([query.text for query in queries])
+        """Filter, then rank."""
+        return self._rank(queries, await self.link_for([query.text for query in queries], session))
+
+    async def link_for(self, texts: Sequence[str], session: Session) -> list[Seeds]:
+        """Return each query's kept facts and seeds; all are filtered at once, calls and flags go to the session."""
+        candidates = self._candidates(texts)
         asked = [i for i, c in enumerate(candidates) if c.statements]
-        tasks = [FactFilterTask(queries[i].text, candidates[i].shown) for i in asked]
-        kept: list[FactsKept] = await asyncio.gather(*(self._filter(task, session) for task in tasks))
-        for result in kept:
+        tasks = [FactFilterTask(texts[i], candidates[i].shown) for i in asked]
+        results: list[FactsKept] = await asyncio.gather(*(self._filter(task, session) for task in tasks))
+        for result in results:
             session.flag("fact_filter", *result.flags)
-        chosen = {i: result.kept for i, result in zip(asked, kept, strict=True)}
-        return self._rank(queries, [self._seeds(c, chosen.get(i, ())) for i, c in enumerate(candidates)])
+        kept = {i: result.kept for i, result in zip(asked, results, strict=True)}
+        return [self._seeds(c, kept.get(i, ())) for i, c in enumerate(candidates)]
 
     def link(self, texts: Sequence[str]) -> list[Seeds]:
         """Return each query's facts and seeds, nothing filtered; none where the index has no facts."""
