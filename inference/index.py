@@ -5,6 +5,7 @@
     python inference/index.py add INDEX PATH                                      documents, or a corpus.jsonl
     python inference/index.py remove INDEX ID [ID ...]                            passage ids
     python inference/index.py inspect INDEX                                       counts, sizes, times
+    python inference/index.py estimate CONFIG [key=value ...]                     calls, tokens and cost of extraction
 
 `index.stages=passages,text,hierarchy,lexical` builds only these stages. Adding and removing equal building the
 changed corpus from scratch; a killed build continues where it stopped.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.table import Table
@@ -22,6 +24,7 @@ from rich.table import Table
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import load_passages
 from gnnrag.errors import GnnragError, nearest
+from gnnrag.extract.estimate import estimate_extraction
 from gnnrag.index.build import build_index, update_index
 from gnnrag.index.store import Store
 from gnnrag.pipeline import chunking, data_source, index_path, index_settings, needed_stages
@@ -35,6 +38,7 @@ def main(arguments: Sequence[str]) -> int:
         "add": add,
         "remove": remove,
         "inspect": inspect,
+        "estimate": estimate,
     }
     if not arguments or arguments[0] not in commands:
         raise GnnragError(f"give a subcommand. {nearest(arguments[0] if arguments else '', commands)} See --help.")
@@ -91,6 +95,28 @@ def inspect(arguments: Sequence[str]) -> None:
         size = sum(f["bytes"] for f in entry["files"].values()) / 1e6
         table.add_row(name, facts, f"{size:.2f}", f"{entry['info']['seconds']:.2f}")
     print(render(table))
+
+
+def estimate(arguments: Sequence[str]) -> None:
+    """Print what reading the whole corpus with a language model will cost, before the first call."""
+    source, overrides = split_arguments(arguments)
+    config = load_config(EvaluateConfig, source, overrides)
+    data = load_passages(config.data.path, chunking(config.data))
+    llm, extract = config.llm.settings, config.index.extract
+    prices = [getattr(llm, name, 0.0) for name in ("price_in", "price_out")]
+    found = estimate_extraction(data.passages, extract, *prices)
+    table = Table("what", "figure", title=f"extraction by {getattr(llm, 'model', config.llm.name)}: {extract.format}")
+    for name, value in asdict(found).items():
+        table.add_row(name.replace("_", " "), f"{value:,.2f}" if name == "cost" else f"{value:,}")
+    print(render(table))
+    if not any(prices):
+        note("give llm.price_in and llm.price_out, per million tokens, for the cost")
+    for name, limit, spent in (
+        ("max_calls", config.index.max_calls, found.calls),
+        ("max_tokens", config.index.max_tokens, found.prompt_tokens + found.completion_tokens),
+    ):
+        if limit is not None and spent > limit:
+            note(f"index.{name}={limit:,} would stop the build")
 
 
 def _change(path: Path, change: Callable[[Path, Callable[[str, int, int], None]], list[str]]) -> None:

@@ -209,6 +209,18 @@ def test_metrics_that_cannot_be_computed_are_refused_before_predicting(config: A
         evaluate(config("data.limit=1", setting), on_question=lambda p: pytest.fail("predicted"))
 
 
+def test_a_run_that_is_mostly_dense_search_is_refused(config: Any) -> None:
+    filtered = ["retriever=hipporag2", "roles.fact_filter=prompted", "llm=scripted", "llm.default=hm"]
+    with pytest.raises(GnnragError, match=r"47 of 47 queries fell back .*max_fallback_rate=0\.3"):
+        evaluate(config("method=single", *filtered))
+    path, metrics = evaluate(config("method=single", *filtered, "retriever.max_fallback_rate=1", "run.name=accepted"))
+    flagged = [p.usage["roles"]["fact_filter"]["filter_failed"] for p in read_predictions(path)]
+    assert metrics["failed"] == 0 and flagged == [1] * 47
+    few = ["data.limit=19", "run.name=few"]
+    assert evaluate(config("method=single", *filtered, *few))[1]["questions"] == 19
+    assert evaluate(config("method=single", "retriever=hipporag2", "run.name=all"))[1]["failed"] == 0
+
+
 def test_concurrency_must_be_positive(config: Any) -> None:
     with pytest.raises(ConfigError, match="concurrency=0: must be at least 1"):
         evaluate(config("data.limit=1", "concurrency=0"))

@@ -17,7 +17,6 @@ from gnnrag.files import file_digest
 from gnnrag.text.analyse import PassageText
 from gnnrag.types import Passage
 
-
 _RECORDS: Any = {
     "details": (EntityRecord, ("name",)),
     "relations": (RelationRecord, ("head", "tail")),
@@ -26,7 +25,7 @@ _RECORDS: Any = {
 
 
 class PrecomputedExtractor:
-    """Looks passages up by id in a JSON Lines file; each row is an object with the fields
+    """Looks passages up by id in a JSON Lines file; each row is an object with fields of these names.
 
     - `id`: the passage; the only one that every row must have, with at least one of the others
     - `entities`: [name]

@@ -12,8 +12,8 @@ from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.extract.offline import OfflineExtractor
 from gnnrag.extract.types import Extraction
 from gnnrag.index.build import update_index
-from gnnrag.index.graph_stages import EntityGraphStage
 from gnnrag.index.embedder import HashEmbedder
+from gnnrag.index.graph_stages import EntityGraphStage
 from gnnrag.index.index import Index
 from gnnrag.index.store import Store
 from gnnrag.types import Passage
@@ -198,7 +198,10 @@ class TestEntityGraph:
 
     @pytest.mark.parametrize(
         ("field", "value", "problem"),
-        [("norm", "latin", "allowed are hipporag, unicode"), ("fact_text", "prose", "allowed are auto, tuple, plain, statement")],
+        [
+            ("norm", "latin", "allowed are hipporag, unicode"),
+            ("fact_text", "prose", "allowed are auto, tuple, plain, statement"),
+        ],
     )
     def test_unknown_rules_are_refused(self, tmp_path, field, value, problem):
         with pytest.raises(ConfigError, match=problem):

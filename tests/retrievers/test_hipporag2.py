@@ -10,15 +10,15 @@ import pytest
 from gnnrag.errors import ConfigError
 from gnnrag.graphs.entities import build_entity_graph
 from gnnrag.index.graph_stages import EntityKnowledge
-from gnnrag.retrievers.hipporag2 import HippoRAG2Config, HippoRAG2Retriever
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.retrievers.hipporag2 import HippoRAG2Config, HippoRAG2Retriever
 from gnnrag.roles.asking import FactFilterTask, FactsKept
 from gnnrag.roles.fact_filter_offline import OfflineFactFilter
 from gnnrag.roles.fact_filter_prompted import PromptedFactFilter
 from gnnrag.session import Session
 from gnnrag.types import Query
-from tests.helpers.parts import Scripted
 from tests.helpers.golden import G1_DENSE, G1_FACT_SCORES, G1_FACTS, golden_graph
+from tests.helpers.parts import Scripted
 
 SEEDS = {
     "mean": {"alice": 0.390625, "acme corp": 0.3515625, "springfield": 1.0, "shelbyville": 0.421875},
@@ -168,7 +168,9 @@ def test_a_fact_kept_twice_counts_once():
 
 
 def test_the_filter_is_asked_for_all_queries_at_once_and_its_flags_are_counted():
-    backend = ScriptedBackend.of(("Question: one", '{"fact": []}'), ("", f'{{"fact": {json.dumps(KEPT)}}}'), latency_s=0.01)
+    backend = ScriptedBackend.of(
+        ("Question: one", '{"fact": []}'), ("", f'{{"fact": {json.dumps(KEPT)}}}'), latency_s=0.01
+    )
     retriever = HippoRAG2Retriever(golden_index(), None, {"fact_filter": PromptedFactFilter(backend)})
     session = Session("q")
     one, two = asyncio.run(retriever.retrieve_for([Query("one"), Query("two")], session))

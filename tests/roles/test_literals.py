@@ -24,7 +24,9 @@ def test_first_object(text, expected):
     assert next(objects(text)) == expected
 
 
-@pytest.mark.parametrize("text", ["__import__('os').getcwd()", "{'a': open('x')}", "{**{}}", "f'{1}'", "a", "1 +", "[" * 60])
+@pytest.mark.parametrize(
+    "text", ["__import__('os').getcwd()", "{'a': open('x')}", "{**{}}", "f'{1}'", "a", "1 +", "[" * 60]
+)
 def test_only_literals_are_read(text):
     assert python_literal(text) is None
 

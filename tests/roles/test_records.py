@@ -54,7 +54,7 @@ def test_format_b():
         "```\n(“entity” <|> Ada <| >person<|>d)\n```",
         "entity<|>Ada<|>person<|>d",
         '1. ("entity"<|>Ada<|>person<|>d',
-        "<think>hm ##</think>(\"entity\"<|>Ad&#97;<|>person<|>d\x07)",
+        '<think>hm ##</think>("entity"<|>Ad&#97;<|>person<|>d\x07)',
         "**entity**<|#|>Ada<|#|>person<|#|>d",
         "- entity<|#|>Ada<##>person<|#|>d",
     ],
