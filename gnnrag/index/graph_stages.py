@@ -83,8 +83,8 @@ def _refuse_failures(values: Sequence[Any], max_failed: float) -> None:
     if failed > max_failed * len(values):
         raise LLMError(
             f"extraction failed for {failed} of {len(values)} passages: the model's replies could not be read. All "
-            "others are kept, and the same command asks for these again; another model, more index.writers.triples.options."
-            f"max_tokens, or a higher index.extract.max_failed (now {max_failed:g}) helps"
+            "others are kept, and the same command asks for these again; another model, more "
+            "index.writers.triples.options.max_tokens, or a higher index.extract.max_failed (now {max_failed:g}) helps"
         )
 
 
@@ -98,12 +98,14 @@ class EntityKnowledge:
         statement_vectors: (num_statements, dim) float32 unit rows, one for each distinct string of a fact.
         fact_statements: (num_facts,) the row of each fact; None where each has its own. Facts that one sentence states
             of one head share a row.
+        is_sentences: relations are sentences (`fact_text=statement`), not predicates.
     """
 
     graph: EntityGraph
     entity_vectors: np.ndarray
     statement_vectors: np.ndarray
     fact_statements: np.ndarray | None = None
+    is_sentences: bool = False
 
     @cached_property
     def statement_facts(self) -> Lists:
@@ -175,7 +177,8 @@ class EntityGraphStage:
         facts = tuple((entities[h], relations[r], entities[t]) for (h, t), r in zip(ends, names.tolist(), strict=True))
         graph = EntityGraph(content["num_passages"], entities, facts, **arrays).check()
         vectors = _unit(np.load(folder / "vectors.npy", allow_pickle=False))
-        return EntityKnowledge(graph, vectors[: len(entities)], vectors[len(entities) :], rows)
+        names, others = vectors[: len(entities)], vectors[len(entities) :]
+        return EntityKnowledge(graph, names, others, rows, content["style"] == "statement")
 
     def _earlier(self, context: Context) -> dict[str, Any]:
         """Return what the artefact that is there was made with, its graph and the vector of each of its strings."""

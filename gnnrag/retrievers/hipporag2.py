@@ -19,18 +19,19 @@ from gnnrag.roles.asking import FactFilterTask, FactsKept
 from gnnrag.session import Session
 from gnnrag.types import Query, Ranking
 
+RELEASED, SENTENCES = (5, 5), (2, 20)  # candidates and seeds; those for sentences were chosen on 2wiki's dev questions
 _TOLERANCE = 1e-10
 _ALLOWED = {"phrase_agg": ("mean", "last"), "fallback_policy": ("minmax", "same_scale"), "filter": ("role", "none")}
 
 
 @dataclass
 class HippoRAG2Config:
-    """Constants of `HippoRAG2Retriever`; the defaults are the released ones."""
+    """Constants of `HippoRAG2Retriever`; the defaults are the released ones, but for facts that are sentences."""
 
     damping: float = 0.5  # probability of following an edge
     passage_weight: float = 0.05  # seed mass of the passage that dense search likes best
-    facts_k: int = 5  # candidate facts of a query; those that share a sentence count once
-    seeds_k: int = 5  # entities that are seeded
+    facts_k: int | None = None  # candidate facts of a query; null: 5; where facts are sentences, 2 sentences
+    seeds_k: int | None = None  # entities that are seeded; null: 5; where facts are sentences, 20
     filter: str = "role"  # candidates are filtered by the role `fact_filter` (offline: all are kept), or none are
     phrase_agg: str = "mean"  # an entity of several kept facts takes their mean, or the last (before June 2025)
     fallback_policy: str = "minmax"  # no seeds; minmax: dense scores in [0, 1]; same_scale: PageRank from passages
@@ -95,10 +96,13 @@ class HippoRAG2Retriever:
             raise ConfigError("retriever.fallback_policy=same_scale needs retriever.passage_weight above 0")
         self._index, self._config = index, c
         self._knowledge = index.entity_graph
+        facts_k, seeds_k = SENTENCES if self._knowledge.is_sentences else RELEASED
+        self._facts_k = facts_k if c.facts_k is None else c.facts_k
+        self._seeds_k = seeds_k if c.seeds_k is None else c.seeds_k
         self._graph = self._knowledge.graph
         adjacency = self._graph.adjacency(c.relation_factor, c.synonym_factor, c.syn_overwrites)
         self._walk = PageRankOperator(adjacency, c.damping)
-        self._filter = roles["fact_filter"] if roles and c.filter == "role" else None
+        self._filter: Any = roles["fact_filter"] if roles and c.filter == "role" else None
         # Without a filter queries are batched over questions, which asking on behalf of one question is not.
         self.retrieve_for = None if getattr(self._filter, "keeps_all", self._filter is None) else self._retrieve_for
 
@@ -146,7 +150,7 @@ class HippoRAG2Retriever:
         for vector in self._index.embedder.encode(texts, is_query=True):
             # One product a query: the rounding of a matrix-matrix product depends on the batch.
             scores = min_max(vectors @ vector)
-            best = best_positions(scores, self._config.facts_k).tolist()
+            best = best_positions(scores, self._facts_k).tolist()
             found.append(_Candidates(tuple(best), tuple(scores[best].tolist()), tuple(map(self._shown, best))))
         return found
 
@@ -167,7 +171,7 @@ class HippoRAG2Retriever:
                     shares[entity].append(score / int(self._graph.passages_with[entity]))
         is_mean = self._config.phrase_agg == "mean"
         weights = {e: sum(row) / len(row) if is_mean else row[-1] for e, row in shares.items()}
-        best = sorted(weights.items(), key=lambda item: (-item[1], item[0]))[: self._config.seeds_k]
+        best = sorted(weights.items(), key=lambda item: (-item[1], item[0]))[: self._seeds_k]
         return Seeds(tuple(facts), tuple((entity, weight) for entity, weight in best if weight > 0))
 
     def _reset(self, seeds: Seeds, dense: np.ndarray) -> np.ndarray:

@@ -1,8 +1,9 @@
-"""Records that a language model writes while it reads a passage: the formats of GraphRAG, LightRAG and HyperGraphRAG.
+"""Records that a language model writes while it reads a passage: GraphRAG's, LightRAG's and HyperGraphRAG's formats.
 
-Format A: `("entity"<|>NAME<|>TYPE<|>DESCRIPTION)`, `("relationship"<|>HEAD<|>TAIL<|>DESCRIPTION<|>KEYWORDS<|>STRENGTH)`,
-joined by `##`, with `<|COMPLETE|>` at the end. Format B: one record a line, fields separated by `<|#|>`, keywords before
-the description and no strength. Format C is format A with a record for each n-ary fact before the records of its entities.
+Format A: `("entity"<|>NAME<|>TYPE<|>DESCRIPTION)` and
+`("relationship"<|>HEAD<|>TAIL<|>DESCRIPTION<|>KEYWORDS<|>STRENGTH)`, joined by `##`, with `<|COMPLETE|>` at the end.
+Format B: one record a line, fields separated by `<|#|>`, keywords before the description and no strength. Format C is
+format A with a record for each n-ary fact before the records of its entities.
 
 Nothing here raises for what a reply says: what cannot be used is counted under the reason why.
 """

@@ -45,7 +45,7 @@ class OpenIETriples:
         types = inline(", ".join(task.types) or "any")
         found = await self._names.ask(session, {**passage, "types": types}, read_names)
         names = found.value or ()
-        flags = ("no_names",) if found.value is None else ()
+        flags: tuple[str, ...] = ("no_names",) if found.value is None else ()
         listed = notes_element(json.dumps({NAMES_KEY: names}, ensure_ascii=False))
         values = {**passage, "names": listed, "language": inline(task.language)}
         outcome = await self._triples.ask(session, values, read_triples)

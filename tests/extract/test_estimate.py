@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from gnnrag.config import ExtractConfig
 from gnnrag.errors import ConfigError
-from gnnrag.extract.estimate import calls_per_passage, estimate_extraction
+from gnnrag.extract.estimate import Estimate, calls_per_passage, estimate_extraction
 from gnnrag.index.store import Store
 from gnnrag.types import Passage
 from tests.extract.test_prompted import settings
@@ -34,9 +32,7 @@ def test_equal_passages_are_read_once_and_cost_follows_the_prices():
     assert found.passages == 5 and found.calls == 10
     assert found.cost == pytest.approx((2 * found.prompt_tokens + 10 * found.completion_tokens) / 1e6)
     assert estimate_extraction(CORPUS, config).cost == 0
-    assert estimate_extraction([], config) == replace(
-        found, passages=0, calls=0, prompt_tokens=0, completion_tokens=0, cost=0
-    )
+    assert estimate_extraction([], config) == Estimate(0, 0, 0, 0, 0.0)
 
 
 def test_what_is_read_grows_with_the_passage_and_with_each_turn():

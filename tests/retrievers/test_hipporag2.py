@@ -192,6 +192,18 @@ def test_without_a_filter_queries_are_batched_over_questions():
         assert retriever.retrieve_for is None and len(retriever.link(["q"])[0].facts) == 5
 
 
+@pytest.mark.parametrize(("is_sentences", "facts", "seeds"), [(False, 5, 5), (True, 2, 20)])
+def test_constants_for_triples_and_for_sentences(is_sentences, facts, seeds):
+    rows = [[(f"h{i}", "said of many", f"t{i}{j}") for j in range(12)] for i in range(8)]
+    graph = build_entity_graph(rows)
+    index = golden_index(graph, np.zeros(8), {fact: float(fact[0][1]) for fact in graph.facts})
+    own = [int(fact[0][1]) for fact in graph.facts]
+    vectors = np.arange(8.0).reshape(-1, 1)
+    index.entity_graph = EntityKnowledge(graph, np.zeros((graph.num_entities, 1)), vectors, np.array(own), is_sentences)
+    found = HippoRAG2Retriever(index).link(["q"])[0]
+    assert {own[f] for f, _ in found.facts} == set(range(8 - facts, 8)) and len(found.entities) == seeds
+
+
 def test_facts_of_one_sentence_are_one_candidate():
     graph = build_entity_graph([[("a", "met x and y", "x"), ("a", "met x and y", "y")], [("b", "met z", "z")]])
     rows = np.array([[1.0], [0.5]])

@@ -21,7 +21,7 @@ A = (
     '("relationship"<|>Ada<|>Byron<|>Ada is his child.<|>family, descent<|>9)##\n'
     '("content_keywords"<|>computing)##\n<|COMPLETE|>'
 )
-B = "entity<|#|>Ada<|#|>person<|#|>Ada wrote.\nrelation<|#|>Ada<|#|>Byron<|#|>family<|#|>She is his child.\n<|complete|>"
+B = "entity<|#|>Ada<|#|>person<|#|>Ada wrote.\nrelation<|#|>Ada<|#|>Byron<|#|>family<|#|>A child.\n<|complete|>"
 
 
 def relation(text):
@@ -42,7 +42,7 @@ def test_format_a():
 def test_format_b():
     found = split_records(B)
     assert found.is_complete and found.counts["seen"] == 2 and found.flags == ("records_seen",) * 2
-    expected = RelationRecord("Ada", "Byron", "She is his child.", ("family",), 1.0)
+    expected = RelationRecord("Ada", "Byron", "A child.", ("family",), 1.0)
     assert read_relation(*found.rows[1][1:], found.counts) == expected
 
 
@@ -112,7 +112,8 @@ def test_types_names_and_numbers():
 
 
 def test_the_longer_description_stays():
-    rows = [EntityRecord("A", "x", "one"), EntityRecord("B", "", "b"), EntityRecord("A", "y", "two"), EntityRecord("A", "z", "three")]  # fmt: skip
+    texts = (("A", "x", "one"), ("B", "", "b"), ("A", "y", "two"), ("A", "z", "three"))
+    rows = [EntityRecord(*parts) for parts in texts]
     assert longest(rows) == (EntityRecord("A", "z", "three"), EntityRecord("B", "", "b"))
 
 

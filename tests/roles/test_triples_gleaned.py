@@ -129,7 +129,10 @@ def test_entities_belong_to_the_fact_before_them():
 
 
 def test_a_fact_that_cannot_be_used_takes_its_entities_along():
-    reply = '("hyper-relation"<|>A.<|>1<|>2)##("entity"<|>X<|>t<|>d)##("hyper-relation"<|>B.)##("entity"<|>Y<|>t<|>d)##("entity"<|>Z<|>t<|>d)'
+    reply = (
+        '("hyper-relation"<|>A.<|>1<|>2)##("entity"<|>X<|>t<|>d)##("hyper-relation"<|>B.)##'
+        '("entity"<|>Y<|>t<|>d)##("entity"<|>Z<|>t<|>d)'
+    )
     result = run(HyperTriples, reply)[0]
     assert [h.members for h in result.found.hyperedges] == [(("Y", 50.0), ("Z", 50.0))]
     assert result.found.entities == ("Y", "Z")
@@ -141,6 +144,9 @@ def test_a_sentence_about_hyper_relations_keeps_its_words():
 
 
 def test_gleaned_facts_are_added():
-    more = '("hyper-relation"<|>Ada knew Byron.<|>9)##("entity"<|>Milan<|>x<|>d<|>10)##("entity"<|>Ada<|>x<|>d<|>95)##<|COMPLETE|>'
+    more = (
+        '("hyper-relation"<|>Ada knew Byron.<|>9)##("entity"<|>Milan<|>x<|>d<|>10)##'
+        '("entity"<|>Ada<|>x<|>d<|>95)##<|COMPLETE|>'
+    )
     edges = run(HyperTriples, HYPER, more=more, gleaning=1)[0].found.hyperedges
     assert edges[0] == HyperedgeRecord("Ada knew Byron.", 9.0, (("Ada", 95.0), ("Byron", 50.0), ("Milan", 10.0)))
