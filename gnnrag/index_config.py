@@ -72,6 +72,9 @@ class KnowledgeConfig:
 
     match: str = "auto"  # names of one entity: casefold (within a type), upper (released), exact; auto: see `fold`
     hyperedges: str = "auto"  # extraction: as extracted; sentences: those that name two entities; auto; none
+    resolve: bool = False  # merge names that the writer `curator` takes for one thing
+    resolve_threshold: float = 0.6  # least cosine of two names that it is asked about
+    schema: str | None = None  # YAML of types and definitions that the writer `types` gives every entity one of
 
 
 @dataclass

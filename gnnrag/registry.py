@@ -111,8 +111,14 @@ WRITERS: dict[str, dict[str, str]] = {
         "offline": "gnnrag.roles.summary_offline:OfflineSummary",
     },
     "report": {},
-    "curator": {},
-    "types": {},
+    "curator": {
+        "prompted": "gnnrag.roles.curator_prompted:PromptedCurator",
+        "offline": "gnnrag.roles.curator_offline:OfflineCurator",
+    },
+    "types": {
+        "prompted": "gnnrag.roles.types_prompted:PromptedTypes",
+        "offline": "gnnrag.roles.types_offline:OfflineTypes",
+    },
 }
 JOBS = {"jobs": "gnnrag.roles.jobs:IndexJobs"}  # who runs the writers: the index knows no role
 

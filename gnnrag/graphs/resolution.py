@@ -92,7 +92,7 @@ def merges_of(graph: KnowledgeGraph, groups: Sequence[Sequence[str]]) -> list[Me
 
 def renaming(merges: Sequence[Merge]) -> dict[str, str]:
     """Return every spelling of a merged entity with the name that it is now known by."""
-    renamed = {}
+    renamed: dict[str, str] = {}
     for merge in merges:
         for name, _, aliases in merge.members:
             renamed |= {spelling: merge.name for spelling in (name, *aliases) if spelling != merge.name}

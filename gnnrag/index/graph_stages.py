@@ -19,7 +19,15 @@ from gnnrag.files import digest
 from gnnrag.graphs.entities import EntityGraph, Triple, build_entity_graph
 from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.synonyms import Synonyms, find_synonyms
-from gnnrag.index.stage_base import Context, Writer, embed_strings, known_records, read_records, write_records
+from gnnrag.index.stage_base import (
+    Context,
+    Writer,
+    embed_strings,
+    known_records,
+    read_records,
+    unit_rows,
+    write_records,
+)
 from gnnrag.index.store import map_passages
 from gnnrag.text.analyse import PassageText
 
@@ -141,7 +149,7 @@ class EntityGraphStage:
         known = old["graph"] if old.get("settings") == settings else None
         near = find_synonyms(
             graph.entities,
-            _unit(halves[: graph.num_entities]),
+            unit_rows(halves[: graph.num_entities]),
             config.synonym_threshold,
             config.synonym_max,
             known and Synonyms(known.entities, known.synonyms, known.similarities),
@@ -176,7 +184,7 @@ class EntityGraphStage:
         ends = arrays["fact_entities"].tolist()
         facts = tuple((entities[h], relations[r], entities[t]) for (h, t), r in zip(ends, names.tolist(), strict=True))
         graph = EntityGraph(content["num_passages"], entities, facts, **arrays).check()
-        vectors = _unit(np.load(folder / "vectors.npy", allow_pickle=False))
+        vectors = unit_rows(np.load(folder / "vectors.npy", allow_pickle=False))
         names, others = vectors[: len(entities)], vectors[len(entities) :]
         return EntityKnowledge(graph, names, others, rows, content["style"] == "statement")
 
@@ -210,12 +218,6 @@ class EntityGraphStage:
 
         vectors = embed_strings(context, self.name, digest(identity), strings, texts, known, progress)
         return vectors.astype(np.float16), len(set(strings) - known.keys())
-
-
-def _unit(halves: np.ndarray) -> np.ndarray:
-    """Return float16 rows as float32 ones of length 1, each by itself: the same whatever else is stored."""
-    rows = halves.astype(np.float32)
-    return rows / np.sqrt((rows * rows).sum(axis=1, keepdims=True)).clip(1e-12)
 
 
 def _style(fact_text: str, found: Sequence[Extraction]) -> str:

@@ -107,3 +107,9 @@ def embed_strings(
     values = map_passages(context.store, stage, settings, keys, known, compute, 256, progress)
     rows = [np.frombuffer(base64.b64decode(v), dtype="<f4") if isinstance(v, str) else v for v in values]
     return np.stack(rows) if rows else np.zeros((0, 0), np.float32)
+
+
+def unit_rows(halves: np.ndarray) -> np.ndarray:
+    """Return float16 rows as float32 ones of length 1, each by itself: the same whatever else is stored."""
+    rows = halves.astype(np.float32)
+    return rows / np.sqrt((rows * rows).sum(axis=1, keepdims=True)).clip(1e-12)

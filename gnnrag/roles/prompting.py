@@ -77,6 +77,7 @@ class Prompter:
         prompt: default prompt name; `config.prompt` goes before it.
         options: optional sentences of the prompt.
         raw: the reply continues the prompt's own text, without a chat template and without a reminder.
+        tries: how many replies are asked for before a malformed one counts as a failure.
     """
 
     def __init__(
@@ -87,8 +88,9 @@ class Prompter:
         prompt: str = "",
         options: Sequence[str] = (),
         raw: bool = False,
+        tries: int = 2,
     ) -> None:
-        self.role, self.backend, self.config, self.raw = role, backend, config, raw
+        self.role, self.backend, self.config, self.raw, self.tries = role, backend, config, raw, tries
         self.prompt = load_prompt(config.prompt or prompt or role, *options)
 
     async def ask(
@@ -132,10 +134,10 @@ class Prompter:
     async def _exchange(
         self, values: Mapping[str, str], parse: Callable[[str], T], before: tuple[Message, ...]
     ) -> _Exchange[T]:
-        """Generate and parse, twice at most."""
+        """Generate and parse, `tries` times at most."""
         exchange: _Exchange[T] = _Exchange(self.prompt)
         messages = (*before, *self.prompt.render(**values))
-        for turn in (messages, self._reminded(messages)):
+        for turn in (messages, *(self._reminded(messages, number) for number in range(2, self.tries + 1))):
             attempt = _Attempt(turn)
             exchange.attempts.append(attempt)
             try:
@@ -155,11 +157,13 @@ class Prompter:
             messages, c.max_tokens, c.temperature, self.prompt.stop, c.seed, self.prompt.schema, raw=self.raw
         )
 
-    def _reminded(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    def _reminded(self, messages: tuple[Message, ...], number: int) -> tuple[Message, ...]:
         """Append the reminder to the last turn: everything before it stays cached, and no bad reply is quoted."""
         if self.raw:
             return messages
         reminder = self.prompt.reminder or "Reply in exactly the format asked for, and with nothing else."
+        if number > 2:  # else a response cache would give the same reply again
+            reminder += f" (Try {number}.)"
         return (*messages[:-1], replace(messages[-1], content=f"{messages[-1].content}\n\n{reminder}"))
 
     def _book(self, session: Session, exchange: _Exchange[T]) -> BudgetError | None:

@@ -111,6 +111,9 @@ class Curated:
     flags: tuple[str, ...] = ()
 
 
+UNSURE = "unsure"  # the type of what no type fits
+
+
 @dataclass(frozen=True, slots=True)
 class TypesTask:
     """Ask for one type per entity, (id, name, description), out of (type, definition) pairs."""
