@@ -9,17 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from gnnrag.extract.types import Extraction, Triple
 from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
-from gnnrag.graphs.synonyms import near_pairs
 
 MAX_MEMBERS = 20  # of a cluster: its seed and the nearest others
 EXACT_UP_TO, NEIGHBOURS = 20_000, 50  # with more entities, only so many neighbours of each are looked at
 APART = frozenset({"person", "location", "geo", "year", "date"})  # these types join their own kind only
+_BLOCK = 1024  # rows searched at a time
+_SLACK = 1e-4  # below the threshold; the search's float32 sums may be off by less than this
 _YEAR = re.compile(r"\d{3,4}")
 
 
@@ -58,6 +58,8 @@ def candidate_clusters(graph: KnowledgeGraph, vectors: np.ndarray, threshold: fl
     order = np.lexsort((np.arange(graph.num_entities), -graph.degrees))
     rank = np.empty(graph.num_entities, dtype=np.int64)
     rank[order] = np.arange(graph.num_entities)
+    if not len(order):
+        return []
     near, cosines = _neighbours(vectors, threshold)
     kinds = [_kind(name, kind) for name, kind in zip(graph.names, graph.types, strict=True)]
     assigned = np.zeros(graph.num_entities, dtype=bool)
@@ -123,14 +125,33 @@ def _may_join(one: str, other: str) -> bool:
 
 
 def _neighbours(vectors: np.ndarray, threshold: float) -> tuple[Lists, np.ndarray]:
-    """Return the neighbours of each row, ascending, and their cosines."""
-    sources = np.arange(len(vectors))
-    most = None if len(vectors) <= EXACT_UP_TO else NEIGHBOURS
-    blocks: list[Any] = list(near_pairs(vectors, sources, threshold, most)) if len(vectors) else []
-    if not blocks:
-        return Lists(np.zeros(len(vectors) + 1, dtype=np.int64), np.zeros(0, dtype=np.int32)), np.zeros(0)
+    """Return the neighbours of each row, ascending, and their cosines: all, or the nearest 50 of very many."""
+    import faiss
+
+    vectors = np.ascontiguousarray(vectors, dtype=np.float32)
+    searcher = faiss.IndexFlatIP(vectors.shape[1])
+    searcher.add(vectors)
+    blocks = [(np.zeros((0, 2), np.int64), np.zeros(0))]
+    for first in range(0, len(vectors), _BLOCK):
+        block = np.arange(first, min(first + _BLOCK, len(vectors)))
+        if len(vectors) <= EXACT_UP_TO:
+            bounds, _, found = searcher.range_search(vectors[block], threshold - _SLACK)
+            sources = np.repeat(block, np.diff(bounds).astype(np.int64))
+        else:  # more than are kept, so that rounding in the search decides nothing
+            found = searcher.search(vectors[block], min(2 * NEIGHBOURS, len(vectors)))[1].ravel()
+            sources = np.repeat(block, len(found) // len(block))
+        pairs = np.stack([sources, found], axis=1)[found != sources]
+        # Row by row in float64: the same for a pair whatever else is searched.
+        cosines = np.einsum("ij,ij->i", *(vectors[side].astype(np.float64) for side in pairs.T))
+        pairs, cosines = pairs[cosines >= threshold], cosines[cosines >= threshold]
+        if len(vectors) > EXACT_UP_TO:
+            order = np.lexsort((pairs[:, 1], -cosines, pairs[:, 0]))
+            pairs, cosines = pairs[order], cosines[order]
+            rank = np.arange(len(pairs)) - np.searchsorted(pairs[:, 0], pairs[:, 0])
+            pairs, cosines = pairs[rank < NEIGHBOURS], cosines[rank < NEIGHBOURS]
+        blocks.append((pairs, cosines))
     pairs, cosines = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
     ordered = np.lexsort((pairs[:, 1], pairs[:, 0]))
     indptr = np.zeros(len(vectors) + 1, dtype=np.int64)
     np.cumsum(np.bincount(pairs[:, 0], minlength=len(vectors)), out=indptr[1:])
-    return Lists(indptr, pairs[ordered, 1]), cosines[ordered]
+    return Lists(indptr, pairs[ordered, 1].astype(np.int32)), cosines[ordered]

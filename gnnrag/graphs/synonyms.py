@@ -55,10 +55,10 @@ def find_synonyms(
     is_new, old_pairs, old_cosines = _carried(entities, known or Synonyms((), none.pairs, none.cosines), max_neighbours)
     blocks = []
     if is_new.all():
-        for pairs, cosines in near_pairs(vectors, np.flatnonzero(starts), threshold):
+        for pairs, cosines in _near(vectors, np.flatnonzero(starts), threshold):
             blocks.append(_nearest(pairs, cosines, starts, ends, max_neighbours))
     else:
-        for pairs, cosines in near_pairs(vectors, np.flatnonzero(is_new), threshold):
+        for pairs, cosines in _near(vectors, np.flatnonzero(is_new), threshold):
             back = ~is_new[pairs[:, 1]]  # what is not new does not search, but may be near to what does
             both = np.concatenate([pairs, pairs[back, ::-1]])
             blocks.append((both, np.concatenate([cosines, cosines[back]])))
@@ -90,17 +90,8 @@ def _carried(
     return must, np.stack([source[stays], target[stays]], axis=1), known.cosines[stays]
 
 
-def near_pairs(
-    vectors: np.ndarray, sources: np.ndarray, threshold: float, most: int | None = None
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield, for blocks of sources, all (from, to) of two different rows with their cosines.
-
-    Args:
-        vectors: (n, dim) unit rows.
-        sources: positions of those that search.
-        threshold: least cosine.
-        most: look only at so many nearest rows of each; None finds all.
-    """
+def _near(vectors: np.ndarray, sources: np.ndarray, threshold: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield, for blocks of sources, all (from, to) of two different rows with their cosines."""
     import faiss
 
     vectors = np.ascontiguousarray(vectors, dtype=np.float32)
@@ -108,24 +99,14 @@ def near_pairs(
     searcher.add(vectors)
     for first in range(0, len(sources), _BLOCK):
         block = sources[first : first + _BLOCK]
-        if most is None:
-            bounds, _, found = searcher.range_search(vectors[block], threshold - _SLACK)
-            counts: Any = np.diff(bounds)
-            source = np.repeat(block, counts.astype(np.int64))
-        else:
-            found = searcher.search(vectors[block], min(2 * most, len(vectors)))[1].ravel()
-            source = np.repeat(block, len(found) // len(block))
+        bounds, _, found = searcher.range_search(vectors[block], threshold - _SLACK)
+        counts: Any = np.diff(bounds)
+        source = np.repeat(block, counts.astype(np.int64))
         source, found = source[found != source], found[found != source]
         # Row by row in float64: the same for a pair whatever else is searched, and whichever of the two asks.
         cosines = (vectors[source].astype(np.float64) * vectors[found].astype(np.float64)).sum(axis=1)
         near = cosines >= threshold
-        pairs, cosines = np.stack([source[near], found[near]], axis=1).astype(np.int32), cosines[near]
-        if most is not None:
-            order = np.lexsort((pairs[:, 1], -cosines, pairs[:, 0]))
-            pairs, cosines = pairs[order], cosines[order]
-            rank = np.arange(len(pairs)) - np.searchsorted(pairs[:, 0], pairs[:, 0], side="left")
-            pairs, cosines = pairs[rank < most], cosines[rank < most]
-        yield pairs, cosines
+        yield np.stack([source[near], found[near]], axis=1).astype(np.int32), cosines[near]
 
 
 def _nearest(

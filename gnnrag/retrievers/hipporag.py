@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -13,6 +15,8 @@ from gnnrag.graphs.linking import link_question
 from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.index.index import Index
 from gnnrag.retrievers.base import min_max, rank_passages
+from gnnrag.roles.asking import MentionsTask
+from gnnrag.session import Session
 from gnnrag.text.normphrase import norm_phrase
 from gnnrag.types import Query, Ranking
 
@@ -26,6 +30,7 @@ class HippoRAGConfig:
     damping: float = 0.5  # probability of following an edge; the released class has 0.1, every published run 0.5
     ensemble: bool = False  # mix with dense search, half and half, unless all names are linked well
     sure_linking: float = 0.9  # ensemble: PageRank alone where every name is nearer than this to its entity
+    names: str = "corpus"  # the names of a query; corpus: what the corpus calls things; role: those of `mentions`
     no_names: str = "dense"  # a query without names; dense: dense search; uniform: all passages alike, as released
     relation_factor: float = 2.0  # weight of a relation edge by its count; 1 undoes the released doubling
     synonym_factor: float = 2.0  # weight of a synonym edge by its cosine
@@ -37,34 +42,54 @@ class HippoRAGRetriever:
 
     Each name in the query is linked to the entity nearest to it, which is seeded the more the fewer passages know it. A
     passage scores the sum of its facts' entities, once for each fact, scaled to [0, 1] over the corpus. The release
-    finds names with a language model; here they are what the corpus calls things (`graphs.linking`). A query without
+    finds names with a language model (`names=role` and a prompted role `mentions`); by default they are what the corpus
+    calls things (`graphs.linking`). A query without
     names falls back to dense search, flagged by the branch `dense_fallback`; the release ranks all passages alike, or,
     with `ensemble`, by their raw cosines.
 
     Args:
         index: an opened index; `ids`, `entity_graph`, `embedder`, `dense_scores`, `hierarchy` and `titles` are used.
         config: constants.
+        roles: gives the role `mentions`, for `names=role`.
 
     Raises:
-        ConfigError: an unknown `no_names`.
+        ConfigError: an unknown `no_names` or `names`, or `names=role` without that role.
     """
 
     channels = frozenset({"text"})
     stages = ("entity_graph", "embeddings", "hierarchy")
     config_class = HippoRAGConfig
+    needs_roles = True
 
-    def __init__(self, index: Index, config: HippoRAGConfig | None = None) -> None:
+    def __init__(
+        self, index: Index, config: HippoRAGConfig | None = None, roles: Mapping[str, Any] | None = None
+    ) -> None:
         c = config or HippoRAGConfig()
-        if c.no_names not in ("dense", "uniform"):
-            raise ConfigError(f"retriever.no_names={c.no_names!r}: allowed are dense, uniform")
+        for name, allowed in (("no_names", ("dense", "uniform")), ("names", ("corpus", "role"))):
+            if getattr(c, name) not in allowed:
+                raise ConfigError(f"retriever.{name}={getattr(c, name)!r}: allowed are {', '.join(allowed)}")
+        if c.names == "role" and roles is None:
+            raise ConfigError("retriever.names=role needs the role mentions, and there are no roles here")
+        self._mentions: Any = roles["mentions"] if roles and c.names == "role" else None
+        # Without the role queries are batched over questions, which asking on behalf of one question is not.
+        self.retrieve_for = self._retrieve_for if c.names == "role" else None
         self._index, self._knowledge, self._config = index, index.entity_graph, c
         self._graph = self._knowledge.graph
         adjacency = self._graph.entity_adjacency(c.relation_factor, c.synonym_factor, c.syn_overwrites)
         self._walk = PageRankOperator(adjacency, c.damping)
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
-        """Return one ranking for each query, with scores in [0, 1]."""
-        linked = [self.link(query.text) for query in queries]
+        """Return one ranking for each query, with scores in [0, 1]; names are those of the corpus."""
+        return self._rank(queries, [self.link(query.text) for query in queries])
+
+    async def _retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
+        """Ask the role for the names of all queries at once; calls and flags go to the question's record."""
+        found = await asyncio.gather(*(self._mentions(MentionsTask(query.text), session) for query in queries))
+        for result in found:
+            session.flag("mentions", *result.flags)
+        return self._rank(queries, [self.link_names(result.names) for result in found])
+
+    def _rank(self, queries: Sequence[Query], linked: Sequence[Mapping[int, float]]) -> list[Ranking]:
         walks = [i for i, entities in enumerate(linked) if entities]
         mixed = [i for i in walks if self._config.ensemble and min(linked[i].values()) <= self._config.sure_linking]
         lost = [i for i, entities in enumerate(linked) if not entities]
@@ -91,14 +116,17 @@ class HippoRAGRetriever:
         return "dense_fallback" if self._config.ensemble or self._config.no_names == "dense" else "uniform_fallback"
 
     def link(self, text: str) -> dict[int, float]:
-        """Return the entities that a query names, in order, as positions in the graph, and how near each is."""
+        """Return the entities that a query names, by the corpus's own names; see `link_names`."""
+        if not self._graph.num_entities:
+            return {}
+        return self.link_names([n.key for n in link_question(text, self._index.hierarchy, self._index.titles).names])
+
+    def link_names(self, spelt: Sequence[str]) -> dict[int, float]:
+        """Return the nearest entity of each name, in order, as positions in the graph, and how near it is."""
         if not self._graph.num_entities:
             return {}
         norm = self._index.config.graph.norm
-        found = [
-            norm_phrase(name.key, norm) for name in link_question(text, self._index.hierarchy, self._index.titles).names
-        ]
-        names = [name for name in dict.fromkeys(found) if name]
+        names = [name for name in dict.fromkeys(norm_phrase(text, norm) for text in spelt) if name]
         others = [name for name in names if name not in self._graph.position]
         rows = self._index.embedder.encode(others) if others else ()
         nearest = {n: self._nearest(v) for n, v in zip(others, rows, strict=True)}

@@ -7,7 +7,6 @@ from gnnrag.extract.types import EntityRecord, Extraction
 from gnnrag.graphs import resolution
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.resolution import candidate_clusters, merges_of, renaming, resolution_text, without_loops
-from gnnrag.graphs.synonyms import near_pairs
 
 NAMES = ("DEVELOPMENT PLAN", "DEVELOPMENT PLANS", "PLANNING OFFICE", "GRID", "GRID LINES")
 DEGREES = {"DEVELOPMENT PLAN": 9, "DEVELOPMENT PLANS": 4, "PLANNING OFFICE": 6, "GRID": 3, "GRID LINES": 5}
@@ -101,8 +100,6 @@ def test_many_entities_are_blocked_by_their_nearest(monkeypatch):
     assert candidate_clusters(graph, rows, 0.8) == whole == [list(range(k, k + 10)) for k in range(0, 60, 10)]
     monkeypatch.setattr(resolution, "NEIGHBOURS", 4)
     assert [len(c) for c in candidate_clusters(graph, rows, 0.8)][:1] == [5]
-    pairs = np.concatenate([p for p, _ in near_pairs(rows, np.arange(60), 0.8, 4)])
-    assert np.bincount(pairs[:, 0]).tolist() == [4] * 60
 
 
 def test_nothing_to_resolve():

@@ -60,8 +60,8 @@ def test_what_is_known_changes_nothing_but_the_work(seed, max_neighbours, monkey
 def test_only_what_differs_is_searched(monkeypatch):
     from gnnrag.graphs import synonyms
 
-    searched, plain = [], synonyms.near_pairs
-    monkeypatch.setattr(synonyms, "near_pairs", lambda v, s, t: searched.extend(s.tolist()) or plain(v, s, t))
+    searched, plain = [], synonyms._near
+    monkeypatch.setattr(synonyms, "_near", lambda v, s, t: searched.extend(s.tolist()) or plain(v, s, t))
     vectors, entities = unit_rows(), names(300)
     known = find_synonyms(entities[:-2], vectors[:-2], 0.6)
     searched.clear()

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -8,8 +11,11 @@ from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
 from gnnrag.retrievers.hipporag import HippoRAGConfig, HippoRAGRetriever
 from gnnrag.retrievers.hipporag2 import HippoRAG2Retriever
+from gnnrag.roles.asking import Mentions
+from gnnrag.session import Session
 from gnnrag.types import Passage, Query
 from tests.helpers.indexes import CORPUS, HASH
+from tests.helpers.parts import Scripted
 from tests.retrievers.test_hipporag2 import golden_index
 
 
@@ -65,6 +71,21 @@ def test_the_ensemble_is_half_dense_unless_names_are_linked_surely(names):
     assert nobody.branch == "dense_fallback" and nobody.scores.tolist() == [0.52, 0.47, 0.44, 0.39]
     sure = Linked(golden_index(), config).retrieve([Query("alice")])[0]
     assert sure.branch == "ppr" and sure.scores.tolist() == pytest.approx([1.0, 0.702390, 0.053585, 0.0], abs=1e-6)
+
+
+def test_names_of_a_role():
+    index = golden_index()
+    index.config = SimpleNamespace(graph=SimpleNamespace(norm="hipporag"))
+    mentions = Scripted("mentions", Mentions(("Alice!", "ALICE", "..."), flags=("some",)), Mentions())
+    retriever = HippoRAGRetriever(index, HippoRAGConfig(names="role"), {"mentions": mentions})
+    session = Session("q")
+    first, second = asyncio.run(retriever.retrieve_for([Query("who is she?"), Query("who?")], session))
+    assert first.scores.tolist() == pytest.approx([1.0, 0.702390, 0.053585, 0.0], abs=1e-6)
+    assert second.branch == "dense_fallback" and [task.query for task in mentions.tasks] == ["who is she?", "who?"]
+    assert session.by_role["mentions"]["some"] == 1 and session.by_role["mentions"]["calls"] == 2
+    assert HippoRAGRetriever(index).retrieve_for is None
+    with pytest.raises(ConfigError, match="allowed are corpus, role"):
+        HippoRAGRetriever(index, HippoRAGConfig(names="ner"))
 
 
 def test_a_query_without_names_as_released():
