@@ -74,6 +74,7 @@ class KnowledgeConfig:
     hyperedges: str = "auto"  # extraction: as extracted; sentences: those that name two entities; auto; none
     resolve: bool = False  # merge names that the writer `curator` takes for one thing
     resolve_threshold: float = 0.6  # least cosine of two names that it is asked about
+    description_words: int | None = 300  # longer descriptions are summarised to half of it; null: none are
     schema: str | None = None  # YAML of types and definitions that the writer `types` gives every entity one of
 
 

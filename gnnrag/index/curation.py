@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,8 @@ from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.resolution import Merge, candidate_clusters, merges_of, renaming, resolution_text, without_loops
 from gnnrag.index.stage_base import Context, embed_strings, unit_rows
 from gnnrag.index.store import map_passages
-from gnnrag.roles.writing import UNSURE, CurateTask, TypesTask
+from gnnrag.roles.writing import UNSURE, CurateTask, SummaryTask, TypesTask
+from gnnrag.text.sentences import count_words
 
 STAGE = "knowledge"
 BATCH = 25  # entities that are typed at once
@@ -41,6 +42,7 @@ class Curation:
         decisions: results of writers by the hash of their task and of who did it.
         names: (n, dim) float16 vectors of `resolution_text`, and `keys`, the hashes of those texts.
         types: how many entities have each type of the schema.
+        summarised: how many descriptions were too long.
         computed: how many decisions were new.
     """
 
@@ -49,15 +51,22 @@ class Curation:
     names: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float16))
     keys: list[str] = field(default_factory=list)
     types: Counter[str] = field(default_factory=Counter)
+    summarised: int = 0
     computed: int = 0
 
     def write(self, folder: Path) -> dict[str, Any]:
-        """Write `curation.json` with the undo log, and the vectors; returns counts for the stage's info."""
+        """Write `curation.json` with the undo log, and the vectors; returns counts for the stage's info.
+
+        Nothing is written where nothing was decided and no name was compared.
+        """
+        if not self.decisions and not self.keys:
+            return {}
         decisions = dict(sorted(self.decisions.items()))
         content = {"merges": [asdict(merge) for merge in self.merges], "keys": self.keys, "decisions": decisions}
         (folder / "curation.json").write_text(json.dumps(content, ensure_ascii=False), "utf-8")
         np.save(folder / "names.npy", self.names)
-        counts = {"merged": sum(len(merge.members) - 1 for merge in self.merges), "decided": self.computed}
+        merged = sum(len(merge.members) - 1 for merge in self.merges)
+        counts = {"merged": merged, "summarised": self.summarised, "decided": self.computed}
         return {**counts, **{f"of type {kind}": n for kind, n in sorted(self.types.items())}}
 
 
@@ -74,7 +83,7 @@ class Curator:
         self._old = _earlier(context)
 
     def run(self, extractions: Sequence[Extraction]) -> KnowledgeGraph:
-        """Return the graph, resolved and relabelled as the settings say."""
+        """Return the graph, resolved, relabelled and shortened as the settings say."""
         config = self.context.config.knowledge
         renamed: dict[str, str] = {}
         graph = self._fold(extractions, renamed, {})
@@ -87,7 +96,7 @@ class Curator:
             retyped = self._retype(graph, read_schema(config.schema))
             self.done.types = Counter(retyped.values())
             graph = self._fold(extractions, renamed, retyped)
-        return graph
+        return self._shorten(graph, config.description_words) if config.description_words is not None else graph
 
     def _resolve(self, graph: KnowledgeGraph, threshold: float) -> list[Merge]:
         texts = [resolution_text(name, kind) for name, kind in zip(graph.names, graph.types, strict=True)]
@@ -115,6 +124,22 @@ class Curator:
         tasks = [TypesTask(tuple(batch), schema) for batch in batches(rows)]
         decided = self._decide("types", tasks, lambda result: [list(pair) for pair in result.types])
         return {name: kind for pairs in decided for name, kind in pairs}
+
+    def _shorten(self, graph: KnowledgeGraph, words: int) -> KnowledgeGraph:
+        """Summarise what many passages say of an entity or a relation; a relation that is a sentence stays as it is."""
+        subjects = [f"{graph.names[h]} and {graph.names[t]}" for h, t in graph.ends.tolist()]
+        said = [(name, text) for name, text in zip(graph.names, graph.descriptions, strict=True)]
+        said += [(s, text if label else "") for s, label, text in zip(subjects, graph.labels, graph.texts, strict=True)]
+        long = [i for i, (_, text) in enumerate(said) if count_words(text) > words]
+        if not long:
+            return graph
+        tasks = [SummaryTask(tuple(said[i][1].split("\n")), max(words // 2, 1), said[i][0]) for i in long]
+        texts = [*graph.descriptions, *graph.texts]
+        for i, text in zip(long, self._decide("summary", tasks, lambda result: result.text), strict=True):
+            texts[i] = text or texts[i]
+        self.done.summarised = len(long)
+        count = graph.num_entities
+        return replace(graph, descriptions=tuple(texts[:count]), texts=tuple(texts[count:]))
 
     def _decide(self, writer: str, tasks: Sequence[Any], plain: Callable[[Any], Any]) -> list[Any]:
         """Return the results of tasks as JSON data; only those without a known result are run, a few at a time."""
@@ -181,6 +206,10 @@ def curation_settings(context: Context) -> list[Any]:
     if config.schema:
         embedder = context.embedder().identity
         rules.append(["schema", read_schema(config.schema), embedder, context.jobs.identity("types")])
+    if config.description_words is not None:
+        if config.description_words < 1:
+            raise ConfigError(f"index.knowledge.description_words={config.description_words}: give 1 or more, or null")
+        rules.append(["summary", config.description_words, context.jobs.identity("summary")])
     return rules
 
 

@@ -92,7 +92,7 @@ def _refuse_failures(values: Sequence[Any], max_failed: float) -> None:
         raise LLMError(
             f"extraction failed for {failed} of {len(values)} passages: the model's replies could not be read. All "
             "others are kept, and the same command asks for these again; another model, more "
-            "index.writers.triples.options.max_tokens, or a higher index.extract.max_failed (now {max_failed:g}) helps"
+            f"index.writers.triples.options.max_tokens, or a higher index.extract.max_failed (now {max_failed:g}) helps"
         )
 
 

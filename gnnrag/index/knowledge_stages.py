@@ -27,7 +27,7 @@ class KnowledgeStage:
 
     name: ClassVar[str] = "knowledge"
     needs: ClassVar[tuple[str, ...]] = ("extraction",)
-    sections: ClassVar[tuple[str, ...]] = ("knowledge", "writers.curator", "writers.types")
+    sections: ClassVar[tuple[str, ...]] = ("knowledge", "writers.curator", "writers.types", "writers.summary")
     version = 1
 
     @staticmethod
@@ -52,7 +52,6 @@ class KnowledgeStage:
 
         curator = Curator(context, folded)
         graph = curator.run(context.read("extraction"))
-        is_curated = bool(curation_settings(context))
 
         def write(folder: Path) -> dict[str, Any]:
             arrays, strings = graph.to_data()
@@ -60,7 +59,7 @@ class KnowledgeStage:
             (folder / "strings.json").write_text(json.dumps(strings, ensure_ascii=False), "utf-8")
             counts = {"entities": graph.num_entities, "relations": graph.num_relations}
             counts |= {"hyperedges": len(graph.hyper_texts), "isolated": int((graph.degrees == 0).sum())}
-            return counts | (curator.done.write(folder) if is_curated else {})
+            return counts | curator.done.write(folder)
 
         return write
 

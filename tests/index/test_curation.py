@@ -15,7 +15,9 @@ from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.index import Index
 from gnnrag.index.store import Store
 from gnnrag.roles.curator_offline import OfflineCurator
+from gnnrag.roles.summary_offline import OfflineSummary
 from gnnrag.roles.types_offline import OfflineTypes
+from gnnrag.text.sentences import count_words
 from gnnrag.types import Passage
 from tests.helpers.indexes import HASH, artefacts, build
 
@@ -100,7 +102,7 @@ def test_what_was_decided_is_not_asked_again(tmp_path, monkeypatch):
 def test_a_new_entity_moves_few_batches():
     rows = [(f"n{i:04}", f"n{i:04}", "") for i in range(1000)]
     before = {tuple(batch) for batch in batches(rows)}
-    after = {tuple(batch) for batch in batches(rows[:500] + [("n0499a", "x", "")] + rows[500:])}
+    after = {tuple(batch) for batch in batches([*rows[:500], ("n0499a", "x", ""), *rows[500:]])}
     assert all(len(batch) <= 25 for batch in before) and sum(map(len, before)) == 1000
     assert len(after - before) <= 6 and len(before) < 80
 
@@ -127,3 +129,53 @@ def test_a_threshold_must_be_a_cosine(tmp_path):
     wrong = replace(made, knowledge=replace(made.knowledge, resolve_threshold=60.0))
     with pytest.raises(ConfigError, match=r"resolve_threshold=60\.0: give a cosine"):
         build(tmp_path / "i", passages(1, 2), wrong, stages=["knowledge"])
+
+
+def described(tmp_path, count, words=60):
+    """Return passages and the settings for a file in which each says another thing of Ada and of her and Byron."""
+    path, said = tmp_path / "d.jsonl", [f"Ada built engine number {i} in town {i} of the north." for i in range(count)]
+    relations = [{"head": "Ada", "tail": "Byron", "keywords": ["kin"], "description": text} for text in said]
+    rows = [
+        {"id": f"q{i}", "details": [{"name": "Ada", "description": text}], "relations": [relation]}
+        for i, (text, relation) in enumerate(zip(said, relations, strict=True))
+    ]
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows), "utf-8")
+    knowledge = replace(HASH.knowledge, description_words=words)
+    return replace(HASH, knowledge=knowledge, extract=ExtractConfig("precomputed", str(path)))
+
+
+def test_long_descriptions_are_summarised_once(tmp_path, monkeypatch):
+    made, root, asked = described(tmp_path, 9), tmp_path / "i", []
+    plain = OfflineSummary.__call__
+
+    async def counted(self, task, session):
+        asked.append(task)
+        return await plain(self, task, session)
+
+    monkeypatch.setattr(OfflineSummary, "__call__", counted)
+    build(root, passages(*range(8)), made, stages=["knowledge"])
+    graph = Index(root).knowledge
+    (relation,), ada = graph.texts, graph.descriptions[0]
+    told = [(task.subject, task.max_words, len(task.texts)) for task in asked]
+    assert told == [("Ada", 30, 8), ("Ada and Byron", 30, 8)]
+    assert 0 < count_words(ada) <= 30 and count_words(relation) <= 30
+    assert Store(root).info("knowledge")["summarised"] == 2
+    asked.clear()
+    update_index(root, add=[Passage("elsewhere", "", "nothing is known of it")])
+    assert asked == [] and Index(root).knowledge.descriptions[0] == ada
+    update_index(root, add=passages(8))
+    assert [len(task.texts) for task in asked] == [9, 9]
+    update_index(root, remove=["elsewhere"])
+    build(tmp_path / "fresh", passages(*range(9)), made, stages=["knowledge"])
+    assert artefacts(root) == artefacts(tmp_path / "fresh")
+
+
+def test_short_descriptions_stay_and_leave_no_trace(tmp_path):
+    build(tmp_path / "i", passages(*range(4)), described(tmp_path, 4), stages=["knowledge"])
+    graph = Index(tmp_path / "i").knowledge
+    assert graph.descriptions[0].count("\n") == 3 and "summarised" not in Store(tmp_path / "i").info("knowledge")
+    assert not (Store(tmp_path / "i").folder("knowledge") / "curation.json").exists()
+    build(tmp_path / "all", passages(*range(9)), described(tmp_path, 9, None), stages=["knowledge"])
+    assert Index(tmp_path / "all").knowledge.descriptions[0].count("\n") == 8
+    with pytest.raises(ConfigError, match="description_words=0: give 1 or more"):
+        build(tmp_path / "none", passages(1), described(tmp_path, 2, 0), stages=["knowledge"])
