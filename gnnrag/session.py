@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -105,3 +106,42 @@ class Session:
             "roles": {role: dict(sorted(row.items())) for role, row in sorted(self.by_role.items())},
             "flags": {k: v for k, v in sorted(self.counts.items()) if v and k != "retriever_calls"},
         }
+
+    def join(self, other: Session) -> None:
+        """Take in what another record holds. Raises BudgetError when a limit is passed."""
+        self.events += other.events
+        self.counts.update(other.counts)
+        for role, row in other.by_role.items():
+            self.by_role[role].update(row)
+        self.cost += other.cost
+        self.check()
+
+
+async def ask_all(name: str, role: Any, tasks: Sequence[Any], session: Session) -> list[Any]:
+    """Give a role several tasks at once; usage, events and flags go to the session in the order of the tasks.
+
+    Args:
+        name: of the role, under which the flags of its results are counted.
+        role: the role.
+        tasks: its tasks.
+        session: the question's record.
+
+    Raises:
+        BudgetError: the tasks together pass a limit; every call is in the books.
+    """
+    own = [Session(session.question_id, session.budget, started=session.started) for _ in tasks]
+    work = (role(task, record) for task, record in zip(tasks, own, strict=True))
+    results = await asyncio.gather(*work, return_exceptions=True)
+    problem: BaseException | None = None
+    for result, record in zip(results, own, strict=True):
+        if isinstance(result, BaseException):
+            problem = problem or result
+        else:
+            record.flag(name, *result.flags)
+        try:
+            session.join(record)
+        except BudgetError as error:
+            problem = problem or error
+    if problem:  # only now, so that every call already paid for is in the books
+        raise problem
+    return results

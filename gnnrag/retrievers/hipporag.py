@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,7 @@ from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.index.index import Index
 from gnnrag.retrievers.base import min_max, rank_passages
 from gnnrag.roles.asking import MentionsTask
-from gnnrag.session import Session
+from gnnrag.session import Session, ask_all
 from gnnrag.text.normphrase import norm_phrase
 from gnnrag.types import Query, Ranking
 
@@ -84,9 +83,8 @@ class HippoRAGRetriever:
 
     async def _retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
         """Ask the role for the names of all queries at once; calls and flags go to the question's record."""
-        found = await asyncio.gather(*(self._mentions(MentionsTask(query.text), session) for query in queries))
-        for result in found:
-            session.flag("mentions", *result.flags)
+        tasks = [MentionsTask(query.text) for query in queries]
+        found = await ask_all("mentions", self._mentions, tasks, session)
         return self._rank(queries, [self.link_names(result.names) for result in found])
 
     def _rank(self, queries: Sequence[Query], linked: Sequence[Mapping[int, float]]) -> list[Ranking]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.index.index import Index
 from gnnrag.retrievers.base import best_positions, min_max, rank_passages
 from gnnrag.roles.asking import FactFilterTask, FactsKept
-from gnnrag.session import Session
+from gnnrag.session import Session, ask_all
 from gnnrag.types import Query, Ranking
 
 RELEASED, SENTENCES = (5, 5), (2, 20)  # candidates and seeds; those for sentences were chosen on 2wiki's dev questions
@@ -119,9 +118,7 @@ class HippoRAG2Retriever:
         candidates = self._candidates(texts)
         asked = [i for i, c in enumerate(candidates) if c.statements]
         tasks = [FactFilterTask(texts[i], candidates[i].shown) for i in asked]
-        results: list[FactsKept] = await asyncio.gather(*(self._filter(task, session) for task in tasks))
-        for result in results:
-            session.flag("fact_filter", *result.flags)
+        results: list[FactsKept] = await ask_all("fact_filter", self._filter, tasks, session)
         kept = {i: result.kept for i, result in zip(asked, results, strict=True)}
         return [self._seeds(c, kept.get(i, ())) for i, c in enumerate(candidates)]
 

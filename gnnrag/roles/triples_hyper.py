@@ -14,7 +14,7 @@ from gnnrag.roles.records import Records, dropped, has_failed, longest, number, 
 from gnnrag.roles.writing import Extracted, TriplesTask
 from gnnrag.session import Session
 
-TYPES = ("person", "organization", "location", "event", "work", "category")
+TYPES = ("organization", "person", "geo", "event", "category")  # as released
 IMPORTANCE, COMPLETENESS = 50.0, 1.0  # where the model gives none
 _TAG = re.compile(r"^[<(\[\"'\s]*hyper[-_ ]?(?:relation|edge)[\"'\s]*[>)\]:]+\s*", re.IGNORECASE)
 

@@ -14,7 +14,11 @@ from gnnrag.roles.records import Records, has_failed, longest, read_entity, read
 from gnnrag.roles.writing import Extracted, TriplesTask
 from gnnrag.session import Session
 
-TYPES = ("person", "organization", "location", "event", "work", "category")
+# Those of the current release; the prompt allows `other` besides.
+TYPES = (
+    "person", "creature", "organization", "location", "event", "concept", "method", "content", "data", "artifact",
+    "natural object",
+)  # fmt: skip
 
 
 @dataclass
