@@ -23,8 +23,12 @@ from gnnrag.roles.parsing import strip_markup, strip_thinking
 MAX_CHARACTERS, MAX_BYTES = 256, 512  # of a name
 MAX_STRENGTH = 10.0
 _END = re.compile(r"<\s*\|\s*complete\s*\|\s*>", re.IGNORECASE)
-_TORN_SEPARATOR = re.compile(r"<(?!\|#\|>)\s*\|?\s*\\?#+\s*\|?\s*>|<\s*\|\s*#\s*\|\s*(?![>|\s])")
-_BORDER = re.compile(r"##|\n(?=\s*[(\"'])")
+# Blanks are bounded: a reply of nothing but blanks must not cost quadratic time.
+_TORN_SEPARATOR = re.compile(
+    r"<(?!\|#\|>) {0,3}\|? {0,3}\\?#{1,9} {0,3}\|? {0,3}>|< {0,3}\| {0,3}# {0,3}\| {0,3}(?![>| ])"
+)
+_OPENING = re.compile(r"\( {0,3}[\"'“`]?[a-z][a-z_ -]{0,30}[\"'”`]? {0,3}< {0,3}\| {0,3}>", re.IGNORECASE)
+_BORDER = re.compile(r"##|\n(?=[ \t]{0,8}[(\"'])")
 _BODY = re.compile(r"\((.*)\)", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _BAD_TYPE = frozenset("'()<>|/\\")
@@ -97,7 +101,7 @@ def _pieces(text: str, counts: Counter[str]) -> Iterator[str]:
 
 def _body(piece: str, counts: Counter[str]) -> str:
     """Return what stands in parentheses; a record without them is taken as it is, mended."""
-    start = re.search(r"\(\s*[\"'“`]?\s*[a-z _-]+[\"'”`]?\s*<\s*\|\s*>", piece, re.IGNORECASE)
+    start = _OPENING.search(piece)
     match = _BODY.search(piece, start.start()) if start else None
     if match:
         return match[1]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 import pytest
@@ -120,6 +121,23 @@ def test_the_longer_description_stays():
 @pytest.mark.parametrize(("dropped", "failed"), [(2, False), (3, True)])
 def test_more_than_half_dropped_is_a_failure(dropped, failed):
     assert has_failed(Counter({"seen": 4, "dropped_fields": dropped - 1, "dropped_type": 1})) is failed
+
+
+def test_long_replies_of_one_kind_are_read_at_once():
+    started = time.perf_counter()
+    blank = " " * 40_000
+    for text in (
+        f"({blank}",
+        f"<{blank}",
+        "\n" * 40_000,
+        "(a" * 20_000 + "<|>",
+        "< |" * 20_000,
+        "(<|>" * 10_000,
+        "<|#" * 20_000,
+    ):
+        split_records(f"{text}<|>x<|#|>")
+        split_records(f"{text}<|>")
+    assert time.perf_counter() - started < 5
 
 
 def test_nothing_a_reply_says_is_an_error():
