@@ -221,6 +221,21 @@ def test_a_run_that_is_mostly_dense_search_is_refused(config: Any) -> None:
     assert evaluate(config("method=single", "retriever=hipporag2", "run.name=all"))[1]["failed"] == 0
 
 
+def test_a_run_on_triples_that_the_model_of_the_run_extracts(config: Any, tmp_path: Path) -> None:
+    """The `llm` section serves the index too; the same command asks nothing again."""
+    reply = '{"named_entities": ["Solaris"], "triples": [["Solaris", "directed by", "Andrei Tarkovsky"]]}'
+    dots = ["method=single", "retriever=hipporag2", "index.extract.method=prompted", f"index.path={tmp_path / 'i'}"]
+    settings = config(*dots, "llm=scripted", f"llm_cache={tmp_path / 'cache.sqlite'}")
+    settings.llm.settings.default = reply
+    assert evaluate(settings)[1]["failed"] == 0
+    index = Index(tmp_path / "i")
+    assert index.entity_graph.graph.facts == (("solaris", "directed by", "andrei tarkovsky"),)
+    spent = index.store.info("extraction")["triples calls"]
+    assert spent == 2 * len(index.ids) and not index.entity_graph.is_sentences
+    before = index.fingerprint
+    assert evaluate(settings)[1]["failed"] == 0 and Index(tmp_path / "i").fingerprint == before
+
+
 def test_concurrency_must_be_positive(config: Any) -> None:
     with pytest.raises(ConfigError, match="concurrency=0: must be at least 1"):
         evaluate(config("data.limit=1", "concurrency=0"))
