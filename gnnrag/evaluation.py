@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from gnnrag.config import EvaluateConfig, MetricsConfig, to_plain
 from gnnrag.datasets.base import Dataset, load_dataset
-from gnnrag.errors import ConfigError, DataError
+from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.files import write_json, write_jsonl
 from gnnrag.index.build import Progress, closure
 from gnnrag.index.index import Index
@@ -21,6 +21,8 @@ from gnnrag.pipeline import Pipeline, chunking, needed_stages, open_index
 from gnnrag.rundir import RunDir, commit, read_predictions, run_name
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Question
+
+LEAST_QUERIES = 20  # fewer say nothing about a rate
 
 
 def evaluate(
@@ -68,7 +70,27 @@ def evaluate(
         if todo:
             _predict(pipeline, run, todo, on_question)
         predictions = run.finish([q.id for q in data.questions])
-    return run.path, write_metrics(run.path, data.questions, predictions, config.metrics, config.seed)
+    metrics = write_metrics(run.path, data.questions, predictions, config.metrics, config.seed)
+    check_fallbacks(config, run.path, predictions)
+    return run.path, metrics
+
+
+def check_fallbacks(config: EvaluateConfig, path: Path, predictions: Iterable[Prediction]) -> None:
+    """Refuse a run whose retriever was another one for too many queries (`retriever.max_fallback_rate`).
+
+    HippoRAG 2 with a model that cannot follow the filter's format is plain dense search, and looks like a result.
+    """
+    limit = getattr(config.retriever.settings, "max_fallback_rate", None)
+    usages = [prediction.usage for prediction in predictions]
+    queries = sum(usage.get("retriever_calls", 0) for usage in usages)
+    fallbacks = sum(usage.get("flags", {}).get("dense_fallback", 0) for usage in usages)
+    if limit is not None and queries >= LEAST_QUERIES and fallbacks > limit * queries:
+        raise GnnragError(
+            f"{fallbacks} of {queries} queries fell back to dense search, more than "
+            f"retriever.max_fallback_rate={limit:g}: this is hardly a run of {config.retriever.name}. See what "
+            f"the role fact_filter was replied, in {path / 'traces.jsonl'}; try another model, or raise the setting to "
+            "accept it"
+        )
 
 
 def check_metrics(config: MetricsConfig) -> None:

@@ -45,7 +45,13 @@ class ExtractConfig:
     """Where entities, relations and triples come from."""
 
     method: str = "offline"  # offline: titles and phrases, no model; precomputed, kb: a file; prompted: a model
-    path: str | None = None  # precomputed: JSON Lines of {"id", "entities", "triples"}; kb: the kb.txt of the data
+    path: str | None = None  # precomputed: JSON Lines of {"id", "entities", "triples", ...}; kb: the kb.txt of the data
+    # prompted; openie: names, then triples; lightrag: described entities and relations; hyper: n-ary facts
+    format: str = "openie"
+    gleaning: int | None = None  # prompted: how often the model is asked for what it missed; null: 1, hyper 2, openie 0
+    types: list[str] | None = None  # prompted: allowed entity types; null: those of the format
+    language: str = "English"  # prompted: of descriptions
+    max_failed: float = 0.02  # prompted: a build in which a larger share of passages fails ends with an error
 
 
 @dataclass
@@ -53,7 +59,9 @@ class GraphConfig:
     """How triples become the entity graph."""
 
     norm: str = "hipporag"  # hipporag: as released, ASCII only; unicode: letters of every script
-    fact_text: str = "tuple"  # what is embedded of a fact; tuple: as released, ('a', 'b', 'c'); plain: a b c
+    # What is embedded of a fact; tuple: as released, ('a', 'b', 'c'); plain: a b c; statement: head and relation alone,
+    # which the facts of one sentence share; auto: statement where relations are sentences, else tuple.
+    fact_text: str = "auto"
     synonym_threshold: float = 0.8  # least cosine of two names that are joined
     synonym_max: int = 101  # most such edges that start at one name
 
@@ -64,6 +72,10 @@ class KnowledgeConfig:
 
     match: str = "auto"  # names of one entity: casefold (within a type), upper (released), exact; auto: see `fold`
     hyperedges: str = "auto"  # extraction: as extracted; sentences: those that name two entities; auto; none
+    resolve: bool = False  # merge names that the writer `curator` takes for one thing
+    resolve_threshold: float = 0.6  # least cosine of two names that it is asked about
+    description_words: int | None = 300  # longer descriptions are summarised to half of it; null: none are
+    schema: str | None = None  # YAML of types and definitions that the writer `types` gives every entity one of
 
 
 @dataclass
@@ -123,7 +135,10 @@ class IndexConfig:
     writers: WritersConfig = field(default_factory=WritersConfig)  # type: ignore[valid-type]
     llm: dict[str, Any] | None = None  # model of prompted writers; null: the `llm` section
     llm_cache: str | None = ".cache/llm.sqlite"
+    max_calls: int | None = None  # language-model calls that one stage of a build may make; null: no limit
+    max_tokens: int | None = None  # prompt and completion tokens that they may take; null: no limit
 
 
+_NOT_IN_ARTEFACTS = ("path", "root", "llm_cache", "max_calls", "max_tokens")
 # Sections that decide artefacts. A section whose stages a run does not read keeps the settings the index was made with.
-SECTIONS = tuple(f.name for f in dataclasses.fields(IndexConfig) if f.name not in ("path", "root", "llm_cache"))
+SECTIONS = tuple(f.name for f in dataclasses.fields(IndexConfig) if f.name not in _NOT_IN_ARTEFACTS)

@@ -46,6 +46,7 @@ EXTRACTORS = {
     "offline": "gnnrag.extract.offline:OfflineExtractor",
     "precomputed": "gnnrag.extract.precomputed:PrecomputedExtractor",
     "kb": "gnnrag.extract.kb:KnowledgeBaseExtractor",
+    "prompted": "gnnrag.extract.prompted:PromptedExtractor",
 }
 
 ROLES = {
@@ -110,12 +111,21 @@ ROLES = {
         "prompted": "gnnrag.roles.keywords_prompted:PromptedKeywords",
         "offline": "gnnrag.roles.keywords_offline:OfflineKeywords",
     },
+    "fact_filter": {
+        "prompted": "gnnrag.roles.fact_filter_prompted:PromptedFactFilter",
+        "offline": "gnnrag.roles.fact_filter_offline:OfflineFactFilter",
+        "oracle": "gnnrag.roles.fact_filter_offline:OfflineFactFilter",  # no gold says which facts help
+    },
 }
 
 
 # Jobs of a language model, or of rules, while an index is built.
 WRITERS: dict[str, dict[str, str]] = {
-    "triples": {},
+    "triples": {
+        "openie": "gnnrag.roles.triples_openie:OpenIETriples",
+        "lightrag": "gnnrag.roles.triples_lightrag:LightRAGTriples",
+        "hyper": "gnnrag.roles.triples_hyper:HyperTriples",
+    },
     "summary": {
         "prompted": "gnnrag.roles.summary_prompted:PromptedSummary",
         "offline": "gnnrag.roles.summary_offline:OfflineSummary",
@@ -124,8 +134,14 @@ WRITERS: dict[str, dict[str, str]] = {
         "prompted": "gnnrag.roles.report_prompted:PromptedReport",
         "offline": "gnnrag.roles.report_offline:OfflineReport",
     },
-    "curator": {},
-    "types": {},
+    "curator": {
+        "prompted": "gnnrag.roles.curator_prompted:PromptedCurator",
+        "offline": "gnnrag.roles.curator_offline:OfflineCurator",
+    },
+    "types": {
+        "prompted": "gnnrag.roles.types_prompted:PromptedTypes",
+        "offline": "gnnrag.roles.types_offline:OfflineTypes",
+    },
 }
 JOBS = {"jobs": "gnnrag.roles.jobs:IndexJobs"}  # who runs the writers: the index knows no role
 

@@ -7,6 +7,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from gnnrag.errors import BudgetError
@@ -134,3 +135,24 @@ async def concurrently(session: Session, jobs: Sequence[Callable[[Session], Awai
         done.append(result)
     session.check()
     return done
+
+
+async def ask_all(name: str, role: Any, tasks: Sequence[Any], session: Session) -> list[Any]:
+    """Give a role several tasks at once; see `concurrently`.
+
+    Args:
+        name: of the role, under which the flags of its results are counted.
+        role: the role.
+        tasks: its tasks.
+        session: the question's record.
+
+    Raises:
+        BudgetError: the tasks together pass a limit; every call is in the books.
+    """
+
+    async def ask(task: Any, own: Session) -> Any:
+        result = await role(task, own)
+        own.flag(name, *result.flags)
+        return result
+
+    return await concurrently(session, [partial(ask, task) for task in tasks])

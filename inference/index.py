@@ -6,6 +6,7 @@
     python inference/index.py remove INDEX ID [ID ...]                            passage ids
     python inference/index.py inspect INDEX [--json]                              counts, sizes, hubs, gaps
     python inference/index.py inspect INDEX --html FILE [--entity NAME | --question "TEXT"]   a page that draws a part
+    python inference/index.py estimate CONFIG [key=value ...]                     calls, tokens and cost of extraction
 
 `index.stages=passages,text,hierarchy,lexical` builds only these stages. Adding and removing equal building the
 changed corpus from scratch; a killed build continues where it stopped.
@@ -16,15 +17,19 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
+
+from rich.table import Table
 
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import load_passages
 from gnnrag.errors import GnnragError, nearest
+from gnnrag.extract.estimate import estimate_extraction
 from gnnrag.index.build import build_index, update_index
 from gnnrag.index.store import Store
 from gnnrag.pipeline import chunking, data_source, index_path, index_settings, needed_stages
-from inference.console import IndexProgress, note, split_arguments
+from inference.console import IndexProgress, note, render, split_arguments
 from inference.inspecting import inspect
 
 
@@ -35,6 +40,7 @@ def main(arguments: Sequence[str]) -> int:
         "add": add,
         "remove": remove,
         "inspect": inspect,
+        "estimate": estimate,
     }
     if not arguments or arguments[0] not in commands:
         raise GnnragError(f"give a subcommand. {nearest(arguments[0] if arguments else '', commands)} See --help.")
@@ -74,6 +80,28 @@ def remove(arguments: Sequence[str]) -> None:
         raise GnnragError("usage: python inference/index.py remove INDEX ID [ID ...]")
     ids = arguments[1:]
     _change(Path(arguments[0]), lambda path, progress: update_index(path, remove=ids, progress=progress))
+
+
+def estimate(arguments: Sequence[str]) -> None:
+    """Print what reading the whole corpus with a language model will cost, before the first call."""
+    source, overrides = split_arguments(arguments)
+    config = load_config(EvaluateConfig, source, overrides)
+    data = load_passages(config.data.path, chunking(config.data))
+    llm, extract = config.llm.settings, config.index.extract
+    prices = [getattr(llm, name, 0.0) for name in ("price_in", "price_out")]
+    found = estimate_extraction(data.passages, extract, *prices)
+    table = Table("what", "figure", title=f"extraction by {getattr(llm, 'model', config.llm.name)}: {extract.format}")
+    for name, value in asdict(found).items():
+        table.add_row(name.replace("_", " "), f"{value:,.2f}" if name == "cost" else f"{value:,}")
+    print(render(table))
+    if not any(prices):
+        note("give llm.price_in and llm.price_out, per million tokens, for the cost")
+    for name, limit, spent in (
+        ("max_calls", config.index.max_calls, found.calls),
+        ("max_tokens", config.index.max_tokens, found.prompt_tokens + found.completion_tokens),
+    ):
+        if limit is not None and spent > limit:
+            note(f"index.{name}={limit:,} would stop the build")
 
 
 def _change(path: Path, change: Callable[[Path, Callable[[str, int, int], None]], list[str]]) -> None:

@@ -209,6 +209,33 @@ def test_metrics_that_cannot_be_computed_are_refused_before_predicting(config: A
         evaluate(config("data.limit=1", setting), on_question=lambda p: pytest.fail("predicted"))
 
 
+def test_a_run_that_is_mostly_dense_search_is_refused(config: Any) -> None:
+    filtered = ["retriever=hipporag2", "roles.fact_filter=prompted", "llm=scripted", "llm.default=hm"]
+    with pytest.raises(GnnragError, match=r"47 of 47 queries fell back .*max_fallback_rate=0\.3"):
+        evaluate(config("method=single", *filtered))
+    path, metrics = evaluate(config("method=single", *filtered, "retriever.max_fallback_rate=1", "run.name=accepted"))
+    flagged = [p.usage["roles"]["fact_filter"]["filter_failed"] for p in read_predictions(path)]
+    assert metrics["failed"] == 0 and flagged == [1] * 47
+    few = ["data.limit=19", "run.name=few"]
+    assert evaluate(config("method=single", *filtered, *few))[1]["questions"] == 19
+    assert evaluate(config("method=single", "retriever=hipporag2", "run.name=all"))[1]["failed"] == 0
+
+
+def test_a_run_on_triples_that_the_model_of_the_run_extracts(config: Any, tmp_path: Path) -> None:
+    """The `llm` section serves the index too; the same command asks nothing again."""
+    reply = '{"named_entities": ["Solaris"], "triples": [["Solaris", "directed by", "Andrei Tarkovsky"]]}'
+    dots = ["method=single", "retriever=hipporag2", "index.extract.method=prompted", f"index.path={tmp_path / 'i'}"]
+    settings = config(*dots, "llm=scripted", f"llm_cache={tmp_path / 'cache.sqlite'}")
+    settings.llm.settings.default = reply
+    assert evaluate(settings)[1]["failed"] == 0
+    index = Index(tmp_path / "i")
+    assert index.entity_graph.graph.facts == (("solaris", "directed by", "andrei tarkovsky"),)
+    spent = index.store.info("extraction")["triples calls"]
+    assert spent == 2 * len(index.ids) and not index.entity_graph.is_sentences
+    before = index.fingerprint
+    assert evaluate(settings)[1]["failed"] == 0 and Index(tmp_path / "i").fingerprint == before
+
+
 def test_concurrency_must_be_positive(config: Any) -> None:
     with pytest.raises(ConfigError, match="concurrency=0: must be at least 1"):
         evaluate(config("data.limit=1", "concurrency=0"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -10,14 +12,27 @@ from typing import Any
 from gnnrag.config import ExtractConfig
 from gnnrag.datasets.jsonl import read_jsonl
 from gnnrag.errors import ConfigError, DataError
-from gnnrag.extract.types import Extraction, Triple
+from gnnrag.extract.types import EntityRecord, Extraction, HyperedgeRecord, RelationRecord, Triple
 from gnnrag.files import file_digest
 from gnnrag.text.analyse import PassageText
 from gnnrag.types import Passage
 
+_RECORDS: Any = {
+    "details": (EntityRecord, ("name",)),
+    "relations": (RelationRecord, ("head", "tail")),
+    "hyperedges": (HyperedgeRecord, ("text",)),
+}
+
 
 class PrecomputedExtractor:
-    """Looks passages up by id in a JSON Lines file of `{"id", "entities": [name], "triples": [[h, r, t]]}`.
+    """Looks passages up by id in a JSON Lines file; each row is an object with fields of these names.
+
+    - `id`: the passage; the only one that every row must have, with at least one of the others
+    - `entities`: [name]
+    - `triples`: [[head, relation, tail]]
+    - `details`: [{"name", "type", "description"}], types and descriptions of entities
+    - `relations`: [{"head", "tail", "description", "keywords": [...], "weight"}], as LightRAG has them
+    - `hyperedges`: [{"text", "score", "members": [[name, importance]]}], n-ary facts, as HyperGraphRAG has them
 
     The file says nothing about texts: a passage that got a new text under its old id keeps its record.
 
@@ -70,18 +85,64 @@ def read_extractions(path: Path) -> dict[str, Extraction]:
             raise DataError(path, f"needs an 'id', the id of a passage as a string, not {id_!r}", line)
         if id_ in records:
             raise DataError(path, f"passage {id_!r} has a record already; give each passage one", line)
-        entities = _list(path, line, row, "entities")
-        if wrong := [e for e in entities if not isinstance(e, str)]:
-            raise DataError(path, f"'entities' must be a list of strings, but holds {wrong[0]!r}", line)
-        rows = _list(path, line, row, "triples")
-        triples = [_triple(path, line, t) for t in rows]
-        kept = dict.fromkeys(t for t in triples if t)
-        records[id_] = Extraction(tuple(dict.fromkeys(entities)), tuple(kept), triples.count(None))
+        records[id_] = _extraction(path, line, row)
     return records
 
 
-def _list(path: Path, line: int, row: Mapping[str, Any], field: str) -> list[Any]:
-    value = row.get(field)
+def _extraction(path: Path, line: int, row: Mapping[str, Any]) -> Extraction:
+    described = [field for field in ("details", "relations", "hyperedges") if field in row]
+    entities = _list(path, line, row, "entities", bool(described))
+    if wrong := [e for e in entities if not isinstance(e, str)]:
+        raise DataError(path, f"'entities' must be a list of strings, but holds {wrong[0]!r}", line)
+    rows = _list(path, line, row, "triples", bool(described))
+    triples = [_triple(path, line, t) for t in rows]
+    kept = dict.fromkeys(t for t in triples if t)
+    more: dict[str, Any] = {}
+    for field in described:
+        values = _list(path, line, row, field)
+        more[field] = tuple(_record(path, line, field, value) for value in values)
+    return Extraction(tuple(dict.fromkeys(entities)), tuple(kept), triples.count(None), **more)
+
+
+def _record(path: Path, line: int, field: str, value: Any) -> Any:
+    """Return one described record; every part but names and texts may be missing."""
+    cls, must = _RECORDS[field]
+    known = {f.name: f for f in fields(cls)}
+    if not isinstance(value, Mapping) or not value.keys() <= known.keys():
+        raise DataError(path, f"each of {field!r} must be an object with {', '.join(known)}, not {value!r:.80}", line)
+    if missing := [name for name in must if not isinstance(value.get(name), str) or not value[name].strip()]:
+        raise DataError(path, f"one of {field!r} needs {missing[0]!r}, a text that is not empty: {value!r:.80}", line)
+    parts = dict(value)
+    for name in parts.keys() & {"description", "type"}:
+        if not isinstance(parts[name], str):
+            raise DataError(path, f"{name!r} of one of {field!r} must be a text, not {parts[name]!r:.80}", line)
+    for name in parts.keys() & {"weight", "score"}:
+        if not _is_number(parts[name]):
+            raise DataError(path, f"{name!r} of one of {field!r} must be a number, not {parts[name]!r:.80}", line)
+    if "keywords" in parts:
+        if not isinstance(parts["keywords"], list) or not all(isinstance(k, str) for k in parts["keywords"]):
+            raise DataError(path, f"'keywords' must be a list of strings, not {parts['keywords']!r:.80}", line)
+        parts["keywords"] = tuple(parts["keywords"])
+    if "members" in parts:
+        parts["members"] = tuple(_member(path, line, member) for member in _list(path, line, parts, "members"))
+    return cls(**parts)
+
+
+def _member(path: Path, line: int, value: Any) -> tuple[str, float]:
+    """Return a name with its importance; a bare name has 50, as HyperGraphRAG sets it."""
+    if isinstance(value, str) and value.strip():
+        return value, 50.0
+    if not isinstance(value, list) or len(value) != 2 or not isinstance(value[0], str) or not _is_number(value[1]):
+        raise DataError(path, f"a member of a hyperedge must be [name, importance], not {value!r:.80}", line)
+    return value[0], float(value[1])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _list(path: Path, line: int, row: Mapping[str, Any], field: str, optional: bool = False) -> list[Any]:
+    value = row.get(field, [] if optional else None)
     if not isinstance(value, list):
         raise DataError(path, f"needs {field!r}, a list (it may be empty), not {value!r:.80}", line)
     return value

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from gnnrag.config import IndexConfig
-from gnnrag.errors import ConfigError
+from gnnrag.errors import ArtefactError, ConfigError, LLMError
 from gnnrag.extract.base import make_extractor
 from gnnrag.extract.types import Extraction
 from gnnrag.files import digest
 from gnnrag.graphs.entities import EntityGraph, Triple, build_entity_graph
+from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.synonyms import Synonyms, find_synonyms
-from gnnrag.index.stage_base import Context, Writer, embed_strings, known_records, read_records, write_records
+from gnnrag.index.stage_base import (
+    Context,
+    Writer,
+    embed_strings,
+    known_records,
+    read_records,
+    unit_rows,
+    write_records,
+)
 from gnnrag.index.store import map_passages
 from gnnrag.text.analyse import PassageText
 
@@ -48,10 +59,12 @@ class ExtractionStage:
             found = extractor.extract([context.passages[i] for i in positions], [texts[i] for i in positions])
             return [None if e is None else e.to_json() for e in found]
 
-        known = known_records(context.store, self.name, settings)
+        known = {k: v for k, v in known_records(context.store, self.name, settings).items() if v is not None}
         # What a model wrote is worth keeping often; what rules find, seldom.
         batch = getattr(extractor, "batch_size", 1000)
         values = map_passages(context.store, self.name, settings, hashes, known, compute, batch, context.progress)
+
+        _refuse_failures(values, getattr(extractor, "max_failed", 1.0))
 
         def write(folder: Path) -> dict[str, Any]:
             write_records(folder, hashes, values, settings)
@@ -59,6 +72,7 @@ class ExtractionStage:
             return {
                 "entities": sum(len(v["entities"]) for v in found),
                 "triples": sum(len(v["triples"]) for v in found),
+                **{name: n for name in ("relations", "hyperedges") if (n := sum(len(v.get(name, ())) for v in found))},
                 "malformed triples": sum(v["malformed"] for v in found),
                 "passages without a record": len(values) - len(found),
                 **getattr(extractor, "record", {}),
@@ -71,6 +85,17 @@ class ExtractionStage:
         return [Extraction() if v is None else Extraction.from_json(v) for _, v in read_records(folder)]
 
 
+def _refuse_failures(values: Sequence[Any], max_failed: float) -> None:
+    """Raise LLMError where too many passages have no result; those that have one are in the journal."""
+    failed = sum(value is None for value in values)
+    if failed > max_failed * len(values):
+        raise LLMError(
+            f"extraction failed for {failed} of {len(values)} passages: the model's replies could not be read. All "
+            "others are kept, and the same command asks for these again; another model, more "
+            f"index.writers.triples.options.max_tokens, or a higher index.extract.max_failed (now {max_failed:g}) helps"
+        )
+
+
 @dataclass(frozen=True)
 class EntityKnowledge:
     """An entity graph with the vectors of its strings.
@@ -78,21 +103,33 @@ class EntityKnowledge:
     Attributes:
         graph: the graph.
         entity_vectors: (num_entities, dim) float32 unit rows.
-        fact_vectors: (num_facts, dim) float32 unit rows.
+        statement_vectors: (num_statements, dim) float32 unit rows, one for each distinct string of a fact.
+        fact_statements: (num_facts,) the row of each fact; None where each has its own. Facts that one sentence states
+            of one head share a row.
+        is_sentences: relations are sentences (`fact_text=statement`), not predicates.
     """
 
     graph: EntityGraph
     entity_vectors: np.ndarray
-    fact_vectors: np.ndarray
+    statement_vectors: np.ndarray
+    fact_statements: np.ndarray | None = None
+    is_sentences: bool = False
+
+    @cached_property
+    def statement_facts(self) -> Lists:
+        """The facts of each statement, ascending."""
+        of = np.arange(len(self.graph.facts)) if self.fact_statements is None else self.fact_statements
+        sizes = np.bincount(of, minlength=len(self.statement_vectors))
+        return Lists(np.concatenate([[0], np.cumsum(sizes)]), np.argsort(of, kind="stable"))
 
 
 class EntityGraphStage:
-    """The entity graph, and the vectors of entities and facts: those of strings seen before are kept."""
+    """The entity graph, and the vectors of its strings as float16: those of strings seen before are kept."""
 
     name: ClassVar[str] = "entity_graph"
     needs: ClassVar[tuple[str, ...]] = ("extraction",)
     sections: ClassVar[tuple[str, ...]] = ("graph",)
-    version = 1
+    version = 2
 
     def settings(self, context: Context) -> Any:
         """See `Stage`."""
@@ -102,55 +139,72 @@ class EntityGraphStage:
 
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
-        config = context.config.graph
-        graph = build_entity_graph([found.as_triples() for found in context.read("extraction")], config.norm)
-        strings = [*graph.entities, *(fact_string(fact, config.fact_text) for fact in graph.facts)]
+        config, found = context.config.graph, context.read("extraction")
+        style = _style(config.fact_text, found)
+        graph = build_entity_graph([passage.as_triples() for passage in found], config.norm)
+        position: dict[str, int] = {}
+        rows = [position.setdefault(fact_string(fact, style), len(position)) for fact in graph.facts]
         old = self._earlier(context)
-        vectors, computed = self._embed(context, strings, old)
-        known = old["knowledge"].graph if old.get("settings") == settings else None
-        found = find_synonyms(
+        halves, computed = self._embed(context, [*graph.entities, *position], old)
+        known = old["graph"] if old.get("settings") == settings else None
+        near = find_synonyms(
             graph.entities,
-            vectors[: graph.num_entities],
+            unit_rows(halves[: graph.num_entities]),
             config.synonym_threshold,
             config.synonym_max,
             known and Synonyms(known.entities, known.synonyms, known.similarities),
         )
-        graph = replace(graph, synonyms=found.pairs, similarities=found.cosines)
+        graph = replace(graph, synonyms=near.pairs, similarities=near.cosines)
 
         def write(folder: Path) -> dict[str, Any]:
-            np.savez(folder / "graph.npz", **graph.to_arrays())  # type: ignore[arg-type]
-            np.save(folder / "vectors.npy", vectors)
-            made = {"settings": settings, "embedder": context.embedder().identity}
-            names = {"entities": graph.entities, "facts": graph.facts, "strings": strings}
-            content = {**made, "num_passages": graph.num_passages, **names}
+            relations = sorted({fact[1] for fact in graph.facts})
+            number = {relation: i for i, relation in enumerate(relations)}
+            names = np.array([number[fact[1]] for fact in graph.facts], dtype=np.int32)
+            statements = {"fact_relations": names, "fact_statements": np.array(rows, dtype=np.int32)}
+            np.savez(folder / "graph.npz", **graph.to_arrays(), **statements)  # type: ignore[arg-type]
+            np.save(folder / "vectors.npy", halves)
+            made = {"version": self.version, "settings": settings, "embedder": context.embedder().identity}
+            content = {**made, "style": style, "num_passages": graph.num_passages}
+            content |= {"entities": graph.entities, "relations": relations}
             (folder / "strings.json").write_text(json.dumps(content, ensure_ascii=False), "utf-8")
-            counts = {"entities": graph.num_entities, "facts": len(graph.facts), "synonyms": len(found.cosines)}
-            return {**counts, "computed": computed}
+            counts = {"entities": graph.num_entities, "facts": len(rows), "statements": len(position)}
+            return {**counts, "synonyms": len(near.cosines), "computed": computed}
 
         return write
 
     def load(self, folder: Path) -> EntityKnowledge:
-        """Return the graph with its vectors."""
+        """Return the graph with its vectors. Raises ArtefactError where an older version wrote it."""
         content = json.loads((folder / "strings.json").read_text("utf-8"))
-        entities, facts = tuple(content["entities"]), tuple((h, r, t) for h, r, t in content["facts"])
-        with np.load(folder / "graph.npz", allow_pickle=False) as arrays:
-            graph = EntityGraph(content["num_passages"], entities, facts, **arrays).check()
-        vectors = np.load(folder / "vectors.npy", allow_pickle=False)
-        return EntityKnowledge(graph, vectors[: len(entities)], vectors[len(entities) :])
+        if content.get("version") != self.version:
+            raise ArtefactError(f"entity graph {folder} was written by another version; build the index again")
+        entities, relations = tuple(content["entities"]), content["relations"]
+        with np.load(folder / "graph.npz", allow_pickle=False) as stored:
+            arrays = dict(stored)
+        names, rows = arrays.pop("fact_relations"), arrays.pop("fact_statements")
+        ends = arrays["fact_entities"].tolist()
+        facts = tuple((entities[h], relations[r], entities[t]) for (h, t), r in zip(ends, names.tolist(), strict=True))
+        graph = EntityGraph(content["num_passages"], entities, facts, **arrays).check()
+        vectors = unit_rows(np.load(folder / "vectors.npy", allow_pickle=False))
+        names, others = vectors[: len(entities)], vectors[len(entities) :]
+        return EntityKnowledge(graph, names, others, rows, content["style"] == "statement")
 
     def _earlier(self, context: Context) -> dict[str, Any]:
-        """Return what the artefact that is there was made with, and its `knowledge`; nothing where there is none."""
+        """Return what the artefact that is there was made with, its graph and the vector of each of its strings."""
         if context.store.key(self.name) is None:
             return {}
         folder = context.store.folder(self.name)
-        return {**json.loads((folder / "strings.json").read_text("utf-8")), "knowledge": self.load(folder)}
+        content = json.loads((folder / "strings.json").read_text("utf-8"))
+        if content.get("version") != self.version:
+            return {}
+        graph = self.load(folder).graph
+        strings = [*graph.entities, *dict.fromkeys(fact_string(fact, content["style"]) for fact in graph.facts)]
+        halves = np.load(folder / "vectors.npy", allow_pickle=False)
+        return {**content, "graph": graph, "known": dict(zip(strings, halves, strict=True))}
 
     def _embed(self, context: Context, strings: list[str], old: dict[str, Any]) -> tuple[np.ndarray, int]:
-        """Return a row per string, and how many strings were new."""
-        identity, known = context.embedder().identity, {}
-        if old.get("embedder") == identity:
-            rows = [*old["knowledge"].entity_vectors, *old["knowledge"].fact_vectors]
-            known = dict(zip(old["strings"], rows, strict=True))
+        """Return a float16 row per string, and how many strings were new."""
+        identity = context.embedder().identity
+        known = old["known"] if old.get("embedder") == identity else {}
         told, total, done = 0, max(len(strings), 1), 0
 
         def progress(count: int) -> None:
@@ -163,13 +217,26 @@ class EntityGraphStage:
             return [strings[i] for i in positions]
 
         vectors = embed_strings(context, self.name, digest(identity), strings, texts, known, progress)
-        return vectors, len(set(strings) - known.keys())
+        return vectors.astype(np.float16), len(set(strings) - known.keys())
+
+
+def _style(fact_text: str, found: Sequence[Extraction]) -> str:
+    """Return how facts are written: as the setting says, or by what the extractor's relations are."""
+    if fact_text != "auto":
+        return fact_text
+    return "statement" if any(passage.is_sentences for passage in found) else "tuple"
 
 
 def fact_string(fact: Triple, style: str) -> str:
-    """Return what is embedded of a fact. Raises ConfigError for an unknown style."""
+    """Return what is embedded of a fact: its tuple as released, its words, or its head and the sentence about it.
+
+    Raises:
+        ConfigError: unknown style.
+    """
     if style == "tuple":
         return str(fact)
     if style == "plain":
         return " ".join(fact)
-    raise ConfigError(f"index.graph.fact_text={style!r}: allowed are tuple, plain")
+    if style == "statement":
+        return f"{fact[0]}: {fact[1]}"
+    raise ConfigError(f"index.graph.fact_text={style!r}: allowed are auto, tuple, plain, statement")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -14,6 +15,7 @@ from gnnrag.errors import ArtefactError
 from gnnrag.files import digest
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import KnowledgeGraph
+from gnnrag.index.curation import Curator, curation_settings
 from gnnrag.index.stage_base import Context, Writer, embed_strings
 
 Table = Literal["entities", "names", "relations", "hyperedges"]
@@ -25,7 +27,7 @@ class KnowledgeStage:
 
     name: ClassVar[str] = "knowledge"
     needs: ClassVar[tuple[str, ...]] = ("extraction",)
-    sections: ClassVar[tuple[str, ...]] = ("knowledge",)
+    sections: ClassVar[tuple[str, ...]] = ("knowledge", "writers.curator", "writers.types", "writers.summary")
     version = 1
 
     @staticmethod
@@ -37,21 +39,27 @@ class KnowledgeStage:
     def settings(self, context: Context) -> Any:
         """See `Stage`."""
         knowledge = context.config.knowledge
-        return [self.version, knowledge.match, knowledge.hyperedges]
+        return [self.version, knowledge.match, knowledge.hyperedges, *curation_settings(context)]
 
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
         config, sentences = context.config.knowledge, None
         if "text" in self.needs_for(context.config):
             sentences = [text.sentences for text in context.read("text")]
-        graph = fold(context.read("extraction"), config.match, config.hyperedges, sentences)
+
+        def folded(found: Any, renamed: Mapping[str, str], retyped: Mapping[str, str]) -> KnowledgeGraph:
+            return fold(found, config.match, config.hyperedges, sentences, renamed, retyped)
+
+        curator = Curator(context, folded)
+        graph = curator.run(context.read("extraction"))
 
         def write(folder: Path) -> dict[str, Any]:
             arrays, strings = graph.to_data()
             np.savez(folder / "graph.npz", **arrays)  # type: ignore[arg-type]
             (folder / "strings.json").write_text(json.dumps(strings, ensure_ascii=False), "utf-8")
             counts = {"entities": graph.num_entities, "relations": graph.num_relations}
-            return {**counts, "hyperedges": len(graph.hyper_texts), "isolated": int((graph.degrees == 0).sum())}
+            counts |= {"hyperedges": len(graph.hyper_texts), "isolated": int((graph.degrees == 0).sum())}
+            return counts | curator.done.write(folder)
 
         return write
 

@@ -160,7 +160,7 @@ def map_passages(
     for start in range(0, len(missing), batch):
         chunk = missing[start : start + batch]
         rows = [(keys[i], value) for i, value in zip(chunk, compute(chunk), strict=True)]
-        journal.append(*[list(row) for row in rows])
+        journal.append(*[list(row) for row in rows if row[1] is not None])  # what failed is tried again
         values.update(rows)
         progress(len(chunk))
     journal.close()

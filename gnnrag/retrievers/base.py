@@ -114,14 +114,6 @@ def rank_graph(hits: Sequence[Hit], top_k: int, branch: str) -> Ranking:
     )
 
 
-def by_rank(hits: Sequence[Hit]) -> list[Hit]:
-    """Give hits that are only ordered, best first, the scores 1 / rank; of a repeated id the first counts."""
-    first: dict[str, Hit] = {}
-    for hit in hits:
-        first.setdefault(hit.id, hit)
-    return [replace(hit, score=1 / rank, rank=rank) for rank, hit in enumerate(first.values(), start=1)]
-
-
 def best_positions(scores: np.ndarray, k: int) -> np.ndarray:
     """Return the positions of the `k` largest scores, best first, ties by position. Shape (min(k, len(scores)),)."""
     k = min(k, len(scores))

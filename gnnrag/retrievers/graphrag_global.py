@@ -13,7 +13,7 @@ from gnnrag.graphs.map_reduce import best_first, deepest, descend, fill_batches,
 from gnnrag.index.index import Index
 from gnnrag.index.report_view import ReportView
 from gnnrag.llm.base import estimate_tokens
-from gnnrag.retrievers.base import ANSWER, by_rank, rank_graph
+from gnnrag.retrievers.base import ANSWER, by_rank
 from gnnrag.roles.asking import Point, RateReportTask, ReduceTask, ReportPointsTask
 from gnnrag.session import Session, concurrently
 from gnnrag.types import Hit, Query, Ranking
@@ -187,7 +187,7 @@ class GraphRAGGlobalRetriever:
         hits = [self._own_hit(found, cited), *(self.view.hit(i, said) for i, said in shown[: len(cited)])]
         hits += [self.view.entity_hit(e) for e in entities]
         hits += [self.view.hit(i) for i, _ in shown[len(cited) :]]
-        return rank_graph(by_rank(hits), query.top_k, branch)
+        return by_rank(hits, query.top_k, branch)
 
     def _own_hit(self, found: GlobalAnswer, cited: Sequence[int]) -> Hit:
         """Return the answer, with the communities and passages it rests on, as a hit."""

@@ -13,7 +13,7 @@ from gnnrag.graphs.map_reduce import local_order, split_budget
 from gnnrag.index.index import Index
 from gnnrag.index.report_view import ReportView
 from gnnrag.llm.base import estimate_tokens
-from gnnrag.retrievers.base import best_positions, by_rank, rank_graph, rank_passages
+from gnnrag.retrievers.base import best_positions, by_rank, rank_passages
 from gnnrag.types import Query, Ranking
 
 PROFILES = ("released", "fixed", "nano")
@@ -93,7 +93,7 @@ class GraphRAGLocalRetriever:
         hits = [self.view.entity_hit(e, self._of_one(e)) for e in kept]
         hits += [self.view.hit(i) for i in reports]
         hits += [self.view.relation_hit(r) for r in relations]
-        return rank_graph(by_rank(hits), query.top_k, self.view.branch("graphrag_local", reports))
+        return by_rank(hits, query.top_k, self.view.branch("graphrag_local", reports))
 
     def select(self, vector: np.ndarray | None) -> list[int]:
         """Return the entities nearest to a query vector (dim,), best first; without one, those of highest degree."""

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from gnnrag.config import build_settings
-from gnnrag.errors import ConfigError, LLMError, nearest
+from gnnrag.errors import BudgetError, ConfigError, LLMError, nearest
 from gnnrag.index_config import IndexConfig, RoleConfig
 from gnnrag.registry import BACKENDS, WRITERS, resolve
 from gnnrag.session import Session
@@ -31,6 +31,7 @@ class IndexJobs:
         self.config, self._embedder = config, embedder
         self.usage: dict[str, Counter[str]] = {}
         self._built: dict[str, Any] = {}
+        self._spent: Counter[str] = Counter()
 
     def identity(self, name: str) -> Any:
         """Return JSON data that changes whenever a writer's results would."""
@@ -57,8 +58,10 @@ class IndexJobs:
         async def work(number: int, task: Any) -> tuple[Any, Session]:
             session = Session(f"index-{number}")
             async with gate:
+                self._check_budget()
                 result = await writer(task, session)
             session.flag(name, *getattr(result, "flags", ()))
+            self._spent.update(session.by_role[name])
             return result, session
 
         try:
@@ -73,6 +76,17 @@ class IndexJobs:
                 raise LLMError(f"index: {problem}")
         return [result for result, _ in done]
 
+    def _check_budget(self) -> None:
+        """Refuse further tasks where what is done has used up a limit."""
+        tokens = self._spent["prompt_tokens"] + self._spent["completion_tokens"]
+        for limit, spent in (("max_calls", self._spent["calls"]), ("max_tokens", tokens)):
+            allowed = getattr(self.config, limit)
+            if allowed is not None and spent >= allowed:
+                raise BudgetError(
+                    f"index.{limit}={allowed} is used up ({spent}); what was finished is kept, and the same command "
+                    "with a higher limit goes on from there"
+                )
+
     def record(self, name: str) -> dict[str, int]:
         """Return what a writer has spent, for a stage's info; nothing where it called no model."""
         return {f"{name} {key}": count for key, count in sorted(self.usage.get(name, Counter()).items()) if count}
@@ -82,9 +96,11 @@ class IndexJobs:
             raise ConfigError(f"index.writers.{name}: no such writer. {nearest(name, WRITERS)}")
         writers: Any = self.config.writers
         role: RoleConfig = getattr(writers, name)
-        impl = role.impl or writers.default
+        # Which records a model writes is a property of the extraction, not of who writes them.
+        impl = self.config.extract.format if name == "triples" else role.impl or writers.default
         if impl not in WRITERS[name]:
-            raise ConfigError(f"index.writers.{name}={impl!r} is not available. {nearest(impl, WRITERS[name])}")
+            where = "index.extract.format" if name == "triples" else f"index.writers.{name}"
+            raise ConfigError(f"{where}={impl!r} is not available. {nearest(impl, WRITERS[name])}")
         return impl, role
 
     def _writer(self, name: str) -> Any:
@@ -92,7 +108,8 @@ class IndexJobs:
             impl, role = self._chosen(name)
             cls = resolve(f"index.writers.{name}", impl, WRITERS[name])
             settings = build_settings(cls, role.options, f"index.writers.{name}.options")
-            first = self._backend(name, role) if impl == "prompted" else SimpleNamespace(embedder=self._embedder)
+            is_prompted = impl == "prompted" or name == "triples"
+            first = self._backend(name, role) if is_prompted else SimpleNamespace(embedder=self._embedder)
             self._built[name] = cls(first, settings)
         return self._built[name]
 

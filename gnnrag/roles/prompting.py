@@ -77,6 +77,7 @@ class Prompter:
         prompt: default prompt name; `config.prompt` goes before it.
         options: optional sentences of the prompt.
         raw: the reply continues the prompt's own text, without a chat template and without a reminder.
+        tries: how many replies are asked for before a malformed one counts as a failure.
     """
 
     def __init__(
@@ -87,25 +88,37 @@ class Prompter:
         prompt: str = "",
         options: Sequence[str] = (),
         raw: bool = False,
+        tries: int = 2,
     ) -> None:
-        self.role, self.backend, self.config, self.raw = role, backend, config, raw
+        self.role, self.backend, self.config, self.raw, self.tries = role, backend, config, raw, tries
         self.prompt = load_prompt(config.prompt or prompt or role, *options)
 
-    async def ask(self, session: Session, values: Mapping[str, str], parse: Callable[[str], T]) -> Outcome[T]:
+    async def ask(
+        self,
+        session: Session,
+        values: Mapping[str, str],
+        parse: Callable[[str], T],
+        before: tuple[Message, ...] = (),
+    ) -> Outcome[T]:
         """Ask once; a malformed reply is counted and asked for once more. Never raises LLMError.
 
         Args:
             session: the question's record.
             values: one for each placeholder of the prompt.
             parse: turns the reply's text into the value; raises MalformedError.
+            before: the turns of a conversation that this one continues.
         """
-        return (await self.ask_many(session, [values], parse))[0]
+        return (await self.ask_many(session, [values], parse, before))[0]
 
     async def ask_many(
-        self, session: Session, batch: Sequence[Mapping[str, str]], parse: Callable[[str], T]
+        self,
+        session: Session,
+        batch: Sequence[Mapping[str, str]],
+        parse: Callable[[str], T],
+        before: tuple[Message, ...] = (),
     ) -> list[Outcome[T]]:
         """Ask for each of `batch` concurrently; booked in their order, so that traces do not depend on timing."""
-        tasks = [asyncio.ensure_future(self._exchange(values, parse)) for values in batch]
+        tasks = [asyncio.ensure_future(self._exchange(values, parse, before)) for values in batch]
         try:
             exchanges = await asyncio.gather(*tasks)
         finally:
@@ -118,11 +131,13 @@ class Prompter:
             raise over_budget
         return [exchange.outcome() for exchange in exchanges]
 
-    async def _exchange(self, values: Mapping[str, str], parse: Callable[[str], T]) -> _Exchange[T]:
-        """Generate and parse, twice at most."""
+    async def _exchange(
+        self, values: Mapping[str, str], parse: Callable[[str], T], before: tuple[Message, ...]
+    ) -> _Exchange[T]:
+        """Generate and parse, `tries` times at most."""
         exchange: _Exchange[T] = _Exchange(self.prompt)
-        messages = self.prompt.render(**values)
-        for turn in (messages, self._reminded(messages)):
+        messages = (*before, *self.prompt.render(**values))
+        for turn in (messages, *(self._reminded(messages, number) for number in range(2, self.tries + 1))):
             attempt = _Attempt(turn)
             exchange.attempts.append(attempt)
             try:
@@ -142,11 +157,13 @@ class Prompter:
             messages, c.max_tokens, c.temperature, self.prompt.stop, c.seed, self.prompt.schema, raw=self.raw
         )
 
-    def _reminded(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    def _reminded(self, messages: tuple[Message, ...], number: int) -> tuple[Message, ...]:
         """Append the reminder to the last turn: everything before it stays cached, and no bad reply is quoted."""
         if self.raw:
             return messages
         reminder = self.prompt.reminder or "Reply in exactly the format asked for, and with nothing else."
+        if number > 2:  # else a response cache would give the same reply again
+            reminder += f" (Try {number}.)"
         return (*messages[:-1], replace(messages[-1], content=f"{messages[-1].content}\n\n{reminder}"))
 
     def _book(self, session: Session, exchange: _Exchange[T]) -> BudgetError | None:

@@ -10,10 +10,19 @@ from gnnrag.types import Passage
 
 @dataclass(frozen=True, slots=True)
 class TriplesTask:
-    """Ask for what a passage states. `types` are the allowed entity types; empty leaves them to the role."""
+    """Ask for what a passage states.
+
+    Attributes:
+        passage: the passage.
+        types: the allowed entity types; empty leaves them to the role.
+        language: what descriptions are to be written in.
+        gleaning: how often a model is told that it missed some and asked for more.
+    """
 
     passage: Passage
     types: tuple[str, ...] = ()
+    language: str = "English"
+    gleaning: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +109,9 @@ class Curated:
 
     groups: tuple[tuple[str, ...], ...]
     flags: tuple[str, ...] = ()
+
+
+UNSURE = "unsure"  # the type of what no type fits
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from gnnrag.config import ExtractConfig
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.extract.base import make_extractor
 from gnnrag.extract.precomputed import PrecomputedExtractor, read_extractions
-from gnnrag.extract.types import Extraction
+from gnnrag.extract.types import EntityRecord, Extraction, HyperedgeRecord, RelationRecord
 from gnnrag.text.analyse import PassageText
 from gnnrag.types import Passage
 from tests.helpers.shared_data import SHARED_DATA
@@ -78,3 +78,41 @@ def test_real_triples():
     assert len(records) == 1890
     assert sum(r.malformed for r in records.values()) == 185
     assert records["musique-1"].triples[0] == ("Person-centered therapy", "developed by", "Carl Rogers")
+
+
+RICH = {
+    "id": "p",
+    "details": [{"name": "Ada", "type": "person", "description": "wrote programs"}, {"name": "Byron"}],
+    "relations": [{"head": "Ada", "tail": "Byron", "keywords": ["kin"], "weight": 8}],
+    "hyperedges": [{"text": "Ada met Byron.", "score": 7, "members": [["Ada", 90], "Byron"]}],
+}
+
+
+def test_described_records(tmp_path):
+    found = read_extractions(written(tmp_path, RICH))["p"]
+    assert found.details == (EntityRecord("Ada", "person", "wrote programs"), EntityRecord("Byron"))
+    assert found.relations == (RelationRecord("Ada", "Byron", "", ("kin",), 8),)
+    assert found.hyperedges == (HyperedgeRecord("Ada met Byron.", 7, (("Ada", 90.0), ("Byron", 50.0))),)
+    assert found.as_triples() == (("Ada", "kin", "Byron"),) and found.entities == ()
+    assert Extraction.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "problem"),
+    [
+        ("details", [{"type": "x"}], "one of 'details' needs 'name'"),
+        ("details", [{"name": "A", "kind": "x"}], "must be an object with name, type, description"),
+        ("details", ["A"], "must be an object with"),
+        ("details", [{"name": "A", "type": 3}], "'type' of one of 'details' must be a text"),
+        ("relations", [{"head": "A", "tail": " "}], "needs 'tail', a text that is not empty"),
+        ("relations", [{"head": "A", "tail": "B", "weight": True}], "must be a number, not True"),
+        ("relations", [{"head": "A", "tail": "B", "weight": float("inf")}], "must be a number, not inf"),
+        ("relations", [{"head": "A", "tail": "B", "keywords": "k"}], "'keywords' must be a list of strings"),
+        ("hyperedges", [{"text": "t", "members": [["A"]]}], r"must be \[name, importance\]"),
+        ("hyperedges", "t", "needs 'hyperedges', a list"),
+    ],
+)
+def test_described_records_that_are_wrong(tmp_path, field, value, problem):
+    with pytest.raises(DataError, match=problem) as caught:
+        read_extractions(written(tmp_path, {**RICH, field: value}))
+    assert ", line 1: " in str(caught.value)

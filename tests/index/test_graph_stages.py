@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from gnnrag.config import ExtractConfig
-from gnnrag.errors import ConfigError
+from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.extract.offline import OfflineExtractor
 from gnnrag.extract.types import Extraction
 from gnnrag.index.build import update_index
 from gnnrag.index.embedder import HashEmbedder
+from gnnrag.index.graph_stages import EntityGraphStage
 from gnnrag.index.index import Index
 from gnnrag.index.store import Store
 from gnnrag.types import Passage
@@ -112,8 +113,32 @@ class TestEntityGraph:
         assert graph.entities == ("ada lovelace", "greece", "london", "lord byron", "missolonghi")
         assert graph.facts[0] == ("ada lovelace", "born in", "london")
         assert graph.slots.toarray().sum(axis=1).tolist() == [4, 2, 0, 2, 0, 0]
-        assert (found.entity_vectors == HashEmbedder().encode(list(graph.entities))).all()
-        assert (found.fact_vectors == HashEmbedder().encode([str(f) for f in graph.facts])).all()
+        assert found.entity_vectors == pytest.approx(HashEmbedder().encode(list(graph.entities)), abs=1e-3)
+        assert found.statement_vectors == pytest.approx(HashEmbedder().encode([str(f) for f in graph.facts]), abs=1e-3)
+        assert np.linalg.norm(found.statement_vectors, axis=1) == pytest.approx(1.0, abs=1e-6)
+        assert [row.tolist() for row in found.statement_facts] == [[i] for i in range(len(graph.facts))]
+
+    def test_the_facts_of_a_sentence_share_a_vector(self, tmp_path):
+        build(tmp_path / "i", stages=["entity_graph"])
+        found = Index(tmp_path / "i").entity_graph
+        facts = found.graph.facts
+        head = "lord byron", "he died in missolonghi in 1824"
+        rows = [[facts[f] for f in row.tolist()] for row in found.statement_facts]
+        assert [(*head, "1824"), (*head, "missolonghi")] in rows and sum(map(len, rows)) == len(facts) > len(rows)
+        row = rows.index([(*head, "1824"), (*head, "missolonghi")])
+        expected = HashEmbedder().encode(["lord byron: he died in missolonghi in 1824"])[0]
+        assert found.statement_vectors[row] == pytest.approx(expected, abs=1e-3)
+        settings = replace(HASH, graph=replace(HASH.graph, fact_text="tuple"))
+        build(tmp_path / "t", settings=settings, stages=["entity_graph"])
+        assert len(Index(tmp_path / "t").entity_graph.statement_vectors) == len(facts)
+
+    def test_a_graph_of_another_version_is_named_and_built_again(self, tmp_path):
+        build(tmp_path, stages=["entity_graph"])
+        store = Store(tmp_path)
+        strings = store.folder("entity_graph") / "strings.json"
+        strings.write_text(strings.read_text("utf-8").replace('"version": 2', '"version": 1'), "utf-8")
+        with pytest.raises(ArtefactError, match="another version; build the index again"):
+            EntityGraphStage().load(strings.parent)
 
     def test_a_run_that_does_not_read_it_leaves_its_settings_alone(self, tmp_path, precomputed):
         root = tmp_path / "i"
@@ -143,7 +168,7 @@ class TestEntityGraph:
         seen, plain = [], HashEmbedder.encode
         monkeypatch.setattr(HashEmbedder, "encode", lambda s, t, is_query=False: seen.extend(t) or plain(s, t))
         update_index(root, add=[new])
-        assert seen == ["babbage", "('ada lovelace', 'she knew babbage', 'babbage')"]
+        assert seen == ["babbage", "ada lovelace: she knew babbage"]
         seen.clear()
         settings = replace(HASH, graph=replace(HASH.graph, synonym_threshold=0.9))
         assert build(root, [*CORPUS, new], settings, stages=["entity_graph"]) == ["entity_graph"]
@@ -173,7 +198,10 @@ class TestEntityGraph:
 
     @pytest.mark.parametrize(
         ("field", "value", "problem"),
-        [("norm", "latin", "allowed are hipporag, unicode"), ("fact_text", "prose", "allowed are tuple, plain")],
+        [
+            ("norm", "latin", "allowed are hipporag, unicode"),
+            ("fact_text", "prose", "allowed are auto, tuple, plain, statement"),
+        ],
     )
     def test_unknown_rules_are_refused(self, tmp_path, field, value, problem):
         with pytest.raises(ConfigError, match=problem):

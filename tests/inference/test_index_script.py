@@ -212,7 +212,7 @@ class TestInspect:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "give a subcommand. Allowed: add, build, inspect, remove"),
+        ([], "give a subcommand. Allowed: add, build, estimate, inspect, remove"),
         (["bild"], "give a subcommand. Did you mean 'build'?"),
         (["add", "x"], "usage: python inference/index.py add INDEX PATH"),
         (["remove", "x"], "usage: python inference/index.py remove INDEX ID"),
@@ -249,3 +249,16 @@ def test_as_a_process(corpus, tmp_path):
     code, out, err = run("remove", str(path), "nope")
     assert (code, out) == (2, "")
     assert err.startswith("error: ") and "Traceback" not in err
+
+
+def test_the_cost_of_extraction_is_told_before_the_first_call(corpus, capsys):
+    dots = [f"data.path={corpus}", "index.extract.format=lightrag", "index.max_calls=9"]
+    assert main(["estimate", *dots, "llm.price_in=100000", "llm.price_out=1"]) == 0
+    shown = capsys.readouterr()
+    rows = {cells[1].strip(): cells[2].strip() for line in shown.out.splitlines() if len(cells := line.split("│")) == 4}
+    assert rows["passages"] == "5" and rows["calls"] == "10"
+    prompt, completion = (int(rows[f"{kind} tokens"].replace(",", "")) for kind in ("prompt", "completion"))
+    assert float(rows["cost"].replace(",", "")) == pytest.approx(prompt / 10 + completion / 1e6, abs=0.01)
+    assert "index.max_calls=9 would stop the build" in shown.err
+    main(["estimate", f"data.path={corpus}"])
+    assert "give llm.price_in" in capsys.readouterr().err

@@ -12,7 +12,15 @@ from gnnrag.prompts import load_prompt
 from gnnrag.prompts.untrusted import passage_elements
 from gnnrag.types import Passage
 
-NAMES = sorted(Path(p.name).stem for p in files("gnnrag.prompts").iterdir() if p.name.endswith(".yaml"))
+EVERY = sorted(Path(p.name).stem for p in files("gnnrag.prompts").iterdir() if p.name.endswith(".yaml"))
+FOLLOW_UPS = ["triples_ask", "triples_more"]  # later turns of a conversation: nothing of their own to fill in
+NAMES = [name for name in EVERY if name not in FOLLOW_UPS]
+
+
+@pytest.mark.parametrize("name", FOLLOW_UPS)
+def test_a_follow_up_is_one_turn_of_the_user(name: str) -> None:
+    prompt = load_prompt(name)
+    assert [m.role for m in prompt.render()] == ["user"] and prompt.reminder
 
 
 # Continued without a chat template: one text, and no second turn for a reminder.

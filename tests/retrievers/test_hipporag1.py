@@ -1,22 +1,32 @@
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from gnnrag.errors import ConfigError
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
-from gnnrag.retrievers.hipporag import HippoRAGRetriever
+from gnnrag.retrievers.hipporag import HippoRAGConfig, HippoRAGRetriever
 from gnnrag.retrievers.hipporag2 import HippoRAG2Retriever
+from gnnrag.roles.asking import Mentions
+from gnnrag.session import Session
 from gnnrag.types import Passage, Query
 from tests.helpers.indexes import CORPUS, HASH
+from tests.helpers.parts import Scripted
 from tests.retrievers.test_hipporag2 import golden_index
 
 
 class Linked(HippoRAGRetriever):
-    """A query's text is the entities that it names."""
+    """A query's text is the entities that it names, all linked surely."""
+
+    similarity = 1.0
 
     def link(self, text):
-        return [self._graph.position[name] for name in text.split(", ") if name in self._graph.position]
+        names = [name for name in text.split(", ") if name in self._graph.position]
+        return {self._graph.position[name]: self.similarity for name in names}
 
 
 def test_golden_entities_and_facts():
@@ -45,6 +55,44 @@ def test_a_query_that_names_nothing_falls_back_to_dense():
     found = Linked(golden_index()).retrieve([Query("nobody"), Query("alice")])
     assert [r.branch for r in found] == ["dense_fallback", "ppr"]
     assert found[0].ids == ("P0", "P3", "P1", "P2")
+
+
+class LooselyLinked(Linked):
+    similarity = 0.9
+
+
+@pytest.mark.parametrize("names", ["dense", "uniform"])
+def test_the_ensemble_is_half_dense_unless_names_are_linked_surely(names):
+    config = HippoRAGConfig(ensemble=True, no_names=names)
+    expected = 0.5 * np.array([1.0, 0.702390, 0.053585, 0.0]) + 0.5 * np.array([1.0, 0.05 / 0.13, 0.0, 0.08 / 0.13])
+    found, nobody = LooselyLinked(golden_index(), config).retrieve([Query("alice"), Query("nobody")])
+    assert found.branch == "ensemble" and found.ids == ("P0", "P1", "P3", "P2")
+    assert sorted(found.scores) == pytest.approx(sorted(expected), abs=1e-6)
+    assert nobody.branch == "dense_fallback" and nobody.scores.tolist() == [0.52, 0.47, 0.44, 0.39]
+    sure = Linked(golden_index(), config).retrieve([Query("alice")])[0]
+    assert sure.branch == "ppr" and sure.scores.tolist() == pytest.approx([1.0, 0.702390, 0.053585, 0.0], abs=1e-6)
+
+
+def test_names_of_a_role():
+    index = golden_index()
+    index.config = SimpleNamespace(graph=SimpleNamespace(norm="hipporag"))
+    mentions = Scripted("mentions", Mentions(("Alice!", "ALICE", "..."), flags=("some",)), Mentions())
+    retriever = HippoRAGRetriever(index, HippoRAGConfig(names="role"), {"mentions": mentions})
+    session = Session("q")
+    first, second = asyncio.run(retriever.retrieve_for([Query("who is she?"), Query("who?")], session))
+    assert first.scores.tolist() == pytest.approx([1.0, 0.702390, 0.053585, 0.0], abs=1e-6)
+    assert second.branch == "dense_fallback" and [task.query for task in mentions.tasks] == ["who is she?", "who?"]
+    assert session.by_role["mentions"]["some"] == 1 and session.by_role["mentions"]["calls"] == 2
+    assert HippoRAGRetriever(index).retrieve_for is None
+    with pytest.raises(ConfigError, match="allowed are corpus, role"):
+        HippoRAGRetriever(index, HippoRAGConfig(names="ner"))
+
+
+def test_a_query_without_names_as_released():
+    ranking = Linked(golden_index(), HippoRAGConfig(no_names="uniform")).retrieve([Query("nobody")])[0]
+    assert ranking.branch == "uniform_fallback" and ranking.scores.tolist() == [0.25] * 4
+    with pytest.raises(ConfigError, match="allowed are dense, uniform"):
+        Linked(golden_index(), HippoRAGConfig(no_names="random"))
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +126,8 @@ def test_names_are_linked_to_entities(index):
     retriever = HippoRAGRetriever(index)
     entities = retriever._graph.entities
     assert [entities[i] for i in retriever.link("Where was the father of Ada Lovelace born?")] == ["ada lovelace"]
-    assert retriever.link("who?") == []
+    assert retriever.link("who?") == {}
+    byron = retriever.link("Who is Lord Byronn of Greece?")
+    assert all(0 < similarity <= 1 + 1e-6 for similarity in byron.values()) and 1.0 in byron.values()
     best = retriever.retrieve([Query("Where was the father of Ada Lovelace born?", top_k=1)])[0]
     assert best.ids == ("p1",) and best.branch == "ppr"

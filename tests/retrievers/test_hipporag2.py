@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,9 +10,15 @@ import pytest
 from gnnrag.errors import ConfigError
 from gnnrag.graphs.entities import build_entity_graph
 from gnnrag.index.graph_stages import EntityKnowledge
+from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.retrievers.hipporag2 import HippoRAG2Config, HippoRAG2Retriever
+from gnnrag.roles.asking import FactFilterTask, FactsKept
+from gnnrag.roles.fact_filter_offline import OfflineFactFilter
+from gnnrag.roles.fact_filter_prompted import PromptedFactFilter
+from gnnrag.session import Session
 from gnnrag.types import Query
 from tests.helpers.golden import G1_DENSE, G1_FACT_SCORES, G1_FACTS, golden_graph
+from tests.helpers.parts import Scripted
 
 SEEDS = {
     "mean": {"alice": 0.390625, "acme corp": 0.3515625, "springfield": 1.0, "shelbyville": 0.421875},
@@ -33,13 +41,21 @@ def golden_index(graph=None, dense=G1_DENSE, fact_scores=None):
 
 
 def keep(*facts):
-    return lambda texts, candidates: [[row.index(f) for f in facts] for row in candidates]
+    return {"fact_filter": Scripted("fact_filter", lambda task: FactsKept(tuple(task.facts.index(f) for f in facts)))}
 
 
 def scores(retriever, count=4):
-    ranking = retriever.retrieve([Query("q", top_k=count)])[0]
+    queries = [Query("q", top_k=count)]
+    if retriever.retrieve_for:
+        ranking = asyncio.run(retriever.retrieve_for(queries, Session("q")))[0]
+    else:
+        ranking = retriever.retrieve(queries)[0]
     found = dict(zip(ranking.ids, ranking.scores.tolist(), strict=True))
     return [found[i] for i in sorted(found)], ranking
+
+
+def linked(retriever):
+    return asyncio.run(retriever.link_for(["q"], Session("q")))[0]
 
 
 def close(*values):
@@ -69,7 +85,7 @@ def test_golden_cases(case, settings, expected):
 def test_golden_seeds(agg):
     index = golden_index()
     graph = index.entity_graph.graph
-    seeds = HippoRAG2Retriever(index, HippoRAG2Config(phrase_agg=agg), keep(*KEPT)).link(["q"])[0]
+    seeds = linked(HippoRAG2Retriever(index, HippoRAG2Config(phrase_agg=agg), keep(*KEPT)))
     assert {graph.entities[e]: w for e, w in seeds.entities} == pytest.approx(SEEDS[agg])
     assert [graph.facts[f] for f, _ in seeds.facts] == list(KEPT)
     assert [score for _, score in seeds.facts] == pytest.approx([1.0, 0.84375, 0.5625])
@@ -140,15 +156,64 @@ class TestFallback:
 
 def test_candidates_are_the_best_facts_and_ties_go_by_order():
     index = golden_index(fact_scores={F0: 0.5, F1: 0.9, F2: 0.5, G1_FACTS[3]: 0.5, F4: 0.1})
-    seen = []
-    config = HippoRAG2Config(facts_k=2)
-    HippoRAG2Retriever(index, config, lambda texts, rows: seen.extend(rows) or [[0]]).link(["q"])
-    assert seen == [[F1, F2]]  # of three equals the first in the graph: "acme corp" comes before "alice"
+    roles = keep(F1, F2)
+    linked(HippoRAG2Retriever(index, HippoRAG2Config(facts_k=2), roles))
+    # Of three equals the first in the graph: "acme corp" comes before "alice".
+    assert roles["fact_filter"].tasks == [FactFilterTask("q", (F1, F2))]
 
 
 def test_a_fact_kept_twice_counts_once():
-    retriever = HippoRAG2Retriever(golden_index(), None, lambda texts, rows: [[0, 0]])
-    assert len(retriever.link(["q"])[0].facts) == 1
+    roles = {"fact_filter": Scripted("fact_filter", FactsKept((0, 0)))}
+    assert len(linked(HippoRAG2Retriever(golden_index(), None, roles)).facts) == 1
+
+
+def test_the_filter_is_asked_for_all_queries_at_once_and_its_flags_are_counted():
+    backend = ScriptedBackend.of(
+        ("Question: one", '{"fact": []}'), ("", f'{{"fact": {json.dumps(KEPT)}}}'), latency_s=0.01
+    )
+    retriever = HippoRAG2Retriever(golden_index(), None, {"fact_filter": PromptedFactFilter(backend)})
+    session = Session("q")
+    one, two = asyncio.run(retriever.retrieve_for([Query("one"), Query("two")], session))
+    assert one.branch == "dense_fallback" and two.branch == "ppr" and backend.peak == 2
+    assert dict(zip(two.ids, two.scores, strict=True))["P0"] == pytest.approx(0.063312, abs=1e-6)
+    backend = ScriptedBackend.of(("", "hm"))
+    retriever = HippoRAG2Retriever(golden_index(), None, {"fact_filter": PromptedFactFilter(backend)})
+    assert asyncio.run(retriever.retrieve_for([Query("q")], session))[0].branch == "dense_fallback"
+    assert session.by_role["fact_filter"]["filter_failed"] == 1 and session.by_role["fact_filter"]["calls"] == 4
+
+
+def test_without_a_filter_queries_are_batched_over_questions():
+    index = golden_index()
+    for retriever in (
+        HippoRAG2Retriever(index),
+        HippoRAG2Retriever(index, None, {"fact_filter": OfflineFactFilter(index)}),
+        HippoRAG2Retriever(index, HippoRAG2Config(filter="none"), keep(F0)),
+    ):
+        assert retriever.retrieve_for is None and len(retriever.link(["q"])[0].facts) == 5
+
+
+@pytest.mark.parametrize(("is_sentences", "facts", "seeds"), [(False, 5, 5), (True, 2, 20)])
+def test_constants_for_triples_and_for_sentences(is_sentences, facts, seeds):
+    rows = [[(f"h{i}", "said of many", f"t{i}{j}") for j in range(12)] for i in range(8)]
+    graph = build_entity_graph(rows)
+    index = golden_index(graph, np.zeros(8), {fact: float(fact[0][1]) for fact in graph.facts})
+    own = [int(fact[0][1]) for fact in graph.facts]
+    vectors = np.arange(8.0).reshape(-1, 1)
+    index.entity_graph = EntityKnowledge(graph, np.zeros((graph.num_entities, 1)), vectors, np.array(own), is_sentences)
+    found = HippoRAG2Retriever(index).link(["q"])[0]
+    assert {own[f] for f, _ in found.facts} == set(range(8 - facts, 8)) and len(found.entities) == seeds
+
+
+def test_facts_of_one_sentence_are_one_candidate():
+    graph = build_entity_graph([[("a", "met x and y", "x"), ("a", "met x and y", "y")], [("b", "met z", "z")]])
+    rows = np.array([[1.0], [0.5]])
+    index = golden_index(graph, np.array([0.5, 0.1]), dict.fromkeys(graph.facts, 0.0))
+    index.entity_graph = EntityKnowledge(graph, np.zeros((graph.num_entities, 1)), rows, np.array([0, 0, 1]))
+    roles = {"fact_filter": Scripted("fact_filter", FactsKept((0,)))}
+    seeds = linked(HippoRAG2Retriever(index, HippoRAG2Config(facts_k=1), roles))
+    assert roles["fact_filter"].tasks == [FactFilterTask("q", (("a", "met x and y", "x, y"),))]
+    assert [f for f, _ in seeds.facts] == [0, 1]
+    assert {graph.entities[e]: w for e, w in seeds.entities} == {"a": 1.0, "x": 1.0, "y": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -156,6 +221,7 @@ def test_a_fact_kept_twice_counts_once():
     [
         ({"phrase_agg": "sum"}, "allowed are mean, last"),
         ({"fallback_policy": "none"}, "allowed are minmax, same_scale"),
+        ({"filter": "llm"}, "allowed are role, none"),
         ({"fallback_policy": "same_scale", "passage_weight": 0.0}, "passage_weight above 0"),
     ],
 )

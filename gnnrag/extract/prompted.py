@@ -1,0 +1,73 @@
+"""Entities, relations and triples that a language model reads out of each passage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gnnrag.config import ExtractConfig
+from gnnrag.errors import ConfigError
+from gnnrag.extract.types import Extraction
+from gnnrag.roles.writing import Extracted, TriplesTask
+from gnnrag.text.analyse import PassageText
+from gnnrag.types import Passage
+
+GLEANING = {"openie": 0, "lightrag": 1, "hyper": 2}  # as released
+
+
+class PromptedExtractor:
+    """Hands each passage to the writer `triples`; `index.extract.format` says which records it asks for.
+
+    Args:
+        config: `format`, `gleaning`, `types` and `language`.
+        jobs: gives what runs the writers of the index.
+
+    Attributes:
+        batch_size: passages between two entries of the journal: what a killed build loses at most.
+        max_failed: share of passages that may fail.
+
+    Raises:
+        ConfigError: an unknown format, or settings that do not fit it.
+    """
+
+    needs_jobs = True
+    batch_size = 16
+
+    def __init__(self, config: ExtractConfig, jobs: Callable[[], Any]) -> None:
+        if config.format not in GLEANING:
+            raise ConfigError(f"index.extract.format={config.format!r}: allowed are {', '.join(GLEANING)}")
+        if config.path:
+            raise ConfigError(f"index.extract.path={config.path!r} is not read by method=prompted; drop it")
+        self.gleaning = gleaning_of(config)
+        self.config, self._jobs, self.max_failed = config, jobs, config.max_failed
+
+    @property
+    def identity(self) -> Any:
+        """See `Extractor`: the settings, the prompts and the model."""
+        c = self.config
+        return ["prompted", c.format, self.gleaning, c.types, c.language, self._jobs().identity("triples")]
+
+    @property
+    def record(self) -> dict[str, int]:
+        """Calls, tokens and counts of records that this build has caused, for the stage's info."""
+        return self._jobs().record("triples")
+
+    def key(self, passage: Passage, text: PassageText) -> Any:
+        """See `Extractor`."""
+        return [passage.title, passage.text]
+
+    def extract(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> list[Extraction | None]:
+        """See `Extractor`; None for a passage whose replies could not be used."""
+        types = tuple(self.config.types or ())
+        tasks = [TriplesTask(p, types, self.config.language, self.gleaning) for p in passages]
+        results: list[Extracted] = self._jobs().run("triples", tasks)
+        return [result.found for result in results]
+
+
+def gleaning_of(config: ExtractConfig) -> int:
+    """Return how often the model is asked for more. Raises ConfigError where the format has no such turns."""
+    gleaning = GLEANING[config.format] if config.gleaning is None else config.gleaning
+    if gleaning < 0 or (gleaning and config.format == "openie"):
+        allowed = "format=openie asks once: leave it at null" if config.format == "openie" else "give 0 or more"
+        raise ConfigError(f"index.extract.gleaning={gleaning}: {allowed}")
+    return gleaning

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gnnrag.config import ExtractConfig, RoleConfig
+from gnnrag.errors import BudgetError, ConfigError, LLMError
+from gnnrag.extract.base import make_extractor
+from gnnrag.extract.prompted import PromptedExtractor
+from gnnrag.index.build import update_index
+from gnnrag.index.index import Index
+from gnnrag.index.store import Store
+from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.types import Passage
+from tests.helpers.indexes import CORPUS, HASH, artefacts, build
+
+NAMES = {"match": "so that facts about it", "reply": '{"named_entities": ["Lord Byron"]}'}
+RULES = [
+    NAMES,
+    {"match": 'title="Lord Byron"', "reply": '{"triples": [["Lord Byron", "died in", "Missolonghi"], ["x", "y"]]}'},
+    {"match": "A note without", "reply": '{"triples": []}'},
+    {"match": "", "reply": '{"triples": [["Ada Lovelace", "child of", "Lord Byron"]]}'},
+]
+
+
+def settings(*rules, extract=None, **more):
+    llm = {"name": "scripted", "rules": list(rules or RULES)}
+    return replace(HASH, extract=ExtractConfig("prompted", **(extract or {})), llm=llm, **more)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Return the texts of all requests."""
+    seen, plain = [], ScriptedBackend.generate
+
+    async def generate(self, request):
+        seen.append(request.messages[-1].content)
+        return await plain(self, request)
+
+    monkeypatch.setattr(ScriptedBackend, "generate", generate)
+    return seen
+
+
+def test_an_index_from_a_model(tmp_path, asked):
+    build(tmp_path, settings=settings(), stages=["extraction", "entity_graph", "knowledge"])
+    assert len(asked) == 2 * 5  # p5 is p2's text again
+    info = Store(tmp_path).info("extraction")
+    assert info["triples"] == 5 and info["malformed triples"] == 2 and info["passages without a record"] == 0
+    assert info["triples calls"] == 10 and info["triples prompt_tokens"] > 1000
+    assert info["triples records_seen"] == 5 and info["triples records_dropped_fields"] == 1
+    assert Index(tmp_path).entity_graph.graph.facts[1] == ("lord byron", "died in", "missolonghi")
+
+
+def test_only_new_passages_are_read(tmp_path, asked):
+    root, new = tmp_path / "i", Passage("p9", "Rome", "Rome lies on the Tiber.")
+    build(root, settings=settings(), stages=["entity_graph"])
+    asked.clear()
+    update_index(root, add=[new], remove=["p1"])
+    assert len(asked) == 2 and all("Tiber" in text for text in asked)
+    build(tmp_path / "fresh", [*CORPUS[1:], new], settings(), stages=["entity_graph"])
+    assert artefacts(root) == artefacts(tmp_path / "fresh")
+
+
+def test_failed_passages_end_the_build_and_are_asked_for_again(tmp_path, asked):
+    bad = settings(NAMES, {"match": "A note without", "reply": "no"}, *RULES[1:])
+    with pytest.raises(LLMError, match=r"failed for 1 of 6 passages.*max_failed \(now 0\.02\)"):
+        build(tmp_path, settings=bad, stages=["extraction"])
+    asked.clear()
+    with pytest.raises(LLMError):
+        build(tmp_path, settings=bad, stages=["extraction"])
+    assert len(asked) == 3 and all("A note" in text for text in asked)  # names, triples twice
+    lenient = replace(bad, extract=ExtractConfig("prompted", max_failed=0.2))
+    build(tmp_path, settings=lenient, stages=["extraction"])
+    assert Store(tmp_path).info("extraction")["passages without a record"] == 1
+    asked.clear()
+    build(tmp_path, CORPUS[1:], lenient, stages=["extraction"])
+    assert len(asked) == 3 and all("A note" in text for text in asked)
+
+
+def test_a_spend_limit_stops_the_build_and_what_was_done_is_kept(tmp_path, asked, monkeypatch):
+    monkeypatch.setattr(PromptedExtractor, "batch_size", 2)
+    with pytest.raises(BudgetError, match=r"index\.max_calls=4 is used up \(4\)"):
+        build(tmp_path, settings=settings(max_calls=4), stages=["extraction"])
+    assert len(asked) == 4
+    with pytest.raises(BudgetError, match=r"index\.max_tokens=10 is used up"):
+        build(tmp_path, settings=settings(max_tokens=10), stages=["extraction"])
+    assert len(asked) <= 8
+    before = len(asked)
+    build(tmp_path, settings=settings(), stages=["extraction"])
+    assert len(asked) == 10 and before < 10
+
+
+def test_described_records_become_a_knowledge_graph(tmp_path):
+    reply = '("entity"<|>Ada<|>person<|>wrote)##("relationship"<|>Ada<|>Byron<|>child<|>kin<|>8)##<|COMPLETE|>'
+    made = settings({"match": "", "reply": reply}, extract={"format": "lightrag", "gleaning": 0})
+    build(tmp_path, settings=made, stages=["knowledge", "entity_graph"])
+    graph = Index(tmp_path).knowledge
+    assert list(graph.names) == ["Ada", "Byron"] and list(graph.types) == ["person", ""]
+    assert list(graph.texts) == ["child"] and graph.weights.tolist() == [48.0]
+    assert Store(tmp_path).info("extraction")["relations"] == 6
+    assert Index(tmp_path).entity_graph.graph.facts == (("ada", "kin", "byron"),)
+
+
+def test_n_ary_facts_become_hyperedges(tmp_path):
+    reply = '("hyper-relation"<|>Ada met Byron.<|>5)##("entity"<|>Ada<|>person<|>d<|>9)##<|COMPLETE|>'
+    made = settings({"match": "", "reply": reply}, extract={"format": "hyper", "gleaning": 0})
+    build(tmp_path, settings=made, stages=["knowledge"])
+    graph = Index(tmp_path).knowledge
+    assert list(graph.hyper_texts) == ["Ada met Byron."] and graph.hyper_scores.tolist() == [30.0]
+
+
+def test_settings_that_do_not_fit():
+    for extract, problem in (
+        (ExtractConfig("prompted", format="opnie"), "allowed are openie, lightrag, hyper"),
+        (ExtractConfig("prompted", gleaning=1), "format=openie asks once"),
+        (ExtractConfig("prompted", format="hyper", gleaning=-1), "give 0 or more"),
+        (ExtractConfig("prompted", "x.jsonl"), "is not read by method=prompted"),
+    ):
+        with pytest.raises(ConfigError, match=problem):
+            make_extractor(extract, lambda: None)
+
+
+def test_what_was_asked_decides_the_artefact(tmp_path):
+    def key(made):
+        build(tmp_path / str(len(list(tmp_path.iterdir()))), settings=made, stages=["extraction"])
+        return Store(max(tmp_path.iterdir(), key=lambda p: int(p.name))).key("extraction")
+
+    plain = {"format": "lightrag", "gleaning": 0}
+    base = [{"match": "", "reply": "<|COMPLETE|>"}]
+    keys = [
+        key(settings(*base, extract=plain)),
+        key(settings(*base, extract={**plain, "gleaning": 1})),
+        key(settings(*base, extract={**plain, "types": ["ship"]})),
+        key(settings(*base, extract={**plain, "language": "French"})),
+        key(settings({"match": "", "reply": "<|COMPLETE|> "}, extract=plain)),
+    ]
+    writers = replace(HASH.writers, triples=RoleConfig(options={"temperature": 0.5}))
+    keys.append(key(settings(*base, extract=plain, writers=writers)))
+    assert len(set(keys)) == len(keys)
+    assert key(settings(*base, extract={**plain, "max_failed": 0.5})) == keys[0]

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gnnrag.config import ExtractConfig
+from gnnrag.errors import ConfigError, DataError
+from gnnrag.index.build import update_index
+from gnnrag.index.curation import batches, read_schema
+from gnnrag.index.embedder import HashEmbedder
+from gnnrag.index.index import Index
+from gnnrag.index.store import Store
+from gnnrag.roles.curator_offline import OfflineCurator
+from gnnrag.roles.summary_offline import OfflineSummary
+from gnnrag.roles.types_offline import OfflineTypes
+from gnnrag.text.sentences import count_words
+from gnnrag.types import Passage
+from tests.helpers.indexes import HASH, artefacts, build
+
+WORDS = ("Plan", "Plans", "PLAN", "Grid Line", "Grid-Lines", "Office", "Old Office", "Offices of Rome", "Rome", "Line")
+
+
+def settings(tmp_path, resolve=True, schema=True, **more):
+    path = tmp_path / "schema.yaml"
+    path.write_text("types:\n  document: a plan or a line on paper\n  place: an office in Rome\n", "utf-8")
+    knowledge = replace(HASH.knowledge, resolve=resolve, schema=str(path) if schema else None, resolve_threshold=0.3)
+    triples = tmp_path / "t.jsonl"
+    if not triples.exists():
+        rng = np.random.default_rng(1)
+        drawn = [[[str(a), "of", str(b)] for a, b in rng.choice(WORDS, (3, 2))] for _ in range(14)]
+        rows = [{"id": f"q{i}", "entities": [], "triples": triple} for i, triple in enumerate(drawn)]
+        triples.write_text("".join(json.dumps(r) + "\n" for r in rows), "utf-8")
+    return replace(HASH, knowledge=knowledge, extract=ExtractConfig("precomputed", str(triples)), **more)
+
+
+def passages(*numbers):
+    return [Passage(f"q{i}", "", f"text {i}") for i in numbers]
+
+
+def test_names_are_merged_and_the_log_says_how(tmp_path):
+    build(tmp_path / "i", passages(*range(14)), settings(tmp_path, schema=False), stages=["knowledge"])
+    graph = Index(tmp_path / "i").knowledge
+    store = Store(tmp_path / "i")
+    log = json.loads((store.folder("knowledge") / "curation.json").read_text("utf-8"))["merges"]
+    assert {len({"Plan", "Plans"} & set(graph.names)), len({"Grid Line", "Grid-Lines"} & set(graph.names))} == {1}
+    merged = {name for merge in log for name, _, _ in merge["members"]}
+    assert {"Grid Line", "Grid-Lines"} <= merged and store.info("knowledge")["merged"] == len(merged) - len(log)
+    for merge in log:
+        at = graph.position[merge["name"]]
+        assert {name for name, _, _ in merge["members"]} <= {graph.names[at], *graph.aliases[at]}
+    build(tmp_path / "plain", passages(*range(14)), settings(tmp_path, False, False), stages=["knowledge"])
+    plain = Index(tmp_path / "plain").knowledge
+    assert plain.num_entities == graph.num_entities + store.info("knowledge")["merged"]
+    assert not (Store(tmp_path / "plain").folder("knowledge") / "curation.json").exists()
+
+
+def test_every_entity_gets_a_type_of_the_schema(tmp_path):
+    build(tmp_path / "i", passages(*range(14)), settings(tmp_path, resolve=False), stages=["knowledge"])
+    graph, info = Index(tmp_path / "i").knowledge, Store(tmp_path / "i").info("knowledge")
+    assert set(graph.types) <= {"document", "place", "unsure"} and len(set(graph.types)) > 1
+    assert sum(n for name, n in info.items() if name.startswith("of type ")) == graph.num_entities
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_changes_equal_a_rebuild(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    made, root, there = settings(tmp_path), tmp_path / "i", list(range(6))
+    build(root, passages(*there), made, stages=["knowledge"])
+    for _ in range(5):
+        gone = [int(i) for i in rng.choice(there, 2, replace=False)]
+        fresh = [int(i) for i in rng.permutation(14) if i not in there][:2]
+        update_index(root, add=passages(*fresh), remove=[f"q{i}" for i in gone])
+        there = [i for i in there if i not in gone] + fresh
+        build(tmp_path / "fresh", passages(*there), made, stages=["knowledge"])
+        assert artefacts(root) == artefacts(tmp_path / "fresh")
+        shutil.rmtree(tmp_path / "fresh")
+
+
+def test_what_was_decided_is_not_asked_again(tmp_path, monkeypatch):
+    root, asked = tmp_path / "i", []
+    build(root, passages(*range(13)), settings(tmp_path), stages=["knowledge"])
+    for cls in (OfflineCurator, OfflineTypes):
+        plain = cls.__call__
+
+        async def counted(self, task, session, plain=plain):
+            asked.append(task)
+            return await plain(self, task, session)
+
+        monkeypatch.setattr(cls, "__call__", counted)
+    seen, encode = [], HashEmbedder.encode
+    monkeypatch.setattr(HashEmbedder, "encode", lambda s, t, is_query=False: seen.extend(t) or encode(s, t))
+    added = [Passage("elsewhere", "", "nothing is known of it")]
+    update_index(root, add=added)
+    assert asked == [] and not [text for text in seen if text in WORDS]
+    assert Store(root).info("knowledge")["decided"] == 0
+
+
+def test_a_new_entity_moves_few_batches():
+    rows = [(f"n{i:04}", f"n{i:04}", "") for i in range(1000)]
+    before = {tuple(batch) for batch in batches(rows)}
+    after = {tuple(batch) for batch in batches([*rows[:500], ("n0499a", "x", ""), *rows[500:]])}
+    assert all(len(batch) <= 25 for batch in before) and sum(map(len, before)) == 1000
+    assert len(after - before) <= 6 and len(before) < 80
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("- a", "a schema is a mapping"),
+        ("a: 3", "a schema is a mapping"),
+        ("unsure: x", "besides unsure"),
+        ("a: [", "cannot be read"),
+    ],
+)
+def test_schemas_that_are_none(tmp_path, text, problem):
+    (tmp_path / "s.yaml").write_text(text, "utf-8")
+    with pytest.raises(DataError, match=problem):
+        read_schema(str(tmp_path / "s.yaml"))
+    with pytest.raises(DataError, match="cannot be read"):
+        read_schema(str(tmp_path / "none.yaml"))
+
+
+def test_a_threshold_must_be_a_cosine(tmp_path):
+    made = settings(tmp_path, schema=False)
+    wrong = replace(made, knowledge=replace(made.knowledge, resolve_threshold=60.0))
+    with pytest.raises(ConfigError, match=r"resolve_threshold=60\.0: give a cosine"):
+        build(tmp_path / "i", passages(1, 2), wrong, stages=["knowledge"])
+
+
+def described(tmp_path, count, words=60):
+    """Return passages and the settings for a file in which each says another thing of Ada and of her and Byron."""
+    path, said = tmp_path / "d.jsonl", [f"Ada built engine number {i} in town {i} of the north." for i in range(count)]
+    relations = [{"head": "Ada", "tail": "Byron", "keywords": ["kin"], "description": text} for text in said]
+    rows = [
+        {"id": f"q{i}", "details": [{"name": "Ada", "description": text}], "relations": [relation]}
+        for i, (text, relation) in enumerate(zip(said, relations, strict=True))
+    ]
+    path.write_text("".join(json.dumps(r) + "\n" for r in rows), "utf-8")
+    knowledge = replace(HASH.knowledge, description_words=words)
+    return replace(HASH, knowledge=knowledge, extract=ExtractConfig("precomputed", str(path)))
+
+
+def test_long_descriptions_are_summarised_once(tmp_path, monkeypatch):
+    made, root, asked = described(tmp_path, 9), tmp_path / "i", []
+    plain = OfflineSummary.__call__
+
+    async def counted(self, task, session):
+        asked.append(task)
+        return await plain(self, task, session)
+
+    monkeypatch.setattr(OfflineSummary, "__call__", counted)
+    build(root, passages(*range(8)), made, stages=["knowledge"])
+    graph = Index(root).knowledge
+    (relation,), ada = graph.texts, graph.descriptions[0]
+    told = [(task.subject, task.max_words, len(task.texts)) for task in asked]
+    assert told == [("Ada", 30, 8), ("Ada and Byron", 30, 8)]
+    assert 0 < count_words(ada) <= 30 and count_words(relation) <= 30
+    assert Store(root).info("knowledge")["summarised"] == 2
+    asked.clear()
+    update_index(root, add=[Passage("elsewhere", "", "nothing is known of it")])
+    assert asked == [] and Index(root).knowledge.descriptions[0] == ada
+    update_index(root, add=passages(8))
+    assert [len(task.texts) for task in asked] == [9, 9]
+    update_index(root, remove=["elsewhere"])
+    build(tmp_path / "fresh", passages(*range(9)), made, stages=["knowledge"])
+    assert artefacts(root) == artefacts(tmp_path / "fresh")
+
+
+def test_short_descriptions_stay_and_leave_no_trace(tmp_path):
+    build(tmp_path / "i", passages(*range(4)), described(tmp_path, 4), stages=["knowledge"])
+    graph = Index(tmp_path / "i").knowledge
+    assert graph.descriptions[0].count("\n") == 3 and "summarised" not in Store(tmp_path / "i").info("knowledge")
+    assert not (Store(tmp_path / "i").folder("knowledge") / "curation.json").exists()
+    build(tmp_path / "all", passages(*range(9)), described(tmp_path, 9, None), stages=["knowledge"])
+    assert Index(tmp_path / "all").knowledge.descriptions[0].count("\n") == 8
+    with pytest.raises(ConfigError, match="description_words=0: give 1 or more"):
+        build(tmp_path / "none", passages(1), described(tmp_path, 2, 0), stages=["knowledge"])
