@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import fsum
 from typing import Any
 
@@ -64,6 +65,7 @@ def fold(
     names, key_position = _names(surfaces, key_of, match)
     position = {surface: key_position[key] for surface, key in key_of.items()}
 
+    @cache
     def at(name: str) -> int:
         return position[clean_name(renamed.get(clean_name(name), name))]
 

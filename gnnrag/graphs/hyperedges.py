@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import fsum
 
 import numpy as np
@@ -32,6 +33,7 @@ class _Fact:
     shares: list[list[float]] = field(default_factory=list)
 
 
+@lru_cache(maxsize=2**18)
 def clean_name(name: str) -> str:
     """Return a name with single spaces, cut to `MAX_NAME` characters; empty where it is blank."""
     return " ".join(name.split())[:MAX_NAME].strip()

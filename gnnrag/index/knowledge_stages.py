@@ -26,7 +26,7 @@ class KnowledgeStage:
     name: ClassVar[str] = "knowledge"
     needs: ClassVar[tuple[str, ...]] = ("extraction",)
     sections: ClassVar[tuple[str, ...]] = ("knowledge",)
-    version = 1
+    version = 2
 
     @staticmethod
     def needs_for(config: IndexConfig) -> tuple[str, ...]:
