@@ -15,6 +15,8 @@ RETRIEVERS = {
     "hipporag": "gnnrag.retrievers.hipporag:HippoRAGRetriever",
     "hipporag2": "gnnrag.retrievers.hipporag2:HippoRAG2Retriever",
     "lightrag": "gnnrag.retrievers.lightrag:LightRAGRetriever",
+    "minirag": "gnnrag.retrievers.minirag:MiniRAGRetriever",
+    "hypergraphrag": "gnnrag.retrievers.hypergraphrag:HyperGraphRAGRetriever",
     "pathrag": "gnnrag.retrievers.pathrag:PathRAGRetriever",
 }
 
@@ -90,6 +92,14 @@ ROLES = {
         "prompted": "gnnrag.roles.router_prompted:PromptedRouter",
         "offline": "gnnrag.roles.router_offline:OfflineRouter",
         "oracle": "gnnrag.roles.router_oracle:OracleRouter",
+    },
+    "mentions": {
+        "prompted": "gnnrag.roles.mentions_prompted:PromptedMentions",
+        "offline": "gnnrag.roles.mentions_offline:OfflineMentions",
+    },
+    "hyper_query": {
+        "prompted": "gnnrag.roles.hyper_query_prompted:PromptedHyperQuery",
+        "offline": "gnnrag.roles.hyper_query_offline:OfflineHyperQuery",
     },
     "keywords": {
         "prompted": "gnnrag.roles.keywords_prompted:PromptedKeywords",

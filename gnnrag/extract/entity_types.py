@@ -186,7 +186,7 @@ def type_names(names: Iterable[str], title: str, first: str, statements: Iterabl
     if kind := described_type(title, first):
         stated[title] = kind
     for head, relation, tail in statements:
-        if relation.lower() in _IS and (kind := _noun_type(_NOUN_END.split(tail)[0].split())):
+        if relation.lower() in _IS and (kind := noun_type(_NOUN_END.split(tail)[0].split())):
             stated.setdefault(head, kind)
         text = relation if tail in relation else f"{relation} {tail}"
         if tail not in stated and (kind := mentioned_type(tail, text)):
@@ -208,14 +208,14 @@ def named_type(name: str) -> str:
         return "date"
     if _NUMBER.fullmatch(bare):
         return "number"
-    if (qualifier := _QUALIFIER.search(name)) and (kind := _noun_type(qualifier[1].split())):
+    if (qualifier := _QUALIFIER.search(name)) and (kind := noun_type(qualifier[1].split())):
         return kind
     if bare in _PLACES:
         return "location"
     if bare in _DEMONYMS:
         return "nationality"
     head, _, tail = bare.rpartition(", ")
-    if head and (tail in _PLACES or _noun_type(tail.split()[:2]) == "person"):
+    if head and (tail in _PLACES or noun_type(tail.split()[:2]) == "person"):
         return "location" if tail in _PLACES else "person"  # `Columbia, Missouri`, `Richard Wesley, 1st Baron ...`
     parts = bare.replace(",", " ").split()
     if len(parts) < 2 or not (parts[0][:1].isupper() and parts[-1][:1].isupper()):
@@ -236,7 +236,7 @@ def described_type(name: str, sentence: str) -> str:
         end = _NOUN_END.search(rest)
         while end and end[0] == "." and re.search(r"\b[A-Z]$", rest[: end.start()]):  # an initial: `U.S. state`
             end = _NOUN_END.search(rest, end.end())
-        if kind := _noun_type((rest[: end.start()] if end else rest).split()):
+        if kind := noun_type((rest[: end.start()] if end else rest).split()):
             return kind
     is_life = _LIFE.search(sentence) and _is_about(name, sentence.partition("(")[0])
     return "person" if is_life else ""
@@ -260,7 +260,7 @@ def _is_about(name: str, subject: str) -> bool:
     return bool(head) and (own[0] in head[:3] or own[-1] in head)
 
 
-def _noun_type(phrase: list[str]) -> str:
+def noun_type(phrase: list[str]) -> str:
     """Return the type of a noun phrase: that of its last word that has one (`action drama film`)."""
     for word in reversed(phrase):
         word = fold(word.strip("\"'.,;:()“”"))
