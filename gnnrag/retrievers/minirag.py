@@ -21,7 +21,7 @@ from gnnrag.session import Session
 from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Hit, Query, Ranking
 
-FAN_OUT = 200
+FAN_OUT, CANDIDATES = 200, 5
 _ALLOWED = {"profile": ("fixed", "released"), "tail": ("dense", "none")}
 
 
@@ -30,7 +30,8 @@ class MiniRAGConfig:
     """Settings of `MiniRAGRetriever`; the numbers are the released ones."""
 
     profile: str = "fixed"  # fixed, or released with its quirks Q-MR-2 to Q-MR-6
-    top_k: int = 60  # entities of each mention; relations and, halved, passages of the vector search
+    top_k: int = 60  # relations for each mention and, halved, passages of the vector search
+    candidates_k: int | None = None  # entities of each mention; null: 5, released as many as `top_k`
     cosine_floor: float = 0.2  # what is less alike is not found
     max_mentions: int = 5  # the first ones count
     fan_out: int | None = None  # neighbours of an entity that walks go to, 0 for all; null: 200, released all
@@ -89,6 +90,7 @@ class MiniRAGRetriever:
         self.config = c = config or MiniRAGConfig()
         check_choices(c, _ALLOWED)
         self.is_fixed = c.profile == "fixed"
+        self.candidates_k = c.candidates_k or (CANDIDATES if self.is_fixed else c.top_k)
         self.index, self.roles = index, roles
         self.graph, self.vectors = index.knowledge, index.knowledge_vectors
         self.edges = Edges(self.graph)
@@ -147,7 +149,7 @@ class MiniRAGRetriever:
         scores: dict[int, float] = {}
         for name in names:
             cosines = self.vectors.scores("names", name)
-            found.append(above(cosines, c.top_k, c.cosine_floor))
+            found.append(above(cosines, self.candidates_k, c.cosine_floor))
             for entity in found[-1]:
                 score = float(cosines[entity])
                 scores[entity] = max(score, scores.get(entity, 0.0)) if self.is_fixed else score

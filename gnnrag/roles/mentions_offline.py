@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 from gnnrag.extract.entity_types import noun_type
 from gnnrag.index.index import Index
 from gnnrag.roles.asking import Mentions, MentionsTask
-from gnnrag.roles.extractive.answer_types import AnswerType, expected_type, head_noun
+from gnnrag.roles.extractive.answer_types import AnswerType, expected_type, head_noun, question_word
 from gnnrag.roles.keywords_offline import OfflineKeywords
 from gnnrag.session import Session
 
+_ASKED = re.compile(r"^(?:what|which) ")
 MAX_NAMES = 5  # as released
 # What the reader looks for, in the types of `gnnrag.extract.entity_types`.
 _TYPES: dict[AnswerType, tuple[str, ...]] = {
@@ -50,5 +53,9 @@ def guessed_types(query: str) -> tuple[str, ...]:
     asked = expected_type(query)
     if asked in _TYPES:
         return _TYPES[asked]
-    kind = noun_type([head_noun(query)]) if asked != "yes_no" else ""
+    if asked == "yes_no":
+        return ()
+    lowered = query.lower()
+    nouns = [head_noun(query), *_ASKED.sub("", lowered[question_word(lowered) :]).split()[:3]]
+    kind = next((kind for noun in nouns if (kind := noun_type([noun]))), "")
     return (kind,) if kind else ()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from dataclasses import replace
 
@@ -117,7 +118,7 @@ def test_released_narrows_by_words_where_each_passage_has_a_description() -> Non
     rows += [Extraction(details=(EntityRecord("b", "", f"{w} of the town"),)) for w in "uvwxyz"]
     graph = fold(rows)
     assert len(graph.entity_passages[1]) == 7
-    held = WalkGraph(Edges(fold(rows[1:] + [Extraction(triples=(("a", "r", "z"),))])))
+    held = WalkGraph(Edges(fold([*rows[1:], Extraction(triples=(("a", "r", "z"),))])))
     assert held._narrowed(1, "Z of the town") == [5, 0, 1, 2, 3]
     assert WalkGraph(Edges(graph))._narrowed(1, "q") is None, "seven passages, six descriptions"
 
@@ -131,7 +132,7 @@ def naive_evidence(walk_graph: WalkGraph, start: int, votes: Votes) -> Counter[i
         m = 1 + sum(bool(votes.is_answer[n]) for n in nodes) if path else 1
         units = [p for n in nodes for p in graph.entity_passages[n].tolist()]
         voted = []
-        for one, other in zip(nodes, nodes[1:], strict=False):
+        for one, other in itertools.pairwise(nodes):
             (edge,) = edges.between(one, other)
             if votes.rank[edge] < len(edges) and not (votes.directed and one > other):
                 voted.append((votes.rank[edge], edge))
