@@ -188,15 +188,13 @@ class WalkGraph:
             found.append(Counter({passage: n * int(counts) for passage, n in Counter(units).items()}))
         return found
 
-    def best_walks(self, start: int, votes: Votes, most: int) -> list[tuple[list[int], list[int], int]]:
-        """Return the nodes, the edges and the weight of the walks that count most, ties by their nodes."""
+    def best_walks(self, start: int, votes: Votes, most: int) -> list[tuple[list[int], int]]:
+        """Return the nodes and the weight of the walks that count most, ties by their nodes."""
         walks = self.walks(start)
         counts, _ = walks.weigh(votes)
-        found = []
-        for i in np.argsort(-counts, kind="stable")[:most].tolist():
-            nodes, edges = [start, int(walks.middle[i]), int(walks.end[i])], [int(walks.near[i]), int(walks.far[i])]
-            found.append(([n for n in nodes if n >= 0], [e for e in edges if e >= 0], int(counts[i])))
-        return found
+        best = np.argsort(-counts, kind="stable")[:most].tolist()
+        nodes = [[start, int(walks.middle[i]), int(walks.end[i])] for i in best]
+        return [([n for n in row if n >= 0], int(counts[i])) for row, i in zip(nodes, best, strict=True)]
 
     def _nearest(self, cosines: np.ndarray) -> Lists:
         """Return the passages of each entity, those of one with many cut to the half nearest to the query."""

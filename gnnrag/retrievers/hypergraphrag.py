@@ -101,6 +101,10 @@ class HyperGraphRAGRetriever:
             asked.append((query, found))
         return await self._batcher(asked)
 
+    def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
+        """Rank without asking: as if no query had facts and names. The loop calls `retrieve_for`."""
+        return self.rank([(query, HyperQuery()) for query in queries])
+
     def rank(self, asked: Sequence[tuple[Query, HyperQuery]]) -> list[Ranking]:
         """Rank queries whose facts and names are known; all their strings are embedded in one call."""
         rows = [(query.text, *self.strings(query.text, found)) for query, found in asked]

@@ -19,7 +19,7 @@ from gnnrag.retrievers.base import check_choices, min_max, rank_graph, rank_orde
 from gnnrag.roles.asking import Mentions, MentionsTask
 from gnnrag.session import Session
 from gnnrag.text.tokens import TokenCounter
-from gnnrag.types import Hit, Query, Ranking
+from gnnrag.types import Query, Ranking
 
 FAN_OUT, CANDIDATES = 200, 5
 _ALLOWED = {"profile": ("fixed", "released"), "tail": ("dense", "none")}
@@ -110,6 +110,10 @@ class MiniRAGRetriever:
             asked.append((query, mentions))
         return await self._batcher(asked)
 
+    def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
+        """Rank without asking: as if no query had mentions. The loop calls `retrieve_for`."""
+        return self.rank([(query, Mentions()) for query in queries])
+
     def rank(self, asked: Sequence[tuple[Query, Mentions]]) -> list[Ranking]:
         """Rank queries whose mentions are known; all their strings are embedded in one call."""
         strings = list(dict.fromkeys(text for q, m in asked for text in (q.text, *self._names(m)) if text))
@@ -188,12 +192,5 @@ class MiniRAGRetriever:
         ]
         walks = [(e, *walk) for e in best for walk in self.walks.best_walks(e, linked.votes, self.config.walks_k)]
         most = max((weight for *_, weight in walks), default=1)
-        hits += [self._path(nodes, by, linked.scores[e] * weight / most) for e, nodes, by, weight in walks]
+        hits += [replace(self.shown.path_hit(nodes), score=linked.scores[e] * w / most) for e, nodes, w in walks]
         return rank_graph(sorted(hits, key=lambda hit: -hit.score), top_k, branch)
-
-    def _path(self, nodes: Sequence[int], by: Sequence[int], score: float) -> Hit:
-        """Return a walk as a graph hit."""
-        text = "; ".join(self.edges.text(edge) for edge in by)
-        passages = dict.fromkeys(p for edge in by for p in self.edges.passages[edge].tolist())
-        name = " | ".join(self.graph.names[n] for n in nodes)
-        return Hit(name, score, 0, "path", text, self.shown.ids(list(passages)))

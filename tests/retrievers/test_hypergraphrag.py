@@ -19,8 +19,8 @@ from gnnrag.roles.hyper_query_offline import OfflineHyperQuery
 from gnnrag.roles.hyper_query_prompted import PromptedHyperQuery
 from gnnrag.session import Session
 from gnnrag.types import Query
-from tests.helpers.indexes import HASH
 from tests.helpers.cosines import ask, knowledge_index
+from tests.helpers.indexes import HASH
 from tests.helpers.parts import COMPOSITIONAL, CORPUS
 
 

@@ -19,8 +19,8 @@ from gnnrag.roles.mentions_offline import OfflineMentions
 from gnnrag.roles.mentions_prompted import PromptedMentions
 from gnnrag.session import Session
 from gnnrag.types import Query
-from tests.helpers.indexes import HASH
 from tests.helpers.cosines import ask, knowledge_index
+from tests.helpers.indexes import HASH
 from tests.helpers.parts import COMPOSITIONAL, CORPUS, Scripted
 
 
@@ -156,10 +156,10 @@ def test_only_edges_at_candidates_or_answers_vote() -> None:
 
 def test_the_graph_channel_ranks_entities_and_walks() -> None:
     ranking = ask(MiniRAGRetriever, golden(), "mentions", ALICE, Query("q", "graph"))
-    assert ranking.ids == ("ALICE", "ALICE | PROJECT X | BOB", "ALICE | PARIS")
+    assert ranking.ids == ("ALICE", "ALICE -> PROJECT X -> BOB", "ALICE -> PARIS")
     assert ranking.kinds == ("entity", "path", "path")
     assert ranking.scores.tolist() == pytest.approx([0.82, 0.82, 0.82 / 3])
-    assert ranking.texts[1] == "ALICE leads PROJECT X; PROJECT X has BOB"
+    assert ranking.texts[1] == "ALICE -- leads -- PROJECT X -- has -- BOB (person)"
     assert ranking.sources[:2] == (("c1", "c2"), ("c1",))
 
 
