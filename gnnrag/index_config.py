@@ -71,6 +71,7 @@ class KnowledgeConfig:
     """How what was extracted becomes the knowledge graph of entities, relations and hyperedges."""
 
     match: str = "auto"  # names of one entity: casefold (within a type), upper (released), exact; auto: see `fold`
+    hyper_tag: bool = False  # embed hyperedges with the tag of HyperGraphRAG's released code
     hyperedges: str = "auto"  # extraction: as extracted; sentences: those that name two entities; auto; none
     resolve: bool = False  # merge names that the writer `curator` takes for one thing
     resolve_threshold: float = 0.6  # least cosine of two names that it is asked about

@@ -18,6 +18,8 @@ RETRIEVERS = {
     "graphrag_local": "gnnrag.retrievers.graphrag_local:GraphRAGLocalRetriever",
     "graphrag_global": "gnnrag.retrievers.graphrag_global:GraphRAGGlobalRetriever",
     "lightrag": "gnnrag.retrievers.lightrag:LightRAGRetriever",
+    "minirag": "gnnrag.retrievers.minirag:MiniRAGRetriever",
+    "hypergraphrag": "gnnrag.retrievers.hypergraphrag:HyperGraphRAGRetriever",
     "pathrag": "gnnrag.retrievers.pathrag:PathRAGRetriever",
 }
 
@@ -106,6 +108,14 @@ ROLES = {
     "report_rating": {
         "prompted": "gnnrag.roles.report_rating_prompted:PromptedRating",
         "offline": "gnnrag.roles.report_rating_offline:OfflineRating",
+    },
+    "mentions": {
+        "prompted": "gnnrag.roles.mentions_prompted:PromptedMentions",
+        "offline": "gnnrag.roles.mentions_offline:OfflineMentions",
+    },
+    "hyper_query": {
+        "prompted": "gnnrag.roles.hyper_query_prompted:PromptedHyperQuery",
+        "offline": "gnnrag.roles.hyper_query_offline:OfflineHyperQuery",
     },
     "keywords": {
         "prompted": "gnnrag.roles.keywords_prompted:PromptedKeywords",

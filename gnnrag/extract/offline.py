@@ -7,6 +7,7 @@ from typing import Any
 
 from gnnrag.config import ExtractConfig
 from gnnrag.errors import ConfigError
+from gnnrag.extract.entity_types import opening, type_names
 from gnnrag.extract.types import EntityRecord, Extraction, Triple
 from gnnrag.text.analyse import PassageText
 from gnnrag.text.normalise import phrase_key
@@ -29,7 +30,7 @@ class OfflineExtractor:
     @property
     def identity(self) -> Any:
         """See `Extractor`."""
-        return ["offline", 2]
+        return ["offline", 3]
 
     def key(self, passage: Passage, text: PassageText) -> Any:
         """See `Extractor`."""
@@ -37,10 +38,11 @@ class OfflineExtractor:
 
     def extract(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> list[Extraction | None]:
         """See `Extractor`."""
-        return [_extract(p.title.strip(), text) for p, text in zip(passages, texts, strict=True)]
+        return [_extract(p, text) for p, text in zip(passages, texts, strict=True)]
 
 
-def _extract(title: str, text: PassageText) -> Extraction:
+def _extract(passage: Passage, text: PassageText) -> Extraction:
+    title = passage.title.strip()
     mentions = list(dict.fromkeys(phrase for row in text.phrases for phrase in row if phrase_key(phrase)))
     topic = title if phrase_key(title) else next(iter(mentions), "")
     triples: dict[Triple, None] = {}
@@ -49,6 +51,8 @@ def _extract(title: str, text: PassageText) -> Extraction:
         for phrase in phrases:
             if phrase_key(phrase) not in ("", phrase_key(topic)):
                 triples[topic, relation, phrase] = None
-    first = " ".join(text.sentences[0].removeprefix(f"{title}\n\n").split()) if text.sentences else ""
-    details = (EntityRecord(topic, "", first),) if phrase_key(topic) and first not in ("", topic) else ()
-    return Extraction(tuple(mentions), tuple(triples), details=details, is_sentences=True)
+    first = opening(passage, text)
+    types = {record.name: record for record in type_names([topic, *mentions], topic, first, triples)}
+    if phrase_key(topic) and first not in ("", topic):
+        types[topic] = EntityRecord(topic, types[topic].type if topic in types else "", first)
+    return Extraction(tuple(mentions), tuple(triples), details=tuple(types.values()), is_sentences=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from gnnrag.config import ExtractConfig
 from gnnrag.datasets.jsonl import read_jsonl
 from gnnrag.errors import ConfigError, DataError
+from gnnrag.extract.entity_types import opening, type_names
 from gnnrag.extract.types import EntityRecord, Extraction, HyperedgeRecord, RelationRecord, Triple
 from gnnrag.files import file_digest
 from gnnrag.text.analyse import PassageText
@@ -34,7 +35,8 @@ class PrecomputedExtractor:
     - `relations`: [{"head", "tail", "description", "keywords": [...], "weight"}], as LightRAG has them
     - `hyperedges`: [{"text", "score", "members": [[name, importance]]}], n-ary facts, as HyperGraphRAG has them
 
-    The file says nothing about texts: a passage that got a new text under its old id keeps its record.
+    The file says nothing about texts: a passage that got a new text under its old id keeps its record. It says nothing
+    about types where it has no `details`; they come from the triples, the names, and the first sentence of the passage.
 
     Args:
         config: `path` names the file.
@@ -52,7 +54,7 @@ class PrecomputedExtractor:
     def identity(self) -> Any:
         """See `Extractor`."""
         try:
-            return ["precomputed", file_digest(self.path)]
+            return ["precomputed", 2, file_digest(self.path)]
         except OSError as error:
             raise DataError(self.path, f"index.extract.path cannot be read: {error.strerror or error}") from error
 
@@ -63,11 +65,21 @@ class PrecomputedExtractor:
 
     def key(self, passage: Passage, text: PassageText) -> Any:
         """See `Extractor`."""
-        return passage.id
+        return [passage.id, passage.title, opening(passage, text)]
 
     def extract(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> list[Extraction | None]:
         """See `Extractor`."""
-        return [self.records.get(p.id) for p in passages]
+        rows = zip(passages, texts, strict=True)
+        return [_with_types(self.records[p.id], p, text) if p.id in self.records else None for p, text in rows]
+
+
+def _with_types(found: Extraction, passage: Passage, text: PassageText) -> Extraction:
+    """Add the types of names, and of the title in the spelling that the record has for it, unless it gives its own."""
+    if found.details:
+        return found
+    names = list(dict.fromkeys([*found.entities, *(n for h, _, t in found.triples for n in (h, t))]))
+    title = next((n for n in names if n.casefold() == passage.title.strip().casefold()), passage.title.strip())
+    return replace(found, details=tuple(type_names(names, title, opening(passage, text), found.triples)))
 
 
 def read_extractions(path: Path) -> dict[str, Extraction]:

@@ -35,6 +35,12 @@ class Lists:
         """Length of each list. Shape (len(self),)."""
         return np.diff(self.indptr)
 
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether the lists cover all values, in order."""
+        i = self.indptr
+        return bool(len(i) and i[0] == 0 and i[-1] == len(self.values) and np.all(np.diff(i) >= 0))
+
     @classmethod
     def of(cls, rows: Iterable[Sequence[int]]) -> Lists:
         """Store lists of integers."""
@@ -191,7 +197,8 @@ class KnowledgeGraph:
         sizes += [(graph.hyper_passages, hyperedges), (graph.hyper_importance, len(graph.hyper_members.values))]
         bounds = [(graph.ends, entities), (graph.hyper_members.values, entities)]
         bounds += [(lists[n].values, graph.num_passages) for n in _LISTS if n.endswith("_passages")]
-        if any(len(part) != size for part, size in sizes) or any(v.size and v.max() >= b for v, b in bounds):
+        is_torn = any(len(part) != size for part, size in sizes) or not all(rows.is_whole for rows in lists.values())
+        if is_torn or any(v.size and (v.max() >= b or v.min() < 0) for v, b in bounds):
             raise ArtefactError("knowledge graph: its arrays and strings do not belong together; rebuild the index")
         return graph
 

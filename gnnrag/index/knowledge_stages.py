@@ -14,6 +14,7 @@ from gnnrag.config import IndexConfig
 from gnnrag.errors import ArtefactError
 from gnnrag.files import digest
 from gnnrag.graphs.folding import fold
+from gnnrag.graphs.hyperedges import TAG
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.index.curation import Curator, curation_settings
 from gnnrag.index.stage_base import Context, Writer, embed_strings
@@ -28,7 +29,7 @@ class KnowledgeStage:
     name: ClassVar[str] = "knowledge"
     needs: ClassVar[tuple[str, ...]] = ("extraction",)
     sections: ClassVar[tuple[str, ...]] = ("knowledge", "writers.curator", "writers.types", "writers.summary")
-    version = 1
+    version = 2
 
     @staticmethod
     def needs_for(config: IndexConfig) -> tuple[str, ...]:
@@ -103,16 +104,17 @@ class KnowledgeVectorStage:
 
     name: ClassVar[str] = "knowledge_vectors"
     needs: ClassVar[tuple[str, ...]] = ("knowledge",)
-    sections: ClassVar[tuple[str, ...]] = ()
+    sections: ClassVar[tuple[str, ...]] = ("knowledge",)
     version = 1
 
     def settings(self, context: Context) -> Any:
         """See `Stage`."""
-        return [self.version, context.embedder().identity]
+        tagged = ["tagged"] if context.config.knowledge.hyper_tag else []
+        return [self.version, context.embedder().identity, *tagged]
 
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
-        texts = table_texts(context.read("knowledge"))
+        texts = table_texts(context.read("knowledge"), TAG if context.config.knowledge.hyper_tag else "")
         position: dict[str, int] = {}
         rows = {name: [position.setdefault(t, len(position)) for t in texts[name]] for name in TABLES}
         strings = list(position)
@@ -158,12 +160,12 @@ class KnowledgeVectorStage:
         return dict(zip(old["keys"], self.load(folder).matrix, strict=True)) if old["settings"] == settings else {}
 
 
-def table_texts(graph: KnowledgeGraph) -> dict[Table, list[str]]:
+def table_texts(graph: KnowledgeGraph, hyper_tag: str = "") -> dict[Table, list[str]]:
     """Return what is embedded of each item.
 
     An entity: name and description, a line each. A relation: keywords, ends and description (LightRAG); where it has no
     description, head, predicate and tail; where the description is a sentence that joins many, its head and the
-    sentence, so that relations of one sentence share a vector.
+    sentence, so that relations of one sentence share a vector. A hyperedge: the tag if any (Q-HG-1), and its sentence.
     """
     relations = []
     for i, (head, tail) in enumerate(graph.ends.tolist()):
@@ -177,5 +179,5 @@ def table_texts(graph: KnowledgeGraph) -> dict[Table, list[str]]:
         "entities": [f"{name}\n{text}" if text else name for name, text in described],
         "names": list(graph.names),
         "relations": relations,
-        "hyperedges": list(graph.hyper_texts),
+        "hyperedges": [f"{hyper_tag}{text}" for text in graph.hyper_texts],
     }

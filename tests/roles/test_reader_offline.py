@@ -8,7 +8,6 @@ import pytest
 
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.extractive.answer_types import expected_type, head_noun
-from gnnrag.roles.extractive.countries import country_mentions
 from gnnrag.roles.extractive.dates import birth_date, death_date, release_date
 from gnnrag.roles.extractive.linking import similarity
 from gnnrag.roles.extractive.places import place
@@ -16,6 +15,7 @@ from gnnrag.roles.extractive.relations import find
 from gnnrag.roles.extractive.spans import clean, fold, name_spans, sentences
 from gnnrag.roles.reader_offline import OfflineReader, OfflineReaderConfig
 from gnnrag.session import Session
+from gnnrag.text.countries import country_mentions
 from gnnrag.types import Passage, Question
 
 PASSAGES = {

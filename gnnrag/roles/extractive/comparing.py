@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gnnrag.roles.extractive import dates, places
-from gnnrag.roles.extractive.countries import COUNTRY_OF, REGION_OF, country_mentions, region_mentions
 from gnnrag.roles.extractive.question_form import Comparison
 from gnnrag.roles.extractive.reading import Finding, Reading
 from gnnrag.roles.extractive.spans import fold, name_spans, sentences, words
+from gnnrag.text.countries import COUNTRY_OF, REGION_OF, country_mentions, region_mentions
 
 
 def compare(form: Comparison, reading: Reading) -> Finding | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from gnnrag.roles.extractive.countries import country_mentions, region_mentions
 from gnnrag.roles.extractive.dates import lifespan_sides
 from gnnrag.roles.extractive.spans import DATE_RE, MONTHS, UPPER, sentences
+from gnnrag.text.countries import country_mentions, region_mentions
 
 _PLACE_PARTS = 2  # how many comma-separated parts a place keeps
 _NOT_PLACES = frozenset((*MONTHS, "He", "She", "His", "Her", "Prince", "King", "AD", "BC"))

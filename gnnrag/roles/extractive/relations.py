@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from gnnrag.roles.extractive.countries import is_country_word
 from gnnrag.roles.extractive.relation_cues import CHILD_OF, CUES
 from gnnrag.roles.extractive.spans import MONTHS, name_spans, sentences, strip_honorific
+from gnnrag.text.countries import is_country_word
 
 # After a preposition the object may be far; after a noun it is near or elsewhere.
 _OPEN_CUE = re.compile(r"\b(?:by|of|to|at|from|in|with|for|won|awarded|received)$")

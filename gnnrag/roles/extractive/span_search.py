@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 from gnnrag.roles.extractive import relations
 from gnnrag.roles.extractive.answer_types import AnswerType
-from gnnrag.roles.extractive.countries import COUNTRY_OF, country_mentions
 from gnnrag.roles.extractive.question_focus import Focus, links_from, read_focus
 from gnnrag.roles.extractive.reading import Finding, Reading
 from gnnrag.roles.extractive.relations import good_name
 from gnnrag.roles.extractive.spans import DATE_RE, NUMBER_RE, fold, name_spans, sentences, strip_honorific, words
+from gnnrag.text.countries import COUNTRY_OF, country_mentions
 
 _KIND_OF: dict[str, AnswerType] = {
     "birth_date": "date", "death_date": "date", "birth_place": "place", "death_place": "place", "burial": "place",

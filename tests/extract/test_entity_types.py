@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import pytest
+
+from gnnrag.config import ExtractConfig
+from gnnrag.extract.base import make_extractor
+from gnnrag.extract.entity_types import described_type, mentioned_type, named_type, opening, type_names
+from gnnrag.text.analyse import analyse
+from gnnrag.types import Passage
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("24 May 1900", "date"),
+        ("May 24, 1900", "date"),
+        ("June 1950", "date"),
+        ("1950", "date"),
+        ("1990s", "date"),
+        ("20th century", "date"),
+        ("1983-1984", "date"),
+        ("480 BC", "date"),
+        ("35,918,900", "number"),
+        ("241,038 square kilometres", "number"),
+        ("$1.4 billion", "number"),
+        ("12%", "number"),
+        ("Alien (1979 film)", "work"),
+        ("James Lomas (actor)", "person"),
+        ("Italy", "location"),
+        ("United States", "location"),
+        ("Italian", "nationality"),
+        ("Columbia, Missouri", "location"),
+        ("Richard Wesley, 1st Baron Mornington", "person"),
+        ("Essex County", "location"),
+        ("Lake Erie", "location"),
+        ("University of Oslo", "organization"),
+        ("Merritt College", "organization"),
+        ("Battle of Halys", "event"),
+        ("Polaris Music Prize", "award"),
+        ("Ada Lovelace", ""),
+        ("county", ""),
+        ("the last battle", ""),
+        ("Hollywood", ""),
+        ("", ""),
+    ],
+)
+def test_names_that_tell_their_type(name: str, kind: str) -> None:
+    assert named_type(name) == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence", "kind"),
+    [
+        ("Iron Man 2", "Iron Man 2 is a 2010 American superhero film based on the character Iron Man.", "work"),
+        ("No Parlez", "No Parlez is the debut solo studio album by English singer Paul Young.", "work"),
+        ("Ada", "Ada( born 10 December 1815) was an English mathematician and writer.", "person"),
+        ("Henry I of France", "Henry I (4 May 1008 – 4 August 1060) was King of the Franks.", "person"),
+        ("Ellis", "Ellis (9 May 1900 – 3 June 1970), known as Bob, ran.", "person"),
+        ("Jucurucu River", "The Jucurucu River is a river of Bahia and Minas Gerais states.", "location"),
+        ("Ohio", "Ohio is a U.S. state in the Midwest.", "location"),
+        ("Lyon", "Lyon is one of the largest cities in France.", "location"),
+        ("Zed", "Zed is a thing that nobody has a word for.", ""),
+        ("New Delhi", "Indira Gandhi International Airport, southwest of Delhi, is the main airport.", ""),
+        ("Los", "LOS, or Los, or LoS may refer to:", ""),
+        ("Los", "", ""),
+        ("", "It is a film.", ""),
+    ],
+)
+def test_sentences_that_say_what_a_thing_is(name: str, sentence: str, kind: str) -> None:
+    assert described_type(name, sentence) == kind
+
+
+@pytest.mark.parametrize(
+    ("sentence", "kind"),
+    [
+        ("It was directed by X.", "person"),
+        ("He is the son of X.", "person"),
+        ("It stars X and Y.", "person"),
+        ("She was born in X.", "location"),
+        ("It lies in the village of X.", "location"),
+        ("He was born X.", ""),
+        ("It was founded by X.", ""),
+        ("Nothing here.", ""),
+    ],
+)
+def test_words_before_a_mention(sentence: str, kind: str) -> None:
+    assert mentioned_type("X", sentence) == kind
+
+
+def test_dates_stay_dates_and_statements_go_before_names() -> None:
+    statements = [("Ada", "born in", "1815"), ("Ada", "born in", "London"), ("Bart", "is a", "film by Ada County")]
+    names = ["Ada", "1815", "London", "Bart", "Essex County", "unknown"]
+    found = {r.name: r.type for r in type_names(names, "Ada", "Ada was a poet.", statements)}
+    assert found == {"Ada": "person", "1815": "date", "London": "location", "Bart": "work", "Essex County": "location"}
+
+
+@pytest.mark.parametrize("mode", ["merge", "own"])
+def test_offline_extraction_types_its_entities(mode: str) -> None:
+    passage = Passage("p", "Night Harbour", "Night Harbour is a film directed by Vera Lindqvist. It was shot in 1931.")
+    text = analyse([passage], title_mode=mode)
+    assert opening(passage, text[0]) == "Night Harbour is a film directed by Vera Lindqvist."
+    found = make_extractor(ExtractConfig()).extract([passage], text)[0]
+    assert {d.name: d.type for d in found.details} == {
+        "Night Harbour": "work",
+        "Vera Lindqvist": "person",
+        "1931": "date",
+    }
+    assert next(d.description for d in found.details if d.type == "work").startswith("Night Harbour is a film")
+
+
+def test_precomputed_triples_are_typed_from_the_text_and_themselves(tmp_path) -> None:
+    row = '{"id": "p", "entities": ["night harbour"], "triples": [["night harbour", "directed by", "Vera"]]}'
+    path = tmp_path / "triples.jsonl"
+    path.write_text(row, "utf-8")
+    extractor = make_extractor(ExtractConfig("precomputed", str(path)))
+    passage = Passage("p", "Night Harbour", "Night Harbour is a film.")
+    other = Passage("p", "Night Harbour", "Night Harbour is a town.")
+    texts = analyse([passage, other])
+    found = extractor.extract([passage], texts[:1])[0]
+    assert {d.name: d.type for d in found.details} == {"night harbour": "work", "Vera": "person"}
+    assert not any(d.description for d in found.details)
+    assert extractor.key(passage, texts[0]) != extractor.key(other, texts[1])

@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnnrag.errors import ConfigError
+from gnnrag.extract.types import EntityRecord, Extraction, HyperedgeRecord, RelationRecord
+from gnnrag.graphs.folding import fold
+from gnnrag.graphs.knowledge import KnowledgeGraph
+
+
+def typed(name: str, kind: str = "", text: str = "") -> Extraction:
+    return Extraction((name,), details=(EntityRecord(name, kind, text),))
+
+
+def relations(graph: KnowledgeGraph) -> list[tuple[str, str, str, str, float, list[int]]]:
+    names = graph.names
+    return [
+        (names[h], graph.labels[i], names[t], graph.texts[i], graph.weights[i], graph.relation_passages[i].tolist())
+        for i, (h, t) in enumerate(graph.ends.tolist())
+    ]
+
+
+def hyperedges(graph: KnowledgeGraph) -> list[tuple[str, float, dict[str, float], list[int]]]:
+    rows, start = [], 0
+    for i, text in enumerate(graph.hyper_texts):
+        members = [graph.names[m] for m in graph.hyper_members[i].tolist()]
+        importance = graph.hyper_importance[start : start + len(members)].tolist()
+        start += len(members)
+        where = graph.hyper_passages[i].tolist()
+        rows.append((text, graph.hyper_scores[i], dict(zip(members, importance, strict=True)), where))
+    return rows
+
+
+class TestNames:
+    def test_casefold_joins_spellings_of_one_type_or_none(self) -> None:
+        rows = [typed("Ada Lovelace", "person"), typed("ADA LOVELACE"), typed("ada lovelace"), typed("Ada Lovelace")]
+        graph = fold(rows)
+        assert graph.names == ("Ada Lovelace",) and graph.types == ("person",)
+        assert graph.aliases == (("ADA LOVELACE", "ada lovelace"),)
+        assert graph.entity_passages[0].tolist() == [0, 1, 2, 3]
+
+    def test_casefold_keeps_types_apart_and_an_untyped_spelling_by_itself(self) -> None:
+        rows = [typed("Jaws", "film"), typed("JAWS", "band"), typed("jaws"), typed("Film", "film")]
+        assert fold(rows).names == ("Film", "JAWS", "Jaws", "jaws")
+        assert fold(rows).types == ("film", "band", "film", "")
+
+    def test_a_type_is_no_spelling(self) -> None:
+        """The key of a spelling without type must not equal that of a type."""
+        rows = [typed("Film", "film"), typed("FILM", "band"), typed("film")]
+        assert fold(rows).names == ("FILM", "Film", "film")
+
+    def test_the_commonest_spelling_is_the_name_and_ties_go_by_alphabet(self) -> None:
+        assert fold([typed("iPod"), typed("IPOD"), typed("iPod")]).names == ("iPod",)
+        assert fold([typed("iPod"), typed("IPOD")]).names == ("IPOD",)
+
+    def test_upper(self) -> None:
+        graph = fold([typed("Straße", "place"), typed("STRASSE", "film"), typed("b")], match="upper")
+        assert graph.names == ("B", "STRASSE") and graph.types == ("", "film")
+        assert graph.aliases == (("b",), ("Straße",))
+
+    def test_exact(self) -> None:
+        assert fold([typed("a"), typed("A"), typed(" a ")], match="exact").names == ("A", "a")
+
+    def test_auto_trusts_ids(self) -> None:
+        rows = [Extraction(("a", "A"))]
+        assert fold(rows).names == ("A",)
+        assert fold([Extraction(("a", "A"), names_are_ids=True)]).names == ("A", "a")
+
+    def test_spaces_blanks_and_endless_names(self) -> None:
+        graph = fold([Extraction(("a  b\n", "", "  ", "x" * 300), ((" ", "r", "a b"),))])
+        assert graph.names == ("a b", "x" * 256)
+        assert graph.num_relations == 0
+
+    def test_renamed_are_aliases_and_only_one_step(self) -> None:
+        rows = [Extraction(("U.S.", "USA"), (("U.S.", "has", "Texas"),)), Extraction(("Texas",))]
+        graph = fold(rows, renamed={"U.S.": "USA", "USA": "Nowhere", "America": "Texas"})
+        assert graph.names == ("Nowhere", "Texas", "USA")
+        assert graph.aliases == (("USA",), (), ("U.S.",)), "what nobody states leaves no alias"
+        assert relations(graph) == [("USA", "has", "Texas", "", 1.0, [0])]
+
+    def test_retyped(self) -> None:
+        graph = fold([typed("a", "film"), typed("b", "film")], retyped={"a": "work", "c": "person"})
+        assert graph.types == ("work", "film")
+
+
+class TestDetails:
+    def test_types_by_majority_then_by_name(self) -> None:
+        rows = [typed("a", "x"), typed("a", "y"), typed("a", "y")]
+        assert fold(rows).types == ("y",)
+        assert fold(rows[:2]).types == ("x",)
+
+    def test_descriptions_are_distinct_and_sorted(self) -> None:
+        rows = [typed("a", text="second"), typed("a", text="first"), typed("a", text="second"), typed("a")]
+        assert fold(rows).descriptions == ("first\nsecond",)
+
+    def test_a_dangling_end_has_neither_type_nor_description(self) -> None:
+        row = Extraction(relations=(RelationRecord("a", "b", "a made b", ("making",), 3.0),))
+        graph = fold([row])
+        assert graph.names == ("a", "b") and graph.types == ("", "") and graph.descriptions == ("", "")
+        assert graph.entity_passages[1].tolist() == [0]
+
+
+class TestRelations:
+    def test_parallel_relations_and_directions_stay_apart(self) -> None:
+        rows = [
+            Extraction(triples=(("a", "directed", "b"), ("a", "wrote", "b"), ("b", "directed", "a"))),
+            Extraction(triples=(("A", "directed", "b"), ("a", " directed ", "c"))),
+        ]
+        graph = fold(rows)
+        assert relations(graph) == [
+            ("a", "directed", "b", "", 2.0, [0, 1]),
+            ("a", "wrote", "b", "", 1.0, [0]),
+            ("a", "directed", "c", "", 1.0, [1]),
+            ("b", "directed", "a", "", 1.0, [0]),
+        ]
+        ends, of, weights = graph.pairs
+        assert ends.tolist() == [[0, 1], [0, 2]] and of.tolist() == [0, 0, 1, 0] and weights.tolist() == [4.0, 1.0]
+
+    def test_described_relations_merge_over_a_pair_either_way_round(self) -> None:
+        rows = [
+            Extraction(relations=(RelationRecord("b", "a", "b of a", ("x", "y"), 2.0),)),
+            Extraction(
+                relations=(RelationRecord("a", "b", "a to b", ("y", "z"), 0.5), RelationRecord("a", "A", "")),
+            ),
+        ]
+        assert relations(fold(rows)) == [("a", "x, y, z", "b", "a to b\nb of a", 2.5, [0, 1])]
+
+    def test_a_described_relation_adds_to_a_triple_that_says_the_same(self) -> None:
+        row = Extraction(triples=(("a", "x", "b"),), relations=(RelationRecord("a", "b", "text", ("x",), 2.0),))
+        assert relations(fold([row])) == [("a", "x", "b", "text", 3.0, [0])]
+
+    def test_sentences_are_texts_without_a_label(self) -> None:
+        row = Extraction(triples=(("a", "a met  b.", "b"),), is_sentences=True)
+        graph = fold([row])
+        assert relations(graph) == [("a", "", "b", "a met b.", 1.0, [0])]
+        assert graph.statement(0) == "a met b."
+
+    def test_a_relation_of_a_thing_with_itself_joins_nothing(self) -> None:
+        graph = fold([Extraction(triples=(("a", "is", "A"), ("a", "likes", "b")))])
+        assert graph.num_relations == 2 and graph.pairs[1].tolist() == [-1, 0]
+        assert graph.degrees.tolist() == [1, 1] and graph.incident[0].tolist() == [1]
+
+    def test_weights_do_not_depend_on_the_order_of_passages(self) -> None:
+        rows = [Extraction(relations=(RelationRecord("a", "b", weight=w),)) for w in (0.1, 0.2, 0.3, 1e16, -1e16)]
+        assert fold(rows).weights.tolist() == fold(rows[::-1]).weights.tolist() == [0.6]
+
+
+class TestHyperedges:
+    def test_extracted_ones_sum_scores_and_importance(self) -> None:
+        fact = HyperedgeRecord("a met b  in c", 7.0, (("a", 90.0), ("B", 50.0), ("b", 10.0), (" ", 5.0)))
+        again = HyperedgeRecord("a met b in c", 2.0, (("a", 5.0), ("b", 5.0)))
+        rows = [Extraction(hyperedges=(fact,)), Extraction(hyperedges=(again, HyperedgeRecord("x", 1.0)))]
+        graph = fold(rows)
+        assert hyperedges(graph) == [("a met b in c", 9.0, {"a": 95.0, "b": 65.0}, [0, 1])]
+        assert [edges.tolist() for edges in (graph.entity_hyperedges[0], graph.entity_hyperedges[1])] == [[0], [0]]
+
+    def test_other_members_make_another_fact(self) -> None:
+        facts = (HyperedgeRecord("f", 1.0, (("a", 1.0),)), HyperedgeRecord("f", 1.0, (("a", 1.0), ("b", 1.0))))
+        assert len(fold([Extraction(hyperedges=facts)]).hyper_texts) == 2
+
+    SENTENCES = (("Night\n\nNew York City saw Ada and ADA.", "Only Ada here.", "Ada left York for New York City."),)
+
+    def test_sentences_that_name_two_things(self) -> None:
+        row = Extraction(("New York City", "New York", "Ada", "ADA", "York"))
+        found = hyperedges(fold([row], sentences=self.SENTENCES))
+        full = {"ADA": 100.0, "New York City": 100.0}
+        assert found == [
+            ("Ada left York for New York City.", 10.0, {**full, "York": 100.0}, [0]),
+            ("Night New York City saw Ada and ADA.", 10.0, full, [0]),
+        ]
+
+    def test_one_thing_in_two_spellings_is_no_fact(self) -> None:
+        assert not fold([Extraction(("Ada", "ADA"))], sentences=(("Ada is ADA.",),)).hyper_texts
+
+    def test_members_stand_in_order_of_mention(self) -> None:
+        graph = fold([Extraction(("ann", "bob", "cy"))], sentences=(("Cy and Bob and Ann.",),))
+        assert [graph.names[m] for m in graph.hyper_members[0]] == ["cy", "bob", "ann"]
+
+    def test_joining_sentences_are_used_as_they_are(self) -> None:
+        row = Extraction(triples=(("a", "s one", "b"), ("a", "s one", "c"), ("a", "s two", "A")), is_sentences=True)
+        assert hyperedges(fold([row])) == [("s one", 10.0, {"A": 100.0, "b": 100.0, "c": 100.0}, [0])]
+
+    def test_sources(self) -> None:
+        fact = HyperedgeRecord("f", 1.0, (("a", 1.0),))
+        row = Extraction(("a", "b"), hyperedges=(fact,))
+        sentences = (("a and b",),)
+        found = {s: fold([row], hyperedges=s, sentences=sentences).hyper_texts for s in ("auto", "extraction", "none")}
+        assert found == {"auto": ("f",), "extraction": ("f",), "none": ()}
+        assert fold([row], hyperedges="sentences", sentences=sentences).hyper_texts == ("a and b",)
+        assert fold([Extraction(("a", "b"))]).hyper_texts == (), "nobody has sentences"
+
+
+@pytest.mark.parametrize("name", ["match", "hyperedges"])
+def test_wrong_settings_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"index\.knowledge\.{name}='casefolds'.*allowed are auto"):
+        fold([], **{name: "casefolds"})
+
+
+def test_nothing_folds_to_nothing() -> None:
+    graph = fold([])
+    assert (graph.num_passages, graph.num_entities, graph.num_relations, len(graph.hyper_texts)) == (0, 0, 0, 0)
+    assert graph.degrees.shape == (0,) and len(graph.neighbours) == 0 and graph.pairs[0].shape == (0, 2)
+
+
+NAMES = st.sampled_from(["a", "A", "b", "B", "c", " c", "d e", "", "D  e"])
+KINDS = st.sampled_from(["", "x", "y"])
+NUMBERS = st.floats(0, 10, allow_nan=False)
+EXTRACTIONS = st.builds(
+    Extraction,
+    st.lists(NAMES, max_size=3).map(tuple),
+    st.lists(st.tuples(NAMES, st.sampled_from(["r", "s", "r "]), NAMES), max_size=4).map(tuple),
+    details=st.lists(st.builds(EntityRecord, NAMES, KINDS, KINDS), max_size=3).map(tuple),
+    relations=st.lists(
+        st.builds(RelationRecord, NAMES, NAMES, KINDS, st.lists(KINDS, max_size=2).map(tuple), NUMBERS), max_size=3
+    ).map(tuple),
+    hyperedges=st.lists(
+        st.builds(HyperedgeRecord, KINDS, NUMBERS, st.lists(st.tuples(NAMES, NUMBERS), max_size=3).map(tuple)),
+        max_size=2,
+    ).map(tuple),
+    is_sentences=st.booleans(),
+)
+CORPORA = st.lists(st.tuples(EXTRACTIONS, st.lists(st.sampled_from(["a b", "c", "d e a"]), max_size=2)), max_size=5)
+SETTINGS = {"match": st.sampled_from(["casefold", "upper", "exact"]), "source": st.sampled_from(["auto", "sentences"])}
+
+
+def built(corpus, match: str, source: str) -> KnowledgeGraph:
+    graph = fold([e for e, _ in corpus], match, source, [s for _, s in corpus], {"b": "c"}, {"a": "z"})
+    return KnowledgeGraph.from_data(*graph.to_data())
+
+
+def tables(graph: KnowledgeGraph, order: list[int] | None = None):
+    """Return everything a graph holds; passages as they are numbered in `order`."""
+    arrays, strings = graph.to_data()
+    plain = {k: v.tolist() for k, v in arrays.items()}
+    if order is not None:
+        for name in ("entity_passages", "relation_passages", "hyper_passages"):
+            lists = getattr(graph, name)
+            plain[f"{name}_values"] = [x for row in lists for x in sorted(order[p] for p in row.tolist())]
+    return plain, strings
+
+
+@given(CORPORA, EXTRACTIONS, st.integers(0, 5), *SETTINGS.values())
+@settings(max_examples=150, deadline=None)
+def test_d2_adding_and_removing_a_passage_restores_the_tables(corpus, extra, at, match, source) -> None:
+    before = tables(built(corpus, match, source))
+    grown = [*corpus[:at], (extra, ["a b"]), *corpus[at:]]
+    built(grown, match, source)
+    where = min(at, len(corpus))
+    assert grown[where][0] is extra
+    assert tables(built(grown[:where] + grown[where + 1 :], match, source)) == before
+
+
+@given(CORPORA.flatmap(lambda c: st.tuples(st.just(c), st.permutations(range(len(c))))), *SETTINGS.values())
+@settings(max_examples=200, deadline=None)
+def test_d2_the_order_of_passages_changes_their_positions_only(drawn, match, source) -> None:
+    corpus, order = drawn
+    first = built(corpus, match, source)
+    other = built([corpus[i] for i in order], match, source)
+    assert tables(other, list(order)) == tables(first)
+
+
+@given(CORPORA, *SETTINGS.values())
+@settings(max_examples=100, deadline=None)
+def test_every_table_points_into_the_others(corpus, match, source) -> None:
+    graph = built(corpus, match, source)
+    assert len(set(graph.names)) == graph.num_entities
+    assert list(graph.names) == sorted(graph.names, key=lambda n: (n.casefold(), n))
+    for lists in (graph.entity_passages, graph.relation_passages, graph.hyper_passages):
+        assert all(len(row) and np.all(np.diff(row) > 0) for row in lists)
+    assert all(len(set(row.tolist())) == len(row) > 0 for row in graph.hyper_members)
+    assert int(graph.degrees.sum()) == 2 * len(graph.pairs[0]) == len(graph.neighbours.values)

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnnrag.errors import ArtefactError
+from gnnrag.extract.types import EntityRecord, Extraction, HyperedgeRecord, RelationRecord
+from gnnrag.graphs.folding import fold
+from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
+
+ROWS = (
+    Extraction(
+        ("Ada", "Byron", "Loner"),
+        (("Ada", "child_of", "Byron"), ("Byron", "father of", "Ada"), ("Ada", "is", "ada")),
+        details=(EntityRecord("Ada", "person", "A mathematician."),),
+    ),
+    Extraction(
+        relations=(RelationRecord("Byron", "Greece", "Byron died in Greece.", ("death",), 4.0),),
+        hyperedges=(HyperedgeRecord("Byron died in Greece", 8.0, (("Byron", 90.0), ("Greece", 60.0))),),
+    ),
+)
+
+
+@pytest.fixture
+def graph() -> KnowledgeGraph:
+    return fold(ROWS)
+
+
+def test_positions_and_neighbourhoods(graph: KnowledgeGraph) -> None:
+    assert graph.position == {"Ada": 0, "Byron": 1, "Greece": 2, "Loner": 3}
+    assert (graph.num_passages, graph.num_entities, graph.num_relations) == (2, 4, 4)
+    assert [row.tolist() for row in graph.neighbours] == [[1], [0, 2], [1], []]
+    assert graph.degrees.tolist() == [1, 2, 1, 0]
+    assert [row.tolist() for row in graph.passage_entities] == [[0, 1, 3], [1, 2]]
+    assert [row.tolist() for row in graph.entity_hyperedges] == [[], [0], [0], []]
+
+
+def test_pairs_sum_parallel_relations_and_leave_out_loops(graph: KnowledgeGraph) -> None:
+    ends, of, weights = graph.pairs
+    assert ends.tolist() == [[0, 1], [1, 2]] and weights.tolist() == [2.0, 4.0]
+    assert {graph.relation_id(i): int(pair) for i, pair in enumerate(of)} == {
+        "Ada | is | Ada": -1,
+        "Ada | child_of | Byron": 0,
+        "Byron | father of | Ada": 0,
+        "Byron | death | Greece": 1,
+    }
+    assert [len(row) for row in graph.incident] == [2, 3, 1, 0]
+
+
+def test_statements(graph: KnowledgeGraph) -> None:
+    found = [graph.statement(i) for i in range(graph.num_relations)]
+    assert sorted(found) == ["Ada child of Byron", "Ada is Ada", "Byron died in Greece.", "Byron father of Ada"]
+
+
+def test_arrays_and_strings_go_round(graph: KnowledgeGraph) -> None:
+    arrays, strings = graph.to_data()
+    again = KnowledgeGraph.from_data(arrays, strings)
+    other_arrays, other_strings = again.to_data()
+    assert strings == other_strings
+    assert arrays.keys() == other_arrays.keys()
+    assert all(np.array_equal(arrays[k], other_arrays[k]) and arrays[k].dtype == other_arrays[k].dtype for k in arrays)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda a, s: s["types"].pop(),
+        lambda a, s: s["labels"].pop(),
+        lambda a, s: s["hyper_texts"].pop(),
+        lambda a, s: a.update(ends=a["ends"] + 3),
+        lambda a, s: a.update(ends=a["ends"] - 1),
+        lambda a, s: a.update(weights=a["weights"][1:]),
+        lambda a, s: a.update(hyper_importance=a["hyper_importance"][1:]),
+        lambda a, s: a.update(hyper_members_values=a["hyper_members_values"] + 9),
+        lambda a, s: a.update(entity_passages_values=a["entity_passages_values"] + 2),
+        lambda a, s: a.update(relation_passages_values=a["relation_passages_values"] - 1),
+        lambda a, s: a.update(entity_passages_indptr=a["entity_passages_indptr"][:-1]),
+        lambda a, s: a.update(entity_passages_indptr=a["entity_passages_indptr"][::-1]),
+        lambda a, s: a.update(entity_passages_indptr=a["entity_passages_indptr"] * 2),
+        lambda a, s: s.update(num_passages=1),
+    ],
+)
+def test_parts_that_do_not_belong_together_are_refused(graph: KnowledgeGraph, damage) -> None:
+    arrays, strings = graph.to_data()
+    strings = {k: list(v) if isinstance(v, tuple) else v for k, v in strings.items()}
+    damage(arrays, strings)
+    with pytest.raises(ArtefactError, match="do not belong together; rebuild the index"):
+        KnowledgeGraph.from_data(arrays, strings)
+
+
+def test_lists() -> None:
+    lists = Lists.of([[3, 1], [], [2]])
+    assert [row.tolist() for row in lists] == [[3, 1], [], [2]]
+    assert lists.sizes.tolist() == [2, 0, 1] and len(Lists.of([])) == 0
+
+
+EDGES = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=14)
+
+
+@given(EDGES)
+@settings(max_examples=100, deadline=None)
+def test_neighbourhoods_equal_networkx(edges) -> None:
+    graph = fold([Extraction(triples=tuple((f"n{a}", "r", f"n{b}") for a, b in edges))])
+    peer = nx.Graph()
+    peer.add_nodes_from(range(graph.num_entities))
+    peer.add_edges_from((graph.position[f"n{a}"], graph.position[f"n{b}"]) for a, b in edges if a != b)
+    assert [row.tolist() for row in graph.neighbours] == [sorted(peer[i]) for i in range(graph.num_entities)]
+    assert graph.degrees.tolist() == [peer.degree[i] for i in range(graph.num_entities)]
+    assert sorted(map(tuple, graph.pairs[0].tolist())) == sorted(tuple(sorted(e)) for e in peer.edges)

@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gnnrag.errors import ConfigError
+from gnnrag.extract.types import EntityRecord, Extraction
+from gnnrag.graphs.folding import fold
+from gnnrag.graphs.knowledge import Lists
+from gnnrag.index.build import build_index
+from gnnrag.index.index import Index
+from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.retrievers.minirag import MiniRAGConfig, MiniRAGRetriever
+from gnnrag.roles.asking import Mentions
+from gnnrag.roles.mentions_offline import OfflineMentions
+from gnnrag.roles.mentions_prompted import PromptedMentions
+from gnnrag.session import Session
+from gnnrag.types import Query
+from tests.helpers.cosines import ask, knowledge_index
+from tests.helpers.indexes import HASH
+from tests.helpers.parts import COMPOSITIONAL, CORPUS, Scripted
+
+
+def golden(city: str = "PARIS", **cosines):
+    """The golden example: c1 is the nearest passage, the relation of the voted edge the nearest relation."""
+    triples = (("ALICE", "leads", "PROJECT X"), ("PROJECT X", "has", "BOB"), ("ALICE", "lives in", city))
+    people = tuple(EntityRecord(name, "person") for name in ("BOB", "CAROL"))
+    graph = fold([Extraction(("CAROL",), triples, details=people), *([Extraction()] * 4)])
+    held = {"ALICE": [0, 1], "PROJECT X": [2], "BOB": [3], city: [1], "CAROL": []}
+    stated = [[0] if graph.labels[r] == "leads" else [] for r in range(graph.num_relations)]
+    passages = Lists.of([held[name] for name in graph.names])
+    graph = replace(graph, entity_passages=passages, relation_passages=Lists.of(stated))
+    alike = {"ALICE | leads | PROJECT X": 0.9, "c1": 0.5, "c5": 0.1, **cosines}
+    return knowledge_index(graph, {"q": alike, "Alice": {"ALICE": 0.82}, "zzz": {}, "Carol": {"CAROL": 0.6}})
+
+
+ALICE = Mentions(("Alice",), ("person",))
+
+
+def test_golden_fixed() -> None:
+    ranking = ask(MiniRAGRetriever, golden(), "mentions", ALICE, tail="none")
+    assert ranking.ids == ("c1", "c2", "c3") and ranking.branch == "walks"
+    assert ranking.scores.tolist() == pytest.approx([16.4, 1.64, 1.64], abs=1e-6)
+
+
+def test_golden_released() -> None:
+    """Q-MR-4: the last walk decides, here (ALICE, ROME): c2 before c1; so c1 is not the best one and stays untimed."""
+    asked = Mentions(("Alice",), ("PERSON",))
+    ranking = ask(MiniRAGRetriever, golden("ROME"), "mentions", asked, profile="released", tail="none")
+    assert ranking.ids == ("c2", "c1") and ranking.scores.tolist() == pytest.approx([1.64, 1.64])
+    # Q-MR-5: with c2 near the query, the factor sticks to c1 too.
+    near = golden("ROME", c2=0.4)
+    ranking = ask(MiniRAGRetriever, near, "mentions", asked, profile="released", tail="none")
+    assert ranking.scores.tolist() == pytest.approx([16.4, 16.4])
+
+
+def test_q_mr_2_released_compares_types_by_case_and_shows_none() -> None:
+    index = golden()
+    seen = {}
+    for profile in ("released", "fixed"):
+        role = Scripted("mentions", ALICE)
+        retriever = MiniRAGRetriever(index, MiniRAGConfig(profile=profile), {"mentions": role})
+        asyncio.run(retriever.retrieve_for([Query("q")], Session("s")))
+        seen[profile] = role.tasks[0].types
+        for kinds, found in ((("person",), 0), (("PERSON",), 2), (("Person", "x"), 0)):
+            votes = retriever.link(index.embedder.encode(["q"])[0], [], kinds).votes
+            assert votes.is_answer.sum() == (found if profile == "released" else 2), (profile, kinds)
+    assert seen == {"released": (), "fixed": ("person",)}
+
+
+def test_q_mr_2_fixed_maps_an_unknown_type_to_the_nearest_one() -> None:
+    graph = fold([Extraction(details=(EntityRecord("a", "person"), EntityRecord("b", "location|work")))])
+    index = knowledge_index(graph, {"q": {}})
+    vectors = {"people": [1.0, 0.0], "person": [0.9, 0.1], "location": [0.0, 1.0], "work": [0.5, 0.5], "q": [1.0, 1.0]}
+    index.embedder.encode = lambda texts, is_query=False: np.array([vectors[t] for t in texts])
+    pool = MiniRAGRetriever(index, None, {}).types
+    assert pool.names == ("location", "person", "work")
+    assert pool.nearest(["people", " Work ", "person", ""]) == ["person", "work"]
+    assert pool.entities(["work", "location", "person"]) == [1, 0]
+
+
+def test_q_mr_3_released_counts_an_edge_one_way_only() -> None:
+    """From PROJECT X the voted edge leads to a smaller name."""
+    index = golden()
+    start = index.knowledge.position["PROJECT X"]
+    weights = {}
+    for profile in ("released", "fixed"):
+        retriever = MiniRAGRetriever(index, MiniRAGConfig(profile=profile), {})
+        votes = retriever.link(index.embedder.encode(["q"])[0], index.embedder.encode(["Alice"]), ()).votes
+        weights[profile] = retriever.walks.walks(start).weigh(votes)[0].tolist()
+    assert weights == {"released": [1, 1], "fixed": [2, 1]}
+
+
+@pytest.mark.parametrize(
+    "mentions",
+    [Mentions(), Mentions((), ("person",)), Mentions(("zzz",)), Mentions(("Alice", "zzz"), ("person",))],
+)
+def test_q_mr_6_released_returns_nothing_without_a_mention_that_hits(mentions: Mentions) -> None:
+    ranking = ask(MiniRAGRetriever, golden(), "mentions", mentions, profile="released")
+    assert not len(ranking) and ranking.branch == "nothing"
+
+
+@pytest.mark.parametrize("tail", ["dense", "none"])
+@pytest.mark.parametrize("mentions", [Mentions(), Mentions(("zzz",)), Mentions(flags=("mentions_failed",))])
+def test_q_mr_6_fixed_falls_back_to_dense_search(mentions: Mentions, tail: str) -> None:
+    ranking = ask(MiniRAGRetriever, golden(), "mentions", mentions, tail=tail)
+    assert ranking.ids == ("c1", "c5", "c2", "c3", "c4") and ranking.branch == "naive_fallback"
+    assert ranking.scores.tolist() == pytest.approx([1.0, 0.2, 0, 0, 0])
+    graph = ask(MiniRAGRetriever, golden(), "mentions", mentions, Query("q", "graph"))
+    assert not len(graph) and graph.branch == "naive_fallback"
+
+
+def test_a_last_mention_without_hits_ends_nothing() -> None:
+    ranking = ask(MiniRAGRetriever, golden(), "mentions", Mentions(("Alice", "zzz"), ("person",)), tail="none")
+    assert ranking.ids == ("c1", "c2", "c3")
+
+
+def test_the_tail_follows_below_in_order_of_cosine() -> None:
+    ranking = ask(MiniRAGRetriever, golden(), "mentions", ALICE)
+    assert ranking.ids == ("c1", "c2", "c3", "c5", "c4")
+    assert ranking.scores.tolist() == pytest.approx([16.4, 1.64, 1.64, 1.64 * 0.2, 0.0])
+    assert (ranking.low, ranking.high) == (0.0, pytest.approx(16.4))
+    assert ask(MiniRAGRetriever, golden(), "mentions", ALICE, Query("q", top_k=2)).ids == ("c1", "c2")
+
+
+@pytest.mark.parametrize("profile", ["fixed", "released"])
+def test_a_candidate_of_two_mentions(profile: str) -> None:
+    index = golden()
+    index.embedder.cosines["Alice"]["CAROL"] = 0.9
+    retriever = MiniRAGRetriever(index, MiniRAGConfig(profile=profile), {})
+    linked = retriever.link(index.embedder.encode(["q"])[0], index.embedder.encode(["Alice", "Carol"]), ())
+    carol = index.knowledge.position["CAROL"]
+    assert linked.scores[carol] == (0.9 if profile == "fixed" else 0.6)
+
+
+def test_of_isolated_candidates_the_best_fifth_stays() -> None:
+    names = [f"n{i}" for i in range(12)]
+    graph = fold([Extraction((name,)) for name in names] + [Extraction(triples=(("x", "r", "y"),))])
+    index = knowledge_index(graph, {"q": {}, "m": {**{n: 0.3 + i / 100 for i, n in enumerate(names)}, "x": 0.25}})
+    retriever = MiniRAGRetriever(index, MiniRAGConfig(candidates_k=60), {})
+    linked = retriever.link(index.embedder.encode(["q"])[0], index.embedder.encode(["m"]), ())
+    assert [graph.names[e] for e in linked.mentions[0]] == ["n11", "n10", "x"]
+    assert list(linked.scores) == linked.mentions[0]
+
+
+def test_only_edges_at_candidates_or_answers_vote() -> None:
+    index = golden(**{"PROJECT X | has | BOB": 0.8})
+    retriever = MiniRAGRetriever(index, None, {})
+    query, carol = index.embedder.encode(["q"])[0], index.embedder.encode(["Carol"])
+    voted = {kinds: int((retriever.link(query, carol, kinds).votes.rank < 3).sum()) for kinds in ((), ("person",))}
+    assert voted == {(): 0, ("person",): 1}
+
+
+def test_the_graph_channel_ranks_entities_and_walks() -> None:
+    ranking = ask(MiniRAGRetriever, golden(), "mentions", ALICE, Query("q", "graph"))
+    assert ranking.ids == ("ALICE", "ALICE -> PROJECT X -> BOB", "ALICE -> PARIS")
+    assert ranking.kinds == ("entity", "path", "path")
+    assert ranking.scores.tolist() == pytest.approx([0.82, 0.82, 0.82 / 3])
+    assert ranking.texts[1] == "ALICE -- leads -- PROJECT X -- has -- BOB (person)"
+    assert ranking.sources[:2] == (("c1", "c2"), ("c1",))
+
+
+@pytest.mark.parametrize("profile", ["fixed", "released"])
+def test_an_empty_graph(profile: str) -> None:
+    index = knowledge_index(fold([Extraction(), Extraction()]), {"q": {"c2": 0.5}})
+    ranking = ask(MiniRAGRetriever, index, "mentions", ALICE, profile=profile)
+    assert ranking.ids == (("c2", "c1") if profile == "fixed" else ())
+
+
+def test_a_hub_of_more_than_a_thousand_neighbours() -> None:
+    triples = [("hub", "r", f"n{i}") for i in range(1200)] + [(f"n{i}", "r", f"m{i}") for i in range(1200)]
+    index = knowledge_index(fold([Extraction(triples=tuple(triples))]), {"q": {"c1": 0.5}, "Hub": {"hub": 0.9}})
+    for profile, count in (("fixed", 200), ("released", 1200)):
+        ranking = ask(MiniRAGRetriever, index, "mentions", Mentions(("Hub",)), profile=profile)
+        assert ranking.ids == ("c1",)
+        walks = MiniRAGRetriever(index, MiniRAGConfig(profile=profile), {}).walks
+        assert len(walks.walks(index.knowledge.position["hub"])) == count
+
+
+@pytest.mark.parametrize("name", ["profile", "tail"])
+def test_wrong_settings_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"retriever\.{name}='x': allowed are"):
+        MiniRAGRetriever(golden(), MiniRAGConfig(**{name: "x"}), {})
+
+
+# ------------------------------------------------------------------------------------------------ a real index
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    root = tmp_path_factory.mktemp("minirag")
+    build_index(root, CORPUS, HASH, ("knowledge_vectors", "embeddings", "hierarchy"))
+    return Index(root)
+
+
+QUERIES = [Query(COMPOSITIONAL), Query("Who directed Copper Road?", "graph"), Query("hm?"), Query("the TROMSO")]
+
+
+@pytest.mark.parametrize("profile", ["fixed", "released"])
+def test_a_batch_gives_what_single_queries_give(index: Index, profile: str) -> None:
+    retriever = MiniRAGRetriever(index, MiniRAGConfig(profile=profile), {"mentions": OfflineMentions(index)})
+    together = asyncio.run(retriever.retrieve_for(QUERIES, Session("s")))
+    for query, ranking in zip(QUERIES, together, strict=True):
+        (alone,) = asyncio.run(retriever.retrieve_for([query], Session("s")))
+        assert alone.ids == ranking.ids and alone.scores.tolist() == ranking.scores.tolist()
+        assert (np.diff(ranking.scores) <= 0).all()
+    assert together[0].ids[0] in ("p0", "p6") and set(together[0].ids) == {p.id for p in CORPUS}
+    assert "entity" in together[1].kinds and "path" in together[1].kinds
+
+
+def test_the_prompted_role_is_asked_with_the_types_of_the_graph(index: Index) -> None:
+    llm = ScriptedBackend.of(
+        ("Types: .*work", '{"answer_types": ["location"], "entities": ["Night Harbour", "Vera Lindqvist"]}')
+    )
+    session = Session("s")
+    retriever = MiniRAGRetriever(index, None, {"mentions": PromptedMentions(llm)})
+    (ranking,) = asyncio.run(retriever.retrieve_for([Query(COMPOSITIONAL)], session))
+    assert {"p0", "p1", "p6"} == set(ranking.ids[:3]) and ranking.branch == "walks"
+    assert session.usage()["llm_calls"] == 1
+
+
+def test_a_reply_that_cannot_be_read_is_counted_and_falls_back(index: Index) -> None:
+    session = Session("s")
+    retriever = MiniRAGRetriever(index, None, {"mentions": PromptedMentions(ScriptedBackend.of((".", "no idea")))})
+    (ranking,) = asyncio.run(retriever.retrieve_for([Query(COMPOSITIONAL)], session))
+    assert ranking.branch == "naive_fallback" and len(ranking) == len(CORPUS)
+    assert session.usage()["roles"]["mentions"]["mentions_failed"] == 1
