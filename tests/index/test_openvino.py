@@ -113,11 +113,12 @@ def test_the_model_is_loaded_once_and_only_where_there_is_something_to_embed(tmp
     settings, loaded = IndexConfig(embedder=EmbedderConfig(), text=TextConfig(language="blank:en")), []
     plain = SentenceEmbedder._load
     monkeypatch.setattr(SentenceEmbedder, "_load", lambda self: (loaded.append(id(self)), plain(self)))
-    build(tmp_path, CORPUS, settings)
+    stages = ["entity_graph", "knowledge_vectors", "embeddings"]  # a report may find other words when a passage goes
+    build(tmp_path, CORPUS, settings, stages=stages)
     assert len(set(loaded)) == 1
     loaded.clear()
     update_index(tmp_path, remove=["p1"])
-    build(tmp_path, [replace(p, id=f"new-{p.id}") for p in CORPUS[1:]], settings)
+    build(tmp_path, [replace(p, id=f"new-{p.id}") for p in CORPUS[1:]], settings, stages=stages)
     assert not loaded
     update_index(tmp_path, add=CORPUS[:1])
     assert len(set(loaded)) == 1

@@ -112,7 +112,7 @@ class TestPrompted:
         assert session.by_role["report"]["calls"] == 1
         shown = llm.requests[0].messages[-1].content
         assert shown.count(SHARED) == 1 and "as R1" in shown, "a shared description is written once"
-        assert "Lego" in shown and "at most 200 words" in shown
+        assert "Lego" in shown and "Words at most: 200" in shown
         assert shown.count("</passage>") == 1, "a passage cannot end its own element"
 
     def test_one_more_try_then_the_offline_report(self) -> None:
