@@ -210,7 +210,7 @@ def time_retriever(config: EvaluateConfig, root: Path, texts: Sequence[str], top
     pad = "" if getattr(retriever, "needs_roles", False) else " "
 
     async def ask(queries: Sequence[Query]) -> Sequence[Ranking]:
-        if hasattr(retriever, "retrieve_for"):
+        if getattr(retriever, "retrieve_for", None):
             found: list[Ranking] = []
             for query in queries:
                 found += await retriever.retrieve_for([query], Session(query.text))
