@@ -17,8 +17,9 @@ from gnnrag.types import Evidence, Query, Question, Ranking
 
 CHECKS = ("reader", "cosine", "off")
 RULES = {"thematic": "R1", "multi_hop": "R2", "passage_local": "R3"}
-# Where each class goes by default. Thematic questions need community reports, which no top-k replaces: until there is
-# a retriever of those, the run's own is as good as any.
+# Where each class goes by default. Thematic questions need community reports, which no top-k replaces; writing those is
+# the dearest part of an index, so that they are asked for only where somebody does:
+# method.thematic.retriever=graphrag_global "method.thematic.method_settings={channel: graph}".
 FLAT = RouteConfig("single", "hybrid")
 RELATIONAL = RouteConfig("bdtr", "chg")
 GLOBAL = RouteConfig("single")
