@@ -23,8 +23,8 @@ _RESERVE = 200  # tokens of the total budget that are never used
 _CLASSIC_TOKENS = 4000  # of the passages of either side
 _ALLOWED = {
     "mode": ("naive", "local", "global", "hybrid", "mix"),
-    "profile": ("current", "classic"),
-    "behaviour": ("fixed", "released"),
+    "release": ("current", "classic"),
+    "profile": ("fixed", "released"),
     "relation_query": (None, "keywords", "question"),
     "relation_rank": (None, "degree", "cosine"),
     "pick": (None, "vector", "weight"),
@@ -34,11 +34,11 @@ _ALLOWED = {
 
 @dataclass
 class LightRAGConfig:
-    """Settings of `LightRAGRetriever`; null takes the profile's or the behaviour's own value."""
+    """Settings of `LightRAGRetriever`; null takes the release's or the profile's own value."""
 
     mode: str = "mix"  # naive, local, global, hybrid (local and global) or mix (hybrid and naive)
-    profile: str = "current"  # current: release 1.5.7; classic: mid-2025, which the forks inherited
-    behaviour: str = "fixed"  # fixed, or released with its quirks Q-LR-1 to Q-LR-3
+    release: str = "current"  # current: release 1.5.7; classic: mid-2025, which the forks inherited
+    profile: str = "fixed"  # fixed, or released with its quirks Q-LR-1 to Q-LR-3
     top_k: int | None = None  # entities and relations searched for; null: 40, classic 60
     chunk_top_k: int = 20  # passages of the vector search, and of all in the end (current)
     cosine_floor: float = 0.2  # what is less alike is not found
@@ -47,7 +47,7 @@ class LightRAGConfig:
     edge_cap: int | None = None  # relations that one entity brings, 0 for all; null: 50, released all
     entity_tokens: int | None = None  # null: 6000, classic 4000
     relation_tokens: int | None = None  # null: 8000, classic 4000
-    total_tokens: int = 30000  # of everything (current); the classic profile gives each side's passages 4000
+    total_tokens: int = 30000  # of everything (current); the classic release gives each side's passages 4000
     per_item: int = 5  # most passages that one entity or relation gives (current)
     pick: str | None = None  # how these are chosen: vector, weight; null: weight, released vector
     tail: str = "dense"  # passages after LightRAG's own: by cosine, or none
@@ -84,7 +84,7 @@ class LightRAGRetriever(KeywordRetriever):
         self.config = c = config or LightRAGConfig()
         check_choices(c, _ALLOWED)
         self.asks_keywords = c.mode != "naive"
-        self.is_classic, self.is_fixed = c.profile == "classic", c.behaviour == "fixed"
+        self.is_classic, self.is_fixed = c.release == "classic", c.profile == "fixed"
         self.top_k = c.top_k or (60 if self.is_classic else 40)
         self.with_question = (c.relation_query or ("question" if self.is_fixed else "keywords")) == "question"
         self.by_cosine = (c.relation_rank or ("cosine" if self.is_fixed else "degree")) == "cosine"

@@ -25,7 +25,7 @@ from gnnrag.types import Query, Ranking
 
 _FALLBACK = 20  # passages of the vector search where the graph had nothing
 _ALLOWED = {
-    "behaviour": ("fixed", "released"),
+    "profile": ("fixed", "released"),
     "flow": ("released", "paper"),
     "relation_rank": (None, "degree", "cosine"),
     "tail": ("dense", "none"),
@@ -34,9 +34,9 @@ _ALLOWED = {
 
 @dataclass
 class PathRAGConfig:
-    """Settings of `PathRAGRetriever`; null takes the behaviour's own value."""
+    """Settings of `PathRAGRetriever`; null takes the profile's own value."""
 
-    behaviour: str = "fixed"  # fixed, or released with its quirks Q-PR-1, 3, 4 and 7
+    profile: str = "fixed"  # fixed, or released with its quirks Q-PR-1, 3, 4 and 7
     top_k: int = 40  # seeds, and relations searched for
     cosine_floor: float = 0.2  # what is less alike is not found
     hops: int = 3  # longest path
@@ -98,7 +98,7 @@ class PathRAGRetriever(KeywordRetriever):
         check_choices(c, _ALLOWED)
         if len(c.tokens) != 3:
             raise ConfigError(f"retriever.tokens={c.tokens}: give three numbers: of passages, relations, entities")
-        self.is_fixed = c.behaviour == "fixed"
+        self.is_fixed = c.profile == "fixed"
         self.by_cosine = (c.relation_rank or ("cosine" if self.is_fixed else "degree")) == "cosine"
         self.pair_cap = (50 if self.is_fixed else 0) if c.pair_cap is None else c.pair_cap
         self.hub_degree = (500 if self.is_fixed else 0) if c.hub_degree is None else c.hub_degree

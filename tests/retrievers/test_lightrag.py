@@ -39,7 +39,7 @@ KEYWORDS = Keywords((LOW,), (HIGH,))
 
 
 def make(graph: Any = GRAPH, cosines: Any = COSINES, **settings: Any) -> LightRAGRetriever:
-    settings = {"behaviour": "released", **settings}
+    settings = {"profile": "released", **settings}
     return LightRAGRetriever(index_of(graph, cosines), LightRAGConfig(**settings))
 
 
@@ -103,7 +103,7 @@ def test_weights_or_vectors_pick_passages() -> None:
     # By weight: p0 and p5 are cited twice, and A owns them.
     assert ranked(mode="local", tail="none", pick="weight").ids == ("p0", "p5", "p2", "p1")
     # By vector p6, p5; three of A, C, B, D, H and X cite p2, A owns it, then p0; p1 states B - C, the first edge.
-    fixed = ranked(mode="mix", behaviour="fixed", tail="none")
+    fixed = ranked(mode="mix", profile="fixed", tail="none")
     assert fixed.ids[:5] == ("p6", "p2", "p1", "p5", "p0")
 
 
@@ -117,11 +117,11 @@ def test_a_passage_without_a_vector_leads_to_weights() -> None:
 # ------------------------------------------------------------------------------------------------ released, fixed
 def test_q_lr_1_classic_global_search_forgets_its_similarities() -> None:
     found = {
-        (profile, behaviour): names(
-            ranked(mode="global", profile=profile, behaviour=behaviour, channel="graph"), "relation"
+        (release, profile): names(
+            ranked(mode="global", release=release, profile=profile, channel="graph"), "relation"
         )
-        for profile in ("current", "classic")
-        for behaviour in ("released", "fixed")
+        for release in ("current", "classic")
+        for profile in ("released", "fixed")
     }
     by_cosine = ["C | knows | D", "H | holds | X"]
     assert found.pop(("classic", "released")) == by_cosine[::-1], "H has five edges"
@@ -129,17 +129,17 @@ def test_q_lr_1_classic_global_search_forgets_its_similarities() -> None:
 
 
 def test_q_lr_2_classic_fusion_has_one_order() -> None:
-    graph = ranked(mode="hybrid", profile="classic", channel="graph")
+    graph = ranked(mode="hybrid", release="classic", channel="graph")
     assert names(graph, "entity") == ["H", "X", "C", "D", "A", "B"], "the global side first, as it was ranked"
     # Global passages in the order of relations (p2 of H - X, then p1 of C - D), then the local ones. A: p0 and p5 are
     # cited by one neighbour, as is p2.
-    assert ranked(mode="hybrid", profile="classic", tail="none").ids == ("p2", "p1", "p0", "p5")
-    assert ranked(mode="mix", profile="classic", tail="none").ids == ("p2", "p1", "p0", "p5", "p6", "p3", "p4")
+    assert ranked(mode="hybrid", release="classic", tail="none").ids == ("p2", "p1", "p0", "p5")
+    assert ranked(mode="mix", release="classic", tail="none").ids == ("p2", "p1", "p0", "p5", "p6", "p3", "p4")
 
 
 def test_q_lr_3_released_ranks_hubs_first() -> None:
     assert names(ranked(mode="local", channel="graph"), "relation")[0] == "A | visits | H"
-    fixed = names(ranked(mode="local", channel="graph", behaviour="fixed"), "relation")
+    fixed = names(ranked(mode="local", channel="graph", profile="fixed"), "relation")
     assert fixed[0] == "B | likes | C", "which is nearest to the query"
     assert names(ranked(mode="local", channel="graph", relation_rank="cosine"), "relation") == fixed
 
@@ -161,7 +161,7 @@ def test_parallel_relations_are_one_edge_and_two_hits() -> None:
 
 # ---------------------------------------------------------------------------------------------------- keywords
 @pytest.mark.parametrize(
-    ("mode", "behaviour", "low", "high", "expected"),
+    ("mode", "profile", "low", "high", "expected"),
     [
         ("mix", "released", "l1, l2", "h", ("l1, l2", "h")),
         ("local", "released", "l", "h", ("l", "")),
@@ -181,22 +181,22 @@ def test_parallel_relations_are_one_edge_and_two_hits() -> None:
         ("global", "fixed", "", "", ("", "short?")),
     ],
 )
-def test_what_is_searched_by(mode: str, behaviour: str, low: str, high: str, expected: tuple[str, str]) -> None:
+def test_what_is_searched_by(mode: str, profile: str, low: str, high: str, expected: tuple[str, str]) -> None:
     keywords = Keywords(tuple(low.split(", ")) if low else (), (high,) if high else ())
-    assert make(mode=mode, behaviour=behaviour).strings("short?", keywords) == ("short?", *expected)
+    assert make(mode=mode, profile=profile).strings("short?", keywords) == ("short?", *expected)
 
 
 def test_a_long_query_without_keywords() -> None:
     long = "a query of sixty characters, which is too long for a keyword"
     assert make(mode="mix").strings(long, Keywords()) == (long, "", ""), "released gives up"
-    assert make(mode="mix", behaviour="fixed").strings(long, Keywords()) == (long, long, long)
+    assert make(mode="mix", profile="fixed").strings(long, Keywords()) == (long, long, long)
 
 
-@pytest.mark.parametrize("behaviour", ["released", "fixed"])
-@pytest.mark.parametrize("profile", ["current", "classic"])
+@pytest.mark.parametrize("profile", ["released", "fixed"])
+@pytest.mark.parametrize("release", ["current", "classic"])
 @pytest.mark.parametrize("mode", ["local", "global", "hybrid", "mix"])
-def test_nothing_in_the_graph_is_naive_and_says_so(mode: str, profile: str, behaviour: str) -> None:
-    settings = {"mode": mode, "profile": profile, "behaviour": behaviour, "tail": "none"}
+def test_nothing_in_the_graph_is_naive_and_says_so(mode: str, release: str, profile: str) -> None:
+    settings = {"mode": mode, "release": release, "profile": profile, "tail": "none"}
     unknown = Keywords(("unheard of",), ("unheard of",))
     naive = ranked(mode="naive", tail="none").ids
     found = ranked(unknown, graph=knowledge([], [], [], [], [], [], []), cosines={QUERY: _passages()}, **settings)
@@ -214,12 +214,12 @@ def test_isolated_seeds_have_passages_and_no_relations() -> None:
     assert names(ranked(cosines=cosines, mode="local", channel="graph"), "relation") == []
 
 
-@pytest.mark.parametrize(("behaviour", "count"), [("released", 411), ("fixed", 50)])
-def test_hub_seeds(behaviour: str, count: int) -> None:
+@pytest.mark.parametrize(("profile", "count"), [("released", 411), ("fixed", 50)])
+def test_hub_seeds(profile: str, count: int) -> None:
     rows = [[("Hub", "has", f"leaf {i}")] for i in range(1200)]
     graph = knowledge(*rows)
     cosines = {LOW: {"Hub": 0.9}, QUERY: {f"p{i}": 0.5 for i in range(1200)}}
-    retriever = make(graph, cosines, mode="local", behaviour=behaviour)
+    retriever = make(graph, cosines, mode="local", profile=profile)
     ranking = retriever.rank([(Query(QUERY, "graph", 5000), KEYWORDS)])[0]
     assert len(names(ranking, "relation")) == count, "the released list ends at 8000 tokens of rows"
     assert len(retriever.rank([(Query(QUERY), KEYWORDS)])[0]) == 200
@@ -246,7 +246,7 @@ def test_bad_settings_are_named() -> None:
 # ---------------------------------------------------------------------------------------------- roles, batches
 def ask(reply: Any, queries: list[Query], **settings: Any) -> tuple[list[Any], Session, LightRAGRetriever]:
     backend = ScriptedBackend(ScriptedConfig(rules=[{"match": ".", "reply": reply}]))
-    config = LightRAGConfig(**{"behaviour": "released", **settings})
+    config = LightRAGConfig(**{"profile": "released", **settings})
     retriever = LightRAGRetriever(index_of(GRAPH, COSINES), config, {"keywords": PromptedKeywords(backend)})
     session = Session("q")
     return list(asyncio.run(retriever.retrieve_for(queries, session))), session, retriever

@@ -34,7 +34,7 @@ KEYWORDS = Keywords((LOW,), (HIGH,))
 
 
 def make(graph: Any = GRAPH, cosines: Any = COSINES, **settings: Any) -> PathRAGRetriever:
-    return PathRAGRetriever(index_of(graph, cosines), PathRAGConfig(**{"behaviour": "released", **settings}))
+    return PathRAGRetriever(index_of(graph, cosines), PathRAGConfig(**{"profile": "released", **settings}))
 
 
 def ranked(keywords: Keywords = KEYWORDS, channel: Any = "text", **settings: Any) -> Ranking:
@@ -78,7 +78,7 @@ def test_flow_of_the_paper() -> None:
 def test_passages_of_relations_then_of_seeds_then_of_paths() -> None:
     # Relations: p4, p6. S has p0, p1; T has p2, p5, p6. The paths add p3, which only T - C - A - S crosses.
     assert ranked(tail="none").ids == ("p4", "p6", "p0", "p1", "p2", "p5", "p3")
-    assert ranked(tail="none", behaviour="fixed", max_paths=0).ids == ("p4", "p0", "p6", "p1", "p2", "p5")
+    assert ranked(tail="none", profile="fixed", max_paths=0).ids == ("p4", "p0", "p6", "p1", "p2", "p5")
     assert ranked().ids == ("p4", "p6", "p0", "p1", "p2", "p5", "p3", "p7"), "the tail"
     assert ranked(tail="none").scores.tolist() == [1 / r for r in range(1, 8)]
 
@@ -99,7 +99,7 @@ def test_q_pr_1_released_neighbours_are_those_an_edge_leads_to() -> None:
     # S is in p0 with A, in p1 and p3 with B; its edges lead to A and Y, which cite p0 and p3.
     assert ranked(graph=graph, cosines=cosines, tail="none").ids == ("p2", "p0", "p3", "p1")
     # In both directions B counts too: p3 is cited by Y and B, p0 by A, p1 by B.
-    assert ranked(graph=graph, cosines=cosines, tail="none", behaviour="fixed").ids == ("p2", "p3", "p0", "p1")
+    assert ranked(graph=graph, cosines=cosines, tail="none", profile="fixed").ids == ("p2", "p3", "p0", "p1")
 
 
 def test_directed_degrees_rank_released_relations() -> None:
@@ -118,7 +118,7 @@ def test_q_pr_3_released_gives_up_without_either_kind_of_keywords(low: Any, high
     ranking = ranked(Keywords(low, high), tail="none")
     assert ranking.branch == "naive_fallback" and ranking.ids == ("p7", "p3")
     assert not len(ranked(Keywords(low, high), channel="graph"))
-    fixed = make(behaviour="fixed").strings(QUERY, Keywords(low, high))
+    fixed = make(profile="fixed").strings(QUERY, Keywords(low, high))
     expected = {
         ((LOW,), ()): (LOW, f"{QUERY} {LOW}"),
         ((), (HIGH,)): (HIGH, ASKED),
@@ -132,7 +132,7 @@ def test_q_pr_4_released_takes_two_orders_of_the_same_nodes_for_one() -> None:
     cosines = {LOW: {"S": 0.9, "T": 0.8}, HIGH: {"S | r | A": 0.9}, ASKED: {"S | r | A": 0.9}, QUERY: {}}
     once = {"".join(sorted(p)) for p in paths(ranked(graph=ring, cosines=cosines, channel="graph"))}
     released = paths(ranked(graph=ring, cosines=cosines, channel="graph"))
-    fixed = paths(ranked(graph=ring, cosines=cosines, channel="graph", behaviour="fixed"))
+    fixed = paths(ranked(graph=ring, cosines=cosines, channel="graph", profile="fixed"))
     assert len(released) == len(once) == 3 and len(fixed) == 4
     assert {min(p, p[::-1]) for p in fixed} == {"SAT", "SBT", "SABT", "SBAT"}
 
@@ -140,15 +140,15 @@ def test_q_pr_4_released_takes_two_orders_of_the_same_nodes_for_one() -> None:
 def test_q_pr_7_fixed_goes_on_without_relations() -> None:
     cosines = {**COSINES, HIGH: {}, ASKED: {}}
     assert ranked(cosines=cosines).branch == "naive_fallback"
-    fixed = ranked(cosines=cosines, behaviour="fixed", tail="none")
+    fixed = ranked(cosines=cosines, profile="fixed", tail="none")
     assert fixed.branch == "paths" and fixed.ids[:5] == ("p0", "p1", "p2", "p5", "p6")
 
 
 # ---------------------------------------------------------------------------------------------------- rough graphs
-@pytest.mark.parametrize("behaviour", ["released", "fixed"])
-def test_empty_graph(behaviour: str) -> None:
+@pytest.mark.parametrize("profile", ["released", "fixed"])
+def test_empty_graph(profile: str) -> None:
     empty = knowledge(*[[]] * 8)
-    ranking = ranked(graph=empty, cosines={QUERY: {"p7": 0.9, "p3": 0.8}}, tail="none", behaviour=behaviour)
+    ranking = ranked(graph=empty, cosines={QUERY: {"p7": 0.9, "p3": 0.8}}, tail="none", profile=profile)
     assert ranking.ids == ("p7", "p3") and ranking.branch == "naive_fallback"
 
 
@@ -162,9 +162,9 @@ def test_hub_seeds() -> None:
     rows = [[("Hub", "has", f"leaf {i}"), (f"leaf {i}", "of", "Other")] for i in range(1100)]
     graph = knowledge(*rows)
     cosines = {LOW: {"Hub": 0.9, "Other": 0.8}, ASKED: {"Hub | has | leaf 7": 0.9}, QUERY: {}}
-    ranking = ranked(graph=graph, cosines=cosines, channel="graph", behaviour="fixed")
+    ranking = ranked(graph=graph, cosines=cosines, channel="graph", profile="fixed")
     assert len(paths(ranking)) == 15, "hubs may be the ends of paths"
-    assert len(ranked(graph=graph, cosines=cosines, behaviour="fixed")) == 200
+    assert len(ranked(graph=graph, cosines=cosines, profile="fixed")) == 200
 
 
 def test_hub_guard_on_the_scale_of_metaqa() -> None:
