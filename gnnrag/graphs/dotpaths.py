@@ -1,0 +1,245 @@
+"""Paths of a DOT: candidates, the paths to them, their words and patterns, what is kept, and what follows from it all.
+
+DotRAG, sections 4 and 5 of its specification. Nothing here calls a model: verdicts come from outside.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from typing import Literal
+
+import numpy as np
+
+from gnnrag.graphs.knowledge import KnowledgeGraph
+from gnnrag.graphs.neighbourhood import Neighbourhood
+from gnnrag.graphs.paths import Path, k_shortest_paths, mean_relation_score
+from gnnrag.llm.base import estimate_tokens
+
+Label = Literal["complete", "partial", "irrelevant"]
+Pattern = tuple[tuple[str, ...], ...]  # for each edge, its predicates; "~" in front of those stated the other way round
+RELATION_WEIGHT = 0.9  # a node counts as much as this share of its best relation
+HUB_PENALTY = 0.01  # times log(1 + degree) of every node inside a path, among paths of equal length
+MAX_EXTENDED = 5000  # paths of one pattern
+MAX_WALKED = 100_000  # steps spent on finding them
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The verdict on one path; a partial one may bring the question that leads on. `guessed`: no judge was heard."""
+
+    id: str
+    label: Label
+    confidence: float = 1.0
+    why: str = ""
+    next_question: str | None = None
+    guessed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A path that a judge kept.
+
+    Attributes:
+        nodes: from the anchor on.
+        complete: it ends in what the question asks for; else it leads there.
+        confidence: in [0, 1].
+        why: the judge's reason.
+        dot: position of its DOT.
+        round: when it was found, from 0.
+    """
+
+    nodes: Path
+    complete: bool
+    confidence: float = 1.0
+    why: str = ""
+    dot: int = 0
+    round: int = 0
+
+    @property
+    def rank(self) -> tuple[bool, float, int]:
+        """Sorts complete ones first, then confident ones, then short ones."""
+        return (not self.complete, -self.confidence, len(self.nodes))
+
+
+def node_scores(near: Neighbourhood, nodes: np.ndarray, relations: np.ndarray | None) -> np.ndarray:
+    """Score nodes by the better of their own similarity and 0.9 of that of a relation at them inside the DOT.
+
+    Args:
+        near: the DOT.
+        nodes: cosine of each node. Shape (num_nodes,).
+        relations: cosine of each relation, shape (num_relations,); None: nodes alone count, as in the paper.
+
+    Returns:
+        Shape (num_nodes,), float64.
+    """
+    scores = np.array(nodes, dtype=np.float64)
+    if relations is not None:
+        rows = near.relations
+        for end in (0, 1):
+            np.maximum.at(scores, near.adjacency.ends[rows, end], RELATION_WEIGHT * relations[rows])
+    return scores
+
+
+def candidates(near: Neighbourhood, scores: np.ndarray, seen: Iterable[int], count: int, floor: float) -> list[int]:
+    """Return the best nodes of a DOT that are no anchors and were not seen, best first, ties by position.
+
+    Args:
+        near: the DOT.
+        scores: of each node. Shape (num_nodes,).
+        seen: nodes that were destinations before.
+        count: how many.
+        floor: least score.
+    """
+    open_ = near.mask & (scores >= floor)
+    open_[[*near.anchors, *seen]] = False
+    nodes = np.flatnonzero(open_)
+    return nodes[np.argsort(-scores[nodes], kind="stable")[:count]].tolist()
+
+
+def path_score(near: Neighbourhood, relations: np.ndarray) -> Callable[[Path], float]:
+    """Return the score that orders paths of equal length: mean similarity of their edges, less for hubs inside."""
+    similarity, degree = mean_relation_score(near.adjacency, relations), near.adjacency.degree
+    return lambda path: similarity(path) - HUB_PENALTY * float(np.log1p(degree[list(path[1:-1])]).sum())
+
+
+def paths_to(near: Neighbourhood, target: int, count: int, score: Callable[[Path], float]) -> list[Path]:
+    """Return the shortest loopless paths to a target, up to `count` from each anchor, shortest first.
+
+    A path through another anchor starts at the last one it passes.
+    """
+    found: dict[Path, None] = {}
+    anchors = set(near.anchors)
+    for anchor in near.anchors:
+        for path in k_shortest_paths(near.adjacency, near.labels(anchor), target, count, score=score):
+            last = max(i for i, node in enumerate(path) if node in anchors)
+            if last < len(path) - 1:
+                found.setdefault(path[last:])
+    return sorted(found, key=lambda path: (len(path), -score(path), path))
+
+
+def round_robin(groups: Sequence[Sequence[Path]], limit: int) -> list[Path]:
+    """Take one path of each group in turn, up to a limit: no destination may fill it alone."""
+    taken: dict[Path, None] = {}
+    for turn in range(max(map(len, groups), default=0)):
+        taken.update(dict.fromkeys(group[turn] for group in groups if turn < len(group)))
+    return list(islice(taken, limit))
+
+
+def edge_labels(graph: KnowledgeGraph, node: int, other: int) -> tuple[str, ...]:
+    """Return the predicates that join two nodes, sorted; "~" in front of those stated from the other to the node."""
+    rows = graph.adjacency.relations_between(node, other).tolist()
+    return tuple(sorted({("" if graph.ends[r, 0] == node else "~") + (graph.labels[r] or graph.texts[r]) for r in rows}))
+
+
+def pattern_of(graph: KnowledgeGraph, path: Path) -> Pattern:
+    """Return the predicates along a path: paths of one pattern say the same of different things."""
+    return tuple(edge_labels(graph, a, b) for a, b in pairwise(path))
+
+
+def fits(pattern: Pattern, wanted: Pattern) -> bool:
+    """Tell whether a path's pattern states at least what another does, edge by edge."""
+    return len(pattern) == len(wanted) and all(set(w) <= set(p) for p, w in zip(pattern, wanted, strict=True))
+
+
+def matching_paths(near: Neighbourhood, graph: KnowledgeGraph, wanted: Pattern, may_return: bool) -> Iterator[Path]:
+    """Yield the paths of a DOT that fit a pattern, by anchor, then by the ids of their nodes.
+
+    Args:
+        near: the DOT.
+        graph: the graph.
+        wanted: the pattern.
+        may_return: a walk may end at a node that it passed before, such as a person who directed a film and wrote
+            another; it is yielded as the path up to where that node stands, unless that is the anchor.
+    """
+    left = MAX_WALKED
+
+    def walk(path: Path) -> Iterator[Path]:
+        nonlocal left
+        step = wanted[len(path) - 1]
+        is_last = len(path) == len(wanted)
+        for node in near.adjacency.neighbours_of(path[-1]).tolist():
+            left -= 1
+            if left < 0:
+                return
+            again = node in path
+            if not near.mask[node] or (again and not (is_last and may_return and node != path[0])):
+                continue
+            if not set(step) <= set(edge_labels(graph, path[-1], node)):
+                continue
+            if is_last:
+                yield path[: path.index(node) + 1] if again else (*path, node)
+            elif not near.closed[node]:
+                yield from walk((*path, node))
+
+    for anchor in near.anchors:
+        yield from walk((anchor,))
+
+
+def without_prefixes(accepted: Sequence[Accepted], drop_complete: bool = False) -> list[Accepted]:
+    """Drop paths that are the beginning of another; complete ones only with `drop_complete`, as the paper has it."""
+    longer = {path.nodes[:end] for path in accepted for end in range(1, len(path.nodes))}
+    return [path for path in accepted if path.nodes not in longer or (path.complete and not drop_complete)]
+
+
+def best_of_each(accepted: Iterable[Accepted]) -> list[Accepted]:
+    """Keep the best verdict of each sequence of nodes, by first appearance."""
+    best: dict[Path, Accepted] = {}
+    for path in accepted:
+        if path.nodes not in best or path.rank < best[path.nodes].rank:
+            best[path.nodes] = path
+    return list(best.values())
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What all DOTs found together, best first.
+
+    Attributes:
+        paths: complete ones first, grouped by where they end.
+        terminal: last nodes of complete paths.
+        nodes: all nodes of all paths.
+    """
+
+    paths: tuple[Accepted, ...]
+    terminal: tuple[int, ...]
+    nodes: tuple[int, ...]
+
+
+def aggregate(accepted: Sequence[Accepted], by_support: bool) -> Findings:
+    """Unite the accepted paths of all DOTs.
+
+    Args:
+        accepted: of all DOTs; equal sequences of nodes are one.
+        by_support: nodes that end paths of several DOTs come first (questions with several concepts).
+    """
+    kept = sorted(best_of_each(accepted), key=lambda path: (*path.rank, path.dot, path.nodes))
+    ends = {(path.nodes[-1], path.dot) for path in accepted}
+    support = Counter(node for node, _ in ends)
+    if by_support:
+        kept.sort(key=lambda path: (not path.complete, -support[path.nodes[-1]]))
+    groups: dict[tuple[bool, int], list[Accepted]] = {}
+    for path in kept:
+        groups.setdefault((not path.complete, path.nodes[-1]), []).append(path)
+    paths = tuple(path for group in groups.values() for path in group)
+    return Findings(
+        paths,
+        tuple(dict.fromkeys(path.nodes[-1] for path in paths if path.complete)),
+        # Ends come first: they are what is most likely asked for.
+        tuple(dict.fromkeys([*(p.nodes[-1] for p in paths), *(node for p in paths for node in p.nodes)])),
+    )
+
+
+def describe(graph: KnowledgeGraph, path: Path, max_tokens: int = 250) -> str:
+    """Return a path in words: "name (type)" of its start, then what joins each pair of nodes, as it is stated."""
+    kind = graph.types[path[0]].replace("|", ", ")
+    parts = [f"{graph.names[path[0]]} ({kind}):" if kind else f"{graph.names[path[0]]}:"]
+    for a, b in pairwise(path):
+        rows = graph.adjacency.relations_between(a, b).tolist()
+        parts.append(" ; ".join(dict.fromkeys(graph.statement(r) for r in rows)) + ".")
+    text = " ".join(parts)
+    while estimate_tokens(text) > max_tokens:
+        text = text[: int(len(text) * min(0.95, max_tokens / estimate_tokens(text)))].rstrip()
+    return text

@@ -1,0 +1,101 @@
+"""Where DotRAG's searches start: concepts to sets of anchors, one DOT each (specification 2 and 12)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gnnrag.graphs.dotanchors import AnchorFinder, AnchorRules, Anchors, top_nodes
+from gnnrag.graphs.knowledge import KnowledgeGraph
+from gnnrag.graphs.meaning import Meaning
+
+NAIVE_BELOW = 0.2  # best cosine of the question with any node
+
+
+@dataclass
+class StartConfig:
+    """Settings of concepts, anchors and the size of a DOT; the paper gives `hops` and says that there is a `tau`."""
+
+    hops: int = 3  # h_max
+    tau: float = 0.6  # least cosine of an anchor that is found by meaning
+    floor: float = 0.35  # least cosine of a single best one
+    margin: float = 0.1  # hits further below the best are dropped
+    max_anchors: int = 5  # of a concept, by meaning
+    topic_nodes: int = 5  # anchors of a broad topic
+    max_named: int = 3  # DOTs of named things
+    max_topics: int = 3  # DOTs of broad topics
+    topics_only: bool = False  # a broad question starts from its topics alone, as the paper's prompt has it
+    max_nodes: int = 5000  # size guard of a DOT
+    hub_degree: int = 500  # nodes with more neighbours are hubs
+    use_filter: bool = True  # False: all types may appear (ablation)
+    terminal_only: bool = True  # False: answers' types are expanded like any other (ablation)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A concept and what it stands for."""
+
+    text: str
+    anchors: Anchors
+
+
+class Starter:
+    """Chooses the starts of a question.
+
+    Args:
+        graph: the graph.
+        meaning: cosines.
+        config: see `StartConfig`.
+    """
+
+    def __init__(self, graph: KnowledgeGraph, meaning: Meaning, config: StartConfig) -> None:
+        self.graph, self.meaning, self.config = graph, meaning, config
+        self.finder = AnchorFinder(graph, AnchorRules(config.tau, config.floor, config.margin, config.max_anchors))
+
+    def choose(
+        self, named: Sequence[tuple[str, str, str]], topics: Sequence[str], question: str, use_anchors: bool
+    ) -> tuple[list[Start], Counter[str]]:
+        """Return the starts, and what went wrong on the way (`concept_unresolved`, `anchorless`, `fallback_naive`).
+
+        Concepts with the same anchors are one. Topics count where the question is broad, or where no name is found;
+        without either the nodes nearest to the question do.
+
+        Args:
+            named: span, type and description of each named concept.
+            topics: broad topics.
+            question: the question.
+            use_anchors: it is specific enough to start from names alone.
+        """
+        c, flags = self.config, Counter[str]()
+        names = [] if c.topics_only and not use_anchors else list(named)[: c.max_named]
+        starts = []
+        for span, kind, description in names:
+            text = f"{span}\n{description}" if description else span
+            anchors = self.finder.find(span, kind, lambda text=text: self.meaning.nodes(text))  # type: ignore[misc]
+            flags["concept_unresolved"] += not anchors.nodes
+            starts.append(Start(span, anchors))
+        if not use_anchors or not any(start.anchors.nodes for start in starts):
+            starts += [Start(t, top_nodes(self.meaning.nodes(t), c.topic_nodes)) for t in list(topics)[: c.max_topics]]
+        starts = [start for start in starts if start.anchors.nodes]
+        if not starts and self.graph.num_entities:
+            cosines = self.meaning.nodes(question)
+            flags["anchorless"] += 1
+            if float(np.max(cosines)) >= NAIVE_BELOW:
+                starts = [Start(question, top_nodes(cosines, c.topic_nodes))]
+        flags["fallback_naive"] += not starts
+        first = {tuple(sorted(start.anchors.nodes)): start for start in reversed(starts)}
+        return [start for start in starts if first[tuple(sorted(start.anchors.nodes))] is start], +flags
+
+    def split_hubs(self, starts: Sequence[Start]) -> tuple[list[Start], tuple[int, ...]]:
+        """Return the starts to search from, and hubs that a path's end must touch instead.
+
+        Next to another concept, a hub (a genre, a year) is better used as a condition on what that one leads to.
+        """
+        degree = self.graph.adjacency.degree
+        hubs = [s for s in starts if all(degree[a] > self.config.hub_degree for a in s.anchors.nodes)]
+        if not hubs or len(hubs) == len(starts):
+            return list(starts), ()
+        return [s for s in starts if s not in hubs], tuple(a for s in hubs for a in s.anchors.nodes)

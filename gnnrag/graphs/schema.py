@@ -1,0 +1,184 @@
+"""What kinds of things a knowledge graph holds: a draft for a person to edit, and what DotRAG reads of it.
+
+DotRAG (section 3 of its paper) shows the selector a description of the graph and type definitions with counts, both
+written by a user who has looked at the graph. `draft` counts and gives examples; definitions and the description are
+left to a person, and the file that comes of it is read back by `load`. Counts always are those of the graph at hand.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml  # type: ignore[import-untyped]
+
+from gnnrag.errors import DataError, nearest
+from gnnrag.graphs.knowledge import KnowledgeGraph
+
+MAX_TYPES, MAX_RELATIONS = 60, 60  # a prompt shows no more; open extractions have thousands of predicates
+_KEYS = {"description", "types", "relations"}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A type of nodes or a predicate: its name, what it means, how many there are, and some examples."""
+
+    name: str
+    definition: str = ""
+    count: int = 0
+    examples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Description, types and predicates of one graph; types and predicates by count, then name.
+
+    Attributes:
+        description: what the graph is about, for a reader who has never seen it.
+        types: of nodes; none where the extractor gave none.
+        relations: predicates.
+        links: (head type, predicate, tail type) to how many relations join such nodes.
+    """
+
+    description: str
+    types: tuple[Kind, ...]
+    relations: tuple[Kind, ...]
+    links: Mapping[tuple[str, str, str], int]
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The names of the types."""
+        return tuple(kind.name for kind in self.types)
+
+    @cached_property
+    def steps(self) -> Mapping[str, tuple[tuple[str, str], ...]]:
+        """Type to (signed predicate, other type): a predicate that is walked from tail to head starts with "~"."""
+        found: dict[str, set[tuple[str, str]]] = {name: set() for name in self.names}
+        for head, relation, tail in self.links:
+            if head in found and tail in found:
+                found[head].add((relation, tail))
+                found[tail].add((f"~{relation}", head))
+        return {name: tuple(sorted(ways)) for name, ways in found.items()}
+
+    def completion(
+        self, starts: Collection[str], ends: Collection[str], allowed: Collection[str], hops: int
+    ) -> tuple[str, ...]:
+        """Return the fewest types that must be added to `allowed` so that some walk leads from start to end.
+
+        Args:
+            starts: types of the anchors.
+            ends: types of the answer.
+            allowed: types that may be on the way.
+            hops: longest walk.
+
+        Returns:
+            Nothing where a walk exists already, or where none does with any types.
+        """
+        free = set(allowed)
+        best: dict[str, frozenset[str]] = {start: frozenset() for start in sorted(starts) if start in self.steps}
+        answers: list[tuple[int, list[str]]] = []
+        for _ in range(hops):
+            fresh: dict[str, frozenset[str]] = {}
+            for kind, missing in best.items():
+                for _, other in self.steps[kind]:
+                    needed = missing if other in free else missing | {other}
+                    if other not in fresh or (len(needed), sorted(needed)) < (len(fresh[other]), sorted(fresh[other])):
+                        fresh[other] = needed
+            answers += [(len(fresh[end]), sorted(fresh[end])) for end in sorted(ends) if end in fresh]
+            best = fresh
+        return tuple(min(answers)[1]) if answers else ()
+
+
+def split_types(text: str) -> list[str]:
+    """Return the types of a node, as the knowledge graph stores them: joined by "|"."""
+    return [kind for kind in text.split("|") if kind]
+
+
+def draft(graph: KnowledgeGraph) -> Schema:
+    """Draft a schema: counts and examples from the graph, a description of numbers only, no definitions.
+
+    Examples are the names with the most neighbours; ties by name.
+    """
+    members: dict[str, list[int]] = {}
+    for node, types in enumerate(graph.types):
+        for kind in split_types(types):
+            members.setdefault(kind, []).append(node)
+    order = sorted(members, key=lambda kind: (-len(members[kind]), kind))[:MAX_TYPES]
+    degree = graph.adjacency.degree
+    kinds = []
+    for kind in order:
+        nodes = np.array(members[kind])
+        best = nodes[np.argsort(-degree[nodes], kind="stable")[:5]]
+        kinds.append(Kind(kind, "", len(nodes), tuple(graph.names[i] for i in best)))
+    counts = Counter(label for label in graph.labels if label)
+    predicates = sorted(counts, key=lambda label: (-counts[label], label))[:MAX_RELATIONS]
+    kept = set(predicates)
+    links: Counter[tuple[str, str, str]] = Counter()
+    example: dict[str, str] = {}
+    for i, label in enumerate(graph.labels):
+        if label in kept:
+            head, tail = graph.ends[i].tolist()
+            example.setdefault(label, graph.statement(i))
+            pairs = ((a, b) for a in split_types(graph.types[head]) for b in split_types(graph.types[tail]))
+            links.update((a, label, b) for a, b in pairs)
+    # A name that is both a year and a title makes links that mean nothing: rare ones beside a frequent one are dropped.
+    most = {label: max((n for (_, r, _), n in links.items() if r == label), default=0) for label in predicates}
+    kept_links = {link: n for link, n in sorted(links.items()) if n * 50 >= most[link[1]]}
+    text = f"A graph of {graph.num_entities} things and {graph.num_relations} relations between them."
+    relations = tuple(Kind(label, "", counts[label], (example[label],)) for label in predicates)
+    return Schema(text, tuple(kinds), relations, kept_links)
+
+
+def to_yaml(schema: Schema) -> str:
+    """Return a schema as the file that a person edits."""
+    head = (
+        "# Schema of a knowledge graph, for method.schema_file. Edit the description and the definitions: they are what\n"
+        "# a language model, or the rules without one, know of the graph. Types that you delete are not offered. Counts\n"
+        "# and examples are for you; a run counts by itself.\n"
+    )
+    data = {"description": schema.description, "types": _rows(schema.types), "relations": _rows(schema.relations)}
+    return head + yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110)
+
+
+def load(path: Path, graph: KnowledgeGraph) -> Schema:
+    """Read an edited schema for a graph.
+
+    Raises:
+        DataError: it cannot be read, or names a type or predicate that the graph does not have.
+    """
+    try:
+        data = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise DataError(path, f"cannot be read as a schema: {error}") from error
+    if not isinstance(data, dict) or data.keys() - _KEYS:
+        raise DataError(path, f"a schema is a mapping with the keys {', '.join(sorted(_KEYS))}")
+    own = draft(graph)
+    types = _edited(path, "types", data.get("types"), own.types)
+    relations = _edited(path, "relations", data.get("relations"), own.relations)
+    return replace(own, description=str(data.get("description") or own.description), types=types, relations=relations)
+
+
+def _rows(kinds: Sequence[Kind]) -> list[dict[str, Any]]:
+    return [
+        {"name": k.name, "definition": k.definition, "count": k.count, "examples": list(k.examples)} for k in kinds
+    ]
+
+
+def _edited(path: Path, section: str, rows: Any, own: Sequence[Kind]) -> tuple[Kind, ...]:
+    """Return the kinds that a file keeps, with its definitions and the graph's counts."""
+    if rows is None:
+        return tuple(own)
+    known = {kind.name: kind for kind in own}
+    found = {}
+    for row in rows if isinstance(rows, list) else [rows]:
+        if not isinstance(row, dict) or not isinstance(row.get("name"), str):
+            raise DataError(path, f"{section}: {row!r} is not a mapping with a name")
+        if row["name"] not in known:
+            raise DataError(path, f"{section}: the graph has no {row['name']!r}. {nearest(row['name'], list(known))}")
+        found[row["name"]] = replace(known[row["name"]], definition=str(row.get("definition") or ""))
+    return tuple(found[kind.name] for kind in own if kind.name in found)

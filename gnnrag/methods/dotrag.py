@@ -1,0 +1,233 @@
+"""DotRAG: retrieval-time reasoning along paths (Moore, Deng, Mihalcea, Jahanbakhsh). No official code is public.
+
+A question names concepts; each becomes a division of thought (DOT): anchors, a region of the graph that rules bound, and
+a search in it whose whole paths a judge accepts or rejects. A DOT lives in this method alone: its nodes are ranked by
+one matrix-vector product a query over the whole graph, then masked. The retriever ranks passages for the same queries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gnnrag.errors import ConfigError
+from gnnrag.graphs.dotevidence import Base, OutputConfig, gather_evidence, unite
+from gnnrag.graphs.dotpaths import describe, pattern_of
+from gnnrag.graphs.dots import Filter, Limits, TypedGraph
+from gnnrag.graphs.dotsearch import Dot, Found, SearchConfig
+from gnnrag.graphs.dotstart import Start, StartConfig, Starter
+from gnnrag.graphs.meaning import Meaning
+from gnnrag.graphs.schema import Schema, draft, load
+from gnnrag.methods.base import State
+from gnnrag.roles.dots import ConceptsTask, DotRules, JudgeTask, PathText, RedirectTask, RulesTask
+from gnnrag.session import Session
+from gnnrag.types import Evidence, Query, Question, Ranking
+
+_ASKS_SET = re.compile(r"\b(?:which|what|list|name all|who (?:are|were|all)|whose|all)\b", re.IGNORECASE)
+CHOICES = {
+    "search.node_score": ("node", "relations"),
+    "search.pattern_judge": ("auto", "always", "never"),
+    "output.nodes": ("terminal", "path", "resolved"),
+    "output.passage_score": ("cosine", "retriever"),
+    "set_questions": ("auto", "always", "never"),
+}
+LEAST = {"search.rounds": 1, "search.top_nodes": 1, "search.top_nodes_set": 1, "search.paths_per_target": 1}
+LEAST |= {"search.paths_per_round": 1, "search.exemplars": 1, "start.hops": 1, "start.max_nodes": 1, "top_k": 1}
+
+
+@dataclass
+class DotRAGConfig:
+    """Settings of `DotRAG`, by step; numbers are those of section 10 of the specification."""
+
+    schema_file: str | None = None  # an edited draft of `index.py draft-schema`; null: drafted, without definitions
+    start: StartConfig = field(default_factory=StartConfig)  # concepts, anchors, size of a DOT
+    search: SearchConfig = field(default_factory=SearchConfig)
+    output: OutputConfig = field(default_factory=OutputConfig)  # what comes out, and within which budgets
+    set_questions: str = "auto"  # which questions ask for a set: by their wording (auto), always, never
+    top_k: int = 200  # passages asked for per query
+
+
+class DotRAG:
+    """Searches the region of each concept by whole paths, and reads what the accepted ones rest on.
+
+    Args:
+        index: an opened index with a knowledge graph and its vectors.
+        roles: gives `concepts`, `rules`, `path_judge` and `redirect`.
+        config: see `DotRAGConfig`.
+
+    Raises:
+        ConfigError: a switch has an unknown value, or a number is too small.
+        DataError: the schema file cannot be read or does not fit the graph.
+    """
+
+    config_class = DotRAGConfig
+    roles = ("concepts", "rules", "path_judge", "redirect")
+
+    def __init__(self, index: Any, roles: Any, config: DotRAGConfig | None = None) -> None:
+        self.index, self.config = index, config or DotRAGConfig()
+        for name, allowed in CHOICES.items():
+            if (value := _setting(self.config, name)) not in allowed:
+                raise ConfigError(f"method.{name}={value!r}: allowed are {', '.join(allowed)}")
+        for name, least in LEAST.items():
+            if (value := _setting(self.config, name)) < least:
+                raise ConfigError(f"method.{name}={value}: must be at least {least}")
+        self.concepts, self.rules, self.judge, self.redirect = (roles[name] for name in self.roles)
+
+    @staticmethod
+    def stages_for(config: DotRAGConfig) -> tuple[str, ...]:
+        """Return the stages that settings need: vectors of passages only where passages are ranked by cosine."""
+        cosine = config.output.passage_score == "cosine"
+        return ("knowledge", "knowledge_vectors", *(("embeddings",) if cosine else ()))
+
+    @cached_property
+    def graph(self) -> TypedGraph:
+        """The knowledge graph, by type."""
+        return TypedGraph(self.index.knowledge)
+
+    @cached_property
+    def schema(self) -> Schema:
+        """What the roles are told of the graph."""
+        file = self.config.schema_file
+        return load(Path(file), self.index.knowledge) if file else draft(self.index.knowledge)
+
+    @cached_property
+    def meaning(self) -> Meaning:
+        """Cosines of texts with nodes and relations."""
+        return Meaning(self.index.embedder.encode, self.index.knowledge_vectors.scores)
+
+    @cached_property
+    def starter(self) -> Starter:
+        """Concepts to anchors."""
+        return Starter(self.index.knowledge, self.meaning, self.config.start)
+
+    async def start(self, question: Question, session: Session) -> State:
+        """S1 and S2: concepts, their anchors, and for each the rules and the region of its DOT."""
+        state = State(question, session)
+        found = await self.concepts(ConceptsTask(question, self.schema), session)
+        session.flag("concepts", *found.flags)
+        named = [(concept.span, concept.type, concept.description) for concept in found.named]
+        starts, flags = self.starter.choose(named, found.topics, question.text, found.use_anchors and bool(named))
+        session.counts.update(flags)
+        starts, hubs = self.starter.split_hubs(starts)
+        session.counts["hub_as_constraint"] += bool(hubs)
+        many = {"always": True, "never": False}.get(self.config.set_questions, bool(_ASKS_SET.search(question.text)))
+        state.memory["must_touch"] = hubs
+        state.memory["dots"] = await asyncio.gather(*(self._open(state, i, s, many) for i, s in enumerate(starts)))
+        return state
+
+    async def _open(self, state: State, number: int, start: Start, many: bool) -> Dot:
+        """S2: the rules of one DOT, and its region."""
+        anchors, cfg, session = start.anchors.nodes, self.config.start, state.session
+        names, kinds = tuple(self.index.knowledge.names[a] for a in anchors), tuple(self.graph.types_of(anchors))
+        rules: DotRules = await self.rules(RulesTask(state.question, self.schema, start.text, names, kinds), session)
+        session.flag("rules", *rules.flags)
+        allowed = rules.allowed_types if cfg.use_filter else ()
+        missing = self.schema.completion(kinds, rules.terminal_types, allowed, cfg.hops) if allowed else ()
+        through = rules.through_types
+        if missing:
+            session.counts["filter_completed"] += 1
+            through = None if through is None else (*through, *missing)
+        terminal = rules.terminal_types if cfg.terminal_only else ()
+        wanted = Filter((*allowed, *missing), terminal, through if cfg.terminal_only else None)
+        aim = np.maximum(self.meaning.nodes(state.question.text), self.meaning.nodes(rules.terminal) if rules.terminal else -1.0)
+        region = self.graph.region(anchors, wanted, Limits(cfg.hops, cfg.max_nodes, cfg.hub_degree), aim)
+        session.counts.update(note.partition(":")[0] for note in region.notes)
+        session.record("dot", number=number, concept=start.text, anchors=list(names), rule=start.anchors.rule,
+                       nodes=len(region.near), notes=list(region.notes), types=list(region.filter.allowed))  # fmt: skip
+        done = "isolated" in region.notes
+        return Dot(number, start.text, region, rules, many, [(1.0, state.question.text)], done=done)
+
+    async def propose(self, state: State) -> list[Query]:
+        """The queries of all DOTs: at first the question, then what partial paths ask for, or a new direction."""
+        cfg, texts = self.config.search, {} if state.round else {state.question.text: "question"}
+        active = [dot for dot in state.memory["dots"] if not dot.done and state.round < cfg.rounds]
+        for dot in active:
+            dot.queries = []
+            for _, text in sorted(dot.pending, key=lambda pair: -pair[0]):
+                dot.admit(text, self.meaning.vector(text), cfg)
+            dot.pending = []
+        await asyncio.gather(*(self._redirect(state, dot) for dot in active if not dot.queries))
+        for dot in active:
+            dot.done = not dot.queries
+            texts |= {text: "followup" for text in dot.queries if text not in texts}
+        return [Query(text, top_k=self.config.top_k, kind=kind) for text, kind in texts.items()]
+
+    async def _redirect(self, state: State, dot: Dot) -> None:
+        """Nothing is left to follow: ask once for another direction."""
+        history = tuple(text for text, _ in dot.issued)
+        accepted = tuple(describe(self.index.knowledge, path.nodes) for path in dot.accepted[:20])
+        left = self.config.search.rounds - state.round
+        task = RedirectTask(state.question, dot.rules, dot.concept, history, accepted, left)
+        found = await self.redirect(task, state.session)
+        state.session.flag("redirect", *found.flags)
+        if found.query:
+            dot.admit(found.query, self.meaning.vector(found.query), self.config.search)
+
+    async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
+        """S3, one round: search every DOT with its queries; passages of all queries go into the pool."""
+        for query, ranking in zip(queries, rankings, strict=True):
+            state.pool.merge(ranking, weight=1.0 if query.kind == "question" else self.config.output.follow_up_weight)
+        await asyncio.gather(*(self._search(state, dot) for dot in state.memory["dots"] if not dot.done))
+        state.done = all(dot.done for dot in state.memory["dots"])
+
+    async def _search(self, state: State, dot: Dot) -> None:
+        """Candidates, paths, verdicts, and what follows from them."""
+        graph, cfg = self.index.knowledge, self.config.search
+        nodes = np.max([self.meaning.nodes(text) for text in dot.queries], axis=0)
+        relations = np.max([self.meaning.relations(text) for text in dot.queries], axis=0)
+        found = dot.find(graph, nodes, relations, cfg)
+        if not found.paths:
+            dot.done = cfg.early_stop
+            return
+        task = JudgeTask(state.question, dot.rules, tuple(t for t, _ in dot.issued), self._texts(found, nodes))
+        judged = await self.judge(task, state.session)
+        state.session.flag("path_judge", *judged.flags)
+        kept = dot.take(found, judged.items, graph, cfg)
+        state.session.record("judged", dot=dot.number, round=state.round, paths=len(found.paths), kept=kept,
+                             labels=[[j.label, round(j.confidence, 3)] for j in judged.items])  # fmt: skip
+        if dot.idle == 2 == dot.round and dot.region.filter.allowed:
+            self._widen(state, dot)
+
+    def _texts(self, found: Found, nodes: np.ndarray) -> tuple[PathText, ...]:
+        graph = self.index.knowledge
+        return tuple(
+            PathText(
+                f"p{number}",
+                describe(graph, path),
+                tuple(graph.names[n] for n in path),
+                tuple(graph.types[n] for n in path),
+                pattern_of(graph, path),
+                float(nodes[list(path[1:])].max()),
+            )
+            for number, path in enumerate(found.paths, start=1)
+        )
+
+    def _widen(self, state: State, dot: Dot) -> None:
+        """Two rounds found nothing: once, the filter is lifted."""
+        cfg = self.config.start
+        limits = Limits(cfg.hops, cfg.max_nodes, cfg.hub_degree)
+        dot.region = self.graph.region(dot.region.near.anchors, Filter(), limits, self.meaning.nodes(state.question.text))
+        dot.done = not dot.has_unvisited
+        state.session.counts["filter_relaxed"] += 1
+
+    async def select(self, state: State) -> Evidence:
+        """S4: unite the DOTs; their passages, paths and nodes."""
+        scores = None
+        if self.config.output.passage_score == "cosine":
+            scores = self.index.dense_scores([state.question.text])[0]
+        graph, base = self.index.knowledge, Base(self.index.ids, self.index.passages, scores)
+        findings = unite(graph, state.memory["dots"], state.memory["must_touch"])
+        return gather_evidence(graph, findings, base, state.pool, self.config.output, state.session)
+
+
+def _setting(config: Any, dotted: str) -> Any:
+    for name in dotted.split("."):
+        config = getattr(config, name)
+    return config

@@ -1,0 +1,135 @@
+"""The jobs of a language model, or of rules, in DotRAG: their tasks and results (specification 2, 3, 4 and 6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gnnrag.graphs.dotpaths import Judgement
+from gnnrag.graphs.schema import Schema
+from gnnrag.types import Question
+
+
+@dataclass(frozen=True, slots=True)
+class ConceptsTask:
+    """Ask where a search may start."""
+
+    question: Question
+    schema: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Concept:
+    """A thing that the question names: how it spells it, a type guessed, a sentence on what it may be."""
+
+    span: str
+    type: str = ""
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Concepts:
+    """Named things, broad topics, and whether the question is specific enough to start from the named ones."""
+
+    named: tuple[Concept, ...] = ()
+    topics: tuple[str, ...] = ()
+    use_anchors: bool = True
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RulesTask:
+    """Ask what a search from one concept may visit and what it looks for."""
+
+    question: Question
+    schema: Schema
+    concept: str
+    anchors: tuple[str, ...]
+    anchor_types: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DotRules:
+    """What one DOT is searched by; no types means no filter.
+
+    Attributes:
+        constraints: what the question includes or excludes.
+        intermediate: what a link on the way must show.
+        terminal: what a link at the end must show.
+        allowed_types: types that may appear.
+        terminal_types: types of the answer, among the allowed.
+        through_types: types that a path may pass through; None: all allowed ones but those of the answer. An answer's
+            type that also lies on the way (people who acted with people) must be named here.
+    """
+
+    constraints: str = ""
+    intermediate: str = ""
+    terminal: str = ""
+    allowed_types: tuple[str, ...] = ()
+    terminal_types: tuple[str, ...] = ()
+    through_types: tuple[str, ...] | None = None
+    flags: tuple[str, ...] = ()
+
+
+GENERIC = DotRules(
+    intermediate="mentions an entity or a relation that the question asks for",
+    terminal="mentions an entity or a relation that the question asks for",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PathText:
+    """One candidate path.
+
+    Attributes:
+        id: unique within a task.
+        text: the path in words, as a language model reads it.
+        names: its nodes, from the anchor.
+        types: their types, joined by "|" where there are several.
+        steps: for each edge the predicates that join its ends; one that is stated the other way round has "~" first.
+        similarity: to the queries of the round.
+    """
+
+    id: str
+    text: str
+    names: tuple[str, ...]
+    types: tuple[str, ...]
+    steps: tuple[tuple[str, ...], ...]
+    similarity: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeTask:
+    """Ask whether paths help, by the rules of their DOT; `history` are the queries so far."""
+
+    question: Question
+    rules: DotRules
+    history: tuple[str, ...]
+    paths: tuple[PathText, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One judgement for each path of a task, in its order."""
+
+    items: tuple[Judgement, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RedirectTask:
+    """Ask for a query in a new direction, when nothing is left to follow."""
+
+    question: Question
+    rules: DotRules
+    concept: str
+    history: tuple[str, ...]
+    accepted: tuple[str, ...]
+    tries_left: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """A new query, or None where nothing comes to mind."""
+
+    query: str | None = None
+    flags: tuple[str, ...] = ()
