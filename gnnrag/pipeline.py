@@ -104,12 +104,22 @@ def needed_stages(config: EvaluateConfig) -> set[str]:
         needed.update(stages_of(resolve("method", method.name, METHODS), method.settings))
         if getattr(method.settings, "dense_anchor", 0.0):
             needed.add("embeddings")
-    for name, table in ROLES.items():
-        roles: Any = config.roles
+    for name in asked_roles(config):
+        table, roles = ROLES[name], config.roles
         chosen = getattr(roles, name).impl or roles.default
         if chosen in table:
             needed.update(stages_of(resolve("role", chosen, table), None))
     return needed
+
+
+def asked_roles(config: EvaluateConfig) -> list[str]:
+    """Return the roles that a run may ask: all of them, unless each of its methods says which ones it asks (`roles`)."""
+    methods = [resolve("method", method.name, METHODS) for method, _ in pairs(config)]
+    retrievers = [resolve("retriever", retriever.name, RETRIEVERS) for _, retriever in pairs(config)]
+    if not all(hasattr(m, "roles") for m in methods) or any(getattr(r, "needs_roles", False) for r in retrievers):
+        return list(ROLES)
+    wanted = {"reader", *(name for method in methods for name in method.roles)}
+    return [name for name in ROLES if name in wanted]
 
 
 def stages_of(cls: Any, settings: Any) -> Sequence[str]:

@@ -37,6 +37,7 @@ METHODS = {
     "react": "gnnrag.methods.agents:ReAct",
     "search_r1": "gnnrag.methods.agents:SearchR1",
     "r1_searcher": "gnnrag.methods.agents:R1Searcher",
+    "dotrag": "gnnrag.methods.dotrag:DotRAG",
 }
 
 BACKENDS = {
@@ -86,6 +87,26 @@ ROLES = {
         "prompted": "gnnrag.roles.evidence_prompted:PromptedEvidenceExtractor",
         "offline": "gnnrag.roles.evidence_offline:OfflineEvidenceExtractor",
         "oracle": "gnnrag.roles.evidence_oracle:OracleEvidenceExtractor",
+    },
+    "concepts": {
+        "prompted": "gnnrag.roles.concepts_prompted:PromptedConcepts",
+        "offline": "gnnrag.roles.concepts_offline:OfflineConcepts",
+        "oracle": "gnnrag.roles.concepts_oracle:OracleConcepts",
+    },
+    "rules": {
+        "prompted": "gnnrag.roles.rules_prompted:PromptedRules",
+        "offline": "gnnrag.roles.rules_offline:OfflineRules",
+        "oracle": "gnnrag.roles.rules_oracle:OracleRules",
+    },
+    "path_judge": {
+        "prompted": "gnnrag.roles.path_judge_prompted:PromptedPathJudge",
+        "offline": "gnnrag.roles.path_judge_offline:OfflinePathJudge",
+        "oracle": "gnnrag.roles.path_judge_oracle:OraclePathJudge",
+    },
+    "redirect": {
+        "prompted": "gnnrag.roles.redirect_prompted:PromptedRedirect",
+        "offline": "gnnrag.roles.redirect_offline:OfflineRedirect",
+        "oracle": "gnnrag.roles.redirect_oracle:OracleRedirect",
     },
     "reader": {
         "prompted": "gnnrag.roles.reader_prompted:PromptedReader",

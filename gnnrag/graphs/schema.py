@@ -118,20 +118,33 @@ def draft(graph: KnowledgeGraph) -> Schema:
     counts = Counter(label for label in graph.labels if label)
     predicates = sorted(counts, key=lambda label: (-counts[label], label))[:MAX_RELATIONS]
     kept = set(predicates)
-    links: Counter[tuple[str, str, str]] = Counter()
     example: dict[str, str] = {}
     for i, label in enumerate(graph.labels):
         if label in kept:
-            head, tail = graph.ends[i].tolist()
             example.setdefault(label, graph.statement(i))
-            pairs = ((a, b) for a in split_types(graph.types[head]) for b in split_types(graph.types[tail]))
-            links.update((a, label, b) for a, b in pairs)
-    # A name that is both a year and a title makes links that mean nothing: rare ones beside a frequent one are dropped.
-    most = {label: max((n for (_, r, _), n in links.items() if r == label), default=0) for label in predicates}
-    kept_links = {link: n for link, n in sorted(links.items()) if n * 50 >= most[link[1]]}
     text = f"A graph of {graph.num_entities} things and {graph.num_relations} relations between them."
     relations = tuple(Kind(label, "", counts[label], (example[label],)) for label in predicates)
-    return Schema(text, tuple(kinds), relations, kept_links)
+    return Schema(text, tuple(kinds), relations, _links(graph, kept))
+
+
+def _links(graph: KnowledgeGraph, labels: Collection[str]) -> dict[tuple[str, str, str], int]:
+    """Count the relations of each predicate by the types of their ends.
+
+    A node of several types counts as the one that is most frequent at that end of the predicate: a genre that is also
+    the title of a movie does not make genres of movies.
+    """
+    ends: dict[tuple[str, int], Counter[str]] = {}
+    rows = [(i, label) for i, label in enumerate(graph.labels) if label in labels]
+    for i, label in rows:
+        for side, node in enumerate(graph.ends[i].tolist()):
+            ends.setdefault((label, side), Counter()).update(split_types(graph.types[node]))
+
+    def role(label: str, side: int, node: int) -> str:
+        counts = ends[label, side]
+        return min(split_types(graph.types[node]), key=lambda kind: (-counts[kind], kind), default="")
+
+    found = Counter((role(r, 0, int(graph.ends[i, 0])), r, role(r, 1, int(graph.ends[i, 1]))) for i, r in rows)
+    return {link: count for link, count in sorted(found.items()) if link[0] and link[2]}
 
 
 def to_yaml(schema: Schema) -> str:

@@ -186,7 +186,8 @@ class DotRAG:
         if not found.paths:
             dot.done = cfg.early_stop
             return
-        task = JudgeTask(state.question, dot.rules, tuple(t for t, _ in dot.issued), self._texts(found, nodes))
+        history = tuple(text for text, _ in dot.issued)
+        task = JudgeTask(state.question, self.schema, dot.rules, history, self._texts(found, nodes))
         judged = await self.judge(task, state.session)
         state.session.flag("path_judge", *judged.flags)
         kept = dot.take(found, judged.items, graph, cfg)

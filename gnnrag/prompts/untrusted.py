@@ -13,7 +13,7 @@ from gnnrag.types import Passage
 
 _INVISIBLE = "\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\u00ad"
 # An angle bracket, ASCII or full width, that opens or closes one of our own elements, blanks in between allowed.
-_OWN_TAG = re.compile(rf"[<＜](?=[\s{_INVISIBLE}]*[/／]?[\s{_INVISIBLE}]*(?:passage|notes)\b)", re.IGNORECASE)
+_OWN_TAG = re.compile(rf"[<＜](?=[\s{_INVISIBLE}]*[/／]?[\s{_INVISIBLE}]*(?:passage|notes|path)\b)", re.IGNORECASE)
 # Control tokens of the common chat templates; tokenizers read them even inside a user's text.
 _CONTROL = re.compile(
     r"<(?=\||/?s>|/?(?:start|end)_of_turn>|/?(?:bos|eos|pad|unk)>|｜)|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS)\])"
@@ -47,3 +47,8 @@ def passage_elements(passages: Iterable[Passage]) -> str:
 def notes_element(notes: str) -> str:
     """Return notes that were made from passages (chains, paths, reports), and hence are as untrusted as those."""
     return f"<notes>\n{_OWN_TAG.sub(_ANGLE, defuse(notes.strip()))}\n</notes>"
+
+
+def path_elements(paths: Iterable[tuple[str, str]]) -> str:
+    """Return paths of a graph, (id, text) each, as `<path id="p1">text</path>`, a line each."""
+    return "\n".join(f'<path id="{id_}">{_OWN_TAG.sub(_ANGLE, inline(text))}</path>' for id_, text in paths)

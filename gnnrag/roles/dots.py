@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gnnrag.graphs.dotpaths import Judgement
-from gnnrag.graphs.schema import Schema
+from gnnrag.graphs.schema import Kind, Schema
+from gnnrag.prompts.untrusted import inline
 from gnnrag.types import Question
 
 
@@ -102,6 +103,7 @@ class JudgeTask:
     """Ask whether paths help, by the rules of their DOT; `history` are the queries so far."""
 
     question: Question
+    schema: Schema
     rules: DotRules
     history: tuple[str, ...]
     paths: tuple[PathText, ...]
@@ -133,3 +135,16 @@ class Redirect:
 
     query: str | None = None
     flags: tuple[str, ...] = ()
+
+
+def schema_text(schema: Schema) -> str:
+    """Return a schema as a prompt shows it: the description, then types and predicates, the frequent ones first."""
+    types = [_line(kind) for kind in schema.types] or ["- (the graph's nodes have no types)"]
+    relations = [_line(kind) for kind in schema.relations]
+    return "\n".join([inline(schema.description), "Types of nodes:", *types, "Predicates:", *relations])
+
+
+def _line(kind: Kind) -> str:
+    definition = f": {kind.definition}" if kind.definition else ""
+    examples = f"; such as {', '.join(kind.examples[:3])}" if kind.examples else ""
+    return inline(f"- {kind.name} ({kind.count}){definition}{examples}")

@@ -1,0 +1,140 @@
+"""Paths judged by a language model in batches (DotRAG, section 3 of its paper; the wording is ours)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gnnrag.errors import ConfigError
+from gnnrag.graphs.dotpaths import Judgement
+from gnnrag.llm.base import Backend
+from gnnrag.prompts.untrusted import inline, path_elements
+from gnnrag.roles.dots import Judged, JudgeTask, PathText
+from gnnrag.roles.parsing import clean_line, json_objects, json_value, strip_markup, strip_thinking
+from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.session import Session
+
+LABELS = ("complete", "partial", "irrelevant")
+
+
+@dataclass
+class PromptedPathJudgeConfig(PromptedConfig):
+    """`batch`: paths a call."""
+
+    max_tokens: int = 1024
+    batch: int = 10
+    keep_on_failure: int = 3  # of a batch whose call failed: its best by similarity stay, as partial
+
+
+class PromptedPathJudge:
+    """Labels paths by the rules of their DOT.
+
+    An id that a reply leaves out is asked for once more, then it is irrelevant (`judge_missing`). Of a batch whose calls
+    fail, the best few by similarity count as partial with confidence 0 (`judge_failed`).
+
+    Args:
+        backend: the language model.
+        config: settings.
+
+    Raises:
+        ConfigError: `batch` is below 1.
+    """
+
+    config_class = PromptedPathJudgeConfig
+
+    def __init__(self, backend: Backend, config: PromptedPathJudgeConfig | None = None) -> None:
+        self.config = config or PromptedPathJudgeConfig()
+        if self.config.batch < 1:
+            raise ConfigError(f"path_judge.batch={self.config.batch}: must be at least 1")
+        self._prompter = Prompter("path_judge", backend, self.config)
+        self.prompters = (self._prompter,)
+
+    async def __call__(self, task: JudgeTask, session: Session) -> Judged:
+        """Judge all paths, the batches at once."""
+        found: dict[str, Judgement] = {}
+        flags: list[str] = []
+        missing = await self._ask(task, task.paths, session, found, flags)
+        if missing:
+            flags.append("judge_missing")
+            await self._ask(task, missing, session, found, flags)
+        return Judged(tuple(found.get(p.id, Judgement(p.id, "irrelevant", 0.0)) for p in task.paths), tuple(flags))
+
+    async def _ask(
+        self,
+        task: JudgeTask,
+        paths: Sequence[PathText],
+        session: Session,
+        found: dict[str, Judgement],
+        flags: list[str],
+    ) -> list[PathText]:
+        """Ask for some paths; returns those that replies left out."""
+        size = self.config.batch
+        batches = [paths[i : i + size] for i in range(0, len(paths), size)]
+        outcomes = await self._prompter.ask_many(session, [_values(task, b) for b in batches], parse_judgements)
+        missing = []
+        for batch, outcome in zip(batches, outcomes, strict=True):
+            if outcome.value is None:
+                flags.append("judge_failed")
+                best = sorted(batch, key=lambda path: -path.similarity)[: self.config.keep_on_failure]
+                found.update({p.id: Judgement(p.id, "partial", 0.0, "not judged", guessed=True) for p in best})
+                found.update({p.id: Judgement(p.id, "irrelevant", 0.0) for p in batch if p.id not in found})
+                continue
+            found.update({p.id: outcome.value[p.id] for p in batch if p.id in outcome.value})
+            missing += [p for p in batch if p.id not in outcome.value]
+        return missing
+
+
+def _values(task: JudgeTask, batch: Sequence[PathText]) -> dict[str, str]:
+    return {
+        "question": inline(task.question.text),
+        "constraints": inline(task.rules.constraints) or "(none)",
+        "intermediate": inline(task.rules.intermediate),
+        "terminal": inline(task.rules.terminal),
+        "history": "\n".join(f"- {inline(query)}" for query in task.history),
+        "paths": path_elements((path.id, path.text) for path in batch),
+    }
+
+
+def parse_judgements(text: str) -> dict[str, Judgement]:
+    """Return the judgements of a reply by id; the first of an id counts, rows that are none are left out.
+
+    Raises:
+        MalformedError: no list of judgements, or none of its rows can be read.
+    """
+    text = strip_markup(strip_thinking(text))
+    whole = json_value(text)
+    lists = [whole] if isinstance(whole, list) else []
+    lists += [data["judgements"] for data in json_objects(text) if isinstance(data.get("judgements"), list)]
+    for rows in lists:
+        found: dict[str, Judgement] = {}
+        for row in rows:
+            if isinstance(row, dict) and (judgement := _read(row)):
+                found.setdefault(judgement.id, judgement)
+        if found:
+            return found
+    raise MalformedError("no JSON object with a list 'judgements'")
+
+
+def _read(row: Mapping[str, Any]) -> Judgement | None:
+    """Read one row; None where id, label or confidence are not what was asked for."""
+    id_, label, confidence = row.get("id"), row.get("label"), row.get("confidence", 1.0)
+    label = label.strip().lower() if isinstance(label, str) else ""
+    if not isinstance(id_, str) or label not in LABELS or isinstance(confidence, bool):
+        return None
+    try:
+        number = float(confidence)
+    except (TypeError, ValueError):
+        return None
+    if not math.isfinite(number):
+        return None
+    follow = row.get("next_question") if label == "partial" else None
+    why = row.get("reason")
+    return Judgement(
+        id_.strip(),
+        label,  # type: ignore[arg-type]
+        min(1.0, max(0.0, number)),
+        (clean_line(why) or "") if isinstance(why, str) else "",
+        clean_line(follow) if isinstance(follow, str) else None,
+    )

@@ -1,0 +1,26 @@
+"""The oracle's new direction: the gold sub-questions that were not asked yet."""
+
+from __future__ import annotations
+
+from gnnrag.index.index import Index
+from gnnrag.roles.dots import Redirect, RedirectTask
+from gnnrag.roles.gold import gold_hops
+from gnnrag.session import Session, folded
+
+
+class OracleRedirect:
+    """Asks the next gold sub-question; without any, where the annotated answers are.
+
+    Args:
+        index: an opened index.
+    """
+
+    def __init__(self, index: Index, config: None = None) -> None:
+        self.index = index
+
+    async def __call__(self, task: RedirectTask, session: Session) -> Redirect:
+        """Return a query that was not sent before, or none."""
+        asked = {folded(text) for text in task.history}
+        ideas = [hop.query for hop in gold_hops(task.question, self.index) if task.question.decomposition]
+        ideas += [" ".join(task.question.answers[:5])]
+        return Redirect(next((idea for idea in ideas if idea and folded(idea) not in asked), None))
