@@ -7,6 +7,7 @@
     python inference/index.py inspect INDEX [--json]                              counts, sizes, hubs, gaps
     python inference/index.py inspect INDEX --html FILE [--entity NAME | --question "TEXT"]   a page that draws a part
     python inference/index.py estimate CONFIG [key=value ...]                     calls, tokens and cost of extraction
+    python inference/index.py draft-schema INDEX > FILE                           types of its graph, for you to edit
 
 `index.stages=passages,text,hierarchy,lexical` builds only these stages. Adding and removing equal building the
 changed corpus from scratch; a killed build continues where it stopped.
@@ -26,7 +27,9 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import load_passages
 from gnnrag.errors import GnnragError, nearest
 from gnnrag.extract.estimate import estimate_extraction
+from gnnrag.graphs.schema import draft, to_yaml
 from gnnrag.index.build import build_index, update_index
+from gnnrag.index.index import Index
 from gnnrag.index.store import Store
 from gnnrag.pipeline import chunking, data_source, index_path, index_settings, needed_stages
 from inference.console import IndexProgress, note, render, split_arguments
@@ -41,6 +44,7 @@ def main(arguments: Sequence[str]) -> int:
         "remove": remove,
         "inspect": inspect,
         "estimate": estimate,
+        "draft-schema": draft_schema,
     }
     if not arguments or arguments[0] not in commands:
         raise GnnragError(f"give a subcommand. {nearest(arguments[0] if arguments else '', commands)} See --help.")
@@ -102,6 +106,13 @@ def estimate(arguments: Sequence[str]) -> None:
     ):
         if limit is not None and spent > limit:
             note(f"index.{name}={limit:,} would stop the build")
+
+
+def draft_schema(arguments: Sequence[str]) -> None:
+    """Print a draft of the schema of an index's knowledge graph, for `method.schema_file`."""
+    if len(arguments) != 1:
+        raise GnnragError("usage: python inference/index.py draft-schema INDEX > FILE")
+    print(to_yaml(draft(Index(arguments[0]).knowledge)), end="")
 
 
 def _change(path: Path, change: Callable[[Path, Callable[[str, int, int], None]], list[str]]) -> None:

@@ -131,7 +131,9 @@ def round_robin(groups: Sequence[Sequence[Path]], limit: int) -> list[Path]:
 def edge_labels(graph: KnowledgeGraph, node: int, other: int) -> tuple[str, ...]:
     """Return the predicates that join two nodes, sorted; "~" in front of those stated from the other to the node."""
     rows = graph.adjacency.relations_between(node, other).tolist()
-    return tuple(sorted({("" if graph.ends[r, 0] == node else "~") + (graph.labels[r] or graph.texts[r]) for r in rows}))
+    return tuple(
+        sorted({("" if graph.ends[r, 0] == node else "~") + (graph.labels[r] or graph.texts[r]) for r in rows})
+    )
 
 
 def pattern_of(graph: KnowledgeGraph, path: Path) -> Pattern:

@@ -177,9 +177,7 @@ def load(path: Path, graph: KnowledgeGraph) -> Schema:
 
 
 def _rows(kinds: Sequence[Kind]) -> list[dict[str, Any]]:
-    return [
-        {"name": k.name, "definition": k.definition, "count": k.count, "examples": list(k.examples)} for k in kinds
-    ]
+    return [{"name": k.name, "definition": k.definition, "count": k.count, "examples": list(k.examples)} for k in kinds]
 
 
 def _edited(path: Path, section: str, rows: Any, own: Sequence[Kind]) -> tuple[Kind, ...]:

@@ -136,7 +136,9 @@ class DotRAG:
             through = None if through is None else (*through, *missing)
         terminal = rules.terminal_types if cfg.terminal_only else ()
         wanted = Filter((*allowed, *missing), terminal, through if cfg.terminal_only else None)
-        aim = np.maximum(self.meaning.nodes(state.question.text), self.meaning.nodes(rules.terminal) if rules.terminal else -1.0)
+        aim = np.maximum(
+            self.meaning.nodes(state.question.text), self.meaning.nodes(rules.terminal) if rules.terminal else -1.0
+        )
         region = self.graph.region(anchors, wanted, Limits(cfg.hops, cfg.max_nodes, cfg.hub_degree), aim)
         session.counts.update(note.partition(":")[0] for note in region.notes)
         session.record("dot", number=number, concept=start.text, anchors=list(names), rule=start.anchors.rule,
@@ -214,7 +216,9 @@ class DotRAG:
         """Two rounds found nothing: once, the filter is lifted."""
         cfg = self.config.start
         limits = Limits(cfg.hops, cfg.max_nodes, cfg.hub_degree)
-        dot.region = self.graph.region(dot.region.near.anchors, Filter(), limits, self.meaning.nodes(state.question.text))
+        dot.region = self.graph.region(
+            dot.region.near.anchors, Filter(), limits, self.meaning.nodes(state.question.text)
+        )
         dot.done = not dot.has_unvisited
         state.session.counts["filter_relaxed"] += 1
 

@@ -24,5 +24,9 @@ class OfflineRedirect:
         concept = set(words(task.concept))
         content = [w for w in words(task.question.text) if w not in FUNCTION_WORDS and w not in concept]
         target = " ".join(task.rules.terminal_types)
-        ideas = [f"{task.concept} {task.rules.terminal}", f"{task.concept} {target}", f"{task.concept} {' '.join(content)}"]
+        ideas = [
+            f"{task.concept} {task.rules.terminal}",
+            f"{task.concept} {target}",
+            f"{task.concept} {' '.join(content)}",
+        ]
         return Redirect(next((idea for idea in ideas if folded(idea) not in asked), None))

@@ -1,0 +1,299 @@
+"""Anchors, schema, regions and paths of DotRAG; the numbers are those of specs/dotrag.md 2, 3, 8.4 and 13."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gnnrag.errors import DataError
+from gnnrag.graphs.dotanchors import AnchorFinder, AnchorRules, top_nodes
+from gnnrag.graphs.dotevidence import within
+from gnnrag.graphs.dotpaths import (
+    Accepted,
+    aggregate,
+    candidates,
+    describe,
+    fits,
+    matching_paths,
+    node_scores,
+    pattern_of,
+    round_robin,
+    without_prefixes,
+)
+from gnnrag.graphs.dots import Filter, Limits, TypedGraph
+from gnnrag.graphs.dotsearch import Dot, SearchConfig, plain
+from gnnrag.graphs.dotstart import Start, StartConfig, Starter
+from gnnrag.graphs.neighbourhood import grow
+from gnnrag.graphs.schema import draft, load, to_yaml
+from gnnrag.llm.base import estimate_tokens
+from gnnrag.metrics.nodes import node_scores as scores_of_nodes
+from tests.helpers.dots import NAMES, at, trace_graph, trace_index, typed_graph
+
+GRAPH = trace_graph()
+SHIPS = Filter(("person", "company", "ship", "port"), ("port",))
+
+
+def cosines(**named: float) -> np.ndarray:
+    out = np.zeros(GRAPH.num_entities)
+    for number, value in named.items():
+        out[at(GRAPH, number)[0]] = value
+    return out
+
+
+def never() -> np.ndarray:
+    raise AssertionError("names decide")
+
+
+# ------------------------------------------------------------------------------------------------------- anchors
+def test_the_margin_drops_the_look_alike() -> None:
+    """Section 13 step 1: 0.91 and 0.63, both above tau."""
+    finder = AnchorFinder(GRAPH)
+    found = finder.find("the founder", "person", lambda: cosines(n1=0.91, n9=0.63))
+    assert (found.nodes, found.rule) == (at(GRAPH, "n1"), "a4")
+    found = AnchorFinder(GRAPH, AnchorRules(margin=0.3)).find("the founder", "", lambda: cosines(n1=0.91, n9=0.63))
+    assert found.nodes == at(GRAPH, "n1", "n9")
+
+
+@pytest.mark.parametrize(
+    ("span", "kind", "rule"),
+    [("ADA RENN", "", "a1"), ("ada renn", "person", "a2"), ("Renn Ada", "person", "a3"), ("Ada Rénn", "", "a2")],
+)
+def test_names_come_before_meaning(span: str, kind: str, rule: str) -> None:
+    found = AnchorFinder(GRAPH).find(span, kind, never)
+    assert found.rule == rule and found.nodes == at(GRAPH, "n1")
+
+
+def test_below_tau_a_single_best_one_and_below_the_floor_none() -> None:
+    finder = AnchorFinder(GRAPH)
+    assert finder.find("x", "", lambda: cosines(n1=0.4, n2=0.39)).nodes == at(GRAPH, "n1")
+    assert finder.find("x", "", lambda: cosines(n1=0.34)).nodes == ()
+    assert top_nodes(cosines(n1=0.4, n2=0.5), 2).nodes == at(GRAPH, "n2", "n1")
+
+
+def test_homonyms_are_all_anchors() -> None:
+    graph = typed_graph(
+        [("Heat", "by", "Mann"), ("HEAT", "by", "Lee")], dict.fromkeys(["Heat", "HEAT", "Mann", "Lee"], "x")
+    )
+    found = AnchorFinder(graph).find("heat", "", never)
+    assert found.rule == "a2" and {graph.names[n] for n in found.nodes} == {"Heat", "HEAT"}
+
+
+def test_a_hub_beside_another_concept_is_a_condition() -> None:
+    triples = [("Film", "genre", "Drama")] + [(f"M{i}", "genre", "Drama") for i in range(9)]
+    graph = typed_graph(triples, {n: "x" for t in triples for n in (t[0], t[2])})
+    starter = Starter(graph, None, StartConfig(hub_degree=5))  # type: ignore[arg-type]
+    film, hub = (Start(name, AnchorFinder(graph).find(name, "", never)) for name in ("Film", "Drama"))
+    assert starter.split_hubs([film, hub]) == ([film], hub.anchors.nodes)
+    assert starter.split_hubs([hub]) == ([hub], ())
+
+
+# -------------------------------------------------------------------------------------------------------- regions
+def test_the_dot_of_the_trace() -> None:
+    """Section 13 step 2: 9 nodes without a filter, 7 with it, and 6 edges."""
+    typed, none = TypedGraph(GRAPH), np.zeros(GRAPH.num_entities)
+    assert len(typed.region(at(GRAPH, "n1"), Filter(), Limits(), none).near) == 9
+    region = typed.region(at(GRAPH, "n1"), SHIPS, Limits(), none)
+    assert set(region.near.nodes.tolist()) == set(at(GRAPH, *(f"n{i}" for i in (1, 2, 3, 4, 5, 6, 9))))
+    assert len(region.near.relations) == 6 and region.notes == ()
+
+
+def test_terminal_types_are_reached_and_not_passed() -> None:
+    typed, none = TypedGraph(GRAPH), np.zeros(GRAPH.num_entities)
+    near = typed.region(at(GRAPH, "n1"), Filter((), ("ship",), ("company",)), Limits(), none).near
+    assert not near.mask[list(at(GRAPH, "n5", "n6", "n7"))].any() and near.mask[list(at(GRAPH, "n3", "n4"))].all()
+    both = typed.region(at(GRAPH, "n1"), Filter((), ("ship",), ("company", "ship")), Limits(), none).near
+    assert both.mask[list(at(GRAPH, "n5"))].all()
+
+
+def hub_graph() -> TypedGraph:
+    """30 films, one genre, a person for each: the genre joins everything."""
+    triples = [(f"F{i}", "genre", "Drama") for i in range(30)] + [(f"F{i}", "by", f"P{i}") for i in range(30)]
+    return TypedGraph(typed_graph(triples, {n: {"F": "film", "D": "genre", "P": "person"}[n[0]] for t in triples
+                                            for n in (t[0], t[2])}))  # fmt: skip
+
+
+def test_hubs_are_not_passed_unless_their_type_is_named() -> None:
+    typed = hub_graph()
+    none, start = np.zeros(typed.graph.num_entities), [typed.graph.position["F0"]]
+    assert len(typed.region(start, Filter(), Limits(hub_degree=10), none).near) == 3
+    named = Filter(("film", "genre", "person"), ("person",), ("film", "genre"))
+    assert len(typed.region(start, named, Limits(hub_degree=10), none).near) == 61
+
+
+def test_a_hub_anchor_is_cut_to_its_best_neighbours() -> None:
+    typed = hub_graph()
+    scores = np.zeros(typed.graph.num_entities)
+    best = [typed.graph.position[f"F{i}"] for i in range(10)]
+    scores[best] = 1.0
+    region = typed.region([typed.graph.position["Drama"]], Filter(), Limits(hub_degree=10), scores)
+    assert region.notes == ("hub_cut",) and len(region.near) == 21
+    assert region.near.mask[best].all()
+
+
+def test_the_size_guard_goes_step_by_step() -> None:
+    typed = hub_graph()
+    none, start = np.zeros(typed.graph.num_entities), [typed.graph.position["F0"]]
+    region = typed.region(start, Filter(), Limits(max_nodes=20), none)
+    assert region.notes == ("closed:genre",) and len(region.near) == 3
+    keep = Filter(("film", "genre", "person"), ("person",), ("film", "genre"))
+    region = typed.region(start, keep, Limits(max_nodes=40), none)
+    assert region.notes == ("hops:2",) and len(region.near) == 32
+    region = typed.region(start, keep, Limits(max_nodes=20), none)
+    assert region.notes == ("hops:2", "layers") and len(region.near) == 23
+
+
+# ---------------------------------------------------------------------------------------------------------- paths
+def test_candidates_are_neither_anchors_nor_seen_nor_below_the_floor() -> None:
+    near = grow(GRAPH.adjacency, at(GRAPH, "n1"), 3)
+    scores = cosines(n1=0.9, n2=0.71, n3=0.66, n9=0.58, n4=0.1, n8=0.99)
+    assert candidates(near, scores, at(GRAPH, "n3"), 3, 0.2) == list(at(GRAPH, "n2", "n9"))
+
+
+def test_a_node_is_as_near_as_nine_tenths_of_its_best_relation() -> None:
+    near = grow(GRAPH.adjacency, at(GRAPH, "n1"), 3)
+    relations = np.zeros(GRAPH.num_relations)
+    row = next(i for i, (a, b) in enumerate(GRAPH.ends.tolist()) if {a, b} == set(at(GRAPH, "n3", "n5")))
+    relations[row] = 0.8
+    scores = node_scores(near, cosines(n3=0.75), relations)
+    assert scores[list(at(GRAPH, "n3", "n5"))] == pytest.approx([0.75, 0.72])
+    assert node_scores(near, cosines(n3=0.75), None)[at(GRAPH, "n5")[0]] == 0
+
+
+def test_one_path_of_each_destination_before_any_second() -> None:
+    groups = [[(0, 1), (0, 2, 1), (0, 3, 1)], [(0, 4)], [(0, 5), (0, 6, 5)]]
+    assert round_robin(groups, 4) == [(0, 1), (0, 4), (0, 5), (0, 2, 1)]
+
+
+def test_prefixes() -> None:
+    short, long_ = Accepted((1, 2), False), Accepted((1, 2, 3), True)
+    kept = Accepted((1, 2), True)
+    assert without_prefixes([short, long_]) == [long_]
+    assert without_prefixes([kept, long_]) == [kept, long_]
+    assert without_prefixes([kept, long_], drop_complete=True) == [long_]
+
+
+def test_support_comes_first_where_there_are_several_concepts() -> None:
+    paths = [Accepted((1, 2), True, 0.9, dot=0), Accepted((1, 3), True, 0.8, dot=0), Accepted((4, 3), True, 0.5, dot=1)]
+    paths += [Accepted((1, 3), False, 0.9, dot=1), Accepted((4, 5), False, 1.0, dot=1)]
+    assert aggregate(paths, by_support=False).terminal == (2, 3)
+    both = aggregate(paths, by_support=True)
+    assert both.terminal == (3, 2) and both.nodes == (3, 2, 5, 1, 4)
+    assert [p.complete for p in both.paths] == [True, True, True, False]  # the better verdict on (1, 3)
+
+
+def test_patterns_and_the_walks_that_fit() -> None:
+    path = at(GRAPH, "n1", "n2", "n3")
+    assert pattern_of(GRAPH, path) == (("founded",), ("built",))
+    assert pattern_of(GRAPH, path[::-1]) == (("~built",), ("~founded",))
+    assert fits((("a", "b"), ("c",)), (("b",), ("c",))) and not fits((("b",), ("c",)), (("a", "b"), ("c",)))
+    near = grow(GRAPH.adjacency, at(GRAPH, "n1"), 3)
+    wanted = (("founded",), ("built",), ("first docked",))
+    assert sorted(p[-1] for p in matching_paths(near, GRAPH, wanted, False)) == sorted(at(GRAPH, "n5", "n6"))
+
+
+def test_a_walk_may_return_to_where_it_passed() -> None:
+    """Who directed one film and wrote another: no loopless path of three edges ends at them."""
+    triples = [("F", "directed", "P"), ("G", "directed", "P"), ("G", "written", "P"), ("G", "written", "Q")]
+    graph = typed_graph(triples, {n: "x" for t in triples for n in (t[0], t[2])})
+    near = grow(graph.adjacency, [graph.position["F"]], 3)
+    wanted = (("directed",), ("~directed",), ("written",))
+    named = [[graph.names[n] for n in p] for p in matching_paths(near, graph, wanted, True)]
+    assert named == [["F", "P"], ["F", "P", "G", "Q"]]
+    assert len(list(matching_paths(near, graph, wanted, False))) == 1
+
+
+def test_paths_in_words_fit_their_budget() -> None:
+    text = describe(GRAPH, at(GRAPH, "n1", "n2", "n3"))
+    assert text == "ADA RENN (person): ADA RENN founded RENN SHIPYARD. RENN SHIPYARD built MV HERON."
+    assert estimate_tokens(describe(GRAPH, at(GRAPH, "n1", "n2", "n3"), 10)) <= 10
+    assert within(["x" * 40, "x" * 40, "x"], 15) == 1 and within([], 5) == 0 and within(["x" * 400], 1) == 1
+
+
+# --------------------------------------------------------------------------------------------------------- search
+def test_queries_that_mean_the_same_are_sent_once() -> None:
+    region = TypedGraph(GRAPH).region(at(GRAPH, "n1"), Filter(), Limits(), np.zeros(GRAPH.num_entities))
+    dot, settings = Dot(0, "x", region, None), SearchConfig(follow_ups=2)
+    one, near, other, more = np.array([[1.0, 0.0], [0.96, 0.28], [0.0, 1.0], [0.6, 0.8]])
+    assert dot.admit("Where did it dock?", one, settings)
+    assert not dot.admit("where did IT  dock", other, settings)  # case, space, punctuation
+    assert not dot.admit("Where did it first dock?", near, settings)  # cosine 0.96
+    assert dot.admit("Who built it?", other, settings) and not dot.admit("And who sold it?", more, settings)
+    assert not Dot(0, "x", region, None).admit("??", one, settings)
+    assert plain("Who's there?") == "who s there"
+
+
+def test_a_partial_path_with_nowhere_to_go_sends_no_query() -> None:
+    region = TypedGraph(GRAPH).region(at(GRAPH, "n1"), SHIPS, Limits(), np.zeros(GRAPH.num_entities))
+    dot = Dot(0, "x", region, None)
+    assert dot._leads_on(at(GRAPH, "n2")[0]) and not dot._leads_on(at(GRAPH, "n9")[0])
+    dot.visited.update(at(GRAPH, "n3", "n4"))
+    assert not dot._leads_on(at(GRAPH, "n2")[0]) and dot.has_unvisited
+
+
+# --------------------------------------------------------------------------------------------------------- schema
+def test_a_draft_counts_and_shows_examples(tmp_path) -> None:
+    schema = draft(GRAPH)
+    assert {kind.name: kind.count for kind in schema.types}["ship"] == 2 and schema.types[0].name == "person"
+    assert schema.links["ship", "first docked", "port"] == 2
+    assert ("~built", "company") in schema.steps["ship"]
+    file = tmp_path / "schema.yaml"
+    file.write_text(to_yaml(schema).replace("definition: ''", "definition: 'a thing'", 1), "utf-8")
+    again = load(file, GRAPH)
+    assert again.types[0].definition == "a thing" and again.links == schema.links
+    file.write_text("types: [{name: port}]", "utf-8")
+    assert load(file, GRAPH).names == ("port",) and load(file, GRAPH).description == schema.description
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("types: [{name: prot}]", "port"),
+        ("tpyes: []", "keys"),
+        ("types: [port]", "mapping"),
+        ("a: [", "cannot be read"),
+    ],
+)
+def test_a_schema_that_does_not_fit_is_refused(tmp_path, text: str, message: str) -> None:
+    file = tmp_path / "schema.yaml"
+    file.write_text(text, "utf-8")
+    with pytest.raises(DataError, match=message):
+        load(file, GRAPH)
+
+
+def test_types_on_a_walk_are_completed() -> None:
+    schema = draft(GRAPH)
+    assert schema.completion(["person"], ["port"], ["company", "ship", "port"], 3) == ()
+    assert schema.completion(["person"], ["port"], ["company", "port"], 3) == ("ship",)
+    assert schema.completion(["person"], ["port"], [], 3) == ("cargo", "port", "ship")  # or company: ties by name
+    assert schema.completion(["person"], ["port"], [], 2) == ()  # no walk that short
+    assert schema.completion(["person"], ["nothing"], [], 3) == ()
+
+
+def test_a_title_that_is_also_a_genre_makes_no_genres_of_movies() -> None:
+    triples = [
+        ("A", "genre", "Comedy"),
+        ("B", "genre", "Comedy"),
+        ("B", "genre", "Drama"),
+        ("Drama", "genre", "Comedy"),
+    ]
+    kinds = {"A": "movie", "B": "movie", "Comedy": "genre", "Drama": "movie|genre"}
+    assert set(draft(typed_graph(triples, kinds)).links) == {("movie", "genre", "genre")}
+
+
+# ------------------------------------------------------------------------------------------------ section 8.4, 8.1
+def test_means_of_node_metrics() -> None:
+    def f1(recall: float, precision: float) -> float:
+        size = round(1 / precision) if recall == 1 else 10
+        gold = ["g"] if recall == 1 else ["g", "h"]
+        return scores_of_nodes(["g", *(f"x{i}" for i in range(size - 1))], gold)[2]
+
+    values = [f1(1, 0.05), f1(1, 0.02), f1(0.5, 0.10)]
+    assert values == pytest.approx([0.095238, 0.039216, 0.166667], abs=1e-6)
+    assert np.mean(values) == pytest.approx(0.100373, abs=1e-6)
+    recall, precision = 2.5 / 3, 0.17 / 3
+    assert 2 * recall * precision / (recall + precision) == pytest.approx(0.106117, abs=1e-6)
+
+
+def test_the_stub_knows_the_trace() -> None:
+    index = trace_index()
+    assert len(index.passages) == len(NAMES) == GRAPH.num_entities
