@@ -76,7 +76,7 @@ def rank_path_passages(
     else:
         scores = np.asarray(base.cosines, dtype=np.float64)
     scores = scores + config.path_bonus * touched + config.edge_bonus * stated
-    position = {base.ids[i]: i for i in np.flatnonzero(touched)}
+    position = {base.ids[i]: i for i in np.flatnonzero(touched).tolist()}
     rest = [id_ for id_ in pool.ranked() if id_ not in position]
     if config.mix:
         known = {id_: i for i, id_ in enumerate(base.ids)}

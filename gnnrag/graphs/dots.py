@@ -10,7 +10,7 @@ import numpy as np
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.neighbourhood import Neighbourhood, Rules, grow
-from gnnrag.graphs.schema import split_types
+from gnnrag.graphs.schema import Schema, split_types
 
 _BUSY = 2.0  # a type is a hub's type when its mean degree is this many times the graph's
 
@@ -164,3 +164,12 @@ class TypedGraph:
         if any(degree[a] > limits.hub_degree for a in anchors):
             rules = replace(rules, hub_degree=limits.hub_degree, hub_keep=limits.hub_degree, scores=scores)
         return grow(self.adjacency, list(anchors), limits.hops, rules)
+
+
+def completed(wanted: Filter, schema: Schema, starts: Sequence[str], ends: Sequence[str], hops: int) -> Filter:
+    """Return a filter with the types added that some walk from the anchors' types to the answer's needs."""
+    missing = schema.completion(starts, ends, wanted.allowed, hops) if wanted.allowed else ()
+    if not missing:
+        return wanted
+    through = None if wanted.through is None else (*wanted.through, *missing)
+    return Filter((*wanted.allowed, *missing), wanted.terminal, through)

@@ -150,9 +150,9 @@ def _links(graph: KnowledgeGraph, labels: Collection[str]) -> dict[tuple[str, st
 def to_yaml(schema: Schema) -> str:
     """Return a schema as the file that a person edits."""
     head = (
-        "# Schema of a knowledge graph, for method.schema_file. Edit the description and the definitions: they are what\n"
-        "# a language model, or the rules without one, know of the graph. Types that you delete are not offered. Counts\n"
-        "# and examples are for you; a run counts by itself.\n"
+        "# Schema of a knowledge graph, for method.schema_file. Edit the description and the definitions: they are\n"
+        "# what a language model, or the rules without one, know of the graph. Types that you delete are not\n"
+        "# offered. Counts and examples are for you; a run counts by itself.\n"
     )
     data = {"description": schema.description, "types": _rows(schema.types), "relations": _rows(schema.relations)}
     return head + yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110)

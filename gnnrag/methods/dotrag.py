@@ -1,8 +1,8 @@
 """DotRAG: retrieval-time reasoning along paths (Moore, Deng, Mihalcea, Jahanbakhsh). No official code is public.
 
-A question names concepts; each becomes a division of thought (DOT): anchors, a region of the graph that rules bound, and
-a search in it whose whole paths a judge accepts or rejects. A DOT lives in this method alone: its nodes are ranked by
-one matrix-vector product a query over the whole graph, then masked. The retriever ranks passages for the same queries.
+A question names concepts; each becomes a division of thought (DOT): anchors, a region of the graph that rules bound,
+and a search in it whose whole paths a judge accepts or rejects. A DOT lives in this method alone: its nodes are ranked
+by one matrix-vector product a query over the whole graph, then masked. The retriever ranks passages for the same queries.
 """
 
 from __future__ import annotations
@@ -10,48 +10,26 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gnnrag.errors import ConfigError
-from gnnrag.graphs.dotevidence import Base, OutputConfig, gather_evidence, unite
-from gnnrag.graphs.dotpaths import describe, pattern_of
-from gnnrag.graphs.dots import Filter, Limits, TypedGraph
-from gnnrag.graphs.dotsearch import Dot, Found, SearchConfig
-from gnnrag.graphs.dotstart import Start, StartConfig, Starter
+from gnnrag.graphs.dotevidence import Base, gather_evidence, unite
+from gnnrag.graphs.dotpaths import describe
+from gnnrag.graphs.dots import Filter, Limits, TypedGraph, completed
+from gnnrag.graphs.dotsearch import Dot
+from gnnrag.graphs.dotsettings import DotRAGConfig, check
+from gnnrag.graphs.dotstart import Start, Starter
 from gnnrag.graphs.meaning import Meaning
 from gnnrag.graphs.schema import Schema, draft, load
 from gnnrag.methods.base import State
-from gnnrag.roles.dots import ConceptsTask, DotRules, JudgeTask, PathText, RedirectTask, RulesTask
+from gnnrag.roles.dots import ConceptsTask, DotRules, JudgeTask, RedirectTask, RulesTask, path_texts
 from gnnrag.session import Session
 from gnnrag.types import Evidence, Query, Question, Ranking
 
 _ASKS_SET = re.compile(r"\b(?:which|what|list|name all|who (?:are|were|all)|whose|all)\b", re.IGNORECASE)
-CHOICES = {
-    "search.node_score": ("node", "relations"),
-    "search.pattern_judge": ("auto", "always", "never"),
-    "output.nodes": ("terminal", "path", "resolved"),
-    "output.passage_score": ("cosine", "retriever"),
-    "set_questions": ("auto", "always", "never"),
-}
-LEAST = {"search.rounds": 1, "search.top_nodes": 1, "search.top_nodes_set": 1, "search.paths_per_target": 1}
-LEAST |= {"search.paths_per_round": 1, "search.exemplars": 1, "start.hops": 1, "start.max_nodes": 1, "top_k": 1}
-
-
-@dataclass
-class DotRAGConfig:
-    """Settings of `DotRAG`, by step; numbers are those of section 10 of the specification."""
-
-    schema_file: str | None = None  # an edited draft of `index.py draft-schema`; null: drafted, without definitions
-    start: StartConfig = field(default_factory=StartConfig)  # concepts, anchors, size of a DOT
-    search: SearchConfig = field(default_factory=SearchConfig)
-    output: OutputConfig = field(default_factory=OutputConfig)  # what comes out, and within which budgets
-    set_questions: str = "auto"  # which questions ask for a set: by their wording (auto), always, never
-    top_k: int = 200  # passages asked for per query
 
 
 class DotRAG:
@@ -72,12 +50,9 @@ class DotRAG:
 
     def __init__(self, index: Any, roles: Any, config: DotRAGConfig | None = None) -> None:
         self.index, self.config = index, config or DotRAGConfig()
-        for name, allowed in CHOICES.items():
-            if (value := _setting(self.config, name)) not in allowed:
-                raise ConfigError(f"method.{name}={value!r}: allowed are {', '.join(allowed)}")
-        for name, least in LEAST.items():
-            if (value := _setting(self.config, name)) < least:
-                raise ConfigError(f"method.{name}={value}: must be at least {least}")
+        check(self.config)
+        start = self.config.start
+        self.limits = Limits(start.hops, start.max_nodes, start.hub_degree)
         self.concepts, self.rules, self.judge, self.redirect = (roles[name] for name in self.roles)
 
     @staticmethod
@@ -128,18 +103,17 @@ class DotRAG:
         names, kinds = tuple(self.index.knowledge.names[a] for a in anchors), tuple(self.graph.types_of(anchors))
         rules: DotRules = await self.rules(RulesTask(state.question, self.schema, start.text, names, kinds), session)
         session.flag("rules", *rules.flags)
-        allowed = rules.allowed_types if cfg.use_filter else ()
-        missing = self.schema.completion(kinds, rules.terminal_types, allowed, cfg.hops) if allowed else ()
-        through = rules.through_types
-        if missing:
-            session.counts["filter_completed"] += 1
-            through = None if through is None else (*through, *missing)
-        terminal = rules.terminal_types if cfg.terminal_only else ()
-        wanted = Filter((*allowed, *missing), terminal, through if cfg.terminal_only else None)
+        wanted = Filter(
+            rules.allowed_types if cfg.use_filter else (),
+            rules.terminal_types if cfg.terminal_only else (),
+            rules.through_types if cfg.terminal_only else None,
+        )
+        full = completed(wanted, self.schema, kinds, rules.terminal_types, cfg.hops)
+        session.counts["filter_completed"] += full != wanted
         aim = np.maximum(
             self.meaning.nodes(state.question.text), self.meaning.nodes(rules.terminal) if rules.terminal else -1.0
         )
-        region = self.graph.region(anchors, wanted, Limits(cfg.hops, cfg.max_nodes, cfg.hub_degree), aim)
+        region = self.graph.region(anchors, full, self.limits, aim)
         session.counts.update(note.partition(":")[0] for note in region.notes)
         session.record("dot", number=number, concept=start.text, anchors=list(names), rule=start.anchors.rule,
                        nodes=len(region.near), notes=list(region.notes), types=list(region.filter.allowed))  # fmt: skip
@@ -189,7 +163,7 @@ class DotRAG:
             dot.done = cfg.early_stop
             return
         history = tuple(text for text, _ in dot.issued)
-        task = JudgeTask(state.question, self.schema, dot.rules, history, self._texts(found, nodes))
+        task = JudgeTask(state.question, self.schema, dot.rules, history, path_texts(graph, found.paths, nodes))
         judged = await self.judge(task, state.session)
         state.session.flag("path_judge", *judged.flags)
         kept = dot.take(found, judged.items, graph, cfg)
@@ -197,20 +171,6 @@ class DotRAG:
                              labels=[[j.label, round(j.confidence, 3)] for j in judged.items])  # fmt: skip
         if dot.idle == 2 == dot.round and dot.region.filter.allowed:
             self._widen(state, dot)
-
-    def _texts(self, found: Found, nodes: np.ndarray) -> tuple[PathText, ...]:
-        graph = self.index.knowledge
-        return tuple(
-            PathText(
-                f"p{number}",
-                describe(graph, path),
-                tuple(graph.names[n] for n in path),
-                tuple(graph.types[n] for n in path),
-                pattern_of(graph, path),
-                float(nodes[list(path[1:])].max()),
-            )
-            for number, path in enumerate(found.paths, start=1)
-        )
 
     def _widen(self, state: State, dot: Dot) -> None:
         """Two rounds found nothing: once, the filter is lifted."""
@@ -230,9 +190,3 @@ class DotRAG:
         graph, base = self.index.knowledge, Base(self.index.ids, self.index.passages, scores)
         findings = unite(graph, state.memory["dots"], state.memory["must_touch"])
         return gather_evidence(graph, findings, base, state.pool, self.config.output, state.session)
-
-
-def _setting(config: Any, dotted: str) -> Any:
-    for name in dotted.split("."):
-        config = getattr(config, name)
-    return config

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gnnrag.graphs.dotpaths import Judgement
+import numpy as np
+
+from gnnrag.graphs.dotpaths import Judgement, describe, pattern_of
+from gnnrag.graphs.knowledge import KnowledgeGraph
+from gnnrag.graphs.paths import Path
 from gnnrag.graphs.schema import Kind, Schema
 from gnnrag.prompts.untrusted import inline
 from gnnrag.types import Question
@@ -135,6 +140,21 @@ class Redirect:
 
     query: str | None = None
     flags: tuple[str, ...] = ()
+
+
+def path_texts(graph: KnowledgeGraph, paths: Sequence[Path], scores: np.ndarray) -> tuple[PathText, ...]:
+    """Return paths as a judge sees them, with the ids p1, p2, ...; `scores` of nodes, shape (num_entities,)."""
+    return tuple(
+        PathText(
+            f"p{number}",
+            describe(graph, path),
+            tuple(graph.names[n] for n in path),
+            tuple(graph.types[n] for n in path),
+            pattern_of(graph, path),
+            float(scores[list(path[1:])].max()),
+        )
+        for number, path in enumerate(paths, start=1)
+    )
 
 
 def schema_text(schema: Schema) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from gnnrag.graphs.dotanchors import fold_name
 from gnnrag.graphs.schema import Schema
 from gnnrag.roles.gold import gold_hops
@@ -27,7 +29,7 @@ def gold_sequence(question: Question) -> tuple[str, ...]:
     """Return the predicates from anchor to answer, "~" in front of those walked from tail to head; else nothing."""
     roles = question.type.split("_to_")
     steps = []
-    for here, there in zip(roles, roles[1:], strict=False):
+    for here, there in pairwise(roles):
         if here == "movie" and there in _ROLES:
             steps.append(_ROLES[there])
         elif there == "movie" and here in _ROLES:
@@ -53,7 +55,7 @@ def gold_names(question: Question, index: object) -> tuple[frozenset[str], dict[
     wanted = frozenset(name_key(a) for a in (*question.answers, *question.extra.get("nodes", ())))
     opened: dict[str, str] = {}
     hops = gold_hops(question, index)  # type: ignore[arg-type]
-    for hop, following in zip(hops, hops[1:], strict=False):
+    for hop, following in pairwise(hops):
         opened.setdefault(name_key(hop.answer), following.query)
     for head, relation, tail in question.evidence:
         opened.setdefault(name_key(head), f"{head} {relation}")

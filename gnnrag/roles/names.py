@@ -14,8 +14,8 @@ _EDGES = ".,;:!?\"'()[]“”‘’"
 class NameReader:
     """Finds which nodes a text names.
 
-    A run of words counts when it is a name or an alias letter by letter, with a capital or a digit in it; where there is
-    none, when it is one apart from case and accents. Longer runs go first, and no word serves twice.
+    A run of words counts when it is a name or an alias letter by letter, with a capital or a digit in it; where there
+    is none, when it is one apart from case and accents. Longer runs go first, and no word serves twice.
 
     Args:
         graph: a knowledge graph (`names`, `aliases`, `types`).

@@ -8,8 +8,8 @@ import numpy as np
 
 from gnnrag.graphs.dotpaths import Judgement
 from gnnrag.graphs.dotsearch import satisfied
-from gnnrag.index.index import Index
 from gnnrag.graphs.schema import split_types
+from gnnrag.index.index import Index
 from gnnrag.roles.dots import Judged, JudgeTask, PathText
 from gnnrag.roles.question_pattern import Guess
 from gnnrag.roles.rules_offline import Guessers

@@ -31,8 +31,8 @@ class PromptedPathJudgeConfig(PromptedConfig):
 class PromptedPathJudge:
     """Labels paths by the rules of their DOT.
 
-    An id that a reply leaves out is asked for once more, then it is irrelevant (`judge_missing`). Of a batch whose calls
-    fail, the best few by similarity count as partial with confidence 0 (`judge_failed`).
+    An id that a reply leaves out is asked for once more, then it is irrelevant (`judge_missing`). Of a batch whose
+    calls fail, the best few by similarity count as partial with confidence 0 (`judge_failed`).
 
     Args:
         backend: the language model.

@@ -85,7 +85,7 @@ class PatternGuesser:
         return best
 
     def asked_type(self, tokens: Sequence[str], wh: int, anchor: range) -> str:
-        """Return the type that the question word asks for: its own (who, when, where) or the next one named; or empty."""
+        """Return the type that the question word asks for: its own (who, when, where) or the next named; or empty."""
         for word in _ASKED.get(tokens[wh] if wh < len(tokens) else "", ()):
             for name, lexicon in self._types.items():
                 if word in lexicon:

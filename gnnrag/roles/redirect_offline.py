@@ -1,4 +1,4 @@
-"""A query in a new direction without a language model: the start, and the question's words that were not used with it."""
+"""A query in a new direction without a language model: the start with words of the question."""
 
 from __future__ import annotations
 

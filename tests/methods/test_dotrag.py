@@ -1,9 +1,10 @@
-"""DotRAG: the worked trace of specs/dotrag.md 13 step by step, faults at each call, injections, switches, properties."""
+"""DotRAG: the worked trace of specs/dotrag.md 13 step by step, faults at each call, injections, properties."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,8 @@ def verdict(id_: str, label: str, confidence: float = 0.9, follow: str = "") -> 
 
 
 ROUND_1 = json.dumps({"judgements": [
-    verdict("p1", "partial", 0.80, YARD), verdict("p2", "partial", 0.90, HERON), verdict("p3", "irrelevant")]})  # fmt: skip
+    verdict("p1", "partial", 0.80, YARD), verdict("p2", "partial", 0.90, HERON),
+    verdict("p3", "irrelevant")]})  # fmt: skip
 ROUND_2 = json.dumps({"judgements": [
     verdict("p1", "partial", 0.9, "what did MV Plover carry?"), verdict("p2", "complete", 0.95),
     verdict("p3", "complete", 0.93)]})  # fmt: skip
@@ -334,7 +336,7 @@ def test_properties(case: Any, pattern: str, drop: bool, hops: int) -> None:
 
     method.start = keep  # type: ignore[method-assign]
     loop = Loop(method, ToyRetriever({}), read, index.lookup)
-    prediction, session = asyncio.run(loop.answer(Question("q", "q?")))
+    prediction, _ = asyncio.run(loop.answer(Question("q", "q?")))
     assert prediction.error is None
     graph = index.knowledge
     for dot in states[0].memory["dots"]:
@@ -343,7 +345,7 @@ def test_properties(case: Any, pattern: str, drop: bool, hops: int) -> None:
         for path in accepted:
             assert path[0] in near.anchors and len(set(path)) == len(path)
             assert near.mask[list(path)].all() and len(path) - 1 <= hops
-            assert all(b in graph.adjacency.neighbours_of(a) for a, b in zip(path, path[1:], strict=False))
+            assert all(b in graph.adjacency.neighbours_of(a) for a, b in pairwise(path))
         if drop:
             assert not any(a != b and b[: len(a)] == a for a in accepted for b in accepted)
         texts = [text.casefold() for text, _ in dot.issued]
