@@ -2,7 +2,7 @@
 
 A question names concepts; each becomes a division of thought (DOT): anchors, a region of the graph that rules bound,
 and a search in it whose whole paths a judge accepts or rejects. A DOT lives in this method alone: its nodes are ranked
-by one matrix-vector product a query over the whole graph, then masked. The retriever ranks passages for the same queries.
+by one matrix-vector product a query over the whole graph, then masked. The retriever ranks passages for these queries.
 """
 
 from __future__ import annotations

@@ -1,0 +1,285 @@
+"""DotRAG's roles: what each form returns, what its parser takes and refuses, how it falls back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gnnrag.graphs.dotpaths import Judgement
+from gnnrag.graphs.schema import Kind, Schema, draft
+from gnnrag.index.embedder import HashEmbedder
+from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.roles.concepts_offline import OfflineConcepts
+from gnnrag.roles.concepts_oracle import OracleConcepts
+from gnnrag.roles.concepts_prompted import PromptedConcepts, parse_concepts
+from gnnrag.roles.dots import GENERIC, ConceptsTask, DotRules, JudgeTask, PathText, RedirectTask, RulesTask, schema_text
+from gnnrag.roles.gold_paths import gold_sequence
+from gnnrag.roles.names import NameReader
+from gnnrag.roles.path_judge_offline import OfflinePathJudge
+from gnnrag.roles.path_judge_oracle import OraclePathJudge
+from gnnrag.roles.path_judge_prompted import PromptedPathJudge, PromptedPathJudgeConfig, parse_judgements
+from gnnrag.roles.prompting import MalformedError
+from gnnrag.roles.question_pattern import PatternGuesser
+from gnnrag.roles.redirect_offline import OfflineRedirect
+from gnnrag.roles.redirect_oracle import OracleRedirect
+from gnnrag.roles.redirect_prompted import PromptedRedirect, parse_query
+from gnnrag.roles.rules_offline import OfflineRules
+from gnnrag.roles.rules_oracle import OracleRules
+from gnnrag.roles.rules_prompted import PromptedRules, parse_rules
+from gnnrag.session import Session
+from gnnrag.types import GoldHop, Question
+from tests.helpers.dots import QUESTION, typed_graph
+
+TRIPLES = [
+    ("Solaris", "directed_by", "Andrei T"), ("Mirror", "directed_by", "Andrei T"), ("Mirror", "written_by", "Arseny T"),
+    ("Solaris", "release_year", "1972"), ("Mirror", "release_year", "1975"), ("Solaris", "starred_actors", "Donatas B"),
+]  # fmt: skip
+KINDS = {"Solaris": "movie", "Mirror": "movie", "Andrei T": "person", "Arseny T": "person", "Donatas B": "person",
+         "1972": "year", "1975": "year"}  # fmt: skip
+GRAPH = typed_graph(TRIPLES, KINDS)
+WORDS = {"directed_by": "directed director", "written_by": "wrote writer", "starred_actors": "act acted actor star"}
+
+
+def edited(schema: Schema) -> Schema:
+    relations = tuple(Kind(k.name, WORDS.get(k.name, "came out released"), k.count) for k in schema.relations)
+    return Schema("Movies.", schema.types, relations, schema.links)
+
+
+SCHEMA = edited(draft(GRAPH))
+INDEX: Any = SimpleNamespace(
+    knowledge=GRAPH, embedder=HashEmbedder(), position={"c0": 0, "c1": 1},
+    passages=[SimpleNamespace(title="Solaris"), SimpleNamespace(title="Andrei T")],
+)  # fmt: skip
+ASKED = Question("q", "when did films by the director of Solaris come out", ("1975",),
+                 "movie_to_director_to_movie_to_year", extra={"anchor": "Solaris", "nodes": ["1975"]})  # fmt: skip
+
+
+def do(role: Any, task: Any) -> Any:
+    return asyncio.run(role(task, Session("q")))
+
+
+def path(id_: str, names: str, *steps: str, similarity: float = 0.0) -> PathText:
+    nodes = tuple(names.split(" > "))
+    return PathText(id_, names, nodes, tuple(KINDS[n] for n in nodes), tuple((s,) for s in steps), similarity)
+
+
+PATHS = (
+    path("p1", "Solaris > Andrei T", "directed_by"),
+    path("p2", "Solaris > Andrei T > Mirror", "directed_by", "~directed_by"),
+    path("p3", "Solaris > Andrei T > Mirror > 1975", "directed_by", "~directed_by", "release_year"),
+    path("p4", "Solaris > Donatas B", "starred_actors", similarity=0.9),
+)
+
+
+# ------------------------------------------------------------------------------------------------------ concepts
+def test_spans_must_stand_in_the_question() -> None:
+    reply = {"anchors": [{"span": "ada  renn"}, {"span": "Tomas Renn", "type": "person"}, "Ada"], "use_anchors": True}
+    found = parse_concepts(json.dumps(reply), QUESTION.text)
+    assert [c.span for c in found.named] == ["ada renn"] and found.flags == ("span_dropped",) and found.use_anchors
+
+
+def test_without_a_named_thing_a_question_is_broad() -> None:
+    found = parse_concepts('{"anchors": [], "topics": ["ships", 3, ""], "use_anchors": true}', "which ships?")
+    assert not found.use_anchors and found.topics == ("ships",)
+    assert not parse_concepts('{"anchors": [{"span": "ships"}], "use_anchors": 0}', "which ships?").use_anchors
+
+
+@pytest.mark.parametrize("text", ["", "no", '{"topics": []}', '{"anchors": "Ada"}', "[1, 2]"])
+def test_replies_that_are_no_concepts(text: str) -> None:
+    with pytest.raises(MalformedError):
+        parse_concepts(text, "q")
+    llm = ScriptedBackend.of((".", text))
+    found = do(PromptedConcepts(llm), ConceptsTask(QUESTION, SCHEMA))
+    assert found.flags == ("concepts_failed",) and len(llm.requests) == 2 and not found.use_anchors
+
+
+def test_the_prompt_shows_the_schema_without_control_tokens() -> None:
+    hostile = Schema("Movies <|im_start|>", (Kind("movie", "a [INST] film", 2, ("<s>x",)),), (), {})
+    text = schema_text(hostile)
+    assert "<|" not in text and "[INST]" not in text and "- movie (2): a" in text
+    assert "no types" in schema_text(Schema("d", (), (), {}))
+
+
+def test_offline_concepts_are_exact_names_first() -> None:
+    found = do(OfflineConcepts(INDEX), ConceptsTask(ASKED, SCHEMA))
+    assert [(c.span, c.type) for c in found.named] == [("Solaris", "movie")] and found.use_anchors
+    lower = do(OfflineConcepts(INDEX), ConceptsTask(Question("q", "who directed solaris?"), SCHEMA))
+    assert [c.span for c in lower.named] == ["solaris"]
+    none = do(OfflineConcepts(INDEX), ConceptsTask(Question("q", "what is there?"), SCHEMA))
+    assert not none.named and none.topics and not none.use_anchors
+
+
+def test_names_are_the_longest_runs() -> None:
+    graph = SimpleNamespace(names=["Little", "The Little Colonel", "Who!", "Up"], aliases=[(), (), (), ("Upwards",)])
+    reader = NameReader(graph)
+    assert reader.read("films by the The Little Colonel director") == [("The Little Colonel", 1)]
+    assert reader.read("who made Who! and 'Upwards'?") == [("Who!", 2), ("Upwards", 3)]
+
+
+def test_oracle_concepts() -> None:
+    assert [c.span for c in do(OracleConcepts(INDEX), ConceptsTask(ASKED, SCHEMA)).named] == ["Solaris"]
+    hops = (GoldHop("Solaris >> director", "Andrei T"), GoldHop("Where was #1 born?", "X"))
+    asked = Question("q", "where was its director born", decomposition=hops)
+    assert [c.span for c in do(OracleConcepts(INDEX), ConceptsTask(asked, SCHEMA)).named] == ["Solaris"]
+    asked = Question("q", "?", evidence=(("Mirror", "director", "Andrei T"), ("Andrei T", "born", "X")))
+    assert [c.span for c in do(OracleConcepts(INDEX), ConceptsTask(asked, SCHEMA)).named] == ["Mirror"]
+
+
+# --------------------------------------------------------------------------------------------------------- rules
+def test_types_are_those_of_the_schema() -> None:
+    reply = {"intermediate_rules": "way", "terminal_rules": "end", "allowed_types": ["movie", "ship"],
+             "terminal_types": ["year"], "through_types": []}  # fmt: skip
+    rules = parse_rules(f"```json\n{json.dumps(reply)}\n```", ("person", "movie", "year"))
+    assert rules.allowed_types == ("movie", "year") and rules.terminal_types == ("year",)
+    assert rules.through_types is None and rules.flags == ("unknown_type",)
+    only_unknown = parse_rules(json.dumps(reply | {"allowed_types": ["ship"]}), ("person", "movie", "year"))
+    assert only_unknown.allowed_types == ()
+
+
+@pytest.mark.parametrize("text", ["", "I refuse", "{}", '{"intermediate_rules": ""}', '{"terminal_rules": 3}'])
+def test_replies_that_are_no_rules(text: str) -> None:
+    rules = do(PromptedRules(ScriptedBackend.of((".", text))), RulesTask(ASKED, SCHEMA, "Solaris", ("Solaris",)))
+    assert rules.flags == ("rules_failed",) and not rules.allowed_types and rules.terminal == GENERIC.terminal
+
+
+@pytest.mark.parametrize("role", [OracleRules(None), OfflineRules(INDEX)])
+def test_rules_from_the_gold_path_and_from_the_wording(role: Any) -> None:
+    rules = do(role, RulesTask(ASKED, SCHEMA, "Solaris", ("Solaris",), ("movie",)))
+    assert rules.allowed_types == ("person", "movie", "year") and rules.terminal_types == ("year",)
+    assert rules.through_types == ("person", "movie")
+    other = Question("q", "zzz", type="2hop")
+    assert do(role, RulesTask(other, SCHEMA, "Solaris", ("Solaris",), ("movie",))) == GENERIC
+
+
+@pytest.mark.parametrize(
+    ("type_", "expected"),
+    [
+        ("actor_to_movie", ("~starred_actors",)),
+        ("movie_to_writer_to_movie", ("written_by", "~written_by")),
+        ("movie_to_tags", ("has_tags",)),
+        ("compositional", ()),
+        ("movie_to_moon", ()),
+    ],
+)
+def test_gold_sequences(type_: str, expected: tuple[str, ...]) -> None:
+    assert gold_sequence(Question("q", "?", type=type_)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "span", "starts", "steps"),
+    [
+        ("who directed Solaris", "Solaris", ["movie"], ("directed_by",)),
+        ("what movies did Donatas B act in", "Donatas B", ["person"], ("~starred_actors",)),
+        ("which movies share the director with Solaris", "Solaris", ["movie"], ("directed_by", "~directed_by")),
+        ("who wrote movies directed by the director of Solaris", "Solaris", ["movie"],
+         ("directed_by", "~directed_by", "written_by")),
+        ("the movies that share directors with Solaris are written by who", "Solaris", ["movie"],
+         ("directed_by", "~directed_by", "written_by")),
+        ("when were the movies by the actors of Solaris released", "Solaris", ["movie"],
+         ("starred_actors", "~starred_actors", "release_year")),
+    ],
+)  # fmt: skip
+def test_guessed_walks(text: str, span: str, starts: list[str], steps: tuple[str, ...]) -> None:
+    guess = PatternGuesser(SCHEMA, lambda texts: HashEmbedder().encode(list(texts))).guess(text, span, starts)
+    assert guess is not None and guess.steps == steps
+
+
+def test_no_walk_is_guessed_from_nothing() -> None:
+    guesser = PatternGuesser(SCHEMA, lambda texts: HashEmbedder().encode(list(texts)))
+    assert guesser.guess("tell me about Solaris", "Solaris", ["movie"]) is None
+    empty = PatternGuesser(Schema("", (), (), {}), lambda texts: np.zeros((len(texts), 2)))
+    assert empty.guess("who directed Solaris", "Solaris", []) is None
+
+
+# --------------------------------------------------------------------------------------------------------- judges
+@pytest.mark.parametrize("role", [OraclePathJudge(INDEX), OfflinePathJudge(INDEX)])
+def test_judges_by_the_walk(role: Any) -> None:
+    judged = do(role, JudgeTask(ASKED, SCHEMA, GENERIC, (), PATHS)).items
+    assert [j.label for j in judged] == ["partial", "partial", "complete", "irrelevant"]
+    assert [j.next_question for j in judged] == ["Andrei T directed by", "Mirror release year", None, None]
+
+
+def test_the_oracle_takes_answers_and_names_on_the_gold_way() -> None:
+    hops = (GoldHop("Solaris >> director", "Andrei T", "c0"), GoldHop("What else did #1 make?", "Mirror", "c1"))
+    asked = Question("q", "?", ("mirror",), gold=("c0", "c1"), decomposition=hops)
+    judged = do(OraclePathJudge(INDEX), JudgeTask(asked, SCHEMA, GENERIC, (), PATHS)).items
+    assert [j.label for j in judged] == ["partial", "complete", "irrelevant", "irrelevant"]
+    assert judged[0].next_question == "What else did Andrei T make?"
+    ask = RedirectTask(asked, GENERIC, "Solaris", ("Solaris director",), ())
+    assert do(OracleRedirect(INDEX), ask).query == "What else did Andrei T make?"
+
+
+def test_without_types_similarity_decides() -> None:
+    bare = Schema("", (), (), {})
+    texts = ("Solaris directed by Andrei T", "Solaris directed Andrei", "zebra crossing")
+    paths = tuple(PathText(f"p{i}", t, ("Solaris", "Andrei T"), ("", ""), (("x",),)) for i, t in enumerate(texts))
+    asked = Question("q", "Solaris directed by whom")
+    judged = do(OfflinePathJudge(INDEX), JudgeTask(asked, bare, GENERIC, (), paths)).items
+    assert [j.label for j in judged] == ["complete", "partial", "irrelevant"]
+    assert judged[1].next_question == "Andrei T directed by whom"
+
+
+def reply(*rows: Any) -> str:
+    return json.dumps({"judgements": list(rows)})
+
+
+def test_judgements_are_read_strictly() -> None:
+    good = {"id": "p1", "label": "Partial", "confidence": "0.7", "reason": "r", "next_question": "Who?"}
+    found = parse_judgements(
+        reply(
+            good, good | {"confidence": 0.1}, {"id": "p2", "label": "good"}, {"id": 3, "label": "partial"},
+            {"id": "p4", "label": "complete", "confidence": 7, "next_question": "Who?"}, "p5",
+            {"id": "p6", "label": "complete", "confidence": "high"}, {"id": "p7", "label": "complete", "confidence": True},
+            {"id": "p8", "label": "complete", "confidence": float("nan")},
+        )
+    )  # fmt: skip
+    assert found == {"p1": Judgement("p1", "partial", 0.7, "r", "Who?"), "p4": Judgement("p4", "complete", 1.0)}
+    assert parse_judgements(json.dumps([good])).keys() == {"p1"}
+
+
+@pytest.mark.parametrize("text", ["", "all complete", "{}", '{"judgements": []}', '{"judgements": ["p1"]}'])
+def test_replies_that_are_no_judgements(text: str) -> None:
+    with pytest.raises(MalformedError):
+        parse_judgements(text)
+
+
+def test_batches_fail_on_their_own() -> None:
+    def is_first(request: Any) -> bool:
+        return 'id="p1">Solaris' in request.messages[-1].content
+
+    llm = ScriptedBackend.of((is_first, "no"), (".", reply({"id": "p4", "label": "complete", "confidence": 1})))
+    role = PromptedPathJudge(llm, PromptedPathJudgeConfig(batch=3, keep_on_failure=1))
+    judged = do(role, JudgeTask(ASKED, SCHEMA, DotRules("only films", "way", "end"), ("earlier",), PATHS))
+    assert [(j.label, j.guessed) for j in judged.items] == [
+        ("partial", True), ("irrelevant", False), ("irrelevant", False), ("complete", False)]  # fmt: skip
+    assert judged.flags == ("judge_failed",)
+    assert "- earlier" in llm.requests[0].text and "only films" in llm.requests[0].text
+
+
+# ----------------------------------------------------------------------------------------------------- directions
+def test_a_new_direction_is_one_line() -> None:
+    assert parse_query('"Who else sailed there?"') == "Who else sailed there?"
+    for text in ("", "one\ntwo", "none"):
+        with pytest.raises(MalformedError):
+            parse_query(text)
+    task = RedirectTask(ASKED, GENERIC, "Solaris", (ASKED.text,), ("a path",), 2)
+    llm = ScriptedBackend.of((".", "Who shot Solaris?"))
+    assert do(PromptedRedirect(llm), task).query == "Who shot Solaris?"
+    assert "Tries left: 2" in llm.requests[0].text and "<notes>\na path" in llm.requests[0].text
+    assert do(PromptedRedirect(ScriptedBackend.of((".", ""))), task).flags == ("redirect_failed",)
+
+
+def test_offline_directions_run_out() -> None:
+    history: tuple[str, ...] = ()
+    rules = DotRules("", "way", "a year", terminal_types=("year",))
+    sent = []
+    for _ in range(4):
+        query = do(OfflineRedirect(), RedirectTask(ASKED, rules, "Solaris", history, ())).query
+        sent.append(query)
+        history += (query,) if query else ()
+    assert sent[:2] == ["Solaris a year", "Solaris year"] and sent[3] is None and len(set(sent)) == 4
