@@ -18,6 +18,7 @@ from gnnrag.graphs.dotpaths import (
     Accepted,
     Judgement,
     Pattern,
+    best_of_each,
     candidates,
     fits,
     matching_paths,
@@ -156,10 +157,10 @@ class Dot:
         for pattern, members in found.groups:
             fresh += self._extended(pattern, members, found, fresh, graph, config)
         known = {path.nodes for path in self.accepted}
-        unseen = {path.nodes: path for path in reversed(fresh) if path.nodes not in known}
-        new = list(unseen.values())[::-1]
+        new = [path for path in best_of_each(fresh) if path.nodes not in known]
         self.visited.update(path.nodes[-1] for path in new)
-        self.accepted = without_prefixes([*self.accepted, *new], config.drop_complete_prefix)
+        # What was partial may turn out complete: a person who directed one film on the way and wrote another.
+        self.accepted = without_prefixes(best_of_each([*self.accepted, *fresh]), config.drop_complete_prefix)
         self.idle = 0 if new else self.idle + 1
         self.round += 1
         if config.early_stop:
