@@ -113,10 +113,10 @@ def needed_stages(config: EvaluateConfig) -> set[str]:
 
 
 def asked_roles(config: EvaluateConfig) -> list[str]:
-    """Return the roles that a run may ask: all of them, unless each of its methods says which ones it asks (`roles`)."""
+    """Return the roles that a run may ask: all, unless each of its methods says which ones it asks (`roles`)."""
     methods = [resolve("method", method.name, METHODS) for method, _ in pairs(config)]
-    retrievers = [resolve("retriever", retriever.name, RETRIEVERS) for _, retriever in pairs(config)]
-    if not all(hasattr(m, "roles") for m in methods) or any(getattr(r, "needs_roles", False) for r in retrievers):
+    chosen = [(resolve("retriever", retriever.name, RETRIEVERS), retriever.settings) for _, retriever in pairs(config)]
+    if not all(hasattr(m, "roles") for m in methods) or any(needs_roles(cls, settings) for cls, settings in chosen):
         return list(ROLES)
     wanted = {"reader", *(name for method in methods for name in method.roles)}
     return [name for name in ROLES if name in wanted]

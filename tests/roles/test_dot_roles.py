@@ -235,7 +235,8 @@ def test_judgements_are_read_strictly() -> None:
             good, good | {"confidence": 0.1}, {"id": "p2", "label": "good"}, {"id": 3, "label": "partial"},
             {"id": "p4", "label": "complete", "confidence": 7, "next_question": "Who?"}, "p5",
             {"id": "p6", "label": "complete", "confidence": "high"},
-            {"id": "p7", "label": "complete", "confidence": True}, {"id": "p8", "label": "complete", "confidence": float("nan")},
+            {"id": "p7", "label": "complete", "confidence": True},
+            {"id": "p8", "label": "complete", "confidence": float("nan")},
         )
     )  # fmt: skip
     assert found == {"p1": Judgement("p1", "partial", 0.7, "r", "Who?"), "p4": Judgement("p4", "complete", 1.0)}

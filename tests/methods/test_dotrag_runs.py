@@ -1,0 +1,101 @@
+"""DotRAG through the whole program on a small knowledge base: no model, no weights, only the stages it needs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.evaluation import evaluate
+from gnnrag.index.store import Store
+from gnnrag.pipeline import needed_stages
+from inference.index import main
+from tests.helpers.indexes import REPOSITORY
+
+KB = """Solaris|directed_by|Andrei T
+Mirror|directed_by|Andrei T
+Mirror|written_by|Arseny M
+Stalker|directed_by|Andrei T
+Stalker|starred_actors|Nina K
+Mirror|starred_actors|Oleg J
+Solaris|starred_actors|Donatas B
+Solaris|release_year|1972
+Mirror|release_year|1975
+Stalker|release_year|1979
+Other|release_year|1979
+Other|directed_by|Vera L
+Other|has_genre|Drama
+"""
+QUESTIONS = [
+    ("1-a", "what movies did Nina K act in", "Nina K", ["Stalker"], "actor_to_movie"),
+    ("2-a", "which movies share the director with Solaris", "Solaris", ["Mirror", "Stalker"], "movie_to_director_to_movie"),
+    ("3-a", "when were the movies directed by the director of Solaris released", "Solaris", ["1975", "1979"],
+     "movie_to_director_to_movie_to_year"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def dots(tmp_path: Path) -> list[str]:
+    folder = tmp_path / "films"
+    folder.mkdir()
+    (folder / "kb.txt").write_text(KB, "utf-8")
+    keys = ("id", "question", "anchor", "answers", "type")
+    rows = [json.dumps(dict(zip(keys, row, strict=True))) for row in QUESTIONS]
+    (folder / "questions.dev.jsonl").write_text("".join(f"{row}\n" for row in rows), "utf-8")
+    return [
+        f"data.path={folder}", f"index.extract.path={folder / 'kb.txt'}", f"index.path={tmp_path / 'index'}",
+        f"run.root={tmp_path / 'runs'}", "index.embedder.model=hash", "method.schema_file=null", "data.limit=null",
+        "method.search.min_cosine=-1.0",
+    ]  # fmt: skip
+
+
+def load(dots: list[str], *more: str) -> Any:
+    return load_config(EvaluateConfig, REPOSITORY / "configs/evaluate/metaqa_dotrag.yaml", [*dots, *more])
+
+
+@pytest.mark.parametrize("roles", ["oracle", "offline"])
+def test_a_knowledge_base_from_end_to_end(dots: list[str], roles: str, tmp_path: Path) -> None:
+    path, metrics = evaluate(load(dots, f"roles={roles}"))
+    rows = [json.loads(line) for line in (path / "predictions.jsonl").read_text("utf-8").splitlines()]
+    assert not metrics["failed"] and len(rows) == 3
+    found = {row["question_id"]: set(row["nodes"]) for row in rows}
+    if roles == "oracle":
+        assert found == {id_: set(answers) for id_, _, _, answers, _ in QUESTIONS}
+    else:  # without a schema file nothing tells that "act" is starred_actors
+        assert {id_: found[id_] for id_ in ("2-a", "3-a")} == {r[0]: set(r[3]) for r in QUESTIONS[1:]}
+    stages = set(Store(tmp_path / "index").manifest["stages"])
+    assert stages == {"passages", "lexical", "extraction", "knowledge", "knowledge_vectors"}
+
+
+def test_vectors_of_passages_only_where_they_are_used(dots: list[str]) -> None:
+    assert "embeddings" not in needed_stages(load(dots))
+    assert "embeddings" in needed_stages(load(dots, "method.output.passage_score=cosine"))
+    assert "hierarchy" in needed_stages(load(dots, "method=bdtr"))
+
+
+def test_the_schema_of_an_index_is_drafted_and_read_back(dots: list[str], tmp_path: Path, capsys: Any) -> None:
+    evaluate(load(dots))
+    capsys.readouterr()
+    assert main(["draft-schema", str(tmp_path / "index")]) == 0
+    text = capsys.readouterr().out
+    assert "name: starred_actors\n  definition: ''" in text and "- name: movie" in text
+    file = tmp_path / "schema.yaml"
+    text = text.replace("name: starred_actors\n  definition: ''", "name: starred_actors\n  definition: act acted actor")
+    file.write_text(text, "utf-8")
+    path, _ = evaluate(load(dots, f"method.schema_file={file}", "run.name=edited"))
+    rows = [json.loads(line) for line in (path / "predictions.jsonl").read_text("utf-8").splitlines()]
+    assert next(r for r in rows if r["question_id"] == "1-a")["nodes"] == ["Stalker"]
+
+
+def test_the_schema_of_metaqa_names_what_its_knowledge_base_has() -> None:
+    import yaml
+
+    from gnnrag.datasets.articles import RELATIONS
+
+    schema = yaml.safe_load((REPOSITORY / "configs/schemas/metaqa.yaml").read_text("utf-8"))
+    assert {r["name"] for r in schema["relations"]} == set(RELATIONS)
+    types = {t for r in RELATIONS.values() for t in (r.head_type, r.tail_type)}
+    assert {t["name"] for t in schema["types"]} == types
