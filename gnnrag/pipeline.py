@@ -105,7 +105,8 @@ def needed_stages(config: EvaluateConfig) -> set[str]:
         if getattr(method.settings, "dense_anchor", 0.0):
             needed.add("embeddings")
     for name in asked_roles(config):
-        table, roles = ROLES[name], config.roles
+        table = ROLES[name]
+        roles: Any = config.roles
         chosen = getattr(roles, name).impl or roles.default
         if chosen in table:
             needed.update(stages_of(resolve("role", chosen, table), None))

@@ -14,10 +14,8 @@ class OfflineConcepts:
     """Takes the question's exact names as concepts; a question without any is broad, and is its own topic.
 
     Args:
-        index: an opened index with a knowledge graph.
+        index: an opened index with a knowledge graph: a stage that the method declares, which others need not build.
     """
-
-    stages = ("knowledge",)
 
     def __init__(self, index: Index, config: None = None) -> None:
         self.index = index

@@ -15,10 +15,8 @@ class OracleConcepts:
     """Gives the anchor of a knowledge base's question; of a text set, names in sub-questions that need no other answer.
 
     Args:
-        index: an opened index with a knowledge graph.
+        index: an opened index with a knowledge graph: a stage that the method declares, which others need not build.
     """
-
-    stages = ("knowledge",)
 
     def __init__(self, index: Index, config: None = None) -> None:
         self.index = index

@@ -212,7 +212,7 @@ class TestInspect:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "give a subcommand. Allowed: add, build, estimate, inspect, remove"),
+        ([], "give a subcommand. Allowed: add, build, draft-schema, estimate, inspect, remove"),
         (["bild"], "give a subcommand. Did you mean 'build'?"),
         (["add", "x"], "usage: python inference/index.py add INDEX PATH"),
         (["remove", "x"], "usage: python inference/index.py remove INDEX ID"),

@@ -31,7 +31,8 @@ Other|has_genre|Drama
 """
 QUESTIONS = [
     ("1-a", "what movies did Nina K act in", "Nina K", ["Stalker"], "actor_to_movie"),
-    ("2-a", "which movies share the director with Solaris", "Solaris", ["Mirror", "Stalker"], "movie_to_director_to_movie"),
+    ("2-a", "which movies share the director with Solaris", "Solaris", ["Mirror", "Stalker"],
+     "movie_to_director_to_movie"),
     ("3-a", "when were the movies directed by the director of Solaris released", "Solaris", ["1975", "1979"],
      "movie_to_director_to_movie_to_year"),
 ]  # fmt: skip
