@@ -7,7 +7,7 @@ import pytest
 
 from gnnrag.errors import DataError
 from gnnrag.graphs.dotanchors import AnchorFinder, AnchorRules, top_nodes
-from gnnrag.graphs.dotevidence import within
+from gnnrag.graphs.dotevidence import Base, OutputConfig, rank_path_passages, unite, within
 from gnnrag.graphs.dotpaths import (
     Accepted,
     aggregate,
@@ -27,6 +27,7 @@ from gnnrag.graphs.neighbourhood import grow
 from gnnrag.graphs.schema import draft, load, to_yaml
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.metrics.nodes import node_scores as scores_of_nodes
+from gnnrag.pool import Pool
 from tests.helpers.dots import NAMES, at, trace_graph, trace_index, typed_graph
 
 GRAPH = trace_graph()
@@ -207,6 +208,32 @@ def test_paths_in_words_fit_their_budget() -> None:
     assert text == "ADA RENN (person): ADA RENN founded RENN SHIPYARD. RENN SHIPYARD built MV HERON."
     assert estimate_tokens(describe(GRAPH, at(GRAPH, "n1", "n2", "n3"), 10)) <= 10
     assert within(["x" * 40, "x" * 40, "x"], 15) == 1 and within([], 5) == 0 and within(["x" * 400], 1) == 1
+
+
+def test_a_hub_that_is_a_condition_demotes_ends_that_do_not_touch_it() -> None:
+    region = TypedGraph(GRAPH).region(at(GRAPH, "n1"), Filter(), Limits(), np.zeros(GRAPH.num_entities))
+    paths = [Accepted(at(GRAPH, "n1", "n2", "n3"), True), Accepted(at(GRAPH, "n1", "n9"), True)]
+    dot = Dot(0, "x", region, None, accepted=paths)
+    assert unite(GRAPH, [dot], ()).terminal == at(GRAPH, "n9", "n3")
+    assert unite(GRAPH, [dot], at(GRAPH, "n7")).terminal == at(GRAPH, "n3")
+    assert unite(GRAPH, [dot], at(GRAPH, "n8")).terminal == at(GRAPH, "n9", "n3")  # else nothing would be left
+
+
+def test_passages_gain_by_paths_through_them_and_edges_they_state() -> None:
+    ids = [f"c{i}" for i in range(GRAPH.num_passages)]
+    pool = Pool({"c9": 1.0, "c0": 0.5})
+    paths = [Accepted(at(GRAPH, "n1", "n2"), True)]
+    base = Base(ids, [], np.linspace(0.0, 0.09, len(ids)))
+    touching = sorted({int(p) for n in at(GRAPH, "n1", "n2") for p in GRAPH.entity_passages[n]})
+    ranked = rank_path_passages(GRAPH, paths, base, pool, OutputConfig())
+    assert ranked[: len(touching)] == [ids[p] for p in reversed(touching)]  # one path each: the cosine decides
+    assert set(ranked[len(touching) :]) == {"c9", "c0"} - {ids[p] for p in touching}
+    edge = rank_path_passages(GRAPH, paths, base, pool, OutputConfig(edge_bonus=1.0))
+    row = next(i for i, (a, b) in enumerate(GRAPH.ends.tolist()) if {a, b} == set(at(GRAPH, "n1", "n2")))
+    stating = {ids[p] for p in GRAPH.relation_passages[row].tolist()}
+    assert set(edge[: len(stating)]) == stating
+    by_pool = rank_path_passages(GRAPH, paths, Base(ids, []), pool, OutputConfig(mix=True, path_bonus=0.0))
+    assert by_pool[:2] == ["c9", "c0"]
 
 
 # --------------------------------------------------------------------------------------------------------- search
