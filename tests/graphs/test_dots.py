@@ -225,7 +225,7 @@ def test_passages_gain_by_paths_through_them_and_edges_they_state() -> None:
     paths = [Accepted(at(GRAPH, "n1", "n2"), True)]
     base = Base(ids, [], np.linspace(0.0, 0.09, len(ids)))
     touching = sorted({int(p) for n in at(GRAPH, "n1", "n2") for p in GRAPH.entity_passages[n]})
-    ranked = rank_path_passages(GRAPH, paths, base, pool, OutputConfig())
+    ranked = rank_path_passages(GRAPH, paths, base, pool, OutputConfig(path_bonus=0.05, edge_bonus=0.0))
     assert ranked[: len(touching)] == [ids[p] for p in reversed(touching)]  # one path each: the cosine decides
     assert set(ranked[len(touching) :]) == {"c9", "c0"} - {ids[p] for p in touching}
     edge = rank_path_passages(GRAPH, paths, base, pool, OutputConfig(edge_bonus=1.0))
