@@ -63,6 +63,17 @@ class Pool:
         return len(self.scores)
 
 
+def passages_behind(ranking: Ranking) -> Ranking:
+    """Turn graph hits into the passages behind them, each with its best hit's score, ties by that hit's rank."""
+    best: dict[str, float] = {}
+    for hit in ranking.hits:
+        for passage in hit.sources:
+            best[passage] = max(hit.score, best.get(passage, hit.score))
+    ids = sorted(best, key=lambda id_: -best[id_])  # sorting is stable
+    scores = np.array([best[id_] for id_ in ids], dtype=np.float64)
+    return Ranking(tuple(ids), scores, branch=ranking.branch, low=ranking.low, high=ranking.high)
+
+
 def promote(order: Sequence[str], selected: Collection[str]) -> list[str]:
     """Move the selected ids to the front; both halves keep their order (BDTR, eq. 5)."""
     chosen = set(selected)

@@ -30,6 +30,7 @@ METHODS = {
     "bdtr": "gnnrag.methods.bdtr:BDTR",
     "routed": "gnnrag.methods.routed:Routed",
     "mgranrag": "gnnrag.methods.mgranrag:MGranRAG",
+    "graphsearch": "gnnrag.methods.graphsearch:GraphSearch",
     "ircot": "gnnrag.methods.iterative:IRCoT",
     "irgs": "gnnrag.methods.iterative:IRGS",
     "tog": "gnnrag.methods.iterative:ToG",
@@ -107,6 +108,36 @@ ROLES = {
         "prompted": "gnnrag.roles.redirect_prompted:PromptedRedirect",
         "offline": "gnnrag.roles.redirect_offline:OfflineRedirect",
         "oracle": "gnnrag.roles.redirect_oracle:OracleRedirect",
+    },
+    "grounder": {
+        "prompted": "gnnrag.roles.grounder_prompted:PromptedGrounder",
+        "offline": "gnnrag.roles.grounder_offline:OfflineGrounder",
+        "oracle": "gnnrag.roles.grounder_offline:OfflineGrounder",  # the answers are the oracle's
+    },
+    "refiner": {
+        "prompted": "gnnrag.roles.refiner_prompted:PromptedRefiner",
+        "offline": "gnnrag.roles.refiner_offline:OfflineRefiner",
+        "oracle": "gnnrag.roles.searching_oracle:OracleRefiner",
+    },
+    "sub_answerer": {
+        "prompted": "gnnrag.roles.sub_answerer_prompted:PromptedSubAnswerer",
+        "offline": "gnnrag.roles.sub_answerer_offline:OfflineSubAnswerer",
+        "oracle": "gnnrag.roles.searching_oracle:OracleSubAnswerer",
+    },
+    "drafter": {
+        "prompted": "gnnrag.roles.drafter_prompted:PromptedDrafter",
+        "offline": "gnnrag.roles.drafter_offline:OfflineDrafter",
+        "oracle": "gnnrag.roles.drafter_oracle:OracleDrafter",
+    },
+    "evidence_check": {
+        "prompted": "gnnrag.roles.evidence_check_prompted:PromptedEvidenceCheck",
+        "offline": "gnnrag.roles.evidence_check_offline:OfflineEvidenceCheck",
+        "oracle": "gnnrag.roles.searching_oracle:OracleEvidenceCheck",
+    },
+    "expander": {
+        "prompted": "gnnrag.roles.expander_prompted:PromptedExpander",
+        "offline": "gnnrag.roles.expander_offline:OfflineExpander",
+        "oracle": "gnnrag.roles.searching_oracle:OracleExpander",
     },
     "reader": {
         "prompted": "gnnrag.roles.reader_prompted:PromptedReader",

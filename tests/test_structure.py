@@ -32,7 +32,7 @@ MORE_FIELDS = {
 LEVELS = [
     {"errors", "__version__"},
     {"types", "registry", "files"},
-    {"index_config"},
+    {"index_config", "search_config"},
     {"config", "session", "pool", "text", "batching"},
     {"llm", "datasets", "metrics", "routes"},
     {"prompts"},

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline
 from gnnrag.roles.parsing import clean_line, json_objects, json_value, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.roles.reading import DecomposeTask, Decomposition
+from gnnrag.roles.searching_parse import parse_linked, parse_triple_parts
 from gnnrag.session import Session
 
 _ITEM = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s*(.+)$")
@@ -24,7 +25,9 @@ class PromptedDecomposerConfig(PromptedConfig):
 
 
 class PromptedDecomposer:
-    """Asks for one to four sub-questions. A reply that does not parse gives none (`decomposer_failed`).
+    """Asks for sub-questions, by default for one to four. A reply that does not parse gives none (`decomposer_failed`).
+
+    A prompt of the user's own replaces that of plain sub-questions; the other forms have other formats.
 
     Args:
         backend: the language model.
@@ -34,16 +37,33 @@ class PromptedDecomposer:
     config_class = PromptedDecomposerConfig
 
     def __init__(self, backend: Backend, config: PromptedDecomposerConfig | None = None) -> None:
-        self._prompter = Prompter("decomposer", backend, config or PromptedDecomposerConfig())
-        self.prompters = (self._prompter,)
+        config = config or PromptedDecomposerConfig()
+        self._plain = Prompter("decomposer", backend, config)
+        own = replace(config, prompt="")
+        self._linked = Prompter("decomposer", backend, own, "decomposer_linked")
+        self._triples = Prompter("decomposer", backend, own, "decomposer_triples")
+        self.prompters = (self._plain, self._linked, self._triples)
 
     async def __call__(self, task: DecomposeTask, session: Session) -> Decomposition:
         """See `Role`."""
-        values = {"question": inline(task.question.text), "count": str(task.max_parts)}
-        outcome = await self._prompter.ask(session, values, parse_parts)
-        if outcome.value is None:
+        values = {"question": inline(task.question.text)}
+        flags: tuple[str, ...] = ()
+        parts: tuple[str, ...] | None = None
+        if task.form == "triples":
+            found = await self._triples.ask(session, values, parse_triple_parts)
+            parts, dropped = found.value or (None, 0)
+            flags, reply = ("malformed_triple",) * dropped, found.reply
+        else:
+            is_plain = task.form == "plain"
+            prompter, parse = (self._plain, parse_parts) if is_plain else (self._linked, parse_linked)
+            count = {"count": str(task.max_parts)} if is_plain else {}
+            outcome = await prompter.ask(session, values | count, parse)
+            parts, reply = outcome.value, outcome.reply
+        if parts is None:
             return Decomposition(flags=("decomposer_failed",))
-        return Decomposition(outcome.value[: task.max_parts])
+        if task.max_parts and len(parts) > task.max_parts:
+            flags = (*flags, "too_many_parts")
+        return Decomposition(parts[: task.max_parts or None], reply, flags)
 
 
 def parse_parts(text: str) -> tuple[str, ...]:

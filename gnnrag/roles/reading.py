@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from gnnrag.types import Question
 
 
 @dataclass(frozen=True, slots=True)
 class DecomposeTask:
-    """Ask for the sub-questions of a question."""
+    """Ask for the sub-questions of a question.
+
+    `form` says what they look like: `plain` ones can each be understood alone; `linked` ones refer to the answer of
+    part k by `#k`; `triples` are lists of triples with unknowns `Entity#k`, as `render_triples` writes them.
+    """
 
     question: Question
     max_parts: int = 4
+    form: Literal["plain", "linked", "triples"] = "plain"
 
 
 @dataclass(frozen=True, slots=True)
 class Decomposition:
-    """Sub-questions in the order in which they must be answered; none where the question is simple."""
+    """Sub-questions in the order in which they must be answered; none where the question is simple.
+
+    `written` is the decomposition as the language model wrote it.
+    """
 
     parts: tuple[str, ...] = ()
+    written: str = ""
     flags: tuple[str, ...] = ()
 
 

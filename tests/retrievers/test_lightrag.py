@@ -117,9 +117,7 @@ def test_a_passage_without_a_vector_leads_to_weights() -> None:
 # ------------------------------------------------------------------------------------------------ released, fixed
 def test_q_lr_1_classic_global_search_forgets_its_similarities() -> None:
     found = {
-        (release, profile): names(
-            ranked(mode="global", release=release, profile=profile, channel="graph"), "relation"
-        )
+        (release, profile): names(ranked(mode="global", release=release, profile=profile, channel="graph"), "relation")
         for release in ("current", "classic")
         for profile in ("released", "fixed")
     }

@@ -1,0 +1,172 @@
+"""GraphSearch's modules as calls: each asks its role, counts what went wrong and writes down what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from gnnrag.llm.base import estimate_tokens
+from gnnrag.roles.prompting import MalformedError
+from gnnrag.roles.reading import DecomposeTask
+from gnnrag.roles.searching import (
+    CheckTask,
+    Draft,
+    DraftTask,
+    ExpandTask,
+    GroundTask,
+    Refined,
+    RefineTask,
+    Side,
+    SubAnswerTask,
+    View,
+)
+from gnnrag.roles.searching_parse import parse_triples
+from gnnrag.roles.searching_state import SideState
+from gnnrag.search_config import GraphSearchConfig
+from gnnrag.session import Session, folded
+from gnnrag.text.subqueries import (
+    NOTHING,
+    HistoryItem,
+    fit_history,
+    references,
+    render_history,
+)
+from gnnrag.types import Passage, Question
+
+ROLES = ("decomposer", "grounder", "refiner", "sub_answerer", "drafter", "evidence_check", "expander")
+SHOWN = 10  # passages that implementations without a language model look at
+
+
+class Modules:
+    """The calls of one run.
+
+    Args:
+        roles: gives the roles in `ROLES`.
+        config: resolved settings.
+        lookup: passage ids to passages.
+    """
+
+    def __init__(
+        self, roles: Any, config: GraphSearchConfig, lookup: Callable[[Iterable[str]], tuple[Passage, ...]]
+    ) -> None:
+        self.roles: Mapping[str, Any] = {name: roles[name] for name in ROLES}
+        self.config, self.lookup = config, lookup
+
+    async def decompose(self, question: Question, side: SideState, session: Session) -> None:
+        """Fill a side with sub-queries (QD)."""
+        parts: tuple[str, ...] = ()
+        if "decomposition" not in self.config.ablate:
+            form: Any = "linked" if side.name == "semantic" else "triples"
+            found = await self.roles["decomposer"](
+                DecomposeTask(question, int(self.config.max_parts or 0), form), session
+            )
+            parts, side.plan = found.parts, found.written or "\n".join(found.parts)
+            session.flag("decomposer", *found.flags, *(() if parts else ("empty_decomposition",)))
+        if not parts and (
+            self.config.on_empty_decomposition == "use_question" or "decomposition" in self.config.ablate
+        ):
+            parts = (question.text,)
+        side.items = [HistoryItem(i, part, part) for i, part in enumerate(parts, start=1)]
+        if side.name == "semantic":
+            wrong = [item.index for item in side.items if any(not 0 < k < item.index for k in references(item.query))]
+            session.flag("decomposer", *["unresolvable_reference"] * len(wrong))
+        session.record("decomposition", side=side.name, written=side.plan, parts=list(parts))
+
+    async def ground(self, question: Question, side: SideState, position: int, session: Session) -> str:
+        """Return a sub-query with its references filled in (QG)."""
+        item = side.items[position]
+        task = GroundTask(question, side.name, item.query, side.plan, tuple(side.items[:position]))
+        found = await self.roles["grounder"](task, session)
+        session.flag("grounder", *found.flags)
+        query = found.query
+        if side.name == "relational" and query != item.query:
+            try:
+                parse_triples(query)
+            except MalformedError:
+                session.flag("grounder", "grounding_kept")
+                query = item.query
+        return query
+
+    async def refine(self, question: Question, side: Side, query: str, view: View, session: Session) -> Refined:
+        """Return what helps in a view (CR)."""
+        if "refinement" in self.config.ablate:
+            return Refined(view.text)
+        if view.is_empty:
+            session.flag("refiner", "empty_view")
+            if self.config.views.if_empty == "skip":
+                return Refined(NOTHING)
+        found: Refined = await self.roles["refiner"](RefineTask(question, side, query, view), session)
+        session.flag("refiner", *found.flags)
+        return found
+
+    async def settle(self, question: Question, side: SideState, position: int, session: Session) -> None:
+        """Answer a sub-query and write it down, without the raw context: the queries in the trace lead to it."""
+        answer = await self.answer(question, side, position, session)
+        item = side.items[position] = replace(side.items[position], answer=answer)
+        row = {f.name: getattr(item, f.name) for f in fields(item) if f.name != "context"}
+        session.record("sub_query", side=side.name, **row | {"context_ids": list(item.context_ids)})
+
+    async def answer(self, question: Question, side: SideState, position: int, session: Session) -> str:
+        """Return the interim answer of a sub-query (ANS); expansions have none."""
+        item = side.items[position]
+        if item.kind == "expanded" or "answering" in self.config.ablate:
+            return ""
+        context = item.context if self.config.context.answer == "raw" else item.refined
+        history, short = tuple(self._fitted(side, position, session)), self.config.context.short_answers
+        task = SubAnswerTask(question, side.name, item.query, history, context or "", side.views[position], short)
+        found = await self.roles["sub_answerer"](task, session)
+        session.flag("sub_answerer", *found.flags)
+        return found.text
+
+    async def reflect(self, question: Question, side: SideState, session: Session) -> list[str]:
+        """Draft, check and expand (LD, EV, QE); returns new queries, none where the side has done."""
+        c, ablate = self.config.reflection, self.config.ablate
+        side.rounds += 1
+        passages, context = self.lookup(side.pool.top(SHOWN)), self.history(side, session)
+        if "drafting" not in ablate:
+            side.draft = (await self.draft(DraftTask(question, context, passages), session)).text
+        session.record("draft", side=side.name, text=side.draft)
+        if "reflection" in ablate:
+            return []
+        check = await self.roles["evidence_check"](
+            CheckTask(question, context, side.draft, passages, str(c.verdict_parse)), session
+        )
+        verdict = c.unknown_verdict if check.verdict == "unknown" else check.verdict
+        unknown = ("unknown_verdict",) if check.verdict == "unknown" else ()
+        session.flag("evidence_check", *check.flags, *unknown, verdict)
+        session.record("check", side=side.name, verdict=check.verdict, analysis=check.analysis)
+        if c.expand_on not in ("always", verdict):
+            return []
+        earlier = tuple(dict.fromkeys(q for item in side.items for q in (item.query, item.raw_query)))
+        sent = tuple(item.sent for item in side.items)
+        found = await self.roles["expander"](
+            ExpandTask(
+                question, context, side.draft, check.analysis, passages, earlier + sent, str(c.expansion_fallback)
+            ),
+            session,
+        )
+        known = {folded(query) for query in earlier}
+        fresh = {folded(query): query for query in found.queries if folded(query) not in known}
+        queries = list(fresh.values())[: c.max_expansions or None]
+        nothing = ("reject_without_expansion",) if not queries and verdict == "reject" else ()
+        session.flag("expander", *found.flags, *nothing)
+        session.record("expansion", side=side.name, written=list(found.queries), queries=queries)
+        return queries
+
+    async def draft(self, task: DraftTask, session: Session) -> Draft:
+        """Return a draft, or the final answer."""
+        draft: Draft = await self.roles["drafter"](task, session)
+        session.flag("drafter", *draft.flags)
+        return draft
+
+    def history(self, side: SideState, session: Session, final: bool = False) -> str:
+        """Return a side's history as text; for draft, check and expansion with raw contexts if the settings say so."""
+        raw = self.config.context.reflect == "raw" and not final
+        known = sum(item.refined is not None for item in side.items)
+        return render_history(self._fitted(side, known, session, raw), raw)
+
+    def _fitted(self, side: SideState, end: int, session: Session, raw: bool = False) -> list[HistoryItem]:
+        items, dropped = fit_history(side.items[:end], self.config.context.history_tokens, estimate_tokens, raw)
+        session.counts["history_cut"] += int(dropped > 0)
+        return items

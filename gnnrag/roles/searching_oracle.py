@@ -1,0 +1,92 @@
+"""The oracle's modules of GraphSearch: gold hops instead of a language model. They give its ceiling; never a result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gnnrag.index.index import Index
+from gnnrag.roles.gold import OracleHop, gold_hops
+from gnnrag.roles.searching import (
+    Check,
+    CheckTask,
+    ExpandTask,
+    Expansion,
+    Refined,
+    RefineTask,
+    SubAnswer,
+    SubAnswerTask,
+)
+from gnnrag.session import Session, folded
+from gnnrag.text.normalise import words
+from gnnrag.types import Passage, Question
+
+
+class GoldModule:
+    """What the oracle's modules share: the gold hops of a question.
+
+    Args:
+        index: an opened index.
+    """
+
+    def __init__(self, index: Index, config: None = None) -> None:
+        self.index = index
+
+    def missing(self, question: Question, passages: Iterable[Passage]) -> list[OracleHop]:
+        """Return the gold hops whose passage is not among those given, in reasoning order."""
+        shown = {passage.id for passage in passages}
+        return [hop for hop in gold_hops(question, self.index) if hop.gold not in shown]
+
+
+class OracleRefiner(GoldModule):
+    """The sentences of gold passages that hold what is found there, else their first one."""
+
+    stages = ("hierarchy",)
+
+    async def __call__(self, task: RefineTask, session: Session) -> Refined:
+        """See `Role`."""
+        known = set(task.view.ids)
+        lines, support = [], []
+        graph = self.index.hierarchy
+        for hop in gold_hops(task.question, self.index):
+            if hop.gold not in known:
+                continue
+            support.append(hop.gold)
+            position = self.index.position[hop.gold]
+            sentences = [" ".join(graph.sentences[s].split()) for s in graph.sentences_of(position).tolist()]
+            answer = f" {' '.join(words(hop.answer))} "
+            telling = [s for s in sentences if answer.strip() and answer in f" {' '.join(words(s))} "]
+            lines += (telling or sentences)[:1]
+        return Refined("\n".join(lines), tuple(support))
+
+
+class OracleSubAnswerer(GoldModule):
+    """The gold answer of the hop that is asked for."""
+
+    async def __call__(self, task: SubAnswerTask, session: Session) -> SubAnswer:
+        """See `Role`."""
+        asked = folded(task.query)
+        hops = gold_hops(task.question, self.index)
+        return SubAnswer(next((hop.answer for hop in hops if folded(hop.query) in asked), ""))
+
+
+class OracleEvidenceCheck(GoldModule):
+    """Accepts when all gold passages are among those shown."""
+
+    async def __call__(self, task: CheckTask, session: Session) -> Check:
+        """See `Role`."""
+        missing = [hop.gold for hop in self.missing(task.question, task.passages)]
+        return Check("reject", f"missing: {', '.join(missing)}") if missing else Check("accept", "all gold is here")
+
+
+class OracleExpander(GoldModule):
+    """Asks for the gold hops that are missing; what was asked already is asked with its answer in it."""
+
+    async def __call__(self, task: ExpandTask, session: Session) -> Expansion:
+        """See `Role`."""
+        earlier = {folded(query) for query in task.earlier}
+        queries = []
+        for hop in self.missing(task.question, task.passages):
+            title = self.index.passages[self.index.position[hop.gold]].title
+            again = f"{hop.query} {hop.answer} {title}".strip()
+            queries.append(again if folded(hop.query) in earlier else hop.query)
+        return Expansion(tuple(queries))

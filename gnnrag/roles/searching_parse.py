@@ -1,0 +1,172 @@
+"""Replies of GraphSearch's modules as data: decompositions, verdicts, lists of queries, answer lines, citations."""
+
+from __future__ import annotations
+
+import ast
+import re
+import string
+from typing import Any
+
+from gnnrag.roles.parsing import clean_line, json_objects, json_value, strip_markup, strip_thinking
+from gnnrag.roles.prompting import MalformedError
+from gnnrag.roles.searching import Judgement
+from gnnrag.text.subqueries import Triple, bracketed, read_triples, render_triples
+
+MAX_LITERAL, MAX_DEPTH = 20_000, 20  # characters and nested brackets of a Python literal that is read
+_KEY = re.compile(r"^\W*sub[-_ ]?quer(?:y|ies)\W*(\d+)\W*$", re.IGNORECASE)
+# What the released code looks for: the last resort where a reply is no object.
+_TEXT_PAIR = re.compile(r'"sub-query (\d+)"\s*:\s*"([^"]*)"', re.IGNORECASE)
+_TRIPLE_PAIR = re.compile(r'"sub-query (\d+)"\s*:\s*(\[[^\]]*\])', re.IGNORECASE)
+_ITEM = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s+(.+)$")
+_ARTICLES = {"a", "an", "the"}
+_ANSWER = re.compile(r"^\W*(?:short |final )?answer\W*:\s*(.*)$", re.IGNORECASE)
+_CITED = re.compile(r"\[(\d+(?:\s*,\s*\d+)*)\]")
+_WORD: dict[str, Judgement] = {
+    "yes": "accept",
+    "accept": "accept",
+    "accepted": "accept",
+    "no": "reject",
+    "reject": "reject",
+    "rejected": "reject",
+}
+
+
+def parse_linked(text: str) -> tuple[str, ...]:
+    """Return the sub-questions of a decomposition, an object with the keys `Sub-query 1`, ..., by their numbers.
+
+    Raises:
+        MalformedError: there are no such keys with texts.
+    """
+    text = strip_markup(strip_thinking(text))
+    rows = [(number, value) for number, value in _pairs(text) if isinstance(value, str)]
+    rows = rows or [(int(number), value) for number, value in _TEXT_PAIR.findall(text)]
+    parts = tuple(part for _, value in sorted(rows, key=lambda row: row[0]) if (part := " ".join(value.split())))
+    if not parts:
+        raise MalformedError("no object with the keys 'Sub-query 1', ... and texts")
+    return parts
+
+
+def parse_triple_parts(text: str) -> tuple[tuple[str, ...], int]:
+    """Return the lists of triples of a decomposition, rendered, and how many things in them were no triples.
+
+    Raises:
+        MalformedError: there are no such keys with triples.
+    """
+    text = bracketed(strip_markup(strip_thinking(text)))
+    rows = _pairs(text) or [(int(number), _value(value)) for number, value in _TRIPLE_PAIR.findall(text)]
+    parts, dropped = [], 0
+    for _, value in sorted(rows, key=lambda row: row[0]):
+        triples, bad = read_triples(_value(bracketed(value)) if isinstance(value, str) else value)
+        dropped += bad
+        if triples:
+            parts.append(render_triples(triples))
+    if not parts:
+        raise MalformedError("no object with the keys 'Sub-query 1', ... and lists of triples")
+    return tuple(parts), dropped
+
+
+def parse_triples(text: str) -> list[Triple]:
+    """Return the list of triples of a reply; of a reply with other things in it, that in its outermost brackets.
+
+    Raises:
+        MalformedError: there is none.
+    """
+    text = bracketed(strip_markup(strip_thinking(text)))
+    for value in (_value(text), _value(_outermost(text))):
+        triples, _ = read_triples(value)
+        if triples:
+            return triples
+    raise MalformedError("no list of (head, relation, tail)")
+
+
+def parse_free(text: str) -> str:
+    """Return a reply without its thinking. Raises MalformedError where nothing is left."""
+    text = strip_thinking(text)
+    if not text:
+        raise MalformedError("empty reply")
+    return text
+
+
+def parse_verdict(text: str, how: str = "last") -> Judgement:
+    """Return the verdict of an analysis.
+
+    `last`: the last word that is yes, no, accept or reject, standing alone; none gives `unknown`. `anywhere`, as
+    released: any `yes` accepts once punctuation and articles are deleted, everything else rejects.
+    """
+    if how == "anywhere":
+        tokens = text.lower().translate(str.maketrans("", "", string.punctuation)).split()
+        return "accept" if "yes" in [t for t in tokens if t not in _ARTICLES] else "reject"
+    words = (word.strip(string.punctuation + "“”‘’…—–").lower() for word in strip_markup(text).split())
+    found = [_WORD[word] for word in words if word in _WORD]
+    return found[-1] if found else "unknown"
+
+
+def parse_queries(text: str) -> tuple[str, ...]:
+    """Return the queries of an expansion: a JSON or Python list, the outermost brackets, or numbered or bulleted lines.
+
+    Raises:
+        MalformedError: there is none of these.
+    """
+    text = strip_markup(strip_thinking(text))
+    for part in (text, _outermost(text)):
+        found = _value(part)
+        if isinstance(found, list):
+            queries = [" ".join(item.split()) for item in found if isinstance(item, str)]
+            if queries or not found:
+                return tuple(dict.fromkeys(q for q in queries if q))
+    lines = [clean_line(match[1]) for line in text.splitlines() if (match := _ITEM.match(line))]
+    if not lines:
+        raise MalformedError("no list of queries")
+    return tuple(dict.fromkeys(line for line in lines if line))
+
+
+def parse_answer_line(text: str) -> str:
+    """Return what the last line `Answer: ...` holds; without such a line, the last line of all.
+
+    Raises:
+        MalformedError: the reply is empty, or its last answer line is.
+    """
+    lines = [line.strip() for line in strip_markup(parse_free(text)).splitlines() if line.strip()]
+    labelled = [match[1].strip() for line in lines if (match := _ANSWER.match(line))]
+    answer = labelled[-1] if labelled else lines[-1] if lines else ""
+    if not answer:
+        raise MalformedError("nothing after 'Answer:'")
+    return answer
+
+
+def cited_numbers(text: str) -> list[int]:
+    """Return the numbers in square brackets of a text, in order, without repeats."""
+    return list(dict.fromkeys(int(number) for group in _CITED.findall(text) for number in group.split(",")))
+
+
+def _pairs(text: str) -> list[tuple[int, Any]]:
+    """Return number and value of each `Sub-query k` of the outermost object of a text."""
+    start, end = text.find("{"), text.rfind("}")
+    value = _value(text[start : end + 1]) if 0 <= start < end else None
+    rows = value if isinstance(value, dict) else next(json_objects(text), {})
+    return [(int(match[1]), item) for key, item in rows.items() if (match := _KEY.match(str(key)))]
+
+
+def _value(text: str) -> Any:
+    """Return the value of a text that is JSON or a Python literal as a whole, else None."""
+    text = text.strip()
+    value = json_value(text)
+    if value is not None or not text or len(text) > MAX_LITERAL or _depth(text) > MAX_DEPTH:
+        return value
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return None
+
+
+def _depth(text: str) -> int:
+    depth = deepest = 0
+    for char in text:
+        depth += (char in "[({") - (char in "])}")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _outermost(text: str) -> str:
+    start, end = text.find("["), text.rfind("]")
+    return text[start : end + 1] if 0 <= start < end else ""
