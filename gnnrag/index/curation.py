@@ -204,8 +204,7 @@ def curation_settings(context: Context) -> list[Any]:
         identity = context.embedder().identity
         rules.append(["resolve", config.resolve_threshold, identity, context.jobs.identity("curator")])
     if config.schema:
-        embedder = context.embedder().identity
-        rules.append(["schema", read_schema(config.schema), embedder, context.jobs.identity("types")])
+        rules.append(["schema", read_schema(config.schema), context.jobs.identity("types")])
     if config.description_words is not None:
         if config.description_words < 1:
             raise ConfigError(f"index.knowledge.description_words={config.description_words}: give 1 or more, or null")

@@ -19,6 +19,8 @@ from gnnrag.session import Session
 class IndexJobs:
     """Writers by name: `triples`, `summary`, `report`, `curator`, `types`.
 
+    A writer whose results depend on the embedder says so: `uses_embedder = True`.
+
     Args:
         config: `writers` names the implementation of each, `llm` the model of prompted ones.
         embedder: gives the embedder; offline writers get an object with it as `embedder`.
@@ -38,6 +40,8 @@ class IndexJobs:
         impl, role = self._chosen(name)
         writer = self._writer(name)
         identity: list[Any] = [impl, role.options, getattr(writer, "version", 1)]
+        if getattr(writer, "uses_embedder", False):
+            identity.append(self._embedder().identity)
         if prompters := getattr(writer, "prompters", ()):
             identity += [[p.prompt.digest for p in prompters], dict(prompters[0].backend.identity)]
         return identity

@@ -28,6 +28,7 @@ class OfflineTypes:
 
     config_class = OfflineTypesConfig
     version = 1
+    uses_embedder = True
 
     def __init__(self, tools: Any, config: OfflineTypesConfig | None = None) -> None:
         self.tools, self.config = tools, config or OfflineTypesConfig()

@@ -99,6 +99,18 @@ def test_what_was_decided_is_not_asked_again(tmp_path, monkeypatch):
     assert Store(root).info("knowledge")["decided"] == 0
 
 
+def test_another_embedder_decides_types_anew(tmp_path, monkeypatch):
+    made, root = settings(tmp_path, resolve=False), tmp_path / "i"
+    build(root, passages(*range(14)), made, stages=["knowledge"])
+    before, encode = Index(root).knowledge.types, HashEmbedder.encode
+    monkeypatch.setattr(HashEmbedder, "identity", ["other"])
+    monkeypatch.setattr(HashEmbedder, "encode", lambda s, t, is_query=False: encode(s, [x[::2] for x in t]))
+    build(root, passages(*range(14)), made, stages=["knowledge"])
+    build(tmp_path / "fresh", passages(*range(14)), made, stages=["knowledge"])
+    assert Index(root).knowledge.types == Index(tmp_path / "fresh").knowledge.types != before
+    assert artefacts(root) == artefacts(tmp_path / "fresh")
+
+
 def test_a_new_entity_moves_few_batches():
     rows = [(f"n{i:04}", f"n{i:04}", "") for i in range(1000)]
     before = {tuple(batch) for batch in batches(rows)}
