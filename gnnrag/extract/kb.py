@@ -39,7 +39,7 @@ class KnowledgeBaseExtractor:
     def identity(self) -> Any:
         """See `Extractor`."""
         try:
-            return ["kb", 1, file_digest(self.path)]
+            return ["kb", 2, file_digest(self.path)]
         except OSError as error:
             raise DataError(self.path, f"index.extract.path cannot be read: {error.strerror or error}") from error
 
@@ -50,7 +50,7 @@ class KnowledgeBaseExtractor:
 
     def key(self, passage: Passage, text: PassageText) -> Any:
         """See `Extractor`."""
-        return [passage.id, passage.text]
+        return [passage.id, passage.title, passage.text]
 
     def extract(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> list[Extraction | None]:
         """See `Extractor`. A passage whose text is not the article's, such as one that was edited, has no record."""

@@ -17,7 +17,7 @@ from gnnrag.graphs.paths import k_shortest_paths
 from gnnrag.index.build import build_index, update_index
 from gnnrag.index.index import Index
 from gnnrag.types import Passage
-from tests.helpers.indexes import HASH
+from tests.helpers.indexes import HASH, artefacts
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "metaqa"
 
@@ -74,6 +74,16 @@ def test_what_is_not_an_article_has_no_triples(tmp_path, kb):
     # `oliver` is gone with its article; what Oliver's own article says of it stays.
     assert facts(graph) == {tuple(line.split("|")) for line in KB.splitlines() if not line.startswith("oliver")}
     assert graph.types[graph.position["oliver"]] == ""
+
+
+def test_another_title_is_another_article(tmp_path, kb):
+    passages = build(tmp_path / "index", kb).passages
+    retitled = replace(passages[0], title="Another")
+    update_index(tmp_path / "index", [retitled])
+    config = replace(HASH, extract=ExtractConfig("kb", str(kb)))
+    build_index(tmp_path / "fresh", [retitled, *passages[1:]], config, ["knowledge"])
+    assert artefacts(tmp_path / "index")["extraction"] == artefacts(tmp_path / "fresh")["extraction"]
+    assert artefacts(tmp_path / "index")["knowledge"] == artefacts(tmp_path / "fresh")["knowledge"]
 
 
 def test_settings_are_checked(tmp_path):
