@@ -60,7 +60,10 @@ class KnowledgeStage:
             (folder / "strings.json").write_text(json.dumps(strings, ensure_ascii=False), "utf-8")
             counts = {"entities": graph.num_entities, "relations": graph.num_relations}
             counts |= {"hyperedges": len(graph.hyper_texts), "isolated": int((graph.degrees == 0).sum())}
-            return counts | curator.done.write(folder)
+            counts |= curator.done.write(folder)
+            for writer in ("curator", "types", "summary") if curator.done.decisions else ():
+                counts |= context.jobs.record(writer)
+            return counts
 
         return write
 

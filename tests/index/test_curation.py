@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gnnrag.config import ExtractConfig
+from gnnrag.config import ExtractConfig, RoleConfig
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.index.build import update_index
 from gnnrag.index.curation import batches, read_schema
@@ -109,6 +109,16 @@ def test_another_embedder_decides_types_anew(tmp_path, monkeypatch):
     build(tmp_path / "fresh", passages(*range(14)), made, stages=["knowledge"])
     assert Index(root).knowledge.types == Index(tmp_path / "fresh").knowledge.types != before
     assert artefacts(root) == artefacts(tmp_path / "fresh")
+
+
+def test_the_record_says_what_writers_have_spent(tmp_path):
+    llm = {"name": "scripted", "default": '{"types": {"1": "place"}}'}
+    made = settings(tmp_path, resolve=False, llm=llm, llm_cache=None)
+    made = replace(made, writers=replace(made.writers, types=RoleConfig(impl="prompted")))
+    build(tmp_path / "i", passages(0), made, stages=["knowledge"])
+    info = Store(tmp_path / "i").info("knowledge")
+    assert info["types calls"] >= 1 and info["types prompt_tokens"] > 100
+    assert not [name for name in info if name.startswith(("curator ", "summary "))]
 
 
 def test_a_new_entity_moves_few_batches():
