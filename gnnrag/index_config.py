@@ -16,8 +16,18 @@ class RoleConfig:
     impl: str | None = None  # prompted, offline, tuned or oracle
     llm: str | None = None  # backend of this role alone
     model: str | None = None  # model name or path for that backend
+    settings: dict[str, Any] | None = None  # of that backend; null: those of the `llm` section if it names the same
     path: str | None = None  # checkpoint of a tuned role
     options: dict[str, Any] = field(default_factory=dict)  # fields of the implementation's own dataclass
+
+
+def with_own_model(role: RoleConfig, llm: dict[str, Any] | None) -> RoleConfig:
+    """Return a role that asks the same model whatever `index.llm` becomes: the one that it asks with this `llm`."""
+    values = dict(llm or {})
+    section = values.pop("name", None)
+    name = role.llm or section
+    settings = role.settings if role.settings is not None else values if name == section else {}
+    return dataclasses.replace(role, llm=name, settings=settings)
 
 
 @dataclass

@@ -20,7 +20,7 @@ from gnnrag.index.embedder import Embedder, make_embedder
 from gnnrag.index.stage_base import Context, Stage
 from gnnrag.index.stages import STAGES
 from gnnrag.index.store import Store, forget_journals
-from gnnrag.index_config import SECTIONS
+from gnnrag.index_config import SECTIONS, with_own_model
 from gnnrag.types import Passage
 
 WAIT_S = 600.0  # how long a build waits for another process that builds the same index
@@ -186,7 +186,11 @@ def _with_kept_settings(store: Store, config: IndexConfig, wanted: Sequence[str]
     writers: Any = stored.writers
     roles = {name: getattr(writers, name) for s in kept for name in [s.partition("writers.")[2]] if name}
     roles = {name: replace(role, impl=role.impl or writers.default) for name, role in roles.items()}
-    return replace(config, writers=replace(config.writers, **roles), llm=config.llm or stored.llm)
+    llm = config.llm or stored.llm
+    for name, role in roles.items() if llm != stored.llm else ():  # no kept stage gets another model
+        if (stored.extract.method if name == "triples" else role.impl) == "prompted":
+            roles[name] = with_own_model(role, stored.llm)
+    return replace(config, writers=replace(config.writers, **roles), llm=llm)
 
 
 def _refuse_to_undo(store: Store, passages: Sequence[Passage]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from gnnrag.config import Choice, RoleConfig, build_settings
 from gnnrag.errors import ConfigError, nearest
+from gnnrag.files import digest
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend
 from gnnrag.registry import BACKENDS, ROLES, resolve
@@ -29,7 +30,7 @@ class Roles(Mapping[str, Any]):
     def __init__(self, index: Index, roles: Any, llm: Choice, llm_cache: str | None) -> None:
         self.index, self.config, self.llm, self.llm_cache = index, roles, llm, llm_cache
         self._built: dict[str, Any] = {}
-        self._backends: dict[tuple[str, str | None], Backend] = {}
+        self._backends: dict[tuple[str, str | None, str], Backend] = {}
         for name in ROLES:
             self._implementation(name)  # a misspelt one is refused before any work is done
 
@@ -70,9 +71,12 @@ class Roles(Mapping[str, Any]):
     def backend(self, role: RoleConfig) -> Backend:
         """Return the language model of a role, shared with every role that uses the same one."""
         name = role.llm or self.llm.name
-        if (name, role.model) not in self._backends:
+        key = (name, role.model, digest(role.settings))
+        if key not in self._backends:
             cls = resolve("llm", name, BACKENDS)
-            settings = self.llm.settings if name == self.llm.name else build_settings(cls, {}, "llm")
+            settings = self.llm.settings
+            if role.settings is not None or name != self.llm.name:
+                settings = build_settings(cls, role.settings or {}, "llm")
             if role.model:
                 if not hasattr(settings, "model"):
                     raise ConfigError(f"model={role.model!r}: the {name} backend has no models to choose from")
@@ -82,8 +86,8 @@ class Roles(Mapping[str, Any]):
                 from gnnrag.llm.cache import CachedBackend
 
                 backend = CachedBackend(backend, self.llm_cache)
-            self._backends[name, role.model] = backend
-        return self._backends[name, role.model]
+            self._backends[key] = backend
+        return self._backends[key]
 
     async def close(self) -> None:
         """Close the language-model clients."""

@@ -11,9 +11,26 @@ from typing import Any
 
 from gnnrag.config import build_settings
 from gnnrag.errors import BudgetError, ConfigError, LLMError, nearest
-from gnnrag.index_config import IndexConfig, RoleConfig
+from gnnrag.index_config import IndexConfig, RoleConfig, with_own_model
 from gnnrag.registry import BACKENDS, WRITERS, resolve
 from gnnrag.session import Session
+
+
+def model_settings(config: IndexConfig, name: str) -> tuple[str, Any]:
+    """Return the backend that a prompted writer asks, and its settings.
+
+    Raises:
+        ConfigError: none is configured, or it has no such settings.
+    """
+    role = with_own_model(getattr(config.writers, name), config.llm)
+    if not role.llm:
+        raise ConfigError(f"index.writers.{name}=prompted needs a model: give index.llm.name and its settings")
+    own = getattr(config.writers, name).settings is not None
+    where = f"index.writers.{name}.settings" if own else "index.llm"
+    settings = build_settings(resolve("index.llm", role.llm, BACKENDS), role.settings or {}, where)
+    if role.model:
+        settings = dataclasses.replace(settings, model=role.model)
+    return role.llm, settings
 
 
 class IndexJobs:
@@ -113,21 +130,13 @@ class IndexJobs:
             cls = resolve(f"index.writers.{name}", impl, WRITERS[name])
             settings = build_settings(cls, role.options, f"index.writers.{name}.options")
             is_prompted = impl == "prompted" or name == "triples"
-            first = self._backend(name, role) if is_prompted else SimpleNamespace(embedder=self._embedder)
+            first = self._backend(name) if is_prompted else SimpleNamespace(embedder=self._embedder)
             self._built[name] = cls(first, settings)
         return self._built[name]
 
-    def _backend(self, name: str, role: RoleConfig) -> Any:
-        values = dict(self.config.llm or {})
-        chosen = role.llm or values.get("name")
-        if not chosen:
-            raise ConfigError(f"index.writers.{name}=prompted needs a model: give index.llm.name and its settings")
-        own = {k: v for k, v in values.items() if k != "name"} if chosen == values.get("name") else {}
-        cls = resolve("index.llm", chosen, BACKENDS)
-        settings = build_settings(cls, own, "index.llm")
-        if role.model:
-            settings = dataclasses.replace(settings, model=role.model)
-        backend = cls(settings)
+    def _backend(self, name: str) -> Any:
+        chosen, settings = model_settings(self.config, name)
+        backend = resolve("index.llm", chosen, BACKENDS)(settings)
         if self.config.llm_cache and chosen != "scripted":
             from gnnrag.llm.cache import CachedBackend
 

@@ -62,6 +62,25 @@ def test_only_new_passages_are_read(tmp_path, asked):
     assert artefacts(root) == artefacts(tmp_path / "fresh")
 
 
+def test_a_run_with_another_model_leaves_the_extraction_as_it_is(tmp_path, asked):
+    root, new = tmp_path / "i", Passage("p9", "Rome", "Rome lies on the Tiber.")
+    build(root, settings=settings(), stages=["knowledge"])
+    before = artefacts(root)
+    asked.clear()
+    other = replace(HASH, llm={"name": "scripted", "rules": [{"match": "", "reply": "A summary."}]}, llm_cache=None)
+    other = replace(other, writers=replace(other.writers, summary=RoleConfig(impl="prompted")))
+    tree = replace(other, tree=replace(other.tree, cluster_size=2.0))
+    assert "extraction" not in build(root, settings=tree, stages=["tree"])
+    assert artefacts(root)["extraction"] == before["extraction"]
+    assert not [text for text in asked if "Types of entities" in text]
+    assert build(root, settings=tree, stages=["tree"]) == []
+    asked.clear()
+    update_index(root, add=[new])  # by the model that read the others
+    read = [text for text in asked if "Types of entities" in text]
+    assert len(read) == 1 and "Tiber" in read[0]
+    assert "extraction" not in build(root, [*CORPUS, new], settings(), stages=["extraction"])
+
+
 def test_failed_passages_end_the_build_and_are_asked_for_again(tmp_path, asked):
     bad = settings(NAMES, {"match": "A note without", "reply": "no"}, *RULES[1:])
     with pytest.raises(LLMError, match=r"failed for 1 of 6 passages.*max_failed \(now 0\.02\)"):

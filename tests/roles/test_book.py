@@ -149,3 +149,11 @@ def test_a_built_role_works(book: Any) -> None:
     roles = book("roles=prompted", "llm=scripted", "llm.default='Fast Thought: where?'")
     thoughts = asyncio.run(roles["thoughts"](ThoughtsTask(Question("q", "Q?"), ()), Session("q")))
     assert thoughts.fast == "where?"
+
+
+def test_settings_of_a_roles_own_model(book: Any) -> None:
+    own = ["roles.router.llm=scripted", "roles.router.settings.default=x", "roles.verifier.llm=scripted"]
+    roles = book("roles=prompted", "llm=scripted", "llm.default=y", *own)
+    backends = {name: roles[name].prompters[0].backend for name in ("router", "verifier", "thoughts")}
+    assert [backend.config.default for backend in backends.values()] == ["x", "y", "y"]
+    assert backends["verifier"] is backends["thoughts"]
