@@ -18,7 +18,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from rich.table import Table
@@ -32,6 +32,7 @@ from gnnrag.index.build import build_index, update_index
 from gnnrag.index.index import Index
 from gnnrag.index.store import Store
 from gnnrag.pipeline import chunking, data_source, index_path, index_settings, needed_stages
+from gnnrag.roles.jobs import model_settings
 from inference.console import IndexProgress, note, render, split_arguments
 from inference.inspecting import inspect
 
@@ -91,15 +92,19 @@ def estimate(arguments: Sequence[str]) -> None:
     source, overrides = split_arguments(arguments)
     config = load_config(EvaluateConfig, source, overrides)
     data = load_passages(config.data.path, chunking(config.data))
-    llm, extract = config.llm.settings, config.index.extract
+    extract = replace(config.index.extract, method="prompted")
+    index = index_settings(replace(config, index=replace(config.index, extract=extract)))
+    backend, llm = model_settings(index, "triples")
     prices = [getattr(llm, name, 0.0) for name in ("price_in", "price_out")]
     found = estimate_extraction(data.passages, extract, *prices)
-    table = Table("what", "figure", title=f"extraction by {getattr(llm, 'model', config.llm.name)}: {extract.format}")
+    table = Table("what", "figure", title=f"extraction by {getattr(llm, 'model', backend)}: {extract.format}")
     for name, value in asdict(found).items():
         table.add_row(name.replace("_", " "), f"{value:,.2f}" if name == "cost" else f"{value:,}")
     print(render(table))
     if not any(prices):
-        note("give llm.price_in and llm.price_out, per million tokens, for the cost")
+        section = "index.llm" if config.index.llm else "llm"
+        note(f"give {section}.price_in and {section}.price_out, per million tokens, for the cost")
+    note("summaries, reports and curation by a model are not counted")
     for name, limit, spent in (
         ("max_calls", config.index.max_calls, found.calls),
         ("max_tokens", config.index.max_tokens, found.prompt_tokens + found.completion_tokens),

@@ -261,4 +261,14 @@ def test_the_cost_of_extraction_is_told_before_the_first_call(corpus, capsys):
     assert float(rows["cost"].replace(",", "")) == pytest.approx(prompt / 10 + completion / 1e6, abs=0.01)
     assert "index.max_calls=9 would stop the build" in shown.err
     main(["estimate", f"data.path={corpus}"])
-    assert "give llm.price_in" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "give llm.price_in" in told and "summaries, reports and curation by a model are not counted" in told
+
+
+def test_the_cost_is_that_of_the_model_of_the_index(corpus, capsys):
+    own = ["index.llm.name=openai", "index.llm.model=small", "index.llm.price_in=7", "index.llm.price_out=7"]
+    main(["estimate", f"data.path={corpus}", *own, "llm.price_in=0"])
+    shown = capsys.readouterr()
+    assert "extraction by small" in shown.out and "price_in" not in shown.err
+    main(["estimate", f"data.path={corpus}", *own[:2]])
+    assert "give index.llm.price_in" in capsys.readouterr().err
