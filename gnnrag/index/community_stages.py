@@ -33,7 +33,7 @@ from gnnrag.index.store import map_passages
 from gnnrag.roles.writing import ReportDraft, ReportTask
 
 MODES = ("rebuild", "flag")
-_BATCH = 256  # reports between two writes of the journal
+_BATCH = 256  # offline reports between two writes of the journal
 
 
 class CommunityStage:
@@ -161,7 +161,7 @@ class ReportStage:
         reports: list[Report | None] = [None] * len(communities)
         drafts: list[ReportDraft | None] = [None] * len(communities)
         progress = _progress(context, len(communities))
-        made_by = digest(self._writer(context))
+        made_by, batch = digest(self._writer(context)), context.jobs.batch("report", _BATCH)
         for level in range(int(communities.levels.max(initial=-1)), -1, -1):
             wave = np.flatnonzero(communities.levels == level).tolist()
             asked = {i: tasks.task(i, drafts) for i in wave}
@@ -172,7 +172,7 @@ class ReportStage:
             missing = [i for i in wave if reports[i] is None]
             compute = partial(_written, context, [asked[i] for i in missing])
             wanted = [keys[i] for i in missing]
-            rows = map_passages(context.store, self.name, made_by, wanted, known, compute, _BATCH, progress)
+            rows = map_passages(context.store, self.name, made_by, wanted, known, compute, batch, progress)
             for i, row in zip(missing, rows, strict=True):
                 reports[i] = Report(keys[i], draft_from_json(row), 0.0, *hashes[i])
             for i in wave:

@@ -17,7 +17,7 @@ from gnnrag.index.store import map_passages
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.roles.writing import SummaryTask
 
-_BATCH = 64  # summaries between two writes of the journal
+_BATCH = 64  # offline summaries between two writes of the journal
 
 
 class TreeStage:
@@ -101,8 +101,9 @@ class _Summaries:
             tasks = [SummaryTask(tuple(clusters[i]), words) for i in positions]
             return [summary.text for summary in self.context.jobs.run("summary", tasks)]
 
-        store, name = self.context.store, TreeStage.name
-        return map_passages(store, name, self.made_with, keys, self._known, compute, _BATCH, self._progress(len(keys)))
+        store, name, progress = self.context.store, TreeStage.name, self._progress(len(keys))
+        batch = self.context.jobs.batch("summary", _BATCH)
+        return map_passages(store, name, self.made_with, keys, self._known, compute, batch, progress)
 
     def embed(self, texts: list[str]) -> np.ndarray:
         """Return the unit vectors of summaries, (n, dim) float32."""

@@ -15,6 +15,8 @@ from gnnrag.index_config import IndexConfig, RoleConfig, with_own_model
 from gnnrag.registry import BACKENDS, WRITERS, resolve
 from gnnrag.session import Session
 
+BATCH = 16  # tasks of a model between two writes of a stage's journal
+
 
 def model_settings(config: IndexConfig, name: str) -> tuple[str, Any]:
     """Return the backend that a prompted writer asks, and its settings.
@@ -63,12 +65,25 @@ class IndexJobs:
             identity += [[p.prompt.digest for p in prompters], dict(prompters[0].backend.identity)]
         return identity
 
+    def batch(self, name: str, offline: int) -> int:
+        """Return how many tasks to run between two writes of a journal: few where a model is paid for each.
+
+        Args:
+            name: of the writer.
+            offline: the number for one that calls no model.
+        """
+        return min(BATCH, offline) if getattr(self._writer(name), "prompters", ()) else offline
+
     def run(self, name: str, tasks: Sequence[Any], concurrency: int = 16) -> list[Any]:
         """Return one result for each task, in order.
 
         Raises:
             ConfigError: the writer has no such implementation, or is prompted and no model is configured.
-            LLMError: a call failed for good; what was finished before is in the journal of the stage.
+            BudgetError: `max_calls` or `max_tokens` is used up.
+            LLMError: a call failed for good.
+
+        After an error no result of these tasks is returned, not even of those that were finished: hand over no more
+        than `batch` at once, and keep what comes back. The replies themselves stay in `llm_cache`.
         """
         writer = self._writer(name)
         return asyncio.run(self._run(name, writer, tasks, concurrency)) if tasks else []
@@ -104,8 +119,8 @@ class IndexJobs:
             allowed = getattr(self.config, limit)
             if allowed is not None and spent >= allowed:
                 raise BudgetError(
-                    f"index.{limit}={allowed} is used up ({spent}); what was finished is kept, and the same command "
-                    "with a higher limit goes on from there"
+                    f"index.{limit}={allowed} is used up ({spent}); all finished batches of {BATCH} are kept, and the "
+                    "same command with a higher limit goes on from there"
                 )
 
     def record(self, name: str) -> dict[str, int]:

@@ -1,0 +1,57 @@
+"""What an error leaves of the work of an index's writers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from gnnrag.config import RoleConfig
+from gnnrag.errors import BudgetError
+from gnnrag.files import read_journal
+from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.roles.jobs import BATCH, IndexJobs
+from gnnrag.types import Passage
+from tests.helpers.indexes import HASH, artefacts, build
+
+REPORT = {"title": "T", "summary": "S.", "rating": 3, "rating_explanation": "R", "findings": []}
+REPLY = json.dumps(REPORT | {"findings": [{"summary": "F", "explanation": "E."}]})
+TOWNS = [Passage(f"p{i}", f"Town{i}", f"Town{i} lies near River{i}. River{i} meets Lake{i}.") for i in range(60)]
+
+
+def settings(writer, **more):
+    writers = replace(HASH.writers, **{writer: RoleConfig(impl="prompted")})
+    llm = {"name": "scripted", "default": REPLY}
+    tree = replace(HASH.tree, cluster_size=2.0)
+    return replace(HASH, writers=writers, llm=llm, llm_cache=None, tree=tree, **more)
+
+
+@pytest.mark.parametrize(("stage", "writer"), [("reports", "report"), ("tree", "summary")])
+def test_a_spend_limit_loses_one_batch_at_most(tmp_path, monkeypatch, stage, writer):
+    asked, plain = [], ScriptedBackend.generate
+
+    async def generate(self, request):
+        asked.append(request)
+        return await plain(self, request)
+
+    monkeypatch.setattr(ScriptedBackend, "generate", generate)
+    build(tmp_path / "whole", TOWNS, settings(writer), stages=[stage])
+    needed = len(asked)
+    assert needed > BATCH + 4
+    asked.clear()
+    with pytest.raises(BudgetError, match=f"all finished batches of {BATCH} are kept"):
+        build(tmp_path / "i", TOWNS, settings(writer, max_calls=BATCH), stages=[stage])
+    (journal,) = [p for p in (tmp_path / "i" / ".partial").glob(f"{stage}-*.jsonl") if p.stat().st_size]
+    kept = len(read_journal(journal))
+    assert kept and len(asked) - kept <= BATCH
+    asked.clear()
+    build(tmp_path / "i", TOWNS, settings(writer), stages=[stage])
+    assert len(asked) == needed - kept
+    assert artefacts(tmp_path / "i") == artefacts(tmp_path / "whole")
+
+
+def test_offline_writers_keep_their_batches():
+    assert IndexJobs(HASH, list).batch("report", 256) == 256
+    assert IndexJobs(settings("report"), list).batch("report", 256) == BATCH
+    assert IndexJobs(settings("report"), list).batch("report", 4) == 4
