@@ -22,6 +22,7 @@ from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Hit, Query, Ranking
 
 NEAR = 5  # passages of the vector search, in the paper and in `fixed`
+PAPER_NEAR_TAU = 0.5  # their least cosine in the paper
 _ALLOWED = {
     "profile": ("fixed", "released"),
     "rank": ("released", "paper", "cosine"),
@@ -84,7 +85,7 @@ class HyperGraphRAGRetriever:
         self.is_paper = c.rank == "paper"
         self.chained = (c.fusion or ("round_robin" if self.is_fixed else "chain")) == "chain"
         self.near_k = (NEAR if self.is_fixed or self.is_paper else 0) if c.near_k is None else c.near_k
-        self.near_tau = (c.fact_tau if self.is_paper else c.cosine_floor) if c.near_tau is None else c.near_tau
+        self.near_tau = (PAPER_NEAR_TAU if self.is_paper else c.cosine_floor) if c.near_tau is None else c.near_tau
         self.index, self.roles = index, roles
         self.graph, self.vectors = index.knowledge, index.knowledge_vectors
         self.bipartite = Bipartite(self.graph)
