@@ -15,7 +15,7 @@ from gnnrag.graphs.hyperedges import TAG
 from gnnrag.graphs.picking import above, classic_passages, distinct, passages_in_order, round_robin
 from gnnrag.graphs.rendering import Shown
 from gnnrag.index.index import Index
-from gnnrag.retrievers.base import by_rank, check_choices, rank_order
+from gnnrag.retrievers.base import by_rank, check_choices, query_vectors, rank_order
 from gnnrag.roles.asking import HyperQuery, HyperQueryTask
 from gnnrag.session import Session
 from gnnrag.text.tokens import TokenCounter
@@ -109,11 +109,8 @@ class HyperGraphRAGRetriever:
     def rank(self, asked: Sequence[tuple[Query, HyperQuery]]) -> list[Ranking]:
         """Rank queries whose facts and names are known; all their strings are embedded in one call."""
         rows = [(query.text, *self.strings(query.text, found)) for query, found in asked]
-        strings = list(dict.fromkeys(text for row in rows for text in row if text))
-        vectors = dict(zip(strings, self.index.embedder.encode(strings, is_query=True), strict=True)) if strings else {}
-        return [
-            self._rank_one(q, vectors[r[0]], *map(vectors.get, r[1:])) for (q, _), r in zip(asked, rows, strict=True)
-        ]
+        vectors = query_vectors(self.index.embedder, rows)
+        return [self._rank_one(query, *found) for (query, _), found in zip(asked, vectors, strict=True)]
 
     def strings(self, query: str, found: HyperQuery) -> tuple[str, str]:
         """Return what entities and hyperedges are searched by; empty for no search."""

@@ -182,7 +182,9 @@ class TestGlobal:
         parents = view.communities.parents
         gone = next(i for i in every if parents[i] >= 0 and int(parents[i]) not in every)
         dirty = replace(view[gone], dirty_ratio=1.0)
-        view.reports = replace(view.reports, items=[dirty if i == gone else r for i, r in enumerate(view.reports.items)])
+        view.reports = replace(
+            view.reports, items=[dirty if i == gone else r for i, r in enumerate(view.reports.items)]
+        )
         view.ratings = np.where(np.arange(len(view.ratings)) == gone, 0.0 if "min_rating" in settings else 5.0, 5.0)
         assert retriever.candidates() == sorted({*every, int(parents[gone])} - {gone})
 
