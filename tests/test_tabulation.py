@@ -157,6 +157,18 @@ def test_every_query_is_embedded_when_it_is_timed(dots, monkeypatch):
     assert timing.single_ms < 1000
 
 
+def test_the_fallback_of_a_role_is_none_of_the_retriever(dots, more, monkeypatch):
+    async def retrieve_for(self, queries, session):
+        session.flag("report_reduce", "reduce_fallback")
+        return [Ranking(tuple(self.ids[:3]), np.array([3.0, 2.0, 1.0]), branch="graphrag_global") for _ in queries]
+
+    monkeypatch.setattr(Asking, "retrieve_for", retrieve_for)
+    row = measure(retriever_config(SAMPLE, dots, "asking"), "asking")
+    assert row.error is None and row.fallbacks == 0
+    predictions = tabulation.read_predictions(next(p for p in row_runs(dots) if p.is_dir()))
+    assert all(p.usage["roles"]["report_reduce"]["reduce_fallback"] == 1 for p in predictions)
+
+
 @pytest.mark.parametrize("name", ["dense", "minirag", "lightrag"])
 def test_the_batch_meets_no_vector_of_the_queries_before(dots, monkeypatch, name):
     from gnnrag.index.embedder import HashEmbedder
