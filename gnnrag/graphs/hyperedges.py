@@ -90,12 +90,12 @@ def fold_hyperedges(
             row.passages.add(passage)
             row.shares.append(tuple(ends.items()))
     texts = sorted(merged)
-    members = [merged[text].members() for text in texts]
+    united = [merged[text].members() for text in texts]
     return (
         tuple(texts),
         np.array([fsum(merged[text].weights) for text in texts], dtype=np.float64),
-        Lists.of([list(row) for row in members]),
-        np.array([importance for row in members for importance in row.values()], dtype=np.float64),
+        Lists.of([list(row) for row in united]),
+        np.array([importance for row in united for importance in row.values()], dtype=np.float64),
         Lists.of([sorted(merged[text].passages) for text in texts]),
     )
 
