@@ -32,7 +32,7 @@ from gnnrag.pipeline import (
 from gnnrag.registry import RETRIEVERS, resolve
 from gnnrag.rundir import read_predictions
 from gnnrag.session import Session
-from gnnrag.types import Prediction, Query, Ranking
+from gnnrag.types import Prediction, Query
 
 RECALL_AT = (2, 5, 10)
 _WARM_UP = "What is asked first pays for loading a model?"
@@ -171,7 +171,7 @@ def measure(config: EvaluateConfig, label: str, on_index: Progress = lambda stag
         metrics["failed"],
         timing,
         sum(map(_search_calls, predictions)) / len(predictions),
-        sum(any(flag.endswith("_fallback") for flag in p.usage.get("flags", {})) for p in predictions),
+        sum(map(_fell_back, predictions)),
         size,
         seconds,
     )
@@ -194,7 +194,10 @@ def stage_bytes(store: Store, stage: str) -> int:
 
 
 def time_retriever(config: EvaluateConfig, root: Path, texts: Sequence[str], top_k: int = 200) -> Timing:
-    """Time the retriever of a config alone, on an index opened for the purpose.
+    """Time the retriever of a config alone, on indexes opened for the purpose.
+
+    The embedder and some offline roles keep what they made of a query. So the batch meets a retriever of its own, whose
+    one earlier query was the warm-up. Replies of a language model come from the response cache where there is one.
 
     Args:
         config: names the retriever and the roles.
@@ -202,38 +205,42 @@ def time_retriever(config: EvaluateConfig, root: Path, texts: Sequence[str], top
         texts: what to ask, once each alone and once in one batch.
         top_k: how many hits are asked for.
     """
+    queries = [Query(text, top_k=top_k) for text in texts]
+    opened, alone = asyncio.run(_time(config, root, [[query] for query in queries]))
+    _, (batch,) = asyncio.run(_time(config, root, [queries]))
+    single = statistics.median(alone)
+    return Timing(round(opened, 3), round(1e3 * batch / len(texts), 3), round(1e3 * single, 3))
+
+
+async def _time(config: EvaluateConfig, root: Path, batches: Sequence[Sequence[Query]]) -> tuple[float, list[float]]:
+    """Return the seconds of opening with the first query, and those of each batch after it."""
     started = time.perf_counter()
     pipeline = Pipeline(config, Index(root))
     retriever: Any = pipeline.loop.retrievers[None]
-    # The embedder keeps the vectors of queries it has seen. A space at the end makes a string that it has not seen and
-    # that means the same; a retriever that asks a language model is asked as is, so that no reply is bought twice.
-    pad = "" if getattr(retriever, "needs_roles", False) else " "
-
-    async def ask(queries: Sequence[Query]) -> Sequence[Ranking]:
-        if getattr(retriever, "retrieve_for", None):
-            found: list[Ranking] = []
-            for query in queries:
-                found += await retriever.retrieve_for([query], Session(query.text))
-            return found
-        return retriever.retrieve(queries)
-
-    async def run() -> Timing:
-        try:
-            await ask([Query(_WARM_UP, top_k=top_k)])
-            opened = time.perf_counter() - started
-            alone = []
-            for text in texts:
-                before = time.perf_counter()
-                await ask([Query(text, top_k=top_k)])
-                alone.append(time.perf_counter() - before)
+    seconds = []
+    try:
+        await _ask(retriever, [Query(_WARM_UP, top_k=batches[0][0].top_k)])
+        opened = time.perf_counter() - started
+        for batch in batches:
             before = time.perf_counter()
-            await ask([Query(text + pad, top_k=top_k) for text in texts])
-            batch = (time.perf_counter() - before) / len(texts)
-        finally:
-            await pipeline.roles.close()
-        return Timing(round(opened, 3), round(1e3 * batch, 3), round(1e3 * statistics.median(alone), 3))
+            await _ask(retriever, batch)
+            seconds.append(time.perf_counter() - before)
+    finally:
+        await pipeline.roles.close()
+    return opened, seconds
 
-    return asyncio.run(run())
+
+async def _ask(retriever: Any, queries: Sequence[Query]) -> None:
+    if not getattr(retriever, "retrieve_for", None):
+        retriever.retrieve(queries)
+        return
+    for query in queries:
+        await retriever.retrieve_for([query], Session(query.text))
+
+
+def _fell_back(prediction: Prediction) -> bool:
+    """Tell whether the branch of a ranking was a fallback: the loop counts those; flags of roles are kept by role."""
+    return any(flag.endswith("_fallback") for flag in prediction.usage.get("flags", {}))
 
 
 def _search_calls(prediction: Prediction) -> int:

@@ -27,11 +27,22 @@ _WORD = re.compile(r"\w+")
 
 @dataclass
 class _Fact:
-    """What was stated of a hyperedge: its scores, its passages, and the importance of its members each time."""
+    """What was stated of a hyperedge: its scores, its passages, and its members with their importance each time."""
 
     weights: list[float] = field(default_factory=list)
     passages: set[int] = field(default_factory=set)
-    shares: list[list[float]] = field(default_factory=list)
+    shares: list[tuple[tuple[int, float], ...]] = field(default_factory=list)
+
+    def members(self) -> dict[int, float]:
+        """Return the sum of importance of each member, in order of first mention.
+
+        Mentions count in the order of their members, not of passages, so that a corpus in another order gives the same.
+        """
+        found: dict[int, list[float]] = {}
+        for share in sorted(self.shares):
+            for entity, importance in share:
+                found.setdefault(entity, []).append(importance)
+        return {entity: fsum(values) for entity, values in found.items()}
 
 
 @lru_cache(maxsize=2**18)
@@ -46,7 +57,7 @@ def fold_hyperedges(
     sentences: Sequence[Sequence[str]] | None,
     at: Callable[[str], int],
 ) -> tuple[tuple[str, ...], np.ndarray, Lists, np.ndarray, Lists]:
-    """Merge what the passages state into hyperedges; equal sentences with the same members are one.
+    """Merge what the passages state into hyperedges; equal sentences are one, of all the members stated of them.
 
     Args:
         extractions: one per passage.
@@ -55,12 +66,13 @@ def fold_hyperedges(
         at: name to position of its entity.
 
     Returns:
-        Texts, scores, members, importance and passages, sorted by text. Scores and importance are sums, rounded once.
+        Texts, scores, members, importance and passages, sorted by text. Scores and importance are sums over the repeats
+        of a sentence (the weights of HyperGraphRAG's merge), rounded once.
     """
     if source == "auto":
         source = "extraction" if any(found.hyperedges for found in extractions) else "sentences"
     fewest = 2 if source == "sentences" else 1
-    merged: dict[tuple[str, tuple[int, ...]], _Fact] = defaultdict(_Fact)
+    merged: dict[str, _Fact] = defaultdict(_Fact)
     for passage, found in enumerate(extractions) if source != "none" else ():
         own = sentences[passage] if sentences is not None else ()
         for text, score, members in _stated(found, source, own):
@@ -73,17 +85,18 @@ def fold_hyperedges(
             text = " ".join(text.split())
             if len(ends) < fewest or not text:
                 continue
-            row = merged[text, tuple(ends)]
+            row = merged[text]
             row.weights.append(score)
             row.passages.add(passage)
-            row.shares.append(list(ends.values()))
-    keys = sorted(merged)
+            row.shares.append(tuple(ends.items()))
+    texts = sorted(merged)
+    united = [merged[text].members() for text in texts]
     return (
-        tuple(text for text, _ in keys),
-        np.array([fsum(merged[key].weights) for key in keys], dtype=np.float64),
-        Lists.of([ends for _, ends in keys]),
-        np.array([fsum(x) for key in keys for x in zip(*merged[key].shares, strict=True)], dtype=np.float64),
-        Lists.of([sorted(merged[key].passages) for key in keys]),
+        tuple(texts),
+        np.array([fsum(merged[text].weights) for text in texts], dtype=np.float64),
+        Lists.of([list(row) for row in united]),
+        np.array([importance for row in united for importance in row.values()], dtype=np.float64),
+        Lists.of([sorted(merged[text].passages) for text in texts]),
     )
 
 

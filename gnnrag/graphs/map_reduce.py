@@ -7,7 +7,7 @@ reports and for points.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,11 +83,18 @@ def up_to_level(communities: Communities, max_level: int) -> list[int]:
     return np.flatnonzero(communities.levels <= max_level).tolist()
 
 
-def deepest(communities: Communities, max_level: int) -> list[int]:
-    """Return the communities that are, for one of their members at least, the deepest up to `max_level`; ascending."""
+def deepest(communities: Communities, max_level: int, allowed: Collection[int] | None = None) -> list[int]:
+    """Return the communities that are, for one of their members at least, the deepest up to `max_level`; ascending.
+
+    Args:
+        communities: the hierarchy.
+        max_level: largest level.
+        allowed: those that may be read; members of others are read in the parts above them. None for all.
+    """
     last: dict[int, int] = {}
     for i in up_to_level(communities, max_level):  # coarse ones come first
-        last.update(dict.fromkeys(communities.members[i].tolist(), i))
+        if allowed is None or i in allowed:
+            last.update(dict.fromkeys(communities.members[i].tolist(), i))
     return sorted(set(last.values()))
 
 

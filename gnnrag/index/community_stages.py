@@ -92,7 +92,7 @@ class ReportStage:
     name: ClassVar[str] = "reports"
     needs: ClassVar[tuple[str, ...]] = ("communities", "knowledge")
     sections: ClassVar[tuple[str, ...]] = ("communities", "writers.report")
-    version = 1
+    version = 2
 
     def settings(self, context: Context) -> Any:
         """See `Stage`."""

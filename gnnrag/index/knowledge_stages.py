@@ -29,7 +29,7 @@ class KnowledgeStage:
     name: ClassVar[str] = "knowledge"
     needs: ClassVar[tuple[str, ...]] = ("extraction",)
     sections: ClassVar[tuple[str, ...]] = ("knowledge", "writers.curator", "writers.types", "writers.summary")
-    version = 2
+    version = 3
 
     @staticmethod
     def needs_for(config: IndexConfig) -> tuple[str, ...]:

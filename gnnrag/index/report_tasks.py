@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from gnnrag.roles.writing import ReportDraft, ReportTask
 from gnnrag.types import Passage
 
 PASSAGES = 3  # passages shown where relations have no descriptions
+# Marks of sources: a passage may have the id `1984` and an entity the name `1984`.
+ENTITY, RELATION, PASSAGE = "e:", "r:", "p:"
 
 
 class ReportTasks:
@@ -67,9 +70,14 @@ class ReportTasks:
         ordered = sorted(entities, key=lambda e: (-int(self.graph.degrees[e]), e))
         g = self.graph
         return ReportTask(
-            tuple((g.names[e], g.names[e], g.types[e], g.descriptions[e]) for e in ordered),
+            tuple((ENTITY + g.names[e], g.names[e], g.types[e], g.descriptions[e]) for e in ordered),
             tuple(
-                (g.relation_id(r), g.names[g.ends[r, 0]], g.names[g.ends[r, 1]], g.texts[r] or g.statement(r))
+                (
+                    RELATION + g.relation_id(r),
+                    g.names[g.ends[r, 0]],
+                    g.names[g.ends[r, 1]],
+                    g.texts[r] or g.statement(r),
+                )
                 for r in chosen
             ),
             self._shown_passages(community, chosen),
@@ -141,4 +149,4 @@ class ReportTasks:
         found = np.concatenate([lists[e] for e in self.communities.members[community].tolist()])
         where, counts = np.unique(found, return_counts=True)
         best = where[np.lexsort((where, -counts))][:PASSAGES]
-        return tuple(self.passages[i] for i in best.tolist())
+        return tuple(replace(p, id=PASSAGE + p.id) for p in (self.passages[i] for i in best.tolist()))

@@ -12,6 +12,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.graphs.communities import Communities
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.index.index import Index
+from gnnrag.index.report_tasks import ENTITY, PASSAGE, RELATION
 from gnnrag.index.reports import Report, Reports, report_text
 from gnnrag.text.diverse import content_words, similarity
 from gnnrag.types import Hit
@@ -68,8 +69,8 @@ class ReportView:
         found: dict[int, None] = {}
         for finding in self[i].draft.findings:
             for source in finding.sources:
-                if source in self.graph.position:
-                    found[self.graph.position[source]] = None
+                if (entity := self._entity(source)) is not None:
+                    found[entity] = None
                 for relation in self._relations.get(source, ()):
                     found.update(dict.fromkeys(self.graph.ends[relation].tolist()))
         members = self.communities.members[i]
@@ -120,17 +121,22 @@ class ReportView:
 
     def _passages_of(self, source: str) -> list[str]:
         """Return the passages behind a source: a passage, a relation or an entity."""
-        if source in self.index.position:
-            return [source]
+        passage = source.removeprefix(PASSAGE)
+        if source.startswith(PASSAGE) and passage in self.index.position:
+            return [passage]
         rows = [self.graph.relation_passages[r] for r in self._relations.get(source, ())]
-        if not rows and source in self.graph.position:
-            rows = [self.graph.entity_passages[self.graph.position[source]][:_CITED]]
+        if (entity := self._entity(source)) is not None:
+            rows = [self.graph.entity_passages[entity][:_CITED]]
         return [self.index.ids[p] for row in rows for p in row.tolist()]
+
+    def _entity(self, source: str) -> int | None:
+        """Return the entity that a source is; None for one that is none."""
+        return self.graph.position.get(source.removeprefix(ENTITY)) if source.startswith(ENTITY) else None
 
     @cached_property
     def _relations(self) -> dict[str, list[int]]:
-        """Relations by id."""
+        """Relations by their id as a source."""
         found: dict[str, list[int]] = defaultdict(list)
         for i in range(self.graph.num_relations):
-            found[self.graph.relation_id(i)].append(i)
+            found[RELATION + self.graph.relation_id(i)].append(i)
         return dict(found)

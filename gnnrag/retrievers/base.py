@@ -10,6 +10,7 @@ import numpy as np
 
 from gnnrag.batching import MicroBatcher
 from gnnrag.errors import ConfigError
+from gnnrag.index.embedder import Embedder
 from gnnrag.index.index import Index
 from gnnrag.roles.asking import Keywords, KeywordsTask
 from gnnrag.session import Session
@@ -134,6 +135,13 @@ def min_max(scores: np.ndarray) -> np.ndarray:
     return (scores - low) / (high - low) if high > low else np.ones_like(scores)
 
 
+def query_vectors(embedder: Embedder, rows: Sequence[Sequence[str]]) -> list[list[Any]]:
+    """Return vectors of shape (dim,) for each row: a query, empty or not, and what else it is searched by or None."""
+    texts = list(dict.fromkeys(text for row in rows for n, text in enumerate(row) if text or not n))
+    of = dict(zip(texts, embedder.encode(texts, is_query=True), strict=True)) if texts else {}
+    return [[of[text] if text or not n else None for n, text in enumerate(row)] for row in rows]
+
+
 def check_choices(config: object, allowed: Mapping[str, Sequence[str | None]]) -> None:
     """Raise ConfigError where a setting has a value that is not among those allowed for it."""
     for name, values in allowed.items():
@@ -177,12 +185,8 @@ class KeywordRetriever:
     def rank(self, asked: Sequence[tuple[Query, Keywords]]) -> list[Ranking]:
         """Rank queries whose keywords are known; all their strings are embedded in one call."""
         rows = [self.strings(query.text, keywords) for query, keywords in asked]
-        texts = list(dict.fromkeys(text for row in rows for text in row if text))
-        vectors = dict(zip(texts, self.index.embedder.encode(texts, is_query=True), strict=True))
-        pairs = zip(asked, rows, strict=True)
-        return [
-            self.rank_one(q, vectors[own], vectors.get(low), vectors.get(high)) for (q, _), (own, low, high) in pairs
-        ]
+        vectors = query_vectors(self.index.embedder, rows)
+        return [self.rank_one(query, *found) for (query, _), found in zip(asked, vectors, strict=True)]
 
     def strings(self, query: str, keywords: Keywords) -> tuple[str, str, str]:
         """Return what is embedded: the query, and what entities and relations are searched by; empty for no search."""

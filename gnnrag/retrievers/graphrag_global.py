@@ -132,9 +132,10 @@ class GraphRAGGlobalRetriever:
     def candidates(self) -> list[int]:
         """Return the reports that may be read, by position."""
         c, communities = self.config, self.view.communities
-        level = up_to_level if c.profile == "released" or c.selection == "dynamic" else deepest
-        found = [i for i in level(communities, c.max_level) if self.view.ratings[i] >= c.min_rating]
-        return self.view.usable(found)
+        found = [i for i in up_to_level(communities, c.max_level) if self.view.ratings[i] >= c.min_rating]
+        found, is_whole = self.view.usable(found), c.profile == "released" or c.selection == "dynamic"
+        # Only now the roll-up: what a dropped report covers is read in the one above it.
+        return found if is_whole else deepest(communities, c.max_level, set(found))
 
     def batches(self, chosen: Sequence[int]) -> list[list[int]]:
         """Return the reports of each map call: shuffled into batches, and there by (occurrence weight, rating)."""

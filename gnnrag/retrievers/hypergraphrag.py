@@ -15,13 +15,14 @@ from gnnrag.graphs.hyperedges import TAG
 from gnnrag.graphs.picking import above, classic_passages, distinct, passages_in_order, round_robin
 from gnnrag.graphs.rendering import Shown
 from gnnrag.index.index import Index
-from gnnrag.retrievers.base import by_rank, check_choices, rank_order
+from gnnrag.retrievers.base import by_rank, check_choices, query_vectors, rank_order
 from gnnrag.roles.asking import HyperQuery, HyperQueryTask
 from gnnrag.session import Session
 from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Hit, Query, Ranking
 
 NEAR = 5  # passages of the vector search, in the paper and in `fixed`
+PAPER_NEAR_TAU = 0.5  # their least cosine in the paper
 _ALLOWED = {
     "profile": ("fixed", "released"),
     "rank": ("released", "paper", "cosine"),
@@ -84,7 +85,7 @@ class HyperGraphRAGRetriever:
         self.is_paper = c.rank == "paper"
         self.chained = (c.fusion or ("round_robin" if self.is_fixed else "chain")) == "chain"
         self.near_k = (NEAR if self.is_fixed or self.is_paper else 0) if c.near_k is None else c.near_k
-        self.near_tau = (c.fact_tau if self.is_paper else c.cosine_floor) if c.near_tau is None else c.near_tau
+        self.near_tau = (PAPER_NEAR_TAU if self.is_paper else c.cosine_floor) if c.near_tau is None else c.near_tau
         self.index, self.roles = index, roles
         self.graph, self.vectors = index.knowledge, index.knowledge_vectors
         self.bipartite = Bipartite(self.graph)
@@ -108,11 +109,8 @@ class HyperGraphRAGRetriever:
     def rank(self, asked: Sequence[tuple[Query, HyperQuery]]) -> list[Ranking]:
         """Rank queries whose facts and names are known; all their strings are embedded in one call."""
         rows = [(query.text, *self.strings(query.text, found)) for query, found in asked]
-        strings = list(dict.fromkeys(text for row in rows for text in row if text))
-        vectors = dict(zip(strings, self.index.embedder.encode(strings, is_query=True), strict=True)) if strings else {}
-        return [
-            self._rank_one(q, vectors[r[0]], *map(vectors.get, r[1:])) for (q, _), r in zip(asked, rows, strict=True)
-        ]
+        vectors = query_vectors(self.index.embedder, rows)
+        return [self._rank_one(query, *found) for (query, _), found in zip(asked, vectors, strict=True)]
 
     def strings(self, query: str, found: HyperQuery) -> tuple[str, str]:
         """Return what entities and hyperedges are searched by; empty for no search."""

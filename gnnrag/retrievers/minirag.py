@@ -15,7 +15,7 @@ from gnnrag.graphs.rendering import Shown
 from gnnrag.graphs.type_pool import TypePool
 from gnnrag.graphs.walks import Votes, WalkGraph, score_passages
 from gnnrag.index.index import Index
-from gnnrag.retrievers.base import check_choices, min_max, rank_graph, rank_order
+from gnnrag.retrievers.base import check_choices, min_max, query_vectors, rank_graph, rank_order
 from gnnrag.roles.asking import Mentions, MentionsTask
 from gnnrag.session import Session
 from gnnrag.text.tokens import TokenCounter
@@ -116,14 +116,13 @@ class MiniRAGRetriever:
 
     def rank(self, asked: Sequence[tuple[Query, Mentions]]) -> list[Ranking]:
         """Rank queries whose mentions are known; all their strings are embedded in one call."""
-        strings = list(dict.fromkeys(text for q, m in asked for text in (q.text, *self._names(m)) if text))
-        vectors = dict(zip(strings, self.index.embedder.encode(strings, is_query=True), strict=True)) if strings else {}
-        return [self._rank_one(q, vectors[q.text], [vectors[n] for n in self._names(m)], m) for q, m in asked]
+        vectors = query_vectors(self.index.embedder, [(query.text, *self._names(m)) for query, m in asked])
+        return [self._rank_one(q, own, names, m) for (q, m), (own, *names) in zip(asked, vectors, strict=True)]
 
     def _names(self, mentions: Mentions) -> Sequence[str]:
-        return mentions.names[: self.config.max_mentions]
+        return [name for name in mentions.names if name][: self.config.max_mentions]
 
-    def _rank_one(self, query: Query, vector: np.ndarray, names: list[np.ndarray], mentions: Mentions) -> Ranking:
+    def _rank_one(self, query: Query, vector: np.ndarray, names: Sequence[np.ndarray], mentions: Mentions) -> Ranking:
         cosines = self.index.passage_vectors @ vector
         linked = self.link(vector, names, mentions.answer_types)
         if not self.is_fixed and (not linked.mentions or not linked.mentions[-1] or not len(self.edges)):  # Q-MR-6

@@ -60,6 +60,9 @@ class Summary:
 class ReportTask:
     """Ask for a report on a community.
 
+    Ids are sources: whoever makes the task sees to it that no two of them are equal, of whatever kind (the stage
+    `reports` marks them by `e:`, `r:` and `p:`), and writers cite them as they are.
+
     Attributes:
         entities: (id, name, type, description) of the members, most connected first.
         relations: (id, head, tail, description) inside the community, by the degrees of their ends, descending.

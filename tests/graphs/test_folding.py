@@ -157,9 +157,15 @@ class TestHyperedges:
         assert hyperedges(graph) == [("a met b in c", 9.0, {"a": 95.0, "b": 65.0}, [0, 1])]
         assert [edges.tolist() for edges in (graph.entity_hyperedges[0], graph.entity_hyperedges[1])] == [[0], [0]]
 
-    def test_other_members_make_another_fact(self) -> None:
-        facts = (HyperedgeRecord("f", 1.0, (("a", 1.0),)), HyperedgeRecord("f", 1.0, (("a", 1.0), ("b", 1.0))))
-        assert len(fold([Extraction(hyperedges=facts)]).hyper_texts) == 2
+    def test_equal_sentences_are_one_fact_whatever_their_members(self) -> None:
+        """In another order, in part, or others: members unite, scores and importance add up."""
+        stated = [{"a": 90.0, "b": 80.0}, {"b": 70.0, "a": 60.0}, {"a": 1.0}, {"c": 5.0, "a": 2.0}]
+        rows = [Extraction(hyperedges=(HyperedgeRecord("f", 8.0, tuple(members.items())),)) for members in stated]
+        graph = fold([*rows, Extraction()])
+        assert hyperedges(graph) == [("f", 32.0, {"a": 153.0, "b": 150.0, "c": 5.0}, [0, 1, 2, 3])]
+        assert [row.tolist() for row in graph.hyper_members] == [[0, 1, 2]] and len(graph.hyper_importance) == 3
+        within = Extraction(hyperedges=tuple(h for row in rows for h in row.hyperedges))
+        assert hyperedges(fold([within])) == [("f", 32.0, {"a": 153.0, "b": 150.0, "c": 5.0}, [0])]
 
     SENTENCES = (("Night\n\nNew York City saw Ada and ADA.", "Only Ada here.", "Ada left York for New York City."),)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gnnrag.config import CommunityConfig, RoleConfig
+from gnnrag.config import CommunityConfig, ExtractConfig, RoleConfig
 from gnnrag.errors import ArtefactError, ConfigError, LLMError
 from gnnrag.index.build import update_index
 from gnnrag.index.index import Index
@@ -19,7 +20,7 @@ from gnnrag.index.report_view import ReportView
 from gnnrag.index.reports import Report, dirty_ratio, read_reports
 from gnnrag.index.store import Store
 from gnnrag.roles.report_offline import OfflineReport
-from gnnrag.roles.writing import ReportDraft
+from gnnrag.roles.writing import Finding, ReportDraft
 from gnnrag.types import Passage
 from tests.helpers.indexes import HASH, artefacts, build
 from tests.helpers.shared_data import two_wiki_passages as two_wiki_passages
@@ -63,6 +64,30 @@ def test_what_lies_in_the_folder_is_what_was_built(tmp_path: Path) -> None:
         folder = index.folder("reports")
         (folder / "reports.jsonl").write_text("", "utf-8")
         read_reports(folder)
+
+
+def test_a_passage_may_be_named_as_an_entity_is(tmp_path: Path) -> None:
+    triples = [["George Orwell", "wrote", "1984"], ["1984", "is", "novel"]]
+    rows = [{"id": "2", "entities": [], "triples": triples}, {"id": "3", "entities": ["1984"], "triples": []}]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)), "utf-8")
+    extract = ExtractConfig(method="precomputed", path=str(tmp_path / "t.jsonl"))
+    texts = {"1984": "Animals have a farm.", "2": "George Orwell wrote 1984, a novel.", "3": "1984 was printed."}
+    corpus = [Passage(id_, "", text) for id_, text in texts.items()]
+    build(tmp_path / "i", corpus, replace(HASH, extract=extract), stages=["reports"])
+    view = ReportView(Index(tmp_path / "i"))
+    assert view._passages_of("e:1984") == ["2", "3"] and view._passages_of("p:1984") == ["1984"]
+    assert view._passages_of("1984") == view._passages_of("r:1984") == view._passages_of("e:2") == []
+    cited = [source for finding in view[0].draft.findings for source in finding.sources]
+    assert cited and all(source[:2] in ("e:", "r:", "p:") for source in cited)
+    assert set(view.passages(0)) == {"2", "3"}, "nothing of this community is stated in passage 1984"
+
+    def names(*sources: str) -> list[str]:
+        draft = ReportDraft("t", "s", (Finding("f", "", sources),))
+        view.reports = replace(view.reports, items=[replace(view[0], draft=draft), *view.reports.items[1:]])
+        return [view.graph.names[e] for e in view.entities(0)]
+
+    assert names("e:1984") == ["1984"]
+    assert len(names("p:1984")) == len(view.communities.members[0]) > 1, "a passage is no entity: the best members"
 
 
 STEP = st.tuples(st.sampled_from(["add", "remove", "edit"]), st.integers(0, 11), st.integers(0, 29))

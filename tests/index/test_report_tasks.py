@@ -40,7 +40,7 @@ def test_relations_come_by_the_degrees_of_their_ends_and_bring_them() -> None:
         ("c", "hub"),
     ]
     assert [e[1] for e in task.entities] == ["hub", "a", "b", "c"], "most connected first"
-    assert task.relations[0][0] == graph.relation_id(1) and task.relations[0][3] == "hub met a."
+    assert task.relations[0][0] == f"r:{graph.relation_id(1)}" and task.relations[0][3] == "hub met a."
     assert task.entities[0][3] == "It is hub." and task.reports == () and task.passages == ()
 
 
@@ -70,7 +70,7 @@ def test_the_largest_parts_give_way_to_their_reports() -> None:
     one = tasks.task(parent, drafts)
     largest = max(children, key=lambda c: (len(communities.members[c]), -c))
     assert one.reports == ((f"title {largest}", f"summary {largest}"),)
-    inside = {graph.relation_id(r) for r in communities.relations[largest].tolist()}
+    inside = {f"r:{graph.relation_id(r)}" for r in communities.relations[largest].tolist()}
     assert {r[0] for r in one.relations} == {r[0] for r in whole.relations} - inside, "only its own relations left"
     tasks.max_tokens = 40
     assert len(tasks.task(parent, drafts).reports) == len(children)
@@ -88,5 +88,5 @@ def test_buckets_show_their_members_and_triples_their_passages() -> None:
     passages = [Passage("p0", "", "About x."), Passage("p1", "", "About y and z.")]
     task = ReportTasks(graph, find_communities(graph), passages).task(0, [None])
     assert sorted(e[1] for e in task.entities) == ["x", "y", "z"]
-    assert [p.id for p in task.passages] == ["p1", "p0"], "those of most members first"
-    assert task.relations == (("y | near | z", "y", "z", "y near z"),)
+    assert [p.id for p in task.passages] == ["p:p1", "p:p0"], "those of most members first"
+    assert task.relations == (("r:y | near | z", "y", "z", "y near z"),)

@@ -175,6 +175,19 @@ def first_ids(request: Request) -> list[str]:
 
 
 class TestGlobal:
+    @pytest.mark.parametrize("settings", [{"stale": "drop"}, {"min_rating": 0.01}])
+    def test_members_of_a_dropped_report_are_read_above_it(self, index: Index, settings: dict[str, Any]) -> None:
+        retriever = GraphRAGGlobalRetriever(index, GraphRAGGlobalConfig(**settings), {})
+        view, every = retriever.view, retriever.candidates()
+        parents = view.communities.parents
+        gone = next(i for i in every if parents[i] >= 0 and int(parents[i]) not in every)
+        dirty = replace(view[gone], dirty_ratio=1.0)
+        view.reports = replace(
+            view.reports, items=[dirty if i == gone else r for i, r in enumerate(view.reports.items)]
+        )
+        view.ratings = np.where(np.arange(len(view.ratings)) == gone, 0.0 if "min_rating" in settings else 5.0, 5.0)
+        assert retriever.candidates() == sorted({*every, int(parents[gone])} - {gone})
+
     def roles(self, points: Any, reduce: Any = None, rating: Any = None) -> dict[str, Any]:
         return {
             "report_points": Scripted("report_points", *points),

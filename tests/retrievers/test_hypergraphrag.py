@@ -134,6 +134,14 @@ class TestPaper:
         assert own(BOTH, rank="paper", fusion="chain", entity_tau=0.7, near_k=0) == (("c2",), "hyperedges")
         assert own(BOTH, rank="paper", fusion="chain", fact_tau=0.3, near_k=0)[0] == ("c2", "c1", "c3")
 
+    def test_the_cut_off_of_the_vector_search_is_its_own(self) -> None:
+        """c1 has a cosine of 0.3: below 0.5, whatever hyperedges need; and c4 with 0.6 stays above it."""
+        for tau in (0.1, 0.5, 0.95):
+            retriever = HyperGraphRAGRetriever(index(), HyperGraphRAGConfig(rank="paper", fact_tau=tau), {})
+            assert retriever.near_tau == 0.5
+            found = own(HyperQuery((), ("Ann",)), rank="paper", fusion="chain", fact_tau=tau)
+            assert found[0][:2] == ("c5", "c4")
+
     def test_the_release_has_no_vector_search(self) -> None:
         asked = HyperQuery(("A met B.",), ("Ann",))
         settings = {"profile": "released", "rank": "released"}

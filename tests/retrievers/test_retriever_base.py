@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import math
 
 import numpy as np
@@ -7,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnrag.retrievers.base import rank_graph, rank_passages
-from gnnrag.types import Hit
+from gnnrag.config import EvaluateConfig, RolesConfig
+from gnnrag.index.index import Index
+from gnnrag.registry import RETRIEVERS, resolve
+from gnnrag.retrievers.base import query_vectors, rank_graph, rank_passages
+from gnnrag.roles.book import Roles
+from gnnrag.session import Session
+from gnnrag.types import Hit, Query
+from tests.helpers.indexes import build
 
 IDS = ["a", "b", "c", "d", "e"]
 
@@ -62,3 +69,37 @@ def test_a_graph_ranking_keeps_the_first_of_equal_ids_with_its_text_and_sources(
         ("a | r | b", "relation", "A r B", ("p1", "p2"), 2),
     ]
     assert rank_graph(hits, 9, "local").ids == ("a", "a | r | b", "c") and not len(rank_graph([], 5, "local"))
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    build(root := tmp_path_factory.mktemp("base") / "i", stages=["knowledge_vectors", "embeddings", "hierarchy"])
+    return Index(root)
+
+
+def test_an_empty_query_has_a_vector_and_an_empty_search_has_none(index: Index) -> None:
+    a, b, empty = index.embedder.encode(["a", "b", ""], True)
+    assert [
+        [None if v is None else v.tolist() for v in row]
+        for row in query_vectors(index.embedder, [("b", "", "a"), ("", "", "b"), ("",)])
+    ] == [[b.tolist(), None, a.tolist()], [empty.tolist(), None, b.tolist()], [empty.tolist()]]
+    assert query_vectors(index.embedder, []) == []
+
+
+@pytest.mark.parametrize("name", ["minirag", "hypergraphrag", "lightrag", "pathrag"])
+@pytest.mark.parametrize("profile", ["fixed", "released"])
+def test_an_empty_query_is_ranked_and_leaves_its_neighbours_alone(index: Index, name: str, profile: str) -> None:
+    cls = resolve("retriever", name, RETRIEVERS)
+    retriever = cls(index, cls.config_class(profile=profile), Roles(index, RolesConfig(), EvaluateConfig().llm, None))
+    real = Query("Who was the father of Ada Lovelace?", top_k=3)
+
+    def ask(*queries: Query) -> list:
+        return [
+            *retriever.retrieve(queries),
+            *asyncio.run(retriever.retrieve_for(queries, Session("s"))),
+        ]
+
+    alone, together = ask(real), ask(real, Query("", top_k=3), Query(" ", top_k=3))
+    assert not any(isinstance(r, Exception) for r in together)
+    for mine, theirs in zip(alone, (together[0], together[3]), strict=True):
+        assert mine.ids == theirs.ids and mine.branch == theirs.branch and np.array_equal(mine.scores, theirs.scores)
