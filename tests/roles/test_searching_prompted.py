@@ -31,6 +31,7 @@ from gnnrag.roles.searching import (
     SubAnswerTask,
     View,
 )
+from gnnrag.roles.sub_answerer_prompted import PromptedSubAnswerer
 from gnnrag.session import Session
 from gnnrag.text.subqueries import HistoryItem
 from gnnrag.types import Hit, Passage, Question
