@@ -88,7 +88,7 @@ TWO = '[("Entity#3","flows in","Entity#2"),("Entity#3","has length","Entity#4")]
         '[["Entity#3", "flows in", "Entity#2"], ["Entity#3", "has length", "Entity#4"]]',
         "[('Entity#3', 'flows in', 'Entity#2'), ('Entity#3', 'has length', 'Entity#4')]",
         '(("Entity#3", "flows in", "Entity#2"), ("Entity#3", "has length", "Entity#4"))',
-        '"[(\'Entity#3\', \'flows in\', \'Entity#2\'), (\'Entity#3\', \'has length\', \'Entity#4\')]"',
+        "\"[('Entity#3', 'flows in', 'Entity#2'), ('Entity#3', 'has length', 'Entity#4')]\"",
     ],
 )
 def test_triples_in_all_notations(value: str) -> None:
@@ -127,7 +127,9 @@ def test_rendered_triples_are_read_again() -> None:
     assert render_triples([("a", "b", "c")]) == '[("a","b","c")]'
 
 
-@given(st.lists(st.tuples(*[st.text(st.characters(exclude_categories=("Cs", "Cc", "Zs")), max_size=8)] * 3), max_size=3))
+@given(
+    st.lists(st.tuples(*[st.text(st.characters(exclude_categories=("Cs", "Cc", "Zs")), max_size=8)] * 3), max_size=3)
+)
 def test_any_triples_are_read_again(triples: list[tuple[str, str, str]]) -> None:
     import json
 
