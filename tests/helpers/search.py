@@ -135,7 +135,7 @@ class TwoChannels:
     """A retriever of passages and of relations with their source passages; both out of a table.
 
     Args:
-        table: (channel, query text) to ids, best first; a query that is not in it finds nothing, an exception is raised.
+        table: (channel, query text) to ids, best first; other queries find nothing, an exception is raised.
     """
 
     channels = frozenset({"text", "graph"})

@@ -100,6 +100,16 @@ def test_the_recall_of_the_worked_trace() -> None:
         assert recalls == pytest.approx([1 / 3, 2 / 3, 1.0], abs=1e-6)
 
 
+def test_recall_by_triple_shows_the_length_that_is_missing() -> None:
+    gold, seen, recalls = {"e1", "e2", "e4", "e5"}, set(), []
+    _, session = run_search(scripted())
+    for row in events(session, "query"):
+        if row["kind"] == "relational":
+            seen |= gold & set(row["ranking"]["ids"])
+            recalls.append(len(seen) / 4)
+    assert recalls == pytest.approx([0.25, 0.5, 0.75, 1.0], abs=1e-6)
+
+
 def test_27_module_calls_and_8_retrievals() -> None:
     backend, retriever = scripted(), TwoChannels()
     _, session = run_search(backend, retriever)
