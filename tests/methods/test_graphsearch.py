@@ -503,6 +503,29 @@ def test_concurrency_changes_no_prompt_prediction_or_trace() -> None:
     assert len(runs[0]) == 6
 
 
+class Depths(ScriptedBackend):
+    """Counts how many calls had to wait for one another, in the longest chain."""
+
+    depth = 0
+
+    async def generate(self, request: Any) -> Any:
+        own = self.depth + 1
+        reply = await super().generate(request)
+        self.depth = max(self.depth, own)
+        return reply
+
+
+def test_the_longest_chain_of_calls() -> None:
+    gaps = {("text", f"{n} gap"): ["P3"] for n in ("first", "second")}
+    gaps |= {("graph", f"{n} gap"): ["e5"] for n in ("third", "fourth")}
+    backend = Depths(scripted(**BOTH_EXPAND).config)
+    backend.config.latency_s = 0.01
+    prediction, _ = run_search(backend, TwoChannels(TABLE | gaps))
+    assert len(backend.requests) == 31
+    retrievals = prediction.rounds + 1  # each spends one call of a retriever that reads its query by a model
+    assert (backend.depth, backend.depth + retrievals) == (14, 18)
+
+
 MODULE_NAMES = ["qd_text", "qd_graph", "cr_text", "cr_graph", "qg_text", "qg_graph", "ans", "draft_text",
                 "draft_graph", "check_text", "check_graph", "expand_graph", "final"]  # fmt: skip
 
