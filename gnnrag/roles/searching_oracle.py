@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from gnnrag.index.index import Index
 from gnnrag.roles.gold import OracleHop, gold_hops
+from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.searching import (
     Check,
     CheckTask,
@@ -16,6 +17,7 @@ from gnnrag.roles.searching import (
     SubAnswer,
     SubAnswerTask,
 )
+from gnnrag.roles.searching_parse import parse_triples
 from gnnrag.session import Session, folded
 from gnnrag.text.normalise import words
 from gnnrag.types import Passage, Question
@@ -60,13 +62,13 @@ class OracleRefiner(GoldModule):
 
 
 class OracleSubAnswerer(GoldModule):
-    """The gold answer of the hop that is asked for."""
+    """The gold answer of the hop that is asked for; where one hop's query is part of another's, of the longer one."""
 
     async def __call__(self, task: SubAnswerTask, session: Session) -> SubAnswer:
         """See `Role`."""
-        asked = folded(task.query)
-        hops = gold_hops(task.question, self.index)
-        return SubAnswer(next((hop.answer for hop in hops if folded(hop.query) in asked), ""))
+        asked = folded(_unquoted(task.query) if task.side == "relational" else task.query)
+        hops = [hop for hop in gold_hops(task.question, self.index) if folded(hop.query) in asked]
+        return SubAnswer(max(hops, key=lambda hop: len(folded(hop.query))).answer if hops else "")
 
 
 class OracleEvidenceCheck(GoldModule):
@@ -90,3 +92,11 @@ class OracleExpander(GoldModule):
             again = f"{hop.query} {hop.answer} {title}".strip()
             queries.append(again if folded(hop.query) in earlier else hop.query)
         return Expansion(tuple(queries))
+
+
+def _unquoted(query: str) -> str:
+    """Return the words of a list of triples, in which quotation marks are escaped; other text as it is."""
+    try:
+        return " ".join(part for triple in parse_triples(query) for part in triple)
+    except MalformedError:
+        return query

@@ -30,6 +30,9 @@ _WORD: dict[str, Judgement] = {
     "rejected": "reject",
 }
 
+# Whole words only: neither `yes-and-no` nor `no-one` holds a verdict.
+_VERDICT = re.compile(rf"(?<!\w)(?<!\w['’-])({'|'.join(_WORD)})(?!\w|['’-]\w)")
+
 
 def parse_linked(text: str) -> tuple[str, ...]:
     """Return the sub-questions of a decomposition, an object with the keys `Sub-query 1`, ..., by their numbers.
@@ -96,9 +99,8 @@ def parse_verdict(text: str, how: str = "last") -> Judgement:
     if how == "anywhere":
         tokens = text.lower().translate(str.maketrans("", "", string.punctuation)).split()
         return "accept" if "yes" in [t for t in tokens if t not in _ARTICLES] else "reject"
-    words = (word.strip(string.punctuation + "“”‘’…—–").lower() for word in strip_markup(text).split())
-    found = [_WORD[word] for word in words if word in _WORD]
-    return found[-1] if found else "unknown"
+    found = _VERDICT.findall(strip_markup(text).lower())
+    return _WORD[found[-1]] if found else "unknown"
 
 
 def parse_queries(text: str) -> tuple[str, ...]:
@@ -110,7 +112,7 @@ def parse_queries(text: str) -> tuple[str, ...]:
     text = strip_markup(strip_thinking(text))
     for part in (text, _outermost(text)):
         found = _value(part)
-        if isinstance(found, list):
+        if isinstance(found, list | tuple):
             queries = [" ".join(item.split()) for item in found if isinstance(item, str)]
             if queries or not found:
                 return tuple(dict.fromkeys(q for q in queries if q))
@@ -121,13 +123,16 @@ def parse_queries(text: str) -> tuple[str, ...]:
 
 
 def parse_answer_line(text: str) -> str:
-    """Return what the last line `Answer: ...` holds; without such a line, the last line of all.
+    """Return what the last line `Answer: ...` holds, or the line below it; without such a line, the last line of all.
 
     Raises:
-        MalformedError: the reply is empty, or its last answer line is.
+        MalformedError: the reply is empty, or nothing follows its last answer line.
     """
     lines = [line.strip() for line in strip_markup(parse_free(text)).splitlines() if line.strip()]
-    labelled = [match[1].strip() for line in lines if (match := _ANSWER.match(line))]
+    below = [*lines[1:], ""]
+    labelled = [
+        match[1].strip() or after for line, after in zip(lines, below, strict=True) if (match := _ANSWER.match(line))
+    ]
     answer = labelled[-1] if labelled else lines[-1] if lines else ""
     if not answer:
         raise MalformedError("nothing after 'Answer:'")

@@ -1,0 +1,314 @@
+"""Sub-queries of GraphSearch as strings, and the parsers of specs/graphsearch.md 2.2."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gnnrag.roles.prompting import MalformedError
+from gnnrag.roles.searching_parse import (
+    cited_numbers,
+    parse_answer_line,
+    parse_linked,
+    parse_queries,
+    parse_triple_parts,
+    parse_triples,
+    parse_verdict,
+)
+from gnnrag.roles.searching_state import SideState, must_ground, retrieval_string
+from gnnrag.search_config import GraphSearchConfig, resolve_search
+from gnnrag.text.subqueries import (
+    DROPPED,
+    HistoryItem,
+    answers_by_reference,
+    answers_by_variable,
+    bracketed,
+    fill,
+    fit_history,
+    is_refusal,
+    letters_only,
+    read_triples,
+    references,
+    render_history,
+    render_triples,
+    variables,
+    verbalise,
+    without_placeholders,
+)
+
+PAPER = resolve_search(GraphSearchConfig())
+OFFICIAL = resolve_search(GraphSearchConfig("official"))
+
+
+# ---------------------------------------------------------------------------------------- decompositions as questions
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"Sub-query 1": "Who made it?", "Sub-query 2": "Where was #1 born?"}',
+        '{"Sub-query 2": "Where was #1 born?", "Sub-query 1": "Who made it?"}',  # by number, not by place
+        "{'Sub-query 1': 'Who made it?', 'Sub-query 2': 'Where was #1 born?'}",
+        '{"SUB-QUERY 1": "Who made it?", "sub-query 2": "Where was #1 born?"}',
+        '```json\n{"Sub-query 1": "Who made it?", "Sub-query 2": "Where was #1 born?"}\n```',
+        'Here it is: {"Sub-query 1": "Who made it?", "Sub-query 2": "Where was #1 born?", "note": "done"} Good luck.',
+        '<think>{"Sub-query 1": "no"}</think>{"Sub-query 1": "Who made it?", "Sub-query 2": "Where was #1 born?"}',
+        '"Sub-query 1": "Who made it?",\n"Sub-query 2": "Where was #1 born?"',  # no object: the released pattern
+        '{"Sub-query 1": "Who made it?", "Sub-query 2": "Where was #1 born?"',  # cut off
+    ],
+)
+def test_decompositions_that_say_the_same(text: str) -> None:
+    assert parse_linked(text) == ("Who made it?", "Where was #1 born?")
+
+
+def test_an_escaped_quote_stays_and_values_that_are_no_texts_go() -> None:
+    assert parse_linked(r'{"Sub-query 1": "Who wrote \"Tin\" {1}?"}') == ('Who wrote "Tin" {1}?',)
+    assert parse_linked('{"Sub-query 1": "a?", "Sub-query 2": 7, "Sub-query 3": " ", "other": "b"}') == ("a?",)
+
+
+def test_ten_comes_after_nine() -> None:
+    plan = "{" + ", ".join(f'"Sub-query {i}": "q{i}"' for i in (10, 9, 1)) + "}"
+    assert parse_linked(plan) == ("q1", "q9", "q10")
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "I would rather not.", '{"question": "a"}', "{" * 5000, "null"])
+def test_no_decomposition(text: str) -> None:
+    for parse in (parse_linked, parse_triple_parts):
+        with pytest.raises(MalformedError):
+            parse(text)
+
+
+# ------------------------------------------------------------------------------------------ decompositions as triples
+TWO = '[("Entity#3","flows in","Entity#2"),("Entity#3","has length","Entity#4")]'
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        '[("Entity#3", "flows in", "Entity#2"), ("Entity#3", "has length", "Entity#4")]',
+        '[["Entity#3", "flows in", "Entity#2"], ["Entity#3", "has length", "Entity#4"]]',
+        "[('Entity#3', 'flows in', 'Entity#2'), ('Entity#3', 'has length', 'Entity#4')]",
+        '(("Entity#3", "flows in", "Entity#2"), ("Entity#3", "has length", "Entity#4"))',
+        "\"[('Entity#3', 'flows in', 'Entity#2'), ('Entity#3', 'has length', 'Entity#4')]\"",
+    ],
+)
+def test_triples_in_all_notations(value: str) -> None:
+    parts, dropped = parse_triple_parts('{"Sub-query 1": ' + value + "}")
+    assert parts == (TWO,) and dropped == 0
+
+
+@pytest.mark.parametrize("value", ['("a","b","c")', '["a","b","c"]', '[("a","b","c")]', '[["a","b","c"]]'])
+def test_one_bare_triple(value: str) -> None:
+    assert parse_triple_parts('{"sub-query 1": ' + value + "}") == (('[("a","b","c")]',), 0)
+
+
+def test_brackets_in_names_and_apostrophes_stay() -> None:
+    parts, _ = parse_triple_parts('{"Sub-query 1": [("List [2] (old)", "is a", "Entity#1")]}')
+    assert parts == ('[("List [2] (old)","is a","Entity#1")]',)
+    parts, _ = parse_triple_parts('{"Sub-query 1": [("Renn\'s yard (old)", "is", "x")]}')
+    assert parts == ('[("Renn\'s yard (old)","is","x")]',)
+
+
+def test_what_is_no_triple_is_dropped_and_counted() -> None:
+    value = '{"Sub-query 1": [("a","b"), ("a","b","c"), ("a",1,"c"), ("a","b","c","d")], "Sub-query 2": []}'
+    assert parse_triple_parts(value) == (('[("a","b","c")]',), 3)
+
+
+def test_a_list_of_triples_as_a_reply() -> None:
+    assert parse_triples('```python\n[("a","b","c")]\n```') == [("a", "b", "c")]
+    assert parse_triples('The sub-query is: [("a","b","c")] .') == [("a", "b", "c")]
+    for text in ("", "[]", "unchanged", '[("a","b")]'):
+        with pytest.raises(MalformedError):
+            parse_triples(text)
+
+
+def test_rendered_triples_are_read_again() -> None:
+    triples = [('say "hi"', "is (a) [b]", "É'x"), ("Entity#1", "", "\\")]
+    assert parse_triples(render_triples(triples)) == triples
+    assert render_triples([("a", "b", "c")]) == '[("a","b","c")]'
+
+
+@given(
+    st.lists(st.tuples(*[st.text(st.characters(exclude_categories=("Cs", "Cc", "Zs")), max_size=8)] * 3), max_size=3)
+)
+def test_any_triples_are_read_again(triples: list[tuple[str, str, str]]) -> None:
+    import json
+
+    value = json.loads(bracketed(render_triples(triples)))
+    found, bad = read_triples(value)
+    assert bad == 0 and found == [tuple(part.strip() for part in triple) for triple in triples]
+
+
+# -------------------------------------------------------------------------------------------------------- verdicts
+@pytest.mark.parametrize(
+    ("text", "last", "anywhere"),
+    [
+        ("**Yes**", "accept", "accept"),
+        ("Conclusion: No.", "reject", "reject"),
+        ("Conclusion:No", "reject", "reject"),
+        ("Yes at first sight, but finally: No", "reject", "accept"),
+        ("No: a plain yes is not justified", "accept", "accept"),  # a known weakness of both
+        ("", "unknown", "reject"),
+        ("yes-and-no", "unknown", "reject"),
+        ("The answer is a yes.", "accept", "accept"),
+        ("I accept this", "accept", "reject"),
+        ("Reject", "reject", "reject"),
+        ("Nobody knows; eyes and noses.", "unknown", "reject"),
+        ('"Yes."', "accept", "accept"),
+        ("Supported.\n\n### Yes", "accept", "accept"),
+        ("Verdict:\n**No**\n", "reject", "reject"),
+        ("well supported — Yes", "accept", "accept"),
+        ("<verdict>Yes</verdict>", "accept", "reject"),
+        ("Verdict=Yes", "accept", "reject"),
+    ],
+)
+def test_verdicts(text: str, last: str, anywhere: str) -> None:
+    assert parse_verdict(text) == last
+    assert parse_verdict(text, "anywhere") == anywhere
+
+
+# ------------------------------------------------------------------------------------------------------ expansions
+@pytest.mark.parametrize(
+    ("text", "queries"),
+    [
+        ("[]", ()),
+        ("Nothing is missing: []", ()),
+        ('["a?", "b?"]', ("a?", "b?")),
+        ("['a?', 'b?']", ("a?", "b?")),
+        ('```python\n["a?", "b?"]\n```', ("a?", "b?")),
+        ('["What is [X]?", "b?"]', ("What is [X]?", "b?")),
+        ('I need ["a?", "b?"] for this.', ("a?", "b?")),
+        ("1. a?\n2) b?", ("a?", "b?")),
+        ("- a? [1]\n- b?", ("a? [1]", "b?")),
+        ('["a?", 7, null, "", " a? ", "b?"]', ("a?", "b?")),
+        ('("a?", "b?")', ("a?", "b?")),
+    ],
+)
+def test_expansions(text: str, queries: tuple[str, ...]) -> None:
+    assert parse_queries(text) == queries
+
+
+@pytest.mark.parametrize("text", ["", "Look for its length.", "[1, 2]", "[" * 9000, '{"a": 1}'])
+def test_no_expansions(text: str) -> None:
+    with pytest.raises(MalformedError):
+        parse_queries(text)
+
+
+# --------------------------------------------------------------------------------------------- answers, citations
+def test_answer_lines() -> None:
+    assert parse_answer_line("1. so\nAnswer: 212 km") == "212 km"
+    assert parse_answer_line("Answer: 1\n**Final answer:** 2") == "2"
+    assert parse_answer_line("so it is\n212 km") == "212 km"
+    assert parse_answer_line("so it is\n**Answer:**\n212 km") == "212 km"
+    for text in ("", "so\nAnswer:"):
+        with pytest.raises(MalformedError):
+            parse_answer_line(text)
+
+
+def test_citations() -> None:
+    assert cited_numbers("a [2], b [1, 3] c [2] d [x] e (4)") == [2, 1, 3]
+
+
+# ---------------------------------------------------------------------------------------------------- placeholders
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Where was #1 born?", [1]),
+        ("Is #2's town in #1 or in #2?", [2, 1]),
+        ("Who made C#?", []),
+        ("Is C#2 a note?", []),
+        ("Who began #MeToo?", []),
+        ("Entity#3", []),
+        ("#12", [12]),
+    ],
+)
+def test_references(text: str, found: list[int]) -> None:
+    assert references(text) == found
+
+
+def test_unknowns_and_what_is_left_without_them() -> None:
+    assert variables("Entity#3 of Entity#1 and entity#3") == [3, 1]
+    assert without_placeholders("Where did #1 meet Entity#2 in C# of #MeToo?") == "Where did meet in C# of #MeToo?"
+
+
+def test_filling_in_keeps_what_has_no_answer() -> None:
+    assert fill("#1 and #2 and #10", {1: "x", 10: "z"}) == "x and #2 and z"
+    assert fill("Entity#1 #1", {1: r"\1 \g<0>"}, of_variables=True) == r"\1 \g<0> #1"
+    assert fill("#1", {1: ""}) == "#1"
+
+
+def grounds(query: str, index: int, side: str = "semantic", earlier: str = "x", config: object = PAPER) -> bool:
+    items = [HistoryItem(i, earlier, earlier) for i in range(1, index)] + [HistoryItem(index, query, query)]
+    return must_ground(SideState(side, "text", items=items), index - 1, config)  # type: ignore[arg-type]
+
+
+def test_when_a_sub_query_is_grounded() -> None:
+    assert grounds("where was #1 born?", 2) and not grounds("where was #2 born?", 2) and not grounds("#2?", 1)
+    assert not grounds("who made C#?", 2) and grounds("who made C#?", 2, config=OFFICIAL)
+    assert grounds('[("Entity#1","a","Entity#2")]', 2, "relational", '[("x","y","Entity#1")]')
+    assert not grounds('[("Entity#2","a","Entity#3")]', 2, "relational", '[("x","y","Entity#1")]')
+    assert grounds('[("a","b","c")]', 2, "relational", config=OFFICIAL)
+    assert not grounds('[("a","b","c")]', 1, "relational", config=OFFICIAL)
+
+
+def test_answers_behind_placeholders() -> None:
+    items = [
+        HistoryItem(1, '[("a","by","Entity#1")]', "", answer="Ada"),
+        HistoryItem(2, '[("Entity#1","in","Entity#2")]', "", answer="not stated in the context"),
+        HistoryItem(3, '[("Entity#1","of","Entity#3")]', "", answer="Oslo"),
+    ]
+    assert answers_by_reference(items) == {1: "Ada", 3: "Oslo"}
+    assert answers_by_variable(items) == {1: "Ada", 3: "Oslo"}
+
+
+@pytest.mark.parametrize("text", ["", "  ", "The length is not given.", "unknown", "There is no information on it"])
+def test_refusals(text: str) -> None:
+    assert is_refusal(text)
+
+
+def test_answers_are_no_refusals() -> None:
+    assert not any(map(is_refusal, ("Esker Vale", "no", "Nottingham", "212 km", "Notre-Dame")))
+
+
+# ----------------------------------------------------------------------------------------------- retrieval strings
+PRICE = [("Ünal Café", "sold in 1974 for", "$1,200"), ("Entity#3", "owned by", "Entity#4")]
+
+
+def test_retrieval_strings_of_triples() -> None:
+    assert verbalise(PRICE) == "Ünal Café sold in 1974 for $1,200 owned by"
+    assert letters_only(render_triples(PRICE)) == "nal Caf sold in for Entity owned by Entity"
+    item = HistoryItem(1, "", render_triples(PRICE))
+    assert retrieval_string(item, "relational", PAPER) == verbalise(PRICE)
+    assert retrieval_string(item, "relational", OFFICIAL) == letters_only(render_triples(PRICE))
+
+
+def test_retrieval_strings_of_questions() -> None:
+    item = HistoryItem(2, "", "Where did #1 die?")
+    assert retrieval_string(item, "semantic", PAPER) == "Where did die?"
+    assert retrieval_string(item, "semantic", OFFICIAL) == "Where did #1 die?"
+    expanded = HistoryItem(4, "", "What is #1 in C# 12?", "expanded")
+    assert retrieval_string(expanded, "relational", OFFICIAL) == "What is #1 in C# 12?"
+    assert retrieval_string(HistoryItem(1, "", "[a] plain question"), "relational", PAPER) == "[a] plain question"
+    assert retrieval_string(HistoryItem(1, "", '[("Entity#1","","")]'), "relational", PAPER) == ""
+
+
+# --------------------------------------------------------------------------------------------------------- history
+ITEMS = [
+    HistoryItem(1, "a?", "a?", context="raw one", refined="one " * 50, answer="A"),
+    HistoryItem(2, "b?", "b?", context="raw two", refined="two", answer="B"),
+    HistoryItem(3, "c?", "c?", "expanded", context="raw three", refined="three", answer=""),
+]
+
+
+def test_rendered_history() -> None:
+    assert render_history(ITEMS[1:]) == (
+        "Sub-query 1: b?\nContext:\ntwo\nAnswer: B\n\nSub-query 2: c?\nContext:\nthree\nAnswer: "
+    )
+    assert "raw two" in render_history(ITEMS, raw=True) and render_history([]) == ""
+
+
+def test_the_oldest_contexts_go_first_and_answers_stay() -> None:
+    kept, dropped = fit_history(ITEMS, 40, lambda text: len(text.split()))
+    assert dropped == 1 and kept[0].refined == DROPPED and kept[0].answer == "A" and kept[1:] == ITEMS[1:]
+    assert fit_history(ITEMS, 1000, len) == (ITEMS, 0)
+    kept, dropped = fit_history(ITEMS, 1, len)
+    assert dropped == 3 and [item.answer for item in kept] == ["A", "B", ""]
