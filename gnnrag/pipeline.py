@@ -114,12 +114,16 @@ def needed_stages(config: EvaluateConfig) -> set[str]:
 
 
 def asked_roles(config: EvaluateConfig) -> list[str]:
-    """Return the roles that a run may ask: all, unless each of its methods says which ones it asks (`roles`)."""
-    methods = [resolve("method", method.name, METHODS) for method, _ in pairs(config)]
-    chosen = [(resolve("retriever", retriever.name, RETRIEVERS), retriever.settings) for _, retriever in pairs(config)]
-    if not all(hasattr(m, "roles") for m in methods) or any(needs_roles(cls, settings) for cls, settings in chosen):
-        return list(ROLES)
-    wanted = {"reader", *(name for method in methods for name in method.roles)}
+    """Return the roles that a run may ask: those that its methods (`roles`) and retrievers (`roles_asked`) name.
+
+    A part that does not say which ones it asks may ask all.
+    """
+    wanted = {"reader"}
+    for method, retriever in pairs(config):
+        wanted.update(getattr(resolve("method", method.name, METHODS), "roles", ROLES))
+        searcher = resolve("retriever", retriever.name, RETRIEVERS)
+        if needs_roles(searcher, retriever.settings):
+            wanted.update(getattr(searcher, "roles_asked", ROLES))
     return [name for name in ROLES if name in wanted]
 
 

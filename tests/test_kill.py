@@ -143,8 +143,11 @@ from gnnrag.index.build import update_index
 from gnnrag.index.index import Index
 from gnnrag.errors import ArtefactError
 from gnnrag.types import Passage
+from functools import partial
 from tests.helpers.indexes import CORPUS, artefacts, build, config, files
 
+# One stage of each kind is enough to die in: every further one doubles the time and asks the same.
+build = partial(build, stages=["hierarchy", "lexical", "embeddings", "entity_graph"])
 os.fsync = lambda fd: None  # slow, and it decides about power cuts only
 root = Path(sys.argv[1])
 before, after = list(CORPUS), [*CORPUS[1:], Passage("new", "New", "A new text. It is short.")]

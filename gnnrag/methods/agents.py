@@ -42,6 +42,7 @@ class Agent:
     """
 
     config_class = AgentConfig
+    roles = ("agent",)
     protocol: ClassVar[Protocol]
     limits: ClassVar[tuple[int, int, int]]  # searches, turns, passages
 

@@ -58,6 +58,7 @@ class BDTR:
     """
 
     config_class = BDTRConfig
+    roles = ("thoughts", "chain", "verifier")
 
     def __init__(self, index: Any, roles: Any, config: BDTRConfig | None = None) -> None:
         self.index, self.config = index, config or BDTRConfig()

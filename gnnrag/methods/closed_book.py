@@ -16,6 +16,8 @@ class ClosedBook:
     def __init__(self, index: Any, roles: Any, config: None = None) -> None:
         pass
 
+    roles = ()
+
     async def start(self, question: Question, session: Session) -> State:
         """See `Method`."""
         return State(question, session)

@@ -10,7 +10,7 @@ from typing import Any
 from gnnrag.methods.base import State
 from gnnrag.pool import passages_behind, promote
 from gnnrag.roles.searching import DraftTask, View
-from gnnrag.roles.searching_modules import Modules
+from gnnrag.roles.searching_modules import MODULES, Modules
 from gnnrag.roles.searching_state import SideState, must_ground, retrieval_string
 from gnnrag.roles.searching_views import cut_view
 from gnnrag.search_config import GraphSearchConfig, background_source, resolve_search, sides_of
@@ -43,7 +43,7 @@ class GraphSearch:
         ConfigError: a setting is out of range.
     """
 
-    config_class = GraphSearchConfig
+    config_class, roles = GraphSearchConfig, MODULES
     channels = frozenset({"text", "graph"})
 
     def __init__(self, index: Any, roles: Any, config: GraphSearchConfig | None = None) -> None:

@@ -49,6 +49,7 @@ class Iterative:
     """
 
     config_class = IterativeConfig
+    roles = ("reasoner",)
     style: ClassVar[Style]
     stops = True  # a step that says that it is the last ends the loop
 

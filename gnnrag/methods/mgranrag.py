@@ -61,7 +61,7 @@ class MGranRAG:
         ConfigError: a switch has an unknown value.
     """
 
-    config_class = MGranRAGConfig
+    config_class, roles = MGranRAGConfig, ("decomposer", "evidence_extractor")
     stages = ("hierarchy", "phrase_vectors", "embeddings")
     top_k, reader_top_k, damping = 200, 5, 0.5
 

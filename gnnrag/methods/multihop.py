@@ -37,6 +37,7 @@ class MultiHop:
     """
 
     config_class = MultiHopConfig
+    roles = ("thoughts",)
 
     def __init__(self, index: Any, roles: Any, config: MultiHopConfig | None = None) -> None:
         self.index, self.config = index, config or MultiHopConfig()

@@ -65,6 +65,7 @@ class Routed:
     """
 
     config_class = RoutedConfig
+    roles = ("router",)  # and those of its routes
 
     def __init__(self, index: Any, roles: Any, config: RoutedConfig | None = None) -> None:
         self.index, self.config = index, config or RoutedConfig()

@@ -43,6 +43,7 @@ class Single:
     """
 
     config_class = SingleConfig
+    roles = ()
 
     @staticmethod
     def channels_for(config: SingleConfig) -> frozenset[Channel]:

@@ -160,7 +160,7 @@ class KeywordRetriever:
 
     channels = frozenset({"text", "graph"})
     stages = ("knowledge", "knowledge_vectors", "embeddings")
-    needs_roles = True
+    needs_roles, roles_asked = True, ("keywords",)
     asks_keywords = True
 
     def __init__(self, index: Index, roles: Any) -> None:

@@ -80,7 +80,7 @@ class GraphRAGGlobalRetriever:
     channels = frozenset({"text", "graph"})
     stages = ("knowledge", "communities", "reports")
     config_class = GraphRAGGlobalConfig
-    needs_roles = True
+    needs_roles, roles_asked = True, ("report_points", "report_reduce", "report_rating")
 
     def __init__(self, index: Index, config: GraphRAGGlobalConfig | None, roles: object) -> None:
         self.config = c = config or GraphRAGGlobalConfig()

@@ -58,7 +58,7 @@ class HippoRAGRetriever:
     channels = frozenset({"text"})
     stages = ("entity_graph", "embeddings", "hierarchy")
     config_class = HippoRAGConfig
-    needs_roles = True
+    needs_roles, roles_asked = True, ("mentions",)
 
     def __init__(
         self, index: Index, config: HippoRAGConfig | None = None, roles: Mapping[str, Any] | None = None

@@ -82,7 +82,7 @@ class HippoRAG2Retriever:
     channels = frozenset({"text"})
     stages = ("entity_graph", "embeddings")
     config_class = HippoRAG2Config
-    needs_roles = True
+    needs_roles, roles_asked = True, ("fact_filter",)
 
     def __init__(
         self, index: Index, config: HippoRAG2Config | None = None, roles: Mapping[str, Any] | None = None

@@ -76,7 +76,7 @@ class HyperGraphRAGRetriever:
     channels = frozenset({"text", "graph"})
     stages = ("knowledge", "knowledge_vectors", "embeddings")
     config_class = HyperGraphRAGConfig
-    needs_roles = True
+    needs_roles, roles_asked = True, ("hyper_query",)
 
     def __init__(self, index: Index, config: HyperGraphRAGConfig | None = None, roles: Any = None) -> None:
         self.config = c = config or HyperGraphRAGConfig()

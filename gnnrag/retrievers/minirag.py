@@ -84,7 +84,7 @@ class MiniRAGRetriever:
     channels = frozenset({"text", "graph"})
     stages = ("knowledge", "knowledge_vectors", "embeddings")
     config_class = MiniRAGConfig
-    needs_roles = True
+    needs_roles, roles_asked = True, ("mentions",)
 
     def __init__(self, index: Index, config: MiniRAGConfig | None = None, roles: Any = None) -> None:
         self.config = c = config or MiniRAGConfig()

@@ -37,6 +37,9 @@ from gnnrag.types import Passage, Question
 ROLES = ("decomposer", "grounder", "refiner", "sub_answerer", "drafter", "evidence_check", "expander")
 SHOWN = 10  # passages that implementations without a language model look at
 
+# The roles behind the modules QD, QG, CR, ANS, LD and FIN, EV, QE.
+MODULES = ("decomposer", "grounder", "refiner", "sub_answerer", "drafter", "evidence_check", "expander")
+
 
 class Modules:
     """The calls of one run.
