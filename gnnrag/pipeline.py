@@ -96,7 +96,7 @@ def check_fit(config: EvaluateConfig) -> None:
             )
 
 
-def needed_stages(config: EvaluateConfig) -> set[str]:
+def needed_stages(config: EvaluateConfig, roles: Sequence[str] = ()) -> set[str]:
     """Return the index stages that a run reads: what its retrievers, methods and roles declare as `stages`."""
     needed: set[str] = set()
     for method, retriever in pairs(config):
@@ -104,10 +104,10 @@ def needed_stages(config: EvaluateConfig) -> set[str]:
         needed.update(stages_of(resolve("method", method.name, METHODS), method.settings))
         if getattr(method.settings, "dense_anchor", 0.0):
             needed.add("embeddings")
-    for name in asked_roles(config):
+    for name in (*asked_roles(config), *roles):
         table = ROLES[name]
-        roles: Any = config.roles
-        chosen = getattr(roles, name).impl or roles.default
+        book: Any = config.roles
+        chosen = getattr(book, name).impl or book.default
         if chosen in table:
             needed.update(stages_of(resolve("role", chosen, table), None))
     return needed
@@ -137,10 +137,11 @@ def open_index(
     name: str,
     passages: Sequence[Passage],
     progress: Progress = lambda stage, done, total: None,
+    roles: Sequence[str] = (),
 ) -> Index:
-    """Build what is missing or out of date for a run, then open the index."""
+    """Build what is missing or out of date for a run, then open the index; `roles` are asked outside of the loop."""
     path = index_path(config.index, name)
-    stages, source = needed_stages(config), data_source(config.data)
+    stages, source = needed_stages(config, roles), data_source(config.data)
     build_index(path, passages, index_settings(config), stages, source, progress, keep_edits=True)
     return Index(path)
 

@@ -51,7 +51,7 @@ def audit(
     sample, weights = stratified_sample(known, c.n, c.least, config.seed)
     if c.measure.startswith("retrieval/") and (blank := sum(not q.gold for q in sample)):
         on_note(f"{blank} of the questions have no gold passages: {c.measure} counts them as wrong")
-    index = open_index(_config_for(config, FLAT, c.flat, ""), data.name, data.passages, on_index)
+    index = open_index(_config_for(config, FLAT, c.flat, ""), data.name, data.passages, on_index, ["router"])
     routings = asyncio.run(_route_all(config, Roles(index, config.roles, config.llm, config.llm_cache), sample))
     decided = [choose_route(r.probabilities, c.thematic_threshold, c.multi_hop_threshold) for r in routings]
     if labels is None:
