@@ -9,9 +9,10 @@ from typing import Any
 
 from gnnrag.config import Choice, DataConfig, EvaluateConfig, IndexConfig, build_settings, to_plain
 from gnnrag.datasets.chunk import Chunking
-from gnnrag.errors import ConfigError
-from gnnrag.index.build import Progress, build_index, closure
+from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.index.build import Progress, build_index, closure, stored_config
 from gnnrag.index.index import Index
+from gnnrag.index.store import Store
 from gnnrag.loop import Loop
 from gnnrag.registry import METHODS, RETRIEVERS, ROLES, WRITERS, resolve
 from gnnrag.retrievers.base import channels_of, needs_roles
@@ -142,8 +143,28 @@ def open_index(
     """Build what is missing or out of date for a run, then open the index; `roles` are asked outside of the loop."""
     path = index_path(config.index, name)
     stages, source = needed_stages(config, roles), data_source(config.data)
+    _refuse_to_replace_triples(path, config.index, closure(stages, config.index))
     build_index(path, passages, index_settings(config), stages, source, progress, keep_edits=True)
     return Index(path)
+
+
+def _refuse_to_replace_triples(path: Path, config: IndexConfig, stages: Sequence[str]) -> None:
+    """Raise ArtefactError where rules would silently take the place of triples from a file or a model."""
+    store = Store(path) if path.is_dir() else None
+    if (
+        store is None
+        or store.key("extraction") is None
+        or "extraction" not in stages
+        or config.extract.method != "offline"
+    ):
+        return
+    have = stored_config(store).extract
+    if have.method != "offline":
+        where = f" index.extract.path={have.path}" if have.path else f" index.extract.format={have.format}"
+        raise ArtefactError(
+            f"index {path} holds triples of index.extract.method={have.method}, and this run says nothing of them: "
+            f"give index.extract.method={have.method}{where}, or another index.path for triples made by rules"
+        )
 
 
 def index_settings(config: EvaluateConfig) -> IndexConfig:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gnnrag.config import IndexConfig
-from gnnrag.errors import ArtefactError, ConfigError, LLMError
+from gnnrag.errors import ArtefactError, ConfigError, DataError, LLMError
 from gnnrag.extract.base import make_extractor
 from gnnrag.extract.types import Extraction
 from gnnrag.files import digest
@@ -65,6 +65,10 @@ class ExtractionStage:
         values = map_passages(context.store, self.name, settings, hashes, known, compute, batch, context.progress)
 
         _refuse_failures(values, getattr(extractor, "max_failed", 1.0))
+        if context.config.extract.path and all(value is None for value in values):
+            shown = ", ".join(repr(p.id) for p in context.passages[:3])
+            problem = f"holds no record of any passage; the passages are called {shown}, ..."
+            raise DataError(context.config.extract.path, f"{problem} See data/README.md for what a row must hold")
 
         def write(folder: Path) -> dict[str, Any]:
             write_records(folder, hashes, values, settings)

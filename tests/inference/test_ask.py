@@ -120,3 +120,21 @@ def test_errors(given: list[str], message: str, capsys: pytest.CaptureFixture[st
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["-h"]) == 0
     assert "python inference/ask.py" in capsys.readouterr().out
+
+
+def test_triples_of_somebody_are_neither_replaced_nor_taken_for_granted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "anna.txt").write_text("Anna Kowalska was born in Lublin. She builds violins.")
+    row = {"id": "anna.txt", "entities": ["Anna"], "triples": [["Anna", "born in", "Lublin"]]}
+    (tmp_path / "t.jsonl").write_text(json.dumps(row))
+    own = [f"data.path={tmp_path / 'docs'}", f"index.path={tmp_path / 'i'}", "retriever=hipporag", "method=single"]
+    own += ["index.embedder.model=hash", "index.text.language=blank:en"]
+    triples = ["index.extract.method=precomputed", f"index.extract.path={tmp_path / 't.jsonl'}"]
+    assert call(["Where was Anna born?", *own, *triples]) == 2
+    assert "holds no record of any passage; the passages are called 'anna.txt#1'" in capsys.readouterr().err
+    (tmp_path / "t.jsonl").write_text(json.dumps({**row, "id": "anna.txt#1"}))
+    assert call(["Where was Anna born?", *own, *triples]) == 0
+    assert call(["Where was Anna born?", *own]) == 2
+    assert "give index.extract.method=precomputed index.extract.path=" in capsys.readouterr().err
