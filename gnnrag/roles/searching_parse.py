@@ -16,7 +16,7 @@ MAX_LITERAL, MAX_DEPTH = 20_000, 20  # characters and nested brackets of a Pytho
 _KEY = re.compile(r"^\W*sub[-_ ]?quer(?:y|ies)\W*(\d+)\W*$", re.IGNORECASE)
 # What the released code looks for: the last resort where a reply is no object.
 _TEXT_PAIR = re.compile(r'"sub-query (\d+)"\s*:\s*"([^"]*)"', re.IGNORECASE)
-_TRIPLE_PAIR = re.compile(r'"sub-query (\d+)"\s*:\s*(\[[^\]]*\])', re.IGNORECASE)
+_TRIPLE_PAIR = re.compile(r'"sub-query (\d+)"\s*:\s*(\[(?:[^\[\]]|\[[^\[\]]*\])*\])', re.IGNORECASE)
 _ITEM = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s+(.+)$")
 _ARTICLES = {"a", "an", "the"}
 _ANSWER = re.compile(r"^\W*(?:short |final )?answer\W*:\s*(.*)$", re.IGNORECASE)

@@ -503,6 +503,26 @@ def test_concurrency_changes_no_prompt_prediction_or_trace() -> None:
     assert len(runs[0]) == 6
 
 
+class Lagging(ScriptedBackend):
+    """Lets those requests wait whose prompt begins with one of `late`."""
+
+    late: tuple[str, ...] = ()
+
+    async def generate(self, request: Any) -> Any:
+        await asyncio.sleep(0.003 * request.messages[0].content.startswith(self.late))
+        return await super().generate(request)
+
+
+def test_which_side_is_faster_changes_no_trace() -> None:
+    traces = []
+    for late in (("You extract evidence", "You complete sub"), ("You extract triples", "You are a critical")):
+        backend, index = Lagging(scripted().config), SearchIndex()
+        backend.late = late
+        loop = Loop(GraphSearch(index, prompted(backend), search()), TwoChannels(), read_nothing, index.lookup)
+        traces.append(asyncio.run(loop.answer(QUESTION))[1].events)
+    assert traces[0] == traces[1] and len(traces[0]) > 30
+
+
 class Depths(ScriptedBackend):
     """Counts how many calls had to wait for one another, in the longest chain."""
 

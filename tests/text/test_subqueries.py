@@ -113,6 +113,11 @@ def test_what_is_no_triple_is_dropped_and_counted() -> None:
     assert parse_triple_parts(value) == (('[("a","b","c")]',), 3)
 
 
+def test_triples_of_an_object_that_never_closes() -> None:
+    text = '"Sub-query 1": [("a", "b", "c")], "Sub-query 2": [("d", "e", "f"), ("g", "h", "i")], "Sub-query 3": [("j'
+    assert parse_triple_parts(text) == (('[("a","b","c")]', '[("d","e","f"),("g","h","i")]'), 0)
+
+
 def test_a_list_of_triples_as_a_reply() -> None:
     assert parse_triples('```python\n[("a","b","c")]\n```') == [("a", "b", "c")]
     assert parse_triples('The sub-query is: [("a","b","c")] .') == [("a", "b", "c")]
