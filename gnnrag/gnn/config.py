@@ -1,0 +1,41 @@
+"""Settings of the graph network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class GNNConfig:
+    """The network: GFM-RAG's with the defaults of `official()`, ours with those below."""
+
+    mode: str = "node"  # node: passages are nodes and are scored (G-reasoner); entity: a ranker maps entities to them
+    dim: int = 64  # width of every state
+    layers: int = 4
+    message: str = "distmult"  # distmult, transe, rotate
+    aggregate: str = "sum"  # sum, mean, max, pna
+    inverse: str = "text"  # vectors of inverse relations; text: of `inverse_` + name; negative: minus those of the base
+    norm: bool = True  # LayerNorm in each layer
+    shortcut: bool = True  # residual connections
+    concat_hidden: bool = False  # the head reads the states of all layers
+    fusion: str = "both"  # where node text and features enter: none, early, late, both
+    node_text: bool = True  # vectors of the nodes' texts take part, where the graph has them
+    features: list[str] = field(
+        default_factory=list
+    )  # names of the (question, node) features; see `gnnrag.gnn.features`
+    edge_features: list[str] = field(default_factory=list)  # (question, edge) features that gate messages, by name
+    seed_weight: bool = True  # seeds weigh 1 / document frequency
+
+
+@dataclass
+class RankerConfig:
+    """How scores of entities become scores of passages (mode `entity`)."""
+
+    name: str = "idf_topk"  # simple, idf, topk, idf_topk, learned
+    top_k: int = 20
+    tie_break: float = 1e-6  # weight of the summed scores that break ties; 0: as released
+
+
+def official() -> GNNConfig:
+    """Return GFM-RAG's settings (width 512, six layers, no node texts, no features)."""
+    return GNNConfig(mode="entity", dim=512, layers=6, fusion="none", node_text=False)
