@@ -54,4 +54,4 @@ class GraphBatch:
     def to(self, device: torch.device | str) -> GraphBatch:
         """Return the batch on a device."""
         values = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
-        return replace(self, **values)
+        return replace(self, **values)  # type: ignore[arg-type]
