@@ -29,7 +29,7 @@ from gnnrag.index_config import TextConfig as TextConfig
 from gnnrag.index_config import TreeConfig as TreeConfig
 
 T = TypeVar("T")
-CHOICES = {"retriever": registry.RETRIEVERS, "method": registry.METHODS, "llm": registry.BACKENDS}
+CHOICES = {"method": registry.METHODS, "retriever": registry.RETRIEVERS, "llm": registry.BACKENDS}
 
 
 @dataclass
@@ -96,7 +96,7 @@ class EvaluateConfig:
 
     data: DataConfig = field(default_factory=DataConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
-    retriever: Any = "chg"
+    retriever: Any = "chg"  # where the method names no other as its default
     method: Any = "bdtr"
     roles: RolesConfig = field(default_factory=RolesConfig)  # type: ignore[valid-type]
     llm: Any = "openai"
@@ -130,7 +130,12 @@ def load_config(schema: type[T], source: str | Path | None = None, overrides: Se
         raw = OmegaConf.merge(_shorthand(raw, override), override)  # type: ignore[assignment]
     raw = _shorthand(raw)
     root = OmegaConf.structured(schema)
-    chosen = {name: _choose(name, raw, root) for name in CHOICES if name in root}
+    chosen = {}
+    for name in (name for name in CHOICES if name in root):
+        chosen[name] = _choose(name, raw, root)
+        if name == "method" and "retriever" in root:
+            wanted = registry.resolve(name, chosen[name].name, CHOICES[name])
+            root["retriever"] = getattr(wanted, "default_retriever", root["retriever"])
     everything: Any = OmegaConf.to_container(raw)
     plain = {key: value for key, value in everything.items() if key not in chosen}
     for name, choice in chosen.items():

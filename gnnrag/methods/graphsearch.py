@@ -44,7 +44,7 @@ class GraphSearch:
     """
 
     config_class, roles = GraphSearchConfig, MODULES
-    channels = frozenset({"text", "graph"})
+    channels, default_retriever = frozenset({"text", "graph"}), "lightrag"
 
     def __init__(self, index: Any, roles: Any, config: GraphSearchConfig | None = None) -> None:
         self.index, self.config = index, resolve_search(config or GraphSearchConfig())
