@@ -7,7 +7,9 @@ parsers look for labels, objects, tags and bracketed numbers wherever they stand
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import islice
 
 ELLIPSIS = "…"
 _CLOSING = {'"': '"', "“": "”", "«": "»", "‘": "’", "'": "'", "`": "`"}
@@ -17,14 +19,16 @@ _MARKUP = re.compile(
     re.IGNORECASE,
 )
 _LEAST = 8  # characters that a quotation has at least; names are shorter, and hold no markup
-_MAX_STARTS = 400  # quotation marks and braces that are looked at
+_LONGEST = 4000  # characters of a quotation
+_MAX_STARTS = 400  # quotation marks and brackets that are looked at
 
 
 def unquoted(reply: str, shown: str) -> str:
     """Return a reply with `…` for what it quotes from `shown`, where that could pass for the reply's own statements.
 
     A quotation stands in quotation marks and is in `shown` word for word. An object without quotation marks that is in
-    `shown` word for word goes as well, provided that the reply has another one.
+    `shown` word for word goes as well, provided that the reply has another one. Inside an object or a list quotation
+    marks are syntax, and nothing is touched.
 
     Args:
         reply: of a language model.
@@ -32,58 +36,61 @@ def unquoted(reply: str, shown: str) -> str:
     """
     if not _MARKUP.search(reply):
         return reply
-    folded = " ".join(shown.split())
-    spans = list(_spans(reply, folded))
-    for start, end in reversed(spans):
-        rest = reply[:start] + reply[end:]
-        if reply[start] != "{" or "{" in rest:
-            inside = (start, end) if reply[start] == "{" else (start + 1, end - 1)
-            reply = reply[: inside[0]] + ELLIPSIS + reply[inside[1] :]
+    for start, end in reversed(list(_spans(reply, " ".join(shown.split())))):
+        if reply[start] != "{":
+            reply = reply[: start + 1] + ELLIPSIS + reply[end - 1 :]
+        elif "{" in reply[:start] + reply[end:]:
+            reply = reply[:start] + ELLIPSIS + reply[end:]
     return reply
 
 
 def _spans(reply: str, shown: str) -> Iterator[tuple[int, int]]:
     """Yield start and end of quotations, marks included, and of objects, in order and apart from each other."""
     done = starts = 0
-    for match in re.finditer(r"[\"“«‘'`{]", reply):
+    for match in re.finditer(r"[\"“«‘'`{\[]", reply):
         start = match.start()
         if start < done or starts >= _MAX_STARTS:
             continue
         starts += 1
-        closing = _CLOSING.get(match[0], "}")
-        first = start if closing == "}" else start + 1
-        reach = first + _agreement(reply[first:], shown)
-        # The closing mark of a quotation is no part of what was shown; that of an object is.
-        last = reply.rfind(closing, first + _LEAST, reach + (closing != "}"))
-        if last >= 0 and _MARKUP.search(reply, first, last):
+        if match[0] in "{[":
+            done = _region_end(reply, start)
+            if match[0] == "{" and _agreement(reply[start:done], shown) == done - start:
+                yield start, done
+            continue
+        reach = start + 1 + _agreement(reply[start + 1 :], shown)
+        last = reply.rfind(_CLOSING[match[0]], start + 1 + _LEAST, reach + 1)
+        if last >= 0 and _MARKUP.search(reply, start + 1, last):
             done = last + 1
             yield start, done
 
 
+def _region_end(text: str, start: int) -> int:
+    """Return the index after the bracket that closes the one at `start`; that of the end where none does."""
+    depth, in_string, escaped = 0, False, False
+    for i in range(start, len(text)):
+        char = text[i]
+        if in_string:
+            in_string, escaped = escaped or char != '"', not escaped and char == "\\"
+        elif char == '"':
+            in_string = True
+        elif char in "{[":
+            depth += 1
+        elif char in "}]":
+            depth -= 1
+            if depth == 0:
+                return i + 1
+    return len(text)
+
+
 def _agreement(text: str, shown: str) -> int:
     """Return how many characters of `text` stand word for word anywhere in `shown`, blanks of all sorts being equal."""
-    head = " ".join(text[: 2 * _LEAST].split())[:_LEAST]
-    if len(head) < _LEAST:
+    words = text[:_LONGEST].split()
+    folded = " ".join(words)
+    if folded[:_LEAST] not in shown:
         return 0
-    best, at = 0, shown.find(head)
-    while at >= 0:
-        best = max(best, _common(text, shown, at))
-        at = shown.find(head, at + 1)
-    return best
-
-
-def _common(text: str, shown: str, at: int) -> int:
-    """Return the length of the part of `text` that agrees with `shown` from `at` on."""
-    i = 0
-    while i < len(text) and at < len(shown):
-        if text[i].isspace():
-            if shown[at] == " ":
-                at += 1
-            elif i and not text[i - 1].isspace():
-                break
-        elif text[i] == shown[at]:
-            at += 1
-        else:
-            break
-        i += 1
-    return i
+    # A prefix of what is there is there: bisection finds the longest.
+    length = bisect_left(range(1, len(folded) + 1), True, key=lambda n: folded[:n] not in shown)
+    position = -1
+    for match in islice(re.finditer(r"\S", text), len("".join(folded[:length].split()))):
+        position = match.end()
+    return position

@@ -1,7 +1,7 @@
 """What all prompted roles share: render, generate, parse, one retry, and a record of it all.
 
 A role file holds what is its own: the values that go into its prompt, the parser of its replies, and its fallback.
-Calls, tokens, malformed replies and model errors are counted here; the flags of a role's result are counted by whoever
+Calls, tokens, malformed replies, refusals and model errors are counted here; the flags of a role's result are counted by whoever
 called the role. A prompted role names its prompters in `prompters`, so that a run can record their prompts.
 """
 
@@ -15,10 +15,13 @@ from typing import Generic, Literal, TypeVar
 from gnnrag.errors import BudgetError, LLMError
 from gnnrag.llm.base import Backend, Message, Reply, Request
 from gnnrag.prompts.load import Prompt, load_prompt
+from gnnrag.prompts.quoting import unquoted
+from gnnrag.roles.parsing import is_refusal
 from gnnrag.session import Session
 
 T = TypeVar("T")
 Failure = Literal["", "parse_failure", "llm_error"]
+REFUSED = "refused"  # the problem of a reply that refuses; it is also counted under this name
 
 
 class MalformedError(ValueError):
@@ -41,7 +44,7 @@ class Outcome(Generic[T]):
 
     value: T | None
     failure: Failure = ""
-    reply: str = ""  # the last reply's text, empty when there was none
+    reply: str = ""  # the last reply's text as it was parsed, empty when there was none
 
 
 @dataclass(slots=True)
@@ -61,10 +64,10 @@ class _Exchange(Generic[T]):
     attempts: list[_Attempt] = field(default_factory=list)
     value: T | None = None
     failure: Failure = ""
+    text: str = ""  # of the last reply, as it was parsed
 
     def outcome(self) -> Outcome[T]:
-        last = self.attempts[-1].reply
-        return Outcome(self.value, self.failure, last.text if last else "")
+        return Outcome(self.value, self.failure, self.text if self.attempts[-1].reply else "")
 
 
 class Prompter:
@@ -134,7 +137,7 @@ class Prompter:
     async def _exchange(
         self, values: Mapping[str, str], parse: Callable[[str], T], before: tuple[Message, ...]
     ) -> _Exchange[T]:
-        """Generate and parse, `tries` times at most."""
+        """Generate and parse, `tries` times at most. Quotations are out of a reply before any parser sees it."""
         exchange: _Exchange[T] = _Exchange(self.prompt)
         messages = (*before, *self.prompt.render(**values))
         for turn in (messages, *(self._reminded(messages, number) for number in range(2, self.tries + 1))):
@@ -142,7 +145,10 @@ class Prompter:
             exchange.attempts.append(attempt)
             try:
                 attempt.reply = await self.backend.generate(self._request(turn))
-                exchange.value, exchange.failure = parse(attempt.reply.text), ""
+                exchange.text = unquoted(attempt.reply.text, messages[-1].content)
+                if is_refusal(exchange.text):
+                    raise MalformedError(REFUSED)
+                exchange.value, exchange.failure = parse(exchange.text), ""
                 break
             except LLMError as error:
                 exchange.failure, attempt.problem = "llm_error", str(error)
@@ -182,6 +188,7 @@ class Prompter:
             )
             if attempt.problem:
                 session.flag(self.role, "parse_failure" if reply else "llm_error")
+                session.flag(self.role, *[REFUSED] * (attempt.problem == REFUSED))
             if reply is None:
                 continue
             if reply.is_estimated:
