@@ -129,7 +129,7 @@ class Loop:
         """Rank each query; one whose retrieval fails gives an empty list, is counted, and the round goes on."""
         _check_queries(queries, self.retrievers)
         session.count_queries(queries)
-        keys = [_cache_key(query) for query in queries]
+        keys = [self._cache_key(query, session) for query in queries]
         found: dict[Hashable, Any] = {key: self._cache[key] for key in keys if key in self._cache}
         new: dict[Hashable, Query] = {}
         for key, query in zip(keys, queries, strict=True):
@@ -155,6 +155,16 @@ class Loop:
         while len(self._cache) > CACHE_SIZE:
             self._cache.popitem(last=False)
         return rankings
+
+    def _cache_key(self, query: Query, session: Session) -> Hashable:
+        """Return what decides a ranking: `kind` does not, nor do case and spaces.
+
+        A retriever that asks roles counts them in the question's books, and may fall back: its rankings are kept for
+        the one question. Shared, the counts would depend on which question comes first.
+        """
+        asks_roles = hasattr(self.retrievers[query.retriever], "retrieve_for")
+        owner = session.question_id if asks_roles else None
+        return (folded(query.text), query.channel, query.top_k, query.scope, query.retriever, owner)
 
     async def _ask(self, queries: list[Query], session: Session) -> Sequence[Ranking | Exception]:
         """Hand queries to their retrievers: in batches over all questions, or, to one that needs roles, alone.
@@ -191,11 +201,6 @@ def _check_queries(queries: Sequence[Query], retrievers: Mapping[str | None, Ret
         channels = retrievers[query.retriever].channels
         if query.channel not in channels:
             raise ValueError(f"the retriever has no channel {query.channel!r}, only {', '.join(sorted(channels))}")
-
-
-def _cache_key(query: Query) -> Hashable:
-    """Return what decides a ranking: `kind` does not, nor do case and spaces."""
-    return (folded(query.text), query.channel, query.top_k, query.scope, query.retriever)
 
 
 def _excerpt(ranking: Ranking) -> dict[str, Any]:
