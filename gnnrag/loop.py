@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from gnnrag.methods.base import Method
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.session import Budget, Session, folded
-from gnnrag.types import Evidence, Passage, Prediction, Query, Question, Ranking
+from gnnrag.types import Evidence, Passage, Prediction, Query, Question, Ranking, shallow
 
 Reader = Callable[[ReaderTask, Session], Awaitable[Answer]]
 Lookup = Callable[[Iterable[str]], tuple[Passage, ...]]
@@ -122,7 +121,7 @@ class Loop:
             state.round += 1
             retrieved += 1
         evidence = await self.method.select(state)
-        session.record("evidence", **{k: v for k, v in asdict(evidence).items() if k != "ranking"})
+        session.record("evidence", **{k: v for k, v in shallow(evidence).items() if k != "ranking"})
         return evidence, max(0, retrieved - 1)
 
     async def _retrieve(self, queries: Sequence[Query], session: Session, round_: int) -> list[Ranking]:
@@ -150,7 +149,7 @@ class Loop:
                 self._cache[key] = result
             # A retriever that silently became another must show in the counts.
             session.counts[result.branch] += int(result.branch.endswith("_fallback"))
-            session.record("query", round=round_, **asdict(query), ranking=_excerpt(result))
+            session.record("query", round=round_, **shallow(query), ranking=_excerpt(result))
             rankings.append(result)
         while len(self._cache) > CACHE_SIZE:
             self._cache.popitem(last=False)
@@ -184,7 +183,7 @@ class Loop:
         if evidence.answer is not None:
             return evidence.answer
         answer = await self.reader(ReaderTask(question, self.lookup(evidence.context), evidence.notes), session)
-        session.record("answer", **asdict(answer))
+        session.record("answer", **shallow(answer))
         silent = not answer.text and "reader_failed" not in answer.flags
         session.flag("reader", *dict.fromkeys([*answer.flags, *(["abstained"] if silent else [])]))
         return answer.text

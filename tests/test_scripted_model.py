@@ -27,6 +27,7 @@ from gnnrag.retrievers.base import needs_roles
 from gnnrag.roles.book import Roles
 from gnnrag.session import Session
 from gnnrag.types import Passage, Prediction, Question
+from tests.helpers.every_method import RETRIEVER_SETTINGS, SETTINGS
 from tests.helpers.parts import COMPOSITIONAL, CORPUS
 from tests.helpers.replies import ATTACK, BAD, attack_in, good, prompt_of, quoting, user
 
@@ -34,30 +35,6 @@ HOSTILE = Passage(
     "p8", "The director of the film Night Harbour", f"The director of the film Night Harbour was born. {ATTACK}"
 )
 BASE = ["index.embedder.model=hash", "index.text.language=blank:en", "roles=prompted", "llm=scripted", "llm_cache=null"]
-# A method may need several settings until all of its roles are asked.
-SETTINGS: dict[str, list[list[str]]] = {
-    "single": [["retriever=bm25"]],
-    "closed_book": [["retriever=bm25"]],
-    "multihop": [["retriever=bm25"]],
-    "bdtr": [["retriever=bm25"]],
-    "routed": [["retriever=bm25", "method.multi_hop.retriever=bm25"]],
-    "mgranrag": [["retriever=dense"]],
-    "graphsearch": [["retriever=lightrag"], ["retriever=lightrag", "method.answer=reader"]],
-    "ircot": [["retriever=bm25"]],
-    "irgs": [["retriever=bm25"]],
-    "tog": [["retriever=bm25"]],
-    "gcot": [["retriever=bm25"]],
-    "react": [["retriever=bm25", "method.answer=reader"]],
-    "search_r1": [["retriever=bm25", "method.answer=reader"]],
-    "r1_searcher": [["retriever=bm25", "method.answer=reader"]],
-    "dotrag": [
-        ["retriever=dense"],
-        ["retriever=dense", "method.set_questions=always", "method.search.early_stop=false"],
-    ],
-}
-RETRIEVER_SETTINGS = {name: ["method=single", f"retriever={name}"] for name in RETRIEVERS}
-RETRIEVER_SETTINGS["hipporag"] += ["retriever.names=role"]
-RETRIEVER_SETTINGS["graphrag_global"] += ["retriever.selection=dynamic"]
 # Where any text is a reply of the right form, garbage cannot be told from one.
 FREE = {
     "chain", "drafter", "grounder", "refiner", "refiner_triples", "sub_answerer", "reason_gcot", "reason_ircot",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, TypeVar
 
 from gnnrag.errors import BudgetError, LLMError
@@ -18,6 +18,7 @@ from gnnrag.prompts.load import Prompt, load_prompt
 from gnnrag.prompts.quoting import unquoted
 from gnnrag.roles.parsing import is_refusal
 from gnnrag.session import Session
+from gnnrag.types import shallow
 
 T = TypeVar("T")
 Failure = Literal["", "parse_failure", "llm_error"]
@@ -181,7 +182,7 @@ class Prompter:
                 "llm",
                 role=self.role,
                 prompt=exchange.prompt.name,
-                messages=[asdict(m) for m in attempt.messages],
+                messages=[shallow(m) for m in attempt.messages],
                 reply=reply.text if reply else None,
                 finish_reason=reply.finish_reason if reply else None,
                 problem=attempt.problem,

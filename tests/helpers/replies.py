@@ -155,17 +155,21 @@ def packaged() -> dict[str, Prompt]:
 
 def prompt_of(request: Request) -> str:
     """Return the name of the prompt that a request was made from: by its system text, else by how its turn begins."""
-    first = request.messages[0]
-    if first.role == "system":
-        found = [n for n, p in packaged().items() if p.system and first.content.startswith(p.system)]
-    else:
-        found = [
-            n for n, p in packaged().items() if not p.system and first.content.startswith(p.user.partition("{")[0])
-        ]
-    if not found:  # the turns of a conversation that begins with another prompt
-        found = [n for n, p in packaged().items() if user(request).startswith(p.user)]
     followed = [n for n, p in packaged().items() if not p.placeholders and user(request).startswith(p.user)]
-    return max(followed or found, key=lambda name: len(packaged()[name].system))
+    if followed:  # the turns of a conversation that began with another prompt
+        return followed[0]
+    first = request.messages[0]
+    return _of_system(first.content) if first.role == "system" else _of_turn(first.content)
+
+
+@cache
+def _of_system(text: str) -> str:
+    found = [(len(p.system), n) for n, p in packaged().items() if p.system and text.startswith(p.system)]
+    return max(found)[1]
+
+
+def _of_turn(text: str) -> str:
+    return next(n for n, p in packaged().items() if not p.system and text.startswith(p.user.partition("{")[0]))
 
 
 def good(request: Request) -> str:
