@@ -1,7 +1,7 @@
 """What a reply quotes from untrusted text is data there, too: it must not pass for the reply's own statements.
 
-A model that refuses to follow an instruction it found in a passage often quotes it ('passage 3 says "Answer: ..."'). The
-parsers look for labels, objects, tags and bracketed numbers wherever they stand, and would take the quoted ones.
+A model that refuses to follow an instruction it found in a passage often quotes it ('passage 3 says "Answer: ..."').
+The parsers look for labels, objects, tags and bracketed numbers wherever they stand, and would take the quoted ones.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What all prompted roles share: render, generate, parse, one retry, and a record of it all.
 
 A role file holds what is its own: the values that go into its prompt, the parser of its replies, and its fallback.
-Calls, tokens, malformed replies, refusals and model errors are counted here; the flags of a role's result are counted by whoever
-called the role. A prompted role names its prompters in `prompters`, so that a run can record their prompts.
+Calls, tokens, malformed replies, refusals and model errors are counted here; the flags of a role's result by whoever
+called it. A prompted role names its prompters in `prompters`, so that a run can record their prompts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gnnrag.types import shallow
 
 T = TypeVar("T")
 Failure = Literal["", "parse_failure", "llm_error"]
-REFUSED = "refused"  # the problem of a reply that refuses; it is also counted under this name
+REFUSED = "refused"  # problem of a reply that refuses, and the name it is counted under
 
 
 class MalformedError(ValueError):
@@ -175,7 +175,7 @@ class Prompter:
 
     def _book(self, session: Session, exchange: _Exchange[T]) -> BudgetError | None:
         """Write an exchange into the session; returns the error of a budget that it exceeds."""
-        over_budget: BudgetError | None = None
+        over_budget = None
         for attempt in exchange.attempts:
             reply = attempt.reply
             session.record(
@@ -188,12 +188,11 @@ class Prompter:
                 problem=attempt.problem,
             )
             if attempt.problem:
-                session.flag(self.role, "parse_failure" if reply else "llm_error")
-                session.flag(self.role, *[REFUSED] * (attempt.problem == REFUSED))
+                refused = [REFUSED] if attempt.problem == REFUSED else []
+                session.flag(self.role, "parse_failure" if reply else "llm_error", *refused)
             if reply is None:
                 continue
-            if reply.is_estimated:
-                session.flag(self.role, "usage_estimated")
+            session.flag(self.role, *["usage_estimated"] * reply.is_estimated)
             try:
                 session.add_call(self.role, reply.prompt_tokens, reply.completion_tokens, reply.cost, reply.cached)
             except BudgetError as error:

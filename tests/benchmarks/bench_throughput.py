@@ -106,7 +106,9 @@ def main(arguments: list[str]) -> None:
     for method in METHODS:
         found = measure(index, data, [*dots, f"method={method}"], WIDE, real)
         bound, calls = found.bound(WIDE), round(sum(found.calls) / LATENCY)
-        print(f"{method:10}{calls:7}{found.seconds:9.2f}{bound:9.2f}{found.seconds / bound:7.2f}{found.processor:11.2f}")
+        print(
+            f"{method:10}{calls:7}{found.seconds:9.2f}{bound:9.2f}{found.seconds / bound:7.2f}{found.processor:11.2f}"
+        )
     one, many = (measure(index, few, [*dots, "method=bdtr"], n, real).seconds for n in (1, IN_FLIGHT))
     print(f"\nbdtr, {SERIAL} questions: one at a time {one:.2f} s, {IN_FLIGHT} in flight {many:.2f} s", end=", ")
     print(f"{one / many:.1f} times faster")

@@ -46,7 +46,7 @@ def _judgements(request: Request) -> str:
     rows = re.findall(r'<path id="(\w+)">', user(request))
     labels = ["complete", "irrelevant"]
     return json.dumps({
-        "judgements": [{"id": id_, "label": labels[n % 2], "confidence": 0.8, "reason": "r"} for n, id_ in enumerate(rows)]
+        "judgements": [{"id": id_, "label": labels[n % 2], "confidence": 0.8} for n, id_ in enumerate(rows)]
     })  # fmt: skip
 
 
@@ -76,7 +76,7 @@ GOOD: Mapping[str, Reply] = {
         if "Observation 1" in user(r)
         else "Thought: who?\nAction: Search[director of Night Harbour]"
     ),
-    "agent_search_r1": _r1("<information>", "Who? <search> director of Night Harbour </search>", "<answer> Kalmar </answer>"),
+    "agent_search_r1": _r1("<information>", "<search> director Night Harbour </search>", "<answer> Kalmar </answer>"),
     "agent_r1_searcher": _r1(
         "<|begin_of_documents|>",
         "Who? <|begin_of_query|>director Night Harbour<|end_of_query|>",
@@ -110,7 +110,7 @@ GOOD: Mapping[str, Reply] = {
     "reason_gcot": "The birthplace of Vera Lindqvist is missing.",
     "reason_ircot": "Night Harbour was directed by Vera Lindqvist.",
     "reason_irgs": "1. Reasoning: Vera Lindqvist directed it.\n2. Final answer: Kalmar",
-    "reason_tog": '{"links": [{"head": "Night Harbour", "relation": "directed by", "tail": "Vera Lindqvist", "score": 0.9}],'
+    "reason_tog": '{"links": [{"head": "Night Harbour", "relation": "directed by", "tail": "Vera", "score": 1}],'
     ' "sufficient": false, "next": "birthplace of Vera Lindqvist"}',
     "redirect": "birthplace of Vera Lindqvist",
     "refiner": "Vera Lindqvist directed Night Harbour [1].",
