@@ -45,7 +45,7 @@ class DotRAG:
         DataError: the schema file cannot be read or does not fit the graph.
     """
 
-    config_class = DotRAGConfig
+    config_class, check_settings = DotRAGConfig, staticmethod(check)
     roles = ("concepts", "rules", "path_judge", "redirect")
 
     def __init__(self, index: Any, roles: Any, config: DotRAGConfig | None = None) -> None:

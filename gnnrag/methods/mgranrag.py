@@ -64,15 +64,14 @@ class MGranRAG:
     config_class, roles = MGranRAGConfig, ("decomposer", "evidence_extractor")
     stages = ("hierarchy", "phrase_vectors", "embeddings")
     top_k, reader_top_k, damping = 200, 5, 0.5
+    check_settings = staticmethod(lambda config: resolve_preset(config))
 
     def __init__(self, index: Any, roles: Any, config: MGranRAGConfig | None = None) -> None:
         self.index, self.config = index, resolve_preset(config or MGranRAGConfig())
         self.graph = index.hierarchy
         self.decomposer, self.extractor = roles["decomposer"], roles["evidence_extractor"]
-        by_vector = self.config.phrase_match == "embedding"
-        self.aligner = PhraseAligner(
-            self.graph, index.phrase_vectors if by_vector else None, index.embedder, self.config.phrase_same
-        )
+        vectors = index.phrase_vectors if self.config.phrase_match == "embedding" else None
+        self.aligner = PhraseAligner(self.graph, vectors, index.embedder, self.config.phrase_same)
         self.walk = PageRankOperator(self.graph.adjacency, self.damping)
 
     async def start(self, question: Question, session: Session) -> State:
