@@ -27,8 +27,10 @@ from omegaconf import OmegaConf
 from gnnrag.config import EvaluateConfig, load_config, read_yaml
 from gnnrag.errors import ConfigError, nearest
 
-KEYS = ("title", "paper", "used", "base", "models", "grid", "rows", "columns", "by", "published", "plot", "overlap")
-KEYS = (*KEYS, "note")
+KEYS = (
+    *("title", "paper", "used", "base", "models", "grid", "rows", "columns", "by", "published", "plot", "overlap"),
+    "note",
+)
 REQUIRED = ("title", "paper", "used", "base", "columns")
 SEPARATOR = " / "
 _SETTINGS = {f.name for f in fields(EvaluateConfig)}

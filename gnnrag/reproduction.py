@@ -9,6 +9,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,9 +123,7 @@ def reproduce(
         else:
             try:
                 config = configs[row.name]
-                run, metrics = evaluate(
-                    config, on_index, on_question, on_start=lambda left, row=row: on_start(row, left)
-                )
+                run, metrics = evaluate(config, on_index, on_question, on_start=partial(on_start, row))
                 result = measured(table, row, config, run, metrics)
             except Exception as problem:  # noqa: BLE001 - one broken row must not cost the others theirs
                 result = Result(row, run_label(configs[row.name]), error=described(problem))
@@ -170,7 +169,7 @@ def run_figures(run: Path) -> dict[str, float]:
 
 
 def evidence_steps(run: Path, questions: Sequence[Question]) -> dict[str, list[float]]:
-    """Return the mean share of the gold passages that a side has retrieved after each sub-query (GraphSearch, Figure 7).
+    """Return the mean share of gold passages that a side retrieved up to each sub-query (Figure 7 of GraphSearch).
 
     A graph hit counts for the passages that it comes from. Questions with fewer sub-queries keep their last share;
     those without gold passages are left out.
@@ -261,7 +260,10 @@ def as_json(table: PaperTable, results: Sequence[Result]) -> str:
     """Return table and results as JSON."""
     rows = [
         {
-            **{f: getattr(r, f) for f in ("label", "values", "intervals", "questions", "failed", "run", "error", "steps")},
+            **{
+                f: getattr(r, f)
+                for f in ("label", "values", "intervals", "questions", "failed", "run", "error", "steps")
+            },
             "name": r.row.name,
             "published": r.row.published,
         }
@@ -281,5 +283,3 @@ def cells(result: Result, column: Column) -> str:
     if published is not None:
         text = f"{text} ({published:.{column.digits}f})".strip()
     return text or "-"
-
-

@@ -75,14 +75,20 @@ def text(table: PaperTable, results: Sequence[Result], as_markdown: bool) -> str
     rows = [[r.row.name, *(cells(r, column) for column in table.columns)] for r in results]
     asked = max((r.questions for r in results), default=0)
     title = f"{table.title}: {asked} questions; published figures in brackets"
-    out = [f"{title}\n\n{markdown_table(headings, rows)}\n"] if as_markdown else [plain_table(headings, rows, title, WIDTH)]
+    out = (
+        [f"{title}\n\n{markdown_table(headings, rows)}\n"]
+        if as_markdown
+        else [plain_table(headings, rows, title, WIDTH)]
+    )
     out.append("The paper used " + "; ".join(f"{job}: {model}" for job, model in table.used.items()) + ".")
     labels = dict.fromkeys(r.label for r in results if r.label)
     out.append("Run here: " + "; ".join(labels) + "." if labels else "Nothing was run.")
     for pair, shares in overlaps(table, results).items():
         out.append(f"{pair}: " + ", ".join(f"{name} {share:.1%}" for name, share in shares.items()))
     for r in results:
-        out += [f"{r.row.name}, {side}, recall after each sub-query: {list(points)}" for side, points in r.steps.items()]
+        out += [
+            f"{r.row.name}, {side}, recall after each sub-query: {list(points)}" for side, points in r.steps.items()
+        ]
     out += [f"{r.row.name}: {r.error}" for r in results if r.error]
     out += [f"{r.row.name}: {r.failed} of {r.questions} questions failed" for r in results if r.failed]
     return "\n".join([*out, *([table.note.strip()] if table.note else [])])

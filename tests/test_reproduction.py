@@ -134,7 +134,9 @@ def test_evidence_after_each_sub_query(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- the script
-def test_the_script(table: PaperTable, overrides: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_script(
+    table: PaperTable, overrides: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     call = [str(table.path), *overrides, "--only", "bm25"]
     assert main([*call, "--dry-run"]) == 0
     assert capsys.readouterr().out.splitlines() == [

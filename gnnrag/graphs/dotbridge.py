@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from gnnrag.graphs.neighbourhood import Neighbourhood
 from gnnrag.graphs.paths import Path, k_shortest_paths

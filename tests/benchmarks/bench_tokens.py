@@ -1,6 +1,6 @@
 """Tokens of MGranRAG's prompts, reading its candidates again each round or unread passages only; Recall@5 beside them.
 
-python tests/benchmarks/bench_tokens.py --data ../shared/data/musique --index indexes/musique [--limit 100] [--rounds 1 3]
+python tests/benchmarks/bench_tokens.py --data ../shared/data/musique --index indexes/musique [--limit 100]
 
 Decomposition and evidence are the prompted roles, the reader is left out as in the paper's Table 3. The language model
 is scripted: it replies what the gold annotation says, in the format that it was asked for. Tokens are estimated, four
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
@@ -74,8 +73,9 @@ def cached_share(requests: Iterable[Request]) -> tuple[int, int]:
     texts = [request.text for request in requests]
     if not texts:
         return 0, 0
-    prefix = os.path.commonprefix(texts)
-    return sum(map(len, texts)), len(prefix) * len(texts)
+    first, last = min(texts), max(texts)  # what these two share, all between them share
+    same = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    return sum(map(len, texts)), same * len(texts)
 
 
 def run(config: EvaluateConfig, index: Any, data: Any) -> dict[str, float]:
