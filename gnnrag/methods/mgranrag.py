@@ -42,7 +42,7 @@ class MGranRAGConfig:
     merge_keywords: str | None = None  # phrases of a sentence found again
     subquery_order: str | None = None
     candidates: int = 10  # M: passages read in an iteration
-    skip_read: bool = False  # do not read a passage twice: fewer tokens
+    skip_read: str = "none"  # skip: of the candidates only unread ones, fewer tokens; refill: others instead
     phrase_match: str = "embedding"  # named phrases are aligned with graph nodes by vector and text, or by text alone
     phrase_same: float = 0.9  # least cosine of two spellings of one phrase; depends on the embedder
     ablate: list[str] = field(default_factory=list)  # of decomposition, augmentation, ppr (Table 4)
@@ -130,11 +130,12 @@ class MGranRAG:
 
     async def _read(self, state: State) -> None:
         """Ask for the evidence in the candidates and take it into memory."""
-        memory, evidence = state.memory, state.memory["evidence"]
+        memory, evidence, limit = state.memory, state.memory["evidence"], self.config.candidates
         chosen = [self.index.position[i] for i in memory["next"]]
-        if self.config.skip_read:
+        if self.config.skip_read != "none":
+            chosen = chosen[:limit] if self.config.skip_read == "skip" else chosen
             chosen = [p for p in chosen if p not in evidence.read]
-        chosen = chosen[: self.config.candidates]
+        chosen = chosen[:limit]
         memory["read"] = chosen
         nodes = [(p, s) for p in chosen for s in self.graph.sentences_of(p).tolist()]
         shown = tuple(ShownSentence(self.graph.sentences[s], self.index.ids[p]) for p, s in nodes)

@@ -119,19 +119,19 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=100)
     parser.add_argument("--rounds", type=int, nargs="+", default=[1, 3])
     parser.add_argument("--presets", nargs="+", default=["official", "repaired"])
+    parser.add_argument("--skip-read", nargs="+", default=["none", "skip", "refill"])
     options = parser.parse_args()
-    print("| preset | T | reads | calls | prompt tokens | reply tokens | for 1,000 | prefix | Recall@5 |")
+    print("| preset | T | skip_read | calls | prompt tokens | reply tokens | for 1,000 | prefix | Recall@5 |")
     print("|---|---:|---|---:|---:|---:|---:|---:|---:|")
     for preset in options.presets:
         for rounds in options.rounds:
-            for skip in ("false", "true"):
+            for skip in options.skip_read:
                 own = ["method=mgranrag", f"method.preset={preset}", f"method.iterations={rounds}", "retriever=dense"]
                 where = [f"data.path={options.data}", f"index.path={options.index}", f"data.limit={options.limit}"]
                 config = load_config(EvaluateConfig, None, [*own, *where, f"method.skip_read={skip}"])
                 data = load_questions_for(config)
                 row = run(config, open_index(config, data.name, data.passages), data)
-                reads = "unread passages" if skip == "true" else "all candidates"
-                print(f"| {preset} | {rounds} | {reads} | {row['calls']:.2f} | {row['prompt_tokens']:.0f} | "
+                print(f"| {preset} | {rounds} | {skip} | {row['calls']:.2f} | {row['prompt_tokens']:.0f} | "
                       f"{row['completion_tokens']:.0f} | {row['prompt_tokens'] / 1000:.2f}M | {row['prefix']:.2f} | "
                       f"{row['recall@5']:.3f} |", flush=True)  # fmt: skip
                 if row["failed"]:
