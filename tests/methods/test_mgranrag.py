@@ -76,7 +76,7 @@ def test_later_rounds_show_earlier_facts_and_may_skip_what_was_read(index):
 def test_skipping_reads_fewer_passages_than_refilling(index):
     read = {}
     for way in ("none", "skip", "refill"):
-        _, session, roles = run(index, iterations=2, candidates=2, skip_read=way)
+        _, _, roles = run(index, iterations=2, candidates=2, skip_read=way)
         read[way] = [[s.passage for s in task.sentences] for task in roles["evidence_extractor"].tasks]
     passages = {way: [len(set(shown)) for shown in rounds] for way, rounds in read.items()}
     assert passages["none"] == [2, 2] == passages["refill"]
