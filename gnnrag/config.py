@@ -108,18 +108,23 @@ class EvaluateConfig:
     concurrency: int = 16
 
 
-def load_config(schema: type[T], source: str | Path | None = None, overrides: Sequence[str] = ()) -> T:
+def load_config(
+    schema: type[T], source: str | Path | Mapping[str, Any] | None = None, overrides: Sequence[str] = ()
+) -> T:
     """Read defaults, then a YAML file, then dotted overrides.
 
     Args:
         schema: the root dataclass, for example `EvaluateConfig`.
-        source: a YAML file that lists deviations from the defaults.
+        source: a YAML file that lists deviations from the defaults, or what such a file holds.
         overrides: `key=value` strings.
 
     Raises:
         ConfigError: missing file, broken YAML, unknown key (the nearest valid one is named), or a wrong type.
     """
-    raw = _read_yaml(source) if source else OmegaConf.create({})
+    if isinstance(source, Mapping):
+        raw = OmegaConf.create(dict(source))
+    else:
+        raw = read_yaml(source) if source else OmegaConf.create({})
     for item in overrides:
         if "=" not in item or item.startswith("="):
             raise ConfigError(f"override {item!r} is not of the form key=value")
@@ -169,7 +174,8 @@ def to_plain(config: Any) -> Any:
     return config
 
 
-def _read_yaml(source: str | Path) -> DictConfig:
+def read_yaml(source: str | Path) -> DictConfig:
+    """Return a YAML file that holds a mapping. Raises ConfigError where there is none."""
     path = Path(source)
     if not path.is_file():
         example = "configs/evaluate/sample.yaml"

@@ -136,10 +136,14 @@ class Loop:
                 new.setdefault(key, query)
         found.update(zip(new, await self._ask(list(new.values()), session) if new else [], strict=True))
         rankings = []
+        # Without its first retrieval a question has no result. A method whose first round asks for several things,
+        # each of use alone, goes on with what there is.
+        may_miss = getattr(self.method, "may_miss", False) and not all(isinstance(found[k], Exception) for k in keys)
+        must_succeed = round_ == 0 and not may_miss
         for key, query in zip(keys, queries, strict=True):
             result = found[key]
-            # Damage and wrong settings are nobody's bad luck, and without its first retrieval a question has no result.
-            if isinstance(result, GnnragError) or (isinstance(result, Exception) and round_ == 0):
+            # Damage and wrong settings are nobody's bad luck.
+            if isinstance(result, GnnragError) or (isinstance(result, Exception) and must_succeed):
                 raise result
             if isinstance(result, Exception):
                 session.counts["retriever_failed"] += 1

@@ -39,4 +39,5 @@ ALLOWED = {
     "merge_keywords": ("union", "replace"),
     "subquery_order": ("generated", "alphabetical"),
     "phrase_match": ("embedding", "exact"),
+    "skip_read": ("none", "skip", "refill"),
 }
