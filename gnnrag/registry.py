@@ -43,6 +43,8 @@ METHODS = {
 
 BACKENDS = {
     "openai": "gnnrag.llm.openai:OpenAIBackend",
+    "hf": "gnnrag.llm.hf:HFBackend",
+    "vllm": "gnnrag.llm.vllm:VLLMBackend",
     "scripted": "gnnrag.llm.scripted:ScriptedBackend",
 }
 
