@@ -2,8 +2,8 @@
 
 python tests/benchmarks/ceiling.py RUN_DIR QUESTIONS.jsonl [--index INDEX] [--show 5]
 
-RUN_DIR holds the `predictions.jsonl` and `traces.jsonl` of one run, usually of roles=oracle: what the oracle misses, the
-method's design caps. With an index, DotRAG's runs also tell which gold passages their accepted paths touch.
+RUN_DIR holds the `predictions.jsonl` and `traces.jsonl` of one run, usually of roles=oracle: what the oracle misses,
+the method's design caps. With an index, DotRAG's runs also tell which gold passages their accepted paths touch.
 """
 
 from __future__ import annotations

@@ -11,9 +11,7 @@ from gnnrag.roles.acting import MoveTask, NextMove, Turn
 from gnnrag.roles.agent_oracle import OracleAgent
 from gnnrag.roles.base import ChainTask, Thoughts, ThoughtsTask, Verdict, VerifierTask
 from gnnrag.roles.chain_oracle import OracleChain
-from gnnrag.roles.evidence_oracle import OracleEvidenceExtractor
 from gnnrag.roles.gold import OracleHop, gold_hops, ways_to_ask
-from gnnrag.roles.reading import EvidenceTask, ShownSentence
 from gnnrag.roles.reasoner_oracle import OracleReasoner, OracleReasonerConfig
 from gnnrag.roles.reasoning import ReasonTask, Step
 from gnnrag.roles.thoughts_oracle import OracleThoughts
@@ -164,13 +162,3 @@ def test_an_agent_asks_for_what_no_search_showed_then_for_what_none_put_first(in
     assert move(index, late, (second, ("p1",))).argument == "Night Harbour director Vera Lindqvist"
     assert move(index, (first, ("p0",)), (second, ("p1",))) == NextMove("finish", "Kalmar")
     assert move(index, late, may_search=False) == NextMove("finish", "Kalmar")
-
-
-def test_evidence_names_what_leads_to_a_gold_passage_that_was_not_read(index: Index) -> None:
-    shown = (ShownSentence("A film by Vera Lindqvist.", "p7"), ShownSentence("Nothing here.", "p5"))
-    extract = OracleEvidenceExtractor(index)
-    found = asyncio.run(extract(EvidenceTask(MUSIQUE, (), shown), Session("q"))).items
-    assert [(e.sentence, e.phrases, e.labels) for e in found] == [(0, ("Vera Lindqvist",), ((0, "P"),))]
-    read = " ".join(index.passages[index.position["p1"]].text.split())
-    again = asyncio.run(extract(EvidenceTask(MUSIQUE, (), shown, (read,)), Session("q"))).items
-    assert not again, "p1 was read before: nothing need lead there"
