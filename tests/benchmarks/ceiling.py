@@ -3,7 +3,8 @@
 python tests/benchmarks/ceiling.py RUN_DIR QUESTIONS.jsonl [--index INDEX] [--show 5]
 
 RUN_DIR holds the `predictions.jsonl` and `traces.jsonl` of one run, usually of roles=oracle: what the oracle misses,
-the method's design caps. With an index, DotRAG's runs also tell which gold passages their accepted paths touch.
+the method's design caps. With an index, DotRAG's runs also tell which gold passages their accepted paths touch, and
+how many lie within 0 to 3 links of where the search started, hubs not crossed: no path can touch the others.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from gnnrag.index.index import Index
 
+HOPS, HUB = 3, 500  # as in DotRAG's settings
 LOST = ("never retrieved", "below rank 10 of every query", "in a query's first 10", "first of a query")
 
 
@@ -35,6 +37,7 @@ def main() -> None:
     questions = {q["id"]: q for q in rows(args.questions)}
     rankings = {p["question_id"]: p["ranking"] for p in rows(args.run / "predictions.jsonl")}
     index = Index(args.index) if args.index else None
+    near: Counter[int] = Counter()
     table: list[tuple[str, str, str, str, bool]] = []  # question, passage, hops, where it was, touched by a path
     recalls = []
     for trace in rows(args.run / "traces.jsonl"):
@@ -43,12 +46,16 @@ def main() -> None:
         if not gold:
             continue
         touched = path_passages(trace["events"], index) if index else set()
+        near.update(distances(trace["events"], gold, index) if index else [])
         found = set(ranking[: args.k])
         recalls.append(len(found & set(gold)) / len(gold))
         for id_ in gold:
             where = "found" if id_ in found else fate(id_, trace["events"])
             table.append((question["question"], id_, f"{len(gold)} gold", where, id_ in touched))
     report(table, recalls, args.k, index is not None)
+    if near:
+        reached = ", ".join(f"{sum(near[d] for d in range(hops + 1))} within {hops}" for hops in range(HOPS + 1))
+        print(f"links from the anchors: {reached}, of {len(table)}")
     for text, id_, _, where, _ in [row for row in table if row[3] != "found"][: args.show]:
         print(f"  {where}: {id_} of {text}")
 
@@ -75,6 +82,19 @@ def path_passages(events: Sequence[Mapping[str, Any]], index: Index) -> set[str]
     graph = index.knowledge
     names = [name for event in events if event["event"] == "nodes" for name in event["path"]]
     return {index.ids[p] for name in names for p in graph.entity_passages[graph.position[name]].tolist()}
+
+
+def distances(events: Sequence[Mapping[str, Any]], gold: Sequence[str], index: Index) -> list[int]:
+    """Return, for each gold passage, the fewest links from an anchor to one of its entities; -1 beyond `HOPS`."""
+    graph = index.knowledge
+    front = {graph.position[name] for event in events if event["event"] == "dot" for name in event["anchors"]}
+    steps = dict.fromkeys(sorted(front), 0)
+    for hop in range(1, HOPS + 1):
+        around = [graph.adjacency.neighbours_of(node).tolist() for node in sorted(front)]
+        front = {n for nodes in around if len(nodes) <= HUB for n in nodes} - steps.keys()
+        steps |= dict.fromkeys(sorted(front), hop)
+    entities = (graph.passage_entities[index.position[id_]].tolist() for id_ in gold)
+    return [min((steps[node] for node in nodes if node in steps), default=-1) for nodes in entities]
 
 
 def report(table: Sequence[tuple[str, str, str, str, bool]], recalls: Sequence[float], k: int, paths: bool) -> None:
