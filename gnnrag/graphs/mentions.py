@@ -78,16 +78,17 @@ class MentionTable:
         near = np.where(gap >= 0, np.exp(-np.maximum(gap, 0) / reach), 0.0)
         return np.bincount(mention, weights=near, minlength=len(mentions))
 
-    def overlap(self, sentences: np.ndarray, wanted: Collection[str]) -> np.ndarray:
-        """Return which share of the wanted stems each sentence has. Shape (len(sentences),), float64."""
+    def presence(self, sentences: np.ndarray, wanted: Collection[str]) -> np.ndarray:
+        """Tell which sentences have which of the wanted stems that the corpus knows. Shape (len(sentences), n), bool."""
         ids = self.ids(wanted)
-        if not len(ids) or not len(sentences):
-            return np.zeros(len(sentences))
-        flat, row = gather(self.sentence_stems, sentences)
-        found = self.sentence_stems.values[flat]
-        is_hit = np.isin(found, ids)
-        pairs = np.unique(row[is_hit] * np.int64(len(self.stems)) + found[is_hit])
-        return np.bincount(pairs // max(len(self.stems), 1), minlength=len(sentences)) / len(frozenset(wanted))
+        out = np.zeros((len(sentences), len(ids)), dtype=bool)
+        if len(ids) and len(sentences):
+            flat, row = gather(self.sentence_stems, sentences)
+            found = self.sentence_stems.values[flat]
+            column = np.minimum(np.searchsorted(ids, found), len(ids) - 1)
+            is_hit = ids[column] == found
+            out[row[is_hit], column[is_hit]] = True
+        return out
 
 
 def gather(lists: Lists, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -15,7 +15,7 @@ from gnnrag.graphs.message import MessageGraph
 from gnnrag.graphs.titles import TitleMatcher
 from gnnrag.text.normalise import drop_qualifier, phrase_key
 
-CONTAINS, MENTIONS, TITLED, NEXT, REFERS, STANDS_FOR, SIMILAR = range(7)
+CONTAINS, MENTIONS, TITLED, NEXT, REFERS, STANDS_FOR, SIMILAR, STATES = range(8)
 # The relations that every message graph has, by their number; facts come after them.
 STRUCTURE = (
     "passage contains sentence",
@@ -25,6 +25,7 @@ STRUCTURE = (
     "passage refers to passage",
     "name may stand for passage",
     "is spelt like",
+    "passage states fact of",
 )
 EQUIVALENT = "equivalent"  # GFM-RAG's relation of names that are spelt alike
 Fact = tuple[str, str, str]
@@ -89,9 +90,11 @@ def corpus_graph(
     _add_titles(found, graph, titles, matcher, position)
     _add_mentions(found, graph, matcher, mentions, position)
     number = {text: i for i, text in enumerate(relations)}
-    for rows in stated:
+    for passage, rows in enumerate(stated):
         for head, relation, tail in rows:
             found.add((position[head], number[relation], position[tail]))
+            for entity in (position[head], position[tail]):
+                found.add((len(names) + passage, STATES, entity))
     for one, other in similar:
         ends = position.get(phrase_key(one)), position.get(phrase_key(other))
         if ends[0] is not None and ends[1] is not None and ends[0] != ends[1]:

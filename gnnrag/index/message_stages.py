@@ -59,7 +59,7 @@ class MessageGraphStage:
     name: ClassVar[str] = "message_graph"
     needs: ClassVar[tuple[str, ...]] = ("hierarchy", "extraction", "entity_graph")
     sections: ClassVar[tuple[str, ...]] = ("gnn",)
-    version = 1
+    version = 2
 
     @staticmethod
     def needs_for(config: IndexConfig) -> tuple[str, ...]:
