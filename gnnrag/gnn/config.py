@@ -25,6 +25,7 @@ class GNNConfig:
     )  # names of the (question, node) features; see `gnnrag.gnn.features`
     edge_features: list[str] = field(default_factory=list)  # (question, edge) features that gate messages, by name
     seed_weight: bool = True  # seeds weigh 1 / document frequency
+    delexicalise: bool = False  # mode entity: names of entities are left out of the question's text
     upstream_direction: bool = False  # messages flow against the edges, as in GFM-RAG's released weights
 
 

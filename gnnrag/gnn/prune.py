@@ -16,7 +16,7 @@ from gnnrag.gnn.subgraph import Subgraph
 from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.linking import link_question
 from gnnrag.graphs.message import MessageGraph
-from gnnrag.graphs.messaging import REFERS
+from gnnrag.graphs.messaging import REFERS, STRUCTURE
 from gnnrag.index.index import Index
 from gnnrag.index.message_stages import MessageKnowledge
 
@@ -59,6 +59,11 @@ class QuestionGraphs:
         self._first = np.searchsorted(heads, np.arange(self.graph.num_nodes + 1))
         ends = self.graph.triples[:, [0, 2]].ravel()
         self.degrees = np.bincount(ends, minlength=self.graph.num_nodes)
+
+    @cached_property
+    def fact_rows(self) -> np.ndarray:
+        """Rows of the triples that are facts."""
+        return np.flatnonzero(self.graph.triples[:, 1] >= len(STRUCTURE))
 
     @cached_property
     def passage_sentences(self) -> Lists:

@@ -10,12 +10,13 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from gnnrag.gnn.config import GNNConfig
 from gnnrag.graphs.linking import LinkedName, LinkedQuestion
-from gnnrag.graphs.messaging import STRUCTURE
+from gnnrag.graphs.message import MessageGraph
 from gnnrag.text.normalise import words
 
 if TYPE_CHECKING:
@@ -25,6 +26,24 @@ LINK_COSINE = 0.6  # least cosine of a mention and the name that it is linked to
 NEAREST_FACTS, FACT_ENDS, NEAREST_NAMES = 5, 5, 3
 _PRIOR_MASS = 1.8  # of all passages that search likes, against 1 for a passage that the question names
 _RUN = re.compile(r"\b[^\W\d_a-z][\w'’.-]*(?:\s+(?:[^\W\d_a-z][\w'’.-]*|of|the|and|de|von|van)(?=\s|$|\W))*")
+
+
+class NameVectors(Protocol):
+    """What linking by vectors reads: a graph, the vectors of its names and relations, and which triples are facts."""
+
+    index: Any
+    graph: MessageGraph
+    relation_vectors: np.ndarray
+
+    @property
+    def entity_vectors(self) -> np.ndarray:
+        """(num_entities, F)."""
+        ...
+
+    @property
+    def fact_rows(self) -> np.ndarray:
+        """Rows of triples."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -83,12 +102,12 @@ def find_seeds(
     branch = "exact" if linked.names else "search"
     for name in linked.names:
         _add_name(graphs, name, prior, found, confidence)
-    if entities := _link_by_vector(graphs, text, linked):
+    if entities := link_by_vector(graphs, text, frozenset(linked.rest)):
         branch = branch if linked.names else "dense_link"
     if not found and not entities:
-        entities, branch = _nearest(graphs, vector)
+        entities, branch = nearest_entities(graphs, vector)
     for entity, sure in entities.items():
-        found[entity] = max(found[entity], _weight(graphs, entity) * sure)
+        found[entity] = max(found[entity], seed_weight(graph, graphs.config, entity) * sure)
         confidence.setdefault(entity, (sure, 0.0))
     best = np.argsort(-prior, kind="stable")[: graphs.sizes.seed_passages]
     for passage, value in zip(best.tolist(), (_PRIOR_MASS * prior[best] / prior[best].sum()).tolist(), strict=True):
@@ -98,9 +117,9 @@ def find_seeds(
     return Seeds(nodes, values, confidence, branch)
 
 
-def _weight(graphs: QuestionGraphs, entity: int) -> float:
-    """Return the weight of an entity as a seed: 1 / document frequency, where the settings say so."""
-    return 1.0 / max(int(graphs.graph.document_frequency[entity]), 1) if graphs.config.seed_weight else 1.0
+def seed_weight(graph: MessageGraph, config: GNNConfig, entity: int) -> float:
+    """Return the weight of an entity as a seed: 1 / document frequency, where the settings say so, else 1."""
+    return 1.0 / max(int(graph.document_frequency[entity]), 1) if config.seed_weight else 1.0
 
 
 def _add_name(
@@ -116,7 +135,7 @@ def _add_name(
     sure = name.title.confidence if name.title else 1.0
     entity = graph.position.get(name.key, graph.position.get(name.title.form) if name.title else None)
     if entity is not None:
-        found[entity] = max(found[entity], sure * _weight(graphs, entity))
+        found[entity] = max(found[entity], sure * seed_weight(graph, graphs.config, entity))
         confidence[entity] = max(confidence.get(entity, (0.0, 0.0)), (sure, rare))
     else:
         for phrase in graphs.hierarchy.phrase_nodes.get(name.key, ()):
@@ -133,11 +152,16 @@ def _add_name(
             confidence[node] = max(confidence.get(node, (0.0, 0.0)), (sure, rare))
 
 
-def _link_by_vector(graphs: QuestionGraphs, text: str, linked: LinkedQuestion) -> dict[int, float]:
-    """Return the nearest name of each capitalised mention that no name was found for, if it is near enough."""
-    rest = frozenset(linked.rest)
+def link_by_vector(graphs: NameVectors, text: str, rest: frozenset[str] | None = None) -> dict[int, float]:
+    """Return the nearest name of each capitalised mention, if it is near enough, and its cosine.
+
+    Args:
+        graphs: names and their vectors.
+        text: the question.
+        rest: only mentions all of whose words are among these; None for all.
+    """
     runs = [run.group() for run in _RUN.finditer(text)]
-    runs = [run for run in dict.fromkeys(runs) if (parts := words(run)) and rest.issuperset(parts)]
+    runs = [run for run in dict.fromkeys(runs) if (parts := words(run)) and (rest is None or rest.issuperset(parts))]
     if not runs or not graphs.graph.num_entities:
         return {}
     found = {}
@@ -148,16 +172,16 @@ def _link_by_vector(graphs: QuestionGraphs, text: str, linked: LinkedQuestion) -
     return found
 
 
-def _nearest(graphs: QuestionGraphs, vector: np.ndarray) -> tuple[dict[int, float], str]:
-    """Return where a question starts that names nothing: ends of near facts, or near names."""
-    graph = graphs.graph
+def nearest_entities(graphs: NameVectors, vector: np.ndarray) -> tuple[dict[int, float], str]:
+    """Return where a question starts that names nothing, and the branch: ends of near facts, or near names."""
+    graph, facts = graphs.graph, graphs.fact_rows
     if not graph.num_entities:
         return {}, "search"
     names = graphs.entity_vectors @ vector
-    facts = np.flatnonzero(graph.triples[:, 1] >= len(STRUCTURE))
     if len(facts):
         head, relation, tail = graph.triples[facts].T
-        near = names[head] + (graphs.relation_vectors @ vector)[relation] + names[tail]  # for want of a vector per fact
+        relations = graphs.relation_vectors[: graph.num_relations] @ vector
+        near = names[head] + relations[relation] + names[tail]  # for want of a vector per fact
         order = np.argsort(-near, kind="stable")[:NEAREST_FACTS]
         ends = list(dict.fromkeys(graph.triples[facts[order]][:, [0, 2]].ravel().tolist()))
         return {end: float(np.clip(names[end], 0.01, 1.0)) for end in ends[:FACT_ENDS]}, "facts"
