@@ -13,7 +13,7 @@ class GNNConfig:
     dim: int = 64  # width of every state
     layers: int = 4
     message: str = "distmult"  # distmult, transe, rotate
-    aggregate: str = "sum"  # sum, mean, max, pna
+    aggregate: str = "sum"  # sum, mean, max, min, pna
     inverse: str = "text"  # vectors of inverse relations; text: of `inverse_` + name; negative: minus those of the base
     norm: bool = True  # LayerNorm in each layer
     shortcut: bool = True  # residual connections
@@ -25,6 +25,7 @@ class GNNConfig:
     )  # names of the (question, node) features; see `gnnrag.gnn.features`
     edge_features: list[str] = field(default_factory=list)  # (question, edge) features that gate messages, by name
     seed_weight: bool = True  # seeds weigh 1 / document frequency
+    upstream_direction: bool = False  # messages flow against the edges, as in GFM-RAG's released weights
 
 
 @dataclass
