@@ -40,3 +40,13 @@ class RankerConfig:
 def official() -> GNNConfig:
     """Return GFM-RAG's settings (width 512, six layers, no node texts, no features)."""
     return GNNConfig(mode="entity", dim=512, layers=6, fusion="none", node_text=False)
+
+
+@dataclass
+class LossConfig:
+    """Supervised retrieval: weights of the losses that are added up."""
+
+    bce: float = 0.3  # binary cross-entropy, hard negatives weighing more
+    listwise: float = 0.7  # each target against the sum of all
+    distillation: float = 0.0  # squared distance to the embedder's cosine (G-reasoner: 1.0)
+    temperature: float = 0.2  # of the softmax that weighs negatives; 0: all weigh the same

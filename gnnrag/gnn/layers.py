@@ -41,7 +41,8 @@ class RelationalLayer(nn.Module):
     """Sum (or other statistic) of messages, boundary included, then linear, norm, ReLU and residual.
 
     Equations of GFM-RAG, section 3.2: `a_v = AGG(boundary_v, {w_e * h_u (*) g_l(r)})`,
-    `h_v' = ReLU(LN(U [h_v || a_v] + b)) + h_v`, where g_l is a two-layer perceptron of the relation's vector, with its own weights in each layer.
+    `h_v' = ReLU(LN(U [h_v || a_v] + b)) + h_v`, where g_l is a two-layer perceptron of the relation's vector, with its
+    own weights in each layer.
 
     Args:
         config: width, message, aggregate, norm, shortcut.
