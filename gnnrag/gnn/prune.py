@@ -22,7 +22,7 @@ from gnnrag.index.message_stages import MessageKnowledge, MessageVectors
 STAGES = ("hierarchy", "embeddings", "lexical", "sentence_vectors", "message_graph", "message_vectors")
 
 
-@dataclass(frozen=True)
+@dataclass
 class PruneConfig:
     """How much of the graph a question sees."""
 
@@ -129,7 +129,7 @@ class QuestionGraphs:
             seeds=seeds.weights(nodes),
             features=node_values[:, self.node_columns],
             edge_features=np.concatenate([edge_values, edge_values])[:, self.edge_columns],
-            node_vectors=self._node_vectors(nodes),
+            node_vectors=self.node_vectors(nodes),
             prior=prior.astype(np.float32),
             branch=seeds.branch,
         )
@@ -177,7 +177,8 @@ class QuestionGraphs:
         base, inverse = relations[relations < count], relations[relations >= count] - count
         return np.concatenate([self.vectors.relations[base], self.vectors.inverses[inverse]])
 
-    def _node_vectors(self, nodes: np.ndarray) -> np.ndarray:
+    def node_vectors(self, nodes: np.ndarray) -> np.ndarray:
+        """Return the text vectors of nodes, ascending. Shape (len(nodes), F), float16."""
         graph = self.graph
         one, two = np.searchsorted(nodes, [graph.first_passage, graph.first_sentence])
         rows = (
