@@ -93,7 +93,7 @@ def node_features(graphs: QuestionGraphs, view: QuestionView, nodes: np.ndarray)
     col = {name: out[:, i] for i, name in enumerate(NODE_FEATURES)}
     col["is_entity"][:one] = col["is_passage"][one:two] = col["is_sentence"][two:] = 1.0
     inner = graphs.sentence_vectors[sentences] @ view.vector
-    col["dense"][:one] = graphs.vectors.entities[entities] @ view.vector
+    col["dense"][:one] = graphs.entity_vectors[entities] @ view.vector
     col["dense"][one:two], col["dense"][two:] = view.dense[passages], inner
     col["dense_rank"][one:two], col["dense_rank"][two:] = _ranks(view.dense)[passages], _ranks(inner)
     col["lexical"][one:two] = view.lexical[passages] / max(float(view.lexical.max()), 1e-9)
@@ -173,7 +173,7 @@ def edge_features(
     out[has_sentence, 3] = values[at, NODE_FEATURES.index("overlap")]
     out[has_sentence, 4] = values[at, NODE_FEATURES.index("dense")]
     is_fact = relation >= len(STRUCTURE)
-    out[is_fact, 5] = graphs.vectors.relations[relation[is_fact]] @ view.vector
+    out[is_fact, 5] = graphs.relation_vectors[relation[is_fact]] @ view.vector
     return np.clip(out, 0.0, 1.0).astype(np.float32)
 
 

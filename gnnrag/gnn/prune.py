@@ -15,11 +15,12 @@ from gnnrag.gnn.seeds import Seeds, passage_prior, find_seeds
 from gnnrag.gnn.subgraph import Subgraph
 from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.linking import link_question
+from gnnrag.graphs.message import MessageGraph
 from gnnrag.graphs.messaging import REFERS
 from gnnrag.index.index import Index
-from gnnrag.index.message_stages import MessageKnowledge, MessageVectors
+from gnnrag.index.message_stages import MessageKnowledge
 
-STAGES = ("hierarchy", "embeddings", "lexical", "sentence_vectors", "message_graph", "message_vectors")
+STAGES = ("hierarchy", "embeddings", "lexical", "sentence_vectors", "message_graph", "entity_vectors", "relation_vectors")
 
 
 @dataclass
@@ -48,7 +49,8 @@ class QuestionGraphs:
         knowledge: MessageKnowledge = index.read("message_graph")
         assert knowledge.grounding is not None, "a graph of facts alone has no passages"
         self.graph, self.grounding = knowledge.graph, knowledge.grounding
-        self.vectors: MessageVectors = index.read("message_vectors")
+        self.entity_vectors: np.ndarray = index.read("entity_vectors")
+        self.relation_vectors = with_inverses(index.read("relation_vectors"), self.graph, self.config)
         self.sentence_vectors: np.ndarray = index.read("sentence_vectors")
         self.hierarchy, self.titles = index.hierarchy, index.titles
         self.node_columns = pick(self.config.features, NODE_FEATURES, "features")
@@ -124,7 +126,7 @@ class QuestionGraphs:
             relation=np.searchsorted(relations, edges),
             target=np.concatenate([local[tail], local[head]]),
             relations=relations,
-            relation_vectors=self._relation_vectors(relations),
+            relation_vectors=self.relation_vectors[relations],
             question=vector.astype(np.float32),
             seeds=seeds.weights(nodes),
             features=node_values[:, self.node_columns],
@@ -172,21 +174,30 @@ class QuestionGraphs:
     def _is_passage(self, nodes: np.ndarray) -> np.ndarray:
         return (nodes >= self.graph.first_passage) & (nodes < self.graph.first_sentence)
 
-    def _relation_vectors(self, relations: np.ndarray) -> np.ndarray:
-        count = self.graph.num_relations
-        base, inverse = relations[relations < count], relations[relations >= count] - count
-        return np.concatenate([self.vectors.relations[base], self.vectors.inverses[inverse]])
-
     def node_vectors(self, nodes: np.ndarray) -> np.ndarray:
         """Return the text vectors of nodes, ascending. Shape (len(nodes), F), float16."""
         graph = self.graph
         one, two = np.searchsorted(nodes, [graph.first_passage, graph.first_sentence])
         rows = (
-            self.vectors.entities[nodes[:one]],
+            self.entity_vectors[nodes[:one]],
             self.index.passage_vectors[nodes[one:two] - graph.first_passage],
             self.sentence_vectors[nodes[two:] - graph.first_sentence],
         )
         return np.concatenate(rows).astype(np.float16)
+
+
+def with_inverses(vectors: np.ndarray, graph: MessageGraph, config: GNNConfig) -> np.ndarray:
+    """Return the vectors of all relations, then of their inverses: by text, or negative. Shape (2 * num_relations, F).
+
+    Args:
+        vectors: what the stage `relation_vectors` holds.
+        graph: the graph.
+        config: `inverse` decides; relations that are sentences have negative inverses only.
+    """
+    if len(vectors) == graph.num_relations or config.inverse == "negative":
+        base = vectors[: graph.num_relations]
+        return np.concatenate([base, -base])
+    return vectors
 
 
 def _shares(ways: sparse.csr_array) -> sparse.csr_array:

@@ -142,7 +142,7 @@ def _link_by_vector(graphs: QuestionGraphs, text: str, linked: LinkedQuestion) -
         return {}
     found = {}
     for row in graphs.index.embedder.encode(runs, is_query=True):
-        cosines = graphs.vectors.entities @ row
+        cosines = graphs.entity_vectors @ row
         if (best := float(cosines.max())) >= LINK_COSINE:
             found[int(np.argmax(cosines))] = min(best, 1.0)
     return found
@@ -150,14 +150,14 @@ def _link_by_vector(graphs: QuestionGraphs, text: str, linked: LinkedQuestion) -
 
 def _nearest(graphs: QuestionGraphs, vector: np.ndarray) -> tuple[dict[int, float], str]:
     """Return where a question starts that names nothing: ends of near facts, or near names."""
-    graph, vectors = graphs.graph, graphs.vectors
+    graph = graphs.graph
     if not graph.num_entities:
         return {}, "search"
-    names = vectors.entities @ vector
+    names = graphs.entity_vectors @ vector
     facts = np.flatnonzero(graph.triples[:, 1] >= len(STRUCTURE))
     if len(facts):
         head, relation, tail = graph.triples[facts].T
-        near = names[head] + (vectors.relations @ vector)[relation] + names[tail]  # for want of a vector per fact
+        near = names[head] + (graphs.relation_vectors @ vector)[relation] + names[tail]  # for want of a vector per fact
         order = np.argsort(-near, kind="stable")[:NEAREST_FACTS]
         ends = list(dict.fromkeys(graph.triples[facts[order]][:, [0, 2]].ravel().tolist()))
         return {end: float(np.clip(names[end], 0.01, 1.0)) for end in ends[:FACT_ENDS]}, "facts"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,7 +18,8 @@ from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.mentions import MentionTable
 from gnnrag.graphs.message import MessageGraph
 from gnnrag.graphs.messaging import Fact, Grounding, corpus_graph, fact_graph
-from gnnrag.index.stage_base import Context, Writer, embed_strings, unit_rows
+from gnnrag.index.phrase_stage import StringVectorStage
+from gnnrag.index.stage_base import Context, Writer
 from gnnrag.text.normalise import phrase_key
 
 _FACTS = ("auto", "triples", "sentences", "none")
@@ -36,21 +38,6 @@ class MessageKnowledge:
     graph: MessageGraph
     grounding: Grounding | None
     is_sentences: bool = False
-
-
-@dataclass(frozen=True)
-class MessageVectors:
-    """Unit vectors of a message graph's texts, float32.
-
-    Attributes:
-        entities: (num_entities, dim).
-        relations: (num_relations, dim).
-        inverses: (num_relations, dim), of `inverse_` + text; minus `relations` where those are sentences.
-    """
-
-    entities: np.ndarray
-    relations: np.ndarray
-    inverses: np.ndarray
 
 
 class MessageGraphStage:
@@ -118,52 +105,30 @@ class MessageGraphStage:
         return MessageKnowledge(graph.check(), grounding, content["is_sentences"])
 
 
-class MessageVectorStage:
-    """Vectors of entities and relations as float16; those of strings seen before are kept."""
+class EntityVectorStage(StringVectorStage):
+    """A vector per entity of the message graph."""
 
-    name: ClassVar[str] = "message_vectors"
+    name: ClassVar[str] = "entity_vectors"
+    what: ClassVar[str] = "entities"
     needs: ClassVar[tuple[str, ...]] = ("message_graph",)
-    sections: ClassVar[tuple[str, ...]] = ()
-    version = 1
 
-    def settings(self, context: Context) -> Any:
-        """See `Stage`."""
-        return [self.version, context.embedder().identity]
+    def strings(self, context: Context) -> Sequence[str]:
+        """See `StringVectorStage`."""
+        return context.read("message_graph").graph.entities
 
-    def build(self, context: Context, settings: str) -> Writer:
-        """See `Stage`."""
+
+class RelationVectorStage(StringVectorStage):
+    """A vector per relation of the message graph, and per inverse: of `inverse_` + text, or minus a sentence's."""
+
+    name: ClassVar[str] = "relation_vectors"
+    what: ClassVar[str] = "relations"
+    needs: ClassVar[tuple[str, ...]] = ("message_graph",)
+
+    def strings(self, context: Context) -> Sequence[str]:
+        """See `StringVectorStage`; sentences have no inverses of their own."""
         knowledge: MessageKnowledge = context.read("message_graph")
-        graph = knowledge.graph
-        strings = [*graph.entities, *graph.relations]
-        if not knowledge.is_sentences:
-            strings += [f"inverse_{text}" for text in graph.relations]
-        keys, known = [digest(text) for text in strings], {}
-        if context.store.key(self.name):
-            folder = context.store.folder(self.name)
-            old = json.loads((folder / "keys.json").read_text("utf-8"))
-            if old["settings"] == settings:
-                rows = np.load(folder / "vectors.npy", allow_pickle=False).astype(np.float32)
-                known = dict(zip(old["keys"], rows, strict=True))
-
-        def texts(positions: list[int]) -> list[str]:
-            return [strings[i] for i in positions]
-
-        halves = embed_strings(context, self.name, settings, keys, texts, known, lambda n: None).astype(np.float16)
-        content = {"settings": settings, "keys": keys, "sizes": [graph.num_entities, graph.num_relations]}
-
-        def write(folder: Path) -> dict[str, Any]:
-            np.save(folder / "vectors.npy", halves)
-            (folder / "keys.json").write_text(json.dumps(content), "utf-8")
-            return {"vectors": len(keys), "computed": len(set(keys) - known.keys())}
-
-        return write
-
-    def load(self, folder: Path) -> MessageVectors:
-        """Return the vectors."""
-        entities, relations = json.loads((folder / "keys.json").read_text("utf-8"))["sizes"]
-        rows = unit_rows(np.load(folder / "vectors.npy", allow_pickle=False))
-        names, predicates, inverses = np.split(rows, [entities, entities + relations])
-        return MessageVectors(names, predicates, inverses if len(inverses) else -predicates)
+        texts = knowledge.graph.relations
+        return texts if knowledge.is_sentences else [*texts, *(f"inverse_{text}" for text in texts)]
 
 
 def wanted_facts(config: IndexConfig) -> str:

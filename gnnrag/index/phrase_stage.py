@@ -1,4 +1,4 @@
-"""The vectors of the hierarchy graph's phrases and sentences: what MGranRAG aligns names with, what a network reads."""
+"""Vectors of the strings that another stage holds: phrases and sentences of the hierarchy graph, names of entities."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from gnnrag.files import digest
 from gnnrag.index.stage_base import Context, Writer, embed_strings
 
 
-class HierarchyVectorStage:
-    """A vector per string of the hierarchy graph; those of strings seen before are kept."""
+class StringVectorStage:
+    """A vector per string of another stage; those of strings seen before are kept."""
 
     name: ClassVar[str]
-    strings: ClassVar[str]  # the graph's attribute
+    what: ClassVar[str]  # what the strings are, for the record
     needs: ClassVar[tuple[str, ...]] = ("hierarchy",)
     sections: ClassVar[tuple[str, ...]] = ()
     version = 1
+
+    def strings(self, context: Context) -> Sequence[str]:
+        """Return the strings, in the order of the rows."""
+        return getattr(context.read("hierarchy"), self.what)
 
     def settings(self, context: Context) -> Any:
         """See `Stage`."""
@@ -28,7 +32,7 @@ class HierarchyVectorStage:
 
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
-        strings: Sequence[str] = list(getattr(context.read("hierarchy"), self.strings))
+        strings = list(self.strings(context))
         keys, known = [digest(s) for s in strings], {}
         if context.store.key(self.name):
             folder = context.store.folder(self.name)
@@ -44,7 +48,7 @@ class HierarchyVectorStage:
         def write(folder: Path) -> dict[str, Any]:
             np.save(folder / "vectors.npy", vectors)
             (folder / "keys.json").write_text(json.dumps({"settings": settings, "keys": keys}), "utf-8")
-            return {self.strings: len(strings), "computed": len(set(keys) - known.keys())}
+            return {self.what: len(strings), "computed": len(set(keys) - known.keys())}
 
         return write
 
@@ -53,15 +57,15 @@ class HierarchyVectorStage:
         return np.load(folder / "vectors.npy", allow_pickle=False).astype(np.float32)
 
 
-class PhraseVectorStage(HierarchyVectorStage):
+class PhraseVectorStage(StringVectorStage):
     """A vector per phrase node."""
 
     name: ClassVar[str] = "phrase_vectors"
-    strings: ClassVar[str] = "phrases"
+    what: ClassVar[str] = "phrases"
 
 
-class SentenceVectorStage(HierarchyVectorStage):
+class SentenceVectorStage(StringVectorStage):
     """A vector per sentence node."""
 
     name: ClassVar[str] = "sentence_vectors"
-    strings: ClassVar[str] = "sentences"
+    what: ClassVar[str] = "sentences"

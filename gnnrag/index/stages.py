@@ -16,7 +16,7 @@ from gnnrag.files import digest
 from gnnrag.index.community_stages import CommunityStage, ReportStage
 from gnnrag.index.graph_stages import EntityGraphStage, ExtractionStage
 from gnnrag.index.knowledge_stages import KnowledgeStage, KnowledgeVectorStage
-from gnnrag.index.message_stages import MessageGraphStage, MessageVectorStage
+from gnnrag.index.message_stages import EntityVectorStage, MessageGraphStage, RelationVectorStage
 from gnnrag.index.phrase_stage import PhraseVectorStage, SentenceVectorStage
 from gnnrag.index.stage_base import Context, Stage, Writer, embed_strings, known_records, read_records, write_records
 from gnnrag.index.store import map_passages
@@ -212,7 +212,8 @@ _ALL: tuple[Stage, ...] = (
     PhraseVectorStage(),
     SentenceVectorStage(),
     MessageGraphStage(),
-    MessageVectorStage(),
+    EntityVectorStage(),
+    RelationVectorStage(),
     TreeStage(),
     CommunityStage(),
     ReportStage(),
