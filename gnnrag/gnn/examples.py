@@ -15,7 +15,7 @@ from gnnrag.files import digest
 from gnnrag.gnn.subgraph import Subgraph
 from gnnrag.types import Question
 
-VERSION = 1  # of the files
+VERSION = 2  # of the files
 _SMALL = {"source": np.int32, "relation": np.int32, "target": np.int32, "nodes": np.int32, "passages": np.int32}
 _HALF = ("features", "edge_features")
 _LEFT_OUT = ("node_vectors", "prior")  # gathered again from the index's tables; not needed to train
