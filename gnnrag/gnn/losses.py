@@ -27,6 +27,7 @@ class Candidates:
         question: (M,) int64.
         num_questions: Q; a question without candidates takes no part in a mean.
         chosen: (N, B) bool, where the scores came from.
+        reduce: losses are means over the questions; false: one value for each, 0 for those that take no part.
     """
 
     logits: Tensor
@@ -34,10 +35,16 @@ class Candidates:
     question: Tensor
     num_questions: int
     chosen: Tensor
+    reduce: bool = True
 
     @classmethod
     def of(
-        cls, logits: Tensor, targets: Tensor, owner: Tensor | None = None, among: Tensor | None = None
+        cls,
+        logits: Tensor,
+        targets: Tensor,
+        owner: Tensor | None = None,
+        among: Tensor | None = None,
+        reduce: bool = True,
     ) -> Candidates:
         """Lay out the logits of a batch.
 
@@ -46,6 +53,7 @@ class Candidates:
             targets: (N, B), positive where a node is to be found.
             owner: (N,) question of each node in the blocks layout, or None.
             among: (N,) or (N, B) bool, the nodes that are candidates, such as passages; None for all.
+            reduce: losses are means over the questions; false: one value for each.
         """
         columns = torch.arange(logits.shape[1], device=logits.device)
         question = columns.expand_as(logits) if owner is None else owner[:, None]
@@ -56,7 +64,7 @@ class Candidates:
             chosen = (among if among.dim() == 2 else among[:, None]).bool().expand_as(logits)
         values = logits[chosen]
         values = values if values.dtype == torch.float64 else values.float()
-        return cls(values, targets[chosen] > 0, question[chosen], count, chosen)
+        return cls(values, targets[chosen] > 0, question[chosen], count, chosen, reduce)
 
     def total(self, values: Tensor) -> Tensor:
         """Sum (M,) values within each question. Shape (Q,)."""
@@ -65,6 +73,8 @@ class Candidates:
 
     def mean(self, rows: Tensor, takes_part: Tensor) -> Tensor:
         """Average (Q,) values over the questions that take part; 0 where none does."""
+        if not self.reduce:
+            return torch.where(takes_part, rows, 0)
         return torch.where(takes_part, rows, 0).sum() / takes_part.sum().clamp(min=1)
 
 
@@ -86,18 +96,21 @@ def retrieval_loss(candidates: Candidates, config: LossConfig, cosine: Tensor | 
     return loss
 
 
-def completion_loss(scores: Tensor, temperature: float = 1.0, valid: Tensor | None = None) -> Tensor:
+def completion_loss(
+    scores: Tensor, temperature: float = 1.0, valid: Tensor | None = None, reduce: bool = True
+) -> Tensor:
     """Return stage 1's loss: the true tail in column 0 against sampled negatives.
 
     Args:
         scores: (b, 1 + n) logits.
         temperature: hard negatives weigh more the lower it is; 0: all weigh the same.
         valid: (b,) bool, rows that have negatives; None for all.
+        reduce: the mean over rows; false: one value for each.
     """
     targets = torch.zeros_like(scores)
     targets[:, 0] = 1
     among = None if valid is None else valid[None].expand(scores.shape[1], -1)
-    return weighted_bce(Candidates.of(scores.T, targets.T, among=among), temperature)
+    return weighted_bce(Candidates.of(scores.T, targets.T, among=among, reduce=reduce), temperature)
 
 
 def weighted_bce(candidates: Candidates, temperature: float) -> Tensor:

@@ -23,7 +23,7 @@ from gnnrag.index.message_stages import MessageKnowledge
 STAGES = ("hierarchy", "embeddings", "lexical", "sentence_vectors", "message_graph", "entity_vectors", "relation_vectors")
 
 
-@dataclass(frozen=True)
+@dataclass
 class PruneConfig:
     """How much of the graph a question sees."""
 
@@ -136,7 +136,7 @@ class QuestionGraphs:
             seeds=seeds.weights(nodes),
             features=node_values[:, self.node_columns],
             edge_features=np.concatenate([edge_values, edge_values])[:, self.edge_columns],
-            node_vectors=self._node_vectors(nodes),
+            node_vectors=self.node_vectors(nodes),
             prior=prior.astype(np.float32),
             branch=seeds.branch,
         )
@@ -179,7 +179,8 @@ class QuestionGraphs:
     def _is_passage(self, nodes: np.ndarray) -> np.ndarray:
         return (nodes >= self.graph.first_passage) & (nodes < self.graph.first_sentence)
 
-    def _node_vectors(self, nodes: np.ndarray) -> np.ndarray:
+    def node_vectors(self, nodes: np.ndarray) -> np.ndarray:
+        """Return the text vectors of nodes, ascending. Shape (len(nodes), F), float16."""
         graph = self.graph
         one, two = np.searchsorted(nodes, [graph.first_passage, graph.first_sentence])
         rows = (
