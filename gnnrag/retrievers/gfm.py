@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.index import Index
 from gnnrag.retrievers.base import Reason, best_positions, rank_graph, rank_passages
@@ -107,11 +105,18 @@ class GFMRetriever:
         """Return the best paths behind the scores of some hits: passages, or entities of the channel `graph`."""
         out = []
         for id_ in ids:
-            of = self._of_entities
-            where = of.questions.graph.position.get(id_) if of else self.index.position.get(id_)
-            found = self.scorer.paths(query.text, where, top_k) if where is not None else []
+            found = self.scorer.paths(query.text, where, top_k) if (where := self._explained(query, id_)) >= 0 else []
             out += [Reason(id_, path.steps, path.score) for path in found]
         return out
+
+    def _explained(self, query: Query, id_: str) -> int:
+        """Return the passage or entity whose score stands for a hit's, by number; -1 where nothing does."""
+        passage = self.index.position.get(id_, -1)
+        of = self._of_entities
+        if of is None:
+            return passage
+        entity = of.questions.graph.position.get(id_, -1)
+        return of.best_entity(query.text, passage) if entity < 0 <= passage else entity
 
 
 def _folder(config: GFMConfig) -> Path:
@@ -120,7 +125,9 @@ def _folder(config: GFMConfig) -> Path:
     if (folder / "config.json").is_file():
         return folder
     if config.checkpoint:
-        raise ConfigError(f"gnn.checkpoint={config.checkpoint!r}: no checkpoint there; give a folder that training wrote")
+        raise ConfigError(
+            f"gnn.checkpoint={config.checkpoint!r}: no checkpoint there; give a folder that training wrote"
+        )
     raise ConfigError(
         "retriever=gfm: no checkpoint comes with this installation; train one with training/train_gnn.py and give its "
         "folder as gnn.checkpoint=DIR"
