@@ -130,7 +130,7 @@ class MessageConfig:
 
     structure: bool = True  # passages, sentences and the names in them take part; false: facts alone, as GFM-RAG
     facts: str = (
-        "auto"  # triples: those of `extract`; sentences: those that join two names; none; auto: triples or none
+        "auto"  # triples: of `extract`; sentences: those that join two names; none; auto: triples or none
     )
     synonyms: bool = False  # names whose vectors are near are joined; needs the entity graph
 

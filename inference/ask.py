@@ -1,6 +1,6 @@
 """Ask a question of an index: the answer, the evidence, and how it was found.
 
-    python inference/ask.py "Who directed the film ...?" [configs/evaluate/sample.yaml] [key=value ...] [--json] [--explain]
+    python inference/ask.py "Who directed ...?" [configs/evaluate/sample.yaml] [key=value ...] [--explain] [--json]
     python inference/ask.py "..." data.path=FOLDER      your own documents; the index follows their changes
     python inference/ask.py "..." index.path=INDEX      an index as it is, for example after index.py add
 

@@ -117,7 +117,7 @@ class EntityScorer:
 
     @cached_property
     def _articles(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of a knowledge base: the entity that each passage is about, and whether it is the first part of its article."""
+        """Of a knowledge base: the entity that each passage is about, and whether it is an article's first part."""
         position = self.questions.graph.position
         about = np.array([position.get(p.title, -1) for p in self.index.passages], dtype=np.int64)
         first = np.zeros(len(about), dtype=bool)

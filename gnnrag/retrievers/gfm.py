@@ -1,4 +1,4 @@
-"""Retrieval by a trained graph network: GFM-RAG (arXiv 2502.01113) and, with passages as nodes, G-reasoner's direction."""
+"""Retrieval by a trained graph network: GFM-RAG (arXiv 2502.01113), and with passages as nodes, as in G-reasoner."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.gnn.config import ENTITY_STAGES, NODE_STAGES
 from gnnrag.index.index import Index
-from gnnrag.retrievers.base import Reason, best_positions, rank_graph, rank_passages
-from gnnrag.types import Channel, Hit, Query, Ranking
+from gnnrag.retrievers.base import best_positions, rank_graph, rank_passages
+from gnnrag.types import Channel, Hit, Query, Ranking, Reason
 
 SHIPPED = Path(__file__).parents[1] / "gnn" / "checkpoints" / "default"
-NODE_STAGES = (
-    "hierarchy", "embeddings", "lexical", "sentence_vectors", "message_graph", "entity_vectors", "relation_vectors",
-)  # fmt: skip
-ENTITY_STAGES = ("message_graph", "relation_vectors")
 
 
 @dataclass
