@@ -23,6 +23,7 @@ from gnnrag.fit.loop import Trainer
 from gnnrag.fit.rundir import TrainingRun
 from gnnrag.fit.tracking import Tracker
 from gnnrag.gnn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from gnnrag.gnn.encoder import encoder_record
 from gnnrag.gnn.examples import ExampleSet
 from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES
 from gnnrag.gnn.model import QueryGNN
@@ -145,14 +146,14 @@ def _saver(
 ) -> Callable[[nn.Module, Path, Mapping[str, Any]], None]:
     """Return what writes a checkpoint with its card."""
     embedder = next(iter(corpora.values())).config.index.embedder.model
-    identity = next(iter(corpora.values())).index.embedder.identity
+    record_of = encoder_record(next(iter(corpora.values())).index.embedder)
     plain = to_plain(config)
 
     def save(model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
         assert isinstance(model, QueryGNN)
         graphs = {name: digest(corpus.inputs) for name, corpus in corpora.items()}
         facts = {**record, "graphs": graphs, "prune": plain["prune"], "commit": commit(), "seed": config.seed}
-        save_checkpoint(folder, Checkpoint(model, None, {"model": embedder, "identity": identity}, facts))
+        save_checkpoint(folder, Checkpoint(model, None, {**record_of, "model": embedder}, facts))
         rows = [
             {**row, "passages": len(corpora[row["set"]].data.passages), "licence": corpora[row["set"]].config.licence}
             for row in sizes(parts)
