@@ -89,7 +89,8 @@ def _name(config: TrainGNNConfig) -> str:
 def _table(metrics: dict[str, Any]) -> str:
     from rich.table import Table
 
-    names = ("recall@2", "recall@5", "hits@1", "mrr")
+    found = {name for row in metrics.values() if isinstance(row, dict) for name in row}
+    names = [name for name in ("recall@2", "recall@5", "hits@1", "mrr", "node_f1") if name in found]
     table = Table("set", "questions", *names)
     for name, row in metrics.items():
         if isinstance(row, dict):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from gnnrag.config import DataConfig, IndexConfig
 from gnnrag.errors import ConfigError
 from gnnrag.fit.config import FitConfig, FoldConfig, TrainingRunConfig
+from gnnrag.gnn.entity_examples import NeighbourhoodConfig
 from gnnrag.gnn.config import GNNConfig, LossConfig
 from gnnrag.gnn.prune import PruneConfig
 
@@ -45,7 +46,8 @@ class TrainGNNConfig:
     stage: str = "retrieval"  # retrieval: questions with gold passages; completion: triples of the graphs
     start: str | None = None  # checkpoint to start from, such as that of stage 1
     gnn: GNNConfig = field(default_factory=GNNConfig)
-    prune: PruneConfig = field(default_factory=PruneConfig)
+    prune: PruneConfig = field(default_factory=PruneConfig)  # mode node
+    neighbourhood: NeighbourhoodConfig = field(default_factory=NeighbourhoodConfig)  # mode entity
     losses: LossConfig = field(default_factory=LossConfig)
     completion: CompletionConfig = field(default_factory=CompletionConfig)
     metric: str = "recall@5"  # of validation, that decides which weights are kept

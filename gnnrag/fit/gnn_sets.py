@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,16 +14,19 @@ from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import DataError
 from gnnrag.fit.folds import Parts, split_questions
 from gnnrag.fit.gnn_config import SetConfig, TrainGNNConfig
+from gnnrag.gnn.entity import EntityQuestions
+from gnnrag.gnn.entity_examples import EntitySet
 from gnnrag.gnn.examples import ExampleSet, Preparer
 from gnnrag.gnn.prune import STAGES, QuestionGraphs
 from gnnrag.gnn.retrieval import Pool
-from gnnrag.gnn.synthetic import QuestionMaker
+from gnnrag.gnn.synthetic import QuestionMaker, path_questions
 from gnnrag.index.build import Progress, build_index
 from gnnrag.index.index import Index
 from gnnrag.pipeline import index_path
 from gnnrag.types import Question
 
 PARTS = ("train", "validation", "report")
+ENTITY_STAGES = ("message_graph", "relation_vectors")
 
 
 @dataclass(frozen=True)
@@ -44,18 +48,22 @@ class Corpus:
     def synthetic(self) -> list[Question]:
         """Questions made from paths of the corpus."""
         count = self.config.synthetic
+        if self.settings.gnn.mode == "entity":
+            return path_questions(self.index.read("message_graph").graph, count, seed=self.settings.seed)
         maker = QuestionMaker(self.index.passages, self.index.hierarchy, self.index.titles)
         return maker.make(count, self.settings.seed) if count else []
 
     @property
     def inputs(self) -> dict[str, Any]:
         """What the set's examples depend on."""
-        stages = {name: self.index.fingerprint[name] for name in STAGES}
+        stages = {name: self.index.fingerprint[name] for name in needed_stages(self.settings)}
         return {"data": self.data.fingerprints, "index": stages}
 
-    def examples(self, progress: Callable[[int], None]) -> ExampleSet:
+    def examples(self, progress: Callable[[int], None]) -> ExampleSet | EntitySet:
         """Return all examples of the set, its questions first, then the synthetic ones."""
         questions = [*self.data.questions, *self.synthetic]
+        if self.settings.gnn.mode == "entity":
+            return EntitySet(questions, EntityQuestions(self.index, self.settings.gnn), self.settings.neighbourhood)
         for question in questions:
             if unknown := [id_ for id_ in question.gold if id_ not in self.index.position]:
                 raise DataError(self.config.data.path, f"question {question.id}: gold {unknown[0]!r} is no passage")
@@ -65,13 +73,19 @@ class Corpus:
         return ExampleSet(questions, gold, lambda: self.preparer, Path(s.cache) / self.name, key, progress)
 
 
+def needed_stages(settings: TrainGNNConfig) -> tuple[str, ...]:
+    """Return the index stages that training reads."""
+    return ENTITY_STAGES if settings.gnn.mode == "entity" else STAGES
+
+
 def open_corpus(name: str, settings: TrainGNNConfig, progress: Progress) -> Corpus:
     """Load a set, and bring its index up to date."""
     config = settings.sets[name]
     d = config.data
     data = load_dataset(d.path, d.split, d.questions, d.limit)
     path = index_path(config.index, data.name)
-    build_index(path, data.passages, config.index, STAGES, {"path": d.path}, progress, keep_edits=True)
+    stages = needed_stages(settings)
+    build_index(path, data.passages, config.index, stages, {"path": d.path}, progress, keep_edits=True)
     return Corpus(name, config, data, Index(path), settings)
 
 
@@ -82,11 +96,23 @@ def divide(corpus: Corpus, settings: TrainGNNConfig, fold: int | None) -> Parts:
         return Parts((), (), tuple(ids))
     folds = replace(settings.folds, report=None if corpus.config.use == "train" else fold)
     parts = split_questions(ids, folds)
-    train = parts.train[: corpus.config.train_limit]
+    train = _limited(parts.train, corpus)
     return Parts((*train, *(question.id for question in corpus.synthetic)), parts.validation, parts.report)
 
 
-def pools(examples: Mapping[str, ExampleSet], parts: Mapping[str, Parts]) -> dict[str, Pool]:
+def _limited(ids: Sequence[str], corpus: Corpus) -> list[str]:
+    """Return the first questions, of each number of hops where the data says it."""
+    hops = {question.id: question.extra.get("hops") for question in corpus.data.questions}
+    taken: Counter[Any] = Counter()
+    kept = []
+    for id_ in ids:
+        taken[hops[id_]] += 1
+        if corpus.config.train_limit is None or taken[hops[id_]] <= corpus.config.train_limit:
+            kept.append(id_)
+    return kept
+
+
+def pools(examples: Mapping[str, Any], parts: Mapping[str, Parts]) -> dict[str, Pool]:
     """Return the pool of each part: `train`, `validation` and `report`."""
     place = {name: {q.id: i for i, q in enumerate(one.questions)} for name, one in examples.items()}
 

@@ -59,6 +59,7 @@ class Progress:
     loss: float = 0.0  # summed since the last log
     clipped: int = 0  # steps since the last log whose gradient was cut
     metrics: dict[str, float] = field(default_factory=dict)  # of the last evaluation
+    kept_metrics: dict[str, float] = field(default_factory=dict)  # of the weights that are kept
     is_done: bool = False
 
 
@@ -194,7 +195,7 @@ class Trainer:
         if is_better:
             state.best, state.best_step = value, state.step
         if is_better or self.config.keep == "last":
-            self.kept = copied(self.bare)
+            self.kept, state.kept_metrics = copied(self.bare), dict(state.metrics)
             record = {"step": state.step, "validation": dict(state.metrics)}
             self.run.save_folder("best", lambda folder: self.task.save(self.bare, folder, record))
         if own:

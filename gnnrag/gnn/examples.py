@@ -12,6 +12,7 @@ import numpy as np
 
 from gnnrag.errors import ArtefactError
 from gnnrag.files import digest
+from gnnrag.gnn.ranking import rank_examples
 from gnnrag.gnn.subgraph import Subgraph
 from gnnrag.types import Question
 
@@ -85,7 +86,13 @@ class ExampleSet:
     def __getitem__(self, i: int) -> Example:
         subgraph, gold = self._subgraph(i), self._gold[i]
         targets = subgraph.targets(gold)
-        return Example(self.questions[i].id, subgraph, subgraph.candidates, targets, len(set(gold)) - int(targets.sum()))
+        return Example(
+            self.questions[i].id, subgraph, subgraph.candidates, targets, len(set(gold)) - int(targets.sum())
+        )
+
+    def rank(self, model: Any, items: Sequence[int], device: Any) -> list[dict[str, Any]]:
+        """Rank the passages of some questions; see `rank_examples`."""
+        return rank_examples(model, (self[i] for i in items), device)
 
     def _prepare(self, progress: Callable[[int], None], block: int = 16) -> None:
         missing = [i for i, file in enumerate(self._files) if not file.exists()]

@@ -129,6 +129,8 @@ class TripleTable:
         if not one_hop:
             found = [row for q in queries for row in (q.triple, q.triple + number)]
             return np.unique(np.array(found, dtype=np.int64))
-        keys = [k for q in queries for k in (q.head * self.graph.num_nodes + q.tail, q.tail * self.graph.num_nodes + q.head)]
+        keys = [
+            k for q in queries for k in (q.head * self.graph.num_nodes + q.tail, q.tail * self.graph.num_nodes + q.head)
+        ]
         spans = zip(np.searchsorted(self._pairs, keys), np.searchsorted(self._pairs, keys, side="right"), strict=True)
         return np.unique(np.concatenate([self._pair_order[a:b] for a, b in spans] or [np.zeros(0, dtype=np.int64)]))

@@ -62,6 +62,12 @@ def blocks(batch: GraphBatch) -> GraphBatch:
     )
 
 
+def single(batch: GraphBatch) -> GraphBatch:
+    """The batch in float32."""
+    reals = {k: v for k, v in vars(batch).items() if isinstance(v, Tensor) and v.is_floating_point()}
+    return replace(batch, **{k: v.float() for k, v in reals.items()})
+
+
 def columns_of(batch: GraphBatch, chosen: list[int]) -> GraphBatch:
     features = None if batch.features is None else batch.features[:, chosen]
     return replace(batch, questions=batch.questions[chosen], seeds=batch.seeds[:, chosen], features=features)
@@ -97,11 +103,7 @@ def test_layouts_and_batches_give_the_same(settings: dict[str, object]) -> None:
 
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_float32_logits_do_not_depend_on_the_batch(settings: dict[str, object]) -> None:
-    model = network(**settings).float()
-    batch = replace(
-        rich_batch(),
-        **{k: v.float() for k, v in vars(rich_batch()).items() if isinstance(v, Tensor) and v.is_floating_point()},
-    )
+    model, batch = network(**settings).float(), single(rich_batch())
     whole = model(batch)
     scale = whole.abs().max().item()
     for i in range(3):
@@ -110,9 +112,6 @@ def test_float32_logits_do_not_depend_on_the_batch(settings: dict[str, object]) 
 
 def test_swapped_relations_on_turned_edges_change_nothing() -> None:
     model, batch = network(), rich_batch()
-    turned = replace(
-        batch, source=batch.target, target=batch.source, relation_vectors=batch.relation_vectors.roll(3, 0)
-    )
     # Both directions of every triple: turning all edges is then the same as swapping the halves.
     closed = gfm.both_ways(torch.stack([batch.source, batch.relation % 3, batch.target], 1), 3)
     both = replace(batch, source=closed[0], relation=closed[1], target=closed[2], edge_features=None)
@@ -190,10 +189,7 @@ def test_a_graph_without_texts_is_read_by_a_network_that_knows_texts() -> None:
 
 
 def test_bfloat16_stays_near_float32() -> None:
-    model, batch = network().float(), rich_batch()
-    batch = replace(
-        batch, **{k: v.float() for k, v in vars(batch).items() if isinstance(v, Tensor) and v.is_floating_point()}
-    )
+    model, batch = network().float(), single(rich_batch())
     exact = model(batch)
     with torch.autocast("cpu", torch.bfloat16):
         rough = model(batch)
