@@ -20,7 +20,12 @@ from gnnrag.index.index import Index
 from gnnrag.types import Passage
 from tests.helpers.indexes import CORPUS, build
 
-QUESTIONS = ["Where was the father of Ada Lovelace born?", "who died in missolonghi", "", "Who was Lord Byron Augustus?"]
+QUESTIONS = [
+    "Where was the father of Ada Lovelace born?",
+    "who died in missolonghi",
+    "",
+    "Who was Lord Byron Augustus?",
+]
 FILL = tuple(Passage(f"f{i}", f"Town {i}", f"Town {i} lies near Town {i + 1}. It has a mill.") for i in range(12))
 
 
