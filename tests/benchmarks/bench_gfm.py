@@ -2,8 +2,8 @@
 
     python tests/benchmarks/bench_gfm.py INDEX QUESTIONS.jsonl [--checkpoint DIR]
 
-INDEX is an index with the stages of a network of mode `node`, such as an evaluation with retriever=gfm leaves. Without a
-checkpoint the network has random weights, which takes as long. Queries are embedded anew each time: none is cached.
+INDEX is an index with the stages of a network of mode `node`, such as an evaluation with retriever=gfm leaves. Without
+a checkpoint the network has random weights, which takes as long. Queries are embedded anew each time: none is cached.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ import pytest
 
 from gnnrag.gnn.naming import NameFinder
 
-KB = NameFinder({n: i for i, n in enumerate(["Her", "directors", "The D.I.", "Face/Off", "Be Cool", "Be", "Joy Smith's"])})
+NAMES = ("Her", "directors", "The D.I.", "Face/Off", "Be Cool", "Be", "Joy Smith's")
+KB = NameFinder({name: i for i, name in enumerate(NAMES)})
 TEXT = NameFinder({n: i for i, n in enumerate(["be cool", "joy smith", "malta", "of"])}, is_normalised=True)
 
 

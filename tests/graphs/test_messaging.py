@@ -7,7 +7,18 @@ from gnnrag.graphs.bridging import LinkWeigher, stems
 from gnnrag.graphs.hierarchy import build_hierarchy
 from gnnrag.graphs.mentions import find_mentions
 from gnnrag.graphs.messaging import (
-    CONTAINS, EQUIVALENT, MENTIONS, NEXT, REFERS, SIMILAR, STANDS_FOR, STATES, STRUCTURE, TITLED, corpus_graph, fact_graph,
+    CONTAINS,
+    EQUIVALENT,
+    MENTIONS,
+    NEXT,
+    REFERS,
+    SIMILAR,
+    STANDS_FOR,
+    STATES,
+    STRUCTURE,
+    TITLED,
+    corpus_graph,
+    fact_graph,
 )  # fmt: skip
 from gnnrag.graphs.titles import TitleMatcher
 from gnnrag.text.analyse import PassageText
