@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+# Index stages that the networks of each mode read.
+NODE_STAGES = (
+    "hierarchy", "embeddings", "lexical", "sentence_vectors", "message_graph", "entity_vectors", "relation_vectors",
+)  # fmt: skip
+ENTITY_STAGES = ("message_graph", "relation_vectors")
+
 
 @dataclass
 class GNNConfig:

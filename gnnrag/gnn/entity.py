@@ -16,7 +16,6 @@ from gnnrag.gnn.model import with_index
 from gnnrag.gnn.naming import NameFinder
 from gnnrag.gnn.prune import with_inverses
 from gnnrag.gnn.seeds import link_by_vector, nearest_entities, seed_weight
-from gnnrag.graphs.message import MessageGraph
 from gnnrag.graphs.messaging import SIMILAR, STRUCTURE
 from gnnrag.index.index import Index
 from gnnrag.index.message_stages import MessageKnowledge

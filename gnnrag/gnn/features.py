@@ -119,8 +119,7 @@ def _add_text(
     """Fill in what sentences say: overlap, names, place; and what their passages then say."""
     passages, sentences = parts
     one, two = bounds
-    hierarchy, table = graphs.hierarchy, graphs.grounding.mentions
-    has = table.presence(sentences, view.wanted)
+    has = graphs.grounding.mentions.presence(sentences, view.wanted)
     share = 1.0 / max(len(view.wanted), 1)
     col["overlap"][two:] = col["best_overlap"][two:] = has.sum(axis=1) * share
     mentioned = _mentioned(graphs, view, sentences)

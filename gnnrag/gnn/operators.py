@@ -9,6 +9,7 @@ in registers. TransE and RotatE messages are sums of such products, so they take
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, cast
 
 import torch
@@ -106,14 +107,22 @@ def _naive_sum(x: Tensor, rel: Tensor, index: RelationalIndex, weights: Tensor |
 
 
 def _product_sum(x: Tensor, rel: Tensor, index: RelationalIndex, weights: Tensor | None, backend: str) -> Tensor:
-    if backend != "bag" and x.is_cuda:
-        from gnnrag.gnn.fused import fused_sum, is_ready
+    if backend != "bag" and x.is_cuda and x.dtype == torch.float32 and _has_kernel(x.device):
+        from gnnrag.gnn.fused import fused_sum
 
-        if is_ready(x.device):
-            return fused_sum(x, rel, index, weights)
+        return fused_sum(x, rel, index, weights)
     if backend == "triton":
-        raise ConfigError("backend='triton' needs a CUDA device and the package triton; use backend=auto")
+        raise ConfigError("backend='triton' needs float32 states on a CUDA device and the package triton; use auto")
     return cast(Tensor, _BagSum.apply(x, rel, weights, index))
+
+
+@cache
+def _has_kernel(device: torch.device) -> bool:
+    try:
+        from gnnrag.gnn.fused import is_correct
+    except ImportError:
+        return False
+    return is_correct(device)
 
 
 def _block_size(x: Tensor) -> int:

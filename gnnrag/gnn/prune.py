@@ -9,9 +9,9 @@ from functools import cached_property
 import numpy as np
 from scipy import sparse
 
-from gnnrag.gnn.config import GNNConfig
+from gnnrag.gnn.config import NODE_STAGES, GNNConfig
 from gnnrag.gnn.features import EDGE_FEATURES, NODE_FEATURES, QuestionView, edge_features, node_features, pick
-from gnnrag.gnn.seeds import Seeds, passage_prior, find_seeds
+from gnnrag.gnn.seeds import Seeds, find_seeds, passage_prior
 from gnnrag.gnn.subgraph import Subgraph
 from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.linking import link_question
@@ -20,7 +20,7 @@ from gnnrag.graphs.messaging import REFERS, STRUCTURE
 from gnnrag.index.index import Index
 from gnnrag.index.message_stages import MessageKnowledge
 
-STAGES = ("hierarchy", "embeddings", "lexical", "sentence_vectors", "message_graph", "entity_vectors", "relation_vectors")
+STAGES = NODE_STAGES
 
 
 @dataclass

@@ -16,11 +16,11 @@ import torch
 from gnnrag.errors import ConfigError
 from gnnrag.gnn.batch import GraphBatch
 from gnnrag.gnn.checkpoint import Checkpoint
+from gnnrag.gnn.config import RankerConfig
 from gnnrag.gnn.entity import EntityQuestion, EntityQuestions
 from gnnrag.gnn.explain import RelationalPath, explain
 from gnnrag.gnn.prune import PruneConfig, QuestionGraphs
 from gnnrag.gnn.rankers import Incidence, Ranker
-from gnnrag.gnn.config import RankerConfig
 from gnnrag.gnn.subgraph import Subgraph, join
 from gnnrag.index.index import Index
 
@@ -117,7 +117,7 @@ class EntityScorer:
 
     @cached_property
     def _articles(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of a knowledge base: the entity that each passage is about, and whether it is the first part of its article."""
+        """Of a knowledge base: the entity that each passage is about, and whether it is an article's first part."""
         position = self.questions.graph.position
         about = np.array([position.get(p.title, -1) for p in self.index.passages], dtype=np.int64)
         first = np.zeros(len(about), dtype=bool)
@@ -144,6 +144,12 @@ class EntityScorer:
         with torch.inference_mode():
             scores = self.ranker(self._logits(question).cpu(), self._incidence)[:, 0]
         return scores.double().numpy(), question.branch
+
+    def best_entity(self, text: str, passage: int) -> int:
+        """Return the best entity of a passage for a question, -1 where the passage has none."""
+        lists = self.questions.graph.entity_passages
+        inside = np.repeat(np.arange(len(lists)), lists.sizes)[lists.values == passage]
+        return int(inside[np.argmax(self.score(text)[0][inside])]) if len(inside) else -1
 
     def _logits(self, question: EntityQuestion) -> torch.Tensor:
         base, relations = self._graph

@@ -79,7 +79,7 @@ class MentionTable:
         return np.bincount(mention, weights=near, minlength=len(mentions))
 
     def presence(self, sentences: np.ndarray, wanted: Collection[str]) -> np.ndarray:
-        """Tell which sentences have which of the wanted stems that the corpus knows. Shape (len(sentences), n), bool."""
+        """Tell which sentences have which wanted stems that the corpus knows. Shape (len(sentences), n), bool."""
         ids = self.ids(wanted)
         out = np.zeros((len(sentences), len(ids)), dtype=bool)
         if len(ids) and len(sentences):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -163,7 +164,7 @@ def _add_structure(found: _Triples, graph: HierarchyGraph, position: dict[str, i
         row = (first_sentence + graph.sentences_of(passage)).tolist()
         for sentence in row:
             found.add((first_passage + passage, CONTAINS, sentence))
-        for one, other in zip(row, row[1:], strict=False):
+        for one, other in pairwise(row):
             if one != other:
                 found.add((one, NEXT, other))
 

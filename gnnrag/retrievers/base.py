@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,21 +17,6 @@ from gnnrag.session import Session
 from gnnrag.types import Hit, Query, Ranking
 
 ANSWER = "answer"  # id of a graph hit that holds the retriever's own answer; it comes first
-
-
-@dataclass(frozen=True)
-class Reason:
-    """A path behind the score of a hit.
-
-    Attributes:
-        id: of the hit.
-        steps: names of nodes and relations by turns, from where the question starts to the hit.
-        score: how much the hit's score leans on the path; comparable among the paths of one hit.
-    """
-
-    id: str
-    steps: tuple[str, ...]
-    score: float
 
 
 class Retriever(Protocol):

@@ -1,4 +1,4 @@
-"""Retrieval by a trained graph network: GFM-RAG (arXiv 2502.01113) and, with passages as nodes, G-reasoner's direction."""
+"""Retrieval by a trained graph network: GFM-RAG (arXiv 2502.01113), and with passages as nodes, as in G-reasoner."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.gnn.config import ENTITY_STAGES, NODE_STAGES
 from gnnrag.index.index import Index
-from gnnrag.retrievers.base import Reason, best_positions, rank_graph, rank_passages
-from gnnrag.types import Channel, Hit, Query, Ranking
+from gnnrag.retrievers.base import best_positions, rank_graph, rank_passages
+from gnnrag.types import Channel, Hit, Query, Ranking, Reason
 
 SHIPPED = Path(__file__).parents[1] / "gnn" / "checkpoints" / "default"
-NODE_STAGES = (
-    "hierarchy", "embeddings", "lexical", "sentence_vectors", "message_graph", "entity_vectors", "relation_vectors",
-)  # fmt: skip
-ENTITY_STAGES = ("message_graph", "relation_vectors")
 
 
 @dataclass
@@ -107,11 +102,18 @@ class GFMRetriever:
         """Return the best paths behind the scores of some hits: passages, or entities of the channel `graph`."""
         out = []
         for id_ in ids:
-            of = self._of_entities
-            where = of.questions.graph.position.get(id_) if of else self.index.position.get(id_)
-            found = self.scorer.paths(query.text, where, top_k) if where is not None else []
+            found = self.scorer.paths(query.text, where, top_k) if (where := self._explained(query, id_)) >= 0 else []
             out += [Reason(id_, path.steps, path.score) for path in found]
         return out
+
+    def _explained(self, query: Query, id_: str) -> int:
+        """Return the passage or entity whose score stands for a hit's, by number; -1 where nothing does."""
+        passage = self.index.position.get(id_, -1)
+        of = self._of_entities
+        if of is None:
+            return passage
+        entity = of.questions.graph.position.get(id_, -1)
+        return of.best_entity(query.text, passage) if entity < 0 <= passage else entity
 
 
 def _folder(config: GFMConfig) -> Path:
@@ -120,7 +122,9 @@ def _folder(config: GFMConfig) -> Path:
     if (folder / "config.json").is_file():
         return folder
     if config.checkpoint:
-        raise ConfigError(f"gnn.checkpoint={config.checkpoint!r}: no checkpoint there; give a folder that training wrote")
+        raise ConfigError(
+            f"gnn.checkpoint={config.checkpoint!r}: no checkpoint there; give a folder that training wrote"
+        )
     raise ConfigError(
         "retriever=gfm: no checkpoint comes with this installation; train one with training/train_gnn.py and give its "
         "folder as gnn.checkpoint=DIR"
