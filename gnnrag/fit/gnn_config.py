@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from gnnrag.config import DataConfig, IndexConfig
 from gnnrag.errors import ConfigError
 from gnnrag.fit.config import FitConfig, FoldConfig, TrainingRunConfig
-from gnnrag.gnn.entity_examples import NeighbourhoodConfig
+from gnnrag.gnn.completion import CompletionConfig
 from gnnrag.gnn.config import GNNConfig, LossConfig
+from gnnrag.gnn.entity_examples import NeighbourhoodConfig
 from gnnrag.gnn.prune import PruneConfig
 
 STAGES, USES = ("retrieval", "completion"), ("folds", "train", "report")
@@ -25,17 +26,6 @@ class SetConfig:
     synthetic: int = 0  # further questions made from paths of the graph, which train
     train_limit: int | None = None  # at most so many questions train; of a knowledge base, of each number of hops
     licence: str = ""  # for the model card
-
-
-@dataclass
-class CompletionConfig:
-    """Stage 1: completing triples, GFM-RAG's unsupervised pre-training."""
-
-    negatives: int = 64  # of each triple
-    temperature: float = 1.0  # of the softmax that weighs them; 0: all weigh the same
-    query: str = "question"  # which map reads the relation's text: question, or relation as in the first release
-    one_hop: bool = False  # hide every edge between the two ends, not only the triple's
-    triples: int = 500  # evaluated, both directions, against all nodes
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,6 +55,7 @@ class EdgeOrder:
         self.edges, self.rows, self.relations, self.columns = edges, rows, relations, columns
         self.num_rows = num_rows
         self._blocks: dict[int, list[RowBlock]] = {}
+        self.plan: Any = None  # what the GPU kernel prepares, once
 
     @classmethod
     def sort(cls, rows: Tensor, relations: Tensor, columns: Tensor, num_rows: int) -> EdgeOrder:
@@ -167,6 +169,12 @@ class RelationalIndex:
         return EdgeOrder.sort(self.source, self.relation, self.target, self.num_nodes)
 
     @cached_property
+    def by_relation(self) -> EdgeOrder:
+        """Rows are relations, columns sources."""
+        count = int(self.relation.max()) + 1 if len(self.relation) else 1
+        return EdgeOrder.sort(self.relation, torch.zeros_like(self.relation), self.source, count)
+
+    @cached_property
     def in_degree(self) -> Tensor:
         """Edges that end at each node. Shape (N,), float32."""
         return torch.bincount(self.target, minlength=self.num_nodes).float()
@@ -181,6 +189,8 @@ class RelationalIndex:
         mask = nodes[self.source]
         # Filtering a sorted order needs no second sort, and sums keep their order: zeros drop out of them, exactly.
         kept.__dict__.update(by_target=self.by_target.keep(mask), by_source=self.by_source.keep(mask))
+        if self.source.is_cuda:
+            kept.__dict__.update(by_relation=self.by_relation.keep(mask))
         return kept
 
     def to(self, device: torch.device | str) -> RelationalIndex:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -81,25 +82,27 @@ class EntitySet:
 
     def _neighbourhood(self, seeds: Sequence[int]) -> np.ndarray:
         """Return the nodes within reach, ascending; a hub leads to a sample of its neighbours, always the same."""
-        reached = np.array(seeds, dtype=np.int64)
-        front = reached
+        reached = front = np.array(seeds, dtype=np.int64)
         for hop in range(self.config.hops):
-            rows = [self._leaving(int(node), hop > 0) for node in front]
-            ends = np.unique(np.concatenate([self._edges[2][r] for r in rows] or [np.zeros(0, np.int64)]))
-            front = np.setdiff1d(ends, reached, assume_unique=True)
+            first, ends = (self._first, self._edges[2]) if hop == 0 else self._sampled
+            found = np.unique(ends[_ranges(first[front], first[front + 1])])
+            front = np.setdiff1d(found, reached, assume_unique=True)
             reached = np.union1d(reached, front)
         return reached
 
-    def _leaving(self, node: int, sampled: bool) -> np.ndarray:
-        rows = np.arange(self._first[node], self._first[node + 1])
-        fan = self.config.fan
-        if not sampled or len(rows) <= fan:
-            return rows
-        return rows[np.sort(np.random.default_rng(node).permutation(len(rows))[:fan])]
+    @cached_property
+    def _sampled(self) -> tuple[np.ndarray, np.ndarray]:
+        """First edge of each node, and where each edge ends, where no node has more than `fan` edges."""
+        counts = np.diff(self._first)
+        rank = np.arange(len(self._edges[0])) - self._first[self._edges[0]]
+        for hub in np.flatnonzero(counts > self.config.fan).tolist():
+            rank[self._first[hub] : self._first[hub + 1]] = np.random.default_rng(hub).permutation(counts[hub])
+        kept = rank < self.config.fan
+        first = np.concatenate([[0], np.cumsum(np.minimum(counts, self.config.fan))])
+        return first, self._edges[2][kept]
 
     def _cut(self, found: EntityQuestion, nodes: np.ndarray) -> Subgraph:
-        counts = self._first[nodes + 1] - self._first[nodes]
-        rows = np.repeat(self._first[nodes] - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
+        rows = _ranges(self._first[nodes], self._first[nodes + 1])
         place = np.minimum(np.searchsorted(nodes, self._edges[2][rows]), max(len(nodes) - 1, 0))
         rows, place = (part[nodes[place] == self._edges[2][rows]] for part in (rows, place))
         relations = np.unique(self._edges[1][rows])
@@ -152,6 +155,12 @@ class EntitySet:
             "gold": len(gold),
             "hops": self.questions[i].extra.get("hops"),
         }
+
+
+def _ranges(starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+    """Return the numbers of each range, one after the other."""
+    counts = stops - starts
+    return np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
 
 
 def best_threshold(rows: Sequence[dict[str, Any]]) -> float:
