@@ -125,8 +125,10 @@ class EntityScorer:
         return about, first & (about >= 0)
 
     def score(self, text: str) -> tuple[np.ndarray, EntityQuestion]:
-        """Return the probability of each entity, and where the question starts. Shape (num_entities,), float64."""
+        """Return the probability of each entity, 0 without a start, and where the question starts. Shape (num_entities,), float64."""
         question = self.questions.find(text)
+        if not question.seeds:  # without a start, scores would follow the structure of the graph, not the question
+            return np.zeros(self.questions.graph.num_entities), question
         logits = self._logits(question)[:, 0].double().cpu().numpy()
         return 1.0 / (1.0 + np.exp(-logits)), question
 
@@ -141,6 +143,8 @@ class EntityScorer:
             about, first = self._articles
             return np.where(about >= 0, chances[about], 0.0) - ~first, question.branch
         question = self.questions.find(text)
+        if not question.seeds:
+            return np.zeros(len(self.index.ids)), question.branch
         with torch.no_grad():
             scores = self.ranker(self._logits(question).cpu(), self._incidence)[:, 0]
         return scores.double().numpy(), question.branch

@@ -73,7 +73,7 @@ def test_every_passage_is_ranked_and_no_batch_changes_a_score(index: Index, tmp_
     for query, ranking in zip(QUERIES, together, strict=True):
         (alone,) = retriever.retrieve([query])
         assert alone.ids == ranking.ids and np.array_equal(alone.scores, ranking.scores)
-        assert sorted(ranking.ids) == sorted(index.ids) and ranking.branch in ("gnn_exact", "gnn_names")
+        assert sorted(ranking.ids) == sorted(index.ids) and ranking.branch in ("gnn_exact", "gnn_names_fallback")
         assert (np.diff(ranking.scores) <= 0).all() and ranking.scores.min() >= 0 and ranking.scores.max() <= 1
     assert retriever.retrieve([]) == []
     assert len(retriever.retrieve([Query("x", top_k=2)])[0]) == 2
@@ -123,7 +123,9 @@ def test_entities_answer_questions_of_a_knowledge_base(kb: Index, tmp_path: Path
 
 def test_a_question_that_names_nothing_is_told_apart(kb: Index, tmp_path: Path) -> None:
     retriever = GFMRetriever(kb, GFMConfig(of_entities(tmp_path)))
-    assert retriever.retrieve([Query("who directed it", "graph")])[0].branch == "gnn_none"
+    nodes, articles = retriever.retrieve([Query("who directed it", "graph"), Query("who directed it")])
+    assert nodes.branch == articles.branch == "gnn_none_fallback", "the loop counts what ends so"
+    assert not nodes.ids and articles.high == 0.0
 
 
 def test_triples_of_text_reach_passages_by_the_ranker(tmp_path: Path) -> None:
@@ -170,7 +172,9 @@ def test_the_checkpoint_is_a_setting_of_the_retriever(dots: list[str]) -> None:
 
 
 def test_stages_by_mode(tmp_path: Path) -> None:
-    assert GFMRetriever.stages_for(GFMConfig(of_entities(tmp_path / "e"))) == ENTITY_STAGES
+    folder = of_entities(tmp_path / "e")
+    assert GFMRetriever.stages_for(GFMConfig(folder)) == ENTITY_STAGES
+    assert GFMRetriever.stages_for(GFMConfig(folder, link_vectors=True)) == (*ENTITY_STAGES, "entity_vectors")
     assert GFMRetriever.channels_for(GFMConfig(checkpoint(tmp_path / "n"))) == {"text"}
 
 
