@@ -125,7 +125,10 @@ class EntityScorer:
         return about, first & (about >= 0)
 
     def score(self, text: str) -> tuple[np.ndarray, EntityQuestion]:
-        """Return the probability of each entity, 0 without a start, and where the question starts. Shape (num_entities,), float64."""
+        """Return the probability of each entity, 0 without a start, and where the question starts.
+
+        The first has shape (num_entities,), float64.
+        """
         question = self.questions.find(text)
         if not question.seeds:  # without a start, scores would follow the structure of the graph, not the question
             return np.zeros(self.questions.graph.num_entities), question
