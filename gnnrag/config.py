@@ -135,6 +135,9 @@ def load_config(
         raw = OmegaConf.merge(_shorthand(raw, override), override)  # type: ignore[assignment]
     raw = _shorthand(raw)
     root = OmegaConf.structured(schema)
+    if "gnn" in raw and "gnn" not in root and "retriever" in root:  # gnn.checkpoint: a setting of retriever=gfm
+        given = raw.pop("gnn")
+        raw = OmegaConf.merge(raw, {"retriever": given})  # type: ignore[assignment]
     chosen = {}
     for name in (name for name in CHOICES if name in root):
         chosen[name] = _choose(name, raw, root)

@@ -124,6 +124,17 @@ class CommunityConfig:
     vector_level: int = 2  # reports of this level and above (0 is the top) get vectors
 
 
+@dataclass
+class MessageConfig:
+    """The graph that a graph network passes messages on."""
+
+    structure: bool = True  # passages, sentences and the names in them take part; false: facts alone, as GFM-RAG
+    facts: str = (
+        "auto"  # triples: of `extract`; sentences: those that join two names; none; auto: triples or none
+    )
+    synonyms: bool = False  # names whose vectors are near are joined; needs the entity graph
+
+
 WritersConfig = dataclasses.make_dataclass(
     "WritersConfig",
     [("default", str, "offline")] + [(name, RoleConfig, field(default_factory=RoleConfig)) for name in WRITERS],  # type: ignore[arg-type]
@@ -143,6 +154,7 @@ class IndexConfig:
     knowledge: KnowledgeConfig = field(default_factory=KnowledgeConfig)
     tree: TreeConfig = field(default_factory=TreeConfig)
     communities: CommunityConfig = field(default_factory=CommunityConfig)
+    gnn: MessageConfig = field(default_factory=MessageConfig)
     writers: WritersConfig = field(default_factory=WritersConfig)  # type: ignore[valid-type]
     llm: dict[str, Any] | None = None  # model of prompted writers; null: the `llm` section
     llm_cache: str | None = ".cache/llm.sqlite"

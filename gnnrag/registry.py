@@ -21,6 +21,7 @@ RETRIEVERS = {
     "minirag": "gnnrag.retrievers.minirag:MiniRAGRetriever",
     "hypergraphrag": "gnnrag.retrievers.hypergraphrag:HyperGraphRAGRetriever",
     "pathrag": "gnnrag.retrievers.pathrag:PathRAGRetriever",
+    "gfm": "gnnrag.retrievers.gfm:GFMRetriever",
 }
 
 METHODS = {

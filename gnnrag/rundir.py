@@ -88,7 +88,7 @@ class RunDir:
             raise ArtefactError(f"{path} is damaged ({error}); run.fresh=true starts the run over") from error
         for what, have, want in pairs:
             # Through JSON, so that tuples and lists compare equal.
-            changed = sorted(_differences(have, json.loads(json.dumps(want))))
+            changed = sorted(differences(have, json.loads(json.dumps(want))))
             if changed:
                 raise ConfigError(
                     f"run {self.path} exists with other {what} ({', '.join(changed[:5])}); "
@@ -209,7 +209,8 @@ def _prediction(row: Mapping[str, Any], seconds: float) -> Prediction:
     return Prediction(**fixed)
 
 
-def _differences(a: Any, b: Any, where: str = "") -> set[str]:
+def differences(a: Any, b: Any, where: str = "") -> set[str]:
+    """Return the dotted names of what two mappings differ in."""
     if isinstance(a, Mapping) and isinstance(b, Mapping):
-        return {d for k in {*a, *b} for d in _differences(a.get(k), b.get(k), f"{where}.{k}" if where else str(k))}
+        return {d for k in {*a, *b} for d in differences(a.get(k), b.get(k), f"{where}.{k}" if where else str(k))}
     return set() if a == b else {where}

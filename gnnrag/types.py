@@ -150,6 +150,21 @@ class Ranking:
 
 
 @dataclass(frozen=True, slots=True)
+class Reason:
+    """A path behind the score of a hit.
+
+    Attributes:
+        id: of the hit.
+        steps: names of nodes and relations by turns, from where the question starts to the hit.
+        score: how much the hit's score leans on the path; comparable among the paths of one hit.
+    """
+
+    id: str
+    steps: tuple[str, ...]
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """What a method hands over when its loop has ended.
 

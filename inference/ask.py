@@ -1,10 +1,11 @@
 """Ask a question of an index: the answer, the evidence, and how it was found.
 
-    python inference/ask.py "Who directed the film ...?" [configs/evaluate/sample.yaml] [key=value ...] [--json]
+    python inference/ask.py "Who directed ...?" [configs/evaluate/sample.yaml] [key=value ...] [--explain] [--json]
     python inference/ask.py "..." data.path=FOLDER      your own documents; the index follows their changes
     python inference/ask.py "..." index.path=INDEX      an index as it is, for example after index.py add
 
-Without any of these the sample corpus is asked. The index is built when it is missing.
+Without any of these the sample corpus is asked. The index is built when it is missing. --explain shows the paths in the
+graph that a trained retriever (retriever=gfm) leaned on.
 """
 
 from __future__ import annotations
@@ -26,26 +27,31 @@ from gnnrag.pipeline import Pipeline, chunking, open_index
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Question
 from inference.console import IndexProgress, note, split_arguments
-
-PAD = " " * 6
+from inference.explaining import PAD, explain, reason_lines
 
 
 def main(arguments: Sequence[str]) -> int:
     """Answer; returns 1 when the question failed."""
-    as_json = "--json" in arguments
-    words = [a for a in arguments if a != "--json"]
+    as_json, explains = "--json" in arguments, "--explain" in arguments
+    words = [a for a in arguments if a not in ("--json", "--explain")]
     if not words or words[0].endswith(".yaml") or not words[0].strip():
         raise GnnragError('give the question first, in quotes: python inference/ask.py "Who ...?"')
     source, overrides = split_arguments(words[1:])
     config = load_config(EvaluateConfig, source, overrides)
     index = find_index(config, is_alone=source is None and not any(o.startswith("data.") for o in overrides))
     pipeline = Pipeline(config, index)
+    if explains and not hasattr(pipeline.loop.retrievers[None], "explain"):
+        raise GnnragError(f"--explain: retriever={config.retriever.name} has no paths to show; retriever=gfm has")
     result: list[tuple[Prediction, Session]] = []
     question = Question("ask", words[0].strip())
     asyncio.run(pipeline.run([question], lambda prediction, session: result.append((prediction, session))))
     prediction, session = result[0]
-    print(json.dumps(as_data(prediction, session, index), ensure_ascii=False, indent=2) if as_json else
-          as_text(prediction, session, index))  # fmt: skip
+    data = as_data(prediction, session, index)
+    reasons = explain(pipeline.loop.retrievers[None], prediction, session) if explains else []
+    if as_json:
+        print(json.dumps(data | ({"reasons": reasons} if explains else {}), ensure_ascii=False, indent=2))
+    else:
+        print("\n".join([as_text(prediction, session, index), *reason_lines(reasons, index)]))
     return 0 if prediction.error is None else 1
 
 

@@ -25,6 +25,7 @@ LONGER_FILES: dict[str, tuple[int, str]] = {}
 MORE_FIELDS = {
     "BDTRConfig": 16,
     "MGranRAGConfig": 15,
+    "GNNConfig": 16,  # the switches of two papers
     "LightRAGConfig": 16,  # the parameters of two releases
 }  # the switches of the paper's ablations, and those for what it leaves open
 
@@ -113,6 +114,8 @@ def test_functions_take_few_parameters() -> None:
     over = []
     for path in LIBRARY:
         for name, node, _ in definitions(path, ast.FunctionDef, ast.AsyncFunctionDef):
+            if "triton.jit" in map(ast.unparse, node.decorator_list):  # type: ignore[attr-defined]
+                continue  # a kernel takes its pointers one by one
             given = node.args  # type: ignore[attr-defined]
             names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
             if len([n for n in names if n not in ("self", "cls")]) > MAX_PARAMETERS:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from gnnrag.gnn.edges import RelationalIndex
+
 
 @dataclass(frozen=True)
 class GraphBatch:
@@ -27,6 +29,7 @@ class GraphBatch:
         edge_features: (E, K') features of (question, edge), blocks layout only, or None.
         edge_weights: (E,) weights of edges; 0 removes one; None for all 1.
         owner: (N,) int64 question of each node in the blocks layout, or None.
+        index: the edges sorted, where many batches share them; see `gnnrag.gnn.model.with_index`.
     """
 
     source: Tensor
@@ -41,6 +44,7 @@ class GraphBatch:
     edge_features: Tensor | None = None
     edge_weights: Tensor | None = None
     owner: Tensor | None = None
+    index: RelationalIndex | None = None
 
     @property
     def width(self) -> int:
@@ -49,9 +53,10 @@ class GraphBatch:
 
     def spread(self, rows: Tensor) -> Tensor:
         """Give every node its question's row: (Q, d) to (1, B, d), which broadcasts, or to (N, 1, d) in blocks."""
-        return rows[None] if self.owner is None else rows[self.owner][:, None]
+        return rows[None] if self.owner is None else rows.index_select(0, self.owner)[:, None]
 
     def to(self, device: torch.device | str) -> GraphBatch:
         """Return the batch on a device."""
-        values = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, Tensor)}
+        kinds = (Tensor, RelationalIndex)
+        values = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, kinds)}
         return replace(self, **values)  # type: ignore[arg-type]

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+# Index stages that the networks of each mode read.
+NODE_STAGES = (
+    "hierarchy", "embeddings", "lexical", "sentence_vectors", "message_graph", "entity_vectors", "relation_vectors",
+)  # fmt: skip
+ENTITY_STAGES = ("message_graph", "relation_vectors")
+
 
 @dataclass
 class GNNConfig:
@@ -13,7 +19,7 @@ class GNNConfig:
     dim: int = 64  # width of every state
     layers: int = 4
     message: str = "distmult"  # distmult, transe, rotate
-    aggregate: str = "sum"  # sum, mean, max, pna
+    aggregate: str = "sum"  # sum, mean, max, min, pna
     inverse: str = "text"  # vectors of inverse relations; text: of `inverse_` + name; negative: minus those of the base
     norm: bool = True  # LayerNorm in each layer
     shortcut: bool = True  # residual connections
@@ -25,6 +31,8 @@ class GNNConfig:
     )  # names of the (question, node) features; see `gnnrag.gnn.features`
     edge_features: list[str] = field(default_factory=list)  # (question, edge) features that gate messages, by name
     seed_weight: bool = True  # seeds weigh 1 / document frequency
+    delexicalise: bool = False  # mode entity: names of entities are left out of the question's text
+    upstream_direction: bool = False  # messages flow against the edges, as in GFM-RAG's released weights
 
 
 @dataclass
@@ -39,3 +47,13 @@ class RankerConfig:
 def official() -> GNNConfig:
     """Return GFM-RAG's settings (width 512, six layers, no node texts, no features)."""
     return GNNConfig(mode="entity", dim=512, layers=6, fusion="none", node_text=False)
+
+
+@dataclass
+class LossConfig:
+    """Supervised retrieval: weights of the losses that are added up."""
+
+    bce: float = 0.3  # binary cross-entropy, hard negatives weighing more
+    listwise: float = 0.7  # each target against the sum of all
+    distillation: float = 0.0  # squared distance to the embedder's cosine (G-reasoner: 1.0)
+    temperature: float = 0.2  # of the softmax that weighs negatives; 0: all weigh the same

@@ -16,7 +16,8 @@ from gnnrag.files import digest
 from gnnrag.index.community_stages import CommunityStage, ReportStage
 from gnnrag.index.graph_stages import EntityGraphStage, ExtractionStage
 from gnnrag.index.knowledge_stages import KnowledgeStage, KnowledgeVectorStage
-from gnnrag.index.phrase_stage import PhraseVectorStage
+from gnnrag.index.message_stages import EntityVectorStage, MessageGraphStage, RelationVectorStage
+from gnnrag.index.phrase_stage import PhraseVectorStage, SentenceVectorStage
 from gnnrag.index.stage_base import Context, Stage, Writer, embed_strings, known_records, read_records, write_records
 from gnnrag.index.store import map_passages
 from gnnrag.index.tree_stage import TreeStage
@@ -209,6 +210,10 @@ _ALL: tuple[Stage, ...] = (
     KnowledgeStage(),
     KnowledgeVectorStage(),
     PhraseVectorStage(),
+    SentenceVectorStage(),
+    MessageGraphStage(),
+    EntityVectorStage(),
+    RelationVectorStage(),
     TreeStage(),
     CommunityStage(),
     ReportStage(),

@@ -1,0 +1,54 @@
+"""The model card: what a checkpoint is, what it was trained on, and how good it is on what it has not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a model card says.
+
+    Attributes:
+        name: heading.
+        summary: one paragraph on what the model does.
+        facts: short statements by name: parameters, encoder, commit, the command that makes it.
+        data: one row per set of training data: name, questions of each part, passages, licence.
+        scores: one row per evaluation: set, part, metric, value with its interval, number of questions.
+        notes: limits, and what else a user should know.
+    """
+
+    name: str
+    summary: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    data: tuple[Mapping[str, Any], ...] = ()
+    scores: tuple[Mapping[str, Any], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def render(self) -> str:
+        """Return the card as Markdown."""
+        parts = [f"# {self.name}", self.summary]
+        parts.append("\n".join(f"- {name}: {value}" for name, value in self.facts.items()))
+        if self.data:
+            parts += ["## Training data", _table(self.data)]
+        if self.scores:
+            parts += ["## Evaluation", _table(self.scores)]
+        if self.notes:
+            parts += ["## Notes", "\n".join(f"- {note}" for note in self.notes)]
+        return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _table(rows: Iterable[Mapping[str, Any]]) -> str:
+    rows = list(rows)
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [columns, ["---"] * len(columns)]
+    lines += [[_cell(row.get(name)) for name in columns] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.3f}" if isinstance(value, float) else str(value).replace("|", "\\|")

@@ -1,0 +1,81 @@
+"""Settings of a training run that do not depend on what is trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gnnrag.errors import ConfigError
+
+SCHEDULES, PRECISIONS, KEPT, TRACKING = (
+    ("constant", "linear", "cosine"),
+    ("no", "bf16", "fp16"),
+    ("best", "last"),
+    ("off", "offline", "online"),
+)
+
+
+@dataclass
+class FitConfig:
+    """The optimiser and how long it runs. A step is one update from `batch_size` items over all processes."""
+
+    steps: int = 2000  # at most
+    batch_size: int = 8  # items of a step, over all processes together
+    micro_batch: int | None = None  # items of one forward pass in one process; null: its whole share
+    lr: float = 5e-4  # AdamW
+    weight_decay: float = 0.01
+    schedule: str = "constant"  # constant, or falling to 0 at the last step: linear, cosine
+    warmup: int = 0  # steps in which lr rises from 0
+    clip: float | None = 1.0  # largest norm of the gradient; null: none
+    average: float = 0.0  # decay of the running mean of the weights that is evaluated and saved; 0: the weights
+    eval_every: int = 100  # steps
+    patience: int | None = 10  # evaluations without a better one after which training stops; null: never
+    keep: str = "best"  # weights of the best evaluation, or of the last step
+    save_every: int = 100  # steps between states to resume from; one is also saved at each evaluation
+    log_every: int = 20  # steps
+    precision: str = "no"  # no: float32; bf16 or fp16 where the hardware has it
+
+
+@dataclass
+class FoldConfig:
+    """Which questions train, validate and report; by a hash of the question's id, so that data may grow."""
+
+    count: int = 5
+    report: int | None = 0  # fold that is reported on; null: none, all others train
+    validation: float = 0.1  # share of the other questions that decides when to stop
+    salt: str = "gnnrag"  # another one makes other folds
+
+
+@dataclass
+class TrainingRunConfig:
+    """The run directory of a training, and who else is told."""
+
+    root: str = "runs"
+    name: str | None = None  # default: the data and a hash of the settings
+    fresh: bool = False  # throw an earlier run of that name away
+    tracking: str = "off"  # Weights & Biases: off, offline, online; the run directory records all in any case
+    project: str = "gnnrag"
+    notes: list[str] = field(default_factory=list)  # go into the model card
+
+
+def check_fit(config: FitConfig, processes: int = 1) -> None:
+    """Raise ConfigError where a setting is out of range, or the batch cannot be shared evenly."""
+    for name, allowed in (("schedule", SCHEDULES), ("precision", PRECISIONS), ("keep", KEPT)):
+        if (value := getattr(config, name)) not in allowed:
+            raise ConfigError(f"fit.{name}={value!r}: allowed are {', '.join(allowed)}")
+    for name in ("steps", "batch_size", "eval_every", "save_every", "log_every", "micro_batch", "patience"):
+        value = getattr(config, name)
+        if value is not None and value < 1:
+            raise ConfigError(f"fit.{name}={value}: must be at least 1")
+    if config.batch_size % processes:
+        raise ConfigError(
+            f"fit.batch_size={config.batch_size} cannot be shared evenly by {processes} processes; "
+            f"give a multiple of {processes}"
+        )
+    if not 0 <= config.average < 1:
+        raise ConfigError(f"fit.average={config.average}: must be at least 0 and below 1")
+
+
+def check_run(config: TrainingRunConfig) -> None:
+    """Raise ConfigError where a setting of the run is none of those allowed."""
+    if config.tracking not in TRACKING:
+        raise ConfigError(f"run.tracking={config.tracking!r}: allowed are {', '.join(TRACKING)}")

@@ -1,0 +1,127 @@
+"""From settings to training examples: corpora, indexes, folds, subgraphs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from gnnrag.config import to_plain
+from gnnrag.datasets.base import Dataset, load_dataset
+from gnnrag.errors import DataError
+from gnnrag.fit.folds import Parts, split_questions
+from gnnrag.fit.gnn_config import SetConfig, TrainGNNConfig
+from gnnrag.gnn.entity import EntityQuestions
+from gnnrag.gnn.entity_examples import EntitySet
+from gnnrag.gnn.examples import ExampleSet, Preparer
+from gnnrag.gnn.prune import STAGES, QuestionGraphs
+from gnnrag.gnn.retrieval import Pool
+from gnnrag.gnn.synthetic import QuestionMaker, path_questions
+from gnnrag.index.build import Progress, build_index
+from gnnrag.index.index import Index
+from gnnrag.pipeline import index_path
+from gnnrag.types import Question
+
+PARTS = ("train", "validation", "report")
+ENTITY_STAGES = ("message_graph", "relation_vectors")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """An opened set: its data, its index, and what makes subgraphs on it."""
+
+    name: str
+    config: SetConfig
+    data: Dataset
+    index: Index
+    settings: TrainGNNConfig
+
+    @cached_property
+    def preparer(self) -> Preparer:
+        """Makes subgraphs; loads the index when first asked."""
+        return QuestionGraphs(self.index, self.settings.gnn, self.settings.prune)
+
+    @cached_property
+    def synthetic(self) -> list[Question]:
+        """Questions made from paths of the corpus."""
+        count = self.config.synthetic
+        if self.settings.gnn.mode == "entity":
+            return path_questions(self.index.read("message_graph").graph, count, seed=self.settings.seed)
+        maker = QuestionMaker(self.index.passages, self.index.hierarchy, self.index.titles)
+        return maker.make(count, self.settings.seed) if count else []
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """What the set's examples depend on."""
+        stages = {name: self.index.fingerprint[name] for name in needed_stages(self.settings)}
+        return {"data": self.data.fingerprints, "index": stages}
+
+    def examples(self, progress: Callable[[int], None]) -> ExampleSet | EntitySet:
+        """Return all examples of the set, its questions first, then the synthetic ones."""
+        questions = [*self.data.questions, *self.synthetic]
+        if self.settings.gnn.mode == "entity":
+            return EntitySet(questions, EntityQuestions(self.index, self.settings.gnn), self.settings.neighbourhood)
+        for question in questions:
+            if unknown := [id_ for id_ in question.gold if id_ not in self.index.position]:
+                raise DataError(self.config.data.path, f"question {question.id}: gold {unknown[0]!r} is no passage")
+        gold = [[self.index.position[id_] for id_ in question.gold] for question in questions]
+        s = self.settings
+        key = [self.inputs["index"], s.gnn.features, s.gnn.edge_features, s.gnn.seed_weight, to_plain(s.prune)]
+        return ExampleSet(questions, gold, lambda: self.preparer, Path(s.cache) / self.name, key, progress)
+
+
+def needed_stages(settings: TrainGNNConfig) -> tuple[str, ...]:
+    """Return the index stages that training reads."""
+    return ENTITY_STAGES if settings.gnn.mode == "entity" else STAGES
+
+
+def open_corpus(name: str, settings: TrainGNNConfig, progress: Progress) -> Corpus:
+    """Load a set, and bring its index up to date."""
+    config = settings.sets[name]
+    d = config.data
+    data = load_dataset(d.path, d.split, d.questions, d.limit)
+    path = index_path(config.index, data.name)
+    stages = needed_stages(settings)
+    build_index(path, data.passages, config.index, stages, {"path": d.path}, progress, keep_edits=True)
+    return Corpus(name, config, data, Index(path), settings)
+
+
+def divide(corpus: Corpus, settings: TrainGNNConfig, fold: int | None) -> Parts:
+    """Return which questions of a set train, validate and report."""
+    ids = [question.id for question in corpus.data.questions]
+    if corpus.config.use == "report":
+        return Parts((), (), tuple(ids))
+    folds = replace(settings.folds, report=None if corpus.config.use == "train" else fold)
+    parts = split_questions(ids, folds)
+    train = _limited(parts.train, corpus)
+    return Parts((*train, *(question.id for question in corpus.synthetic)), parts.validation, parts.report)
+
+
+def _limited(ids: Sequence[str], corpus: Corpus) -> list[str]:
+    """Return the first questions, of each number of hops where the data says it."""
+    hops = {question.id: question.extra.get("hops") for question in corpus.data.questions}
+    taken: Counter[Any] = Counter()
+    kept = []
+    for id_ in ids:
+        taken[hops[id_]] += 1
+        if corpus.config.train_limit is None or taken[hops[id_]] <= corpus.config.train_limit:
+            kept.append(id_)
+    return kept
+
+
+def pools(examples: Mapping[str, Any], parts: Mapping[str, Parts]) -> dict[str, Pool]:
+    """Return the pool of each part: `train`, `validation` and `report`."""
+    place = {name: {q.id: i for i, q in enumerate(one.questions)} for name, one in examples.items()}
+
+    def pool(part: str) -> Pool:
+        return Pool(examples, {name: [place[name][id_] for id_ in getattr(parts[name], part)] for name in examples})
+
+    return {part: pool(part) for part in PARTS}
+
+
+def sizes(parts: Mapping[str, Parts]) -> Sequence[dict[str, Any]]:
+    """Return how many questions of each set are in each part, for the model card."""
+    return [{"set": name, **{part: len(getattr(p, part)) for part in PARTS}} for name, p in parts.items()]

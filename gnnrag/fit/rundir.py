@@ -1,0 +1,156 @@
+"""The directory of a training run: everything needed to trust it, to resume it, and to use what it made."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+
+from gnnrag import __version__
+from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.files import Journal, exclusive_lock, read_journal, write_atomic, write_json, write_jsonl
+from gnnrag.fit.curves import draw_curves
+from gnnrag.rundir import commit, differences
+
+# Settings that a resumed run may change: they decide where it lies and who is told, not what comes out.
+FREE = ("run",)
+STATE = "state.pt"
+
+
+class TrainingRun:
+    """One training on disk: `config.yaml`, `meta.json`, `folds.json`, `metrics.jsonl`, `curves.png`, `best/`, ...
+
+    With several processes only the first one writes; the others open the run with `is_main=False` and read.
+
+    Args:
+        path: the folder.
+        config: resolved settings as plain data.
+        inputs: fingerprints of data and indexes.
+        fresh: delete an earlier run of that name.
+        is_main: this process writes.
+
+    Raises:
+        ConfigError: a run of that name exists with other settings or inputs, or `fresh` would delete what is no run.
+        GnnragError: another process is writing it.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        config: Mapping[str, Any],
+        inputs: Mapping[str, Any],
+        fresh: bool = False,
+        is_main: bool = True,
+    ) -> None:
+        self.path, self.is_main = Path(path), is_main
+        self._locks = ExitStack()
+        self._rows: Journal | None = None
+        if not is_main:
+            return
+        kept = {name: value for name, value in config.items() if name not in FREE}
+        meta = json.loads(json.dumps({"settings": kept, "inputs": dict(inputs)}))
+        lock = self.path.with_name(f".{self.path.name}.lock")
+        self._locks.enter_context(exclusive_lock(lock, f"training run {self.path}"))
+        if fresh and self.path.exists():
+            if not (self.path / "meta.json").exists() and any(self.path.iterdir()):
+                raise ConfigError(f"run.fresh=true would delete {self.path}, which is no run; give another run.name")
+            shutil.rmtree(self.path)
+        self._check(meta)
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomic(self.path / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(config))))
+        versions = {"gnnrag": __version__, "python": platform.python_version(), "torch": torch.__version__}
+        write_json(self.path / "meta.json", {**meta, "commit": commit(), "versions": versions})
+        self._rows = Journal(self.path / "metrics.jsonl")
+
+    def _check(self, meta: Mapping[str, Any]) -> None:
+        path = self.path / "meta.json"
+        if not path.exists() or not (self.path / STATE).exists():
+            return
+        try:
+            old = json.loads(path.read_text("utf-8"))
+            changed = sorted(differences({k: old[k] for k in meta}, meta))
+        except (ValueError, KeyError) as error:
+            raise ArtefactError(f"{path} is damaged ({error}); run.fresh=true starts the run over") from error
+        if changed:
+            raise ConfigError(
+                f"training run {self.path} exists with other {', '.join(changed[:5])}; "
+                "give another run.name, or run.fresh=true to start it over"
+            )
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """What `metrics.jsonl` holds."""
+        return read_journal(self.path / "metrics.jsonl")
+
+    def log(self, row: Mapping[str, Any]) -> None:
+        """Append a row of metrics."""
+        if self._rows is not None:
+            self._rows.append(dict(row))
+
+    def cut(self, step: int) -> None:
+        """Forget the metrics of later steps: a resumed run makes them again."""
+        if self._rows is None:
+            return
+        self._rows.close()
+        write_jsonl(self.path / "metrics.jsonl", [row for row in self.rows if row["step"] <= step])
+        self._rows = Journal(self.path / "metrics.jsonl")
+
+    def write(self, name: str, data: Any) -> None:
+        """Write a JSON file of the run."""
+        if self.is_main:
+            write_json(self.path / name, data)
+
+    def draw(self) -> None:
+        """Draw `curves.png` anew."""
+        if self.is_main:
+            draw_curves(self.rows, self.path / "curves.png", self.path.name)
+
+    def save_state(self, state: Mapping[str, Any]) -> None:
+        """Save what training resumes from, so that a kill leaves the old state or the new one."""
+        if not self.is_main:
+            return
+        handle, temporary = tempfile.mkstemp(dir=self.path, prefix=f".{STATE}.")
+        with os.fdopen(handle, "wb") as out:
+            torch.save(dict(state), out)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(temporary, self.path / STATE)
+
+    def load_state(self) -> dict[str, Any] | None:
+        """Return the saved state, None where there is none. Raises ArtefactError where it is damaged."""
+        path = self.path / STATE
+        if not path.exists():
+            return None
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:  # the reader raises several unrelated types
+            raise ArtefactError(f"{path} is damaged ({error}); run.fresh=true starts the run over") from error
+
+    def save_folder(self, name: str, write: Callable[[Path], None]) -> None:
+        """Write a folder of the run; one that was there is replaced when the new one is whole."""
+        if not self.is_main:
+            return
+        new, old = self.path / f".{name}.new", self.path / f".{name}.old"
+        for leftover in (new, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+        new.mkdir()
+        write(new)
+        if (self.path / name).exists():
+            os.replace(self.path / name, old)
+        os.replace(new, self.path / name)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def close(self) -> None:
+        """Close the files and let other processes write them."""
+        if self._rows is not None:
+            self._rows.close()
+        self._locks.close()

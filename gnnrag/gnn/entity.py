@@ -1,0 +1,118 @@
+"""Questions about entities: every question looks at the whole graph of facts, in the shared layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from gnnrag.errors import ConfigError
+from gnnrag.gnn.batch import GraphBatch
+from gnnrag.gnn.config import GNNConfig
+from gnnrag.gnn.model import with_index
+from gnnrag.gnn.naming import NameFinder
+from gnnrag.gnn.prune import with_inverses
+from gnnrag.gnn.seeds import link_by_vector, nearest_entities, seed_weight
+from gnnrag.graphs.messaging import SIMILAR, STRUCTURE
+from gnnrag.index.index import Index
+from gnnrag.index.message_stages import MessageKnowledge
+
+STAND_IN = "X"  # what takes the place of a name that is left out of a question
+
+
+@dataclass(frozen=True)
+class EntityQuestion:
+    """A question and where it starts.
+
+    Attributes:
+        text: what is embedded.
+        seeds: entities and how surely the question names them.
+        branch: `exact`, `dense_link`, `facts`, `names`, or `none` where the graph offers nothing to start from.
+    """
+
+    text: str
+    seeds: dict[int, float]
+    branch: str
+
+
+class EntityQuestions:
+    """Makes batches of questions on an index's graph of facts.
+
+    Args:
+        index: an opened index with the stages `message_graph` and `relation_vectors`, and `entity_vectors` where names
+            that are not spelt as in the graph are linked too.
+        config: how seeds weigh, and whether names are left out of questions.
+
+    Raises:
+        ConfigError: the index's message graph has no facts.
+    """
+
+    def __init__(self, index: Index, config: GNNConfig) -> None:
+        self.index, self.config = index, config
+        knowledge: MessageKnowledge = index.read("message_graph")
+        self.whole = knowledge.graph
+        self.is_kb = index.config.extract.method == "kb"
+        first = 0 if knowledge.grounding is None else len(STRUCTURE)
+        kept = self.whole.triples
+        kept = kept[(kept[:, 1] >= first) | (first > 0) & (kept[:, 1] == SIMILAR)]
+        if not len(kept):
+            raise ConfigError(
+                f"index {index.store.root} has no facts for a network of mode 'entity': build it with triples "
+                "(index.extract.method=precomputed, kb or prompted), or use a checkpoint of mode 'node'"
+            )
+        self.graph = replace(self.whole, triples=kept)
+        self.relation_vectors = with_inverses(index.read("relation_vectors"), self.graph, config)
+
+    @cached_property
+    def names(self) -> NameFinder:
+        """Finds entities by name."""
+        return NameFinder(self.graph.position, is_normalised=not self.is_kb)
+
+    @cached_property
+    def entity_vectors(self) -> np.ndarray:
+        """(num_entities, F) vectors of names, or (0, F) where the index has none."""
+        if self.index.store.key("entity_vectors") is None:
+            return np.zeros((0, self.relation_vectors.shape[1]), np.float32)
+        return self.index.read("entity_vectors")
+
+    @cached_property
+    def fact_rows(self) -> np.ndarray:
+        """Rows of the triples that are facts."""
+        return np.arange(len(self.graph.triples))
+
+    @cached_property
+    def base(self) -> GraphBatch:
+        """The graph of entities without questions, its edges sorted."""
+        source, relation, target = (torch.from_numpy(part) for part in self.graph.edges)
+        count, size = self.graph.num_entities, self.relation_vectors.shape[1]
+        vectors = torch.from_numpy(np.ascontiguousarray(self.relation_vectors, dtype=np.float32))
+        nothing = torch.zeros((count, 0)), torch.zeros((0, size))
+        return with_index(GraphBatch(source, relation, target, count, vectors, nothing[1], nothing[0]))
+
+    def find(self, text: str) -> EntityQuestion:
+        """Return where a question starts (specification 3.4) and the text to embed."""
+        found = self.names.find_all(text)[: 1 if self.is_kb else None]
+        if found:
+            shown = text
+            if self.config.delexicalise:
+                for _, (start, stop) in sorted(found, key=lambda row: -row[1][0]):
+                    shown = shown[:start] + STAND_IN + shown[stop:]
+            return EntityQuestion(shown, {self.graph.position[name]: 1.0 for name, _ in found}, "exact")
+        if len(self.entity_vectors):
+            if seeds := link_by_vector(self, text, None):
+                return EntityQuestion(text, seeds, "dense_link")
+            vector = self.index.embedder.encode([text], is_query=True)[0]
+            return EntityQuestion(text, *nearest_entities(self, vector))
+        return EntityQuestion(text, {}, "none")
+
+    def prepare(self, questions: Sequence[EntityQuestion]) -> GraphBatch:
+        """Return a batch in the shared layout, one column per question."""
+        vectors = self.index.embedder.encode([question.text for question in questions], is_query=True)
+        seeds = np.zeros((self.graph.num_entities, len(questions)), dtype=np.float32)
+        for column, question in enumerate(questions):
+            for entity, sure in question.seeds.items():
+                seeds[entity, column] = sure * seed_weight(self.graph, self.config, entity)
+        return replace(self.base, questions=torch.from_numpy(vectors.astype(np.float32)), seeds=torch.from_numpy(seeds))

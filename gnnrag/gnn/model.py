@@ -1,0 +1,219 @@
+"""The query-conditioned graph network: GFM-RAG's, and G-reasoner's with texts and features of nodes.
+
+GFM-RAG (arXiv 2502.01113) propagates from the question's entities with relation vectors made from text, so that one
+model serves any graph. G-reasoner (arXiv 2509.24276) adds vectors of the nodes' own texts before the first layer (early
+fusion) and in the head (late fusion). Ours adds features of (question, node) at the same two places, and gates messages
+by features of (question, edge).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from gnnrag.errors import ConfigError, nearest
+from gnnrag.gnn.batch import GraphBatch
+from gnnrag.gnn.config import GNNConfig
+from gnnrag.gnn.edges import RelationalIndex
+from gnnrag.gnn.layers import EdgeInputs, RelationalLayer, SplitLinear
+from gnnrag.gnn.operators import MESSAGES
+
+_GATE_WIDTH = 16
+_CHOICES = {
+    "mode": ("node", "entity"),
+    "message": MESSAGES,
+    "fusion": ("none", "early", "late", "both"),
+    "inverse": ("text", "negative"),
+}
+
+
+class QueryGNN(nn.Module):
+    """Scores every node of a graph for every question.
+
+    Boundary (section 3.2 of GFM-RAG): `h_v = seed_v * W_q question`, or with early fusion
+    `MLP([seed_v * W_q question || W_e text_v || features_v])`; layers as in `RelationalLayer`; head
+    `MLP([h_v || W_q question])`, with late fusion `MLP([h_v || W_q question || W_e text_v || features_v])`.
+    With `layers=0` only texts and features score: the ablation without message passing.
+
+    Args:
+        config: architecture.
+        text_size: F, length of a text vector.
+        backend: see `relational_sum`.
+        checkpointing: compute each layer again in the backward pass instead of keeping its states.
+
+    Raises:
+        ConfigError: a setting is unknown, or contradicts another.
+    """
+
+    def __init__(self, config: GNNConfig, text_size: int, backend: str = "auto", checkpointing: bool = False) -> None:
+        super().__init__()
+        check_config(config)
+        self.config, self.text_size, self.backend, self.checkpointing = config, text_size, backend, checkpointing
+        d, late = config.dim, config.fusion in ("late", "both")
+        extra = ([d] if config.node_text else []) + ([len(config.features)] if config.features else [])
+        if config.layers:
+            self.rel_mlp = nn.Linear(text_size, d)
+        self.question_mlp = nn.Linear(text_size, d)
+        self.layers = nn.ModuleList(RelationalLayer(config) for _ in range(config.layers))
+        fuses = config.fusion != "none" and bool(extra)
+        if fuses and config.node_text:
+            self.node_mlp = nn.Linear(text_size, d)
+        self.has_early = fuses and config.fusion in ("early", "both")
+        if self.has_early:
+            self.early_in, self.early_out = SplitLinear([d, *extra], d), nn.Linear(d, d)
+        hidden = d * (max(1, config.layers) if config.concat_hidden else 1)
+        self.has_late = fuses and late
+        parts = [hidden, d, *(extra if self.has_late else [])]
+        width = d if self.has_late else hidden + d
+        self.head_in, self.head_out = SplitLinear(parts, width), nn.Linear(width, 1)
+        if config.edge_features and config.layers:
+            last = nn.Linear(_GATE_WIDTH, config.layers)
+            nn.init.zeros_(last.weight)  # every gate starts at 1: the network without gates
+            nn.init.zeros_(last.bias)
+            self.gate = nn.Sequential(nn.Linear(len(config.edge_features), _GATE_WIDTH), nn.ReLU(), last)
+
+    def forward(
+        self,
+        batch: GraphBatch,
+        relations: Sequence[Tensor] | None = None,
+        query: Tensor | None = None,
+        layer_weights: Sequence[Tensor] | None = None,
+    ) -> Tensor:
+        """Return the logits of all nodes. Shape (N, B).
+
+        Args:
+            batch: questions on a graph, in either layout.
+            relations: what `encode_relations` returned for this graph, where it is kept.
+            query: (Q, d) question states to use in place of `question_mlp(batch.questions)`.
+            layer_weights: one (E,) factor of the messages for each layer, for explanations.
+
+        Raises:
+            ConfigError: the batch lacks features that the network was built with, or has others.
+        """
+        self._check(batch)
+        rels = self.encode_relations(batch.relation_vectors) if relations is None else relations
+        q = self.question_mlp(batch.questions) if query is None else query
+        texts = self.node_mlp(batch.node_vectors)[:, None] if self._has_text(batch) else None
+        boundary = self._boundary(batch, q, texts)
+        hidden = self._propagate(batch, boundary, rels, layer_weights)
+        return self._score(batch, hidden, q, texts)
+
+    def encode_relations(self, vectors: Tensor) -> list[Tensor]:
+        """Return each layer's relation vectors; at inference, once for a checkpoint and a graph.
+
+        Args:
+            vectors: (R2, F) text vectors of relations, then inverses.
+
+        Returns:
+            `layers` tensors of shape (R2, d).
+        """
+        if not self.layers:
+            return []
+        if (
+            self.config.upstream_direction
+        ):  # turning every edge round is the same as swapping a relation and its inverse
+            vectors = vectors.roll(len(vectors) // 2, 0)
+        start = self.rel_mlp(vectors)
+        return [cast(RelationalLayer, layer).relation_projection(start) for layer in self.layers]
+
+    def _check(self, batch: GraphBatch) -> None:
+        for name, names, given in (
+            ("features", self.config.features, batch.features),
+            ("edge_features", self.config.edge_features, batch.edge_features),
+        ):
+            found = 0 if given is None else given.shape[-1]
+            if names and found != len(names):
+                raise ConfigError(f"the network reads {len(names)} {name} ({', '.join(names)}), the graph has {found}")
+        if batch.questions.shape[1] != self.text_size:
+            raise ConfigError(f"question vectors of length {batch.questions.shape[1]}: must be {self.text_size}")
+
+    def _has_text(self, batch: GraphBatch) -> bool:
+        return hasattr(self, "node_mlp") and batch.node_vectors is not None
+
+    def _extras(self, batch: GraphBatch, linear: SplitLinear, first: int, texts: Tensor | None) -> list[Tensor]:
+        """Return what texts and features add to a linear map whose inputs from `first` on they are."""
+        added = []
+        if self.config.node_text:
+            if texts is not None:
+                added.append(linear.part(first, texts))
+            first += 1
+        if batch.features is not None and self.config.features:
+            added.append(linear.part(first, batch.features))
+        return added
+
+    def _boundary(self, batch: GraphBatch, q: Tensor, texts: Tensor | None) -> Tensor:
+        seeds = batch.seeds[..., None].to(q.dtype)
+        if not self.has_early:
+            return seeds * batch.spread(q)
+        out = seeds * batch.spread(self.early_in.part(0, q)) + self.early_in.bias
+        for extra in self._extras(batch, self.early_in, 1, texts):
+            out = out + extra
+        return self.early_out(functional.relu(out))
+
+    def _gates(self, batch: GraphBatch, layer_weights: Sequence[Tensor] | None) -> list[Tensor | None]:
+        """Return the factors of the messages for each layer: gates of the network, weights of the batch and given."""
+        out: list[Tensor | None] = [batch.edge_weights] * len(self.layers)
+        if hasattr(self, "gate"):
+            gates = 2 * torch.sigmoid(self.gate(batch.edge_features)).T
+            out = [_times(weights, gate) for weights, gate in zip(out, gates, strict=True)]
+        if layer_weights is not None:
+            out = [_times(weights, given) for weights, given in zip(out, layer_weights, strict=True)]
+        return out
+
+    def _propagate(
+        self, batch: GraphBatch, boundary: Tensor, rels: Sequence[Tensor], layer_weights: Sequence[Tensor] | None
+    ) -> list[Tensor]:
+        """Return the states after each layer, or those that the head reads alone."""
+        index = batch.index or RelationalIndex(batch.source, batch.relation, batch.target, batch.num_nodes)
+        x, hidden = boundary, []
+        for i, (layer, weights) in enumerate(zip(self.layers, self._gates(batch, layer_weights), strict=True)):
+            near = index
+            if i == 0 and not self.has_early and self.config.aggregate == "sum" and self.config.message != "transe":
+                near = index.leaving((batch.seeds != 0).any(1))  # all other states are zero, and so are their messages
+            edges = EdgeInputs(near, weights, batch.owner)
+            if self.checkpointing and torch.is_grad_enabled():
+                x = checkpoint(layer, x, rels[i], boundary, edges, self.backend, use_reentrant=False)
+            else:
+                x = layer(x, rels[i], boundary, edges, self.backend)
+            if self.config.concat_hidden:
+                hidden.append(x)
+        return hidden or [x]
+
+    def _score(self, batch: GraphBatch, hidden: list[Tensor], q: Tensor, texts: Tensor | None) -> Tensor:
+        d, weight = self.config.dim, self.head_in.weight
+        out = batch.spread(self.head_in.part(1, q) + self.head_in.bias)
+        for i, x in enumerate(hidden):
+            out = out + functional.linear(x, weight[:, i * d : (i + 1) * d])
+        for extra in self._extras(batch, self.head_in, 2, texts) if self.has_late else []:
+            out = out + extra
+        return self.head_out(functional.relu(out)).squeeze(-1)
+
+
+def _times(weights: Tensor | None, factor: Tensor) -> Tensor:
+    return factor if weights is None else weights * factor
+
+
+def check_config(config: GNNConfig) -> None:
+    """Refuse settings that contradict each other. Raises ConfigError naming the first."""
+    for name, allowed in _CHOICES.items():
+        if (value := getattr(config, name)) not in allowed:
+            raise ConfigError(f"gnn.{name}={value!r}: {nearest(value, allowed)}")
+    if config.dim < 1 or config.layers < 0:
+        raise ConfigError(f"gnn.dim={config.dim}, gnn.layers={config.layers}: at least 1 and 0")
+    if config.features and config.fusion == "none":
+        raise ConfigError("gnn.fusion=none leaves gnn.features unread: clear gnn.features, or use early, late or both")
+    if config.message == "rotate" and config.dim % 2:
+        raise ConfigError(f"gnn.dim={config.dim} with gnn.message=rotate: must be even")
+
+
+def with_index(batch: GraphBatch) -> GraphBatch:
+    """Return the batch with its edges sorted; keep it where many batches share a graph (`replace` keeps the index)."""
+    if batch.index is not None:
+        return batch
+    return replace(batch, index=RelationalIndex(batch.source, batch.relation, batch.target, batch.num_nodes))

@@ -1,0 +1,80 @@
+"""Weights released with GFM-RAG and G-reasoner, read into our network."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from gnnrag.errors import ArtefactError
+from gnnrag.gnn.checkpoint import fill
+from gnnrag.gnn.config import GNNConfig
+from gnnrag.gnn.model import QueryGNN
+
+# Their names (without the prefix `entity_model.`) and ours.
+_RENAMED = {
+    "ent_mlp": "node_mlp",
+    "early_fuse_mlp.0": "early_in",
+    "early_fuse_mlp.2": "early_out",
+    "predict_mlp.0": "head_in",
+    "predict_mlp.2": "head_out",
+    "mlp.0": "head_in",
+    "mlp.2": "head_out",
+}
+
+
+def load_released(path: Path) -> QueryGNN:
+    """Read a `model.pth` of gfm-rag (`{"model": state dict}`, or the state dict itself) without running its code.
+
+    Width, depth, norm, aggregate and fusion follow from the tensors. Released weights were trained by a kernel that
+    sends messages against the edges, so the network gets `upstream_direction`.
+
+    Raises:
+        ArtefactError: no such file, or no state dict of these models; names the first tensor that does not fit.
+    """
+    try:
+        held = torch.load(path, map_location="cpu", weights_only=True)
+    except (FileNotFoundError, pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise ArtefactError(f"{path} cannot be read as released weights ({str(error).splitlines()[0]})") from error
+    state = held.get("model", held) if isinstance(held, dict) else None
+    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise ArtefactError(f"{path} holds no state dict; expected a mapping of names to tensors under 'model'")
+    return import_released(state, path)
+
+
+def import_released(state: Mapping[str, Tensor], path: Path) -> QueryGNN:
+    """Build the network that a released state dict is of. Raises ArtefactError as `load_released` does."""
+    names = {name.removeprefix("entity_model."): tensor for name, tensor in state.items()}
+    late = "predict_mlp.0.weight" in names
+    renamed = {}
+    for name, tensor in names.items():
+        part, _, kind = name.rpartition(".")
+        if late and part in ("mlp.0", "mlp.2"):  # the head that late fusion replaced
+            continue
+        renamed[f"{_RENAMED.get(part, part)}.{kind}"] = tensor
+    for name in ("rel_mlp.weight", "question_mlp.weight", "head_in.weight", "layers.0.linear.weight"):
+        if name not in renamed or renamed[name].dim() != 2:
+            raise ArtefactError(f"{path}: tensor {name!r} is missing; these are no weights of GFM-RAG or G-reasoner")
+    d, text_size = renamed["rel_mlp.weight"].shape
+    early, text = "early_in.weight" in renamed, "node_mlp.weight" in renamed
+    layers = 1 + max(int(found[1]) for name in renamed if (found := re.match(r"layers\.(\d+)\.", name)))
+    parts = renamed["head_in.weight"].shape[1] // d - (2 if late else 1)
+    config = GNNConfig(
+        mode="node" if text else "entity",
+        dim=d,
+        layers=layers,
+        aggregate="pna" if renamed["layers.0.linear.weight"].shape[1] == 13 * d else "sum",
+        norm="layers.0.layer_norm.weight" in renamed,
+        concat_hidden=parts == layers and layers > 1,
+        fusion={(True, True): "both", (True, False): "early", (False, True): "late"}.get((early, late), "none"),
+        node_text=text,
+        seed_weight=not text,
+        upstream_direction=True,
+    )
+    model = QueryGNN(config, text_size)
+    fill(model.state_dict(), renamed, path)
+    return model.eval()

@@ -1,0 +1,194 @@
+"""A trained network at work: scores of passages or entities for one question after the other.
+
+Questions are scored one by one: the rounding of a matrix product depends on how many rows it has, and a result must not
+depend on which questions share a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from gnnrag.errors import ConfigError
+from gnnrag.gnn.batch import GraphBatch
+from gnnrag.gnn.checkpoint import Checkpoint
+from gnnrag.gnn.config import RankerConfig
+from gnnrag.gnn.entity import EntityQuestion, EntityQuestions
+from gnnrag.gnn.explain import RelationalPath, explain
+from gnnrag.gnn.prune import PruneConfig, QuestionGraphs
+from gnnrag.gnn.rankers import Incidence, Ranker
+from gnnrag.gnn.subgraph import Subgraph, join
+from gnnrag.index.index import Index
+
+
+@dataclass(frozen=True)
+class ToldPath:
+    """A path that a score leans on, as text.
+
+    Attributes:
+        steps: names of nodes and relations by turns, starting and ending with a node; an inverse starts with `<-`.
+        score: mean gradient of the score with respect to the edges' weights.
+    """
+
+    steps: tuple[str, ...]
+    score: float
+
+
+class PassageScorer:
+    """Mode `node`: the passages of a question's subgraph are scored; all others follow by what search says of them.
+
+    Args:
+        index: an opened index.
+        checkpoint: the network.
+        passages: how many passages a subgraph has; None: as in training.
+        device: where the network runs.
+    """
+
+    def __init__(self, index: Index, checkpoint: Checkpoint, passages: int | None = None, device: str = "cpu") -> None:
+        self.index, self.model, self.device = index, checkpoint.model.to(device), device
+        sizes = PruneConfig(**checkpoint.facts.get("prune", {}))
+        sizes = sizes if passages is None else replace(sizes, passages=passages)
+        self.graphs = QuestionGraphs(index, checkpoint.model.config, sizes)
+
+    def score(self, text: str) -> tuple[np.ndarray, str]:
+        """Return a score in [0, 1] of every passage, and how seeds were found. Shape (num_passages,), float64."""
+        (part,) = self.graphs.prepare([text])
+        with torch.no_grad():
+            logits = self.model(join([part]).to(self.device))[:, 0].double().cpu().numpy()
+        inside = part.passages[part.candidates]
+        known = 1.0 / (1.0 + np.exp(-logits[part.candidates]))
+        scores = part.prior.astype(np.float64) * (known.min() if len(known) else 1.0) * 0.999
+        scores[inside] = known
+        return scores, part.branch
+
+    def paths(self, text: str, passage: int, top_k: int = 3) -> list[ToldPath]:
+        """Return the paths that the score of a passage leans on, best first; none where it is not in the subgraph."""
+        (part,) = self.graphs.prepare([text])
+        where = np.flatnonzero(part.passages == passage)
+        if not len(where):
+            return []
+        found = explain(self.model, join([part]).to(self.device), int(where[0]), top_k=top_k)
+        return [self._told(part, path) for path in found if path.score > 0]
+
+    def _told(self, part: Subgraph, path: RelationalPath) -> ToldPath:
+        names = [self._name(int(part.nodes[node])) for node in path.nodes]
+        relations = [int(part.relations[relation]) for relation in path.relations]
+        return _tell(path, names, relations, self.graphs.graph.relations)
+
+    def _name(self, node: int) -> str:
+        graph = self.graphs.graph
+        if node < graph.first_passage:
+            return graph.entities[node]
+        if node < graph.first_sentence:
+            passage = self.index.passages[node - graph.first_passage]
+            return f"[{passage.title or passage.id}]"
+        return f'"{self.graphs.hierarchy.sentences[node - graph.first_sentence]}"'
+
+
+class EntityScorer:
+    """Mode `entity`: every entity of the graph of facts is scored, and a ranker maps them to passages.
+
+    Args:
+        index: an opened index.
+        checkpoint: the network and its ranker.
+        device: where the network runs.
+    """
+
+    def __init__(self, index: Index, checkpoint: Checkpoint, device: str = "cpu") -> None:
+        self.index, self.model, self.device = index, checkpoint.model.to(device), device
+        self.questions = EntityQuestions(index, checkpoint.model.config)
+        self.ranker = (checkpoint.ranker or Ranker(RankerConfig())).to(device)
+        self.threshold = float(checkpoint.facts.get("threshold", 0.5))
+
+    @cached_property
+    def _graph(self) -> tuple[GraphBatch, list[torch.Tensor]]:
+        """The graph on the device, and the network's vectors of its relations: they are the same for all questions."""
+        base = self.questions.base.to(self.device)
+        with torch.no_grad():
+            return base, self.model.encode_relations(base.relation_vectors)
+
+    @cached_property
+    def _incidence(self) -> Incidence:
+        return Incidence.of(self.questions.graph.entity_passages, len(self.index.ids))
+
+    @cached_property
+    def _articles(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of a knowledge base: the entity that each passage is about, and whether it is an article's first part."""
+        position = self.questions.graph.position
+        about = np.array([position.get(p.title, -1) for p in self.index.passages], dtype=np.int64)
+        first = np.zeros(len(about), dtype=bool)
+        first[np.unique(about, return_index=True)[1]] = True
+        return about, first & (about >= 0)
+
+    def score(self, text: str) -> tuple[np.ndarray, EntityQuestion]:
+        """Return the probability of each entity, 0 without a start, and where the question starts.
+
+        The first has shape (num_entities,), float64.
+        """
+        question = self.questions.find(text)
+        if not question.seeds:  # without a start, scores would follow the structure of the graph, not the question
+            return np.zeros(self.questions.graph.num_entities), question
+        logits = self._logits(question)[:, 0].double().cpu().numpy()
+        return 1.0 / (1.0 + np.exp(-logits)), question
+
+    def passages(self, text: str) -> tuple[np.ndarray, str]:
+        """Return a score of every passage and how seeds were found. Shape (num_passages,), float64.
+
+        An article of a knowledge base scores as its entity does, further parts of articles after all first ones.
+        """
+        if self.questions.is_kb:
+            chances, question = self.score(text)
+            chances[list(question.seeds)] = 0.0
+            about, first = self._articles
+            return np.where(about >= 0, chances[about], 0.0) - ~first, question.branch
+        question = self.questions.find(text)
+        if not question.seeds:
+            return np.zeros(len(self.index.ids)), question.branch
+        with torch.no_grad():
+            scores = self.ranker(self._logits(question).cpu(), self._incidence)[:, 0]
+        return scores.double().numpy(), question.branch
+
+    def best_entity(self, text: str, passage: int) -> int:
+        """Return the best entity of a passage for a question, -1 where the passage has none."""
+        lists = self.questions.graph.entity_passages
+        inside = np.repeat(np.arange(len(lists)), lists.sizes)[lists.values == passage]
+        return int(inside[np.argmax(self.score(text)[0][inside])]) if len(inside) else -1
+
+    def _logits(self, question: EntityQuestion) -> torch.Tensor:
+        base, relations = self._graph
+        batch = self.questions.prepare([question])
+        batch = replace(base, questions=batch.questions.to(self.device), seeds=batch.seeds.to(self.device))
+        with torch.no_grad():
+            return self.model(batch, relations=relations)
+
+    def paths(self, text: str, entity: int, top_k: int = 3) -> list[ToldPath]:
+        """Return the paths that the score of an entity leans on, best first."""
+        graph = self.questions.graph
+        batch = self.questions.prepare([self.questions.find(text)]).to(self.device)
+        found = explain(self.model, batch, entity, top_k=top_k)
+        return [_tell(p, [graph.entities[n] for n in p.nodes], p.relations, graph.relations) for p in found]
+
+
+def _tell(path: RelationalPath, names: Sequence[str], relations: Sequence[int], texts: Sequence[str]) -> ToldPath:
+    """Write a path down from the names of its nodes and the ids of its relations; inverses start with `<-`."""
+    told = [texts[r] if r < len(texts) else f"<- {texts[r - len(texts)]}" for r in relations]
+    steps = [text for pair in zip(names, [*told, ""], strict=True) for text in pair]
+    return ToldPath(tuple(steps[:-1]), path.score)
+
+
+def make_scorer(
+    index: Index, checkpoint: Checkpoint, passages: int | None, device: str
+) -> PassageScorer | EntityScorer:
+    """Return the scorer that a network's mode asks for. Raises ConfigError where the index does not suit it."""
+    if checkpoint.model.config.mode == "entity":
+        return EntityScorer(index, checkpoint, device)
+    if index.config.extract.method == "kb" or not index.config.gnn.structure:
+        raise ConfigError(
+            "this checkpoint scores passages (mode 'node'), and the index holds facts alone: use one of mode 'entity', "
+            "or an index with index.gnn.structure=true"
+        )
+    return PassageScorer(index, checkpoint, passages, device)

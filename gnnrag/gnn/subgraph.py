@@ -1,0 +1,87 @@
+"""The part of a message graph that one question looks at, and several of them side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from gnnrag.gnn.batch import GraphBatch
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """What the network sees of a graph for one question; n nodes, e directed edges, r relation rows.
+
+    Attributes:
+        nodes: (n,) int64 node ids in the whole graph, ascending.
+        passages: (n,) int64 corpus position of each passage node, -1 for other nodes.
+        source, relation, target: (e,) int64, both directions of every triple; nodes and relations are local rows.
+        relations: (r,) int64 ids in the whole graph, inverses offset by its number of relations, ascending.
+        relation_vectors: (r, F) float32.
+        question: (F,) float32 vector of the question.
+        seeds: (n,) float32 weight of each node as a seed.
+        features: (n, K) float32.
+        edge_features: (e, K') float32.
+        node_vectors: (n, F) float16.
+        prior: (num_passages,) float32, how dense and lexical search like each passage of the corpus, in [0, 1].
+        branch: how seeds were found, see `gnnrag.gnn.seeds`.
+    """
+
+    nodes: np.ndarray
+    passages: np.ndarray
+    source: np.ndarray
+    relation: np.ndarray
+    target: np.ndarray
+    relations: np.ndarray
+    relation_vectors: np.ndarray
+    question: np.ndarray
+    seeds: np.ndarray
+    features: np.ndarray
+    edge_features: np.ndarray
+    node_vectors: np.ndarray
+    prior: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+    branch: str = ""
+
+    def targets(self, gold: Sequence[int]) -> np.ndarray:
+        """Return which nodes are the passages `gold` (corpus positions). Shape (n,), bool."""
+        return np.isin(self.passages, np.asarray(list(gold), dtype=np.int64))
+
+    @property
+    def candidates(self) -> np.ndarray:
+        """The nodes that are ranked: its passages. Shape (n,), bool."""
+        return self.passages >= 0
+
+
+def join(parts: Sequence[Subgraph]) -> GraphBatch:
+    """Put subgraphs side by side in the blocks layout; relations that several have are one row.
+
+    Raises:
+        ValueError: no subgraph.
+    """
+    if not parts:
+        raise ValueError("join needs at least one subgraph")
+    sizes = [len(part.nodes) for part in parts]
+    firsts = np.cumsum([0, *sizes[:-1]])
+    every, where = np.unique(np.concatenate([part.relations for part in parts]), return_index=True)
+    rows = np.concatenate([part.relation_vectors for part in parts])[where]
+    edges = [np.searchsorted(every, part.relations)[part.relation] for part in parts]
+
+    def put(arrays: Sequence[np.ndarray], kind: type = np.float32) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(np.concatenate(arrays).astype(kind, copy=False)))
+
+    return GraphBatch(
+        source=put([part.source + first for part, first in zip(parts, firsts, strict=True)], np.int64),
+        relation=put(edges, np.int64),
+        target=put([part.target + first for part, first in zip(parts, firsts, strict=True)], np.int64),
+        num_nodes=sum(sizes),
+        relation_vectors=put([rows]),
+        questions=torch.from_numpy(np.stack([part.question for part in parts]).astype(np.float32)),
+        seeds=put([part.seeds for part in parts])[:, None],
+        features=put([part.features for part in parts])[:, None],
+        node_vectors=put([part.node_vectors for part in parts]),
+        edge_features=put([part.edge_features for part in parts]),
+        owner=put([np.full(size, number) for number, size in enumerate(sizes)], np.int64),
+    )

@@ -1,0 +1,150 @@
+"""Retrieval by a trained graph network: GFM-RAG (arXiv 2502.01113), and with passages as nodes, as in G-reasoner."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.gnn.config import ENTITY_STAGES, NODE_STAGES
+from gnnrag.index.index import Index
+from gnnrag.retrievers.base import best_positions, rank_graph, rank_passages
+from gnnrag.types import Channel, Hit, Query, Ranking, Reason
+
+SHIPPED = Path(__file__).parents[1] / "gnn" / "checkpoints" / "default"
+
+
+@dataclass
+class GFMConfig:
+    """Settings of `GFMRetriever`; `gnn.checkpoint` is short for `retriever.checkpoint`."""
+
+    checkpoint: str | None = None  # folder that training wrote; null: the one that comes with gnnrag
+    passages: int | None = None  # mode node: passages that the network looks at; null: as in its training
+    threshold: float | None = None  # graph channel: least probability of an entity; null: as learned on validation
+    link_vectors: bool = False  # mode entity: names are also linked by vectors, which the index then has to hold
+    device: str = "cpu"
+
+
+class GFMRetriever:
+    """Scores what a question may need by message passing from what it names.
+
+    A network of mode `node` scores the passages of a subgraph that is cut out for each question; the others follow by
+    dense and lexical search. A network of mode `entity` scores all entities of the graph of facts: as hits of the
+    channel `graph` those whose probability reaches the threshold, but never what the question names; as passages by its
+    ranker, and of a knowledge base the articles of the entities.
+
+    Args:
+        index: an opened index, made with the embedder that the network was trained with.
+        config: see `GFMConfig`.
+
+    Raises:
+        ConfigError: no checkpoint, or the index does not suit it.
+        ArtefactError: a damaged checkpoint, or one trained with another embedder.
+    """
+
+    config_class = GFMConfig
+
+    @staticmethod
+    def channels_for(config: GFMConfig) -> frozenset[Channel]:
+        """Return the channels that the network of these settings has."""
+        return frozenset({"text", "graph"}) if _mode(config) == "entity" else frozenset({"text"})
+
+    @staticmethod
+    def stages_for(config: GFMConfig) -> tuple[str, ...]:
+        """Return the index stages that the network of these settings reads."""
+        if _mode(config) == "entity":
+            return (*ENTITY_STAGES, *(("entity_vectors",) if config.link_vectors else ()))
+        return NODE_STAGES
+
+    def __init__(self, index: Index, config: GFMConfig | None = None) -> None:
+        from gnnrag.gnn.checkpoint import load_checkpoint  # torch: only runs of this retriever pay for it
+        from gnnrag.gnn.encoder import encoder_record
+        from gnnrag.gnn.scoring import EntityScorer, make_scorer
+
+        self.index, self.config = index, config or GFMConfig()
+        folder = _folder(self.config)
+        checkpoint = load_checkpoint(folder, {"encoder": encoder_record(index.embedder)})
+        self.scorer = make_scorer(index, checkpoint, self.config.passages, self.config.device)
+        self._of_entities = self.scorer if isinstance(self.scorer, EntityScorer) else None
+        self.channels = self.channels_for(self.config)
+
+    def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
+        """See `Retriever`; queries are embedded together and scored one by one."""
+        if queries:
+            self.index.embedder.encode([query.text for query in queries], is_query=True)  # in one go; it is kept
+        return [self._graph(query) if query.channel == "graph" else self._text(query) for query in queries]
+
+    def _text(self, query: Query) -> Ranking:
+        of = self._of_entities
+        scores, branch = of.passages(query.text) if of else self.scorer.score(query.text)  # type: ignore[misc]
+        return rank_passages(scores, self.index.ids, query.top_k, _branch(branch))  # type: ignore[arg-type]
+
+    def _graph(self, query: Query) -> Ranking:
+        """Rank the entities that answer: at least one, and all that reach the threshold; none without a start."""
+        scorer = self._of_entities
+        assert scorer is not None
+        chances, question = scorer.score(query.text)
+        chances[list(question.seeds)] = -1.0  # a question does not ask for what it names
+        least = scorer.threshold if self.config.threshold is None else self.config.threshold
+        count = max(int((chances >= least).sum()), 1) if question.seeds else 0
+        best = best_positions(chances, min(query.top_k, count)).tolist()
+        hits = [self._hit(entity, float(chances[entity]), rank) for rank, entity in enumerate(best, start=1)]
+        return rank_graph(hits, query.top_k, _branch(question.branch))
+
+    def _hit(self, entity: int, score: float, rank: int) -> Hit:
+        assert self._of_entities is not None
+        questions = self._of_entities.questions
+        name = questions.graph.entities[entity]
+        own = [name] if name in self.index.position else []
+        stated = questions.graph.entity_passages[entity][:3].tolist()
+        return Hit(name, score, rank, "entity", name, tuple(own or [self.index.ids[p] for p in stated]))
+
+    def explain(self, query: Query, ids: Sequence[str], top_k: int = 3) -> list[Reason]:
+        """Return the best paths behind the scores of some hits: passages, or entities of the channel `graph`."""
+        out = []
+        for id_ in ids:
+            found = self.scorer.paths(query.text, where, top_k) if (where := self._explained(query, id_)) >= 0 else []
+            out += [Reason(id_, path.steps, path.score) for path in found]
+        return out
+
+    def _explained(self, query: Query, id_: str) -> int:
+        """Return the passage or entity whose score stands for a hit's, by number; -1 where nothing does."""
+        passage = self.index.position.get(id_, -1)
+        of = self._of_entities
+        if of is None:
+            return passage
+        entity = of.questions.graph.position.get(id_, -1)
+        return of.best_entity(query.text, passage) if entity < 0 <= passage else entity
+
+
+def _branch(name: str) -> str:
+    """Return the branch of a ranking: where nothing that the question names was linked, it is a fallback."""
+    return f"gnn_{name}" if name in ("exact", "dense_link") else f"gnn_{name}_fallback"
+
+
+def _folder(config: GFMConfig) -> Path:
+    """Return the folder of the checkpoint. Raises ConfigError where there is none."""
+    folder = Path(config.checkpoint) if config.checkpoint else SHIPPED
+    if (folder / "config.json").is_file():
+        return folder
+    if config.checkpoint:
+        raise ConfigError(
+            f"gnn.checkpoint={config.checkpoint!r}: no checkpoint there; give a folder that training wrote"
+        )
+    raise ConfigError(
+        "retriever=gfm: no checkpoint comes with this installation; train one with training/train_gnn.py and give its "
+        "folder as gnn.checkpoint=DIR"
+    )
+
+
+def _mode(config: GFMConfig) -> str:
+    """Return the mode of the network, from its record alone: `node` where no checkpoint is given or shipped."""
+    if not config.checkpoint and not (SHIPPED / "config.json").is_file():
+        return "node"
+    path = _folder(config) / "config.json"
+    try:
+        return str(json.loads(path.read_text("utf-8"))["network"]["mode"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArtefactError(f"{path} is no record of a checkpoint ({error}); copy the checkpoint again") from error

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+from gnnrag.errors import ArtefactError, ConfigError, GnnragError
+from gnnrag.fit.config import FitConfig, check_fit
+from gnnrag.fit.loop import Trainer, learning_rate, means
+from gnnrag.fit.rundir import TrainingRun
+from tests.helpers import toy_training
+from tests.helpers.toy_training import LineTask, make_model, train
+
+ROOT = Path(__file__).resolve().parents[2]
+SHORT = {"steps": 30, "lr": 0.02, "eval_every": 10, "save_every": 3, "log_every": 4, "average": 0.5}
+
+
+def weights(trainer: Trainer) -> dict[str, torch.Tensor]:
+    return {name: value.clone() for name, value in trainer.bare.state_dict().items()}
+
+
+def metric_rows(path: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
+
+
+def start(path: Path, settings: dict[str, Any], processes: int = 1) -> subprocess.CompletedProcess[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    script = [toy_training.__file__, str(path), json.dumps(settings)]
+    many = ["-m", "torch.distributed.run", "--nproc_per_node", str(processes), "--master_addr", "127.0.0.1"]
+    command = [sys.executable, *((*many, "--master_port", str(port)) if processes > 1 else ()), *script]
+    env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+    return subprocess.run(command, env=env, cwd=ROOT, timeout=120, capture_output=True, text=True, check=False)
+
+
+def test_the_loop_learns_and_writes_what_it_did(tmp_path: Path) -> None:
+    trainer = train(tmp_path / "run", FitConfig(**SHORT | {"steps": 200, "eval_every": 50}), dropout=0.0)
+    assert trainer.progress.is_done and trainer.progress.metrics["score"] > -0.3
+    rows = metric_rows(tmp_path / "run")
+    assert [r["step"] for r in rows if "validation/score" in r] == [50, 100, 150, 200]
+    assert rows[0]["step"] == 4 and rows[0]["train/loss"] > [r for r in rows if "train/loss" in r][-1]["train/loss"]
+    assert (tmp_path / "run" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    best = json.loads((tmp_path / "run" / "best" / "model.json").read_text())
+    assert best["step"] == trainer.progress.best_step
+
+
+def test_a_stopped_run_ends_with_the_weights_and_metrics_of_an_undisturbed_one(tmp_path: Path) -> None:
+    config = FitConfig(**SHORT)
+    whole = train(tmp_path / "a", config)
+    stopped = train(tmp_path / "b", config, stop_at=17)
+    assert not stopped.progress.is_done and stopped.progress.step == 17
+    resumed = train(tmp_path / "b", config)
+    assert resumed.progress.is_done
+    for name, value in weights(whole).items():
+        assert torch.equal(value, weights(resumed)[name]), name
+    assert metric_rows(tmp_path / "a") == metric_rows(tmp_path / "b")
+
+
+def test_a_finished_run_trains_no_further(tmp_path: Path) -> None:
+    config = FitConfig(**SHORT)
+    first = weights(train(tmp_path / "a", config))
+    again = train(tmp_path / "a", config, die_at=0)
+    assert all(torch.equal(first[name], value) for name, value in weights(again).items())
+
+
+def test_kill_9_and_resume_equals_an_undisturbed_run(tmp_path: Path) -> None:
+    settings = {"fit": SHORT, "dropout": 0.1}
+    killed = start(tmp_path / "b", {**settings, "die_at": 23})
+    assert killed.returncode == -signal.SIGKILL
+    assert not (tmp_path / "b" / "result.json").exists()
+    assert start(tmp_path / "b", settings).returncode == 0
+    train(tmp_path / "a", FitConfig(**SHORT))
+    resumed = json.loads((tmp_path / "b" / "result.json").read_text())["weights"]
+    state = torch.load(tmp_path / "a" / "state.pt", weights_only=True)
+    assert resumed == {name: value.tolist() for name, value in state["kept"].items()}
+    assert metric_rows(tmp_path / "a") == metric_rows(tmp_path / "b")
+
+
+def test_two_processes_equal_one_at_the_same_global_batch(tmp_path: Path) -> None:
+    settings = {"fit": {**SHORT, "micro_batch": 2}, "dropout": 0.0}
+    done = start(tmp_path / "two", settings, processes=2)
+    assert done.returncode == 0, done.stderr
+    two = json.loads((tmp_path / "two" / "result.json").read_text())
+    assert two["processes"] == 2
+    one = train(tmp_path / "one", FitConfig(**settings["fit"]), dropout=0.0)  # type: ignore[arg-type]
+    for name, value in weights(one).items():
+        assert torch.allclose(value, torch.tensor(two["weights"][name]), atol=1e-5, rtol=0), name
+    for mine, theirs in zip(metric_rows(tmp_path / "one"), metric_rows(tmp_path / "two"), strict=True):
+        assert mine == pytest.approx(theirs, abs=1e-5)
+
+
+def test_micro_batches_change_no_update(tmp_path: Path) -> None:
+    a = train(tmp_path / "a", FitConfig(**SHORT), dropout=0.0)
+    b = train(tmp_path / "b", FitConfig(**SHORT, micro_batch=3), dropout=0.0)
+    assert all(torch.allclose(v, weights(b)[name], atol=1e-6) for name, v in weights(a).items())
+
+
+def test_training_stops_when_nothing_improves(tmp_path: Path) -> None:
+    config = FitConfig(steps=500, lr=1e-9, eval_every=5, patience=2)
+    trainer = train(tmp_path / "a", config, dropout=0.0)
+    assert trainer.progress.step <= 20 and trainer.progress.is_done
+
+
+@pytest.mark.parametrize(("keep", "step"), [("best", 10), ("last", 40)])
+def test_the_kept_weights(tmp_path: Path, keep: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = iter([1.0, 0.5, 0.4, 0.3])
+    monkeypatch.setattr(LineTask, "evaluate", lambda *_: {"q": {"score": next(scores)}})
+    train(tmp_path / "a", FitConfig(steps=40, eval_every=10, patience=None, keep=keep))
+    assert json.loads((tmp_path / "a" / "best" / "model.json").read_text())["step"] == step
+
+
+def test_the_items_of_a_step_are_dealt_out_once(tmp_path: Path) -> None:
+    seen: list[list[float]] = []
+    task = LineTask(seen=seen)
+    run = TrainingRun(tmp_path / "a", {}, {})
+    Trainer(task, make_model(), FitConfig(steps=1, micro_batch=3), run, Accelerator(cpu=True)).fit()
+    assert [x for part in seen for x in part] == pytest.approx([x for x, _ in task.batch(0)])
+
+
+def test_other_settings_and_damage_are_refused(tmp_path: Path) -> None:
+    train(tmp_path / "a", FitConfig(steps=4, save_every=2))
+    with pytest.raises(ConfigError, match=r"other settings\.fit\.lr"):
+        train(tmp_path / "a", FitConfig(steps=4, save_every=2, lr=1.0))
+    (tmp_path / "a" / "state.pt").write_bytes(b"PK\x03\x04 nonsense")
+    with pytest.raises(ArtefactError, match=r"state\.pt is damaged"):
+        train(tmp_path / "a", FitConfig(steps=4, save_every=2))
+
+
+def test_a_loss_that_is_no_number_ends_with_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LineTask, "loss", lambda self, model, items, device: model(torch.full((8, 1), torch.nan))[:, 0])
+    with pytest.raises(GnnragError, match="step 0: the loss is nan"):
+        train(tmp_path / "a", FitConfig(steps=4))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"schedule": "step"}, "fit.schedule='step': allowed are constant"),
+        ({"batch_size": 9}, "cannot be shared evenly by 2 processes"),
+        ({"eval_every": 0}, "fit.eval_every=0"),
+        ({"average": 1.0}, "fit.average=1.0"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_fit(FitConfig(**settings), processes=2)
+
+
+def test_learning_rates() -> None:
+    rises = FitConfig(lr=1.0, warmup=4, steps=14, schedule="linear")
+    assert [learning_rate(rises, s) for s in (0, 3, 4, 9)] == pytest.approx([0.2, 0.8, 1.0, 0.5])
+    assert learning_rate(FitConfig(lr=1.0, steps=10, schedule="cosine"), 5) == pytest.approx(0.5)
+    assert learning_rate(FitConfig(lr=1.0), 1999) == 1.0
+
+
+def test_means_are_over_the_questions_that_have_a_metric() -> None:
+    assert means({"b": {"x": 1.0, "y": 4.0}, "a": {"x": 2.0}}) == {"x": 1.5, "y": 4.0}

@@ -1,0 +1,166 @@
+"""Checkpoints: what is saved comes back, and what does not belong is refused by name. Released weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from gnnrag.errors import ArtefactError
+from gnnrag.gnn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from gnnrag.gnn.config import GNNConfig, RankerConfig
+from gnnrag.gnn.model import QueryGNN
+from gnnrag.gnn.rankers import Ranker
+from gnnrag.gnn.released import import_released, load_released
+from tests.helpers import gfm
+
+ENCODER = {"name": "hash", "weights": "abc", "normalised": True, "query_prefix": "", "document_prefix": ""}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    model = QueryGNN(GNNConfig(dim=4, layers=2, features=["dense"], edge_features=["near"]), 6)
+    ranker = Ranker(RankerConfig(name="learned"))
+    torch.nn.init.constant_(ranker.shift, 0.25)
+    facts = {"graphs": {"toy": "f00"}, "threshold": 0.3}
+    save_checkpoint(tmp_path / "kept", Checkpoint(model, ranker, ENCODER, facts))
+    return tmp_path / "kept"
+
+
+def test_what_is_saved_comes_back(folder: Path) -> None:
+    first, second = load_checkpoint(folder), load_checkpoint(folder, {"encoder": {**ENCODER, "size": 6}})
+    assert first.record == second.record and first.facts["threshold"] == 0.3 and first.encoder == ENCODER
+    assert first.ranker is not None and first.ranker.shift.item() == 0.25 and not first.model.training
+    batch = gfm.random_batch(columns=1)
+    batch = replace(
+        batch,
+        seeds=batch.seeds.float(),
+        questions=batch.questions.float(),
+        relation_vectors=batch.relation_vectors.float(),
+        features=torch.rand(40, 1, 1),
+        edge_features=torch.rand(160, 1),
+    )
+    assert torch.equal(first.model(batch), second.model(batch))
+    save_checkpoint(folder.parent / "again", first)
+    for name in ("config.json", "model.safetensors"):
+        assert (folder.parent / "again" / name).read_bytes() == (folder / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("expected", "problem"),
+    [
+        ({"encoder": {"weights": "abd"}}, "encoder.weights is 'abc', needed is 'abd'"),
+        ({"encoder": {"size": 384}}, "encoder.size is 6, needed is 384"),
+        ({"network": {"features": ["dense", "lexical"]}}, r"network.features is \['dense'\]"),
+        ({"network": {"layers": 3, "dim": 5}}, "network.layers is 2, needed is 3"),
+        ({"facts": {"graphs": {"toy": "f01"}}}, "facts.graphs.toy is 'f00'"),
+        ({"encoder": {"revision": "main"}}, "encoder.revision is None"),
+    ],
+)
+def test_the_first_difference_is_named(folder: Path, expected: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ArtefactError, match=problem):
+        load_checkpoint(folder, expected)
+
+
+def edit(change: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:
+    def apply(folder: Path) -> None:
+        record = json.loads((folder / "config.json").read_text())
+        change(record)
+        (folder / "config.json").write_text(json.dumps(record))
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda f: (f / "config.json").unlink(), r"config.json is missing; gnn.checkpoint"),
+        (lambda f: (f / "config.json").write_text("{"), "is no JSON"),
+        (lambda f: (f / "config.json").write_text("[]"), "network is missing"),
+        (lambda f: (f / "model.safetensors").unlink(), "model.safetensors is missing"),
+        (lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-8]), "cut short"),
+        (edit(lambda r: r.update(format=2)), "format 2"),
+        (edit(lambda r: r["network"].update(dim=5)), "'rel_mlp.weight' has shape \\(4, 6\\), needed is \\(5, 6\\)"),
+        (edit(lambda r: r["network"].update(layers=3)), "'layers.2.relation_projection.0.weight' is missing"),
+        (edit(lambda r: r["network"].update(layers=1)), "'gate.2.bias' has shape|'gate.2.weight' has shape"),
+        (edit(lambda r: r["network"].update(fusion="none")), "unread"),
+        (edit(lambda r: r["network"].update(width=5)), "width"),
+        (edit(lambda r: r["network"].update(dim="wide")), "wide"),
+        (edit(lambda r: r.update(ranker=None)), "'ranker.length' has no place"),
+    ],
+)
+def test_damage_is_named(folder: Path, damage: Callable[[Path], None], problem: str) -> None:
+    damage(folder)
+    with pytest.raises(ArtefactError, match=problem):
+        load_checkpoint(folder)
+
+
+# ------------------------------------------------------------------------------------------------------ released
+def released_state(model: QueryGNN) -> dict[str, torch.Tensor]:
+    """The weights under the names that gfm-rag gives them."""
+    late = model.has_late
+    parts = {
+        "head_in": "predict_mlp.0" if late else "entity_model.mlp.0",
+        "head_out": "predict_mlp.2" if late else "entity_model.mlp.2",
+        "early_in": "early_fuse_mlp.0",
+        "early_out": "early_fuse_mlp.2",
+        "node_mlp": "ent_mlp",
+    }
+    out = {}
+    for name, tensor in model.state_dict().items():
+        part, _, kind = name.rpartition(".")
+        prefix = "entity_model." if part.startswith("layers") else ""
+        out[f"{prefix}{parts.get(part, part)}.{kind}"] = tensor
+    return out
+
+
+def test_released_weights_run_against_the_edges(tmp_path: Path) -> None:
+    torch.save({"model": released_state(gfm.golden_model()), "epoch": 3}, tmp_path / "model.pth")
+    model = load_released(tmp_path / "model.pth").double()
+    torch.nn.Module.load_state_dict(model, gfm.golden_model().state_dict())
+    assert model.config.upstream_direction and model.config.mode == "entity" and model.config.layers == 2
+    batch = gfm.golden_batch()
+    turned = replace(batch, source=batch.target, target=batch.source)
+    torch.testing.assert_close(model(batch), gfm.golden_model()(turned))
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"fusion": "early"}, {"fusion": "late"}, {"concat_hidden": True}, {"aggregate": "pna"}]
+)
+def test_settings_follow_from_released_tensors(settings: dict[str, Any], tmp_path: Path) -> None:
+    config = GNNConfig(dim=4, layers=3, seed_weight=False, upstream_direction=True, **settings)
+    source = QueryGNN(config, 6)
+    state = released_state(source)
+    if source.has_late:  # gfm-rag keeps the head that late fusion replaced
+        state["entity_model.mlp.0.weight"] = torch.zeros(8, 8)
+    model = import_released(state, tmp_path)
+    assert model.config == config
+    for a, b in zip(model.state_dict().values(), source.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_other_weights_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.pth"
+    with pytest.raises(ArtefactError, match="cannot be read"):
+        load_released(path)
+    path.write_bytes(b"not a pickle")
+    with pytest.raises(ArtefactError, match="cannot be read"):
+        load_released(path)
+    torch.save({"model": Path("x")}, path)  # a pickle that names a class is not run
+    with pytest.raises(ArtefactError, match="cannot be read"):
+        load_released(path)
+    torch.save({"model": {"a": 1}}, path)
+    with pytest.raises(ArtefactError, match="no state dict"):
+        load_released(path)
+    torch.save({"model": {"rel_mlp.weight": torch.zeros(3, 2)}}, path)
+    with pytest.raises(ArtefactError, match=r"'question_mlp.weight' is missing"):
+        load_released(path)
+    state = released_state(gfm.golden_model())
+    state["entity_model.layers.0.query.weight"] = torch.zeros(1)
+    with pytest.raises(ArtefactError, match=r"'layers.0.query.weight' has no place"):
+        import_released(state, path)

@@ -1,0 +1,92 @@
+"""Explanations: paths that exist, that carry the score, in both layouts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from gnnrag.gnn.batch import GraphBatch
+from gnnrag.gnn.config import GNNConfig
+from gnnrag.gnn.explain import edge_gradients, explain
+from gnnrag.gnn.model import QueryGNN
+from tests.helpers import gfm
+
+
+def test_gradients_agree_with_differences() -> None:
+    model, batch = gfm.golden_model(), gfm.golden_batch()
+    gradients = edge_gradients(model, replace(batch, questions=batch.questions[:1], seeds=batch.seeds[:, :1]), 2)
+    step = 1e-6
+    for layer in range(2):
+        for edge in range(12):
+            ends = []
+            for sign in (1, -1):
+                weights = [torch.ones(12, dtype=torch.float64) for _ in range(2)]
+                weights[layer][edge] += sign * step
+                ends.append(model(batch, layer_weights=weights)[2, 0].item())
+            assert gradients[layer][edge] == pytest.approx((ends[0] - ends[1]) / (2 * step), abs=1e-8)
+
+
+def test_paths_are_those_of_an_exhaustive_search() -> None:
+    model, batch = gfm.golden_model(), gfm.golden_batch()
+    found = explain(model, batch, node=2, column=0, beam=100, top_k=100)
+    single = replace(batch, questions=batch.questions[:1], seeds=batch.seeds[:, :1])
+    gradients = edge_gradients(model, single, 2)
+    edges = list(zip(batch.source.tolist(), batch.relation.tolist(), batch.target.tolist(), strict=True))
+    expected: dict[tuple[tuple[int, ...], tuple[int, ...]], float] = {}
+
+    def keep(nodes: tuple[int, ...], relations: tuple[int, ...], score: float) -> None:
+        expected[nodes, relations] = max(score, expected.get((nodes, relations), -1e9))
+
+    for i, (a, r, b) in enumerate(edges):
+        for layer in range(2):
+            if a == 0 and b == 2:
+                keep((a, b), (r,), gradients[layer][i])
+        for j, (c, s, d) in enumerate(edges):
+            if a == 0 and b == c and d == 2 and b not in (0, 2):
+                keep((a, b, d), (r, s), (gradients[0][i] + gradients[1][j]) / 2)
+    assert {(p.nodes, p.relations): pytest.approx(p.score) for p in found} == expected
+    assert [p.score for p in found] == sorted((p.score for p in found), reverse=True)
+    assert found[0].hops[0][0] == 0 and found[0].hops[-1][2] == 2
+
+
+def test_a_narrow_beam_keeps_the_first_path() -> None:
+    model, batch = gfm.golden_model(), gfm.golden_batch()
+    wide = explain(model, batch, node=3, column=1, beam=100)
+    assert explain(model, batch, node=3, column=1, beam=10, top_k=1) == wide[:1]
+
+
+def blocks(batch: GraphBatch, node_vectors: Tensor | None = None) -> GraphBatch:
+    """The columns of a shared batch as blocks."""
+    n, columns = batch.num_nodes, batch.width
+    shift = torch.arange(columns).repeat_interleave(len(batch.source)) * n
+    return replace(
+        batch,
+        source=batch.source.repeat(columns) + shift,
+        relation=batch.relation.repeat(columns),
+        target=batch.target.repeat(columns) + shift,
+        num_nodes=n * columns,
+        seeds=batch.seeds.T.reshape(-1, 1),
+        owner=torch.arange(columns).repeat_interleave(n),
+    )
+
+
+def test_both_layouts_explain_alike() -> None:
+    model, batch = gfm.golden_model(), gfm.golden_batch()
+    torch.testing.assert_close(model(blocks(batch)).view(2, 5), model(batch).T)
+    shared, own = explain(model, batch, node=2, column=1), explain(model, blocks(batch), node=7)
+    assert [tuple(v - 5 for v in path.nodes) for path in own] == [path.nodes for path in shared]
+    assert [path.score for path in own] == pytest.approx([path.score for path in shared])
+
+
+def test_a_network_without_layers_has_no_paths() -> None:
+    config = GNNConfig(dim=4, layers=0, features=["dense"])
+    batch = replace(gfm.random_batch(), features=torch.rand(40, 3, 1, dtype=torch.float64))
+    assert explain(QueryGNN(config, 6).double(), batch, node=3) == []
+
+
+def test_unknown_nodes_are_refused() -> None:
+    with pytest.raises(ValueError, match="node 5, question 0"):
+        explain(gfm.golden_model(), gfm.golden_batch(), node=5)

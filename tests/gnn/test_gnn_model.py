@@ -1,0 +1,235 @@
+"""The network: equivariance, independence of the batch, reach, layouts, fusion, gates, precision."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from gnnrag.errors import ConfigError
+from gnnrag.gnn.batch import GraphBatch
+from gnnrag.gnn.config import GNNConfig, official
+from gnnrag.gnn.model import QueryGNN, with_index
+from tests.helpers import gfm
+
+SETTINGS = [
+    {"fusion": "none", "node_text": False},
+    {"aggregate": "mean", "message": "transe"},
+    {"aggregate": "pna", "message": "rotate"},
+    {"aggregate": "max", "features": ["dense", "lexical"], "concat_hidden": True},
+    {"features": ["dense", "lexical"], "edge_features": ["near"]},
+    {"fusion": "late", "norm": False, "shortcut": False},
+    {"layers": 0, "features": ["dense", "lexical"]},
+]
+
+
+def network(**settings: object) -> QueryGNN:
+    torch.manual_seed(4)
+    model = QueryGNN(GNNConfig(**{"dim": 8, "layers": 2, **settings}), text_size=6).double()  # type: ignore[arg-type]
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.4)
+    return model
+
+
+def rich_batch(columns: int = 3) -> GraphBatch:
+    rng = torch.Generator().manual_seed(21)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.rand(shape, generator=rng, dtype=torch.float64)
+
+    return gfm.random_batch(
+        columns=columns, features=draw(40, columns, 2), node_vectors=draw(40, 6), edge_features=draw(160, 1)
+    )
+
+
+def blocks(batch: GraphBatch) -> GraphBatch:
+    """The questions of a shared batch, each with its own copy of the graph."""
+    n, columns = batch.num_nodes, batch.width
+    shift = torch.arange(columns).repeat_interleave(len(batch.source)) * n
+    return replace(
+        batch,
+        source=batch.source.repeat(columns) + shift,
+        relation=batch.relation.repeat(columns),
+        target=batch.target.repeat(columns) + shift,
+        num_nodes=n * columns,
+        seeds=batch.seeds.T.reshape(-1, 1),
+        features=None if batch.features is None else batch.features.transpose(0, 1).reshape(n * columns, 1, -1),
+        node_vectors=None if batch.node_vectors is None else batch.node_vectors.repeat(columns, 1),
+        edge_features=None if batch.edge_features is None else batch.edge_features.repeat(columns, 1),
+        owner=torch.arange(columns).repeat_interleave(n),
+    )
+
+
+def single(batch: GraphBatch) -> GraphBatch:
+    """The batch in float32."""
+    reals = {k: v for k, v in vars(batch).items() if isinstance(v, Tensor) and v.is_floating_point()}
+    return replace(batch, **{k: v.float() for k, v in reals.items()})
+
+
+def columns_of(batch: GraphBatch, chosen: list[int]) -> GraphBatch:
+    features = None if batch.features is None else batch.features[:, chosen]
+    return replace(batch, questions=batch.questions[chosen], seeds=batch.seeds[:, chosen], features=features)
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_renamed_nodes_and_shuffled_edges_change_nothing(settings: dict[str, object]) -> None:
+    model, batch = network(**settings), rich_batch()
+    names = torch.randperm(40, generator=torch.Generator().manual_seed(1))  # names[v] is the new id of v
+    order = torch.randperm(160, generator=torch.Generator().manual_seed(2))
+    back = names.argsort()
+    renamed = replace(
+        batch,
+        source=names[batch.source][order],
+        relation=batch.relation[order],
+        target=names[batch.target][order],
+        seeds=batch.seeds[back],
+        features=batch.features[back],
+        node_vectors=batch.node_vectors[back],
+        edge_features=batch.edge_features[order],
+    )
+    torch.testing.assert_close(model(renamed)[names], model(batch), atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_layouts_and_batches_give_the_same(settings: dict[str, object]) -> None:
+    model, batch = network(**settings), rich_batch()
+    whole = model(batch)
+    torch.testing.assert_close(model(blocks(batch)).view(3, 40).T, whole, atol=1e-10, rtol=1e-10)
+    for chosen in ([0], [2, 1]):
+        torch.testing.assert_close(model(columns_of(batch, chosen)), whole[:, chosen], atol=1e-10, rtol=1e-10)
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_float32_logits_do_not_depend_on_the_batch(settings: dict[str, object]) -> None:
+    model, batch = network(**settings).float(), single(rich_batch())
+    whole = model(batch)
+    scale = whole.abs().max().item()
+    for i in range(3):
+        torch.testing.assert_close(model(columns_of(batch, [i]))[:, 0], whole[:, i], atol=1e-5 * scale, rtol=1e-5)
+
+
+def test_swapped_relations_on_turned_edges_change_nothing() -> None:
+    model, batch = network(), rich_batch()
+    # Both directions of every triple: turning all edges is then the same as swapping the halves.
+    closed = gfm.both_ways(torch.stack([batch.source, batch.relation % 3, batch.target], 1), 3)
+    both = replace(batch, source=closed[0], relation=closed[1], target=closed[2], edge_features=None)
+    turned = replace(both, source=both.target, target=both.source, relation_vectors=both.relation_vectors.roll(3, 0))
+    torch.testing.assert_close(model(turned), model(both), atol=1e-10, rtol=1e-10)
+    flipped = replace(both, source=both.target, target=both.source)
+    assert not torch.allclose(model(flipped), model(both))
+    model.config.upstream_direction = True
+    expected = model(both)
+    model.config.upstream_direction = False
+    torch.testing.assert_close(model(flipped), expected, atol=1e-10, rtol=1e-10)
+
+
+def test_inverse_relations_are_their_own() -> None:
+    # With r for r + R, an answer would be one step away from itself by the edge that was to be hidden.
+    model, batch = gfm.golden_model(), gfm.golden_batch()
+    confused = replace(batch, relation=batch.relation % 2)
+    assert not torch.allclose(model(confused), model(batch))
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_messages_reach_as_far_as_there_are_layers(layers: int) -> None:
+    steps = torch.arange(4)
+    batch = GraphBatch(
+        steps, torch.zeros(4, dtype=torch.long), steps + 1, 5, torch.rand(2, 6).double(), torch.rand(1, 6).double(),
+        torch.tensor([[1.0], [0], [0], [0], [0]]).double(),
+    )  # fmt: skip
+    model = network(layers=layers, fusion="none", node_text=False)
+    for layer in model.layers:  # without bias, an untouched state stays zero
+        torch.nn.init.zeros_(layer.linear.bias)
+        torch.nn.init.zeros_(layer.layer_norm.bias)
+        torch.nn.init.ones_(layer.layer_norm.weight)
+    logits = model(batch).flatten()
+    apart = (logits - logits[4]).abs()
+    assert (apart[: min(layers + 1, 4)] > 1e-6).all()
+    assert (apart[layers + 1 :] < 1e-12).all()
+
+
+@pytest.mark.parametrize("settings", SETTINGS[:5])
+def test_naive_and_bag_networks_learn_alike(settings: dict[str, object]) -> None:
+    grads = []
+    for backend, checkpointing in (("naive", False), ("bag", False), ("bag", True)):
+        model = network(**settings)
+        model.backend, model.checkpointing = backend, checkpointing
+        model(rich_batch()).square().sum().backward()
+        grads.append([p.grad for p in model.parameters()])
+        assert all(g is not None for g in grads[-1]), "a parameter without use stops distributed training"
+    for other in grads[1:]:
+        for a, b in zip(grads[0], other, strict=True):
+            torch.testing.assert_close(a, b, atol=1e-9, rtol=1e-9)
+
+
+def test_kept_relation_vectors_and_index_change_nothing() -> None:
+    model, batch = network(), rich_batch()
+    kept = model.encode_relations(batch.relation_vectors)
+    assert torch.equal(model(with_index(batch), relations=kept), model(batch))
+
+
+def test_new_gates_are_open_and_closed_ones_cut() -> None:
+    torch.manual_seed(0)
+    batch = rich_batch()
+    gated = QueryGNN(GNNConfig(dim=8, layers=2, edge_features=["near"]), 6).double()
+    plain = QueryGNN(GNNConfig(dim=8, layers=2), 6).double()
+    plain.load_state_dict({k: v for k, v in gated.state_dict().items() if not k.startswith("gate")})
+    torch.testing.assert_close(gated(batch), plain(batch))
+    torch.nn.init.constant_(gated.gate[2].bias, -1e9)
+    edgeless = replace(batch, edge_weights=torch.zeros(160, dtype=torch.float64))
+    torch.testing.assert_close(gated(batch), plain(edgeless))
+
+
+def test_a_graph_without_texts_is_read_by_a_network_that_knows_texts() -> None:
+    model, batch = network(), rich_batch()
+    bare = model(replace(batch, node_vectors=None))
+    assert bare.shape == (40, 3) and not torch.allclose(bare, model(batch))
+
+
+def test_bfloat16_stays_near_float32() -> None:
+    model, batch = network().float(), single(rich_batch())
+    exact = model(batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = model(batch)
+    assert rough.dtype == torch.bfloat16
+    assert (rough.float() - exact).abs().max() < 0.05 * exact.abs().max()
+    rough.float().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("dim", "size"), [(32, 78_977), (64, 215_297), (128, 659_969), (256, 2_237_441), (512, 8_144_897)]
+)
+def test_official_networks_have_the_published_size(dim: int, size: int) -> None:
+    config = official()
+    assert config.dim == 512
+    config.dim = dim
+    assert sum(p.numel() for p in QueryGNN(config, 768).parameters()) == size
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"fusion": "middle"}, "gnn.fusion='middle'"),
+        ({"mode": "nodes"}, "gnn.mode='nodes'.*node"),
+        ({"aggregate": "add"}, "gnn.aggregate='add'"),
+        ({"message": "rotate", "dim": 3}, "must be even"),
+        ({"fusion": "none", "features": ["dense"]}, "unread"),
+        ({"layers": -1}, "gnn.layers=-1"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings: dict[str, object], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        network(**settings)
+
+
+def test_a_batch_of_other_features_is_refused() -> None:
+    batch = rich_batch()
+    with pytest.raises(ConfigError, match=r"3 features \(a, b, c\), the graph has 2"):
+        network(features=["a", "b", "c"])(batch)
+    with pytest.raises(ConfigError, match="1 edge_features"):
+        network(edge_features=["near"])(replace(batch, edge_features=None))
+    with pytest.raises(ConfigError, match="length 6: must be 7"):
+        QueryGNN(GNNConfig(dim=8), 7).double()(batch)

@@ -1,0 +1,151 @@
+"""Losses and rankers beyond the golden numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from gnnrag.errors import ConfigError
+from gnnrag.gnn.config import LossConfig, RankerConfig
+from gnnrag.gnn.losses import (
+    Candidates,
+    completion_loss,
+    distillation_loss,
+    listwise_loss,
+    retrieval_loss,
+    weighted_bce,
+)
+from gnnrag.gnn.rankers import Incidence, Ranker
+from gnnrag.graphs.knowledge import Lists
+
+CONFIG = LossConfig(distillation=1.0)
+
+
+def drawn() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    rng = torch.Generator().manual_seed(2)
+    logits = 3 * torch.randn(12, 3, generator=rng, dtype=torch.float64)
+    targets = (torch.rand(12, 3, generator=rng) < 0.2).double()
+    targets[2] = 1
+    return logits, targets, torch.rand(12, 3, generator=rng, dtype=torch.float64) * 2 - 1
+
+
+def test_losses_by_hand() -> None:
+    logits, targets, cosine = drawn()
+    bce, listwise, distance = [], [], []
+    for z, y, c in zip(logits.T, targets.T, cosine.T, strict=True):
+        p, positive = z.sigmoid(), y > 0
+        hard = torch.softmax(z[~positive] / 0.2, 0)
+        bce.append((-p[positive].log().mean() - (hard * (1 - p[~positive]).log()).sum()) / 2)
+        listwise.append(-(p[positive] / (p.sum() + 1e-5) + 1e-5).log().mean())
+        distance.append((p - (c + 1) / 2).square().mean())
+    candidates = Candidates.of(logits, targets)
+    torch.testing.assert_close(weighted_bce(candidates, 0.2), torch.stack(bce).mean())
+    torch.testing.assert_close(listwise_loss(candidates), torch.stack(listwise).mean())
+    torch.testing.assert_close(distillation_loss(candidates, cosine), torch.stack(distance).mean())
+    total = 0.3 * torch.stack(bce).mean() + 0.7 * torch.stack(listwise).mean() + torch.stack(distance).mean()
+    torch.testing.assert_close(retrieval_loss(candidates, CONFIG, cosine), total)
+
+
+def test_blocks_lose_what_columns_lose() -> None:
+    logits, targets, cosine = drawn()
+    among = torch.arange(12) % 4 != 1
+    shared = retrieval_loss(Candidates.of(logits, targets, among=among), CONFIG, cosine)
+    order = torch.randperm(36, generator=torch.Generator().manual_seed(3))
+
+    def flat(x: torch.Tensor) -> torch.Tensor:
+        return x.T.reshape(-1, 1)[order]
+
+    owner = torch.arange(3).repeat_interleave(12)[order]
+    own = Candidates.of(flat(logits), flat(targets), owner, among.repeat(3)[order])
+    torch.testing.assert_close(retrieval_loss(own, CONFIG, flat(cosine)), shared)
+    kept = retrieval_loss(Candidates.of(logits[among], targets[among]), CONFIG, cosine[among])
+    torch.testing.assert_close(kept, shared)
+
+
+def test_questions_without_targets_leave_the_listwise_mean() -> None:
+    logits, targets, _ = drawn()
+    expected = listwise_loss(Candidates.of(logits[:, :2], targets[:, :2]))
+    targets[:, 2] = 0
+    torch.testing.assert_close(listwise_loss(Candidates.of(logits, targets)), expected)
+    assert listwise_loss(Candidates.of(logits, torch.zeros_like(targets))) == 0
+    assert weighted_bce(Candidates.of(logits, torch.zeros_like(targets)), 0.2).isfinite()
+    assert weighted_bce(Candidates.of(logits, torch.ones_like(targets)), 0.2).isfinite()
+
+
+def test_weights_of_negatives_get_no_gradient() -> None:
+    logits, targets, _ = drawn()
+    z = logits.clone().requires_grad_()
+    weighted_bce(Candidates.of(z, targets), 0.2).backward()
+    positive = targets > 0
+    for column in range(3):
+        z0, negative = logits[:, column], ~positive[:, column]
+        share = torch.zeros(12, dtype=torch.float64)
+        share[negative] = torch.softmax(z0[negative] / 0.2, 0)
+        expected = torch.where(negative, share * z0.sigmoid(), (z0.sigmoid() - 1) / positive[:, column].sum()) / 6
+        torch.testing.assert_close(z.grad[:, column], expected)
+
+
+def test_rows_without_negatives_are_skipped_in_completion() -> None:
+    scores = torch.randn(4, 6, generator=torch.Generator().manual_seed(5))
+    valid = torch.tensor([True, False, True, True])
+    torch.testing.assert_close(completion_loss(scores, 1.0, valid), completion_loss(scores[valid]))
+
+
+# ------------------------------------------------------------------------------------------------------- rankers
+def incidence() -> Incidence:
+    rng = np.random.default_rng(0)
+    rows = [sorted(rng.choice(8, size=rng.integers(0, 5), replace=False).tolist()) for _ in range(15)]
+    return Incidence.of(Lists.of(rows), 8)
+
+
+def test_passages_sum_their_entities() -> None:
+    members, values = incidence(), torch.randn(15, 2)
+    ends = [*members.starts.tolist()[1:], len(members.entities)]
+    for passage, (start, end) in enumerate(zip(members.starts.tolist(), ends, strict=True)):
+        own = members.entities[start:end]
+        assert own.tolist() == sorted(own.tolist())
+        torch.testing.assert_close(members.spread(values)[passage], values[own].sum(0))
+    assert members.sizes.sum() == len(members.entities) == members.frequency.sum()
+
+
+def test_ties_are_broken_by_logits_and_equals_by_position() -> None:
+    members = Incidence.of(Lists.of([[0], [1], [2], [3]]), 5)
+    logits = torch.tensor([[1.0], [3.0], [2.0], [0.0]])
+    released = Ranker(RankerConfig(top_k=3, tie_break=0.0))(logits, members)
+    assert released.flatten().tolist() == [1, 1, 1, 0, 0]
+    ours = Ranker(RankerConfig(top_k=3))(logits, members).flatten()
+    assert ours.argsort(descending=True)[:3].tolist() == [1, 2, 0] and (ours - released.flatten()).abs().max() < 2e-6
+    equal = Ranker(RankerConfig(name="topk", top_k=2, tie_break=0.0))(torch.zeros(4, 1), members)
+    assert equal.flatten().tolist() == [1, 1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("name", Ranker.NAMES)
+def test_a_question_ranks_alike_in_any_batch(name: str) -> None:
+    logits = torch.randn(15, 4, generator=torch.Generator().manual_seed(1))
+    ranker, members = Ranker(RankerConfig(name=name, top_k=4)), incidence()
+    whole = ranker(logits, members)
+    for i in range(4):
+        assert torch.equal(ranker(logits[:, i : i + 1], members)[:, 0], whole[:, i])
+
+
+def test_the_learned_ranker_learns() -> None:
+    members, logits = incidence(), torch.randn(15, 6, generator=torch.Generator().manual_seed(4))
+    ranker = Ranker(RankerConfig(name="learned"))
+    optimiser = torch.optim.Adam(ranker.parameters(), lr=0.05)
+    targets = (Ranker(RankerConfig(name="simple"))(logits.sigmoid(), members) > 2).float()
+    losses = []
+    for _ in range(40):
+        loss = listwise_loss(Candidates.of(ranker(logits, members).log(), targets))
+        losses.append(loss.item())
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert losses[-1] < losses[0] and all(p.grad is not None for p in ranker.parameters())
+
+
+def test_unknown_rankers_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"gnn.ranker.name='idftopk'.*idf_topk"):
+        Ranker(RankerConfig(name="idftopk"))
+    with pytest.raises(ConfigError, match="top_k=0"):
+        Ranker(RankerConfig(top_k=0))
