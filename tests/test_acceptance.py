@@ -67,7 +67,7 @@ def test_the_loop_is_not_what_loses_evidence(recall: Any, data: str) -> None:
     [
         *((name, ()) for name in ("multihop", "ircot", "tog", "gcot", "react", "search_r1", "r1_searcher", "routed")),
         ("irgs", ("method.rounds=4",)),  # up to four hops, and every query carries the whole question
-        ("mgranrag", ("method.iterations=3", "method.skip_read=true")),
+        ("mgranrag", ("method.iterations=3", "method.skip_read=refill")),
     ],
 )
 def test_every_loop_finds_what_an_oracle_asks_for(recall: Any, method: str, settings: tuple[str, ...]) -> None:
