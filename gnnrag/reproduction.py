@@ -20,9 +20,9 @@ from gnnrag.evaluation import check_metrics, evaluate, load_questions_for
 from gnnrag.files import read_journal
 from gnnrag.index.build import Progress
 from gnnrag.papers import COLUMNS, Column, PaperTable, Row, row_config
-from gnnrag.pipeline import asked_roles, check_fit, needed_stages
+from gnnrag.pipeline import check_fit, needed_stages
 from gnnrag.plotting import blank_axes, write_figure
-from gnnrag.registry import METHODS, ROLES, resolve
+from gnnrag.registry import METHODS, resolve
 from gnnrag.rundir import read_predictions, run_label
 from gnnrag.types import Prediction, Question
 
@@ -67,18 +67,11 @@ class Result:
 def resolved(table: PaperTable, row: Row, overrides: Sequence[str] = ()) -> EvaluateConfig:
     """Return the settings of a row, checked against its parts as far as that goes without data or index.
 
-    A role that has no oracle is offline in a run of `roles=oracle`, and the label of the row says so.
-
     Raises:
         ConfigError: a setting is unknown or out of range, or parts do not fit; the row is named.
     """
     config = row_config(table, row, overrides)
     try:
-        roles: Any = config.roles
-        for name in asked_roles(config):
-            role = getattr(roles, name)
-            if role.impl is None and roles.default == "oracle" and "oracle" not in ROLES[name]:
-                role.impl = "offline"
         check_metrics(config.metrics)
         check_fit(config)
         needed_stages(config)

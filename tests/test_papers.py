@@ -132,12 +132,6 @@ rows: {one: {method: single, method.reader_top_k: "{k}"}, two: {method: bdtr}}
     assert dots({"a": "off", "b": [1, "x"], "c": None}) == ('a="off"', 'b=[1, "x"]', "c=null")
 
 
-def test_a_role_without_an_oracle_is_offline(tmp_path: Path) -> None:
-    table = own(tmp_path, "rows: {one: {method: single, retriever: lightrag}}")
-    roles = resolved(table, table.rows[0], ["roles=oracle"]).roles
-    assert (roles.default, roles.keywords.impl, roles.reader.impl) == ("oracle", "offline", None)  # type: ignore[attr-defined]
-
-
 def test_runs_whose_time_counts_are_kept_apart(tmp_path: Path) -> None:
     table = load_table(FOLDER / "bdtr/table4.yaml")
     roots = {row_config(table, row).run.root for row in table.rows}

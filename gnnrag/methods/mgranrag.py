@@ -42,7 +42,7 @@ class MGranRAGConfig:
     merge_keywords: str | None = None  # phrases of a sentence found again
     subquery_order: str | None = None
     candidates: int = 10  # M: passages read in an iteration
-    skip_read: str = "none"  # skip: of the candidates only unread ones, fewer tokens; refill: others instead
+    skip_read: str | None = None  # skip: of the candidates only unread ones, fewer tokens; refill: others; or none
     phrase_match: str = "embedding"  # named phrases are aligned with graph nodes by vector and text, or by text alone
     phrase_same: float = 0.9  # least cosine of two spellings of one phrase; depends on the embedder
     ablate: list[str] = field(default_factory=list)  # of decomposition, augmentation, ppr (Table 4)

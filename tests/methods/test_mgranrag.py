@@ -62,7 +62,7 @@ def test_without_evidence_the_ranking_is_the_retrievers(index):
 
 
 def test_a_round_that_would_repeat_itself_is_not_run(index):
-    _, session, roles = run(index, iterations=9, candidates=8)
+    _, session, roles = run(index, iterations=9, candidates=8, skip_read="none")
     assert session.counts["retriever_calls"] == 3 and len(roles["evidence_extractor"].tasks) == 3
 
 
@@ -85,7 +85,7 @@ def test_skipping_reads_fewer_passages_than_refilling(index):
 
 
 def test_next_candidates_follow_the_preset(index):
-    _, _, ppr = run(index, iterations=2, candidates=2)
+    _, _, ppr = run(index, iterations=2, candidates=2, skip_read="none")
     _, _, dense = run(index, iterations=2, candidates=2, preset="official")
     shown = [{s.passage for s in roles["evidence_extractor"].tasks[1].sentences} for roles in (ppr, dense)]
     assert shown[0] == {"p0", "p1"}, "by PageRank, the director's passage is read next"
