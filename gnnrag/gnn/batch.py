@@ -53,7 +53,7 @@ class GraphBatch:
 
     def spread(self, rows: Tensor) -> Tensor:
         """Give every node its question's row: (Q, d) to (1, B, d), which broadcasts, or to (N, 1, d) in blocks."""
-        return rows[None] if self.owner is None else rows[self.owner][:, None]
+        return rows[None] if self.owner is None else rows.index_select(0, self.owner)[:, None]
 
     def to(self, device: torch.device | str) -> GraphBatch:
         """Return the batch on a device."""

@@ -43,7 +43,7 @@ class EntityQuestions:
 
     Args:
         index: an opened index with the stages `message_graph` and `relation_vectors`, and `entity_vectors` where names
-            that are not spelt as in the graph shall be linked too.
+            that are not spelt as in the graph are linked too.
         config: how seeds weigh, and whether names are left out of questions.
 
     Raises:

@@ -100,7 +100,7 @@ def node_features(graphs: QuestionGraphs, view: QuestionView, nodes: np.ndarray)
     col["lexical_rank"][one:two] = _ranks(view.lexical)[passages]
     col["prior"][one:two], col["walk"][one:two] = view.prior[passages], view.walk[passages] / view.walk.max()
     col["seed"][:] = view.seeds.weights(nodes)
-    col["degree"][:] = np.log1p(graphs.degrees[nodes]) / np.log1p(graphs.degrees.max())
+    col["degree"][:] = np.log1p(graphs.degrees[nodes]) / np.log1p(max(int(graphs.degrees.max()), 1))
     for node, (sure, rare) in view.seeds.confidence.items():
         at = int(np.searchsorted(nodes, node))
         if at < len(nodes) and nodes[at] == node:

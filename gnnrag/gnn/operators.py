@@ -100,7 +100,7 @@ def messages(x: Tensor, rel: Tensor, kind: str) -> Tensor:
 def _naive_sum(x: Tensor, rel: Tensor, index: RelationalIndex, weights: Tensor | None, message: str) -> Tensor:
     """Gather, multiply, scatter: what the other back ends must equal."""
     order = index.by_target
-    sent = messages(x[order.columns], rel[order.relations], message)
+    sent = messages(x.index_select(0, order.columns), rel.index_select(0, order.relations), message)
     if weights is not None:
         sent = sent * weights[order.edges, None, None]
     return torch.zeros_like(x).index_add(0, order.rows, sent)
@@ -133,7 +133,7 @@ def _block_size(x: Tensor) -> int:
 
 def _pair_sums(flat: Tensor, block: RowBlock, weights: Tensor | None) -> Tensor:
     """Sum the rows of `flat`, (N, B d), that each pair of a block reads. Shape (P_b, B d)."""
-    chosen = None if weights is None else weights[block.edges]
+    chosen = None if weights is None else weights.index_select(0, block.edges)
     return functional.embedding_bag(block.columns, flat, block.pair_start, mode="sum", per_sample_weights=chosen)
 
 
@@ -152,7 +152,7 @@ def _sum_products(x: Tensor, rel: Tensor, order: EdgeOrder, weights: Tensor | No
     for block in order.blocks(_block_size(x)):
         if len(block.edges):
             sums = _pair_sums(flat, block, weights).view(-1, *x.shape[1:])
-            sums.mul_(rel[block.pair_relation][:, None])
+            sums.mul_(rel.index_select(0, block.pair_relation)[:, None])
             out[slice(*block.rows)] = _row_sums(sums.flatten(1), block).view(-1, *x.shape[1:])
     return out
 
@@ -183,10 +183,10 @@ class _BagSum(torch.autograd.Function):
         for block in order.blocks(_block_size(x)):
             if not len(block.edges):
                 continue
-            own, scale = x[block.pair_row], rel[block.pair_relation][:, None]
+            own, scale = x.index_select(0, block.pair_row), rel.index_select(0, block.pair_relation)[:, None]
             if grad_weights is not None:
-                sent = (own * scale).flatten(1)[block.pair_of_edge]
-                grad_weights[block.edges] = (sent * flat[block.columns.long()]).sum(1)
+                sent = (own * scale).flatten(1).index_select(0, block.pair_of_edge)
+                grad_weights[block.edges] = sent.mul_(flat.index_select(0, block.columns)).sum(1)
             if grad_x is None and grad_rel is None:
                 continue
             sums = _pair_sums(flat, block, weights).view(-1, *shape)

@@ -49,9 +49,9 @@ class QuestionGraphs:
         knowledge: MessageKnowledge = index.read("message_graph")
         assert knowledge.grounding is not None, "a graph of facts alone has no passages"
         self.graph, self.grounding = knowledge.graph, knowledge.grounding
-        self.entity_vectors: np.ndarray = index.read("entity_vectors")
+        self.entity_vectors = as_rows(index.read("entity_vectors"), index)
         self.relation_vectors = with_inverses(index.read("relation_vectors"), self.graph, self.config)
-        self.sentence_vectors: np.ndarray = index.read("sentence_vectors")
+        self.sentence_vectors = as_rows(index.read("sentence_vectors"), index)
         self.hierarchy, self.titles = index.hierarchy, index.titles
         self.node_columns = pick(self.config.features, NODE_FEATURES, "features")
         self.edge_columns = pick(self.config.edge_features, EDGE_FEATURES, "edge_features")
@@ -189,6 +189,11 @@ class QuestionGraphs:
             self.sentence_vectors[nodes[two:] - graph.first_sentence],
         )
         return np.concatenate(rows).astype(np.float16)
+
+
+def as_rows(vectors: np.ndarray, index: Index) -> np.ndarray:
+    """Return vectors as they are, or (0, F) where there are none: an empty artefact knows no F."""
+    return vectors if len(vectors) else np.zeros((0, index.passage_vectors.shape[1]), np.float32)
 
 
 def with_inverses(vectors: np.ndarray, graph: MessageGraph, config: GNNConfig) -> np.ndarray:

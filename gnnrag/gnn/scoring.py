@@ -57,7 +57,7 @@ class PassageScorer:
     def score(self, text: str) -> tuple[np.ndarray, str]:
         """Return a score in [0, 1] of every passage, and how seeds were found. Shape (num_passages,), float64."""
         (part,) = self.graphs.prepare([text])
-        with torch.inference_mode():
+        with torch.no_grad():
             logits = self.model(join([part]).to(self.device))[:, 0].double().cpu().numpy()
         inside = part.passages[part.candidates]
         known = 1.0 / (1.0 + np.exp(-logits[part.candidates]))
@@ -108,7 +108,7 @@ class EntityScorer:
     def _graph(self) -> tuple[GraphBatch, list[torch.Tensor]]:
         """The graph on the device, and the network's vectors of its relations: they are the same for all questions."""
         base = self.questions.base.to(self.device)
-        with torch.inference_mode():
+        with torch.no_grad():
             return base, self.model.encode_relations(base.relation_vectors)
 
     @cached_property
@@ -125,8 +125,13 @@ class EntityScorer:
         return about, first & (about >= 0)
 
     def score(self, text: str) -> tuple[np.ndarray, EntityQuestion]:
-        """Return the probability of each entity, and where the question starts. Shape (num_entities,), float64."""
+        """Return the probability of each entity, 0 without a start, and where the question starts.
+
+        The first has shape (num_entities,), float64.
+        """
         question = self.questions.find(text)
+        if not question.seeds:  # without a start, scores would follow the structure of the graph, not the question
+            return np.zeros(self.questions.graph.num_entities), question
         logits = self._logits(question)[:, 0].double().cpu().numpy()
         return 1.0 / (1.0 + np.exp(-logits)), question
 
@@ -141,7 +146,9 @@ class EntityScorer:
             about, first = self._articles
             return np.where(about >= 0, chances[about], 0.0) - ~first, question.branch
         question = self.questions.find(text)
-        with torch.inference_mode():
+        if not question.seeds:
+            return np.zeros(len(self.index.ids)), question.branch
+        with torch.no_grad():
             scores = self.ranker(self._logits(question).cpu(), self._incidence)[:, 0]
         return scores.double().numpy(), question.branch
 
@@ -155,7 +162,7 @@ class EntityScorer:
         base, relations = self._graph
         batch = self.questions.prepare([question])
         batch = replace(base, questions=batch.questions.to(self.device), seeds=batch.seeds.to(self.device))
-        with torch.inference_mode():
+        with torch.no_grad():
             return self.model(batch, relations=relations)
 
     def paths(self, text: str, entity: int, top_k: int = 3) -> list[ToldPath]:

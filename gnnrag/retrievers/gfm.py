@@ -23,6 +23,7 @@ class GFMConfig:
     checkpoint: str | None = None  # folder that training wrote; null: the one that comes with gnnrag
     passages: int | None = None  # mode node: passages that the network looks at; null: as in its training
     threshold: float | None = None  # graph channel: least probability of an entity; null: as learned on validation
+    link_vectors: bool = False  # mode entity: names are also linked by vectors, which the index then has to hold
     device: str = "cpu"
 
 
@@ -53,7 +54,9 @@ class GFMRetriever:
     @staticmethod
     def stages_for(config: GFMConfig) -> tuple[str, ...]:
         """Return the index stages that the network of these settings reads."""
-        return ENTITY_STAGES if _mode(config) == "entity" else NODE_STAGES
+        if _mode(config) == "entity":
+            return (*ENTITY_STAGES, *(("entity_vectors",) if config.link_vectors else ()))
+        return NODE_STAGES
 
     def __init__(self, index: Index, config: GFMConfig | None = None) -> None:
         from gnnrag.gnn.checkpoint import load_checkpoint  # torch: only runs of this retriever pay for it
@@ -76,19 +79,19 @@ class GFMRetriever:
     def _text(self, query: Query) -> Ranking:
         of = self._of_entities
         scores, branch = of.passages(query.text) if of else self.scorer.score(query.text)  # type: ignore[misc]
-        return rank_passages(scores, self.index.ids, query.top_k, f"gnn_{branch}")  # type: ignore[arg-type]
+        return rank_passages(scores, self.index.ids, query.top_k, _branch(branch))  # type: ignore[arg-type]
 
     def _graph(self, query: Query) -> Ranking:
-        """Rank the entities that answer: at least one, and all that reach the threshold."""
+        """Rank the entities that answer: at least one, and all that reach the threshold; none without a start."""
         scorer = self._of_entities
         assert scorer is not None
         chances, question = scorer.score(query.text)
         chances[list(question.seeds)] = -1.0  # a question does not ask for what it names
         least = scorer.threshold if self.config.threshold is None else self.config.threshold
-        count = max(int((chances >= least).sum()), 1)
+        count = max(int((chances >= least).sum()), 1) if question.seeds else 0
         best = best_positions(chances, min(query.top_k, count)).tolist()
         hits = [self._hit(entity, float(chances[entity]), rank) for rank, entity in enumerate(best, start=1)]
-        return rank_graph(hits, query.top_k, f"gnn_{question.branch}")
+        return rank_graph(hits, query.top_k, _branch(question.branch))
 
     def _hit(self, entity: int, score: float, rank: int) -> Hit:
         assert self._of_entities is not None
@@ -114,6 +117,11 @@ class GFMRetriever:
             return passage
         entity = of.questions.graph.position.get(id_, -1)
         return of.best_entity(query.text, passage) if entity < 0 <= passage else entity
+
+
+def _branch(name: str) -> str:
+    """Return the branch of a ranking: where nothing that the question names was linked, it is a fallback."""
+    return f"gnn_{name}" if name in ("exact", "dense_link") else f"gnn_{name}_fallback"
 
 
 def _folder(config: GFMConfig) -> Path:

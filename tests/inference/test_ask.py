@@ -5,6 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
+from gnnrag.gnn.config import GNNConfig
+from gnnrag.gnn.encoder import encoder_record
+from gnnrag.gnn.model import QueryGNN
+from gnnrag.index.embedder import HashEmbedder
 from inference.ask import __doc__ as help_text
 from inference.ask import main
 from inference.console import run_script
@@ -138,3 +143,21 @@ def test_triples_of_somebody_are_neither_replaced_nor_taken_for_granted(
     assert call(["Where was Anna born?", *own, *triples]) == 0
     assert call(["Where was Anna born?", *own]) == 2
     assert "give index.extract.method=precomputed index.extract.path=" in capsys.readouterr().err
+
+
+def test_explain_needs_a_retriever_with_paths(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call([QUESTION, *arguments, "--explain"]) == 2
+    assert "--explain: retriever=bm25 has no paths to show; retriever=gfm has" in capsys.readouterr().err
+
+
+def test_explain(indexes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    encoder = encoder_record(HashEmbedder())
+    save_checkpoint(tmp_path, Checkpoint(QueryGNN(GNNConfig(dim=8), HashEmbedder.dim), encoder=encoder))
+    ask = [QUESTION, f"data.path={ROOT / 'data' / 'sample'}", "index.embedder.model=hash", f"index.root={indexes}",
+           "index.text.language=blank:en", "retriever=gfm", f"gnn.checkpoint={tmp_path}", "method=single"]  # fmt: skip
+    assert call([*ask, "--explain", "--json"]) == 0
+    reasons = json.loads(capsys.readouterr().out)["reasons"]
+    assert reasons and {"query", "id", "steps", "score"} == reasons[0].keys() and reasons[0]["query"] == QUESTION
+    assert call([*ask, "--explain"]) == 0
+    out = capsys.readouterr().out
+    assert "Paths behind the evidence" in out and f"({reasons[0]['id']}), asked: {QUESTION}" in out

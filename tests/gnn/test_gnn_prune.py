@@ -1,0 +1,135 @@
+"""What a question sees of a corpus."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gnnrag.errors import ConfigError
+from gnnrag.gnn.config import NODE_STAGES, GNNConfig
+from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES, NODE_FEATURES
+from gnnrag.gnn.model import QueryGNN
+from gnnrag.gnn.prune import PruneConfig, QuestionGraphs
+from gnnrag.gnn.subgraph import Subgraph, join
+from gnnrag.graphs.messaging import MENTIONS
+from gnnrag.index.index import Index
+from gnnrag.types import Passage
+from tests.helpers.indexes import CORPUS, build
+
+QUESTIONS = [
+    "Where was the father of Ada Lovelace born?",
+    "who died in missolonghi",
+    "",
+    "Who was Lord Byron Augustus?",
+]
+FILL = tuple(Passage(f"f{i}", f"Town {i}", f"Town {i} lies near Town {i + 1}. It has a mill.") for i in range(12))
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    root = tmp_path_factory.mktemp("prune") / "index"
+    build(root, (*CORPUS, *FILL), stages=NODE_STAGES)
+    return Index(root)
+
+
+def same(one: Subgraph, other: Subgraph) -> bool:
+    return all(np.array_equal(getattr(one, n), getattr(other, n)) for n in vars(one))
+
+
+def test_a_question_sees_the_same_in_any_batch(index: Index) -> None:
+    graphs = QuestionGraphs(index)
+    together = graphs.prepare(QUESTIONS)
+    assert all(same(graphs.prepare([text])[0], part) for text, part in zip(QUESTIONS, together, strict=True))
+    assert graphs.prepare([]) == []
+
+
+def test_subgraphs_hold_what_they_say(index: Index) -> None:
+    graphs = QuestionGraphs(index, GNNConfig(features=list(NODE_FEATURES)))
+    for part in graphs.prepare(QUESTIONS):
+        size, edges = len(part.nodes), len(part.source)
+        assert (np.diff(part.nodes) > 0).all() and part.candidates.sum() == len(index.ids)
+        assert part.features.shape == (size, len(NODE_FEATURES))
+        assert part.edge_features.shape == (edges, len(EDGE_FEATURES))
+        for values in (part.features, part.edge_features, part.seeds, part.prior):
+            assert values.min() >= 0 and values.max() <= 1 and np.isfinite(values).all()
+        kinds = part.features[:, :3]
+        assert (kinds.sum(axis=1) == 1).all() and np.array_equal(kinds[:, 1] == 1, part.candidates)
+        known = {tuple(t) for t in graphs.graph.triples.tolist()}
+        half = edges // 2
+        rows = zip(part.nodes[part.source], part.relations[part.relation], part.nodes[part.target], strict=True)
+        assert {tuple(map(int, row)) for row in list(rows)[:half]} <= known
+        assert np.array_equal(part.source[:half], part.target[half:]), "the inverses follow in the same order"
+        assert np.array_equal(part.relations[part.relation[:half]] + graphs.graph.num_relations,
+                              part.relations[part.relation[half:]])  # fmt: skip
+
+
+def test_features_tell_what_is_asked_of_whom(index: Index) -> None:
+    graphs = QuestionGraphs(index, GNNConfig(features=list(NODE_FEATURES)))
+    part = graphs.prepare(QUESTIONS[:1])[0]
+    value = dict(zip(NODE_FEATURES, part.features.T, strict=True))
+    ada = int(np.flatnonzero(part.passages == index.position["p1"])[0])
+    assert value["title"][ada] == 1.0 and value["names"][ada] == 1.0 and value["seed"][ada] > 0.5
+    assert value["overlap"][ada] == 1.0, "born and father, in two sentences"
+    assert value["best_overlap"][ada] == 0.5
+    assert value["walk"][ada] > value["walk"][part.passages == index.position["f3"]]
+    near = part.edge_features[:, EDGE_FEATURES.index("nearness")]
+    at = graphs.graph.position["lord byron"]
+    told = (part.relations[part.relation] == MENTIONS) & (part.nodes[part.target] == at)
+    assert near[told].max() > 0.5, "`father` stands near Lord Byron"
+    assert part.targets([index.position["p1"]]).sum() == 1 and part.targets([]).sum() == 0
+
+
+def test_small_subgraphs_keep_what_the_walk_likes(index: Index) -> None:
+    graphs = QuestionGraphs(index, prune=PruneConfig(passages=3, entities=2))
+    part = graphs.prepare(QUESTIONS[:1])[0]
+    assert part.candidates.sum() == 3 and index.position["p1"] in part.passages
+    few = QuestionGraphs(index, prune=PruneConfig(sentences=1)).prepare(QUESTIONS[:1])[0]
+    assert few.candidates.sum() == 1, "there is always a passage"
+
+
+@pytest.mark.parametrize(
+    ("text", "branch"),
+    [("Ada Lovelace?", "exact"), ("Where is Mesolongi?", "exact"), ("what lies there", "names"),
+     ("Is it Augusta Ada of Lovelace Hall?", "exact")],
+)  # fmt: skip
+def test_where_a_question_starts(index: Index, text: str, branch: str) -> None:
+    assert QuestionGraphs(index).prepare([text])[0].branch == branch
+
+
+def test_seeds_weigh_one_over_the_document_frequency(index: Index) -> None:
+    weighed, plain = (
+        QuestionGraphs(index, GNNConfig(seed_weight=on)).prepare(["Who was Lord Byron?"])[0] for on in (True, False)
+    )
+    node = QuestionGraphs(index).graph.position["lord byron"]
+    assert plain.seeds[plain.nodes == node] == 1.0
+    assert weighed.seeds[weighed.nodes == node] == pytest.approx(1 / 3)  # p1, p2, p5
+
+
+def test_joined_subgraphs_score_as_each_alone(index: Index) -> None:
+    torch.manual_seed(0)
+    parts = QuestionGraphs(index).prepare(QUESTIONS)
+    config = GNNConfig(dim=8, layers=2, features=list(DEFAULT_NODE), edge_features=list(EDGE_FEATURES))
+    model = QueryGNN(config, text_size=parts[0].question.shape[0]).eval()
+    with torch.inference_mode():
+        together = model(join(parts))
+        alone = torch.cat([model(join([part])) for part in parts])
+    assert torch.allclose(together, alone, atol=1e-5)
+    batch = join([parts[1], replace(parts[1], relations=parts[1].relations)])
+    assert len(batch.relation_vectors) == len(parts[1].relations), "relations of both are one row"
+    with pytest.raises(ValueError, match="at least one"):
+        join([])
+
+
+def test_unknown_features_are_refused(index: Index) -> None:
+    with pytest.raises(ConfigError, match="features: 'dens' is unknown"):
+        QuestionGraphs(index, GNNConfig(features=["dens"]))
+
+
+def test_a_corpus_without_names(tmp_path: Path) -> None:
+    build(tmp_path / "i", [Passage("a", "", "..."), Passage("b", "", "it rains.")], stages=NODE_STAGES)
+    (part,) = QuestionGraphs(Index(tmp_path / "i")).prepare(["does it rain"])
+    assert part.candidates.sum() == 2 and np.isfinite(part.features).all()

@@ -1,0 +1,203 @@
+"""The retriever on networks with random weights: what it promises does not depend on training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gnnrag.config import EvaluateConfig, IndexConfig, load_config
+from gnnrag.datasets.kb import load_passages
+from gnnrag.datasets.skips import Skips
+from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
+from gnnrag.gnn.config import ENTITY_STAGES, NODE_STAGES, GNNConfig
+from gnnrag.gnn.encoder import encoder_record
+from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES
+from gnnrag.gnn.model import QueryGNN
+from gnnrag.index.embedder import HashEmbedder
+from gnnrag.index.index import Index
+from gnnrag.index_config import EmbedderConfig, ExtractConfig, MessageConfig, TextConfig
+from gnnrag.retrievers import gfm
+from gnnrag.retrievers.gfm import GFMConfig, GFMRetriever
+from gnnrag.types import Query
+from tests.helpers.indexes import CORPUS, HASH, build
+
+KB = "Alien|directed_by|Ridley Scott\nAlien|starred_actors|Sigourney Weaver\nBlade|directed_by|Ridley Scott\n"
+KB += "Blade|release_year|1998\nAlien|release_year|1979\n"
+QUERIES = [Query("Where was the father of Ada Lovelace born?"), Query("who died in missolonghi"), Query("")]
+
+
+def checkpoint(folder: Path, encoder: dict | None = None, facts: dict | None = None, **changes: object) -> str:
+    torch.manual_seed(1)
+    settings: dict = {"dim": 8, "layers": 3, "features": list(DEFAULT_NODE), "edge_features": list(EDGE_FEATURES)}
+    model = QueryGNN(GNNConfig(**settings | changes), HashEmbedder.dim)
+    for layer in getattr(model, "gate", ())[-1:]:
+        torch.nn.init.normal_(layer.weight)
+    encoder = encoder_record(HashEmbedder()) if encoder is None else encoder
+    save_checkpoint(folder, Checkpoint(model, None, encoder, facts or {}))
+    return str(folder)
+
+
+def of_entities(folder: Path, **facts: object) -> str:
+    plain: dict = {"features": [], "edge_features": [], "fusion": "none", "node_text": False}
+    return checkpoint(folder, facts=facts, mode="entity", **plain)
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    root = tmp_path_factory.mktemp("gfm") / "index"
+    build(root, stages=NODE_STAGES)
+    return Index(root)
+
+
+@pytest.fixture(scope="module")
+def kb(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    folder = tmp_path_factory.mktemp("kb")
+    (folder / "kb.txt").write_text(KB)
+    config = IndexConfig(
+        embedder=EmbedderConfig(model="hash"), text=TextConfig(language="blank:en"),
+        extract=ExtractConfig(method="kb", path=str(folder / "kb.txt")),
+    )  # fmt: skip
+    build(folder / "index", load_passages(folder, Skips()), config, stages=ENTITY_STAGES)
+    return Index(folder / "index")
+
+
+def test_every_passage_is_ranked_and_no_batch_changes_a_score(index: Index, tmp_path: Path) -> None:
+    retriever = GFMRetriever(index, GFMConfig(checkpoint(tmp_path)))
+    assert retriever.channels == {"text"}
+    together = retriever.retrieve(QUERIES)
+    for query, ranking in zip(QUERIES, together, strict=True):
+        (alone,) = retriever.retrieve([query])
+        assert alone.ids == ranking.ids and np.array_equal(alone.scores, ranking.scores)
+        assert sorted(ranking.ids) == sorted(index.ids) and ranking.branch in ("gnn_exact", "gnn_names_fallback")
+        assert (np.diff(ranking.scores) <= 0).all() and ranking.scores.min() >= 0 and ranking.scores.max() <= 1
+    assert retriever.retrieve([]) == []
+    assert len(retriever.retrieve([Query("x", top_k=2)])[0]) == 2
+
+
+def test_passages_outside_the_subgraph_follow_by_search(index: Index, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, facts={"prune": {"passages": 2}})
+    retriever = GFMRetriever(index, GFMConfig(folder))
+    (ranking,) = retriever.retrieve(QUERIES[:1])
+    (part,) = retriever.scorer.graphs.prepare([QUERIES[0].text])  # type: ignore[union-attr]
+    inside = {index.ids[p] for p in part.passages[part.candidates]}
+    assert len(inside) == 2 and set(ranking.ids[:2]) == inside
+    rest = [index.position[i] for i in ranking.ids[2:]]
+    assert rest == sorted(rest, key=lambda p: (-part.prior[p], p))
+    wide = GFMRetriever(index, GFMConfig(folder, passages=6)).retrieve(QUERIES[:1])[0]
+    assert wide.ids != ranking.ids or not np.array_equal(wide.scores, ranking.scores)
+
+
+def test_paths_lead_from_seeds_to_the_passage(index: Index, tmp_path: Path) -> None:
+    retriever = GFMRetriever(index, GFMConfig(checkpoint(tmp_path)))
+    best = retriever.retrieve(QUERIES[:1])[0].ids[:3]
+    reasons = retriever.explain(QUERIES[0], [*best, "nothing"])
+    assert reasons and {reason.id for reason in reasons} <= set(best)
+    for reason in reasons:
+        passage = index.lookup([reason.id])[0]
+        assert reason.steps[-1] == f"[{passage.title or passage.id}]" and len(reason.steps) % 2 == 1
+        assert reason.score > 0
+
+
+def test_entities_answer_questions_of_a_knowledge_base(kb: Index, tmp_path: Path) -> None:
+    retriever = GFMRetriever(kb, GFMConfig(of_entities(tmp_path, threshold=0.0)))
+    query = Query("who directed Alien", "graph", 1000)
+    assert retriever.channels == {"text", "graph"}
+    (ranking,) = retriever.retrieve([query])
+    assert set(ranking.ids) == {"Blade", "Ridley Scott", "Sigourney Weaver", "1998", "1979"}, "all but what it names"
+    assert ranking.kind == "entity" and ranking.sources[0] == (ranking.ids[0],)
+    strict = GFMRetriever(kb, GFMConfig(of_entities(tmp_path), threshold=1.0)).retrieve([query])[0]
+    assert strict.ids == ranking.ids[:1], "there is always an answer"
+    middle = float(np.median(ranking.scores))
+    some = GFMRetriever(kb, GFMConfig(of_entities(tmp_path, threshold=middle))).retrieve([query])[0]
+    assert some.ids == ranking.ids[:3], "the threshold is the checkpoint's"
+    (articles,) = retriever.retrieve([Query(query.text)])
+    assert articles.ids[:5] == ranking.ids and articles.ids[-1] == "Alien"
+    reasons = retriever.explain(query, ["Ridley Scott"])
+    assert all(reason.steps[0] == "Alien" and reason.steps[-1] == "Ridley Scott" for reason in reasons)
+
+
+def test_a_question_that_names_nothing_is_told_apart(kb: Index, tmp_path: Path) -> None:
+    retriever = GFMRetriever(kb, GFMConfig(of_entities(tmp_path)))
+    nodes, articles = retriever.retrieve([Query("who directed it", "graph"), Query("who directed it")])
+    assert nodes.branch == articles.branch == "gnn_none_fallback", "the loop counts what ends so"
+    assert not nodes.ids and articles.high == 0.0
+
+
+def test_triples_of_text_reach_passages_by_the_ranker(tmp_path: Path) -> None:
+    rows = [{"id": "p1", "triples": [["Ada Lovelace", "child of", "Lord Byron"]], "entities": []},
+            {"id": "p2", "triples": [["Lord Byron", "died in", "Missolonghi"]], "entities": []}]  # fmt: skip
+    path = tmp_path / "triples.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    extract = ExtractConfig(method="precomputed", path=str(path))
+    for structure in (True, False):
+        config = IndexConfig(embedder=EmbedderConfig(model="hash"), text=TextConfig(language="blank:en"),
+                             extract=extract, gnn=MessageConfig(structure=structure))  # fmt: skip
+        root = tmp_path / f"index-{structure}"
+        build(root, CORPUS, config, stages=ENTITY_STAGES)
+        retriever = GFMRetriever(Index(root), GFMConfig(of_entities(tmp_path / "ck")))
+        (ranking,) = retriever.retrieve([Query("Where did Lord Byron die?")])
+        assert {"p1", "p2"} <= set(ranking.ids[:4]) and ranking.branch == "gnn_exact"
+        assert retriever.explain(Query("Where did Lord Byron die?"), ["p4"]) == [] or structure
+    with pytest.raises(ConfigError, match="index holds facts alone"):
+        GFMRetriever(Index(root), GFMConfig(checkpoint(tmp_path / "node")))
+
+
+def test_what_does_not_suit_is_refused(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = checkpoint(tmp_path / "other", {"weights": "0" * 64, "normalised": True})
+    with pytest.raises(ArtefactError, match=r"encoder\.weights"):
+        GFMRetriever(index, GFMConfig(other))
+    with pytest.raises(ConfigError, match="has no facts"):
+        GFMRetriever(index, GFMConfig(of_entities(tmp_path / "entity")))
+    with pytest.raises(ConfigError, match="no checkpoint there"):
+        GFMRetriever.channels_for(GFMConfig(str(tmp_path / "nowhere")))
+    monkeypatch.setattr(gfm, "SHIPPED", tmp_path / "none")
+    assert GFMRetriever.stages_for(GFMConfig()) == NODE_STAGES
+    with pytest.raises(ConfigError, match=r"training/train_gnn\.py"):
+        GFMRetriever(index)
+    (tmp_path / "other" / "config.json").write_text("{}")
+    with pytest.raises(ArtefactError, match="no record of a checkpoint"):
+        GFMRetriever.channels_for(GFMConfig(other))
+
+
+@pytest.mark.parametrize("dots", [["retriever=gfm", "gnn.checkpoint=x"], ["gnn.checkpoint=x", "retriever=gfm"]])
+def test_the_checkpoint_is_a_setting_of_the_retriever(dots: list[str]) -> None:
+    assert load_config(EvaluateConfig, None, dots).retriever.settings.checkpoint == "x"
+    with pytest.raises(ConfigError, match=r"retriever"):
+        load_config(EvaluateConfig, None, ["retriever=chg", "gnn.checkpoint=x"])
+
+
+def test_stages_by_mode(tmp_path: Path) -> None:
+    folder = of_entities(tmp_path / "e")
+    assert GFMRetriever.stages_for(GFMConfig(folder)) == ENTITY_STAGES
+    assert GFMRetriever.stages_for(GFMConfig(folder, link_vectors=True)) == (*ENTITY_STAGES, "entity_vectors")
+    assert GFMRetriever.channels_for(GFMConfig(checkpoint(tmp_path / "n"))) == {"text"}
+
+
+@pytest.mark.parametrize(
+    ("method", "gnn", "problem"),
+    [("offline", {"facts": "some"}, "allowed are auto"), ("offline", {"facts": "triples"}, "give sentences or none"),
+     ("kb", {"facts": "sentences"}, "give auto or none"), ("offline", {"structure": False}, "nothing would be")],
+)  # fmt: skip
+def test_contradicting_settings_of_the_graph(tmp_path: Path, method: str, gnn: dict, problem: str) -> None:
+    path = tmp_path / "kb.txt"
+    path.write_text(KB)
+    config = IndexConfig(embedder=HASH.embedder, text=HASH.text, gnn=MessageConfig(**gnn),
+                         extract=ExtractConfig(method=method, path=str(path) if method == "kb" else None))  # fmt: skip
+    with pytest.raises(ConfigError, match=problem):
+        build(tmp_path / "index", CORPUS, config, stages=["message_graph"])
+
+
+def test_sentences_as_relations(tmp_path: Path) -> None:
+    config = IndexConfig(embedder=HASH.embedder, text=HASH.text, gnn=MessageConfig(facts="sentences", synonyms=True))
+    build(tmp_path / "index", CORPUS, config, stages=NODE_STAGES)
+    index = Index(tmp_path / "index")
+    knowledge = index.read("message_graph")
+    assert knowledge.is_sentences and len(index.read("relation_vectors")) == knowledge.graph.num_relations
+    assert "Her father was Lord Byron." in knowledge.graph.relations
+    folder = checkpoint(tmp_path / "ck")
+    assert len(GFMRetriever(index, GFMConfig(folder)).retrieve(QUERIES[:1])[0]) == len(CORPUS)
