@@ -1,7 +1,7 @@
 """Train the graph network.
 
     accelerate launch training/train_gnn.py configs/train/gnn_2wiki.yaml
-    OMP_NUM_THREADS=1 ACCELERATE_USE_CPU=true torchrun --nproc_per_node 2 training/train_gnn.py configs/train/gnn_2wiki.yaml
+    ACCELERATE_USE_CPU=true torchrun --nproc_per_node 2 training/train_gnn.py configs/train/gnn_2wiki.yaml
 
 Settings follow as key=value. The same command again continues a run that was cut off. `cross=true` trains once for each
 fold and reports on all questions. The last line printed is the run directory.

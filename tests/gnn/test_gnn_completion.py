@@ -15,7 +15,7 @@ from gnnrag.gnn.model import QueryGNN, with_index
 from gnnrag.gnn.sampling import Draws, TripleQuery
 from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.message import MessageGraph
-from tests.helpers.gfm import RELATIONS, TRIPLES, golden_batch, golden_model
+from tests.helpers.gfm import TRIPLES, golden_batch, golden_model
 
 GRAPH = MessageGraph(tuple("abcde"), 0, 0, ("r", "s"), TRIPLES.numpy().astype(np.int32), Lists.of([[]] * 5))
 CPU = torch.device("cpu")
@@ -140,5 +140,5 @@ def test_training_on_triples_learns_them() -> None:
 
 
 def test_an_unknown_query_map_is_refused() -> None:
-    with pytest.raises(ConfigError, match="completion.query='head': allowed are question, relation"):
+    with pytest.raises(ConfigError, match=r"completion\.query='head': allowed are question, relation"):
         make_task(query="head")

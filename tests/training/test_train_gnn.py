@@ -105,7 +105,9 @@ def test_a_started_run_is_not_continued_with_other_settings(folder: Path, capsys
         ("sets.sample.use=report", "nothing to train on"),
     ],
 )
-def test_bad_settings_are_one_line(folder: Path, setting: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_settings_are_one_line(
+    folder: Path, setting: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert call(folder, "run.name=bad", setting) == 2
     err = capsys.readouterr().err
     assert message in err and "Traceback" not in err
