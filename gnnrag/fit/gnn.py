@@ -160,7 +160,7 @@ def make_model(config: TrainGNNConfig, corpora: Mapping[str, Corpus]) -> QueryGN
 
 
 def write_report(path: Path, rows: list[dict[str, Any]], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Write `report.jsonl` and `metrics.json`: means and 95% intervals of each set, and of each number of hops in it."""
+    """Write `report.jsonl` and `metrics.json`: means and 95% intervals of each set and each number of hops."""
     groups: dict[str, list[dict[str, float]]] = {}
     for row in rows:
         names = [row["set"]] + ([f"{row['set']}/{row['hops']}-hop"] if row.get("hops") else [])
