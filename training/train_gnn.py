@@ -1,7 +1,7 @@
 """Train the graph network.
 
     accelerate launch training/train_gnn.py configs/train/gnn_2wiki.yaml
-    OMP_NUM_THREADS=1 ACCELERATE_USE_CPU=true torchrun --nproc_per_node 2 training/train_gnn.py configs/train/gnn_2wiki.yaml
+    ACCELERATE_USE_CPU=true torchrun --nproc_per_node 2 training/train_gnn.py configs/train/gnn_2wiki.yaml
 
 Settings follow as key=value. The same command again continues a run that was cut off. `cross=true` trains once for each
 fold and reports on all questions. The last line printed is the run directory.
@@ -17,7 +17,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `accelerate launch` puts only this folder there
 
+import torch
 from accelerate import Accelerator
+from accelerate.utils import DistributedDataParallelKwargs
 from tqdm import tqdm
 
 from gnnrag.config import load_config, to_plain
@@ -37,15 +39,19 @@ def main(arguments: Sequence[str]) -> int:
     config = settle(load_config(TrainGNNConfig, source, overrides))
     check_training(config)
     check_run(config.run)
-    accelerator = Accelerator(mixed_precision=config.fit.precision, cpu=not _has_gpu())
+    unused = DistributedDataParallelKwargs(find_unused_parameters=True)  # without layers, relations have no use
+    accelerator = Accelerator(
+        mixed_precision=config.fit.precision, cpu=not torch.cuda.is_available(), kwargs_handlers=[unused]
+    )
     is_told = _listen()
     around = Surroundings(accelerator, lambda: bool(is_told), note, " ".join(["accelerate launch", *sys.argv]))
     path = Path(config.run.root) / (config.run.name or _name(config))
     with accelerator.main_process_first():  # which builds what is missing; the others find it on disk
         with IndexProgress() as on_index:
             corpora = {name: open_corpus(name, config, on_index) for name in config.sets}
-        examples = {name: _examples(corpus, accelerator.is_main_process) for name, corpus in corpora.items()}
-    folds = list(range(config.folds.count)) if config.cross else [config.folds.report]
+        asks = config.stage == "retrieval"
+        examples = {n: _examples(c, accelerator.is_main_process) for n, c in corpora.items() if asks}
+    folds = list(range(config.folds.count)) if config.cross and asks else [config.folds.report]
     every: list[dict[str, Any]] = []
     for fold in folds:
         folder = path / f"fold{fold}" if config.cross else path
@@ -56,7 +62,8 @@ def main(arguments: Sequence[str]) -> int:
         every += rows
     if accelerator.is_main_process:
         metrics = write_report(path, sorted(every, key=lambda row: (row["set"], row["id"])), {"folds": folds})
-        print(_table(metrics))
+        if every:
+            print(_table(metrics))
         print(path)
     return 0
 
@@ -73,12 +80,6 @@ def _listen() -> list[int]:
     for number in (signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, lambda signum, frame: received.append(signum))
     return received
-
-
-def _has_gpu() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
 
 
 def _name(config: TrainGNNConfig) -> str:

@@ -23,6 +23,7 @@ from gnnrag.fit.loop import Trainer
 from gnnrag.fit.rundir import TrainingRun
 from gnnrag.fit.tracking import Tracker
 from gnnrag.gnn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from gnnrag.gnn.completion import CompletionTask, whole_graph
 from gnnrag.gnn.encoder import encoder_record
 from gnnrag.gnn.entity_examples import best_threshold, node_f1
 from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES
@@ -86,28 +87,52 @@ def train_fold(
     tracker = Tracker(config.run, path, plain, around.on_note) if accelerator.is_main_process else None
     try:
         found = pools(examples, parts)
+        model = make_model(config, corpora)
         saver = Saver(config, corpora, parts, around.command)
-        shares = {name: corpus.config.share for name, corpus in corpora.items()}
-        counts = {name: len(rows) for name, rows in found["train"].items.items()}
-        draws = Draws(counts, config.fit.batch_size, config.fit.steps, config.seed, shares)
-        task = RetrievalTask(found["train"], found["validation"], config.losses, draws, saver, config.metric)
-        trainer = Trainer(task, make_model(config, corpora), config.fit, run, accelerator, tracker, around.stop)
+        task: Any = (
+            completion_task(config, corpora, model, saver)
+            if config.stage == "completion"
+            else retrieval_task(config, found, saver)
+        )
+        trainer = Trainer(task, model, config.fit, run, accelerator, tracker, around.stop)
         state = trainer.fit()
         if not state.is_done:
             return None
-        threshold = None
-        if config.gnn.mode == "entity":
-            threshold = best_threshold(_rank(trainer, found["validation"]))
+        if config.stage == "completion":
+            return []
+        threshold = best_threshold(_rank(trainer, found["validation"])) if config.gnn.mode == "entity" else None
         rows = [{**row, "fold": fold} for row in _rank(trainer, found["report"], threshold)]
         metrics = write_report(path, rows, {}) if accelerator.is_main_process else {}
-        more = {"threshold": threshold, "report": metrics}
-        record = {"step": state.best_step, "validation": state.kept_metrics, **more}
+        record = {"step": state.best_step if config.fit.keep == "best" else state.step}
+        record |= {"validation": state.kept_metrics, "threshold": threshold, "report": metrics}
         run.save_folder("best", lambda folder: saver(trainer.bare, folder, record))
         if tracker:
             tracker.finish({"best_step": state.best_step, "best": state.best})
         return rows
     finally:
         run.close()
+
+
+def retrieval_task(config: TrainGNNConfig, found: Mapping[str, Pool], save: Saver) -> RetrievalTask:
+    """Return stage 2 on the pools of a fold."""
+    shares = {name: one.share for name, one in config.sets.items()}
+    counts = {name: len(rows) for name, rows in found["train"].items.items()}
+    draws = Draws(counts, config.fit.batch_size, config.fit.steps, config.seed, shares)
+    return RetrievalTask(found["train"], found["validation"], config.losses, draws, save, config.metric)
+
+
+def completion_task(
+    config: TrainGNNConfig, corpora: Mapping[str, Corpus], model: QueryGNN, save: Saver
+) -> CompletionTask:
+    """Return stage 1 on the graphs of all sets."""
+    graphs, bases = {}, {}
+    for name, corpus in corpora.items():
+        graphs[name], vectors = corpus.message_graph
+        bases[name] = whole_graph(graphs[name], vectors, model)
+    counts = {name: len(graph.triples) for name, graph in graphs.items()}
+    shares = {name: one.share for name, one in config.sets.items()}
+    draws = Draws(counts, config.fit.batch_size, config.fit.steps, config.seed, shares, together=True)
+    return CompletionTask(graphs, bases, config.completion, draws, save, config.seed)
 
 
 def _rank(trainer: Trainer, pool: Pool, threshold: float | None = None) -> list[dict[str, Any]]:
@@ -135,7 +160,7 @@ def make_model(config: TrainGNNConfig, corpora: Mapping[str, Corpus]) -> QueryGN
 
 
 def write_report(path: Path, rows: list[dict[str, Any]], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Write `report.jsonl` and `metrics.json`: means and 95% intervals of each set, and of each number of hops in it."""
+    """Write `report.jsonl` and `metrics.json`: means and 95% intervals of each set and each number of hops."""
     groups: dict[str, list[dict[str, float]]] = {}
     for row in rows:
         names = [row["set"]] + ([f"{row['set']}/{row['hops']}-hop"] if row.get("hops") else [])

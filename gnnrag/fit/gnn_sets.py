@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gnnrag.config import to_plain
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import DataError
@@ -17,9 +19,10 @@ from gnnrag.fit.gnn_config import SetConfig, TrainGNNConfig
 from gnnrag.gnn.entity import EntityQuestions
 from gnnrag.gnn.entity_examples import EntitySet
 from gnnrag.gnn.examples import ExampleSet, Preparer
-from gnnrag.gnn.prune import STAGES, QuestionGraphs
+from gnnrag.gnn.prune import STAGES, QuestionGraphs, with_inverses
 from gnnrag.gnn.retrieval import Pool
 from gnnrag.gnn.synthetic import QuestionMaker, path_questions
+from gnnrag.graphs.message import MessageGraph
 from gnnrag.index.build import Progress, build_index
 from gnnrag.index.index import Index
 from gnnrag.pipeline import index_path
@@ -52,6 +55,15 @@ class Corpus:
             return path_questions(self.index.read("message_graph").graph, count, seed=self.settings.seed)
         maker = QuestionMaker(self.index.passages, self.index.hierarchy, self.index.titles)
         return maker.make(count, self.settings.seed) if count else []
+
+    @property
+    def message_graph(self) -> tuple[MessageGraph, np.ndarray]:
+        """The whole graph with the (2R, F) vectors of its relations and their inverses: what stage 1 completes."""
+        if self.settings.gnn.mode == "entity":
+            facts = EntityQuestions(self.index, self.settings.gnn)
+            return facts.graph, facts.relation_vectors
+        graph = self.index.read("message_graph").graph
+        return graph, with_inverses(self.index.read("relation_vectors"), graph, self.settings.gnn)
 
     @property
     def inputs(self) -> dict[str, Any]:

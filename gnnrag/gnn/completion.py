@@ -119,7 +119,8 @@ class CompletionTask:
         """Return rank, MRR and hits of each evaluated query."""
         rows = {}
         for items in self._evaluated()[part]:
-            logits = self._logits(model, items, device).float().cpu().numpy()
+            with torch.inference_mode():
+                logits = self._logits(model, items, device).float().cpu().numpy()
             for column, item in enumerate(items):
                 known = self.tables[item.graph].tails(item.query.head, item.query.relation)
                 place = rank_of(logits[:, column], item.query.tail, known)

@@ -76,8 +76,10 @@ class EntitySet:
 
     def _vector(self, text: str) -> np.ndarray:
         """Return the vector of a text; questions that differ by their names alone are one text."""
-        if text not in self._vectors:
-            self._vectors[text] = self.source.index.embedder.encode([text], is_query=True)[0].astype(np.float32)
+        if not self._vectors:  # all at once: without their names, questions have few texts
+            texts = list(dict.fromkeys(self._found(i).text for i in range(len(self))))
+            rows = self.source.index.embedder.encode(texts, is_query=True)
+            self._vectors = dict(zip(texts, rows.astype(np.float32), strict=True))
         return self._vectors[text]
 
     def _neighbourhood(self, seeds: Sequence[int]) -> np.ndarray:

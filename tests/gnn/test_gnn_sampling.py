@@ -14,7 +14,7 @@ GRAPH = MessageGraph(tuple("abcde"), 0, 0, ("r", "s"), TRIPLES, Lists.of([[] for
 
 
 def row(*triple: int) -> int:
-    return int(np.flatnonzero((TRIPLES == triple).all(1))[0])
+    return int(np.flatnonzero((triple == TRIPLES).all(1))[0])
 
 
 @pytest.mark.parametrize(("lost_head", "expected"), [(False, {0, 2, 4}), (True, {1, 2, 3, 4})])

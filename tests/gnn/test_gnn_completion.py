@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gnnrag.errors import ConfigError
+from gnnrag.fit.loop import means
+from gnnrag.gnn.completion import CompletionConfig, CompletionTask, Item, rank_of, whole_graph
+from gnnrag.gnn.config import GNNConfig
+from gnnrag.gnn.model import QueryGNN, with_index
+from gnnrag.gnn.sampling import Draws, TripleQuery
+from gnnrag.graphs.knowledge import Lists
+from gnnrag.graphs.message import MessageGraph
+from tests.helpers.gfm import TRIPLES, golden_batch, golden_model
+
+GRAPH = MessageGraph(tuple("abcde"), 0, 0, ("r", "s"), TRIPLES.numpy().astype(np.int32), Lists.of([[]] * 5))
+CPU = torch.device("cpu")
+
+
+def make_task(**settings: Any) -> CompletionTask:
+    config = CompletionConfig(**{"negatives": 2, "triples": 6, **settings})
+    # Sorted copies of the edges keep their order: that of the graph, both directions of every triple.
+    base = with_index(replace(golden_batch(), edge_weights=None))
+    draws = Draws({"g": 6}, batch_size=4, steps=5, seed=0, together=True)
+    return CompletionTask({"g": GRAPH}, {"g": base}, config, draws, lambda *_: None)
+
+
+def golden_items(task: CompletionTask, hide: bool = True) -> list[Item]:
+    queries = [TripleQuery(0, 0, 0, 1, np.array([2, 4])), TripleQuery(0, 1, 2, 0, np.array([3, 4]))]
+    hidden = task.tables["g"].hidden(queries) if hide else np.zeros(0, dtype=np.int64)
+    return [Item("g", query, hidden) for query in queries]
+
+
+class Double(torch.nn.Module):
+    """The golden network on a batch whose seeds and weights the task has made in single precision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = golden_model()
+        self.rel_mlp = self.inner.rel_mlp
+
+    def forward(self, batch: Any, **more: Any) -> torch.Tensor:
+        return self.inner(replace(batch, seeds=batch.seeds.double(), edge_weights=batch.edge_weights.double()), **more)
+
+
+LOGITS = {  # specs/gfm_rag.md 8.6
+    "question": (
+        [-0.555837, -0.497482, -0.495148, -0.614790, -0.497114],
+        [-0.360801, -1.138357, -0.234101, -0.352431, -0.364785],
+        0.716909,
+    ),
+    "relation": (
+        [-0.334599, -0.255785, -0.252046, -0.265981, -0.255894],
+        [-0.330301, -0.782449, -0.310532, -0.324846, -0.334285],
+        0.704292,
+    ),
+}
+
+
+@pytest.mark.parametrize("query", ["question", "relation"])
+def test_golden_numbers(query: str) -> None:
+    task, model = make_task(query=query), Double()
+    items = golden_items(task)
+    assert len(items[0].hidden) == 2
+    first, second, loss = LOGITS[query]
+    logits = task._logits(model, items, CPU).detach().numpy().T
+    assert np.allclose(logits, [first, second], atol=1e-6)
+    assert float(task.loss(model, items, CPU).detach().mean()) == pytest.approx(loss, abs=1e-6)
+
+
+def test_an_answer_that_is_not_hidden_leaks() -> None:
+    task, model = make_task(), Double()
+    leaked = task._logits(model, golden_items(task, hide=False), CPU).detach().numpy().T
+    expected = [
+        [-0.556904, -0.567796, -0.496157, -0.614790, -0.497114],
+        [-0.066671, -1.138563, -0.234101, -0.352383, -0.364785],
+    ]
+    assert np.allclose(leaked, expected, atol=1e-6)
+    assert not np.allclose(leaked, [LOGITS["question"][0], LOGITS["question"][1]], atol=1e-3)
+
+
+def test_no_batch_leaves_an_answer_in_place() -> None:
+    """A network of one layer sees only the edges of the head: a triple that stays would show."""
+    task = make_task()
+    source, relation, target = GRAPH.edges
+    for step in range(5):
+        items = task.batch(step)
+        left = np.delete(np.stack([source, relation, target], 1), items[0].hidden, axis=0).tolist()
+        for item in items:
+            q = item.query
+            inverse = (q.relation + 2) % 4
+            assert [q.head, q.relation, q.tail] not in left and [q.tail, inverse, q.head] not in left
+        assert [item.query.relation < 2 for item in items] == [True, True, False, False]
+
+
+def test_batches_follow_from_the_step_alone() -> None:
+    def plain(task: CompletionTask, step: int) -> list[Any]:
+        return [(i.query.triple, i.query.negatives.tolist(), i.hidden.tolist()) for i in task.batch(step)]
+
+    one, other = make_task(), make_task()
+    assert [plain(one, s) for s in range(5)] == [plain(other, s) for s in (0, 1, 2, 3, 4)]
+    assert plain(one, 3) == plain(other, 3) != plain(one, 2)
+
+
+def test_filtered_ranks_count_ties_against() -> None:
+    scores = np.array([0.9, 0.5, 0.5, 0.8, 0.1])
+    assert rank_of(scores, 1, np.array([1])) == 4
+    assert rank_of(scores, 1, np.array([0, 1])) == 3
+    assert rank_of(scores, 0, np.array([0])) == 1
+
+
+def test_evaluation_is_the_same_in_any_number_of_processes() -> None:
+    task, model = make_task(), Double()
+    whole = task.evaluate(model, slice(None), CPU)
+    halves = task.evaluate(model, slice(0, None, 2), CPU) | task.evaluate(model, slice(1, None, 2), CPU)
+    assert whole == halves and len(whole) == 12
+    assert {"mrr", "mr", "hits@1", "hits@3", "hits@10"} == set(next(iter(whole.values())))
+
+
+def test_training_on_triples_learns_them() -> None:
+    """Relation 1 is relation 0 twice: a hidden triple follows from the others."""
+    torch.manual_seed(0)
+    ring = [(i, 0, (i + 1) % 12) for i in range(12)] + [(i, 1, (i + 2) % 12) for i in range(12)]
+    graph = MessageGraph(tuple("abcdefghijkl"), 0, 0, ("r", "s"), np.array(sorted(ring), np.int32), Lists.of([[]] * 12))
+    model = QueryGNN(GNNConfig(dim=16, layers=3, node_text=False, features=["dense"], edge_features=["nearness"]), 4)
+    base = whole_graph(graph, np.eye(4), model)
+    draws = Draws({"g": 24}, batch_size=8, steps=120, seed=0, together=True)
+    task = CompletionTask({"g": graph}, {"g": base}, CompletionConfig(negatives=8, triples=24), draws, lambda *_: None)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    before = means(task.evaluate(model, slice(None), CPU))["mrr"]
+    for step in range(120):
+        optimizer.zero_grad()
+        task.loss(model, task.batch(step), CPU).mean().backward()
+        optimizer.step()
+    assert means(task.evaluate(model, slice(None), CPU))["mrr"] > max(0.6, before + 0.2)
+
+
+def test_an_unknown_query_map_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"completion\.query='head': allowed are question, relation"):
+        make_task(query="head")

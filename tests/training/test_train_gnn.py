@@ -1,0 +1,138 @@
+"""`training/train_gnn.py` as a person starts it, on the sample corpus with the hash embedder."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnrag.config import load_config
+from gnnrag.fit.gnn_config import TrainGNNConfig
+from gnnrag.gnn.checkpoint import load_checkpoint
+from inference.console import run_script
+from training import train_gnn
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = [
+    "sets.sample.index.embedder.model=hash",
+    "sets.sample.index.text.language=blank:en",
+    f"sets.sample.data.path={ROOT / 'data' / 'sample'}",
+    "sets.sample.data.limit=12",
+    "gnn.dim=4",
+    "gnn.layers=1",
+    "prune.passages=12",
+    "folds.count=2",
+    "folds.validation=0.3",
+    "fit.steps=4",
+    "fit.batch_size=2",
+    "fit.eval_every=2",
+    "cross=false",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("train")
+
+
+def call(folder: Path, *more: str) -> int:
+    places = [f"sets.sample.index.path={folder / 'index'}", f"run.root={folder / 'runs'}", f"cache={folder / 'cache'}"]
+    return run_script(train_gnn.main, [*SMALL, *places, *more], train_gnn.__doc__)
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))
+
+
+def test_a_training_reports_on_unseen_questions_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(folder, "run.name=a", "sets.sample.synthetic=5", "run.notes=[a small one]") == 0
+    out = capsys.readouterr().out
+    run = folder / "runs" / "a"
+    assert out.strip().splitlines()[-1] == str(run) and "recall@5" in out
+    parts = read(run / "folds.json")["sample"]
+    rows = [json.loads(line) for line in (run / "report.jsonl").read_text().splitlines()]
+    assert sorted(row["id"] for row in rows) == sorted(parts["report"])
+    assert not set(parts["report"]) & {*parts["train"], *parts["validation"]}
+    assert sum(id_.startswith("synthetic") for id_ in parts["train"]) == 5
+    metrics = read(run / "metrics.json")["sample"]
+    assert metrics["questions"] == len(rows) and 0 <= metrics["recall@5"] <= 1 and len(metrics["recall@5_ci"]) == 2
+    checkpoint = load_checkpoint(run / "best")
+    assert checkpoint.model.config.features and checkpoint.facts["prune"]["passages"] == 12
+    card = (run / "best" / "README.md").read_text("utf-8")
+    assert "| sample | report | recall@5 |" in card and "a small one" in card
+    assert (run / "curves.png").exists()
+
+
+def test_the_folds_together_report_on_every_question_once(folder: Path) -> None:
+    assert call(folder, "run.name=b", "cross=true") == 0
+    rows = [json.loads(line) for line in (folder / "runs" / "b" / "report.jsonl").read_text().splitlines()]
+    questions = (ROOT / "data" / "sample" / "questions.dev.jsonl").read_text("utf-8").splitlines()[:12]
+    assert sorted(row["id"] for row in rows) == sorted(json.loads(line)["id"] for line in questions)
+    for row in rows:
+        assert row["id"] in read(folder / "runs" / "b" / f"fold{row['fold']}" / "folds.json")["sample"]["report"]
+
+
+def test_stage_1_starts_stage_2(folder: Path) -> None:
+    stage1 = ["stage=completion", "completion.triples=4", "completion.negatives=4"]
+    assert call(folder, "run.name=c", *stage1) == 0
+    assert any("validation/mrr" in line for line in (folder / "runs" / "c" / "metrics.jsonl").open())
+    start = f"start={folder / 'runs' / 'c' / 'best'}"
+    assert call(folder, "run.name=d", start, "fit.lr=1e-12", "fit.weight_decay=0") == 0
+    before, after = (load_checkpoint(folder / "runs" / name / "best").model.state_dict() for name in "cd")
+    assert all(abs(before[name] - after[name]).max() < 1e-6 for name in before)
+
+
+def test_a_started_run_is_not_continued_with_other_settings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(folder, "run.name=e") == 0
+    capsys.readouterr()
+    assert call(folder, "run.name=e", "fit.lr=0.1") == 2
+    assert "exists with other settings.fit.lr" in capsys.readouterr().err
+    assert call(folder, "run.name=e", "fit.lr=0.1", "run.fresh=true") == 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("stage=three", "stage='three': allowed are retrieval, completion"),
+        ("sets.sample.use=all", "sets.sample.use='all': allowed are folds, train, report"),
+        ("sets.sample.sythetic=3", "sets.sample.sythetic"),
+        ("folds.report=5", "folds.report=5 with folds.count=2"),
+        ("run.tracking=yes", "run.tracking"),
+        ("gnn.dims=4", "unknown setting 'gnn.dims'"),
+        ("sets.sample.use=report", "nothing to train on"),
+    ],
+)
+def test_bad_settings_are_one_line(
+    folder: Path, setting: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(folder, "run.name=bad", setting) == 2
+    err = capsys.readouterr().err
+    assert message in err and "Traceback" not in err
+
+
+def test_nothing_to_train_is_refused() -> None:
+    assert run_script(train_gnn.main, [], train_gnn.__doc__) == 2
+
+
+@pytest.mark.parametrize("config", sorted((ROOT / "configs" / "train").glob("gnn_*.yaml")), ids=lambda p: p.stem)
+def test_every_config_can_be_read(config: Path) -> None:
+    assert load_config(TrainGNNConfig, config).sets
+    assert len(config.read_text().splitlines()) <= 40
+
+
+def test_weights_and_biases_that_fail_do_not_stop_a_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Broken:
+        Settings = staticmethod(lambda **_: None)
+
+        @staticmethod
+        def init(**_: Any) -> None:
+            raise OSError("no server")
+
+    monkeypatch.setitem(sys.modules, "wandb", Broken)  # type: ignore[arg-type]
+    assert call(folder, "run.name=f", "run.tracking=online") == 0
+    assert "Weights & Biases failed (OSError: no server); the run goes on without it" in capsys.readouterr().err
