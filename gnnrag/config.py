@@ -29,7 +29,7 @@ from gnnrag.index_config import TextConfig as TextConfig
 from gnnrag.index_config import TreeConfig as TreeConfig
 
 T = TypeVar("T")
-CHOICES = {"retriever": registry.RETRIEVERS, "method": registry.METHODS, "llm": registry.BACKENDS}
+CHOICES = {"method": registry.METHODS, "retriever": registry.RETRIEVERS, "llm": registry.BACKENDS}
 
 
 @dataclass
@@ -96,7 +96,7 @@ class EvaluateConfig:
 
     data: DataConfig = field(default_factory=DataConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
-    retriever: Any = "chg"
+    retriever: Any = "chg"  # where the method names no other as its default
     method: Any = "bdtr"
     roles: RolesConfig = field(default_factory=RolesConfig)  # type: ignore[valid-type]
     llm: Any = "openai"
@@ -108,18 +108,23 @@ class EvaluateConfig:
     concurrency: int = 16
 
 
-def load_config(schema: type[T], source: str | Path | None = None, overrides: Sequence[str] = ()) -> T:
+def load_config(
+    schema: type[T], source: str | Path | Mapping[str, Any] | None = None, overrides: Sequence[str] = ()
+) -> T:
     """Read defaults, then a YAML file, then dotted overrides.
 
     Args:
         schema: the root dataclass, for example `EvaluateConfig`.
-        source: a YAML file that lists deviations from the defaults.
+        source: a YAML file that lists deviations from the defaults, or what such a file holds.
         overrides: `key=value` strings.
 
     Raises:
         ConfigError: missing file, broken YAML, unknown key (the nearest valid one is named), or a wrong type.
     """
-    raw = _read_yaml(source) if source else OmegaConf.create({})
+    if isinstance(source, Mapping):
+        raw = OmegaConf.create(dict(source))
+    else:
+        raw = read_yaml(source) if source else OmegaConf.create({})
     for item in overrides:
         if "=" not in item or item.startswith("="):
             raise ConfigError(f"override {item!r} is not of the form key=value")
@@ -133,7 +138,12 @@ def load_config(schema: type[T], source: str | Path | None = None, overrides: Se
     if "gnn" in raw and "gnn" not in root and "retriever" in root:  # gnn.checkpoint: a setting of retriever=gfm
         given = raw.pop("gnn")
         raw = OmegaConf.merge(raw, {"retriever": given})  # type: ignore[assignment]
-    chosen = {name: _choose(name, raw, root) for name in CHOICES if name in root}
+    chosen = {}
+    for name in (name for name in CHOICES if name in root):
+        chosen[name] = _choose(name, raw, root)
+        if name == "method" and "retriever" in root:
+            wanted = registry.resolve(name, chosen[name].name, CHOICES[name])
+            root["retriever"] = getattr(wanted, "default_retriever", root["retriever"])
     everything: Any = OmegaConf.to_container(raw)
     plain = {key: value for key, value in everything.items() if key not in chosen}
     for name, choice in chosen.items():
@@ -167,7 +177,8 @@ def to_plain(config: Any) -> Any:
     return config
 
 
-def _read_yaml(source: str | Path) -> DictConfig:
+def read_yaml(source: str | Path) -> DictConfig:
+    """Return a YAML file that holds a mapping. Raises ConfigError where there is none."""
     path = Path(source)
     if not path.is_file():
         example = "configs/evaluate/sample.yaml"

@@ -41,6 +41,11 @@ class BudgetError(GnnragError):
     """A question used up its budget of rounds, calls, tokens or seconds."""
 
 
+def described(problem: Exception) -> str:
+    """Return what goes into the row of something that failed: our own messages as they are, others with their type."""
+    return str(problem) if isinstance(problem, GnnragError) else f"{type(problem).__name__}: {problem}"
+
+
 def nearest(name: str, allowed: Iterable[str]) -> str:
     """Return a `did you mean` sentence listing what is allowed; the closest name comes first."""
     names = sorted(allowed)

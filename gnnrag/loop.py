@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from gnnrag.methods.base import Method
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.session import Budget, Session, folded
-from gnnrag.types import Evidence, Passage, Prediction, Query, Question, Ranking
+from gnnrag.types import Evidence, Passage, Prediction, Query, Question, Ranking, shallow
 
 Reader = Callable[[ReaderTask, Session], Awaitable[Answer]]
 Lookup = Callable[[Iterable[str]], tuple[Passage, ...]]
@@ -122,14 +121,14 @@ class Loop:
             state.round += 1
             retrieved += 1
         evidence = await self.method.select(state)
-        session.record("evidence", **{k: v for k, v in asdict(evidence).items() if k != "ranking"})
+        session.record("evidence", **{k: v for k, v in shallow(evidence).items() if k != "ranking"})
         return evidence, max(0, retrieved - 1)
 
     async def _retrieve(self, queries: Sequence[Query], session: Session, round_: int) -> list[Ranking]:
         """Rank each query; one whose retrieval fails gives an empty list, is counted, and the round goes on."""
         _check_queries(queries, self.retrievers)
         session.count_queries(queries)
-        keys = [_cache_key(query) for query in queries]
+        keys = [self._cache_key(query, session) for query in queries]
         found: dict[Hashable, Any] = {key: self._cache[key] for key in keys if key in self._cache}
         new: dict[Hashable, Query] = {}
         for key, query in zip(keys, queries, strict=True):
@@ -137,10 +136,14 @@ class Loop:
                 new.setdefault(key, query)
         found.update(zip(new, await self._ask(list(new.values()), session) if new else [], strict=True))
         rankings = []
+        # Without its first retrieval a question has no result. A method whose first round asks for several things,
+        # each of use alone, goes on with what there is.
+        may_miss = getattr(self.method, "may_miss", False) and not all(isinstance(found[k], Exception) for k in keys)
+        must_succeed = round_ == 0 and not may_miss
         for key, query in zip(keys, queries, strict=True):
             result = found[key]
-            # Damage and wrong settings are nobody's bad luck, and without its first retrieval a question has no result.
-            if isinstance(result, GnnragError) or (isinstance(result, Exception) and round_ == 0):
+            # Damage and wrong settings are nobody's bad luck.
+            if isinstance(result, GnnragError) or (isinstance(result, Exception) and must_succeed):
                 raise result
             if isinstance(result, Exception):
                 session.counts["retriever_failed"] += 1
@@ -150,11 +153,21 @@ class Loop:
                 self._cache[key] = result
             # A retriever that silently became another must show in the counts.
             session.counts[result.branch] += int(result.branch.endswith("_fallback"))
-            session.record("query", round=round_, **asdict(query), ranking=_excerpt(result))
+            session.record("query", round=round_, **shallow(query), ranking=_excerpt(result))
             rankings.append(result)
         while len(self._cache) > CACHE_SIZE:
             self._cache.popitem(last=False)
         return rankings
+
+    def _cache_key(self, query: Query, session: Session) -> Hashable:
+        """Return what decides a ranking: `kind` does not, nor do case and spaces.
+
+        A retriever that asks roles counts them in the question's books, and may fall back: its rankings are kept for
+        the one question. Shared, the counts would depend on which question comes first.
+        """
+        asks_roles = hasattr(self.retrievers[query.retriever], "retrieve_for")
+        owner = session.question_id if asks_roles else None
+        return (folded(query.text), query.channel, query.top_k, query.scope, query.retriever, owner)
 
     async def _ask(self, queries: list[Query], session: Session) -> Sequence[Ranking | Exception]:
         """Hand queries to their retrievers: in batches over all questions, or, to one that needs roles, alone.
@@ -174,7 +187,7 @@ class Loop:
         if evidence.answer is not None:
             return evidence.answer
         answer = await self.reader(ReaderTask(question, self.lookup(evidence.context), evidence.notes), session)
-        session.record("answer", **asdict(answer))
+        session.record("answer", **shallow(answer))
         silent = not answer.text and "reader_failed" not in answer.flags
         session.flag("reader", *dict.fromkeys([*answer.flags, *(["abstained"] if silent else [])]))
         return answer.text
@@ -191,11 +204,6 @@ def _check_queries(queries: Sequence[Query], retrievers: Mapping[str | None, Ret
         channels = retrievers[query.retriever].channels
         if query.channel not in channels:
             raise ValueError(f"the retriever has no channel {query.channel!r}, only {', '.join(sorted(channels))}")
-
-
-def _cache_key(query: Query) -> Hashable:
-    """Return what decides a ranking: `kind` does not, nor do case and spaces."""
-    return (folded(query.text), query.channel, query.top_k, query.scope, query.retriever)
 
 
 def _excerpt(ranking: Ranking) -> dict[str, Any]:

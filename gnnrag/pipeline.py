@@ -82,7 +82,7 @@ def pairs(config: EvaluateConfig) -> list[tuple[Choice, Choice]]:
 
 def check_fit(config: EvaluateConfig) -> None:
     """Refuse a retriever that lacks a channel which its method asks. Raises ConfigError naming those that fit."""
-    for method, retriever in pairs(config):
+    for where, (method, retriever) in zip(("", *routes(config)), pairs(config), strict=True):
         asks = resolve("method", method.name, METHODS)
         wanted = getattr(asks, "channels", frozenset({"text"}))
         if hasattr(asks, "channels_for"):
@@ -92,8 +92,9 @@ def check_fit(config: EvaluateConfig) -> None:
             known = {name: resolve("retriever", name, RETRIEVERS) for name in RETRIEVERS}
             fitting = [name for name, cls in known.items() if wanted <= channels_of(cls, build_settings(cls, {}, name))]
             raise ConfigError(
-                f"method={method.name} asks the channels {', '.join(sorted(wanted))}, which "
-                f"retriever={retriever.name} does not have; suitable: {', '.join(fitting) or 'none'}"
+                f"{where and f'route method.{where}: '}method={method.name} asks the channels "
+                f"{', '.join(sorted(wanted))}, which retriever={retriever.name} does not have; "
+                f"suitable: {', '.join(fitting) or 'none'}"
             )
 
 

@@ -44,6 +44,8 @@ METHODS = {
 
 BACKENDS = {
     "openai": "gnnrag.llm.openai:OpenAIBackend",
+    "hf": "gnnrag.llm.hf:HFBackend",
+    "vllm": "gnnrag.llm.vllm:VLLMBackend",
     "scripted": "gnnrag.llm.scripted:ScriptedBackend",
 }
 
@@ -150,29 +152,36 @@ ROLES = {
         "offline": "gnnrag.roles.router_offline:OfflineRouter",
         "oracle": "gnnrag.roles.router_oracle:OracleRouter",
     },
+    # Roles that retrievers ask: no gold says how a graph is to be searched, so that the oracle's are the offline ones.
     "report_points": {
         "prompted": "gnnrag.roles.report_points_prompted:PromptedReportPoints",
         "offline": "gnnrag.roles.report_points_offline:OfflineReportPoints",
+        "oracle": "gnnrag.roles.report_points_offline:OfflineReportPoints",
     },
     "report_reduce": {
         "prompted": "gnnrag.roles.report_reduce_prompted:PromptedReduce",
         "offline": "gnnrag.roles.report_reduce_offline:OfflineReduce",
+        "oracle": "gnnrag.roles.report_reduce_offline:OfflineReduce",
     },
     "report_rating": {
         "prompted": "gnnrag.roles.report_rating_prompted:PromptedRating",
         "offline": "gnnrag.roles.report_rating_offline:OfflineRating",
+        "oracle": "gnnrag.roles.report_rating_offline:OfflineRating",
     },
     "mentions": {
         "prompted": "gnnrag.roles.mentions_prompted:PromptedMentions",
         "offline": "gnnrag.roles.mentions_offline:OfflineMentions",
+        "oracle": "gnnrag.roles.mentions_offline:OfflineMentions",
     },
     "hyper_query": {
         "prompted": "gnnrag.roles.hyper_query_prompted:PromptedHyperQuery",
         "offline": "gnnrag.roles.hyper_query_offline:OfflineHyperQuery",
+        "oracle": "gnnrag.roles.hyper_query_offline:OfflineHyperQuery",
     },
     "keywords": {
         "prompted": "gnnrag.roles.keywords_prompted:PromptedKeywords",
         "offline": "gnnrag.roles.keywords_offline:OfflineKeywords",
+        "oracle": "gnnrag.roles.keywords_offline:OfflineKeywords",
     },
     "fact_filter": {
         "prompted": "gnnrag.roles.fact_filter_prompted:PromptedFactFilter",

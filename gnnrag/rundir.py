@@ -9,7 +9,6 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from gnnrag.config import to_plain
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError
 from gnnrag.files import Journal, digest, exclusive_lock, read_journal, write_atomic, write_json, write_jsonl
 from gnnrag.session import Session
-from gnnrag.types import Prediction
+from gnnrag.types import Prediction, shallow
 
 # Settings that have no influence on any prediction, or that the fingerprints of the inputs stand for: a run may be
 # continued with other values of these (a server comes back under another address, an index has moved).
@@ -121,7 +120,7 @@ class RunDir:
 
     def add(self, prediction: Prediction, session: Session) -> None:
         """Record a question that has ended. The prediction goes last: what precedes it is overwritten by a redo."""
-        row = asdict(prediction)
+        row = shallow(prediction)
         seconds = row.pop("seconds")
         if self._traces:
             self._traces.append({"question_id": prediction.question_id, "events": session.events})

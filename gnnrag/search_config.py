@@ -31,6 +31,7 @@ class SearchContextConfig:
     reflect: str = "history"  # the context of draft, check and expansion: history (refined) or raw
     drafts_in_final: bool | None = None  # the final answer sees the drafts
     history_tokens: int = 24000  # of a rendered history, estimated; the oldest contexts go first
+    final_tokens: int = 48000  # of what the final answer is read from, estimated; the oldest contexts go first
     short_answers: bool = False  # interim answers begin with a short one
     answer_line: bool | None = None  # the final answer ends with a line that holds the short answer
 
@@ -125,6 +126,7 @@ _LEAST = {
     "views.top_k": 1,
     "views.tokens": 1,
     "context.history_tokens": 1,
+    "context.final_tokens": 1,
     "reflection.rounds": 0,
     "reflection.max_expansions": 0,
 }

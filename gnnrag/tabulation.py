@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.errors import ConfigError, GnnragError
+from gnnrag.errors import ConfigError, described
 from gnnrag.evaluation import evaluate, load_questions_for
 from gnnrag.index.build import Progress, build_index, closure
 from gnnrag.index.index import Index
@@ -127,8 +127,7 @@ def tabulate(
         try:
             row = measure(retriever_config(source, overrides, label), label, on_index)
         except Exception as problem:  # noqa: BLE001 - one broken retriever must not cost the others their rows
-            text = str(problem) if isinstance(problem, GnnragError) else f"{type(problem).__name__}: {problem}"
-            row = RetrieverRow(label, error=text)
+            row = RetrieverRow(label, error=described(problem))
         rows.append(row)
         on_row(row)
     return rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -51,6 +51,11 @@ class Question:
     decomposition: tuple[GoldHop, ...] = ()
     evidence: tuple[tuple[str, str, str], ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+def shallow(record: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass as they are: `asdict` copies lists of hundreds of ids one by one."""
+    return {f.name: getattr(record, f.name) for f in fields(record)}
 
 
 @dataclass(frozen=True, slots=True)

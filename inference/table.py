@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-
-from rich.table import Table
 
 from gnnrag.errors import GnnragError
 from gnnrag.tabulation import RECALL_AT, RetrieverRow, fitting_retrievers, retriever_config, tabulate
-from inference.console import IndexProgress, note, render, split_arguments
+from inference.console import IndexProgress, note, split_arguments
+from inference.tables import markdown_table, plain_table
 
 HEADINGS = (
     "retriever",
@@ -56,37 +55,30 @@ def main(arguments: Sequence[str]) -> int:
 
 def table(rows: Sequence[RetrieverRow]) -> str:
     """Return the rows for people."""
-    out = Table(title=f"{max((row.questions for row in rows), default=0)} questions, one retrieval each")
-    for number, heading in enumerate(HEADINGS):
-        out.add_column(heading, justify="right" if number else "left", overflow="fold")
-    return _filled(rows, lambda cells: out.add_row(*cells), lambda: render(out))
+    title = f"{max((row.questions for row in rows), default=0)} questions, one retrieval each"
+    return "\n".join([plain_table(HEADINGS, [_cells(row) for row in rows], title), *_errors(rows)])
 
 
 def markdown(rows: Sequence[RetrieverRow]) -> str:
     """Return the rows as a Markdown table."""
-    lines = [" | ".join(HEADINGS), "---|" + "|".join("---:" for _ in HEADINGS[1:])]
-    text = _filled(rows, lambda cells: lines.append(" | ".join(cells)), lambda: "")
-    return "\n".join([*(f"| {line} |" if "---" not in line else f"|{line}|" for line in lines), *filter(None, [text])])
+    return "\n".join([markdown_table(HEADINGS, [_cells(row) for row in rows]), *_errors(rows)])
 
 
-def _filled(rows: Sequence[RetrieverRow], add: Callable[[list[str]], object], end: Callable[[], str]) -> str:
-    """Hand each row's cells to `add`; returns what `end` gives, and below it the errors."""
-    errors = []
-    for row in rows:
-        if row.error or row.timing is None:
-            errors.append(f"{row.retriever}: {row.error}")
-            add([row.retriever, "failed", *[""] * (len(HEADINGS) - 2)])
-            continue
-        cells = [row.retriever]
-        for k in RECALL_AT:
-            low, high = row.intervals.get(k, (0.0, 0.0))
-            cells.append(f"{row.recall[k]:.3f}" + (f" [{low:.3f}, {high:.3f}]" if k in row.intervals else ""))
-        cells += [f"{row.timing.batch_ms:.1f}", f"{row.timing.single_ms:.1f}", f"{row.llm_calls:.1f}"]
-        cells += [str(row.fallbacks), f"{row.index_bytes / 1e6:.1f}", f"{row.build_seconds:.1f}"]
-        if row.failed:
-            errors.append(f"{row.retriever}: {row.failed} of {row.questions} questions failed")
-        add(cells)
-    return "\n".join([*filter(None, [end()]), *errors])
+def _cells(row: RetrieverRow) -> list[str]:
+    if row.error or row.timing is None:
+        return [row.retriever, "failed", *[""] * (len(HEADINGS) - 2)]
+    cells = [row.retriever]
+    for k in RECALL_AT:
+        low, high = row.intervals.get(k, (0.0, 0.0))
+        cells.append(f"{row.recall[k]:.3f}" + (f" [{low:.3f}, {high:.3f}]" if k in row.intervals else ""))
+    cells += [f"{row.timing.batch_ms:.1f}", f"{row.timing.single_ms:.1f}", f"{row.llm_calls:.1f}"]
+    return [*cells, str(row.fallbacks), f"{row.index_bytes / 1e6:.1f}", f"{row.build_seconds:.1f}"]
+
+
+def _errors(rows: Sequence[RetrieverRow]) -> list[str]:
+    told = [(row.retriever, row.error or (f"{row.failed} of {row.questions} questions failed" if row.failed else ""))
+            for row in rows]  # fmt: skip
+    return [f"{name}: {error}" for name, error in told if error]
 
 
 if __name__ == "__main__":

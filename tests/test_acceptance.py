@@ -60,3 +60,15 @@ def test_bdtr_without_a_language_model_beats_one_retrieval(recall: Any, data: st
 @pytest.mark.parametrize("data", ["2wiki", "musique"])
 def test_the_loop_is_not_what_loses_evidence(recall: Any, data: str) -> None:
     assert recall(data, "bdtr", "dense", "oracle") >= 0.93
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        *((name, ()) for name in ("multihop", "ircot", "tog", "gcot", "react", "search_r1", "r1_searcher", "routed")),
+        ("irgs", ("method.rounds=4",)),  # up to four hops, and every query carries the whole question
+        ("mgranrag", ("method.iterations=3", "method.skip_read=refill")),
+    ],
+)
+def test_every_loop_finds_what_an_oracle_asks_for(recall: Any, method: str, settings: tuple[str, ...]) -> None:
+    assert recall("musique", method, "chg", "oracle", *settings) >= 0.93

@@ -73,6 +73,15 @@ def test_shorthand_of_roles(tmp_path: Path) -> None:
     assert load(yaml="roles: prompted", tmp_path=tmp_path).roles.default == "prompted"
 
 
+def test_a_method_may_name_its_default_retriever(tmp_path: Path) -> None:
+    assert load_config(EvaluateConfig, None, ["method=graphsearch"]).retriever.name == "lightrag"
+    assert load_config(EvaluateConfig, None, ["method=bdtr"]).retriever.name == "chg"
+    path = tmp_path / "c.yaml"
+    path.write_text("method: graphsearch\nretriever: minirag\n")
+    assert load_config(EvaluateConfig, path).retriever.name == "minirag"
+    assert load_config(EvaluateConfig, path, ["method=single", "retriever=dense"]).retriever.name == "dense"
+
+
 def test_another_part_drops_the_settings_of_the_first(tmp_path: Path) -> None:
     text = "method: {name: bdtr, max_rounds: 1}\nretriever: {name: dense, search: hnsw}"
     config = load("method=single", "retriever.name=bm25", yaml=text, tmp_path=tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,15 @@ def test_the_second_call_predicts_nothing(config: Any) -> None:
     assert same == metrics and read(path) == before
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Let SIGINT interrupt: a shell starts what it puts in the background (`pytest &`) with that signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_run_is_continued(config: Any) -> None:
     whole, _ = evaluate(config("run.name=whole"))
     seen: list[str] = []

@@ -115,7 +115,7 @@ def test_concurrency_changes_no_byte() -> None:
 def test_batches_span_questions() -> None:
     retriever = ToyRetriever({})
     answer_all(Single(ToyIndex(), {}), retriever, QUESTIONS, concurrency=40)
-    assert retriever.batches[0] == 40
+    assert retriever.batches == [32, 8]
     one = ToyRetriever({})
     answer_all(Single(ToyIndex(), {}), one, QUESTIONS, concurrency=1)
     assert set(one.batches) == {1}

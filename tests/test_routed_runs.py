@@ -115,7 +115,10 @@ class GraphMethod:
 
 def test_an_unsuitable_pair_in_a_route_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.METHODS, "dual", f"{__name__}:GraphMethod")
-    with pytest.raises(ConfigError, match=r"method=dual asks the channels graph, text, which retriever=bm25 does not"):
+    with pytest.raises(
+        ConfigError,
+        match=r"route method\.\w+: method=dual asks the channels graph, text, which retriever=bm25 does not",
+    ):
         check_fit(load("method.multi_hop.method=dual", "method.multi_hop.retriever=bm25"))
     with pytest.raises(ConfigError, match=r"method=dual asks .* which retriever=dense does not"):
         check_fit(load("retriever=dense", "method.thematic.method=dual"))

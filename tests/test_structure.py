@@ -34,7 +34,7 @@ LEVELS = [
     {"errors", "__version__"},
     {"types", "registry", "files"},
     {"index_config", "search_config"},
-    {"config", "session", "pool", "text", "batching"},
+    {"config", "session", "pool", "text", "batching", "plotting"},
     {"llm", "datasets", "metrics", "routes"},
     {"prompts"},
     {"extract"},
@@ -47,7 +47,8 @@ LEVELS = [
     {"fit"},
     {"drawing", "inspection"},
     {"evaluation", "comparison"},
-    {"audit", "tabulation"},
+    {"audit", "tabulation", "papers"},
+    {"reproduction"},
 ]
 LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names}
 # The loop knows protocols only, never a concrete part.

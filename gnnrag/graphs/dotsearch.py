@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
+from gnnrag.graphs.dotbridge import Sides, bridging_paths, far_anchors, touches
 from gnnrag.graphs.dotpaths import (
     MAX_EXTENDED,
     Accepted,
@@ -86,6 +87,7 @@ class Dot:
         idle: rounds in a row without an accepted path.
         round: rounds searched.
         done: nothing more to do.
+        sides: of a bridging DOT, the anchors of the two concepts that its paths must touch.
     """
 
     number: int
@@ -102,6 +104,7 @@ class Dot:
     idle: int = 0
     round: int = 0
     done: bool = False
+    sides: Sides = ()
 
     def admit(self, text: str, vector: np.ndarray, config: SearchConfig) -> bool:
         """Take a query into this round unless it, or one that means the same, was sent before or the round is full."""
@@ -128,13 +131,19 @@ class Dot:
         count = config.top_nodes_set if self.many else config.top_nodes
         floor = config.min_cosine if config.early_stop else -math.inf
         targets = candidates(near, scores, self.visited, count, floor)
+        targets = (far_anchors(self.sides, self.visited) + targets)[:count]
         self.visited.update(targets)
         score = path_score(near, relations)
-        groups = [paths_to(near, target, config.paths_per_target, score) for target in targets]
+        groups = [self._paths_to(target, config.paths_per_target, score) for target in targets]
         fresh = [[path for path in group if path not in self.judged] for group in groups]
         if not self.by_pattern(config):
             return Found(tuple(round_robin(fresh, config.paths_per_round)))
         return _grouped(graph, round_robin(fresh, sum(map(len, fresh))), config)
+
+    def _paths_to(self, target: int, count: int, score: Callable[[Path], float]) -> list[Path]:
+        if self.sides:
+            return bridging_paths(self.region.near, self.sides, target, count, score)
+        return paths_to(self.region.near, target, count, score)
 
     def by_pattern(self, config: SearchConfig) -> bool:
         """Tell whether verdicts are for patterns of predicates rather than for single paths."""
@@ -213,6 +222,8 @@ class Dot:
         more = []
         for path in paths:
             if path in shown or per_end.get(path[-1], 0) >= config.paths_per_target or not model:
+                continue
+            if not touches(path, self.sides):
                 continue
             per_end[path[-1]] = per_end.get(path[-1], 0) + 1
             why = f"as {model[0].why}" if model[0].why else "same pattern"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnnrag.graphs.dotanchors import AnchorFinder, AnchorRules, Anchors, top_nodes
+from gnnrag.graphs.dotbridge import Sides
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.meaning import Meaning
 
@@ -32,6 +33,7 @@ class StartConfig:
     hub_degree: int = 500  # nodes with more neighbours are hubs
     use_filter: bool = True  # False: all types may appear (ablation)
     terminal_only: bool = True  # False: answers' types are expanded like any other (ablation)
+    bridging: bool = False  # a further DOT whose paths touch the anchors of the first two concepts
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Start:
 
     text: str
     anchors: Anchors
+    sides: Sides = ()  # of a bridging one: the anchors of each of its concepts
 
 
 class Starter:
@@ -99,3 +102,12 @@ class Starter:
         if not hubs or len(hubs) == len(starts):
             return list(starts), ()
         return [s for s in starts if s not in hubs], tuple(a for s in hubs for a in s.anchors.nodes)
+
+    def with_bridge(self, starts: Sequence[Start]) -> list[Start]:
+        """Return the starts, and behind them, where the settings say so and two are there, the one that joins them."""
+        if not self.config.bridging or len(starts) < 2:
+            return list(starts)
+        first, second = starts[:2]
+        nodes = tuple(dict.fromkeys([*first.anchors.nodes, *second.anchors.nodes]))
+        sides = (tuple(first.anchors.nodes), tuple(second.anchors.nodes))
+        return [*starts, Start(f"{first.text} and {second.text}", Anchors(nodes, "bridge"), sides)]

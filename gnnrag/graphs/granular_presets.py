@@ -17,18 +17,18 @@ _SWITCHES: tuple[str, ...] = (
     "keep_rule",
     "sentence_scope",
 )
-_SWITCHES += ("merge_keywords", "subquery_order")
+_SWITCHES += ("merge_keywords", "subquery_order", "skip_read")
 # Preset: values of the switches in the order of `_SWITCHES`, and the constants of the seeds.
 PRESETS: dict[str, tuple[dict[str, Any], GranularWeightsConfig]] = {
     name: (dict(zip(_SWITCHES, values, strict=True)), weights)
     for name, values, weights in (
-        ("official", (1, "dense_aug", "off", "supported", True, "memory", "replace", "alphabetical"), _RELEASED),
+        ("official", (1, "dense_aug", "off", "supported", True, "memory", "replace", "alphabetical", "none"), _RELEASED),
         (
             "repaired",
-            (1, "ppr", "both", "supported", True, "memory", "union", "generated"),
+            (1, "ppr", "both", "supported", True, "memory", "union", "generated", "skip"),
             replace(_RELEASED, unselected_entity="fallback", query_phrases="if_not_selected"),
         ),
-        ("paper", (3, "ppr", "both", "all", False, "new", "union", "generated"), _PRINTED),
+        ("paper", (3, "ppr", "both", "all", False, "new", "union", "generated", "none"), _PRINTED),
     )
 }
 ALLOWED = {
@@ -39,4 +39,5 @@ ALLOWED = {
     "merge_keywords": ("union", "replace"),
     "subquery_order": ("generated", "alphabetical"),
     "phrase_match": ("embedding", "exact"),
+    "skip_read": ("none", "skip", "refill"),
 }

@@ -62,12 +62,7 @@ class BDTR:
 
     def __init__(self, index: Any, roles: Any, config: BDTRConfig | None = None) -> None:
         self.index, self.config = index, config or BDTRConfig()
-        for name, allowed in CHOICES.items():
-            if (value := getattr(self.config, name)) not in allowed:
-                raise ConfigError(f"method.{name}={value!r}: allowed are {', '.join(allowed)}")
-        for name, least in LEAST.items():
-            if (value := getattr(self.config, name)) is not None and value < least:
-                raise ConfigError(f"method.{name}={value}: must be at least {least}")
+        self.check_settings(self.config)
         self.thoughts, self.chain, self.verifier = roles["thoughts"], roles["chain"], roles["verifier"]
         # A thought made by rules is a guess. Its hits must be seen by the verifier, but not outrank the question's own:
         # by rank and at 0.95, its first hit comes after the question's fourth.
@@ -78,6 +73,16 @@ class BDTR:
         if len(weights) != 3:
             raise ConfigError(f"method.query_weights={weights}: give three: question, fast, slow")
         self.weights = dict(zip(("question", "fast", "slow"), weights, strict=True))
+
+    @staticmethod
+    def check_settings(config: BDTRConfig) -> None:
+        """Raise ConfigError for a value out of range."""
+        for name, allowed in CHOICES.items():
+            if (value := getattr(config, name)) not in allowed:
+                raise ConfigError(f"method.{name}={value!r}: allowed are {', '.join(allowed)}")
+        for name, least in LEAST.items():
+            if (value := getattr(config, name)) is not None and value < least:
+                raise ConfigError(f"method.{name}={value}: must be at least {least}")
 
     async def start(self, question: Question, session: Session) -> State:
         """See `Method`."""

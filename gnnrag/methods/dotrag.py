@@ -45,7 +45,7 @@ class DotRAG:
         DataError: the schema file cannot be read or does not fit the graph.
     """
 
-    config_class = DotRAGConfig
+    config_class, check_settings = DotRAGConfig, staticmethod(check)
     roles = ("concepts", "rules", "path_judge", "redirect")
 
     def __init__(self, index: Any, roles: Any, config: DotRAGConfig | None = None) -> None:
@@ -92,6 +92,7 @@ class DotRAG:
         session.counts.update(flags)
         starts, hubs = self.starter.split_hubs(starts)
         session.counts["hub_as_constraint"] += bool(hubs)
+        starts = self.starter.with_bridge(starts)
         many = {"always": True, "never": False}.get(self.config.set_questions, bool(_ASKS_SET.search(question.text)))
         state.memory["must_touch"] = hubs
         state.memory["dots"] = await asyncio.gather(*(self._open(state, i, s, many) for i, s in enumerate(starts)))
@@ -118,7 +119,7 @@ class DotRAG:
         session.record("dot", number=number, concept=start.text, anchors=list(names), rule=start.anchors.rule,
                        nodes=len(region.near), notes=list(region.notes), types=list(region.filter.allowed))  # fmt: skip
         done = "isolated" in region.notes
-        return Dot(number, start.text, region, rules, many, [(1.0, state.question.text)], done=done)
+        return Dot(number, start.text, region, rules, many, [(1.0, state.question.text)], done=done, sides=start.sides)
 
     async def propose(self, state: State) -> list[Query]:
         """The queries of all DOTs: at first the question, then what partial paths ask for, or a new direction."""

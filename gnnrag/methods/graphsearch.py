@@ -45,6 +45,8 @@ class GraphSearch:
 
     config_class, roles = GraphSearchConfig, MODULES
     channels = frozenset({"text", "graph"})
+    default_retriever = "lightrag"
+    may_miss = True  # one of several first retrievals may fail: the others are of use without it
 
     def __init__(self, index: Any, roles: Any, config: GraphSearchConfig | None = None) -> None:
         self.index, self.config = index, resolve_search(config or GraphSearchConfig())
@@ -162,7 +164,7 @@ class GraphSearch:
         ranked = state.pool.ranked()
         if self.config.promote == "cited":
             ranked = promote(ranked, state.memory["cited"])
-        context = self._final_context(state)
+        context = self.modules.final_context(state.memory["sides"], state.memory["background"], state.session)
         state.session.record("context", text=context)
         answer = None
         if self.config.answer == "native":
@@ -187,14 +189,3 @@ class GraphSearch:
         """Give an item what was retrieved for it."""
         side.views[position] = view
         side.items[position] = replace(side.items[position], context=view.text, context_ids=view.ids)
-
-    def _final_context(self, state: State) -> str:
-        """Return background, both histories, and each side's draft where the settings say so."""
-        background: dict[str, str] = state.memory["background"]
-        lines = [background[side] for side in self.sides if side in background]
-        parts = ["\n".join(["Background information:", *lines])] if lines else []
-        for side in state.memory["sides"]:
-            parts.append(self.modules.history(side, state.session, final=True))
-            if self.config.context.drafts_in_final and side.draft:
-                parts.append(f"Logic draft:\n{side.draft}")
-        return "\n\n".join(part for part in parts if part)

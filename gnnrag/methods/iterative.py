@@ -55,18 +55,23 @@ class Iterative:
 
     def __init__(self, index: Any, roles: Any, config: IterativeConfig | None = None) -> None:
         self.index, self.config = index, config or IterativeConfig()
-        for name, allowed in CHOICES.items():
-            if (value := getattr(self.config, name)) not in allowed:
-                raise ConfigError(f"method.{name}={value!r}: allowed are {', '.join(allowed)}")
-        for name, least in (("rounds", 0), ("top_k", 1), ("shown", 1), ("reader_top_k", 1), ("query_words", 1)):
-            if getattr(self.config, name) < least:
-                raise ConfigError(f"method.{name}={getattr(self.config, name)}: must be at least {least}")
+        self.check_settings(self.config)
         self.reasoner = roles["reasoner"]
         # As in BDTR: what rules guess must not outrank what the question found.
         guessed = getattr(self.reasoner, "is_guess", False)
         norm = self.config.score_norm
         self.norm: Any = norm if norm != "auto" else "rank" if guessed else "minmax_full"
         self.weight = 0.95 if guessed else 1.0
+
+    @staticmethod
+    def check_settings(config: IterativeConfig) -> None:
+        """Raise ConfigError for a value out of range."""
+        for name, allowed in CHOICES.items():
+            if (value := getattr(config, name)) not in allowed:
+                raise ConfigError(f"method.{name}={value!r}: allowed are {', '.join(allowed)}")
+        for name, least in (("rounds", 0), ("top_k", 1), ("shown", 1), ("reader_top_k", 1), ("query_words", 1)):
+            if getattr(config, name) < least:
+                raise ConfigError(f"method.{name}={getattr(config, name)}: must be at least {least}")
 
     async def start(self, question: Question, session: Session) -> State:
         """See `Method`."""

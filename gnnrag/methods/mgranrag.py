@@ -42,7 +42,7 @@ class MGranRAGConfig:
     merge_keywords: str | None = None  # phrases of a sentence found again
     subquery_order: str | None = None
     candidates: int = 10  # M: passages read in an iteration
-    skip_read: bool = False  # do not read a passage twice: fewer tokens
+    skip_read: str | None = None  # skip: of the candidates only unread ones, fewer tokens; refill: others; or none
     phrase_match: str = "embedding"  # named phrases are aligned with graph nodes by vector and text, or by text alone
     phrase_same: float = 0.9  # least cosine of two spellings of one phrase; depends on the embedder
     ablate: list[str] = field(default_factory=list)  # of decomposition, augmentation, ppr (Table 4)
@@ -64,15 +64,14 @@ class MGranRAG:
     config_class, roles = MGranRAGConfig, ("decomposer", "evidence_extractor")
     stages = ("hierarchy", "phrase_vectors", "embeddings")
     top_k, reader_top_k, damping = 200, 5, 0.5
+    check_settings = staticmethod(lambda config: resolve_preset(config))
 
     def __init__(self, index: Any, roles: Any, config: MGranRAGConfig | None = None) -> None:
         self.index, self.config = index, resolve_preset(config or MGranRAGConfig())
         self.graph = index.hierarchy
         self.decomposer, self.extractor = roles["decomposer"], roles["evidence_extractor"]
-        by_vector = self.config.phrase_match == "embedding"
-        self.aligner = PhraseAligner(
-            self.graph, index.phrase_vectors if by_vector else None, index.embedder, self.config.phrase_same
-        )
+        vectors = index.phrase_vectors if self.config.phrase_match == "embedding" else None
+        self.aligner = PhraseAligner(self.graph, vectors, index.embedder, self.config.phrase_same)
         self.walk = PageRankOperator(self.graph.adjacency, self.damping)
 
     async def start(self, question: Question, session: Session) -> State:
@@ -131,11 +130,12 @@ class MGranRAG:
 
     async def _read(self, state: State) -> None:
         """Ask for the evidence in the candidates and take it into memory."""
-        memory, evidence = state.memory, state.memory["evidence"]
+        memory, evidence, limit = state.memory, state.memory["evidence"], self.config.candidates
         chosen = [self.index.position[i] for i in memory["next"]]
-        if self.config.skip_read:
+        if self.config.skip_read != "none":
+            chosen = chosen[:limit] if self.config.skip_read == "skip" else chosen
             chosen = [p for p in chosen if p not in evidence.read]
-        chosen = chosen[: self.config.candidates]
+        chosen = chosen[:limit]
         memory["read"] = chosen
         nodes = [(p, s) for p in chosen for s in self.graph.sentences_of(p).tolist()]
         shown = tuple(ShownSentence(self.graph.sentences[s], self.index.ids[p]) for p, s in nodes)

@@ -39,6 +39,7 @@ class Prompt:
         reminder: one line on the format, appended to the last turn after a malformed reply.
         schema: JSON schema of the reply, where JSON is asked for.
         digest: SHA-256 over the whole file and the options in use, for run records.
+        placeholders: names that `render` wants, no more and no less.
     """
 
     name: str
@@ -49,11 +50,10 @@ class Prompt:
     reminder: str = ""
     schema: Mapping[str, Any] | None = field(default=None, hash=False)
     digest: str = ""
+    placeholders: frozenset[str] = field(init=False)
 
-    @property
-    def placeholders(self) -> frozenset[str]:
-        """Names that `render` wants, no more and no less."""
-        return frozenset(_PLACEHOLDER.findall(self.user))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "placeholders", frozenset(_PLACEHOLDER.findall(self.user)))
 
     def render(self, **values: str) -> tuple[Message, ...]:
         """Fill in the last turn. Braces inside values stay as they are.

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 
 from gnnrag.types import Passage
 
-_INVISIBLE = "\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\u00ad"
+INVISIBLE = "\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\u00ad"
 # An angle bracket, ASCII or full width, that opens or closes one of our own elements, blanks in between allowed.
-_OWN_TAG = re.compile(rf"[<＜](?=[\s{_INVISIBLE}]*[/／]?[\s{_INVISIBLE}]*(?:passage|notes|path)\b)", re.IGNORECASE)
+_OWN_TAG = re.compile(rf"[<＜](?=[\s{INVISIBLE}]*[/／]?[\s{INVISIBLE}]*(?:passage|notes|path)\b)", re.IGNORECASE)
 # Control tokens of the common chat templates; tokenizers read them even inside a user's text.
 _CONTROL = re.compile(
     r"<(?=\||/?s>|/?(?:start|end)_of_turn>|/?(?:bos|eos|pad|unk)>|｜)|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS)\])"
@@ -28,8 +28,11 @@ def defuse(text: str) -> str:
 
 
 def inline(text: str) -> str:
-    """Return untrusted text as one line without control tokens (questions, queries, thoughts)."""
-    return " ".join(defuse(text).split())
+    """Return untrusted text as one line that opens and closes no element, without control tokens.
+
+    For questions, queries, and what was written from passages (thoughts, steps): they stand outside of elements.
+    """
+    return _OWN_TAG.sub(_ANGLE, " ".join(defuse(text).split()))
 
 
 def passage_element(passage: Passage, number: int) -> str:
@@ -51,4 +54,4 @@ def notes_element(notes: str) -> str:
 
 def path_elements(paths: Iterable[tuple[str, str]]) -> str:
     """Return paths of a graph, (id, text) each, as `<path id="p1">text</path>`, a line each."""
-    return "\n".join(f'<path id="{id_}">{_OWN_TAG.sub(_ANGLE, inline(text))}</path>' for id_, text in paths)
+    return "\n".join(f'<path id="{id_}">{inline(text)}</path>' for id_, text in paths)

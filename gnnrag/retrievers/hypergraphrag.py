@@ -28,6 +28,7 @@ _ALLOWED = {
     "rank": ("released", "paper", "cosine"),
     "fusion": (None, "chain", "round_robin"),
     "tail": ("dense", "none"),
+    "seed_fallback": (None, "off", "facts", "both"),
 }
 
 
@@ -48,6 +49,7 @@ class HyperGraphRAGConfig:
     fact_tokens: int = 4000  # of the hyperedges of each side
     passage_tokens: int = 4000  # of the passages of each side
     tail: str = "dense"  # passages after HyperGraphRAG's own: by cosine, or none
+    seed_fallback: str | None = None  # a query without facts and names is itself searched: among facts, or both; or off
     tokenizer: str = "estimate"  # what counts tokens, see TokenCounter
 
 
@@ -86,6 +88,7 @@ class HyperGraphRAGRetriever:
         self.chained = (c.fusion or ("round_robin" if self.is_fixed else "chain")) == "chain"
         self.near_k = (NEAR if self.is_fixed or self.is_paper else 0) if c.near_k is None else c.near_k
         self.near_tau = (PAPER_NEAR_TAU if self.is_paper else c.cosine_floor) if c.near_tau is None else c.near_tau
+        self.seeds = c.seed_fallback or ("facts" if self.is_fixed else "off")
         self.index, self.roles = index, roles
         self.graph, self.vectors = index.knowledge, index.knowledge_vectors
         self.bipartite = Bipartite(self.graph)
@@ -115,8 +118,10 @@ class HyperGraphRAGRetriever:
     def strings(self, query: str, found: HyperQuery) -> tuple[str, str]:
         """Return what entities and hyperedges are searched by; empty for no search."""
         low, high = ", ".join(found.entities), ", ".join(found.sentences)
+        if not low and not high and self.seeds != "off":
+            return (query if self.seeds == "both" else ""), query
         if self.is_fixed:
-            return low, high or ("" if low else query)
+            return low, high
         # Q-HG-1: the tag is part of a sentence, where it is part of those in the index.
         tag = TAG if self.index.config.knowledge.hyper_tag else ""
         return low.upper(), ", ".join(f"{tag}{sentence}" for sentence in found.sentences)

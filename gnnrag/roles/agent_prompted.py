@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from gnnrag.llm.base import Backend
-from gnnrag.prompts.untrusted import defuse, inline
+from gnnrag.prompts.untrusted import INVISIBLE, defuse, inline
 from gnnrag.roles.acting import MoveTask, NextMove, Protocol, Turn
 from gnnrag.roles.prompting import PromptedConfig, Prompter
 from gnnrag.session import Session
@@ -21,7 +21,9 @@ _TAGGED = re.compile(r"<(search|answer)>(.*?)(?:</\1>|\Z)", re.DOTALL)
 _QUERY, _QUERY_END = "<|begin_of_query|>", "<|end_of_query|>"
 _ANSWERS = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.DOTALL)
 # Tags by which an agent reads its surroundings; a passage that holds one could end its own block.
-_TAGS = re.compile(r"<(?=[|/]?\s*(?:information|search|answer|think|(?:begin|end)_of_))", re.IGNORECASE)
+_TAGS = re.compile(
+    rf"[<＜](?=[|/／\s{INVISIBLE}]*(?:information|search|answer|think|(?:begin|end)_of_))", re.IGNORECASE
+)
 INVALID = (
     "My last move was not valid. I can search with the search tags, or answer with the answer tags. Let me try again."
 )
@@ -101,7 +103,9 @@ def parse_r1_searcher(text: str) -> NextMove:
             cleaned = " ".join(query.replace('"', " ").replace("...", " ").split())
             return NextMove("search" if cleaned else "finish", cleaned, f"{head}{_QUERY}{query}{_QUERY_END}")
     # Any other stop is an end without an answer.
-    return NextMove("finish", " ".join(answers[-1].split()) if answers else "", text)
+    if not answers:
+        return NextMove("finish", "", text, ("no_move",))
+    return NextMove("finish", " ".join(answers[-1].split()), text)
 
 
 PARSERS = {"react": parse_react, "search_r1": parse_search_r1, "r1_searcher": parse_r1_searcher}
@@ -114,9 +118,11 @@ _CLOSED = {
 
 def render_turn(turn: Turn, number: int, protocol: Protocol, limit: int = 2000) -> str:
     """Return a turn as the agent sees it; passages are fenced by the protocol's tags and cannot speak them."""
-    found = _documents(turn.passages, protocol)[:limit] or turn.note or "no results"
+    # A note may be a sentence of a passage.
+    note = _TAGS.sub("&lt;", inline(turn.note))
+    found = _documents(turn.passages, protocol)[:limit] or note or "no results"
     if protocol == "react":
-        return f"{turn.written.strip()}\nObservation {number}: {turn.note or found}\n"
+        return f"{turn.written.strip()}\nObservation {number}: {note or found}\n"
     if turn.move == "invalid":
         return f"{turn.written}\n{INVALID}\n"
     if protocol == "search_r1":

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gnnrag.config import Choice, RoleConfig, build_settings
@@ -11,6 +10,7 @@ from gnnrag.errors import ConfigError, nearest
 from gnnrag.files import digest
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend
+from gnnrag.llm.opening import open_backend, with_model
 from gnnrag.registry import BACKENDS, ROLES, resolve
 
 
@@ -77,16 +77,8 @@ class Roles(Mapping[str, Any]):
             settings = self.llm.settings
             if role.settings is not None or name != self.llm.name:
                 settings = build_settings(cls, role.settings or {}, "llm")
-            if role.model:
-                if not hasattr(settings, "model"):
-                    raise ConfigError(f"model={role.model!r}: the {name} backend has no models to choose from")
-                settings = dataclasses.replace(settings, model=role.model)
-            backend: Backend = cls(settings)
-            if self.llm_cache and name != "scripted":
-                from gnnrag.llm.cache import CachedBackend
-
-                backend = CachedBackend(backend, self.llm_cache)
-            self._backends[key] = backend
+            settings = with_model(name, settings, role.model)
+            self._backends[key] = open_backend("llm", name, settings, self.llm_cache)
         return self._backends[key]
 
     async def close(self) -> None:
@@ -96,11 +88,16 @@ class Roles(Mapping[str, Any]):
 
     @property
     def prompts(self) -> dict[str, dict[str, str]]:
-        """Names and digests of the prompts of every role built so far: part of what a run was made with."""
+        """Digests of the prompts of every role built so far, and of the weights it asks where they lie on this machine.
+
+        They are part of what a run was made with: a model trained further in its folder does not continue the run.
+        """
         found = {}
         for name, role in sorted(self._built.items()):
-            if digests := {p.prompt.name: p.prompt.digest for p in getattr(role, "prompters", ())}:
-                found[name] = digests
+            prompters: Sequence[Any] = getattr(role, "prompters", ())
+            if digests := {p.prompt.name: p.prompt.digest for p in prompters}:
+                weights = prompters[0].backend.identity.get("weights")
+                found[name] = digests | ({"weights": str(weights)} if weights else {})
         return found
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 
 from gnnrag.index.index import Index
@@ -12,7 +13,7 @@ from gnnrag.session import Session
 
 
 class OracleConcepts:
-    """Gives the anchor of a knowledge base's question; of a text set, names in sub-questions that need no other answer.
+    """Gives the anchor of a knowledge base's question; of a text set, the names in its sub-questions.
 
     Args:
         index: an opened index with a knowledge graph: a stage that the method declares, which others need not build.
@@ -31,10 +32,11 @@ class OracleConcepts:
         question = task.question
         if anchor := question.extra.get("anchor"):
             return Concepts((Concept(anchor),), ())
-        first = [step.question for step in question.decomposition if "#" not in step.question]
+        steps = sorted(question.decomposition, key=lambda step: "#" in step.question)  # those that stand alone first
+        texts = [re.sub(r"#\d+|>>", " ", step.question) for step in steps]
         tails = {tail for _, _, tail in question.evidence}
         spans = [head for head, _, _ in question.evidence if head not in tails]
-        spans += [span for text in first for span, _ in self.names.read(text.replace(" >> ", " "))]
+        spans += [span for text in texts for span, _ in self.names.read(text)]
         spans += [] if spans else [span for span, _ in self.names.read(question.text)]
         spans += [] if spans else [hop.query for hop in gold_hops(question, self.index)[:1]]
         named = tuple(Concept(span) for span in dict.fromkeys(spans))

@@ -92,9 +92,11 @@ def parse_evidence(text: str, shown: Sequence[str], num_parts: int) -> tuple[Fou
         num_parts: number of sub-questions.
 
     Raises:
-        MalformedError: there is no such object.
+        MalformedError: there is no such object, and not even a word that says that there is no evidence.
     """
     text = strip_markup(strip_thinking(text))
+    if not text:
+        raise MalformedError("empty reply")
     records: list[Any] | None = json_value(text) if text.startswith("[") else None
     if not isinstance(records, list):
         objects = list(json_objects(text))

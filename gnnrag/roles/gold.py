@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gnnrag.index.index import Index
+from gnnrag.session import folded
 from gnnrag.text.normalise import drop_qualifier, phrase_key
 from gnnrag.types import Question
 
@@ -46,6 +48,33 @@ def gold_hops(question: Question, index: Index) -> list[OracleHop]:
         answer = ", ".join(tail for _, _, tail in triples)
         rest.append((order.get(phrase_key(title), len(order)), OracleHop(query, answer, id_)))
     return hops + [hop for _, hop in sorted(rest, key=lambda pair: pair[0])]
+
+
+def ways_to_ask(hops: Sequence[OracleHop], asked: Iterable[str], index: Index) -> list[tuple[OracleHop, str]]:
+    """Return queries for hops that were not sent before: each hop's own first, then those that say more.
+
+    A hop is asked by its sub-question, then with what is found there, then also with the title of its passage.
+
+    Args:
+        hops: what to ask for, most urgent first.
+        asked: queries sent so far, compared without case.
+        index: an opened index.
+    """
+    before, ways = {folded(text) for text in asked}, []
+    wordings = [_wordings(hop, index) for hop in hops]
+    for level in range(max((len(texts) for texts in wordings), default=0)):
+        for hop, texts in zip(hops, wordings, strict=True):
+            if level < len(texts) and folded(texts[level]) not in before:
+                before.add(folded(texts[level]))
+                ways.append((hop, texts[level]))
+    return ways
+
+
+def _wordings(hop: OracleHop, index: Index) -> list[str]:
+    title = drop_qualifier(index.passages[index.position[hop.gold]].title)
+    with_answer = f"{hop.query} {hop.answer}".strip()
+    named = with_answer if folded(title) in folded(with_answer) else f"{title} {with_answer}"
+    return list(dict.fromkeys([hop.query, with_answer, named]))
 
 
 def _answer(answers: list[str], number: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections import Counter
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -12,6 +11,7 @@ from typing import Any
 from gnnrag.config import build_settings
 from gnnrag.errors import BudgetError, ConfigError, LLMError, nearest
 from gnnrag.index_config import IndexConfig, RoleConfig, with_own_model
+from gnnrag.llm.opening import open_backend, with_model
 from gnnrag.registry import BACKENDS, WRITERS, resolve
 from gnnrag.session import Session
 
@@ -30,9 +30,7 @@ def model_settings(config: IndexConfig, name: str) -> tuple[str, Any]:
     own = getattr(config.writers, name).settings is not None
     where = f"index.writers.{name}.settings" if own else "index.llm"
     settings = build_settings(resolve("index.llm", role.llm, BACKENDS), role.settings or {}, where)
-    if role.model:
-        settings = dataclasses.replace(settings, model=role.model)
-    return role.llm, settings
+    return role.llm, with_model(role.llm, settings, role.model)
 
 
 class IndexJobs:
@@ -151,9 +149,4 @@ class IndexJobs:
 
     def _backend(self, name: str) -> Any:
         chosen, settings = model_settings(self.config, name)
-        backend = resolve("index.llm", chosen, BACKENDS)(settings)
-        if self.config.llm_cache and chosen != "scripted":
-            from gnnrag.llm.cache import CachedBackend
-
-            backend = CachedBackend(backend, self.config.llm_cache)
-        return backend
+        return open_backend("index.llm", chosen, settings, self.config.llm_cache)

@@ -14,6 +14,16 @@ _BULLET = re.compile(r"^(?:[-*•–—]\s+|\(?\d{1,2}[.)]\s+|#+\s+)+")
 _QUOTES = "\"'`“”‘’«»"
 # A reply of nothing but opening braces must not cost quadratic time, nor a deep recursion.
 _MAX_STARTS, _MAX_UNCLOSED = 16, 50
+# "I'm sorry, but I can't help with that" and its kin, as a whole reply. "I cannot find the answer" is no refusal.
+_REFUSAL = re.compile(
+    r"(?:(?:i['’]?m|i am|we['’]?re|we are)?\s*(?:really |very |so )?sorry\W+|i apologi[sz]e\W+|unfortunately\W+"
+    r"|as an ai\b[^.]*?\W+|my apologies\W+)*(?:but\s+)?(?:i|we)(?: am| are|['’]m|['’]re)?\s+"
+    r"(?:can(?:no|['’])?t|can not|won['’]?t|will not|must decline|decline|(?:not able|unable))(?: to)?\s+(?:\w+\s+)?"
+    r"(?:help(?! (?:myself|it|but)\b)|assist|comply|fulfil+|engage|continue with|support|do (?:that|this)|"
+    r"process (?:that|this)|provide (?:assistance|that|this)|discuss (?:that|this))\b[^{\[]*",
+    re.IGNORECASE,
+)
+_REFUSAL_LIMIT = 400  # characters
 _EMPTY_WORDS = {"", "none", "n/a", "null"}
 
 
@@ -27,6 +37,12 @@ def strip_thinking(text: str) -> str:
 def strip_markup(text: str) -> str:
     """Drop code fences (not what they hold) and Markdown emphasis."""
     return _EMPHASIS.sub("", _FENCE.sub("", text)).strip()
+
+
+def is_refusal(text: str) -> bool:
+    """Tell whether a reply as a whole declines the job: roles without a format of their own would take it as text."""
+    text = strip_markup(strip_thinking(text)) if len(text) <= _REFUSAL_LIMIT else text
+    return len(text) <= _REFUSAL_LIMIT and bool(_REFUSAL.fullmatch(text))
 
 
 def clean_line(text: str, limit: int = 300) -> str | None:

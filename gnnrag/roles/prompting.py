@@ -1,24 +1,28 @@
 """What all prompted roles share: render, generate, parse, one retry, and a record of it all.
 
 A role file holds what is its own: the values that go into its prompt, the parser of its replies, and its fallback.
-Calls, tokens, malformed replies and model errors are counted here; the flags of a role's result are counted by whoever
-called the role. A prompted role names its prompters in `prompters`, so that a run can record their prompts.
+Calls, tokens, malformed replies, refusals and model errors are counted here; the flags of a role's result by whoever
+called it. A prompted role names its prompters in `prompters`, so that a run can record their prompts.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, TypeVar
 
 from gnnrag.errors import BudgetError, LLMError
 from gnnrag.llm.base import Backend, Message, Reply, Request
 from gnnrag.prompts.load import Prompt, load_prompt
+from gnnrag.prompts.quoting import unquoted
+from gnnrag.roles.parsing import is_refusal
 from gnnrag.session import Session
+from gnnrag.types import shallow
 
 T = TypeVar("T")
 Failure = Literal["", "parse_failure", "llm_error"]
+REFUSED = "refused"  # problem of a reply that refuses, and the name it is counted under
 
 
 class MalformedError(ValueError):
@@ -41,7 +45,7 @@ class Outcome(Generic[T]):
 
     value: T | None
     failure: Failure = ""
-    reply: str = ""  # the last reply's text, empty when there was none
+    reply: str = ""  # the last reply's text as it was parsed, empty when there was none
 
 
 @dataclass(slots=True)
@@ -61,10 +65,10 @@ class _Exchange(Generic[T]):
     attempts: list[_Attempt] = field(default_factory=list)
     value: T | None = None
     failure: Failure = ""
+    text: str = ""  # of the last reply, as it was parsed
 
     def outcome(self) -> Outcome[T]:
-        last = self.attempts[-1].reply
-        return Outcome(self.value, self.failure, last.text if last else "")
+        return Outcome(self.value, self.failure, self.text if self.attempts[-1].reply else "")
 
 
 class Prompter:
@@ -134,7 +138,7 @@ class Prompter:
     async def _exchange(
         self, values: Mapping[str, str], parse: Callable[[str], T], before: tuple[Message, ...]
     ) -> _Exchange[T]:
-        """Generate and parse, `tries` times at most."""
+        """Generate and parse, `tries` times at most. Quotations are out of a reply before any parser sees it."""
         exchange: _Exchange[T] = _Exchange(self.prompt)
         messages = (*before, *self.prompt.render(**values))
         for turn in (messages, *(self._reminded(messages, number) for number in range(2, self.tries + 1))):
@@ -142,7 +146,10 @@ class Prompter:
             exchange.attempts.append(attempt)
             try:
                 attempt.reply = await self.backend.generate(self._request(turn))
-                exchange.value, exchange.failure = parse(attempt.reply.text), ""
+                exchange.text = unquoted(attempt.reply.text, messages[-1].content)
+                if is_refusal(exchange.text):
+                    raise MalformedError(REFUSED)
+                exchange.value, exchange.failure = parse(exchange.text), ""
                 break
             except LLMError as error:
                 exchange.failure, attempt.problem = "llm_error", str(error)
@@ -168,24 +175,24 @@ class Prompter:
 
     def _book(self, session: Session, exchange: _Exchange[T]) -> BudgetError | None:
         """Write an exchange into the session; returns the error of a budget that it exceeds."""
-        over_budget: BudgetError | None = None
+        over_budget = None
         for attempt in exchange.attempts:
             reply = attempt.reply
             session.record(
                 "llm",
                 role=self.role,
                 prompt=exchange.prompt.name,
-                messages=[asdict(m) for m in attempt.messages],
+                messages=[shallow(m) for m in attempt.messages],
                 reply=reply.text if reply else None,
                 finish_reason=reply.finish_reason if reply else None,
                 problem=attempt.problem,
             )
             if attempt.problem:
-                session.flag(self.role, "parse_failure" if reply else "llm_error")
+                refused = [REFUSED] if attempt.problem == REFUSED else []
+                session.flag(self.role, "parse_failure" if reply else "llm_error", *refused)
             if reply is None:
                 continue
-            if reply.is_estimated:
-                session.flag(self.role, "usage_estimated")
+            session.flag(self.role, *["usage_estimated"] * reply.is_estimated)
             try:
                 session.add_call(self.role, reply.prompt_tokens, reply.completion_tokens, reply.cost, reply.cached)
             except BudgetError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -169,7 +169,32 @@ class Modules:
         known = sum(item.refined is not None for item in side.items)
         return render_history(self._fitted(side, known, session, raw), raw)
 
-    def _fitted(self, side: SideState, end: int, session: Session, raw: bool = False) -> list[HistoryItem]:
-        items, dropped = fit_history(side.items[:end], self.config.context.history_tokens, estimate_tokens, raw)
+    def final_context(self, sides: Sequence[SideState], background: Mapping[str, str], session: Session) -> str:
+        """Return background, both histories, and each side's draft where the settings say so.
+
+        Where that is more than `context.final_tokens`, the histories lose their oldest contexts, the longer one first.
+        """
+        c = self.config.context
+        lines = [background[side.name] for side in sides if side.name in background]
+        head = "\n".join(["Background information:", *lines]) if lines else ""
+        drafts = [f"Logic draft:\n{side.draft}" if c.drafts_in_final and side.draft else "" for side in sides]
+        histories = [self.history(side, session, final=True) for side in sides]
+        spare = c.final_tokens - sum(map(estimate_tokens, (head, *drafts)))
+        sizes = [estimate_tokens(text) for text in histories]
+        if sum(sizes) > spare:
+            session.counts["final_cut"] += 1
+            short = min(min(sizes), spare // len(sizes))  # a short history is left whole
+            limits = [short if size == min(sizes) else max(0, spare - short * (len(sizes) - 1)) for size in sizes]
+            for i, (side, limit) in enumerate(zip(sides, limits, strict=True)):
+                known = sum(item.refined is not None for item in side.items)
+                histories[i] = render_history(self._fitted(side, known, session, limit=limit))
+        parts = [head, *(text for pair in zip(histories, drafts, strict=True) for text in pair)]
+        return "\n\n".join(part for part in parts if part)
+
+    def _fitted(
+        self, side: SideState, end: int, session: Session, raw: bool = False, limit: int | None = None
+    ) -> list[HistoryItem]:
+        limit = self.config.context.history_tokens if limit is None else limit
+        items, dropped = fit_history(side.items[:end], limit, estimate_tokens, raw)
         session.counts["history_cut"] += int(dropped > 0)
         return items

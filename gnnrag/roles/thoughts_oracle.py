@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Thoughts, ThoughtsTask
-from gnnrag.roles.gold import gold_hops
+from gnnrag.roles.gold import gold_hops, ways_to_ask
 from gnnrag.session import Session
 
 
@@ -25,10 +25,12 @@ class OracleThoughts:
         shown = {p.id for p in task.passages}
         hops = gold_hops(task.question, self.index)
         missing = [hop for hop in hops if hop.gold not in shown]
-        # What was asked already and did not come up is asked again in other words: with the answer in it.
-        fresh = [hop for hop in missing if hop.query not in task.earlier]
         if not missing:
             return Thoughts(sufficient=True, flags=("nothing_missing",))
-        first, *others = fresh or missing
-        slow = others[0].query if others else f"{first.query} {first.answer}".strip()
-        return Thoughts(first.query, slow if slow != first.query else None)
+        # What was asked already and did not come up is asked again in other words.
+        ways = ways_to_ask(missing, task.earlier, self.index)
+        if not ways:
+            return Thoughts(flags=("asked_in_vain",))
+        hop, fast = ways[0]
+        others = [query for other, query in ways[1:] if other is not hop] + [query for _, query in ways[1:]]
+        return Thoughts(fast, others[0] if others else None)

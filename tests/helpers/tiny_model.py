@@ -21,13 +21,17 @@ TEMPLATE = (
 )
 
 
-def make_tiny_model(folder: Path, texts: list[str] | None = None, seed: int = 0) -> Path:
+def make_tiny_model(
+    folder: Path, texts: list[str] | None = None, seed: int = 0, width: int = 64, lively: bool = False
+) -> Path:
     """Write a byte-level BPE of 512 entries and a random two-layer Qwen3 into `folder`; about 2 s with imports.
 
     Args:
         folder: where to.
         texts: what the tokenizer is trained on.
         seed: of the weights.
+        width: of the hidden layers.
+        lively: with weights so large that replies differ from token to token; else they repeat themselves.
     """
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -53,12 +57,47 @@ def make_tiny_model(folder: Path, texts: list[str] | None = None, seed: int = 0)
     torch.manual_seed(seed)
     model = Qwen3ForCausalLM(
         Qwen3Config(
-            vocab_size=512, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=2, head_dim=16, max_position_embeddings=32768, tie_word_embeddings=True, **ends,
+            vocab_size=512, hidden_size=width, intermediate_size=2 * width, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=32, max_position_embeddings=32768,
+            tie_word_embeddings=not lively, initializer_range=0.15 if lively else 0.02, **ends,
         )
     )  # fmt: skip
     model.generation_config.update(**ends, do_sample=False)
     model.save_pretrained(folder)
+    return folder
+
+
+def make_tiny_adapter(model: Path, folder: Path, seed: int = 1, rank: int = 8) -> Path:
+    """Write a random LoRA adapter of a model into `folder`, strong enough to change what the model says."""
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(seed)
+    targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    settings = LoraConfig(r=rank, lora_alpha=4 * rank, target_modules=targets, task_type="CAUSAL_LM")
+    adapted = get_peft_model(AutoModelForCausalLM.from_pretrained(model), settings)
+    for name, weight in adapted.named_parameters():
+        if "lora_B" in name:  # starts at zero
+            torch.nn.init.normal_(weight, std=0.1)
+    adapted.save_pretrained(folder)
+    return folder
+
+
+def make_tiny_seq2seq(model: Path, folder: Path, seed: int = 0) -> Path:
+    """Write a random T5 with the tokenizer of a tiny model, without its chat template, into `folder`."""
+    import torch
+    from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.chat_template = None
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(seed)
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    shape = T5Config(
+        vocab_size=512, d_model=64, d_ff=128, d_kv=16, num_layers=2, num_heads=4, decoder_start_token_id=0, **ends
+    )
+    T5ForConditionalGeneration(shape).save_pretrained(folder)
     return folder
 
 
@@ -109,30 +148,41 @@ def serve(folder: Path, work: Path, limit_s: float = 120.0) -> Iterator[ServedMo
         work: for its log and its empty hub cache.
         limit_s: how long it may take to start.
     """
+    # Through the interpreter, so that a moved environment's script with a stale first line is no obstacle.
+    start = "import sys; from transformers.cli.transformers import main; sys.argv[0] = 'transformers'; main()"
+    with _running(["-c", start, "serve", str(folder), "--device", "cpu"], str(folder), work, limit_s) as served:
+        yield served
+
+
+@contextmanager
+def serve_vllm(folder: Path, work: Path, *arguments: str, limit_s: float = 400.0) -> Iterator[ServedModel]:
+    """Run vLLM's server on `folder` until the block ends; the model is called `tiny` there.
+
+    Args:
+        folder: the model.
+        work: for its log and its empty hub cache.
+        arguments: further ones of the command line.
+        limit_s: how long it may take to start.
+    """
+    # By its module: the `vllm` command looks for a distribution of that name, and the CPU build has another.
+    command = ["-m", "vllm.entrypoints.openai.api_server", "--model", str(folder), "--served-model-name", "tiny"]
+    command += ["--dtype", "float32", "--max-model-len", "8192", "--enforce-eager", *arguments]
+    with _running(command, "tiny", work, limit_s) as served:
+        yield served
+
+
+@contextmanager
+def _running(command: list[str], model: str, work: Path, limit_s: float) -> Iterator[ServedModel]:
+    """Run a server of this interpreter on a free port of the loopback interface."""
     port, log = free_port(), work / "serve.log"
     (work / "hub").mkdir(parents=True, exist_ok=True)
     offline = {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(work / "hub"), "TOKENIZERS_PARALLELISM": "false"}
-    # Through the interpreter, so that a moved environment's script with a stale first line is no obstacle.
-    start = "import sys; from transformers.cli.transformers import main; sys.argv[0] = 'transformers'; main()"
-    command = [
-        sys.executable,
-        "-c",
-        start,
-        "serve",
-        str(folder),
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-        "--device",
-        "cpu",
-    ]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdout=output, stderr=output, env={**os.environ, **offline, "OMP_NUM_THREADS": "1"},
-            start_new_session=True,
+            [sys.executable, *command, "--host", "127.0.0.1", "--port", str(port)], stdout=output, stderr=output,
+            env={**os.environ, **offline, "OMP_NUM_THREADS": "1"}, start_new_session=True,
         )  # fmt: skip
-    served = ServedModel(str(folder), f"http://127.0.0.1:{port}/v1", process, log)
+    served = ServedModel(model, f"http://127.0.0.1:{port}/v1", process, log)
     try:
         _wait_until_healthy(served, port, limit_s)
         yield served

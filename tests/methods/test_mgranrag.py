@@ -62,19 +62,30 @@ def test_without_evidence_the_ranking_is_the_retrievers(index):
 
 
 def test_a_round_that_would_repeat_itself_is_not_run(index):
-    _, session, roles = run(index, iterations=9, candidates=8)
+    _, session, roles = run(index, iterations=9, candidates=8, skip_read="none")
     assert session.counts["retriever_calls"] == 3 and len(roles["evidence_extractor"].tasks) == 3
 
 
 def test_later_rounds_show_earlier_facts_and_may_skip_what_was_read(index):
-    _, _, roles = run(index, iterations=2, candidates=2, skip_read=True)
+    _, _, roles = run(index, iterations=2, candidates=2, skip_read="refill")
     first, second = roles["evidence_extractor"].tasks[:2]
     assert first.facts == () and second.facts == ("...",)
     assert not {s.passage for s in first.sentences} & {s.passage for s in second.sentences}
 
 
+def test_skipping_reads_fewer_passages_than_refilling(index):
+    read = {}
+    for way in ("none", "skip", "refill"):
+        _, _, roles = run(index, iterations=2, candidates=2, skip_read=way)
+        read[way] = [[s.passage for s in task.sentences] for task in roles["evidence_extractor"].tasks]
+    passages = {way: [len(set(shown)) for shown in rounds] for way, rounds in read.items()}
+    assert passages["none"] == [2, 2] == passages["refill"]
+    assert passages["skip"][0] == 2 and sum(passages["skip"]) < 4
+    assert not set(read["skip"][0]) & set().union(*map(set, read["skip"][1:]))
+
+
 def test_next_candidates_follow_the_preset(index):
-    _, _, ppr = run(index, iterations=2, candidates=2)
+    _, _, ppr = run(index, iterations=2, candidates=2, skip_read="none")
     _, _, dense = run(index, iterations=2, candidates=2, preset="official")
     shown = [{s.passage for s in roles["evidence_extractor"].tasks[1].sentences} for roles in (ppr, dense)]
     assert shown[0] == {"p0", "p1"}, "by PageRank, the director's passage is read next"

@@ -256,3 +256,22 @@ def test_a_reply_that_cannot_be_read_is_counted_and_the_query_goes_on_alone(real
     )
     assert ranking.branch == "hyperedges"
     assert session.usage()["roles"]["hyper_query"]["hyper_query_failed"] == 1
+
+
+def test_a_query_without_facts_and_names_seeds_the_search_itself() -> None:
+    """In `released` nothing is found for it (Q-HG-2); in `fixed` facts near it; `both` searches the entities, too."""
+    built = index()
+    found = {
+        (profile, seeds): HyperGraphRAGRetriever(
+            built, HyperGraphRAGConfig(profile=profile, seed_fallback=seeds), {}
+        ).strings("Ann", HyperQuery())
+        for profile in ("fixed", "released")
+        for seeds in (None, "off", "facts", "both")
+    }
+    assert found["fixed", None] == found["fixed", "facts"] == found["released", "facts"] == ("", "Ann")
+    assert found["fixed", "both"] == found["released", "both"] == ("Ann", "Ann")
+    assert found["fixed", "off"] == found["released", "off"] == found["released", None] == ("", "")
+    branches = [own(HyperQuery(), Query("Ann", top_k=5), seed_fallback=seeds)[1] for seeds in ("facts", "both")]
+    assert branches == ["naive_fallback", "entities"]
+    with pytest.raises(ConfigError, match=r"retriever\.seed_fallback='all'"):
+        HyperGraphRAGRetriever(built, HyperGraphRAGConfig(seed_fallback="all"), {})

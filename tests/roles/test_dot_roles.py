@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -128,6 +129,10 @@ def test_oracle_concepts() -> None:
     assert [c.span for c in do(OracleConcepts(INDEX), ConceptsTask(asked, SCHEMA)).named] == ["Solaris"]
     asked = Question("q", "?", evidence=(("Mirror", "director", "Andrei T"), ("Andrei T", "born", "X")))
     assert [c.span for c in do(OracleConcepts(INDEX), ConceptsTask(asked, SCHEMA)).named] == ["Mirror"]
+    hops = (GoldHop("Was #2 made after Mirror?", "X"), GoldHop("Solaris >> director", "Andrei T"))
+    asked = Question("q", "?", decomposition=hops)
+    spans = [c.span for c in do(OracleConcepts(INDEX), ConceptsTask(asked, SCHEMA)).named]
+    assert spans == ["Solaris", "Mirror"], "what a later hop names counts, too, after what stands alone"
 
 
 # --------------------------------------------------------------------------------------------------------- rules
@@ -208,10 +213,13 @@ def test_the_oracle_takes_answers_and_names_on_the_gold_way() -> None:
     hops = (GoldHop("Solaris >> director", "Andrei T", "c0"), GoldHop("What else did #1 make?", "Mirror", "c1"))
     asked = Question("q", "?", ("mirror",), gold=("c0", "c1"), decomposition=hops)
     judged = do(OraclePathJudge(INDEX), JudgeTask(asked, SCHEMA, GENERIC, (), PATHS)).items
-    assert [j.label for j in judged] == ["partial", "complete", "irrelevant", "irrelevant"]
+    assert [j.label for j in judged] == ["partial", "complete", "irrelevant", "partial"]
     assert judged[0].next_question == "What else did Andrei T make?"
+    assert judged[3].next_question == "What else did Andrei T make?", "c0, a gold passage, states the link to Donatas B"
     ask = RedirectTask(asked, GENERIC, "Solaris", ("Solaris director",), ())
     assert do(OracleRedirect(INDEX), ask).query == "What else did Andrei T make?"
+    again = replace(ask, history=("Solaris director", "what else did Andrei T make?"))
+    assert do(OracleRedirect(INDEX), again).query == "Solaris director Andrei T", "then with what is found there"
 
 
 def test_without_types_similarity_decides() -> None:

@@ -7,9 +7,13 @@ import asyncio
 import pytest
 
 from gnnrag.index.index import Index
+from gnnrag.roles.acting import MoveTask, NextMove, Turn
+from gnnrag.roles.agent_oracle import OracleAgent
 from gnnrag.roles.base import ChainTask, Thoughts, ThoughtsTask, Verdict, VerifierTask
 from gnnrag.roles.chain_oracle import OracleChain
-from gnnrag.roles.gold import OracleHop, gold_hops
+from gnnrag.roles.gold import OracleHop, gold_hops, ways_to_ask
+from gnnrag.roles.reasoner_oracle import OracleReasoner, OracleReasonerConfig
+from gnnrag.roles.reasoning import ReasonTask, Step
 from gnnrag.roles.thoughts_oracle import OracleThoughts
 from gnnrag.roles.verifier_oracle import OracleVerifier
 from gnnrag.session import Session
@@ -109,3 +113,52 @@ def test_verifier(index: Index) -> None:
     assert asyncio.run(OracleVerifier(index)(task, Session("q"))) == Verdict(("p1", "p0"))
     task = VerifierTask(NO_GOLD, chain, index.lookup(["p1"]))
     assert asyncio.run(OracleVerifier(index)(task, Session("q"))) == Verdict()
+
+
+def test_ways_to_ask_say_more_each_time_and_nothing_twice(index: Index) -> None:
+    hops = gold_hops(MUSIQUE, index)
+    ways = [text for _, text in ways_to_ask(hops, ("night harbour  DIRECTOR",), index)]
+    assert ways == [
+        "Where was Vera Lindqvist born?",
+        "Night Harbour director Vera Lindqvist",
+        "Where was Vera Lindqvist born? Kalmar",
+    ], "what was asked is left out; a title that a query names is not added to it"
+    unnamed = OracleHop("Who wrote it?", "Pia Holm", "p0")
+    assert [text for _, text in ways_to_ask([unnamed], (), index)] == [
+        "Who wrote it?", "Who wrote it? Pia Holm", "Night Harbour Who wrote it? Pia Holm",
+    ]  # fmt: skip
+    assert ways_to_ask([], ("x",), index) == []
+
+
+def test_thoughts_end_when_every_way_was_asked(index: Index) -> None:
+    asked = tuple(text for _, text in ways_to_ask(gold_hops(MUSIQUE, index), (), index))
+    assert think(index, MUSIQUE, earlier=asked) == Thoughts(flags=("asked_in_vain",))
+
+
+def reason(index: Index, *shown: str, steps: tuple[str, ...] = (), read: int = 5) -> Step:
+    task = ReasonTask(MUSIQUE, index.lookup(shown), steps, "ircot")
+    return asyncio.run(OracleReasoner(index, OracleReasonerConfig(read))(task, Session("q")))
+
+
+def test_steps_ask_for_what_the_reader_would_not_see(index: Index) -> None:
+    assert reason(index, "p0", "p7", "p1", read=3).done
+    assert reason(index, "p0", "p7", "p1", read=2).query == "Where was Vera Lindqvist born?"
+    again = reason(index, "p0", "p7", "p1", read=2, steps=("Where was Vera Lindqvist born?",))
+    assert again.query == again.text == "Where was Vera Lindqvist born? Kalmar"
+    given_up = reason(index, "p0", steps=("Where was Vera Lindqvist born?", "Where was Vera Lindqvist born? Kalmar"))
+    assert given_up == Step(done=True, flags=("asked_in_vain",))
+
+
+def move(index: Index, *turns: tuple[str, tuple[str, ...]], may_search: bool = True) -> NextMove:
+    made = tuple(Turn("", "search", query, index.lookup(found)) for query, found in turns)
+    return asyncio.run(OracleAgent(index)(MoveTask(MUSIQUE, made, "react", may_search), Session("q")))
+
+
+def test_an_agent_asks_for_what_no_search_showed_then_for_what_none_put_first(index: Index) -> None:
+    first, second = "Night Harbour director", "Where was Vera Lindqvist born?"
+    assert move(index).argument == first
+    late = (first, ("p7", "p0"))  # shown, but not first
+    assert move(index, late).argument == second
+    assert move(index, late, (second, ("p1",))).argument == "Night Harbour director Vera Lindqvist"
+    assert move(index, (first, ("p0",)), (second, ("p1",))) == NextMove("finish", "Kalmar")
+    assert move(index, late, may_search=False) == NextMove("finish", "Kalmar")

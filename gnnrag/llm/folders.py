@@ -1,0 +1,182 @@
+"""Folders of local models and of LoRA adapters: found, checked before anything heavy is imported, fingerprinted."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from gnnrag.errors import ConfigError
+from gnnrag.files import digest
+
+_DECIDING = ("*.json", "*.safetensors", "*.model", "*.jinja", "*.txt")  # the files that decide what a model replies
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
+_WHOLE, _CHUNKS, _CHUNK = 1 << 26, 64, 1 << 16  # larger files are sampled: reading 16 GB would take half a minute
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """A model on disk.
+
+    Attributes:
+        base: folder of the model, as `save_pretrained` writes it.
+        adapter: folder of a LoRA adapter on top of it, or None.
+        name: what replies and error messages call it.
+    """
+
+    base: Path
+    adapter: Path | None
+    name: str
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of weights, tokenizer and settings: another after further training, the same after moving it."""
+        return digest([_fingerprint(folder) for folder in (self.base, self.adapter) if folder])
+
+    @cached_property
+    def rank(self) -> int:
+        """Rank of the adapter's matrices, the largest where they differ; 0 without one."""
+        if self.adapter is None:
+            return 0
+        config = _read(self.adapter / "adapter_config.json")
+        return max([int(config.get("r") or 0), *map(int, (config.get("rank_pattern") or {}).values())])
+
+
+def find_model(model: str, adapter: str | None, backend: str) -> ModelFiles:
+    """Resolve the settings `model` and `adapter`.
+
+    Args:
+        model: a folder, or a hub name, `name@revision` for a fixed one; a folder of an adapter names its own base.
+        adapter: folder or hub name of a LoRA adapter.
+        backend: for error messages.
+
+    Raises:
+        ConfigError: nothing there, no model in it, or weights and adapters of a kind that is not loaded.
+    """
+    if not model:
+        raise ConfigError(f"llm={backend} needs a model: give llm.model=FOLDER, or of one role roles.ROLE.model=FOLDER")
+    base = _folder(model, backend)
+    if (base / "adapter_config.json").is_file() and not (base / "config.json").is_file():
+        if adapter:
+            raise ConfigError(
+                f"model={model!r} is itself an adapter, and adapter={adapter!r} another: give one of them"
+            )
+        adapter, wanted = str(base), str(_read(base / "adapter_config.json").get("base_model_name_or_path") or "")
+        try:
+            base = _folder(wanted, backend)
+        except ConfigError as error:
+            fix = "give model=BASE and settings.adapter=ADAPTER"
+            raise ConfigError(f"adapter {model!r} was trained on {wanted!r}, which is not there: {fix}") from error
+    _check_base(base)
+    folder = None
+    if adapter:
+        folder = _folder(adapter, backend)
+        _check_adapter(folder)
+    return ModelFiles(base, folder, base.name + (f"+{folder.name}" if folder else ""))
+
+
+def kind_of(files: ModelFiles) -> str:
+    """Return `causal` or `seq2seq`, by the architecture that transformers knows under the name in config.json.
+
+    Raises:
+        ConfigError: a classifier, an encoder, or something that this version of transformers does not know.
+    """
+    from transformers.models.auto import modeling_auto as auto
+
+    found = _read(files.base / "config.json").get("architectures") or ["(none named)"]
+    for kind, table in (
+        ("seq2seq", auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES),
+        ("causal", auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
+    ):
+        known = {name for value in table.values() for name in ((value,) if isinstance(value, str) else value)}
+        if found[0] in known:
+            return kind
+    raise ConfigError(
+        f"model {str(files.base)!r} is a {found[0]}: llm=hf runs causal and sequence-to-sequence language models "
+        "(...ForCausalLM, ...ForConditionalGeneration); a classifier goes into a tuned role"
+    )
+
+
+def require(package: str, backend: str, fix: str) -> None:
+    """Raise ConfigError with the command to run where a package is missing."""
+    if find_spec(package) is None:
+        raise ConfigError(f"llm={backend} needs the package {package}, which is not installed; run: {fix}")
+
+
+def _folder(name: str, backend: str) -> Path:
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return path.resolve()
+    if not name or path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
+        raise ConfigError(f"model folder {name!r} does not exist: give the folder of a saved model, or a hub name")
+    require("huggingface_hub", backend, "pip install huggingface_hub")
+    from huggingface_hub import snapshot_download
+
+    repository, _, revision = name.partition("@")
+    try:
+        return Path(snapshot_download(repository, revision=revision or None, allow_patterns=list(_DECIDING)))
+    except (OSError, ValueError) as error:
+        problem = " ".join(str(error).split())[:200]
+        raise ConfigError(
+            f"model {name!r} is neither a folder nor to be had from the hub ({type(error).__name__}: {problem}); "
+            "check the path, or fetch the model first where HF_HUB_OFFLINE is set"
+        ) from error
+
+
+def _check_base(folder: Path) -> None:
+    if not (folder / "config.json").is_file():
+        raise ConfigError(f"model folder {str(folder)!r} has no config.json: give one written by save_pretrained")
+    _read(folder / "config.json")
+    if not any(folder.glob("*.safetensors")):
+        raise ConfigError(
+            f"model folder {str(folder)!r} has no *.safetensors: pickled weights are not loaded, since a pickle can "
+            "run code; load it where you trust it and save it again with save_pretrained"
+        )
+    if not any((folder / name).is_file() for name in _TOKENIZERS):
+        raise ConfigError(
+            f"model folder {str(folder)!r} has no tokenizer: save it there with tokenizer.save_pretrained"
+        )
+
+
+def _check_adapter(folder: Path) -> None:
+    if not (folder / "adapter_config.json").is_file():
+        raise ConfigError(f"adapter {str(folder)!r} has no adapter_config.json: give a folder saved by peft")
+    config = _read(folder / "adapter_config.json")
+    kind, task = config.get("peft_type"), config.get("task_type")
+    if kind != "LORA" or task not in (None, "CAUSAL_LM", "SEQ_2_SEQ_LM"):
+        raise ConfigError(
+            f"adapter {str(folder)!r} is {kind} for {task}: only LORA for CAUSAL_LM or SEQ_2_SEQ_LM is loaded here"
+        )
+    if not (folder / "adapter_model.safetensors").is_file():
+        raise ConfigError(f"adapter {str(folder)!r} has no adapter_model.safetensors; pickled weights are not loaded")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path} must hold a JSON object")
+    return data
+
+
+def _fingerprint(folder: Path) -> list[Any]:
+    paths = sorted({path for pattern in _DECIDING for path in folder.glob(pattern) if path.is_file()})
+    return [[path.name, path.stat().st_size, _content(path)] for path in paths]
+
+
+def _content(path: Path) -> str:
+    """Return the SHA-256 of a file, of a large one that of evenly spaced parts: training changes all of them."""
+    size, summary = path.stat().st_size, hashlib.sha256()
+    with path.open("rb") as handle:
+        if size <= _WHOLE:
+            return hashlib.file_digest(handle, "sha256").hexdigest()
+        for number in range(_CHUNKS):
+            handle.seek(number * (size - _CHUNK) // (_CHUNKS - 1))
+            summary.update(handle.read(_CHUNK))
+    return summary.hexdigest()

@@ -1,0 +1,96 @@
+"""What a reply quotes from untrusted text is data there, too: it must not pass for the reply's own statements.
+
+A model that refuses to follow an instruction it found in a passage often quotes it ('passage 3 says "Answer: ..."').
+The parsers look for labels, objects, tags and bracketed numbers wherever they stand, and would take the quoted ones.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import islice
+
+ELLIPSIS = "…"
+_CLOSING = {'"': '"', "“": "”", "«": "»", "‘": "’", "'": "'", "`": "`"}
+# What a parser could take for the reply's own: objects, lists, citations, tags, records, labels.
+_MARKUP = re.compile(
+    r"[{\[<|]|\b(?:answer|thought|chain|action|observation|entit(?:y|ies)|quer(?:y|ies)|questions?)\b\W{0,3}:",
+    re.IGNORECASE,
+)
+_LEAST = 8  # characters that a quotation has at least; names are shorter, and hold no markup
+_LONGEST = 4000  # characters of a quotation
+_MAX_STARTS = 400  # quotation marks and brackets that are looked at
+
+
+def unquoted(reply: str, shown: str) -> str:
+    """Return a reply with `…` for what it quotes from `shown`, where that could pass for the reply's own statements.
+
+    A quotation stands in quotation marks and is in `shown` word for word. An object without quotation marks that is in
+    `shown` word for word goes as well, provided that the reply has another one. Inside an object or a list quotation
+    marks are syntax, and nothing is touched.
+
+    Args:
+        reply: of a language model.
+        shown: the turn that it replies to.
+    """
+    if not _MARKUP.search(reply):
+        return reply
+    for start, end in reversed(list(_spans(reply, " ".join(shown.split())))):
+        if reply[start] != "{":
+            reply = reply[: start + 1] + ELLIPSIS + reply[end - 1 :]
+        elif "{" in reply[:start] + reply[end:]:
+            reply = reply[:start] + ELLIPSIS + reply[end:]
+    return reply
+
+
+def _spans(reply: str, shown: str) -> Iterator[tuple[int, int]]:
+    """Yield start and end of quotations, marks included, and of objects, in order and apart from each other."""
+    done = starts = 0
+    for match in re.finditer(r"[\"“«‘'`{\[]", reply):
+        start = match.start()
+        if start < done or starts >= _MAX_STARTS:
+            continue
+        starts += 1
+        if match[0] in "{[":
+            done = _region_end(reply, start)
+            if match[0] == "{" and _agreement(reply[start:done], shown) == done - start:
+                yield start, done
+            continue
+        reach = start + 1 + _agreement(reply[start + 1 :], shown)
+        last = reply.rfind(_CLOSING[match[0]], start + 1 + _LEAST, reach + 1)
+        if last >= 0 and _MARKUP.search(reply, start + 1, last):
+            done = last + 1
+            yield start, done
+
+
+def _region_end(text: str, start: int) -> int:
+    """Return the index after the bracket that closes the one at `start`; that of the end where none does."""
+    depth, in_string, escaped = 0, False, False
+    for i in range(start, len(text)):
+        char = text[i]
+        if in_string:
+            in_string, escaped = escaped or char != '"', not escaped and char == "\\"
+        elif char == '"':
+            in_string = True
+        elif char in "{[":
+            depth += 1
+        elif char in "}]":
+            depth -= 1
+            if depth == 0:
+                return i + 1
+    return len(text)
+
+
+def _agreement(text: str, shown: str) -> int:
+    """Return how many characters of `text` stand word for word anywhere in `shown`, blanks of all sorts being equal."""
+    words = text[:_LONGEST].split()
+    folded = " ".join(words)
+    if folded[:_LEAST] not in shown:
+        return 0
+    # A prefix of what is there is there: bisection finds the longest.
+    length = bisect_left(range(1, len(folded) + 1), True, key=lambda n: folded[:n] not in shown)
+    position = -1
+    for match in islice(re.finditer(r"\S", text), len("".join(folded[:length].split()))):
+        position = match.end()
+    return position

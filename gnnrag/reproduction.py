@@ -1,0 +1,278 @@
+"""Runs the rows of a paper's table, each an ordinary run directory, and puts them beside the published figures.
+
+`evaluate` does the work: there is no second loop and no second metric. A row that was finished is only scored again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gnnrag.comparison import load_runs, overlap
+from gnnrag.config import EvaluateConfig
+from gnnrag.errors import ConfigError, described
+from gnnrag.evaluation import check_metrics, evaluate, load_questions_for
+from gnnrag.files import read_journal
+from gnnrag.index.build import Progress
+from gnnrag.papers import COLUMNS, Column, PaperTable, Row, row_config
+from gnnrag.pipeline import check_fit, needed_stages
+from gnnrag.plotting import blank_axes, write_figure
+from gnnrag.registry import METHODS, resolve
+from gnnrag.rundir import read_predictions, run_label
+from gnnrag.types import Prediction, Question
+
+Line = tuple[str, list[str], list[float], list[float]]
+STEP = "sub-query"  # the axis of a figure that has a point for each sub-query
+SIDES = {"semantic": "run/semantic_recall", "relational": "run/relational_recall"}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a row.
+
+    Attributes:
+        row: the row.
+        label: method, retriever and roles that did it.
+        values: by column; None where a run has no such figure.
+        intervals: 95% bootstrap intervals, by column.
+        questions, failed: how many were asked, and how many of them ended with an error (they score zero).
+        run: the run directory.
+        error: why there is no result.
+        steps: evidence recall after each sub-query, by side (`evidence_steps`).
+        parts: the same by type or hops of the questions, where the table asks for it.
+    """
+
+    row: Row
+    label: str = ""
+    values: Mapping[str, float | None] = field(default_factory=dict)
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    questions: int = 0
+    failed: int = 0
+    run: str = ""
+    error: str = ""
+    steps: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    parts: Sequence[Result] = ()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there are figures."""
+        return bool(self.run) and not self.error
+
+
+def resolved(table: PaperTable, row: Row, overrides: Sequence[str] = ()) -> EvaluateConfig:
+    """Return the settings of a row, checked against its parts as far as that goes without data or index.
+
+    Raises:
+        ConfigError: a setting is unknown or out of range, or parts do not fit; the row is named.
+    """
+    config = row_config(table, row, overrides)
+    try:
+        check_metrics(config.metrics)
+        check_fit(config)
+        needed_stages(config)
+        method = resolve("method", config.method.name, METHODS)
+        getattr(method, "check_settings", lambda settings: None)(config.method.settings)
+    except ConfigError as error:
+        raise ConfigError(f"{table.path}: row {row.name!r}: {error}") from error
+    return config
+
+
+def reproduce(
+    table: PaperTable,
+    overrides: Sequence[str] = (),
+    chosen: Callable[[Row], bool] = lambda row: True,
+    on_index: Progress = lambda stage, done, total: None,
+    on_start: Callable[[Row, int], None] = lambda row, questions: None,
+    on_question: Callable[[Prediction], None] = lambda prediction: None,
+    on_row: Callable[[Result], None] = lambda result: None,
+) -> list[Result]:
+    """Run the rows of a table one after the other.
+
+    Rows that cannot be run are results with the reason; one that fails is a result with its error.
+
+    Args:
+        table: see `papers.load_table`.
+        overrides: dotted settings of all rows.
+        chosen: which rows.
+        on_index: told about the building of the index.
+        on_start: told about each row and how many of its questions are left.
+        on_question: told about each question.
+        on_row: told each result as it is there.
+
+    Raises:
+        ConfigError: before any work, where a row's settings are wrong.
+    """
+    rows = [row for row in table.rows if chosen(row)]
+    configs = {row.name: resolved(table, row, overrides) for row in rows if not row.missing}
+    results = []
+    for row in rows:
+        if row.missing:
+            result = Result(row, error=f"cannot be run: {row.missing}")
+        else:
+            try:
+                config = configs[row.name]
+                run, metrics = evaluate(config, on_index, on_question, on_start=partial(on_start, row))
+                result = measured(table, row, config, run, metrics)
+            except Exception as problem:  # noqa: BLE001 - one broken row must not cost the others theirs
+                result = Result(row, run_label(configs[row.name]), error=described(problem))
+        results.append(result)
+        on_row(result)
+    return [part for result in results for part in (result, *result.parts)]
+
+
+def measured(table: PaperTable, row: Row, config: EvaluateConfig, run: Path, metrics: Mapping[str, Any]) -> Result:
+    """Return the figures of a finished run."""
+    figures = {**metrics, **run_figures(run)}
+    steps: dict[str, list[float]] = {}
+    if any(column.key in SIDES.values() for column in table.columns):
+        steps = evidence_steps(run, load_questions_for(config).questions)
+        figures |= {SIDES[side]: points[-1] for side, points in steps.items() if points}
+    label = run_label(config)
+    asked, failed = metrics["questions"], metrics["failed"]
+    parts = [
+        Result(replace(row, name=f"{row.name}: {name}", published={}), label, _values(table, own), {}, own["count"])
+        for name, own in (metrics.get(f"by_{table.by}", {}) if table.by else {}).items()
+    ]
+    intervals = {c.name: tuple(figures[key]) for c in table.columns if (key := f"{c.key}_ci") in figures}
+    values = _values(table, figures)
+    return Result(row, label, values, intervals, asked, failed, str(run), "", steps, parts)  # type: ignore[arg-type]
+
+
+def _values(table: PaperTable, figures: Mapping[str, Any]) -> dict[str, float | None]:
+    return {column.name: figures.get(column.key) for column in table.columns}
+
+
+def run_figures(run: Path) -> dict[str, float]:
+    """Return what a run spent before its reader, per question, and the seconds that it took."""
+    predictions = read_predictions(run)
+    sums: dict[str, float] = defaultdict(float)
+    for prediction in predictions:
+        for role, used in prediction.usage.get("roles", {}).items():
+            for name in ("calls", "prompt_tokens", "completion_tokens") if role != "reader" else ():
+                sums[f"run/search_{name}"] += used.get(name, 0)
+    names = ("run/search_calls", "run/search_prompt_tokens", "run/search_completion_tokens")
+    log = read_journal(run / "log.jsonl")
+    seconds = sum(row["seconds"] for row in log if row["event"] == "predicted")
+    return {name: round(sums[name] / len(predictions), 4) for name in names} | {"run/seconds": seconds}
+
+
+def evidence_steps(run: Path, questions: Sequence[Question]) -> dict[str, list[float]]:
+    """Return the mean share of gold passages that a side retrieved up to each sub-query (Figure 7 of GraphSearch).
+
+    A graph hit counts for the passages that it comes from. Questions with fewer sub-queries keep their last share;
+    those without gold passages are left out.
+    """
+    gold = {question.id: set(question.gold) for question in questions if question.gold}
+    chains: dict[str, list[list[float]]] = {side: [] for side in SIDES}
+    for trace in read_journal(run / "traces.jsonl"):
+        wanted = gold.get(trace["question_id"])
+        for side in SIDES if wanted else ():
+            found: set[str] = set()
+            chain = []
+            for event in trace["events"]:
+                if event["event"] == "sub_query" and event["side"] == side:
+                    found |= wanted & set(event["context_ids"])  # type: ignore[operator]
+                    chain.append(len(found) / len(wanted))  # type: ignore[arg-type]
+            chains[side].append(chain)
+    return {side: _means(rows) for side, rows in chains.items()}
+
+
+def _means(chains: Sequence[Sequence[float]]) -> list[float]:
+    longest = max(map(len, chains), default=0)
+    filled = [[*chain, *[chain[-1] if chain else 0.0] * (longest - len(chain))] for chain in chains]
+    return [round(sum(row[i] for row in filled) / len(filled), 4) for i in range(longest)]
+
+
+def overlaps(table: PaperTable, results: Sequence[Result]) -> dict[str, dict[str, float]]:
+    """Return, for each group of rows that differ only as `table.overlap` says, who is right where."""
+    if not table.overlap:
+        return {}
+    wanted = [next((r for r in results if r.row.name == name and r.is_done), None) for name in table.overlap["rows"]]
+    if len(wanted) != 2 or None in wanted:
+        return {}
+    first, second = load_runs([Path(r.run) for r in wanted if r])
+    column = COLUMNS[table.overlap.get("metric", "em")]
+    shares = overlap(first, second, column.key, float(table.overlap.get("least", 1.0)))
+    return {" and ".join(table.overlap["rows"]): shares}
+
+
+def lines(table: PaperTable, results: Sequence[Result]) -> Iterator[Line]:
+    """Yield the lines of a table's figure: name, labels of the swept axis, measured and published values (or NaN)."""
+    axis, column = table.axes.index(table.plot["x"]), table.plot["y"]
+    groups: dict[str, list[Result]] = defaultdict(list)
+    for result in results:
+        groups[" / ".join(label for i, label in enumerate(result.row.labels) if i != axis)].append(result)
+    nan = float("nan")
+    for name, members in groups.items():
+        measured_ = [nan if (value := r.values.get(column)) is None else value for r in members]
+        published = [r.row.published.get(column, nan) for r in members]
+        yield name or column, [r.row.labels[axis] for r in members], measured_, published
+
+
+def draw(table: PaperTable, results: Sequence[Result], path: Path) -> None:
+    """Draw a table's figure: a column against an axis, what the paper published dashed.
+
+    Raises:
+        ConfigError: the table's file says nothing of a figure.
+    """
+    if not table.plot:
+        raise ConfigError(f"{table.path} is a table: it has no plot with x and y, so there is nothing to draw")
+    figure, axes = blank_axes()
+    ticks: dict[str, int] = {}
+    for name, labels, here, there in _steps(results) if table.plot["x"] == STEP else lines(table, results):
+        places = [ticks.setdefault(label, len(ticks)) for label in labels]
+        (line,) = axes.plot(places, here, marker="o", markersize=4, label=name)
+        if any(value == value for value in there):
+            axes.plot(places, there, linestyle="--", color=line.get_color(), label=f"{name}, published")
+    axes.set_xticks(list(ticks.values()), list(ticks))
+    axes.set_xlabel(table.plot["x"])
+    axes.set_ylabel(_heading(table, table.plot["y"]))
+    axes.set_title(table.title, fontsize=9)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    write_figure(figure, path)
+
+
+def _steps(results: Sequence[Result]) -> Iterator[Line]:
+    for result in results:
+        for side, points in result.steps.items():
+            labels = [str(i) for i in range(1, len(points) + 1)]
+            yield f"{result.row.name}, {side}", labels, list(points), [float("nan")] * len(points)
+
+
+def _heading(table: PaperTable, name: str) -> str:
+    return next(column.heading for column in table.columns if column.name == name)
+
+
+def as_json(table: PaperTable, results: Sequence[Result]) -> str:
+    """Return table and results as JSON."""
+    rows = [
+        {
+            **{
+                f: getattr(r, f)
+                for f in ("label", "values", "intervals", "questions", "failed", "run", "error", "steps")
+            },
+            "name": r.row.name,
+            "published": r.row.published,
+        }
+        for r in results
+    ]
+    about = {"title": table.title, "paper": table.paper, "used": table.used, "note": table.note}
+    return json.dumps({**about, "rows": rows, "overlap": overlaps(table, results)}, ensure_ascii=False, indent=2)
+
+
+def cells(result: Result, column: Column) -> str:
+    """Return a figure as text: with its interval, and with the published one behind it."""
+    value, published = result.values.get(column.name), result.row.published.get(column.name)
+    text = "" if value is None else f"{value:.{column.digits}f}"
+    if text and column.name in result.intervals:
+        low, high = result.intervals[column.name]
+        text += f" [{low:.{column.digits}f}, {high:.{column.digits}f}]"
+    if published is not None:
+        text = f"{text} ({published:.{column.digits}f})".strip()
+    return text or "-"

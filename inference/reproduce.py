@@ -1,0 +1,134 @@
+"""Reproduce a table or figure of a paper: run its rows and print them beside the published figures.
+
+    python inference/reproduce.py configs/papers/bdtr/table5.yaml [key=value ...] [--only TEXT] [--dry-run]
+                                  [--markdown | --json] [--plot FILE]
+
+Without overrides the rows ask the paper's models; with roles=offline, or roles=oracle, no language model. Settings go
+to every row: data.limit=50, index.root=FOLDER, run.root=FOLDER. --only runs the rows whose names hold TEXT, which may
+be given again; --dry-run only checks every row; --plot draws the figure. The same command goes on where it stopped.
+A row that fails is shown with its error, and the exit code is 1. Published figures stand in brackets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from gnnrag.errors import GnnragError
+from gnnrag.papers import PaperTable, Row, load_table
+from gnnrag.reproduction import Result, as_json, cells, draw, overlaps, reproduce, resolved
+from gnnrag.rundir import run_label
+from inference.console import IndexProgress, note, split_arguments
+from inference.tables import markdown_table, plain_table
+
+WIDTH = 180
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run; returns the exit code."""
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("settings", nargs="*")
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--plot", type=Path)
+    for flag in ("--dry-run", "--markdown", "--json"):
+        parser.add_argument(flag, action="store_true")
+    options = parser.parse_args(arguments)
+    source, overrides = split_arguments(options.settings)
+    if source is None:
+        raise GnnragError("give a table, such as configs/papers/bdtr/table5.yaml")
+    table = load_table(source)
+    if options.plot and not table.plot:
+        raise GnnragError(f"{source} is a table: there is nothing to draw")
+
+    def chosen(row: Row) -> bool:
+        return all(text.casefold() in row.name.casefold() for text in options.only)
+
+    rows = [row for row in table.rows if chosen(row)]
+    if not rows:
+        raise GnnragError(f"--only {' --only '.join(options.only)}: no row has that in its name")
+    if options.dry_run:
+        for row in rows:
+            print(f"{row.name}: {row.missing or run_label(resolved(table, row, overrides))}")
+        return 0
+    with _Progress() as progress:
+        results = reproduce(
+            table, overrides, chosen, progress.on_index, progress.on_start, progress.on_question, progress.on_row
+        )
+    if options.json:
+        print(as_json(table, results))
+    else:
+        print(text(table, results, options.markdown))
+    if options.plot:
+        draw(table, results, options.plot)
+        print(options.plot, file=sys.stderr)
+    return int(any((r.error and not r.row.missing) or r.failed for r in results))
+
+
+def text(table: PaperTable, results: Sequence[Result], as_markdown: bool) -> str:
+    """Return the results as a table, with what a reader should know below it."""
+    headings = ["row", *(column.heading for column in table.columns)]
+    rows = [[r.row.name, *(cells(r, column) for column in table.columns)] for r in results]
+    asked = max((r.questions for r in results), default=0)
+    title = f"{table.title}: {asked} questions; published figures in brackets"
+    out = (
+        [f"{title}\n\n{markdown_table(headings, rows)}\n"]
+        if as_markdown
+        else [plain_table(headings, rows, title, WIDTH)]
+    )
+    out.append("The paper used " + "; ".join(f"{job}: {model}" for job, model in table.used.items()) + ".")
+    labels = dict.fromkeys(r.label for r in results if r.label)
+    out.append("Run here: " + "; ".join(labels) + "." if labels else "Nothing was run.")
+    for pair, shares in overlaps(table, results).items():
+        out.append(f"{pair}: " + ", ".join(f"{name} {share:.1%}" for name, share in shares.items()))
+    for r in results:
+        out += [
+            f"{r.row.name}, {side}, recall after each sub-query: {list(points)}" for side, points in r.steps.items()
+        ]
+    out += [f"{r.row.name}: {r.error}" for r in results if r.error]
+    out += [f"{r.row.name}: {r.failed} of {r.questions} questions failed" for r in results if r.failed]
+    return "\n".join([*out, *([table.note.strip()] if table.note else [])])
+
+
+class _Progress:
+    """A bar for the index, one for the questions of a row, and a note for each row."""
+
+    def __init__(self) -> None:
+        self._index, self._bar = IndexProgress(), None
+
+    def __enter__(self) -> _Progress:
+        self.on_index = self._index.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def on_start(self, row: Row, questions: int) -> None:
+        self._close()
+        if questions:
+            bar: Any = tqdm(total=questions, unit=" questions", desc=row.name, file=sys.stderr, disable=None)
+            self._bar = bar
+
+    def on_question(self, _: object) -> None:
+        if self._bar is not None:
+            self._bar.update()
+
+    def on_row(self, result: Result) -> None:
+        self._close()
+        note(f"{result.row.name}: {result.error or 'done'}")
+
+    def _close(self) -> None:
+        self._index.close()
+        if self._bar is not None:
+            self._bar.close()
+        self._bar = None
+
+
+if __name__ == "__main__":
+    from inference.console import run_script
+
+    sys.exit(run_script(main, sys.argv[1:], __doc__))

@@ -1,0 +1,100 @@
+"""Every method, every role prompted, from end to end: `transformers serve`, and the `hf` backend in this process.
+
+The model is random and its replies are noise. What is real: protocol, batching, token accounting, fallbacks, rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnrag.errors import ConfigError
+from tests.helpers.real_models import ON, EveryMethod, check, prompt_counter
+from tests.helpers.tiny_model import ServedModel, make_tiny_adapter, make_tiny_model
+
+Count = Callable[[dict[str, Any]], int]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("lively"), lively=True)
+
+
+@pytest.fixture(scope="module")
+def count(tiny_model: Path) -> Count:
+    return prompt_counter(tiny_model)
+
+
+@pytest.fixture(scope="module")
+def served(served_model: ServedModel, tmp_path_factory: pytest.TempPathFactory) -> EveryMethod:
+    dots = [f"llm.base_url={served_model.base_url}", f"llm.model={served_model.model}", "llm.api_key_env=null"]
+    return EveryMethod(tmp_path_factory.mktemp("served"), dots, max_tokens=16)
+
+
+@pytest.fixture(scope="module")
+def local(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> EveryMethod:
+    return EveryMethod(
+        tmp_path_factory.mktemp("local"), ["llm=hf", f"llm.model={folder}", "llm.device=cpu", "llm.max_padding=0.2"], 16
+    )
+
+
+@pytest.mark.llm
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ON)
+def test_transformers_serve(served: EveryMethod, method: str, count: Count) -> None:
+    outcome = served.run(method)
+    check(outcome, count)
+    assert outcome.counts["completion_tokens"] == 16 * outcome.counts["calls"], "this model never ends by itself"
+
+
+@pytest.mark.llm
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ON)
+def test_hf_in_process(local: EveryMethod, method: str, folder: Path) -> None:
+    first = local.run(method)
+    check(first, prompt_counter(folder))
+    assert first.counts["completion_tokens"] <= 16 * first.counts["calls"]
+    again = local.run(method, "concurrency=1", name=f"{method}-alone")
+    assert [(r.answer, r.ranking) for r in again.rows] == [(r.answer, r.ranking) for r in first.rows], "whatever batch"
+
+
+@pytest.mark.llm
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["bdtr", "graphsearch"])
+def test_prompts_beyond_the_context_are_failures_with_rows(local: EveryMethod, method: str) -> None:
+    outcome = local.run(method, "llm.context=150", name=f"{method}-short")
+    assert len(outcome.rows) == outcome.metrics["failed"] == 3 and outcome.counts["llm_error"] > 0
+    assert all("prompt longer than the model's context" in (row.error or "") for row in outcome.rows)
+
+
+def test_a_model_trained_further_does_not_continue_a_run(folder: Path, tmp_path: Path) -> None:
+    adapter = make_tiny_adapter(folder, tmp_path / "adapter")
+    runs = EveryMethod(tmp_path, ["llm=hf", f"llm.model={adapter}", "llm.device=cpu"], max_tokens=2)
+    first = runs.run("closed_book")
+    assert runs.run("closed_book").rows == first.rows, "the same run, continued"
+    make_tiny_adapter(folder, adapter, seed=7)
+    with pytest.raises(ConfigError, match="closed_book"):
+        runs.run("closed_book")
+
+
+def test_one_role_on_a_local_model_the_others_on_a_server(folder: Path, tmp_path: Path) -> None:
+    """`roles.verifier.llm=hf` and all other roles on an API: every call goes where it belongs."""
+    from tests.helpers.http_stub import ok, stub
+
+    with stub(default=ok("Fast Thought: a\nSlow Thought: b\nAnswer: Kalmar", prompt_tokens=7)) as server:
+        dots = [f"llm.base_url={server.url}", "llm.model=stub", "llm.api_key_env=null", "roles.verifier.llm=hf",
+                f"roles.verifier.model={folder}", "roles.verifier.settings.device=cpu"]  # fmt: skip
+        outcome = EveryMethod(tmp_path, dots, max_tokens=8).run("bdtr", "retriever=bm25")
+    by_role: dict[str, list[dict[str, Any]]] = {}
+    for call in outcome.calls:
+        by_role.setdefault(call["role"], []).append(call)
+    assert by_role.keys() == {"thoughts", "chain", "verifier", "reader"}
+    assert len(server.bodies) == sum(len(calls) for role, calls in by_role.items() if role != "verifier")
+    assert not any("Kalmar" in c["reply"] for c in by_role["verifier"]), "a random model"
+    assert all("Kalmar" in c["reply"] for role in ("thoughts", "chain", "reader") for c in by_role[role])
+    counted = sum(r.usage["roles"]["verifier"]["prompt_tokens"] for r in outcome.rows)
+    assert counted == sum(map(prompt_counter(folder), by_role["verifier"])) > 0
+    check(outcome)

@@ -1,0 +1,185 @@
+"""Every table of the papers loads, its rows are settings that exist, and its published figures are the papers'."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gnnrag.errors import ConfigError
+from gnnrag.papers import PaperTable, Row, dots, load_table, row_config
+from gnnrag.reproduction import resolved
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "configs" / "papers"
+FILES = sorted(FOLDER.glob("*/*.yaml"))
+LEAST = """
+title: T
+paper: P
+used: {all: model}
+base: {retriever: dense}
+models: {roles: prompted, llm.model: big}
+columns: [em, recall@5]
+"""
+
+
+def own(tmp_path: Path, more: str) -> PaperTable:
+    path = tmp_path / "own.yaml"
+    path.write_text(LEAST + more)
+    return load_table(path)
+
+
+def name(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
+
+
+def cover(table: PaperTable) -> list[Row]:
+    """Return rows that together have every label of every axis."""
+    seen: set[tuple[int, str]] = set()
+    rows = []
+    for row in table.rows:
+        labels = set(enumerate(row.labels))
+        if not row.missing and not labels <= seen:
+            seen |= labels
+            rows.append(row)
+    return rows
+
+
+def test_the_tables_that_were_asked_for() -> None:
+    wanted = [f"bdtr/table{i}" for i in range(1, 6)] + ["bdtr/figure2", "bdtr/figure3", "bdtr/figure6"]
+    wanted += ["bdtr/figure4a", "bdtr/figure4c", "bdtr/figure4d"]
+    wanted += [f"mgranrag/{what}" for what in ("table2", "table3", "table4", "figure3", "figure4", "tokens")]
+    wanted += [f"graphsearch/table{i}" for i in (1, 2, 3)] + [f"graphsearch/figure{i}" for i in range(5, 9)]
+    wanted += [f"dotrag/table{i}" for i in (2, 3, 4)]
+    assert set(wanted) <= {name(path) for path in FILES}
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_every_file_loads(path: Path) -> None:
+    table = load_table(path)
+    assert table.rows and table.used and len({row.name for row in table.rows}) == len(table.rows)
+    first = next(row for row in table.rows if not row.missing)
+    asked = resolved(table, first)
+    assert asked.roles.default == "prompted", "the paper's models"  # type: ignore[attr-defined]
+    assert asked.run.root.startswith("runs/papers")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("roles", ["prompted", "offline", "oracle"])
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_every_row_resolves_with_all_roles(path: Path, roles: str) -> None:
+    table = load_table(path)
+    for row in cover(table):
+        config = resolved(table, row, [f"roles={roles}", "data.path=elsewhere", "index.root=i"])
+        assert (config.data.path, config.index.root) == ("elsewhere", "i")
+        if roles != "prompted":
+            assert config.roles.default == roles and config.index.embedder.model != "nvidia/NV-Embed-v2"  # type: ignore[attr-defined]
+
+
+def published(file: str, row: str) -> dict[str, float]:
+    rows = {r.name: r for r in load_table(FOLDER / f"{file}.yaml").rows}
+    return dict(rows[row].published)
+
+
+def test_published_figures() -> None:
+    assert published("bdtr/table1", "HippoRAG2 / MuSiQue / BDTR") == {"em": 0.423, "f1": 0.5613}
+    assert published("bdtr/table1", "GraphRAG / 2Wiki / GCOT") == {"em": 0.652, "f1": 0.7582}
+    assert published("bdtr/table5", "BGEC") == {"em": 0.388, "f1": 0.526}
+    assert published("bdtr/table3", "BDTR") == {"recall@5": 0.811, "recall@10": 0.8624}
+    assert published("mgranrag/table2", "2Wiki / MGranRAG Qwen3-8B T=3") == pytest.approx(
+        {"recall@5": 0.959, "em": 0.698, "f1": 0.771}
+    )
+    assert published("mgranrag/table2", "NarrativeQA / BM25") == pytest.approx({"em": 0.044, "f1": 0.183})
+    assert published("mgranrag/table3", "MGranRAG T=3") == {
+        "search_prompt_tokens": 12000.0, "search_completion_tokens": 1500.0,
+    }  # fmt: skip
+    assert published("graphsearch/table1", "MuSiQue / GS + PathRAG") == pytest.approx(
+        {"sub_em": 0.5533, "a_score": 7.83, "e_score": 8.48}
+    )
+    assert published("graphsearch/table2", "Legal / GS + HyperGraphRAG") == pytest.approx(
+        {"sub_em": 0.6748, "a_score": 8.02, "e_score": 7.39}
+    )
+    assert published("graphsearch/table3", "2Wiki / R3 drafts")["sub_em"] == pytest.approx(0.8133)
+    assert published("dotrag/table4", "3 hops / 10 hops away") == pytest.approx(
+        {"node_recall": 0.564, "node_precision": 0.0392, "node_f1": 0.0633}
+    )
+    assert published("dotrag/table3", "2 hops / 1 hop away") == {"win_rate": 69.0}
+
+
+def test_published_averages_are_those_that_the_specification_recomputed() -> None:
+    """The mean over backbones of BDTR / best baseline - 1 (EM): 2.47, 3.76 and 8.43 percent."""
+    rows = {r.name: r.published for r in load_table(FOLDER / "bdtr/table1.yaml").rows}
+    for data, expected in (("HotpotQA", 2.47), ("2Wiki", 3.76), ("MuSiQue", 8.43)):
+        gains = []
+        for backbone in ("HippoRAG2", "RAPTOR", "GFM-RAG", "GraphRAG"):
+            best = max(rows[f"{backbone} / {data} / {m}"]["em"] for m in ("IRCOT", "GCOT", "TOG", "IRGS"))
+            gains.append(rows[f"{backbone} / {data} / BDTR"]["em"] / best - 1)
+        assert 100 * sum(gains) / 4 == pytest.approx(expected, abs=0.02)
+
+
+def test_grid_rows_and_what_they_set(tmp_path: Path) -> None:
+    table = own(tmp_path, """
+grid: {k: [3, 7], retriever: [bm25, dense]}
+rows: {one: {method: single, method.reader_top_k: "{k}"}, two: {method: bdtr}}
+""")  # fmt: skip
+    assert [row.name for row in table.rows][:3] == ["3 / bm25 / one", "3 / bm25 / two", "3 / dense / one"]
+    assert table.axes == ("k", "retriever", "row") and len(table.rows) == 8
+    config = row_config(table, table.rows[4], ["data.limit=2"])
+    assert (config.retriever.name, config.method.settings.reader_top_k, config.data.limit) == ("bm25", 7, 2)
+    assert config.roles.default == "prompted" and config.llm.settings.model == "big"  # type: ignore[attr-defined]
+    offline = row_config(table, table.rows[4], ["roles=offline"])
+    assert offline.llm.settings.model != "big", "without a language model its name would only change the run's"
+    assert dots({"a": "off", "b": [1, "x"], "c": None}) == ('a="off"', 'b=[1, "x"]', "c=null")
+
+
+def test_runs_whose_time_counts_are_kept_apart(tmp_path: Path) -> None:
+    table = load_table(FOLDER / "bdtr/table4.yaml")
+    roots = {row_config(table, row).run.root for row in table.rows}
+    assert roots == {"runs/papers/concurrency-1", "runs/papers/concurrency-16"}
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("rows: {a: {}}\npublish: {}", r"unknown key 'publish'\. Did you mean 'published'"),
+        ("grid: {}", "there are no rows"),
+        ("rows: {a: 3}", r"give a list of values, or a section"),
+        ("rows: {a: {}}\npublished: {metrics: [em], rows: {b: [1]}}", "published row 'b' is no row"),
+        ("rows: {a: {}}\npublished: {metrics: [em], rows: {a: [1, 2]}}", "has 2 figures for 1 metrics"),
+        ("rows: {a: {}}\npublished: {metrics: [ems], rows: {}}", "column 'ems' is unknown. Did you mean 'em'"),
+        ("rows: {a: {}}\nplot: {x: rounds, y: em}", r"plot\.x='rounds' is unknown"),
+        ("rows: {a: {}}\nplot: {x: row, y: f1}", r"plot\.y='f1' is unknown"),
+        ("rows: {a: {}}\noverlap: {rows: [a, c]}", r"overlap\.rows='c' is unknown"),
+        ("rows: {a: {}}\nby: month", "by='month': allowed are type, hops"),
+    ],
+)
+def test_a_file_is_read_strictly(tmp_path: Path, more: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        own(tmp_path, more)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("{method: single, method.reader_topk: 3}", r"row 'a': unknown setting 'method\.reader_topk'.*reader_top_k"),
+        ("{method: graphsearch}", "row 'a': method=graphsearch asks the channels"),
+        ("{method: mgranrag, method.ablate: [chg]}", "row 'a': method.ablate=.*allowed are decomposition"),
+        ("{method: dotrag, method.search.node_score: nodes}", r"row 'a': method\.search\.node_score='nodes'"),
+        ("{method: ircot, method.rounds: -1}", r"row 'a': method\.rounds=-1: must be at least 0"),
+        ("{method: bdtr, method.promotion: x}", r"row 'a': method\.promotion='x'"),
+    ],
+)
+def test_a_row_is_checked_before_any_work(tmp_path: Path, settings: str, message: str) -> None:
+    table = own(tmp_path, f"rows: {{a: {settings}}}")
+    with pytest.raises(ConfigError, match=message):
+        resolved(table, table.rows[0])
+
+
+def test_missing_parts_and_files(tmp_path: Path) -> None:
+    table = own(tmp_path, "rows: {a: {missing: no such part}}")
+    assert table.rows[0].missing == "no such part" and not table.rows[0].settings
+    with pytest.raises(ConfigError, match="does not exist"):
+        load_table(tmp_path / "none.yaml")
+    (tmp_path / "half.yaml").write_text("title: T\nrows: {a: {}}")
+    with pytest.raises(ConfigError, match="paper, used, base, columns must be given"):
+        load_table(tmp_path / "half.yaml")

@@ -1,0 +1,162 @@
+"""A table of a paper on the sample corpus: rows run, are read again, and fail alone."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from gnnrag.errors import ConfigError
+from gnnrag.papers import PaperTable, load_table
+from gnnrag.reproduction import Result, as_json, cells, draw, evidence_steps, lines, overlaps, reproduce
+from gnnrag.types import Question
+from inference.console import run_script
+from inference.reproduce import main
+from tests.helpers.indexes import HASH_DOTS, REPOSITORY
+
+TABLE = """
+title: A small table
+paper: nobody's
+used: {reader: a model}
+base: {data: {path: SAMPLE, limit: 6}}
+models: {roles: prompted, llm.model: none}
+grid: {retriever: [bm25, dense]}
+rows:
+  Original: {method: single}
+  IRCOT: {method: ircot}
+columns: [em, f1, recall@5, search_calls, seconds]
+plot: {x: row, y: recall@5}
+overlap: {rows: [bm25 / Original, bm25 / IRCOT], metric: f1, least: 0.8}
+published: {scale: 100, metrics: [em], rows: {bm25: {Original: [40]}}}
+note: Only a test.
+"""
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> PaperTable:
+    path = tmp_path / "table.yaml"
+    path.write_text(TABLE.replace("SAMPLE", str(REPOSITORY / "data/sample")))
+    return load_table(path)
+
+
+@pytest.fixture
+def overrides(tmp_path: Path) -> list[str]:
+    own = ["roles=offline", f"index.root={tmp_path / 'i'}", f"run.root={tmp_path / 'r'}"]
+    return [*own, *(dot for dot in HASH_DOTS if not dot.startswith("retriever"))]
+
+
+def test_rows_are_runs_and_are_read_again(table: PaperTable, overrides: list[str]) -> None:
+    first = reproduce(table, overrides)
+    assert [r.row.name for r in first] == ["bm25 / Original", "bm25 / IRCOT", "dense / Original", "dense / IRCOT"]
+    assert all(r.is_done and r.questions == 6 and not r.failed for r in first)
+    assert first[0].label == "single / bm25 / offline" and (Path(first[0].run) / "metrics.json").is_file()
+    metrics = json.loads((Path(first[0].run) / "metrics.json").read_text())
+    assert first[0].values["recall@5"] == metrics["retrieval/recall@5"] and first[0].values["search_calls"] == 0
+    assert first[0].row.published == {"em": 0.4}
+
+    told: list[int] = []
+    again = reproduce(table, overrides, on_start=lambda row, left: told.append(left), on_question=lambda p: 1 / 0)
+    assert told == [0, 0, 0, 0] and again == first, "finished rows are read"
+
+
+def test_an_interrupted_row_goes_on(table: PaperTable, overrides: list[str]) -> None:
+    def chosen(row: object) -> bool:
+        return row is table.rows[0]
+
+    (done,) = reproduce(table, overrides, chosen)
+    journal = Path(done.run) / "predictions.jsonl"
+    journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:4]))
+    told: list[int] = []
+    (again,) = reproduce(table, overrides, chosen, on_start=lambda row, left: told.append(left))
+    assert told == [2] and again.values["recall@5"] == done.values["recall@5"]
+
+
+def test_a_row_that_fails_costs_no_other(
+    table: PaperTable, overrides: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gnnrag.retrievers.bm25 import BM25Retriever
+
+    monkeypatch.setattr(BM25Retriever, "__init__", lambda self, index, config=None: 1 / 0)
+    heard: list[str] = []
+    results = reproduce(table, overrides, on_row=lambda r: heard.append(r.error))
+    assert [bool(r.error) for r in results] == [True, True, False, False] == [bool(e) for e in heard]
+    assert results[0].error == "ZeroDivisionError: division by zero" and not results[0].is_done
+    assert overlaps(table, results) == {}, "half a pair says nothing"
+
+
+def test_wrong_settings_stop_everything(table: PaperTable, overrides: list[str], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"unknown setting 'data\.limits'"):
+        reproduce(table, [*overrides, "data.limits=3"])
+    assert not (tmp_path / "r").exists()
+
+
+def test_overlap_figure_and_json(table: PaperTable, overrides: list[str], tmp_path: Path) -> None:
+    results = reproduce(table, overrides)
+    (shares,) = overlaps(table, results).values()
+    assert list(shares) == ["both", "first only", "second only", "neither"] and sum(shares.values()) == pytest.approx(
+        1, abs=1e-3
+    )
+    first, second = lines(table, results)
+    assert first[0] == "bm25" and first[1] == ["Original", "IRCOT"] and all(map(math.isnan, first[3]))
+    assert second[2] == [r.values["recall@5"] for r in results[2:]]
+    draw(table, results, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes()[:4] == b"\x89PNG"
+    data = json.loads(as_json(table, results))
+    assert data["rows"][0]["published"] == {"em": 0.4} and data["used"] == {"reader": "a model"}
+    em = table.columns[0]
+    assert cells(results[0], em).endswith("(0.400)") and cells(Result(table.rows[1]), em) == "-"
+
+
+def test_split_by_type(table: PaperTable, overrides: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "types.yaml"
+    path.write_text(table.path.read_text().replace("plot:", "by: type\nplot:"))
+    split = load_table(path)
+    results = reproduce(split, overrides, lambda row: row is split.rows[0])
+    assert results[0].row.name == "bm25 / Original" and len(results) > 1
+    assert sum(r.questions for r in results[1:]) == 6 and all(": " in r.row.name for r in results[1:])
+
+
+def test_evidence_after_each_sub_query(tmp_path: Path) -> None:
+    def asked(side: str, ids: list[str]) -> dict[str, object]:
+        return {"event": "sub_query", "side": side, "context_ids": ids}
+
+    rows = [
+        {"question_id": "q1", "events": [asked("semantic", ["a"]), asked("relational", []), asked("semantic", ["b"])]},
+        {"question_id": "q2", "events": [{"event": "draft"}, asked("semantic", ["c", "x"])]},
+        {"question_id": "q3", "events": [asked("semantic", ["a"])]},
+    ]
+    (tmp_path / "traces.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    questions = [Question("q1", "?", gold=("a", "b")), Question("q2", "?", gold=("c",)), Question("q3", "?")]
+    steps = evidence_steps(tmp_path, questions)
+    assert steps == {"semantic": [0.75, 1.0], "relational": [0.0]}, "q3 has no gold; q2 keeps its last share"
+
+
+# ------------------------------------------------------------------------------------------------------- the script
+def test_the_script(
+    table: PaperTable, overrides: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = [str(table.path), *overrides, "--only", "bm25"]
+    assert main([*call, "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "bm25 / Original: single / bm25 / offline",
+        "bm25 / IRCOT: ircot / bm25 / offline",
+    ]
+    assert not (tmp_path / "r").exists()
+    assert main([*call, "--markdown", "--plot", str(tmp_path / "f.png")]) == 0
+    out = capsys.readouterr().out
+    assert "| row | EM | F1 | Recall@5 |" in out and "(0.400) |" in out and "Only a test." in out
+    assert "The paper used reader: a model." in out and "both " in out and (tmp_path / "f.png").is_file()
+    assert main([*call, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"][1]["name"] == "bm25 / IRCOT"
+
+
+def test_mistakes_on_the_command_line(table: PaperTable, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, message in (
+        ([], "give a table"),
+        ([str(table.path), "--only", "nothing"], "no row has that in its name"),
+        ([str(table.path), "data.limits=1", "--dry-run"], "unknown setting 'data.limits'"),
+    ):
+        assert run_script(main, arguments, "") == 2
+        assert message in capsys.readouterr().err

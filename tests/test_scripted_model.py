@@ -1,0 +1,207 @@
+"""A scripted model drives every prompted role of every method and retriever, well and badly.
+
+Methods, retrievers and roles come from the registry: one that is new and has no settings below, or whose prompts have
+no reply in `helpers/replies.py`, fails here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from functools import cache, partialmethod
+from typing import Any
+
+import pytest
+
+from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.index.build import build_index
+from gnnrag.index.index import Index
+from gnnrag.llm.base import Request
+from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.metrics.report import score
+from gnnrag.pipeline import Pipeline, asked_roles, index_settings, needed_stages
+from gnnrag.registry import METHODS, RETRIEVERS, ROLES, resolve
+from gnnrag.retrievers.base import needs_roles
+from gnnrag.roles.book import Roles
+from gnnrag.session import Session
+from gnnrag.types import Passage, Prediction, Question
+from tests.helpers.every_method import RETRIEVER_SETTINGS, SETTINGS
+from tests.helpers.parts import COMPOSITIONAL, CORPUS
+from tests.helpers.replies import ATTACK, BAD, attack_in, good, prompt_of, quoting, user
+
+HOSTILE = Passage(
+    "p8", "The director of the film Night Harbour", f"The director of the film Night Harbour was born. {ATTACK}"
+)
+BASE = ["index.embedder.model=hash", "index.text.language=blank:en", "roles=prompted", "llm=scripted", "llm_cache=null"]
+# Where any text is a reply of the right form, garbage cannot be told from one.
+FREE = {
+    "chain", "drafter", "grounder", "refiner", "refiner_triples", "sub_answerer", "reason_gcot", "reason_ircot",
+    "reason_irgs", "redirect", "report_reduce", "summary",
+}  # fmt: skip
+COUNTS = {"calls", "prompt_tokens", "completion_tokens", "cached_calls", "parse_failure", "refused"}
+
+
+WHERE = ("before", "after", "inside")
+READS_PASSAGES = {"thoughts", "chain", "verifier", "reasoner", "agent", "evidence_extractor", "refiner", "reader",
+                  "report_points", "report_rating"}  # fmt: skip
+
+
+@cache
+def load(dots: tuple[str, ...]) -> EvaluateConfig:
+    return load_config(EvaluateConfig, None, [*BASE, *dots])
+
+
+def runs() -> Iterator[tuple[str, list[str]]]:
+    """Yield a name and the settings of every run: each method, and each retriever that asks roles."""
+    for name in METHODS:
+        for n, dots in enumerate(SETTINGS[name]):
+            yield f"{name}{n or ''}", [f"method={name}", *dots]
+    for name in RETRIEVERS:
+        config = load(tuple(RETRIEVER_SETTINGS[name]))
+        if needs_roles(resolve("retriever", name, RETRIEVERS), config.retriever.settings):
+            yield f"single-{name}", RETRIEVER_SETTINGS[name]
+
+
+RUNS = dict(runs())
+PAIRS = [(run, role) for run, dots in RUNS.items() for role in asked_roles(load(tuple(dots)))]
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    path = tmp_path_factory.mktemp("index")
+    configs = [load(tuple(dots)) for dots in RUNS.values()]
+    stages = set().union(*(needed_stages(c) for c in configs))
+    build_index(path, [*CORPUS, HOSTILE], index_settings(configs[0]), stages)
+    return Index(path)
+
+
+# Whose model a question has: good, one that quotes the attack, or one that is bad in one role.
+WHO: ContextVar[str] = ContextVar("WHO")
+QUOTES = {f"{where} {what}": quoting(where, what == "harmless") for where in WHERE for what in ("hostile", "harmless")}
+
+
+def backend_for(roles: Roles, script: Callable[[str, Request], str], role: Any) -> ScriptedBackend:
+    """Stand in for `Roles.backend`: give every role a model of its own, which knows whose it is."""
+    name = next(name for name in ROLES if getattr(roles.config, name) is role)
+    return ScriptedBackend.of((".", lambda request: script(name, request)))
+
+
+class Run:
+    """One run of a method: a question for each way its model may be, all with the same text.
+
+    Attributes:
+        rows: prediction and record of each question.
+        requests: each role's requests, by question.
+    """
+
+    def __init__(self, index: Index, name: str) -> None:
+        self.rows: dict[str, tuple[Prediction, Session]] = {}
+        self.requests: dict[tuple[str, str], list[Request]] = {}
+        ways = ["good", *QUOTES, *(f"{role} {kind}" for run, role in PAIRS if run == name for kind in BAD)]
+        self.questions = [Question(way, COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1")) for way in ways]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Roles, "backend", partialmethod(backend_for, self.script))
+            pipeline = Pipeline(load(tuple(RUNS[name])), index)
+            answer = pipeline.loop.answer
+
+            def answer_as(question: Question) -> Any:
+                WHO.set(question.id)
+                return answer(question)
+
+            patch.setattr(pipeline.loop, "answer", answer_as)
+            asyncio.run(pipeline.run(self.questions, lambda p, s: self.rows.update({p.question_id: (p, s)})))
+
+    def script(self, role: str, request: Request) -> str:
+        """Reply to a role, as the question's model would."""
+        way = WHO.get()
+        self.requests.setdefault((way, role), []).append(request)
+        if way in QUOTES:
+            return QUOTES[way](request)
+        who, _, kind = way.partition(" ")
+        return BAD[kind] if who == role else good(request)
+
+    def counts(self, way: str, role: str) -> dict[str, int]:
+        """Return what was counted under a role."""
+        return self.rows[way][0].usage["roles"].get(role, {})
+
+    def comparable(self, way: str) -> list[Any]:
+        """Return everything of a question but its conversations and what they cost."""
+        prediction, session = self.rows[way]
+        usage = {
+            role: {k: v for k, v in row.items() if not k.endswith("_tokens")}
+            for role, row in prediction.usage["roles"].items()
+        }
+        events = [e for e in session.events if e["event"] != "llm"]
+        return [prediction.answer, prediction.ranking, prediction.context, prediction.nodes, prediction.rounds,
+                prediction.error, usage, prediction.usage["flags"], events]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(index: Index) -> Callable[[str], Run]:
+    return cache(lambda name: Run(index, name))
+
+
+def test_every_prompted_role_is_driven() -> None:
+    assert {role for _, role in PAIRS} == {name for name, table in ROLES.items() if "prompted" in table}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_question_has_a_row(run: Callable[[str], Run], name: str) -> None:
+    result = run(name)
+    assert result.rows.keys() == {q.id for q in result.questions}
+    assert {p.error for p, _ in result.rows.values()} == {None}
+    assert score(result.questions, [p for p, _ in result.rows.values()], resamples=0)["failed"] == 0
+
+
+@pytest.mark.parametrize(("name", "role"), PAIRS)
+def test_success(run: Callable[[str], Run], name: str, role: str) -> None:
+    result = run(name)
+    requests = result.requests.get(("good", role), [])
+    method = name.rstrip("1")
+    assert requests or any(run(other).requests.get(("good", role)) for other in RUNS if other.rstrip("1") == method)
+    counts = result.counts("good", role)
+    assert counts.get("calls", 0) == len(requests) and not counts.get("parse_failure")
+    assert not [flag for flag in counts if flag.endswith("_failed") or "fallback" in flag]
+
+
+@pytest.mark.parametrize("kind", BAD)
+@pytest.mark.parametrize(("name", "role"), PAIRS)
+def test_a_bad_reply_is_counted(run: Callable[[str], Run], name: str, role: str, kind: str) -> None:
+    result, way = run(name), f"{role} {kind}"
+    requests = result.requests.get((way, role), [])
+    if not requests or (kind == "garbage" and {prompt_of(request) for request in requests} <= FREE):
+        return
+    counts = result.counts(way, role)
+    assert counts.keys() - COUNTS, f"{kind} replies of {role} leave no trace"
+    # The agents' transcripts are continued: what is no move is told them, and not asked for again.
+    assert counts.get("parse_failure") or (role in ("agent", "reader") and kind != "refusal")
+    assert kind != "refusal" or counts["refused"]
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("name", RUNS)
+def test_a_quoted_instruction_changes_nothing(run: Callable[[str], Run], name: str, where: str) -> None:
+    result = run(name)
+    assert result.comparable(f"{where} hostile") == result.comparable(f"{where} harmless")
+    assert "HACKED" not in result.rows[f"{where} hostile"][0].answer
+
+
+def test_the_attack_reaches_the_roles_that_read_passages(run: Callable[[str], Run]) -> None:
+    reached = {role for name in RUNS for (_, role), rs in run(name).requests.items() if any(map(attack_in, rs))}
+    assert reached >= READS_PASSAGES
+
+
+ELEMENT = re.compile(
+    r"<(passage|notes|path|information)\b[^>]*>.*?</\1>|<\|begin_of_documents\|>.*?<\|end_of_documents\|>"
+    r"|^(?:Observation \d+: )?\(\d+\) [^\n]*$",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_no_passage_leaves_its_element(run: Callable[[str], Run], name: str) -> None:
+    for (way, _), requests in run(name).requests.items():
+        for request in requests if way == "good" else ():
+            assert "HACKED" not in ELEMENT.sub("", user(request))
