@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
         mixed_precision=config.fit.precision, cpu=not torch.cuda.is_available(), kwargs_handlers=[unused]
     )
     is_told = _listen()
-    around = Surroundings(accelerator, lambda: bool(is_told), note, " ".join(["accelerate launch", *sys.argv]))
+    around = Surroundings(accelerator, lambda: bool(is_told), note, _command(source, overrides))
     path = Path(config.run.root) / (config.run.name or _name(config))
     with accelerator.main_process_first():  # which builds what is missing; the others find it on disk
         with IndexProgress() as on_index:
@@ -66,6 +66,14 @@ def main(arguments: Sequence[str]) -> int:
             print(_table(metrics))
         print(path)
     return 0
+
+
+def _command(source: str | None, overrides: Sequence[str]) -> str:
+    """Return the command for the model card, without what only says where things lie."""
+    kept = [
+        o for o in overrides if o.split("=")[0].rsplit(".", 1)[-1] not in ("path", "root", "cache", "notes", "name")
+    ]
+    return " ".join(["accelerate launch training/train_gnn.py", *([source] if source else []), *kept])
 
 
 def _examples(corpus: Any, shown: bool) -> Any:

@@ -207,7 +207,8 @@ class Saver:
         assert isinstance(model, QueryGNN)
         graphs = {name: digest(corpus.inputs) for name, corpus in self.corpora.items()}
         plain = to_plain(self.config)
-        facts = {**record, "graphs": graphs, "prune": plain["prune"], "commit": commit(), "seed": self.config.seed}
+        sizes = "neighbourhood" if self.config.gnn.mode == "entity" else "prune"
+        facts = {**record, "graphs": graphs, sizes: plain[sizes], "commit": commit(), "seed": self.config.seed}
         save_checkpoint(folder, Checkpoint(model, None, self.encoder, facts))
         write_atomic(folder / "README.md", self.card(model, record).render())
 

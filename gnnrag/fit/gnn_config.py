@@ -9,7 +9,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.fit.config import FitConfig, FoldConfig, TrainingRunConfig
 from gnnrag.gnn.completion import CompletionConfig
 from gnnrag.gnn.config import GNNConfig, LossConfig
-from gnnrag.gnn.entity_examples import NeighbourhoodConfig
+from gnnrag.gnn.neighbourhood import NeighbourhoodConfig
 from gnnrag.gnn.prune import PruneConfig
 
 STAGES, USES = ("retrieval", "completion"), ("folds", "train", "report")

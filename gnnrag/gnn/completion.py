@@ -112,7 +112,7 @@ class CompletionTask:
         batch = replace(base, seeds=seeds, edge_weights=weights, questions=vectors, features=features)
         if self.config.query == "question":
             return model(batch)
-        bare = getattr(model, "module", model)
+        bare: Any = getattr(model, "module", model)
         return model(batch, query=bare.rel_mlp(vectors))
 
     def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> dict[str, dict[str, float]]:

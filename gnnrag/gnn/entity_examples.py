@@ -1,14 +1,8 @@
-"""Training examples whose answers are entities: a neighbourhood of what the question names, and its answers.
-
-A network of relations learns from a neighbourhood what it later does on the whole graph, at a twentieth of the cost
-(NSM and GNN-RAG train and answer on such subgraphs). Evaluation is on the whole graph.
-"""
+"""Training examples whose answers are entities: a neighbourhood of what the question names, and its answers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,21 +11,13 @@ from torch import nn
 
 from gnnrag.gnn.entity import EntityQuestion, EntityQuestions
 from gnnrag.gnn.examples import Example
+from gnnrag.gnn.neighbourhood import NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.ranking import ranking_metrics
-from gnnrag.gnn.subgraph import Subgraph
+from gnnrag.gnn.subgraph import join
 from gnnrag.metrics.nodes import node_scores
 from gnnrag.types import Question
 
 LEAST = 0.01  # entities with a lower probability are never returned
-
-
-@dataclass
-class NeighbourhoodConfig:
-    """What an example of a question about entities holds."""
-
-    hops: int = 3  # from the seeds
-    fan: int = 30  # neighbours at most that one node leads to, evenly spread over its relations; seeds lead to all
-    batch: int = 8  # questions that are evaluated at once on the whole graph
 
 
 class EntitySet:
@@ -46,23 +32,19 @@ class EntitySet:
     def __init__(
         self, questions: Sequence[Question], source: EntityQuestions, config: NeighbourhoodConfig | None = None
     ) -> None:
-        self.questions, self.source, self.config = list(questions), source, config or NeighbourhoodConfig()
+        self.questions, self.source = list(questions), source
+        self.near = Neighbourhoods(source, config)
         self._vectors: dict[str, np.ndarray] = {}
         self._starts: dict[int, EntityQuestion] = {}
-        graph = source.graph
-        edges = np.stack(graph.edges)
-        self._edges = edges[:, np.lexsort((edges[2], edges[1], edges[0]))]
-        self._first = np.searchsorted(self._edges[0], np.arange(graph.num_nodes + 1))
 
     def __len__(self) -> int:
         return len(self.questions)
 
     def __getitem__(self, i: int) -> Example:
         found, gold = self._found(i), self._gold(i)
-        nodes = self._neighbourhood(sorted(found.seeds))
-        subgraph = self._cut(found, nodes)
-        is_seed = np.isin(nodes, list(found.seeds))
-        targets = np.isin(nodes, gold) & ~is_seed
+        subgraph = self.near.cut(found, self._vector(found.text))
+        is_seed = np.isin(subgraph.nodes, list(found.seeds))
+        targets = np.isin(subgraph.nodes, gold) & ~is_seed
         return Example(self.questions[i].id, subgraph, ~is_seed, targets, len(gold) - int(targets.sum()))
 
     def _found(self, i: int) -> EntityQuestion:
@@ -82,87 +64,30 @@ class EntitySet:
             self._vectors = dict(zip(texts, rows.astype(np.float32), strict=True))
         return self._vectors[text]
 
-    def _neighbourhood(self, seeds: Sequence[int]) -> np.ndarray:
-        """Return the nodes within reach, ascending; a hub leads to a sample of its neighbours, always the same."""
-        reached = front = np.array(seeds, dtype=np.int64)
-        for hop in range(self.config.hops):
-            first, ends = (self._first, self._edges[2]) if hop == 0 else self._sampled
-            found = np.unique(ends[_ranges(first[front], first[front + 1])])
-            front = np.setdiff1d(found, reached, assume_unique=True)
-            reached = np.union1d(reached, front)
-        return reached
-
-    @cached_property
-    def _sampled(self) -> tuple[np.ndarray, np.ndarray]:
-        """First edge of each node, and where each edge ends, where no node has more than `fan` edges."""
-        counts = np.diff(self._first)
-        rank = np.arange(len(self._edges[0])) - self._first[self._edges[0]]
-        for hub in np.flatnonzero(counts > self.config.fan).tolist():
-            rank[self._first[hub] : self._first[hub + 1]] = np.random.default_rng(hub).permutation(counts[hub])
-        kept = rank < self.config.fan
-        first = np.concatenate([[0], np.cumsum(np.minimum(counts, self.config.fan))])
-        return first, self._edges[2][kept]
-
-    def _cut(self, found: EntityQuestion, nodes: np.ndarray) -> Subgraph:
-        rows = _ranges(self._first[nodes], self._first[nodes + 1])
-        place = np.minimum(np.searchsorted(nodes, self._edges[2][rows]), max(len(nodes) - 1, 0))
-        rows, place = (part[nodes[place] == self._edges[2][rows]] for part in (rows, place))
-        relations = np.unique(self._edges[1][rows])
-        weights = [found.seeds.get(int(node), 0.0) for node in nodes]
-        vectors = self.source.relation_vectors
-        return Subgraph(
-            nodes=nodes,
-            passages=np.full(len(nodes), -1),
-            source=np.searchsorted(nodes, self._edges[0][rows]),
-            relation=np.searchsorted(relations, self._edges[1][rows]),
-            target=place,
-            relations=relations,
-            relation_vectors=np.asarray(vectors[relations], dtype=np.float32),
-            question=self._vector(found.text),
-            seeds=np.array(weights, dtype=np.float32),
-            features=np.zeros((len(nodes), 0), np.float32),
-            edge_features=np.zeros((len(rows), 0), np.float32),
-            node_vectors=np.zeros((0, vectors.shape[1]), np.float16),
-        )
-
     def rank(
         self, model: nn.Module, items: Sequence[int], device: torch.device, keep: int = 10
     ) -> list[dict[str, Any]]:
-        """Rank all entities for some questions on the whole graph; rows as of `gnnrag.gnn.ranking`, with `chances`."""
-        rows, base = [], self.source.base.to(device)
-        for start in range(0, len(items), self.config.batch):
-            part = list(items[start : start + self.config.batch])
-            batch = self.source.prepare([self._found(i) for i in part])
-            own = {"questions": batch.questions.to(device), "seeds": batch.seeds.to(device)}
-            with torch.inference_mode():
-                logits = model(replace(base, **own)).float().cpu().numpy()
-            rows += [self._row(i, logits[:, column], keep) for column, i in enumerate(part)]
-        return rows
+        """Rank the entities of some questions' neighbourhoods; rows as of `rank_examples`, and what F1 is made of."""
+        return [self._row(model, i, device, keep) for i in items]
 
-    def _row(self, i: int, logits: np.ndarray, keep: int) -> dict[str, Any]:
-        candidates = np.ones(len(logits), dtype=bool)
-        candidates[list(self._found(i).seeds)] = False
-        order = np.argsort(-np.where(candidates, logits, -np.inf), kind="stable")[: int(candidates.sum())]
-        gold = self._gold(i)
-        is_right = np.isin(order, gold)
-        chances = 1.0 / (1.0 + np.exp(-logits[order].astype(np.float64)))
+    def _row(self, model: nn.Module, i: int, device: torch.device, keep: int) -> dict[str, Any]:
+        example = self[i]
+        with torch.inference_mode():
+            logits = model(join([example.subgraph]).to(device))[:, 0].double().cpu().numpy()
+        candidates = np.flatnonzero(example.candidates)
+        order = candidates[np.argsort(-logits[candidates], kind="stable")]
+        is_right, chances = example.targets[order], 1.0 / (1.0 + np.exp(-logits[order]))
         shown = max(keep, int((chances > LEAST).sum()))
         return {
-            "id": self.questions[i].id,
-            "ranking": order[:keep].tolist(),
+            "id": example.id,
+            "ranking": example.subgraph.nodes[order[:keep]].tolist(),
             "scores": [round(float(x), 5) for x in logits[order[:keep]]],
-            "metrics": ranking_metrics(is_right, len(gold) - int(is_right.sum())),
+            "metrics": ranking_metrics(is_right, example.lost),
             "chances": [round(float(x), 5) for x in chances[:shown]],
             "is_right": is_right[:shown].astype(int).tolist(),
-            "gold": len(gold),
+            "gold": int(is_right.sum()) + example.lost,
             "hops": self.questions[i].extra.get("hops"),
         }
-
-
-def _ranges(starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-    """Return the numbers of each range, one after the other."""
-    counts = stops - starts
-    return np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
 
 
 def best_threshold(rows: Sequence[dict[str, Any]]) -> float:

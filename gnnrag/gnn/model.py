@@ -112,7 +112,8 @@ class QueryGNN(nn.Module):
                 _times(w, g) for w, g in zip(layer_weights or [None] * len(followed), followed, strict=True)
             ]
         rels = self.encode_relations(batch.relation_vectors) if relations is None else relations
-        q = self.question_mlp(batch.questions) if query is None else query
+        asked = batch.questions if self.config.question_text else torch.zeros_like(batch.questions)
+        q = self.question_mlp(asked) if query is None else query
         texts = self.node_mlp(batch.node_vectors)[:, None] if self._has_text(batch) else None
         boundary = self._boundary(batch, q, texts)
         hidden = self._propagate(batch, boundary, rels, layer_weights)

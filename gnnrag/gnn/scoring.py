@@ -19,10 +19,13 @@ from gnnrag.gnn.checkpoint import Checkpoint
 from gnnrag.gnn.config import RankerConfig
 from gnnrag.gnn.entity import EntityQuestion, EntityQuestions
 from gnnrag.gnn.explain import RelationalPath, explain
+from gnnrag.gnn.neighbourhood import NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.prune import PruneConfig, QuestionGraphs
 from gnnrag.gnn.rankers import Incidence, Ranker
 from gnnrag.gnn.subgraph import Subgraph, join
 from gnnrag.index.index import Index
+
+OUTSIDE = -10.0  # logit, at most, of an entity outside of the neighbourhood
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,9 @@ class EntityScorer:
         self.index, self.model, self.device = index, checkpoint.model.to(device), device
         self.questions = EntityQuestions(index, checkpoint.model.config)
         self.ranker = (checkpoint.ranker or Ranker(RankerConfig())).to(device)
-        self.threshold = float(checkpoint.facts.get("threshold", 0.5))
+        self.threshold = float(checkpoint.facts.get("threshold") or 0.5)
+        sizes = checkpoint.facts.get("neighbourhood")  # without: the whole graph, as GFM-RAG
+        self.near = Neighbourhoods(self.questions, NeighbourhoodConfig(**sizes)) if sizes else None
 
     @cached_property
     def _graph(self) -> tuple[GraphBatch, list[torch.Tensor]]:
@@ -158,7 +163,20 @@ class EntityScorer:
         inside = np.repeat(np.arange(len(lists)), lists.sizes)[lists.values == passage]
         return int(inside[np.argmax(self.score(text)[0][inside])]) if len(inside) else -1
 
+    def _cut(self, question: EntityQuestion) -> Subgraph | None:
+        """Return the neighbourhood of a question; None where the network looks at the whole graph."""
+        if self.near is None:
+            return None
+        return self.near.cut(question, self.index.embedder.encode([question.text], is_query=True)[0])
+
     def _logits(self, question: EntityQuestion) -> torch.Tensor:
+        """Return the logits of all entities; those outside of the neighbourhood rank after those inside."""
+        if (part := self._cut(question)) is not None:
+            with torch.no_grad():
+                inside = self.model(join([part]).to(self.device)).cpu()
+            out = torch.full((self.questions.graph.num_entities, 1), min(float(inside.min()) - 1, OUTSIDE))
+            out[torch.from_numpy(part.nodes)] = inside
+            return out
         base, relations = self._graph
         batch = self.questions.prepare([question])
         batch = replace(base, questions=batch.questions.to(self.device), seeds=batch.seeds.to(self.device))
@@ -167,10 +185,17 @@ class EntityScorer:
 
     def paths(self, text: str, entity: int, top_k: int = 3) -> list[ToldPath]:
         """Return the paths that the score of an entity leans on, best first."""
-        graph = self.questions.graph
-        batch = self.questions.prepare([self.questions.find(text)]).to(self.device)
-        found = explain(self.model, batch, entity, top_k=top_k)
-        return [_tell(p, [graph.entities[n] for n in p.nodes], p.relations, graph.relations) for p in found]
+        graph, question = self.questions.graph, self.questions.find(text)
+        if (part := self._cut(question)) is None:
+            batch = self.questions.prepare([question]).to(self.device)
+            nodes, relations = list(range(graph.num_entities)), list(range(2 * graph.num_relations))
+        else:
+            batch, nodes, relations = join([part]).to(self.device), part.nodes.tolist(), part.relations.tolist()
+        if entity not in nodes:
+            return []
+        found = explain(self.model, batch, nodes.index(entity), top_k=top_k)
+        told = [([graph.entities[nodes[n]] for n in p.nodes], [relations[r] for r in p.relations]) for p in found]
+        return [_tell(path, *row, graph.relations) for path, row in zip(found, told, strict=True)]
 
 
 def _tell(path: RelationalPath, names: Sequence[str], relations: Sequence[int], texts: Sequence[str]) -> ToldPath:

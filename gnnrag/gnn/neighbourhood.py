@@ -1,0 +1,98 @@
+"""The part of a graph of facts around what a question names.
+
+The states of hubs are sums over all their neighbours, most of which no question reaches. A network that has learned on
+neighbourhoods and answers on the whole graph ranks hubs first, so it answers on neighbourhoods too, as NSM and GNN-RAG
+do; that is also many times cheaper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from gnnrag.gnn.entity import EntityQuestion, EntityQuestions
+from gnnrag.gnn.seeds import seed_weight
+from gnnrag.gnn.subgraph import Subgraph
+
+
+@dataclass
+class NeighbourhoodConfig:
+    """How much of the graph a question about entities sees."""
+
+    hops: int = 3  # from the seeds
+    fan: int = 60  # edges at most by which one node leads on, drawn once for the graph; seeds lead to all neighbours
+
+
+class Neighbourhoods:
+    """Cuts the neighbourhood of each question out of a graph of facts.
+
+    Args:
+        source: the graph and the vectors of its relations.
+        config: sizes.
+    """
+
+    def __init__(self, source: EntityQuestions, config: NeighbourhoodConfig | None = None) -> None:
+        self.source, self.config = source, config or NeighbourhoodConfig()
+        edges = np.stack(source.graph.edges)
+        self._edges = edges[:, np.lexsort((edges[2], edges[1], edges[0]))]
+        self._first = np.searchsorted(self._edges[0], np.arange(source.graph.num_nodes + 1))
+
+    def nodes(self, seeds: Sequence[int]) -> np.ndarray:
+        """Return the nodes within reach, ascending; a hub leads to a sample of its neighbours, always the same."""
+        reached = front = np.array(seeds, dtype=np.int64)
+        for hop in range(self.config.hops):
+            first, ends = (self._first, self._edges[2]) if hop == 0 else self._sampled
+            found = np.unique(ends[_ranges(first[front], first[front + 1])])
+            front = np.setdiff1d(found, reached, assume_unique=True)
+            reached = np.union1d(reached, front)
+        return reached
+
+    @cached_property
+    def _sampled(self) -> tuple[np.ndarray, np.ndarray]:
+        """First edge of each node, and where each edge ends, where no node has more than `fan` edges."""
+        counts = np.diff(self._first)
+        rank = np.arange(len(self._edges[0])) - self._first[self._edges[0]]
+        for hub in np.flatnonzero(counts > self.config.fan).tolist():
+            rank[self._first[hub] : self._first[hub + 1]] = np.random.default_rng(hub).permutation(counts[hub])
+        first = np.concatenate([[0], np.cumsum(np.minimum(counts, self.config.fan))])
+        return first, self._edges[2][rank < self.config.fan]
+
+    def cut(self, found: EntityQuestion, vector: np.ndarray) -> Subgraph:
+        """Return what the network sees of a question: all edges among its nodes.
+
+        Args:
+            found: where it starts.
+            vector: of its text. Shape (F,).
+        """
+        nodes = self.nodes(sorted(found.seeds))
+        rows = _ranges(self._first[nodes], self._first[nodes + 1])
+        place = np.minimum(np.searchsorted(nodes, self._edges[2][rows]), max(len(nodes) - 1, 0))
+        rows, place = (part[nodes[place] == self._edges[2][rows]] for part in (rows, place))
+        relations = np.unique(self._edges[1][rows])
+        graph, config, vectors = self.source.graph, self.source.config, self.source.relation_vectors
+        seeds = np.zeros(len(nodes), dtype=np.float32)
+        for entity, sure in found.seeds.items():
+            seeds[np.searchsorted(nodes, entity)] = sure * seed_weight(graph, config, entity)
+        return Subgraph(
+            nodes=nodes,
+            passages=np.full(len(nodes), -1),
+            source=np.searchsorted(nodes, self._edges[0][rows]),
+            relation=np.searchsorted(relations, self._edges[1][rows]),
+            target=place,
+            relations=relations,
+            relation_vectors=np.asarray(vectors[relations], dtype=np.float32),
+            question=vector.astype(np.float32),
+            seeds=seeds,
+            features=np.zeros((len(nodes), 0), np.float32),
+            edge_features=np.zeros((len(rows), 0), np.float32),
+            node_vectors=np.zeros((0, vectors.shape[1]), np.float16),
+        )
+
+
+def _ranges(starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+    """Return the numbers of each range, one after the other."""
+    counts = stops - starts
+    return np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))

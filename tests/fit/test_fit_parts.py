@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnrag.errors import ConfigError
+from gnnrag.fit.card import Card
+from gnnrag.fit.config import FoldConfig, TrainingRunConfig, check_run
+from gnnrag.fit.curves import draw_curves
+from gnnrag.fit.folds import fold_of, split_questions
+from gnnrag.fit.rundir import TrainingRun
+from gnnrag.fit.tracking import Tracker
+
+IDS = [f"question-{i}" for i in range(2000)]
+
+
+def test_folds_cover_every_question_once_and_are_even() -> None:
+    config = FoldConfig(count=5, validation=0.1)
+    reports = [split_questions(IDS, FoldConfig(report=f, validation=0.1)).report for f in range(5)]
+    assert sorted(id_ for part in reports for id_ in part) == sorted(IDS)
+    assert all(350 < len(part) < 450 for part in reports)
+    parts = split_questions(IDS, config)
+    assert sorted([*parts.train, *parts.validation, *parts.report]) == sorted(IDS)
+    assert 0.07 < len(parts.validation) / (len(parts.train) + len(parts.validation)) < 0.13
+
+
+def test_a_question_keeps_its_part_when_others_come() -> None:
+    config = FoldConfig()
+    few, many = split_questions(IDS[:50], config), split_questions(IDS, config)
+    assert set(few.report) <= set(many.report) and set(few.validation) <= set(many.validation)
+    assert {fold_of(id_, config) for id_ in IDS} == {0, 1, 2, 3, 4}
+    assert split_questions(IDS, FoldConfig(salt="other")).report != many.report
+
+
+def test_without_a_report_all_others_train() -> None:
+    parts = split_questions(IDS, FoldConfig(report=None, validation=0.0))
+    assert parts.train == tuple(IDS) and not parts.report and not parts.validation
+
+
+@pytest.mark.parametrize("wrong", [{"count": 1}, {"report": 5}, {"validation": 1.0}])
+def test_folds_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"folds\."):
+        split_questions(IDS, FoldConfig(**wrong))
+
+
+def test_the_card_says_what_it_is_given() -> None:
+    card = Card(
+        "A net", "It ranks.", {"parameters": 7}, ({"set": "a|b", "n": 3},), ({"set": "a", "recall": 0.5},), ("N",)
+    )
+    text = card.render()
+    assert text.startswith("# A net\n\nIt ranks.\n\n- parameters: 7\n")
+    assert "| a\\|b | 3 |" in text and "| a | 0.500 |" in text and text.endswith("## Notes\n\n- N\n")
+    assert "##" not in Card("A", "B").render()
+
+
+def test_curves_are_drawn_from_rows(tmp_path: Path) -> None:
+    draw_curves([], tmp_path / "none.png")
+    assert not (tmp_path / "none.png").exists()
+    rows = [{"step": 1, "train/loss": 2.0}, {"step": 2, "train/loss": 1.0, "validation/mrr": 0.5}]
+    draw_curves(rows, tmp_path / "a.png", "run")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_fresh_deletes_runs_only(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "thesis.txt").write_text("mine")
+    with pytest.raises(ConfigError, match="which is no run"):
+        TrainingRun(tmp_path / "a", {}, {}, fresh=True)
+    assert (tmp_path / "a" / "thesis.txt").exists()
+
+
+def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
+    run = TrainingRun(tmp_path / "a", {}, {})
+    run.save_folder("best", lambda folder: (folder / "old").touch())
+
+    def fails(folder: Path) -> None:
+        (folder / "half").touch()
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        run.save_folder("best", fails)
+    assert [p.name for p in (tmp_path / "a" / "best").iterdir()] == ["old"]
+    run.save_folder("best", lambda folder: (folder / "new").touch())
+    assert [p.name for p in (tmp_path / "a" / "best").iterdir()] == ["new"]
+
+
+def test_offline_tracking_keeps_what_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / "elsewhere"))
+    notes: list[str] = []
+    tracker = Tracker(TrainingRunConfig(tracking="offline"), tmp_path, {"a": 1}, notes.append)
+    tracker.log({"train/loss": 0.5}, step=1)
+    tracker.finish({"best": json.dumps(1)})
+    assert notes == []
+    assert list((tmp_path / "wandb").glob("offline-run-*/run-*.wandb"))
+
+
+def test_tracking_is_off_by_default_and_checked() -> None:
+    check_run(TrainingRunConfig())
+    with pytest.raises(ConfigError, match=r"run\.tracking='on': allowed are off, offline, online"):
+        check_run(TrainingRunConfig(tracking="on"))

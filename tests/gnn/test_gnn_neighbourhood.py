@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+
+import numpy as np
+import pytest
+import torch
+
+from gnnrag.config import EmbedderConfig, ExtractConfig, IndexConfig, TextConfig
+from gnnrag.datasets.kb import load_passages
+from gnnrag.datasets.skips import Skips
+from gnnrag.gnn.checkpoint import Checkpoint
+from gnnrag.gnn.config import GNNConfig
+from gnnrag.gnn.entity import EntityQuestions
+from gnnrag.gnn.entity_examples import EntitySet
+from gnnrag.gnn.model import QueryGNN
+from gnnrag.gnn.neighbourhood import NeighbourhoodConfig, Neighbourhoods
+from gnnrag.gnn.scoring import EntityScorer
+from gnnrag.index.build import build_index
+from gnnrag.index.index import Index
+from gnnrag.types import Question
+
+# A chain Alien - Ridley - Blade - Hampton - Far, and a hub of many films.
+KB = "Alien|directed_by|Ridley\nBlade|directed_by|Ridley\nBlade|written_by|Hampton\nFar|written_by|Hampton\n"
+KB += "Alien|in_year|1979\n" + "".join(f"Film{i:02}|in_year|1979\n" for i in range(40))
+SETTINGS = GNNConfig(
+    mode="entity", dim=8, layers=2, fusion="none", node_text=False, seed_weight=False, delexicalise=True
+)
+QUESTION = Question("q", "who directed Alien", ("Ridley",), extra={"nodes": ["Ridley"], "anchor": "Alien", "hops": 1})
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    folder = tmp_path_factory.mktemp("kb")
+    (folder / "kb.txt").write_text(KB)
+    settings = IndexConfig(
+        embedder=EmbedderConfig(model="hash"),
+        text=TextConfig(language="blank:en"),
+        extract=ExtractConfig(method="kb", path=str(folder / "kb.txt")),
+    )
+    build_index(folder / "index", load_passages(folder, Skips()), settings, ("message_graph", "relation_vectors"))
+    return Index(folder / "index")
+
+
+def names(near: Neighbourhoods, *seeds: str) -> set[str]:
+    graph = near.source.graph
+    return {graph.entities[node] for node in near.nodes(sorted(graph.position[s] for s in seeds))}
+
+
+def test_a_neighbourhood_has_what_hops_reach(index: Index) -> None:
+    source = EntityQuestions(index, SETTINGS)
+    assert names(Neighbourhoods(source, NeighbourhoodConfig(hops=1)), "Alien") == {"Alien", "Ridley", "1979"}
+    two = names(Neighbourhoods(source, NeighbourhoodConfig(hops=2, fan=100)), "Alien")
+    assert {"Blade", "Film00", "Film39"} <= two and "Hampton" not in two
+    assert len(names(Neighbourhoods(source, NeighbourhoodConfig(hops=1)), "1979")) == 42, "seeds lead to all"
+
+
+def test_hubs_lead_to_a_sample_that_stays(index: Index) -> None:
+    source = EntityQuestions(index, SETTINGS)
+    some = [names(Neighbourhoods(source, NeighbourhoodConfig(hops=2, fan=5)), "Alien") for _ in range(2)]
+    assert some[0] == some[1]
+    assert 4 <= sum(name.startswith("Film") for name in some[0]) <= 5 and "Blade" in some[0]
+
+
+def test_the_cut_has_every_edge_among_its_nodes(index: Index) -> None:
+    source = EntityQuestions(index, SETTINGS)
+    near = Neighbourhoods(source, NeighbourhoodConfig(hops=2, fan=5))
+    part = near.cut(source.find(QUESTION.text), np.ones(256))
+    inside = set(part.nodes.tolist())
+    want = {e for e in zip(*(x.tolist() for x in source.graph.edges), strict=True) if e[0] in inside and e[2] in inside}
+    rows = zip(part.nodes[part.source], part.relations[part.relation], part.nodes[part.target], strict=True)
+    assert {tuple(int(x) for x in row) for row in rows} == want and len(part.source) == len(want)
+    assert part.seeds.sum() == 1 and part.nodes[part.seeds.argmax()] == source.graph.position["Alien"]
+
+
+def test_an_example_asks_for_its_answers_but_never_for_its_seed(index: Index) -> None:
+    source = EntityQuestions(index, SETTINGS)
+    far = Question("f", "films like Alien", extra={"nodes": ["Far", "Blade", "Alien"], "hops": 2})
+    examples = EntitySet([QUESTION, far], source, NeighbourhoodConfig(hops=2, fan=5))
+    first, second = examples[0], examples[1]
+    assert source.graph.entities[first.subgraph.nodes[first.targets][0]] == "Ridley" and first.lost == 0
+    assert second.targets.sum() == 1 and second.lost == 2 and not second.candidates.all()
+
+
+def test_whole_graph_and_whole_neighbourhood_agree(index: Index) -> None:
+    """Where the neighbourhood is the graph's whole component, cutting it changes no score of what it holds."""
+    torch.manual_seed(0)
+    model = QueryGNN(SETTINGS, index.embedder.dim)
+    whole = EntityScorer(index, Checkpoint(model)).score(QUESTION.text)[0]
+    facts = {"neighbourhood": {"hops": 9, "fan": 1000}}
+    near = EntityScorer(index, Checkpoint(model, facts=facts)).score(QUESTION.text)[0]
+    assert np.allclose(whole, near, atol=1e-6)
+    small = EntityScorer(index, Checkpoint(model, facts={"neighbourhood": {"hops": 1, "fan": 5}}))
+    scores = small.score(QUESTION.text)[0]
+    position = small.questions.graph.position
+    inside = [position[name] for name in ("Alien", "Ridley", "1979")]
+    assert scores[inside].min() > np.delete(scores, inside).max()
+    assert small.paths(QUESTION.text, position["Far"]) == []
+
+
+def test_the_ranking_of_a_set_is_that_of_the_retriever(index: Index) -> None:
+    torch.manual_seed(0)
+    model = QueryGNN(SETTINGS, index.embedder.dim).eval()
+    examples = EntitySet([QUESTION], EntityQuestions(index, SETTINGS), NeighbourhoodConfig(hops=2, fan=5))
+    (row,) = examples.rank(model, [0], torch.device("cpu"))
+    scorer = EntityScorer(index, Checkpoint(model, facts={"neighbourhood": {"hops": 2, "fan": 5}}))
+    scores, found = scorer.score(QUESTION.text)
+    scores[list(found.seeds)] = -1
+    assert row["ranking"] == np.argsort(-scores, kind="stable")[: len(row["ranking"])].tolist()
+    assert row["gold"] == 1 and row["hops"] == 1

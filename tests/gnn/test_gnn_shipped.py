@@ -1,0 +1,21 @@
+"""The checkpoint that ships: small, whole, with a card, and readable by this version."""
+
+from __future__ import annotations
+
+from gnnrag.gnn.checkpoint import load_checkpoint
+from gnnrag.gnn.features import EDGE_FEATURES, NODE_FEATURES
+from gnnrag.gnn.prune import PruneConfig
+from gnnrag.index.embedder import EMBEDDED_SHA256
+from gnnrag.retrievers.gfm import SHIPPED
+
+
+def test_the_shipped_checkpoint() -> None:
+    checkpoint = load_checkpoint(SHIPPED)
+    assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 2_000_000
+    assert set(checkpoint.model.config.features) <= set(NODE_FEATURES)
+    assert set(checkpoint.model.config.edge_features) <= set(EDGE_FEATURES)
+    assert checkpoint.encoder["weights"] == EMBEDDED_SHA256
+    assert PruneConfig(**checkpoint.facts["prune"]).passages == 60
+    card = (SHIPPED / "README.md").read_text("utf-8")
+    assert "cross-validated" in card and "2wiki" in card and "CC BY" in card
+    assert "/tmp/" not in card and "/work/" not in card
