@@ -22,7 +22,11 @@ _SWITCHES += ("merge_keywords", "subquery_order", "skip_read")
 PRESETS: dict[str, tuple[dict[str, Any], GranularWeightsConfig]] = {
     name: (dict(zip(_SWITCHES, values, strict=True)), weights)
     for name, values, weights in (
-        ("official", (1, "dense_aug", "off", "supported", True, "memory", "replace", "alphabetical", "none"), _RELEASED),
+        (
+            "official",
+            (1, "dense_aug", "off", "supported", True, "memory", "replace", "alphabetical", "none"),
+            _RELEASED,
+        ),
         (
             "repaired",
             (1, "ppr", "both", "supported", True, "memory", "union", "generated", "skip"),
