@@ -129,9 +129,7 @@ class MessageConfig:
     """The graph that a graph network passes messages on."""
 
     structure: bool = True  # passages, sentences and the names in them take part; false: facts alone, as GFM-RAG
-    facts: str = (
-        "auto"  # triples: of `extract`; sentences: those that join two names; none; auto: triples or none
-    )
+    facts: str = "auto"  # triples: of `extract`; sentences: those that join two names; none; auto: triples or none
     synonyms: bool = False  # names whose vectors are near are joined; needs the entity graph
 
 

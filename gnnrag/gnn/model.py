@@ -109,7 +109,7 @@ class QueryGNN(nn.Module):
             batch = with_index(batch)
             arrived, followed = self.transfer(batch, batch.index)
             layer_weights = [
-                _times(w, g) for w, g in zip(layer_weights or [None] * len(followed), followed, strict=True)
+                gate if layer_weights is None else gate * layer_weights[step] for step, gate in enumerate(followed)
             ]
         rels = self.encode_relations(batch.relation_vectors) if relations is None else relations
         asked = batch.questions if self.config.question_text else torch.zeros_like(batch.questions)

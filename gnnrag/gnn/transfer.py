@@ -92,6 +92,6 @@ def columns(batch: GraphBatch) -> list[GraphBatch]:
     parts = []
     for b in range(batch.width):
         features = None if batch.features is None else batch.features[:, b : b + 1]
-        own = {"questions": batch.questions[b : b + 1], "seeds": batch.seeds[:, b : b + 1], "features": features}
-        parts.append(replace(batch, **own))
+        question, seeds = batch.questions[b : b + 1], batch.seeds[:, b : b + 1]
+        parts.append(replace(batch, questions=question, seeds=seeds, features=features))
     return parts
