@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,8 @@ from gnnrag.roles.dots import Judged, JudgeTask, PathText
 from gnnrag.roles.question_pattern import Guess
 from gnnrag.roles.rules_offline import Guessers
 from gnnrag.session import Session
+
+_PREDICATE = 6  # words; relations with more are sentences
 
 
 @dataclass
@@ -56,8 +59,7 @@ class OfflinePathJudge:
 
     def _by_similarity(self, task: JudgeTask) -> Judged:
         c, question = self.config, task.question.text
-        vectors = self.index.embedder.encode([question, *(path.text for path in task.paths)], is_query=True)
-        cosines = np.array([float(row @ vectors[0]) for row in vectors[1:]])
+        cosines = self._cosines(question, task.paths)
         best = float(cosines.max(initial=0.0))
         items = []
         for path, cosine in zip(task.paths, cosines.tolist(), strict=True):
@@ -70,6 +72,23 @@ class OfflinePathJudge:
                 follow = follow if follow != question else f"{path.names[-1]}: {question}"
                 items.append(Judgement(path.id, "partial", min(1.0, cosine), "similar to the question", follow))
         return Judged(tuple(items))
+
+    def _cosines(self, question: str, paths: Sequence[PathText]) -> np.ndarray:
+        """Return the cosine of the question and each path: of its text, or of the mean of the sentences it rests on.
+
+        Paths share sentences, so that there are fewer sentences than paths, and a text that repeats one says no more.
+        """
+        parts = [_sentences(path) or (path.text,) for path in paths]
+        texts = list(dict.fromkeys([question, *(text for row in parts for text in row)]))
+        known = dict(zip(texts, self.index.embedder.encode(texts, is_query=True), strict=True))
+        sums = [np.sum([known[text] for text in row], axis=0) for row in parts]
+        return np.array([float(row @ known[question]) / max(float(np.linalg.norm(row)), 1e-12) for row in sums])
+
+
+def _sentences(path: PathText) -> tuple[str, ...]:
+    """Return the distinct sentences that join a path's nodes; nothing where its relations are predicates."""
+    found = dict.fromkeys(statement.removeprefix("~") for step in path.steps for statement in step)
+    return tuple(found) if any(len(statement.split()) > _PREDICATE for statement in found) else ()
 
 
 def _by_walk(path: PathText, guess: Guess | None) -> Judgement:
