@@ -103,7 +103,7 @@ def train_fold(
         threshold = best_threshold(_rank(trainer, found["validation"])) if config.gnn.mode == "entity" else None
         rows = [{**row, "fold": fold} for row in _rank(trainer, found["report"], threshold)]
         metrics = write_report(path, rows, {}) if accelerator.is_main_process else {}
-        record = {"step": state.best_step if config.fit.keep == "best" else state.step}
+        record: dict[str, Any] = {"step": state.best_step if config.fit.keep == "best" else state.step}
         record |= {"validation": state.kept_metrics, "threshold": threshold, "report": metrics}
         run.save_folder("best", lambda folder: saver(trainer.bare, folder, record))
         if tracker:
