@@ -14,7 +14,7 @@ import numpy as np
 from gnnrag.config import to_plain
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import DataError
-from gnnrag.fit.folds import Parts, split_questions
+from gnnrag.fit.folds import Parts, draw, split_questions
 from gnnrag.fit.gnn_config import SetConfig, TrainGNNConfig
 from gnnrag.gnn.entity import EntityQuestions
 from gnnrag.gnn.entity_examples import EntitySet
@@ -113,15 +113,15 @@ def divide(corpus: Corpus, settings: TrainGNNConfig, fold: int | None) -> Parts:
 
 
 def _limited(ids: Sequence[str], corpus: Corpus) -> list[str]:
-    """Return the first questions, of each number of hops where the data says it."""
+    """Return at most so many questions, of each number of hops where the data says it; files may be sorted by type."""
     hops = {question.id: question.extra.get("hops") for question in corpus.data.questions}
     taken: Counter[Any] = Counter()
-    kept = []
-    for id_ in ids:
+    kept = set()
+    for id_ in sorted(ids, key=lambda id_: draw(id_, "limit")):
         taken[hops[id_]] += 1
         if corpus.config.train_limit is None or taken[hops[id_]] <= corpus.config.train_limit:
-            kept.append(id_)
-    return kept
+            kept.add(id_)
+    return [id_ for id_ in ids if id_ in kept]
 
 
 def pools(examples: Mapping[str, Any], parts: Mapping[str, Parts]) -> dict[str, Pool]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gnnrag.config import load_config
+from gnnrag.fit.folds import draw
 from gnnrag.fit.gnn_config import TrainGNNConfig
 from gnnrag.gnn.checkpoint import load_checkpoint
 from inference.console import run_script
@@ -136,3 +137,9 @@ def test_weights_and_biases_that_fail_do_not_stop_a_run(
     monkeypatch.setitem(sys.modules, "wandb", Broken)  # type: ignore[arg-type]
     assert call(folder, "run.name=f", "run.tracking=online") == 0
     assert "Weights & Biases failed (OSError: no server); the run goes on without it" in capsys.readouterr().err
+
+
+def test_fewer_questions_train_and_a_hash_draws_them(folder: Path) -> None:
+    assert call(folder, "run.name=g") == 0 and call(folder, "run.name=h", "sets.sample.train_limit=2") == 0
+    every, few = (read(folder / "runs" / name / "folds.json")["sample"]["train"] for name in "gh")
+    assert set(few) == set(sorted(every, key=lambda id_: draw(id_, "limit"))[:2])
