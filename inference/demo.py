@@ -16,7 +16,7 @@ from gnnrag.rundir import run_label
 from inference.console import IndexProgress, metrics_table, note
 
 SAMPLE = "configs/evaluate/sample.yaml"
-RETRIEVERS = ("bm25", "dense", "hybrid", "chg")
+RETRIEVERS = ("bm25", "dense", "hybrid", "chg", "gfm")
 METHODS = ("single", "multihop", "bdtr")
 
 
@@ -26,7 +26,9 @@ def main(arguments: Sequence[str]) -> int:
     config = load_config(EvaluateConfig, SAMPLE, arguments)
     data = load_questions_for(config)
     with IndexProgress() as progress:
-        index = open_index(config, data.name, data.passages, progress)
+        for retriever in RETRIEVERS:  # each adds what it needs to the one index
+            needs = load_config(EvaluateConfig, SAMPLE, [*arguments, f"retriever={retriever}"])
+            index = open_index(needs, data.name, data.passages, progress)
     rows = []
     for method in METHODS:
         for retriever in RETRIEVERS:
