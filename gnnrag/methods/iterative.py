@@ -121,8 +121,8 @@ class Iterative:
     async def select(self, state: State) -> Evidence:
         """The pool's best; with `answer=native` also the answer that the reasoning gave."""
         ranked = state.pool.ranked()
-        if self.config.answer == "native" and state.memory.get("answer") is None and not self.stops:
-            await self._reason(state)  # the last retrieval feeds a last generation
+        if self.config.answer == "native" and not self.stops:
+            await self._reason(state)  # the last retrieval feeds a last generation, whose answer counts
         answer = state.memory.get("answer") if self.config.answer == "native" else None
         return Evidence(ranked, ranked[: self.config.reader_top_k], answer=answer)
 
