@@ -91,6 +91,11 @@ def test_native_answers():
     assert prediction.answer == "A3" and len(tasks) == 3, "even where earlier generations gave answers"
 
 
+def test_irgs_asks_with_as_much_of_the_generation_as_the_setting_says():
+    asked = run(IRGS, Step("word " * 200), rounds=1)[3].asked
+    assert asked == ["Q", "Q" + " word" * 150], "the limit of the other methods' queries would cut it at a third"
+
+
 def test_a_repeated_query_is_counted():
     _, session, _, _ = run(IRCoT, STEPS[0], STEPS[0], rounds=2)
     assert session.by_role["reasoner"]["repeated_query"] == 1 and session.counts["duplicate_query"] == 1
