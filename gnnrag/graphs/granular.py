@@ -26,12 +26,14 @@ class EvidenceUnit:
         text: the sentence with its pronouns resolved.
         phrases: what is named as its key phrases, in order.
         labels: question number to `T` (answers it alone) or `P` (a clue); 0 is the question, 1 to K its sub-questions.
+        psi: its confidence (`confidence`); found again, the highest so far.
     """
 
     sentence: int
     text: str
     phrases: tuple[str, ...] = ()
     labels: Mapping[int, str] = field(default_factory=dict)
+    psi: float = 0.0
 
     @property
     def is_full(self) -> bool:
@@ -73,7 +75,7 @@ class EvidenceMemory:
     read: set[int] = field(default_factory=set)
 
     def merge(self, units: Iterable[EvidenceUnit], keywords: str = "union") -> None:
-        """Take in a round's evidence: newest text, union of labels (the stronger stays), phrases by `keywords`.
+        """Take in a round's evidence: newest text, highest psi, all labels (the stronger stays), phrases by `keywords`.
 
         Args:
             units: what was found this round.
@@ -85,7 +87,7 @@ class EvidenceMemory:
             if old := self.units.get(unit.sentence):
                 phrases = tuple(dict.fromkeys([*old.phrases, *unit.phrases])) if keywords == "union" else unit.phrases
                 labels = {n: max(old.labels.get(n, ""), unit.labels.get(n, "")) for n in {**old.labels, **unit.labels}}
-                unit = replace(unit, phrases=phrases, labels=labels)
+                unit = replace(unit, phrases=phrases, labels=labels, psi=max(old.psi, unit.psi))
             self.units[unit.sentence] = unit
 
     def ranked(self, psi: Mapping[int, float], full_only: bool = False) -> list[EvidenceUnit]:

@@ -71,7 +71,7 @@ class PhraseAligner:
         return rows
 
     def entities_of(self, sentence: int, named: Sequence[int]) -> list[int]:
-        """Return the entity-like phrases (with a letter A-Z or a digit) of a sentence that are not named."""
+        """Return the entity-like phrases (with a capital A-Z or a digit) of a sentence that are not named."""
         known, first = set(named), self.graph.first_phrase
         around = self._around(sentence)
         return [
@@ -88,4 +88,4 @@ class PhraseAligner:
 
 
 def _is_entity(text: str) -> bool:
-    return any("a" <= c <= "z" or c.isdigit() for c in text.lower())
+    return any("A" <= c <= "Z" or c.isdigit() for c in text)

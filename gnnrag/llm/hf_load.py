@@ -31,8 +31,10 @@ def load_model(folder: Path, kind: str, merged: Path | None, device: str, dtype:
     number = getattr(torch, ("bfloat16" if where.type == "cuda" else "float32") if dtype == "auto" else dtype)
     cls = AutoModelForSeq2SeqLM if kind == "seq2seq" else AutoModelForCausalLM
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        model = cls.from_pretrained(folder, dtype=number, use_safetensors=True, local_files_only=True)
+        # Said outright: left open, transformers asks at the terminal whether to run the code that a folder names.
+        trusted = {"local_files_only": True, "trust_remote_code": False}
+        tokenizer = AutoTokenizer.from_pretrained(folder, **trusted)
+        model = cls.from_pretrained(folder, dtype=number, use_safetensors=True, **trusted)
     except Exception as error:  # the libraries raise whatever the damage leads to
         problem = " ".join(str(error).split())[:300]
         raise ArtefactError(f"model {str(folder)!r} cannot be loaded ({type(error).__name__}: {problem})") from error

@@ -47,7 +47,7 @@ class HFModel:
         return bool(self._waiting)
 
     def take(self, tickets: Sequence[Ticket]) -> None:
-        """Tokenize prompts; one that does not fit is refused at once."""
+        """Tokenize prompts; one that does not fit, or cannot be tokenized, is refused at once."""
         for ticket in tickets:
             job, request = ticket.job, ticket.job.request
             try:
@@ -58,6 +58,8 @@ class HFModel:
                 self._waiting.append(Row(ticket, prompt))
             except GnnragError as error:
                 ticket.finish(error)
+            except Exception as error:  # noqa: BLE001 - what a tokenizer chokes on must not fail the others
+                ticket.finish(LLMError(_problem(job.name, error)))
 
     def advance(self) -> None:
         """Answer one batch."""
@@ -97,8 +99,7 @@ class HFModel:
             elif isinstance(error, GnnragError):
                 rows[0].ticket.finish(error)
             else:
-                problem = f"{rows[0].ticket.job.name}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
-                rows[0].ticket.finish(LLMError(problem))
+                rows[0].ticket.finish(LLMError(_problem(rows[0].ticket.job.name, error)))
             return
         for row, reply in zip(rows, replies, strict=True):
             row.ticket.finish(reply)
@@ -133,3 +134,7 @@ class HFModel:
             self._adapters[folder] = name
         self.model.set_adapter(self._adapters[folder])
         return nullcontext()
+
+
+def _problem(name: str, error: Exception) -> str:
+    return f"{name}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"

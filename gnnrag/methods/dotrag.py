@@ -7,10 +7,9 @@ by one matrix-vector product a query over the whole graph, then masked. The retr
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from gnnrag.graphs.meaning import Meaning
 from gnnrag.graphs.schema import Schema, draft, load
 from gnnrag.methods.base import State
 from gnnrag.roles.dots import ConceptsTask, DotRules, JudgeTask, RedirectTask, RulesTask, path_texts
-from gnnrag.session import Session
+from gnnrag.session import Session, concurrently
 from gnnrag.types import Evidence, Query, Question, Ranking
 
 _ASKS_SET = re.compile(r"\b(?:which|what|list|name all|who (?:are|were|all)|whose|all)\b", re.IGNORECASE)
@@ -95,12 +94,13 @@ class DotRAG:
         starts = self.starter.with_bridge(starts)
         many = {"always": True, "never": False}.get(self.config.set_questions, bool(_ASKS_SET.search(question.text)))
         state.memory["must_touch"] = hubs
-        state.memory["dots"] = await asyncio.gather(*(self._open(state, i, s, many) for i, s in enumerate(starts)))
+        jobs = [partial(self._open, state, i, s, many) for i, s in enumerate(starts)]
+        state.memory["dots"] = await concurrently(session, jobs)
         return state
 
-    async def _open(self, state: State, number: int, start: Start, many: bool) -> Dot:
+    async def _open(self, state: State, number: int, start: Start, many: bool, session: Session) -> Dot:
         """S2: the rules of one DOT, and its region."""
-        anchors, cfg, session = start.anchors.nodes, self.config.start, state.session
+        anchors, cfg = start.anchors.nodes, self.config.start
         names, kinds = tuple(self.index.knowledge.names[a] for a in anchors), tuple(self.graph.types_of(anchors))
         rules: DotRules = await self.rules(RulesTask(state.question, self.schema, start.text, names, kinds), session)
         session.flag("rules", *rules.flags)
@@ -130,20 +130,20 @@ class DotRAG:
             for _, text in sorted(dot.pending, key=lambda pair: -pair[0]):
                 dot.admit(text, self.meaning.vector(text), cfg)
             dot.pending = []
-        await asyncio.gather(*(self._redirect(state, dot) for dot in active if not dot.queries))
+        await concurrently(state.session, [partial(self._redirect, state, dot) for dot in active if not dot.queries])
         for dot in active:
             dot.done = not dot.queries
             texts |= {text: "followup" for text in dot.queries if text not in texts}
         return [Query(text, top_k=self.config.top_k, kind=kind) for text, kind in texts.items()]
 
-    async def _redirect(self, state: State, dot: Dot) -> None:
+    async def _redirect(self, state: State, dot: Dot, session: Session) -> None:
         """Nothing is left to follow: ask once for another direction."""
         history = tuple(text for text, _ in dot.issued)
         accepted = tuple(describe(self.index.knowledge, path.nodes) for path in dot.accepted[:20])
         left = self.config.search.rounds - state.round
         task = RedirectTask(state.question, dot.rules, dot.concept, history, accepted, left)
-        found = await self.redirect(task, state.session)
-        state.session.flag("redirect", *found.flags)
+        found = await self.redirect(task, session)
+        session.flag("redirect", *found.flags)
         if found.query:
             dot.admit(found.query, self.meaning.vector(found.query), self.config.search)
 
@@ -151,10 +151,11 @@ class DotRAG:
         """S3, one round: search every DOT with its queries; passages of all queries go into the pool."""
         for query, ranking in zip(queries, rankings, strict=True):
             state.pool.merge(ranking, weight=1.0 if query.kind == "question" else self.config.output.follow_up_weight)
-        await asyncio.gather(*(self._search(state, dot) for dot in state.memory["dots"] if not dot.done))
-        state.done = all(dot.done for dot in state.memory["dots"])
+        dots = state.memory["dots"]
+        await concurrently(state.session, [partial(self._search, state, dot) for dot in dots if not dot.done])
+        state.done = all(dot.done for dot in dots)
 
-    async def _search(self, state: State, dot: Dot) -> None:
+    async def _search(self, state: State, dot: Dot, session: Session) -> None:
         """Candidates, paths, verdicts, and what follows from them."""
         graph, cfg = self.index.knowledge, self.config.search
         nodes = np.max([self.meaning.nodes(text) for text in dot.queries], axis=0)
@@ -165,23 +166,16 @@ class DotRAG:
             return
         history = tuple(text for text, _ in dot.issued)
         task = JudgeTask(state.question, self.schema, dot.rules, history, path_texts(graph, found.paths, nodes))
-        judged = await self.judge(task, state.session)
-        state.session.flag("path_judge", *judged.flags)
+        judged = await self.judge(task, session)
+        session.flag("path_judge", *judged.flags)
         kept = dot.take(found, judged.items, graph, cfg)
-        state.session.record("judged", dot=dot.number, round=state.round, paths=len(found.paths), kept=kept,
-                             labels=[[j.label, round(j.confidence, 3)] for j in judged.items])  # fmt: skip
-        if dot.idle == 2 == dot.round and dot.region.filter.allowed:
-            self._widen(state, dot)
-
-    def _widen(self, state: State, dot: Dot) -> None:
-        """Two rounds found nothing: once, the filter is lifted."""
-        cfg = self.config.start
-        limits = Limits(cfg.hops, cfg.max_nodes, cfg.hub_degree)
-        dot.region = self.graph.region(
-            dot.region.near.anchors, Filter(), limits, self.meaning.nodes(state.question.text)
-        )
-        dot.done = not dot.has_unvisited
-        state.session.counts["filter_relaxed"] += 1
+        session.record("judged", dot=dot.number, round=state.round, paths=len(found.paths), kept=kept,
+                       labels=[[j.label, round(j.confidence, 3)] for j in judged.items])  # fmt: skip
+        if dot.idle == 2 == dot.round and dot.region.filter.allowed:  # two rounds found nothing: the filter is lifted
+            nodes = self.meaning.nodes(state.question.text)
+            dot.region = self.graph.region(dot.region.near.anchors, Filter(), self.limits, nodes)
+            dot.done = not dot.has_unvisited
+            session.counts["filter_relaxed"] += 1
 
     async def select(self, state: State) -> Evidence:
         """S4: unite the DOTs; their passages, paths and nodes."""

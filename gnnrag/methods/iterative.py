@@ -84,7 +84,7 @@ class Iterative:
         if state.round > self.config.rounds:
             return []
         step = await self._reason(state)
-        query = cut(self.query(state, step) or "")
+        query = self.query(state, step)
         if (step.done and self.stops) or not query:
             return []
         if folded(query) in {folded(q) for q in state.queries}:
@@ -103,9 +103,9 @@ class Iterative:
         state.memory["answer"] = step.answer
         return step
 
-    def query(self, state: State, step: Step) -> str | None:
-        """Return what is searched for next."""
-        return step.query
+    def query(self, state: State, step: Step) -> str:
+        """Return what is searched for next; empty where the step names nothing."""
+        return cut(step.query or "")
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
         """Unite the new list with the pool."""
@@ -121,8 +121,8 @@ class Iterative:
     async def select(self, state: State) -> Evidence:
         """The pool's best; with `answer=native` also the answer that the reasoning gave."""
         ranked = state.pool.ranked()
-        if self.config.answer == "native" and state.memory.get("answer") is None and not self.stops:
-            await self._reason(state)  # the last retrieval feeds a last generation
+        if self.config.answer == "native" and not self.stops:
+            await self._reason(state)  # the last retrieval feeds a last generation, whose answer counts
         answer = state.memory.get("answer") if self.config.answer == "native" else None
         return Evidence(ranked, ranked[: self.config.reader_top_k], answer=answer)
 
@@ -151,10 +151,10 @@ class IRGS(Iterative):
     style = "irgs"
     stops = False
 
-    def query(self, state: State, step: Step) -> str | None:
+    def query(self, state: State, step: Step) -> str:
         """Return the question with the generation, cut to `query_words`."""
-        words = (step.text or "").split()[: self.config.query_words]
-        return f"{state.question.text} {' '.join(words)}" if words else None
+        words = step.text.split()[: self.config.query_words]
+        return f"{state.question.text} {' '.join(words)}" if words else ""
 
 
 def cut(query: str) -> str:

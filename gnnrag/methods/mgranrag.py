@@ -144,16 +144,14 @@ class MGranRAG:
         if shown:
             found = await self.extractor(EvidenceTask(state.question, memory["parts"], shown, facts), state.session)
         state.session.flag("evidence_extractor", *found.flags)
-        units = [
-            EvidenceUnit(self.graph.first_sentence + nodes[e.sentence][1], e.text, e.phrases, dict(e.labels))
-            for e in found.items
-        ]
+        count, norm, first = len(memory["parts"]), str(self.config.psi_norm), self.graph.first_sentence
+        rows = [(first + nodes[e.sentence][1], e, dict(e.labels)) for e in found.items]
+        units = [EvidenceUnit(s, e.text, e.phrases, own, confidence(own, count, norm)) for s, e, own in rows]
         evidence.merge([u for u in units if not self.config.keep_rule or is_kept(u.labels)], self.config.merge_keywords)
         evidence.read.update(chosen)
 
     def _psi(self, state: State) -> dict[int, float]:
-        count, norm = len(state.memory["parts"]), str(self.config.psi_norm)
-        return {s: confidence(u.labels, count, norm) for s, u in state.memory["evidence"].units.items()}
+        return {sentence: unit.psi for sentence, unit in state.memory["evidence"].units.items()}
 
     def _weights(self, state: State, similarity: dict[int, float]) -> tuple[np.ndarray, PageRankOperator]:
         """Return the reset, and the walk on the graph with this question's additions."""

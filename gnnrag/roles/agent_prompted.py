@@ -27,6 +27,7 @@ _TAGS = re.compile(
 INVALID = (
     "My last move was not valid. I can search with the search tags, or answer with the answer tags. Let me try again."
 )
+ACTIONS = "invalid action; valid are Search[query], Lookup[string] and Finish[answer]"
 
 
 @dataclass
@@ -119,7 +120,7 @@ _CLOSED = {
 def render_turn(turn: Turn, number: int, protocol: Protocol, limit: int = 2000) -> str:
     """Return a turn as the agent sees it; passages are fenced by the protocol's tags and cannot speak them."""
     # A note may be a sentence of a passage.
-    note = _TAGS.sub("&lt;", inline(turn.note))
+    note = ACTIONS if protocol == "react" and turn.note == "invalid" else _TAGS.sub("&lt;", inline(turn.note))
     found = _documents(turn.passages, protocol)[:limit] or note or "no results"
     if protocol == "react":
         return f"{turn.written.strip()}\nObservation {number}: {note or found}\n"

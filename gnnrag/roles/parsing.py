@@ -15,9 +15,13 @@ _QUOTES = "\"'`“”‘’«»"
 # A reply of nothing but opening braces must not cost quadratic time, nor a deep recursion.
 _MAX_STARTS, _MAX_UNCLOSED = 16, 50
 # "I'm sorry, but I can't help with that" and its kin, as a whole reply. "I cannot find the answer" is no refusal.
+# Possessive (`*+`, `++`) where it can be: a reply that repeats an opening must not cost exponential time.
+_EXCUSE = (
+    r"(?:(?:(?:i['’]?m|i am|we['’]?re|we are)\s+)?(?:really |very |so )?sorry|i apologi[sz]e|unfortunately"
+    r"|my apologies)\W++"
+)
 _REFUSAL = re.compile(
-    r"(?:(?:i['’]?m|i am|we['’]?re|we are)?\s*(?:really |very |so )?sorry\W+|i apologi[sz]e\W+|unfortunately\W+"
-    r"|as an ai\b[^.]*?\W+|my apologies\W+)*(?:but\s+)?(?:i|we)(?: am| are|['’]m|['’]re)?\s+"
+    rf"(?:{_EXCUSE})*+(?:as an ai\b[^.]*?\W++)?(?:{_EXCUSE})*+(?:but\s+)?(?:i|we)(?: am| are|['’]m|['’]re)?\s+"
     r"(?:can(?:no|['’])?t|can not|won['’]?t|will not|must decline|decline|(?:not able|unable))(?: to)?\s+(?:\w+\s+)?"
     r"(?:help(?! (?:myself|it|but)\b)|assist|comply|fulfil+|engage|continue with|support|do (?:that|this)|"
     r"process (?:that|this)|provide (?:assistance|that|this)|discuss (?:that|this))\b[^{\[]*",

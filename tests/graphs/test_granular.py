@@ -269,6 +269,14 @@ def test_memory_keeps_the_stronger_label_and_the_newest_text():
     assert memory.units[5].phrases == ("w",) and list(memory.units) == [5, 6]
 
 
+def test_evidence_found_again_keeps_its_highest_psi():
+    memory = EvidenceMemory()
+    for labels in ({1: "T"}, {2: "P"}):
+        memory.merge([EvidenceUnit(5, "s", (), labels, confidence(labels, 2))])
+    assert memory.units[5].labels == {1: "T", 2: "P"} and memory.units[5].psi == 1.0
+    assert confidence(memory.units[5].labels, 2) == 0.75, "the union's own would be lower"
+
+
 def test_the_augmented_query_states_the_best_full_units_then_this_rounds():
     memory = EvidenceMemory()
     units = [EvidenceUnit(i, str(i), (), {0: "T"}) for i in (1, 2, 3)] + [EvidenceUnit(4, "4", (), {0: "P"})]

@@ -190,6 +190,18 @@ def test_a_prompt_beyond_the_context_is_refused_and_costs_nobody_else(folder: Pa
     assert isinstance(answered, Reply)
 
 
+def test_a_prompt_that_cannot_be_tokenized_costs_nobody_else(folder: Path) -> None:
+    backend = HFBackend(config(folder))
+
+    async def go() -> list[Any]:
+        torn = request("half a pair: \ud83d")  # what JSON may hold, and UTF-8 may not
+        return await asyncio.gather(backend.generate(torn), backend.generate(request("a")), return_exceptions=True)
+
+    refused, answered = asyncio.run(go())
+    assert isinstance(refused, LLMError) and folder.name in str(refused)
+    assert isinstance(answered, Reply) and ask(backend, request("b"))[0].prompt_tokens, "the model goes on"
+
+
 def test_the_event_loop_goes_on_and_late_requests_share_the_next_batch(folder: Path) -> None:
     backend = HFBackend(config(folder, max_batch=7, max_padding=0.9, window_s=0.0))
     ask(backend, request("load"))

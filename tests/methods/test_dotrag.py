@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnrag.config import build_settings
-from gnnrag.errors import ConfigError, LLMError
+from gnnrag.errors import BudgetError, ConfigError, LLMError
 from gnnrag.graphs.dotpaths import Judgement
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.loop import Loop
@@ -261,6 +261,41 @@ def test_two_concepts_with_the_same_anchors_are_one_dot_and_topics_count_when_br
     topics = Concepts((Concept("ADA RENN"),), (QUESTION.text,), False)
     _, session, _ = run(scripted(concepts=topics), **{"start.topics_only": True})
     assert [d["rule"] for d in events(session, "dot")] == ["top"]
+
+
+@pytest.mark.parametrize("slow", ["ADA RENN", "MV HERON"])
+def test_the_trace_is_in_the_order_of_the_dots_whichever_ends_first(slow: str) -> None:
+    roles = scripted(concepts=Concepts((Concept("ADA RENN"), Concept("MV HERON"))))
+    rules = roles["rules"]
+
+    async def answer_late(task: Any, session: Session) -> DotRules:
+        await asyncio.sleep(0.02 * (task.concept == slow))
+        found: DotRules = await rules(task, session)
+        session.record("asked", concept=task.concept)
+        return found
+
+    roles["rules"] = answer_late  # type: ignore[assignment]
+    _, session, _ = run(roles)
+    assert [e["concept"] for e in events(session, "asked")] == ["ADA RENN", "MV HERON"]
+    assert [e["number"] for e in events(session, "dot")] == [0, 1]
+
+
+def test_a_budget_that_runs_out_leaves_no_search_behind() -> None:
+    roles = scripted(concepts=Concepts((Concept("ADA RENN"), Concept("MV HERON"))))
+    ended: list[str] = []
+
+    async def fail_or_wait(task: Any, session: Session) -> DotRules:
+        if task.concept == "ADA RENN":
+            raise BudgetError("used up")
+        await asyncio.sleep(0.02)
+        session.add_call("rules", 10, 1)
+        ended.append(task.concept)
+        return DotRules()
+
+    roles["rules"] = fail_or_wait  # type: ignore[assignment]
+    prediction, session, _ = run(roles)
+    assert prediction.error == "used up" and ended == ["MV HERON"], "what was asked for is waited for"
+    assert session.by_role["rules"]["calls"] == 1, "and in the books"
 
 
 def test_an_isolated_anchor_is_returned_without_a_judge() -> None:

@@ -87,6 +87,13 @@ def test_native_answers():
     assert run(IRCoT, STEPS[0], last, rounds=3)[0].answer != "Rome"
     prediction, _, tasks, _ = run(IRGS, Step("s1"), Step("s2"), Step("s3", answer="end"), rounds=2, answer="native")
     assert prediction.answer == "end" and len(tasks) == 3, "the last retrieval feeds a last generation"
+    prediction, _, tasks, _ = run(IRGS, *STEPS, rounds=2, answer="native")
+    assert prediction.answer == "A3" and len(tasks) == 3, "even where earlier generations gave answers"
+
+
+def test_irgs_asks_with_as_much_of_the_generation_as_the_setting_says():
+    asked = run(IRGS, Step("word " * 200), rounds=1)[3].asked
+    assert asked == ["Q", "Q" + " word" * 150], "the limit of the other methods' queries would cut it at a third"
 
 
 def test_a_repeated_query_is_counted():

@@ -100,6 +100,13 @@ def test_the_example_answer_of_the_prompt_is_never_the_answer():
     assert ask("search_r1", "no tags")[0].move == "invalid"
 
 
+@pytest.mark.parametrize("move", ["invalid", "search"])
+def test_react_is_told_the_valid_actions_after_an_invalid_one(move):
+    turn = Turn("Action: Buy[milk]", move, note="invalid")
+    assert "Search[query], Lookup[string] and Finish[answer]" in render_turn(turn, 2, "react")
+    assert "Lookup" not in render_turn(turn, 2, "search_r1")
+
+
 def test_react_is_told_when_searching_is_over_and_numbers_observations():
     turns = (
         Turn("Action: Search[x]", "search", "x", ()),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnrag.roles.chain_prompted import parse_chain
-from gnnrag.roles.parsing import clean_line, json_objects, strip_markup, strip_thinking
+from gnnrag.roles.parsing import clean_line, is_refusal, json_objects, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.reader_prompted import parse_hipporag, parse_robust
 from gnnrag.roles.thoughts_prompted import parse_thoughts
@@ -108,3 +108,24 @@ def test_nasty_replies_are_parsed_or_refused_in_good_time(parser, text: str) -> 
 def test_any_reply_is_parsed_or_refused(parser, text: str) -> None:
     with suppress(MalformedError):
         parser(text)
+
+
+@pytest.mark.parametrize("text", [
+    "I'm sorry, but I can't help with that.", "I am really sorry. Unfortunately, I cannot assist with this request.",
+    "As an AI language model, I cannot comply with that.", "As an AI. I can't help.",
+    "Sorry, as an AI model, unfortunately I am unable to assist.", "**I cannot do that**",
+])  # fmt: skip
+def test_a_reply_that_declines(text: str) -> None:
+    assert is_refusal(text)
+
+
+@pytest.mark.parametrize("text", ["I cannot find the answer.", "I can't help but notice Rome.", "Sorry, Wrong Number"])
+def test_a_reply_that_does_not_decline(text: str) -> None:
+    assert not is_refusal(text)
+
+
+@pytest.mark.parametrize("opening", ["as an ai, ", "as an ai  ", "sorry   ", "Unfortunately ,  ", "as an ai sorry "])
+def test_a_refusals_opening_again_and_again_costs_no_time(opening: str) -> None:
+    started = time.process_time()
+    assert not is_refusal(opening * (380 // len(opening)) + "x")
+    assert time.process_time() - started < 0.5
