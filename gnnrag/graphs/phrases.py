@@ -10,6 +10,7 @@ import numpy as np
 
 from gnnrag.graphs.granular import EvidenceUnit, Overlay, same_nodes
 from gnnrag.graphs.hierarchy import HierarchyGraph
+from gnnrag.text.normalise import phrase_key
 from gnnrag.text.phrases import rule_phrases
 
 _NEAREST = 10  # hits looked at
@@ -37,7 +38,7 @@ class PhraseAligner:
     def _nodes(self, phrase: str) -> tuple[int, ...]:
         """Return the nodes of a phrase."""
         exact, hits = self._position.get(phrase), []
-        if exact is None and (spelt := self.graph.phrase_nodes.get(" ".join(phrase.casefold().split()))):
+        if exact is None and (spelt := self.graph.phrase_nodes.get(phrase_key(phrase))):
             exact = spelt[0]
         if self.vectors is not None and len(self.vectors):
             cosines = self.vectors @ self.embedder.encode([phrase], is_query=True)[0]
