@@ -47,7 +47,7 @@ LEVELS = [
     {"fit"},
     {"drawing", "inspection"},
     {"evaluation", "comparison"},
-    {"audit", "tabulation", "papers"},
+    {"audit", "tabulation", "papers", "cross"},
     {"reproduction"},
 ]
 LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names}
