@@ -55,6 +55,11 @@ def check_training(config: TrainGNNConfig) -> None:
         raise ConfigError("sets: name at least one, as configs/train/gnn_2wiki.yaml does")
     if config.stage not in STAGES:
         raise ConfigError(f"stage={config.stage!r}: allowed are {', '.join(STAGES)}")
+    if config.stage == "completion" and config.completion.query == "question" and not config.gnn.question_text:
+        raise ConfigError(
+            "completion.query=question with gnn.question_text=false: the network would not know which relation is asked "
+            "for; set completion.query=relation"
+        )
     for name, one in config.sets.items():
         if one.use not in USES:
             raise ConfigError(f"sets.{name}.use={one.use!r}: allowed are {', '.join(USES)}")

@@ -51,10 +51,12 @@ class Corpus:
     def synthetic(self) -> list[Question]:
         """Questions made from paths of the corpus."""
         count = self.config.synthetic
+        if not count:
+            return []
         if self.settings.gnn.mode == "entity":
             return path_questions(self.index.read("message_graph").graph, count, seed=self.settings.seed)
         maker = QuestionMaker(self.index.passages, self.index.hierarchy, self.index.titles)
-        return maker.make(count, self.settings.seed) if count else []
+        return maker.make(count, self.settings.seed)
 
     @property
     def message_graph(self) -> tuple[MessageGraph, np.ndarray]:
@@ -86,8 +88,8 @@ class Corpus:
 
 
 def needed_stages(settings: TrainGNNConfig) -> tuple[str, ...]:
-    """Return the index stages that training reads."""
-    return ENTITY_STAGES if settings.gnn.mode == "entity" else STAGES
+    """Return the index stages that training reads; stage 1 looks at no text but that of the relations."""
+    return ENTITY_STAGES if settings.gnn.mode == "entity" or settings.stage == "completion" else STAGES
 
 
 def open_corpus(name: str, settings: TrainGNNConfig, progress: Progress) -> Corpus:

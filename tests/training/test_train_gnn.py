@@ -86,6 +86,13 @@ def test_stage_1_starts_stage_2(folder: Path) -> None:
     assert all(abs(before[name] - after[name]).max() < 1e-6 for name in before)
 
 
+def test_stage_1_reads_no_more_of_an_index_than_graph_and_relations(folder: Path) -> None:
+    root, stage1 = folder / "bare", ["stage=completion", "completion.triples=2", "completion.negatives=2"]
+    assert call(folder, "run.name=i", f"sets.sample.index.path={root}", "completion.query=relation", *stage1) == 0
+    stages = read(root / "manifest.json")["stages"]
+    assert {"message_graph", "relation_vectors"} <= set(stages) and "sentence_vectors" not in stages
+
+
 def test_a_started_run_is_not_continued_with_other_settings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(folder, "run.name=e") == 0
     capsys.readouterr()
@@ -104,12 +111,13 @@ def test_a_started_run_is_not_continued_with_other_settings(folder: Path, capsys
         ("run.tracking=yes", "run.tracking"),
         ("gnn.dims=4", "unknown setting 'gnn.dims'"),
         ("sets.sample.use=report", "nothing to train on"),
+        ("stage=completion gnn.question_text=false", "set completion.query=relation"),
     ],
 )
 def test_bad_settings_are_one_line(
     folder: Path, setting: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call(folder, "run.name=bad", setting) == 2
+    assert call(folder, "run.name=bad", *setting.split()) == 2
     err = capsys.readouterr().err
     assert message in err and "Traceback" not in err
 
