@@ -60,7 +60,9 @@ def read_folds(training: Path, data: Dataset) -> list[Fold]:
         try:
             parts = json.loads((folder / "folds.json").read_text("utf-8"))
         except (OSError, ValueError) as error:
-            raise GnnragError(f"{folder} is no training run ({error}); give the folder that train_gnn.py printed") from error
+            raise GnnragError(
+                f"{folder} is no training run ({error}); give the folder that train_gnn.py printed"
+            ) from error
         if not (folder / "metrics.json").is_file():
             raise GnnragError(f"{folder} has not ended: run its training command again")
         if data.name not in parts:

@@ -1,7 +1,8 @@
 """Score a trained retriever inside other methods, each question with a network that did not train on it.
 
-    python inference/cross_retriever.py configs/evaluate/2wiki.yaml training=runs/gnn-text methods=single,bdtr \\
-        against=chg [sample=250] [key=value ...] [--markdown | --json]
+    python inference/cross_retriever.py configs/evaluate/2wiki.yaml training=runs/text methods=single,bdtr against=chg
+
+Further: [sample=250] [key=value ...] [--markdown | --json]
 
 `training` is a run of training/train_gnn.py, with a network for each fold (cross=true) or one network; its set must be
 named as the data's folder. The questions that a fold reported on are answered with its network, and all are scored
@@ -36,18 +37,8 @@ HEADINGS = ("method", "retriever", "Recall@5", "EM", "F1", "gfm: Recall@5", "gfm
 
 def main(arguments: Sequence[str]) -> int:
     """Run; returns the exit code."""
-    flags = {"--markdown", "--json"} & set(arguments)
-    own = dict(OWN)
-    rest = []
-    for argument in arguments:
-        key, _, value = argument.partition("=")
-        if key in OWN:
-            own[key] = value
-        elif argument not in flags:
-            rest.append(argument)
+    own, flags, rest = _parse(arguments)
     source, overrides = split_arguments(rest)
-    if not own["training"]:
-        raise ConfigError("training=DIR: give the run of training/train_gnn.py whose networks are to be used")
     methods, others = (tuple(own[key].split(",")) for key in ("methods", "against"))
     data = load_questions_for(_config(source, overrides, methods[0], others[0]))
     if own["sample"]:
@@ -69,6 +60,24 @@ def main(arguments: Sequence[str]) -> int:
     for row in rows:
         print(row["path"])
     return 0
+
+
+def _parse(arguments: Sequence[str]) -> tuple[dict[str, str], set[str], list[str]]:
+    """Return the script's own settings, its flags, and all other arguments."""
+    own, flags, rest = dict(OWN), set[str](), []
+    for argument in arguments:
+        key, _, value = argument.partition("=")
+        if key in OWN:
+            own[key] = value
+        elif argument in ("--markdown", "--json"):
+            flags.add(argument)
+        else:
+            rest.append(argument)
+    if not own["training"]:
+        raise ConfigError("training=DIR: give the run of training/train_gnn.py whose networks are to be used")
+    if own["sample"] and not own["sample"].isdigit():
+        raise ConfigError(f"sample={own['sample']!r}: must be a number of questions")
+    return own, flags, rest
 
 
 def _config(source: str | None, overrides: Sequence[str], method: str, retriever: str) -> EvaluateConfig:

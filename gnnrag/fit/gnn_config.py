@@ -57,8 +57,8 @@ def check_training(config: TrainGNNConfig) -> None:
         raise ConfigError(f"stage={config.stage!r}: allowed are {', '.join(STAGES)}")
     if config.stage == "completion" and config.completion.query == "question" and not config.gnn.question_text:
         raise ConfigError(
-            "completion.query=question with gnn.question_text=false: the network would not know which relation is asked "
-            "for; set completion.query=relation"
+            "completion.query=question with gnn.question_text=false: the network would not know the relation that is "
+            "asked for; set completion.query=relation"
         )
     for name, one in config.sets.items():
         if one.use not in USES:

@@ -1,0 +1,88 @@
+"""`inference/cross_retriever.py`: no question is answered with a network that trained on it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gnnrag.rundir import read_predictions
+from inference import cross_retriever
+from inference.console import run_script
+from tests.helpers.indexes import REPOSITORY
+from training import train_gnn
+
+SAMPLE = REPOSITORY / "data/sample"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cross")
+    assert train(path, "both", "cross=true") == 0
+    return path
+
+
+def train(folder: Path, name: str, *more: str) -> int:
+    settings = [
+        "sets.sample.index.embedder.model=hash", "sets.sample.index.text.language=blank:en", "gnn.dim=4",
+        f"sets.sample.data.path={SAMPLE}", "sets.sample.data.limit=12", f"sets.sample.index.path={folder / 'index'}",
+        "gnn.layers=1", "prune.passages=12", "folds.count=2", "folds.validation=0.3", "fit.steps=2",
+        "fit.batch_size=2", f"run.root={folder / 'training'}", f"cache={folder / 'cache'}", f"run.name={name}",
+    ]  # fmt: skip
+    return run_script(train_gnn.main, [*settings, *more], "")
+
+
+def call(folder: Path, training: str, *more: str) -> int:
+    settings = [
+        f"data.path={SAMPLE}", "data.limit=12", "index.embedder.model=hash", "index.text.language=blank:en",
+        f"index.path={folder / 'index'}", f"run.root={folder / 'runs'}", f"training={folder / 'training' / training}",
+    ]  # fmt: skip
+    return run_script(cross_retriever.main, [*settings, *more], "")
+
+
+def test_each_question_meets_the_network_that_did_not_train_on_it(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(folder, "both", "methods=single,multihop", "against=dense", "--json") == 0
+    out = capsys.readouterr().out
+    rows = json.loads(out[: out.rindex("]") + 1])
+    assert [(row["method"], row["retriever"]) for row in rows] == [
+        (method, retriever) for method in ("single", "multihop") for retriever in ("gfm", "dense")
+    ]
+    assert not rows[0]["differences"]
+    for found in rows[1]["differences"]:
+        assert found["difference"] == pytest.approx(rows[0][found["metric"]] - rows[1][found["metric"]], abs=1e-3)
+    merged = Path(rows[0]["path"])
+    parts = json.loads((merged / "meta.json").read_text("utf-8"))["merged"]
+    asked = {}
+    for name in parts:
+        run = merged.with_name(name)
+        checkpoint = next(
+            line for line in (run / "config.yaml").read_text("utf-8").splitlines() if "checkpoint:" in line
+        )
+        trained = json.loads((Path(checkpoint.split(": ")[1]).parent / "folds.json").read_text("utf-8"))["sample"]
+        for prediction in read_predictions(run):
+            assert prediction.question_id in trained["report"]
+            assert prediction.question_id not in trained["train"] + trained["validation"]
+            asked[prediction.question_id] = prediction.ranking
+    assert len(parts) == 2 and len(asked) == 12
+    assert {p.question_id: p.ranking for p in read_predictions(merged)} == asked
+
+
+def test_a_sample_is_drawn_by_a_hash(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(folder, "both", "against=bm25", "sample=5", "--markdown") == 0
+    told = capsys.readouterr()
+    assert "note: 5 questions of sample" in told.err
+    assert told.out.startswith("| method | retriever | Recall@5 |")
+    assert call(folder, "both", "sample=few") == 2 and "sample='few'" in capsys.readouterr().err
+
+
+def test_questions_that_trained_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(folder, "one") == 0
+    capsys.readouterr()
+    assert call(folder, "one") == 2
+    assert "are in no fold's report part" in capsys.readouterr().err
+    assert call(folder, "none") == 2 and "is no training run" in capsys.readouterr().err
+    assert run_script(cross_retriever.main, [f"data.path={SAMPLE}"], "") == 2
+    assert "training=DIR" in capsys.readouterr().err
