@@ -33,7 +33,6 @@ class GNNConfig:
     edge_features: list[str] = field(default_factory=list)  # (question, edge) features that gate messages, by name
     seed_weight: bool = True  # seeds weigh 1 / document frequency
     delexicalise: bool = False  # mode entity: names of entities are left out of the question's text
-    transfer: bool = False  # relations are gated by the question, and mass follows the gates (TransferNet)
     upstream_direction: bool = False  # messages flow against the edges, as in GFM-RAG's released weights
 
 

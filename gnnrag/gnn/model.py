@@ -23,7 +23,6 @@ from gnnrag.gnn.config import GNNConfig
 from gnnrag.gnn.edges import RelationalIndex
 from gnnrag.gnn.layers import EdgeInputs, RelationalLayer, SplitLinear
 from gnnrag.gnn.operators import MESSAGES
-from gnnrag.gnn.transfer import Transfer, columns
 
 _GATE_WIDTH = 16
 _CHOICES = {
@@ -78,8 +77,6 @@ class QueryGNN(nn.Module):
             nn.init.zeros_(last.weight)  # every gate starts at 1: the network without gates
             nn.init.zeros_(last.bias)
             self.gate = nn.Sequential(nn.Linear(len(config.edge_features), _GATE_WIDTH), nn.ReLU(), last)
-        if config.transfer:
-            self.transfer = Transfer(text_size, d, config.layers)
 
     def forward(
         self,
@@ -100,25 +97,13 @@ class QueryGNN(nn.Module):
             ConfigError: the batch lacks features that the network was built with, or has others.
         """
         self._check(batch)
-        if self.config.transfer and batch.owner is None and batch.width > 1:
-            states = [None] * batch.width if query is None else list(query.split(1))
-            parts = zip(columns(with_index(batch)), states, strict=True)
-            return torch.cat([self(part, relations, state, layer_weights) for part, state in parts], dim=1)
-        arrived: Tensor | None = None
-        if self.config.transfer:
-            batch = with_index(batch)
-            arrived, followed = self.transfer(batch, batch.index)
-            layer_weights = [
-                gate if layer_weights is None else gate * layer_weights[step] for step, gate in enumerate(followed)
-            ]
         rels = self.encode_relations(batch.relation_vectors) if relations is None else relations
         asked = batch.questions if self.config.question_text else torch.zeros_like(batch.questions)
         q = self.question_mlp(asked) if query is None else query
         texts = self.node_mlp(batch.node_vectors)[:, None] if self._has_text(batch) else None
         boundary = self._boundary(batch, q, texts)
         hidden = self._propagate(batch, boundary, rels, layer_weights)
-        scores = self._score(batch, hidden, q, texts)
-        return scores if arrived is None else self.transfer.logits(arrived, scores)
+        return self._score(batch, hidden, q, texts)
 
     def encode_relations(self, vectors: Tensor) -> list[Tensor]:
         """Return each layer's relation vectors; at inference, once for a checkpoint and a graph.
@@ -222,8 +207,6 @@ def check_config(config: GNNConfig) -> None:
             raise ConfigError(f"gnn.{name}={value!r}: {nearest(value, allowed)}")
     if config.dim < 1 or config.layers < 0:
         raise ConfigError(f"gnn.dim={config.dim}, gnn.layers={config.layers}: at least 1 and 0")
-    if config.transfer and not config.layers:
-        raise ConfigError("gnn.transfer=true needs gnn.layers of at least 1: a layer is a step")
     if config.features and config.fusion == "none":
         raise ConfigError("gnn.fusion=none leaves gnn.features unread: clear gnn.features, or use early, late or both")
     if config.message == "rotate" and config.dim % 2:

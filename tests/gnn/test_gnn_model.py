@@ -22,8 +22,6 @@ SETTINGS = [
     {"features": ["dense", "lexical"], "edge_features": ["near"]},
     {"fusion": "late", "norm": False, "shortcut": False},
     {"layers": 0, "features": ["dense", "lexical"]},
-    {"fusion": "none", "node_text": False, "transfer": True},
-    {"features": ["dense", "lexical"], "edge_features": ["near"], "transfer": True},
 ]
 
 
@@ -220,7 +218,6 @@ def test_official_networks_have_the_published_size(dim: int, size: int) -> None:
         ({"message": "rotate", "dim": 3}, "must be even"),
         ({"fusion": "none", "features": ["dense"]}, "unread"),
         ({"layers": -1}, "gnn.layers=-1"),
-        ({"layers": 0, "transfer": True}, "gnn.transfer=true needs"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings: dict[str, object], problem: str) -> None:
