@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 install: $(STAMP)  ## make .venv with the tested versions
 
-demo: $(STAMP)  ## index the sample corpus, run every method on every retriever, print the table (no LLM, no network)
+demo: $(STAMP)  ## index the sample corpus, run three methods on five retrievers, print the table (no LLM, no network)
 	$(BIN)/python inference/demo.py
 
 test: $(STAMP)  ## the default tests: offline, under 5 minutes on 2 cores

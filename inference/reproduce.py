@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--plot", type=Path)
     for flag in ("--dry-run", "--markdown", "--json"):
         parser.add_argument(flag, action="store_true")
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     source, overrides = split_arguments(options.settings)
     if source is None:
         raise GnnragError("give a table, such as configs/papers/bdtr/table5.yaml")

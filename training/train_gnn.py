@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from gnnrag.config import load_config, to_plain
 from gnnrag.files import digest
-from gnnrag.fit.config import check_run
+from gnnrag.fit.config import check_fit, check_run
 from gnnrag.fit.gnn import Surroundings, settle, train_fold, write_report
 from gnnrag.fit.gnn_config import TrainGNNConfig, check_training
 from gnnrag.fit.gnn_sets import open_corpus
@@ -39,6 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     config = settle(load_config(TrainGNNConfig, source, overrides))
     check_training(config)
     check_run(config.run)
+    check_fit(config.fit)
     unused = DistributedDataParallelKwargs(find_unused_parameters=True)  # without layers, relations have no use
     accelerator = Accelerator(
         mixed_precision=config.fit.precision, cpu=not torch.cuda.is_available(), kwargs_handlers=[unused]

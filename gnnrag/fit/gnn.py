@@ -65,6 +65,13 @@ def settle(config: TrainGNNConfig) -> TrainGNNConfig:
     return replace(config, gnn=replace(g, features=features, edge_features=edges))
 
 
+def told(row: Mapping[str, Any], steps: int) -> str:
+    """Return a row of metrics as a person reads it."""
+    shown = {name.rpartition("/")[2]: value for name, value in row.items() if name not in ("step", "seconds")}
+    values = ", ".join(f"{name} {value:.3g}" for name, value in shown.items())
+    return f"step {row['step']} of {steps}, {row['seconds']:.0f} s: {values}"
+
+
 def train_fold(
     config: TrainGNNConfig,
     corpora: Mapping[str, Corpus],
@@ -83,6 +90,7 @@ def train_fold(
     plain = {**to_plain(config), "fold": fold}
     inputs = {name: corpus.inputs for name, corpus in corpora.items()}
     run = _open_run(path, plain, inputs, config.run.fresh, accelerator)
+    run.on_row = lambda row: around.on_note(f"{path}, {told(row, config.fit.steps)}")
     run.write("folds.json", {name: p.plain() for name, p in parts.items()})
     tracker = Tracker(config.run, path, plain, around.on_note) if accelerator.is_main_process else None
     try:

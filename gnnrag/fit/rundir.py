@@ -52,6 +52,7 @@ class TrainingRun:
         is_main: bool = True,
     ) -> None:
         self.path, self.is_main = Path(path), is_main
+        self.on_row: Callable[[Mapping[str, Any]], None] = lambda row: None  # told about each row of metrics
         self._locks = ExitStack()
         self._rows: Journal | None = None
         if not is_main:
@@ -82,7 +83,7 @@ class TrainingRun:
             raise ArtefactError(f"{path} is damaged ({error}); run.fresh=true starts the run over") from error
         if changed:
             raise ConfigError(
-                f"training run {self.path} exists with other {', '.join(changed[:5])}; "
+                f"training run {self.path} exists with another value of {', '.join(changed[:5])}; "
                 "give another run.name, or run.fresh=true to start it over"
             )
 
@@ -95,6 +96,7 @@ class TrainingRun:
         """Append a row of metrics."""
         if self._rows is not None:
             self._rows.append(dict(row))
+            self.on_row(row)
 
     def cut(self, step: int) -> None:
         """Forget the metrics of later steps: a resumed run makes them again."""

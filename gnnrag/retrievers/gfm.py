@@ -64,6 +64,8 @@ class GFMRetriever:
         from gnnrag.gnn.scoring import EntityScorer, make_scorer
 
         self.index, self.config = index, config or GFMConfig()
+        if (count := self.config.passages) is not None and count < 1:
+            raise ConfigError(f"retriever.passages={count}: must be at least 1, or null for as many as in training")
         folder = _folder(self.config)
         checkpoint = load_checkpoint(folder, {"encoder": encoder_record(index.embedder)})
         self.scorer = make_scorer(index, checkpoint, self.config.passages, self.config.device)
@@ -129,6 +131,8 @@ def _folder(config: GFMConfig) -> Path:
     folder = Path(config.checkpoint) if config.checkpoint else SHIPPED
     if (folder / "config.json").is_file():
         return folder
+    if (folder / "best" / "config.json").is_file():  # a training run
+        return folder / "best"
     if config.checkpoint:
         raise ConfigError(
             f"gnn.checkpoint={config.checkpoint!r}: no checkpoint there; give a folder that training wrote"

@@ -130,7 +130,7 @@ def test_the_items_of_a_step_are_dealt_out_once(tmp_path: Path) -> None:
 
 def test_other_settings_and_damage_are_refused(tmp_path: Path) -> None:
     train(tmp_path / "a", FitConfig(steps=4, save_every=2))
-    with pytest.raises(ConfigError, match=r"other settings\.fit\.lr"):
+    with pytest.raises(ConfigError, match=r"another value of settings\.fit\.lr"):
         train(tmp_path / "a", FitConfig(steps=4, save_every=2, lr=1.0))
     (tmp_path / "a" / "state.pt").write_bytes(b"PK\x03\x04 nonsense")
     with pytest.raises(ArtefactError, match=r"state\.pt is damaged"):

@@ -97,7 +97,7 @@ def test_a_started_run_is_not_continued_with_other_settings(folder: Path, capsys
     assert call(folder, "run.name=e") == 0
     capsys.readouterr()
     assert call(folder, "run.name=e", "fit.lr=0.1") == 2
-    assert "exists with other settings.fit.lr" in capsys.readouterr().err
+    assert "exists with another value of settings.fit.lr" in capsys.readouterr().err
     assert call(folder, "run.name=e", "fit.lr=0.1", "run.fresh=true") == 0
 
 
