@@ -63,6 +63,10 @@ def check_training(config: TrainGNNConfig) -> None:
     for name, one in config.sets.items():
         if one.use not in USES:
             raise ConfigError(f"sets.{name}.use={one.use!r}: allowed are {', '.join(USES)}")
+        if config.cross and one.use == "report":
+            raise ConfigError(
+                f"sets.{name}.use=report with cross=true: every fold would report on all of it; cross=false"
+            )
         if one.synthetic < 0 or one.share <= 0:
             raise ConfigError(f"sets.{name}: synthetic={one.synthetic} must be 0 or more, share={one.share} above 0")
     if config.cross and config.folds.report is None:

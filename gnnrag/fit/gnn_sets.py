@@ -83,7 +83,14 @@ class Corpus:
                 raise DataError(self.config.data.path, f"question {question.id}: gold {unknown[0]!r} is no passage")
         gold = [[self.index.position[id_] for id_ in question.gold] for question in questions]
         s = self.settings
-        key = [self.inputs["index"], s.gnn.features, s.gnn.edge_features, s.gnn.seed_weight, to_plain(s.prune)]
+        key = [
+            self.inputs["index"],
+            s.gnn.features,
+            s.gnn.edge_features,
+            s.gnn.seed_weight,
+            s.gnn.inverse,
+            to_plain(s.prune),
+        ]
         return ExampleSet(questions, gold, lambda: self.preparer, Path(s.cache) / self.name, key, progress)
 
 

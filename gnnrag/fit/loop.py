@@ -14,7 +14,7 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import Tensor, nn
 
-from gnnrag.errors import GnnragError
+from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.fit.config import FitConfig, check_fit
 from gnnrag.fit.rundir import TrainingRun
 from gnnrag.fit.tracking import Tracker
@@ -189,12 +189,15 @@ class Trainer:
             found = self.task.evaluate(self.bare, part, self.accelerator.device)
         every = [found] if self.accelerator.num_processes == 1 else gather_object([found])
         state.metrics = means({id_: row for rows in every for id_, row in rows.items()})
+        if state.metrics and self.task.metric not in state.metrics:
+            known = ", ".join(sorted(state.metrics))
+            raise ConfigError(f"metric={self.task.metric!r} is not measured; there are: {known}")
         value = state.metrics.get(self.task.metric, -math.inf)
         is_better = value > state.best
         state.stale = 0 if is_better else state.stale + 1
         if is_better:
             state.best, state.best_step = value, state.step
-        if is_better or self.config.keep == "last":
+        if is_better or self.config.keep == "last" or not state.metrics:  # where nothing validates, the last weights
             self.kept, state.kept_metrics = copied(self.bare), dict(state.metrics)
             record = {"step": state.step, "validation": dict(state.metrics)}
             self.run.save_folder("best", lambda folder: self.task.save(self.bare, folder, record))

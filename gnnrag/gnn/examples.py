@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -132,7 +133,7 @@ def read_subgraph(path: Path) -> Subgraph:
     try:
         with np.load(path, allow_pickle=False) as stored:
             arrays: dict[str, Any] = dict(stored)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise ArtefactError(f"{path} is damaged ({error}); delete it, and it is made again") from error
     for name in _SMALL:
         arrays[name] = arrays[name].astype(np.int64)

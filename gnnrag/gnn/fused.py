@@ -154,7 +154,9 @@ def _weight_kernel(x, grad, rel, source, target, relation, out, width, dim, tile
 
 def fused_sum(x: Tensor, rel: Tensor, index: RelationalIndex, weights: Tensor | None) -> Tensor:
     """Return the sum of products; see `relational_sum`. All tensors float32, contiguous or not, on one device."""
-    return cast(Tensor, _FusedSum.apply(x, rel, weights, index))
+    # Gates of several layers are columns of one matrix: the kernel would read its neighbours.
+    own = None if weights is None else weights.contiguous()
+    return cast(Tensor, _FusedSum.apply(x, rel, own, index))
 
 
 def _tile(width: int) -> int:
@@ -228,9 +230,10 @@ def is_correct(device: torch.device) -> bool:
     x, rel = torch.randn(9, 2, 24, generator=rng).to(device), torch.randn(4, 24, generator=rng).to(device)
     expected = torch.zeros_like(x).index_add(0, target, x[source] * rel[relation][:, None])
     try:
-        x.requires_grad_(), rel.requires_grad_()
-        out = fused_sum(x, rel, index, None)
-        out.sum().backward()
+        with torch.inference_mode(False), torch.enable_grad():  # the first call may come from inference
+            x, rel = x.clone().requires_grad_(), rel.clone().requires_grad_()
+            out = fused_sum(x, rel, index, None)
+            out.sum().backward()
         agrees = torch.allclose(out, expected, atol=1e-3) and x.grad is not None and rel.grad is not None
     except (TritonError, RuntimeError) as error:
         _LOG.warning("the Triton kernel does not run on %s (%s); using embedding bags", device, error)

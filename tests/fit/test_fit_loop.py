@@ -120,6 +120,12 @@ def test_the_kept_weights(tmp_path: Path, keep: str, step: int, monkeypatch: pyt
     assert json.loads((tmp_path / "a" / "best" / "model.json").read_text())["step"] == step
 
 
+def test_where_nothing_validates_the_last_weights_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LineTask, "evaluate", lambda *_: {})
+    train(tmp_path / "a", FitConfig(steps=40, eval_every=10, patience=None))
+    assert json.loads((tmp_path / "a" / "best" / "model.json").read_text())["step"] == 40
+
+
 def test_the_items_of_a_step_are_dealt_out_once(tmp_path: Path) -> None:
     seen: list[list[float]] = []
     task = LineTask(seen=seen)

@@ -81,9 +81,11 @@ def test_examples_are_made_once_and_read_back(tmp_path: Path) -> None:
 
 def test_a_damaged_example_is_named(tmp_path: Path) -> None:
     write_subgraph(tmp_path / "x.npz", make_subgraph("w"))
-    (tmp_path / "x.npz").write_bytes(b"not a zip")
-    with pytest.raises(ArtefactError, match=r"x\.npz is damaged"):
-        read_subgraph(tmp_path / "x.npz")
+    whole = (tmp_path / "x.npz").read_bytes()
+    for damaged in (b"not a zip", whole[: len(whole) // 2], b""):
+        (tmp_path / "x.npz").write_bytes(damaged)
+        with pytest.raises(ArtefactError, match=r"x\.npz is damaged"):
+            read_subgraph(tmp_path / "x.npz")
 
 
 def test_ranking_metrics_count_what_pruning_lost() -> None:

@@ -61,6 +61,20 @@ def test_kernel_equals_naive(batch: int, dim: int, weighted: bool, hub: int, dev
         assert (a - b).abs().max() < 1e-5 * b.abs().max()
 
 
+def test_gates_that_are_columns_of_a_matrix(device: str) -> None:
+    from gnnrag.gnn.fused import fused_sum, is_correct
+
+    with torch.inference_mode():  # where a run asks first
+        assert is_correct(torch.device(device))
+    index = RelationalIndex(*(t.to(device) for t in graph(0)), 40)
+    rng = torch.Generator().manual_seed(5)
+    x, rel = torch.randn(40, 1, 8, generator=rng).to(device), torch.randn(6, 8, generator=rng).to(device)
+    gates = torch.rand(len(index.source), 3, generator=rng).to(device).T
+    for gate in gates:
+        assert not gate.is_contiguous()
+        torch.testing.assert_close(fused_sum(x, rel, index, gate), relational_sum(x, rel, index, gate, backend="naive"))
+
+
 def test_restricted_index(device: str) -> None:
     from gnnrag.gnn.fused import fused_sum
 
