@@ -16,6 +16,8 @@ import numpy as np
 from gnnrag.gnn.entity import EntityQuestion, EntityQuestions
 from gnnrag.gnn.seeds import seed_weight
 from gnnrag.gnn.subgraph import Subgraph
+from gnnrag.graphs.knowledge import Lists
+from gnnrag.graphs.picking import gathered
 
 
 @dataclass
@@ -38,27 +40,27 @@ class Neighbourhoods:
         self.source, self.config = source, config or NeighbourhoodConfig()
         edges = np.stack(source.graph.edges)
         self._edges = edges[:, np.lexsort((edges[2], edges[1], edges[0]))]
-        self._first = np.searchsorted(self._edges[0], np.arange(source.graph.num_nodes + 1))
+        first = np.searchsorted(self._edges[0], np.arange(source.graph.num_nodes + 1))
+        self._ends = Lists(first, self._edges[2])  # where the edges of each node lead
 
     def nodes(self, seeds: Sequence[int]) -> np.ndarray:
         """Return the nodes within reach, ascending; a hub leads to a sample of its neighbours, always the same."""
         reached = front = np.array(seeds, dtype=np.int64)
         for hop in range(self.config.hops):
-            first, ends = (self._first, self._edges[2]) if hop == 0 else self._sampled
-            found = np.unique(ends[_ranges(first[front], first[front + 1])])
+            found = np.unique(gathered(self._ends if hop == 0 else self._sampled, front))
             front = np.setdiff1d(found, reached, assume_unique=True)
             reached = np.union1d(reached, front)
         return reached
 
     @cached_property
-    def _sampled(self) -> tuple[np.ndarray, np.ndarray]:
-        """First edge of each node, and where each edge ends, where no node has more than `fan` edges."""
-        counts = np.diff(self._first)
-        rank = np.arange(len(self._edges[0])) - self._first[self._edges[0]]
+    def _sampled(self) -> Lists:
+        """Where the edges of each node lead, `fan` of them at most."""
+        counts, first = self._ends.sizes, self._ends.indptr
+        rank = np.arange(len(self._edges[0])) - first[self._edges[0]]
         for hub in np.flatnonzero(counts > self.config.fan).tolist():
-            rank[self._first[hub] : self._first[hub + 1]] = np.random.default_rng(hub).permutation(counts[hub])
-        first = np.concatenate([[0], np.cumsum(np.minimum(counts, self.config.fan))])
-        return first, self._edges[2][rank < self.config.fan]
+            rank[first[hub] : first[hub + 1]] = np.random.default_rng(hub).permutation(counts[hub])
+        kept = np.concatenate([[0], np.cumsum(np.minimum(counts, self.config.fan))])
+        return Lists(kept, self._ends.values[rank < self.config.fan])
 
     def cut(self, found: EntityQuestion, vector: np.ndarray) -> Subgraph:
         """Return what the network sees of a question: all edges among its nodes.
@@ -68,7 +70,7 @@ class Neighbourhoods:
             vector: of its text. Shape (F,).
         """
         nodes = self.nodes(sorted(found.seeds))
-        rows = _ranges(self._first[nodes], self._first[nodes + 1])
+        rows = self._ends.places(nodes)
         place = np.minimum(np.searchsorted(nodes, self._edges[2][rows]), max(len(nodes) - 1, 0))
         rows, place = (part[nodes[place] == self._edges[2][rows]] for part in (rows, place))
         relations = np.unique(self._edges[1][rows])
@@ -90,9 +92,3 @@ class Neighbourhoods:
             edge_features=np.zeros((len(rows), 0), np.float32),
             node_vectors=np.zeros((0, vectors.shape[1]), np.float16),
         )
-
-
-def _ranges(starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-    """Return the numbers of each range, one after the other."""
-    counts = stops - starts
-    return np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))

@@ -35,6 +35,12 @@ class Lists:
         """Length of each list. Shape (len(self),)."""
         return np.diff(self.indptr)
 
+    def places(self, items: np.ndarray) -> np.ndarray:
+        """Return where the values of some lists stand in `values`, one list after the other. Shape (their lengths,)."""
+        starts = self.indptr[items]
+        counts = self.indptr[items + 1] - starts
+        return np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
+
     @property
     def is_whole(self) -> bool:
         """Tell whether the lists cover all values, in order."""

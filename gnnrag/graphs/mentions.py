@@ -93,9 +93,7 @@ class MentionTable:
 
 def gather(lists: Lists, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the positions in `lists.values` of some lists, one after the other, and which of `rows` each is of."""
-    sizes = lists.sizes[rows]
-    owner = np.repeat(np.arange(len(rows)), sizes)
-    return np.repeat(lists.indptr[:-1][rows] - (np.cumsum(sizes) - sizes), sizes) + np.arange(len(owner)), owner
+    return lists.places(rows), np.repeat(np.arange(len(rows)), lists.sizes[rows])
 
 
 def find_mentions(graph: HierarchyGraph) -> MentionTable:

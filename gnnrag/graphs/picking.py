@@ -144,8 +144,4 @@ def passages_in_order(items: Sequence[int], passages: Lists) -> list[int]:
 
 def gathered(lists: Lists, items: np.ndarray) -> np.ndarray:
     """Return some of the lists, one after the other. Shape (sum of their lengths,)."""
-    items = np.asarray(items, dtype=np.int64)
-    starts = lists.indptr[items]
-    counts = lists.indptr[items + 1] - starts
-    offsets = np.cumsum(counts) - counts
-    return lists.values[np.repeat(starts - offsets, counts) + np.arange(int(counts.sum()))]
+    return lists.values[lists.places(np.asarray(items, dtype=np.int64))]
