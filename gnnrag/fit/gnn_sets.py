@@ -16,10 +16,11 @@ from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import DataError
 from gnnrag.fit.folds import Parts, draw, split_questions
 from gnnrag.fit.gnn_config import SetConfig, TrainGNNConfig
+from gnnrag.gnn.config import ENTITY_STAGES, NODE_STAGES
 from gnnrag.gnn.entity import EntityQuestions
 from gnnrag.gnn.entity_examples import EntitySet
 from gnnrag.gnn.examples import ExampleSet, Preparer
-from gnnrag.gnn.prune import STAGES, QuestionGraphs, with_inverses
+from gnnrag.gnn.prune import QuestionGraphs, with_inverses
 from gnnrag.gnn.retrieval import Pool
 from gnnrag.gnn.synthetic import QuestionMaker, path_questions
 from gnnrag.graphs.message import MessageGraph
@@ -29,7 +30,6 @@ from gnnrag.pipeline import index_path
 from gnnrag.types import Question
 
 PARTS = ("train", "validation", "report")
-ENTITY_STAGES = ("message_graph", "relation_vectors")
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Corpus:
 
 def needed_stages(settings: TrainGNNConfig) -> tuple[str, ...]:
     """Return the index stages that training reads; stage 1 looks at no text but that of the relations."""
-    return ENTITY_STAGES if settings.gnn.mode == "entity" or settings.stage == "completion" else STAGES
+    return ENTITY_STAGES if settings.gnn.mode == "entity" or settings.stage == "completion" else NODE_STAGES
 
 
 def open_corpus(name: str, settings: TrainGNNConfig, progress: Progress) -> Corpus:

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from scipy import sparse
 
-from gnnrag.gnn.config import NODE_STAGES, GNNConfig
+from gnnrag.gnn.config import GNNConfig
 from gnnrag.gnn.features import EDGE_FEATURES, NODE_FEATURES, QuestionView, edge_features, node_features, pick
 from gnnrag.gnn.seeds import Seeds, find_seeds, passage_prior
 from gnnrag.gnn.subgraph import Subgraph
@@ -19,8 +19,6 @@ from gnnrag.graphs.message import MessageGraph
 from gnnrag.graphs.messaging import REFERS, STRUCTURE
 from gnnrag.index.index import Index
 from gnnrag.index.message_stages import MessageKnowledge
-
-STAGES = NODE_STAGES
 
 
 @dataclass
@@ -39,7 +37,7 @@ class QuestionGraphs:
     """Cuts the subgraph of each question out of an index's message graph, with features.
 
     Args:
-        index: an opened index with the stages `STAGES`.
+        index: an opened index with the stages `NODE_STAGES`.
         config: which features the network reads, and how seeds weigh.
         prune: sizes.
     """
