@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
 
-from gnnrag.gnn.batch import GraphBatch
 from gnnrag.gnn.config import GNNConfig
 from gnnrag.gnn.explain import edge_gradients, explain
 from gnnrag.gnn.model import QueryGNN
@@ -58,25 +56,10 @@ def test_a_narrow_beam_keeps_the_first_path() -> None:
     assert explain(model, batch, node=3, column=1, beam=10, top_k=1) == wide[:1]
 
 
-def blocks(batch: GraphBatch, node_vectors: Tensor | None = None) -> GraphBatch:
-    """The columns of a shared batch as blocks."""
-    n, columns = batch.num_nodes, batch.width
-    shift = torch.arange(columns).repeat_interleave(len(batch.source)) * n
-    return replace(
-        batch,
-        source=batch.source.repeat(columns) + shift,
-        relation=batch.relation.repeat(columns),
-        target=batch.target.repeat(columns) + shift,
-        num_nodes=n * columns,
-        seeds=batch.seeds.T.reshape(-1, 1),
-        owner=torch.arange(columns).repeat_interleave(n),
-    )
-
-
 def test_both_layouts_explain_alike() -> None:
     model, batch = gfm.golden_model(), gfm.golden_batch()
-    torch.testing.assert_close(model(blocks(batch)).view(2, 5), model(batch).T)
-    shared, own = explain(model, batch, node=2, column=1), explain(model, blocks(batch), node=7)
+    torch.testing.assert_close(model(gfm.blocks(batch)).view(2, 5), model(batch).T)
+    shared, own = explain(model, batch, node=2, column=1), explain(model, gfm.blocks(batch), node=7)
     assert [tuple(v - 5 for v in path.nodes) for path in own] == [path.nodes for path in shared]
     assert [path.score for path in own] == pytest.approx([path.score for path in shared])
 

@@ -44,24 +44,6 @@ def rich_batch(columns: int = 3) -> GraphBatch:
     )
 
 
-def blocks(batch: GraphBatch) -> GraphBatch:
-    """The questions of a shared batch, each with its own copy of the graph."""
-    n, columns = batch.num_nodes, batch.width
-    shift = torch.arange(columns).repeat_interleave(len(batch.source)) * n
-    return replace(
-        batch,
-        source=batch.source.repeat(columns) + shift,
-        relation=batch.relation.repeat(columns),
-        target=batch.target.repeat(columns) + shift,
-        num_nodes=n * columns,
-        seeds=batch.seeds.T.reshape(-1, 1),
-        features=None if batch.features is None else batch.features.transpose(0, 1).reshape(n * columns, 1, -1),
-        node_vectors=None if batch.node_vectors is None else batch.node_vectors.repeat(columns, 1),
-        edge_features=None if batch.edge_features is None else batch.edge_features.repeat(columns, 1),
-        owner=torch.arange(columns).repeat_interleave(n),
-    )
-
-
 def single(batch: GraphBatch) -> GraphBatch:
     """The batch in float32."""
     reals = {k: v for k, v in vars(batch).items() if isinstance(v, Tensor) and v.is_floating_point()}
@@ -96,7 +78,7 @@ def test_renamed_nodes_and_shuffled_edges_change_nothing(settings: dict[str, obj
 def test_layouts_and_batches_give_the_same(settings: dict[str, object]) -> None:
     model, batch = network(**settings), rich_batch()
     whole = model(batch)
-    torch.testing.assert_close(model(blocks(batch)).view(3, 40).T, whole, atol=1e-10, rtol=1e-10)
+    torch.testing.assert_close(model(gfm.blocks(batch)).view(3, 40).T, whole, atol=1e-10, rtol=1e-10)
     for chosen in ([0], [2, 1]):
         torch.testing.assert_close(model(columns_of(batch, chosen)), whole[:, chosen], atol=1e-10, rtol=1e-10)
 

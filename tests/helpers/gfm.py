@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -74,3 +76,21 @@ def random_batch(text_size: int = 6, columns: int = 3, **more: Tensor) -> GraphB
 
     seeds = (draw(40, columns) > 1.2).double()
     return GraphBatch(source, relation, target, 40, draw(6, text_size), draw(columns, text_size), seeds, **more)  # type: ignore[arg-type]
+
+
+def blocks(batch: GraphBatch) -> GraphBatch:
+    """The questions of a shared batch, each with its own copy of the graph."""
+    n, columns = batch.num_nodes, batch.width
+    shift = torch.arange(columns).repeat_interleave(len(batch.source)) * n
+    return replace(
+        batch,
+        source=batch.source.repeat(columns) + shift,
+        relation=batch.relation.repeat(columns),
+        target=batch.target.repeat(columns) + shift,
+        num_nodes=n * columns,
+        seeds=batch.seeds.T.reshape(-1, 1),
+        features=None if batch.features is None else batch.features.transpose(0, 1).reshape(n * columns, 1, -1),
+        node_vectors=None if batch.node_vectors is None else batch.node_vectors.repeat(columns, 1),
+        edge_features=None if batch.edge_features is None else batch.edge_features.repeat(columns, 1),
+        owner=torch.arange(columns).repeat_interleave(n),
+    )
