@@ -12,8 +12,7 @@ from torch import nn
 from gnnrag.gnn.entity import EntityQuestion, EntityQuestions
 from gnnrag.gnn.examples import Example
 from gnnrag.gnn.neighbourhood import NeighbourhoodConfig, Neighbourhoods
-from gnnrag.gnn.ranking import ranking_metrics
-from gnnrag.gnn.subgraph import join
+from gnnrag.gnn.ranking import ranked, ranking_metrics
 from gnnrag.metrics.nodes import node_scores
 from gnnrag.types import Question
 
@@ -72,10 +71,7 @@ class EntitySet:
 
     def _row(self, model: nn.Module, i: int, device: torch.device, keep: int) -> dict[str, Any]:
         example = self[i]
-        with torch.inference_mode():
-            logits = model(join([example.subgraph]).to(device))[:, 0].double().cpu().numpy()
-        candidates = np.flatnonzero(example.candidates)
-        order = candidates[np.argsort(-logits[candidates], kind="stable")]
+        logits, order = ranked(model, example, device)
         is_right, chances = example.targets[order], 1.0 / (1.0 + np.exp(-logits[order]))
         shown = max(keep, int((chances > LEAST).sum()))
         return {

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from gnnrag.gnn.subgraph import join
+from gnnrag.metrics.retrieval import mrr, recall_at
 
 if TYPE_CHECKING:
     from gnnrag.gnn.examples import Example
@@ -27,10 +28,7 @@ def rank_examples(
     """
     rows = []
     for example in examples:
-        with torch.inference_mode():
-            logits = model(join([example.subgraph]).to(device))[:, 0].float().cpu().numpy()
-        candidates = np.flatnonzero(example.candidates)
-        order = candidates[np.argsort(-logits[candidates], kind="stable")]
+        logits, order = ranked(model, example, device)
         rows.append(
             {
                 "id": example.id,
@@ -42,6 +40,17 @@ def rank_examples(
     return rows
 
 
+def ranked(model: nn.Module, example: Example, device: torch.device) -> tuple[np.ndarray, np.ndarray]:
+    """Return the logits of all nodes of an example, and its candidates, best first, ties by position.
+
+    The first has shape (num_nodes,), float64, the second (num_candidates,).
+    """
+    with torch.inference_mode():
+        logits = model(join([example.subgraph]).to(device))[:, 0].double().cpu().numpy()
+    candidates = np.flatnonzero(example.candidates)
+    return logits, candidates[np.argsort(-logits[candidates], kind="stable")]
+
+
 def ranking_metrics(is_right: np.ndarray, lost: int) -> dict[str, float]:
     """Return recall, hits and MRR of a ranking.
 
@@ -49,7 +58,7 @@ def ranking_metrics(is_right: np.ndarray, lost: int) -> dict[str, float]:
         is_right: (n,) bool, best first.
         lost: right ones that are not in the ranking.
     """
-    total, places = int(is_right.sum()) + lost, np.flatnonzero(is_right)
-    found = {f"recall@{k}": float((places < k).sum() / total) if total else 0.0 for k in KS}
-    first = int(places[0]) if len(places) else None
-    return {**found, "hits@1": float(first == 0), "mrr": 0.0 if first is None else 1.0 / (1 + first)}
+    places, gold = range(len(is_right)), {*np.flatnonzero(is_right).tolist(), *range(-lost, 0)}
+    reciprocal = mrr(places, gold)
+    found = {f"recall@{k}": recall_at(places, gold, k) for k in KS}
+    return {**found, "hits@1": float(reciprocal == 1.0), "mrr": reciprocal}

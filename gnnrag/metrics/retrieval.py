@@ -6,10 +6,10 @@ it counts in the mean is decided in `report.py`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 
 
-def recall_at(ranking: Sequence[str], gold: Collection[str], k: int) -> float:
+def recall_at(ranking: Sequence[Hashable], gold: Collection[Hashable], k: int) -> float:
     """Return the share of the gold passages that are in the first `k` ranks.
 
     Raises:
@@ -28,7 +28,7 @@ def all_at(ranking: Sequence[str], gold: Collection[str], k: int) -> float:
     return float(recall_at(ranking, gold, k) == 1.0)
 
 
-def mrr(ranking: Sequence[str], gold: Collection[str]) -> float:
+def mrr(ranking: Sequence[Hashable], gold: Collection[Hashable]) -> float:
     """Return one over the rank of the first gold passage, 0.0 if there is none."""
     wanted = set(gold)
     return next((1.0 / rank for rank, passage in enumerate(ranking, start=1) if passage in wanted), 0.0)
@@ -40,7 +40,7 @@ def precision(context: Collection[str], gold: Collection[str]) -> float:
     return len(shown.intersection(gold)) / len(shown) if shown else 0.0
 
 
-def _top(ranking: Sequence[str], k: int) -> Sequence[str]:
+def _top(ranking: Sequence[Hashable], k: int) -> Sequence[Hashable]:
     if k < 1:
         raise ValueError(f"k={k}: must be at least 1")
     return ranking[:k]
