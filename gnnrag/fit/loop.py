@@ -25,7 +25,8 @@ Rows = dict[str, dict[str, float]]
 class Task(Protocol):
     """What is trained, and how it is judged.
 
-    `metric` names the validation metric that decides which weights are kept; larger is better.
+    `metric` names the validation metric that decides which weights are kept; larger is better. A task whose metrics are
+    not means over questions (an AUC over all pairs) also has `summarise(rows: Rows) -> dict[str, float]`.
     """
 
     metric: str
@@ -96,7 +97,7 @@ class Trainer:
         self.task, self.config, self.run, self.accelerator = task, config, run, accelerator
         self.tracker, self._stop = tracker, stop
         self.progress = Progress()
-        optimizer = torch.optim.AdamW(model.parameters(), lr=config.lr, weight_decay=config.weight_decay)
+        optimizer = torch.optim.AdamW(groups_of(model), lr=config.lr, weight_decay=config.weight_decay)
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
         self.bare = accelerator.unwrap_model(self.model)
         self.mean = copied(self.bare) if config.average else {}
@@ -124,7 +125,7 @@ class Trainer:
                 self._save()
             elif state.step % config.save_every == 0:
                 self._save()
-        self.bare.load_state_dict(self.kept)
+        put(self.bare, self.kept)
         self.run.draw()
         return state
 
@@ -142,7 +143,7 @@ class Trainer:
         size = config.micro_batch or len(mine)
         self.model.train()
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(config, step)
+            group["lr"] = learning_rate(config, step) * group["scale"]
         total = torch.zeros((), device=accelerator.device)
         starts = range(0, len(mine), size)
         for start in starts:
@@ -162,7 +163,7 @@ class Trainer:
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.progress.loss += float(total)
-        for name, value in self.bare.state_dict().items() if self.mean else ():
+        for name, value in learned(self.bare).items() if self.mean else ():
             # The mean over few steps would remember the random start: its memory grows with the steps.
             decay = min(config.average, (1 + step) / (10 + step))
             self.mean[name].lerp_(value, 1 - decay) if value.is_floating_point() else self.mean[name].copy_(value)
@@ -182,13 +183,14 @@ class Trainer:
         state = self.progress
         own = copied(self.bare) if self.mean else {}
         if own:
-            self.bare.load_state_dict(self.mean)
+            put(self.bare, self.mean)
         self.model.eval()
         part = slice(self.accelerator.process_index, None, self.accelerator.num_processes)
         with torch.inference_mode():
             found = self.task.evaluate(self.bare, part, self.accelerator.device)
         every = [found] if self.accelerator.num_processes == 1 else gather_object([found])
-        state.metrics = means({id_: row for rows in every for id_, row in rows.items()})
+        summarise = getattr(self.task, "summarise", means)
+        state.metrics = summarise({id_: row for rows in every for id_, row in rows.items()})
         if state.metrics and self.task.metric not in state.metrics:
             known = ", ".join(sorted(state.metrics))
             raise ConfigError(f"metric={self.task.metric!r} is not measured; there are: {known}")
@@ -202,7 +204,7 @@ class Trainer:
             record = {"step": state.step, "validation": dict(state.metrics)}
             self.run.save_folder("best", lambda folder: self.task.save(self.bare, folder, record))
         if own:
-            self.bare.load_state_dict(own)
+            put(self.bare, own)
         self._log({f"validation/{name}": v for name, v in state.metrics.items()})
 
     def _log(self, values: Mapping[str, float]) -> None:
@@ -216,7 +218,7 @@ class Trainer:
         self.run.save_state(
             {
                 "progress": vars(self.progress),
-                "model": self.bare.state_dict(),
+                "model": learned(self.bare),
                 "optimizer": self.optimizer.state_dict(),
                 "mean": self.mean,
                 "kept": self.kept,
@@ -230,7 +232,7 @@ class Trainer:
             self.run.cut(-1)
             return
         self.progress = Progress(**state["progress"])
-        self.bare.load_state_dict(state["model"])
+        put(self.bare, state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.mean, self.kept = (
             {k: v.to(self.accelerator.device) for k, v in state[name].items()} for name in ("mean", "kept")
@@ -240,9 +242,30 @@ class Trainer:
         self.run.cut(self.progress.step)
 
 
+def groups_of(model: nn.Module) -> list[dict[str, Any]]:
+    """Return the parameters that train; a model with `parameter_groups()` says which have their own `scale` of lr."""
+    own = getattr(model, "parameter_groups", None)
+    groups = own() if own else [{"params": [p for p in model.parameters() if p.requires_grad]}]
+    return [{"scale": 1.0, **group} for group in groups]
+
+
+def learned(model: nn.Module) -> dict[str, Tensor]:
+    """Return what training changes: trained parameters and buffers. A frozen base model is not saved with them."""
+    frozen = {name for name, value in model.named_parameters(remove_duplicate=False) if not value.requires_grad}
+    return {name: value for name, value in model.state_dict().items() if name not in frozen}
+
+
 def copied(model: nn.Module) -> dict[str, Tensor]:
-    """Return a copy of a model's weights."""
-    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+    """Return a copy of what training changes."""
+    return {name: value.detach().clone() for name, value in learned(model).items()}
+
+
+def put(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Put back what `learned` or `copied` returned. Raises RuntimeError where the model is another."""
+    found = model.load_state_dict(weights, strict=False)
+    missing = set(found.missing_keys) & set(learned(model))
+    if missing or found.unexpected_keys:
+        raise RuntimeError(f"weights of another model: {sorted(missing)[:3]} missing, {found.unexpected_keys[:3]} odd")
 
 
 def learning_rate(config: FitConfig, step: int) -> float:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from gnnrag.errors import ArtefactError
-from gnnrag.gnn.checkpoint import fill
 from gnnrag.gnn.config import GNNConfig
 from gnnrag.gnn.model import QueryGNN
+from gnnrag.weights import fill
 
 # Their names (without the prefix `entity_model.`) and ours.
 _RENAMED = {

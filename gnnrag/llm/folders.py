@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.errors import ConfigError
-from gnnrag.files import digest
+from gnnrag.files import content_digest, digest
 
 _DECIDING = ("*.json", "*.safetensors", "*.model", "*.jinja", "*.txt")  # the files that decide what a model replies
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
-_WHOLE, _CHUNKS, _CHUNK = 1 << 26, 64, 1 << 16  # larger files are sampled: reading 16 GB would take half a minute
 
 
 @dataclass(frozen=True)
@@ -167,16 +165,4 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _fingerprint(folder: Path) -> list[Any]:
     paths = sorted({path for pattern in _DECIDING for path in folder.glob(pattern) if path.is_file()})
-    return [[path.name, path.stat().st_size, _content(path)] for path in paths]
-
-
-def _content(path: Path) -> str:
-    """Return the SHA-256 of a file, of a large one that of evenly spaced parts: training changes all of them."""
-    size, summary = path.stat().st_size, hashlib.sha256()
-    with path.open("rb") as handle:
-        if size <= _WHOLE:
-            return hashlib.file_digest(handle, "sha256").hexdigest()
-        for number in range(_CHUNKS):
-            handle.seek(number * (size - _CHUNK) // (_CHUNKS - 1))
-            summary.update(handle.read(_CHUNK))
-    return summary.hexdigest()
+    return [[path.name, path.stat().st_size, content_digest(path)] for path in paths]

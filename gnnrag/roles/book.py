@@ -82,9 +82,12 @@ class Roles(Mapping[str, Any]):
         return self._backends[key]
 
     async def close(self) -> None:
-        """Close the language-model clients."""
+        """Close the language-model clients, and what tuned roles hold."""
         for backend in self._backends.values():
             await backend.close()
+        for role in self._built.values():
+            if hasattr(role, "close"):
+                await role.close()
 
     @property
     def prompts(self) -> dict[str, dict[str, str]]:
@@ -98,6 +101,8 @@ class Roles(Mapping[str, Any]):
             if digests := {p.prompt.name: p.prompt.digest for p in prompters}:
                 weights = prompters[0].backend.identity.get("weights")
                 found[name] = digests | ({"weights": str(weights)} if weights else {})
+            elif fingerprint := getattr(role, "fingerprint", None):  # of a tuned role
+                found[name] = {"weights": str(fingerprint)}
         return found
 
     @property

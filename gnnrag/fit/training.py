@@ -1,0 +1,156 @@
+"""One training, whatever is trained: run directory, tracking, trainer, report, checkpoint."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+from torch import nn
+
+from gnnrag.files import write_json, write_jsonl
+from gnnrag.fit.config import FitConfig, TrainingRunConfig
+from gnnrag.fit.loop import Task, Trainer
+from gnnrag.fit.rundir import TrainingRun
+from gnnrag.fit.tracking import Tracker
+from gnnrag.metrics.bootstrap import bootstrap_interval
+
+Report = list[dict[str, Any]]
+PRIVATE = ("chances", "is_right")  # what a threshold was learned from: not for the report
+
+
+@dataclass
+class Surroundings:
+    """What a training is told of where it runs.
+
+    Attributes:
+        accelerator: devices and processes.
+        stop: asked before each step; true saves the state and ends.
+        on_note: told what a person should know.
+        command: the command line, for the model card.
+    """
+
+    accelerator: Accelerator
+    stop: Callable[[], bool] = lambda: False
+    on_note: Callable[[str], None] = lambda note: None
+    command: str = ""
+
+
+class Plan(ABC):
+    """What a kind of training brings along.
+
+    Attributes:
+        settings: resolved settings as plain data, the fold among them.
+        inputs: fingerprints of what it reads.
+        parts: ids of the questions that train, validate and report, by set: written into the run.
+        fit: optimiser and length.
+        run: the run's settings.
+        fold: the fold reported on, None for none.
+    """
+
+    settings: Mapping[str, Any]
+    inputs: Mapping[str, Any]
+    parts: Mapping[str, Any]
+    fit: FitConfig
+    run: TrainingRunConfig
+    fold: int | None
+
+    @abstractmethod
+    def build(self) -> tuple[Task, nn.Module]:
+        """Return the task and its network."""
+
+    @abstractmethod
+    def report(self, trainer: Trainer) -> tuple[Report, dict[str, Any]]:
+        """Return a row (`set`, `id`, `metrics`) for each question reported on, and facts for the checkpoint's record.
+
+        Called in every process once the kept weights are in place; every process must return all rows.
+        """
+
+
+def train(path: Path, plan: Plan, around: Surroundings) -> Report | None:
+    """Train, report, and save the checkpoint `best`.
+
+    Returns:
+        One row for each question reported on; None where the training was stopped before its end.
+    """
+    accelerator = around.accelerator
+    run = _open_run(path, plan, accelerator)
+    run.on_row = lambda row: around.on_note(f"{path}, {told(row, plan.fit.steps)}")
+    run.write("folds.json", dict(plan.parts))
+    tracker = Tracker(plan.run, path, plan.settings, around.on_note) if accelerator.is_main_process else None
+    try:
+        task, model = plan.build()
+        trainer = Trainer(task, model, plan.fit, run, accelerator, tracker, around.stop)
+        state = trainer.fit()
+        if not state.is_done:
+            return None
+        rows, facts = plan.report(trainer)
+        rows = [{**row, "fold": plan.fold} for row in rows]
+        metrics = write_report(path, rows, {}) if accelerator.is_main_process else {}
+        step = state.best_step if plan.fit.keep == "best" else state.step
+        record = {"step": step, "validation": state.kept_metrics, **facts, "report": metrics}
+        run.save_folder("best", lambda folder: task.save(trainer.bare, folder, record))
+        if tracker:
+            tracker.finish({"best_step": state.best_step, "best": state.best})
+        return rows
+    finally:
+        run.close()
+
+
+def told(row: Mapping[str, Any], steps: int) -> str:
+    """Return a row of metrics as a person reads it."""
+    shown = {name.rpartition("/")[2]: value for name, value in row.items() if name not in ("step", "seconds")}
+    values = ", ".join(f"{name} {value:.3g}" for name, value in shown.items())
+    return f"step {row['step']} of {steps}, {row['seconds']:.0f} s: {values}"
+
+
+def gathered(accelerator: Accelerator, rows: Report) -> Report:
+    """Return the rows of all processes, in the order of sets and ids."""
+    rows = rows if accelerator.num_processes == 1 else gather_object(rows)
+    return sorted(rows, key=lambda row: (row["set"], row["id"]))
+
+
+def write_report(path: Path, rows: Report, more: Mapping[str, Any]) -> dict[str, Any]:
+    """Write `report.jsonl` and `metrics.json`: means and 95% intervals of each set and each number of hops.
+
+    A metric that some questions lack (AUC without a gold passage) is the mean over those that have it.
+    """
+    groups: dict[str, list[dict[str, float]]] = {}
+    for row in rows:
+        names = [row["set"]] + ([f"{row['set']}/{row['hops']}-hop"] if row.get("hops") else [])
+        for name in names:
+            groups.setdefault(name, []).append(row["metrics"])
+    write_jsonl(path / "report.jsonl", [{k: v for k, v in row.items() if k not in PRIVATE} for row in rows])
+    metrics: dict[str, Any] = dict(more)
+    for name, mine in sorted(groups.items()):
+        metrics[name] = {"questions": len(mine)}
+        for key in dict.fromkeys(key for row in mine for key in row):
+            found = bootstrap_interval(np.array([row[key] for row in mine if key in row]))
+            metrics[name] |= {key: found.mean, f"{key}_ci": [found.low, found.high]}
+    write_json(path / "metrics.json", metrics)
+    return metrics
+
+
+def score_rows(record: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    """Return the rows of a model card's evaluation table from a checkpoint's record."""
+    scores = [{"set": "all", "part": "validation", "metric": k, "value": v} for k, v in record["validation"].items()]
+    for name, row in record.get("report", {}).items():
+        for key, value in row.items():
+            if f"{key}_ci" in row:
+                low, high = row[f"{key}_ci"]
+                shown = f"{value:.3f} [{low:.3f}, {high:.3f}]"
+                scores.append({"set": name, "part": "report", "metric": key, "value": shown, "n": row["questions"]})
+    return tuple(scores)
+
+
+def _open_run(path: Path, plan: Plan, accelerator: Accelerator) -> TrainingRun:
+    """Open the run in the first process, then in the others."""
+    settings, fresh = plan.settings, plan.run.fresh
+    run = TrainingRun(path, settings, plan.inputs, fresh) if accelerator.is_main_process else None
+    accelerator.wait_for_everyone()
+    return run or TrainingRun(path, settings, plan.inputs, is_main=False)

@@ -1,0 +1,190 @@
+"""Training rows of the tuned roles: one JSON object a line, whoever recorded it (data/README.md documents the format).
+
+A row is one decision of one question. Its `messages` are the same decision as a chat, ready for a language model; the
+other fields are what everything else is trained from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from gnnrag.errors import DataError
+from gnnrag.types import Passage
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Turn(_Part):
+    """A turn of a chat."""
+
+    role: str
+    content: str
+
+
+class ShownPassage(_Part):
+    """A passage that a role saw.
+
+    Attributes:
+        score: of the pool, normalised.
+        cosine: of its vector with the question's; None where the index has no vectors.
+    """
+
+    id: str
+    title: str
+    text: str
+    score: float | None = None
+    cosine: float | None = None
+
+    @property
+    def passage(self) -> Passage:
+        """The passage itself."""
+        return Passage(self.id, self.title, self.text)
+
+
+class Candidate(_Part):
+    """A query that could have been asked, and what it would have brought.
+
+    Attributes:
+        kind: `fast` or `slow`, or what made it.
+        gain: what the pool gains by it: the sum over gold passages of how much their reciprocal rank rises, see
+            `gnnrag.distil.gain`.
+        new: gold passages that it brings and the pool lacked.
+    """
+
+    text: str
+    kind: str = ""
+    gain: float = 0.0
+    new: tuple[str, ...] = ()
+
+
+class _Row(_Part):
+    """What all rows have.
+
+    Attributes:
+        id: of the row, unique in its file.
+        set: name of the data set.
+        question_id: the question; all rows of one are on one side of any split.
+        part: `train`, `validation` or `report`; training may divide anew, by question.
+        teacher: who decided: `oracle`, `prompted:MODEL`, ...
+        source: method, retriever, round and whatever else tells where the row comes from.
+        messages: the decision as a chat that ends with the teacher's reply; may be empty.
+    """
+
+    id: str = Field(min_length=1)
+    set: str
+    question_id: str = Field(min_length=1)
+    question: str
+    part: str = "train"
+    teacher: str = ""
+    source: dict[str, Any] = {}
+    passages: tuple[ShownPassage, ...]
+    messages: tuple[Turn, ...] = ()
+
+    @model_validator(mode="after")
+    def _ends_with_the_reply(self) -> _Row:
+        if self.messages and (self.messages[-1].role != "assistant" or len(self.messages) < 2):
+            raise ValueError("messages must end with the assistant's reply, after the turn that asks for it")
+        if len({p.id for p in self.passages}) < len(self.passages):
+            raise ValueError("a passage stands twice in passages")
+        return self
+
+
+class VerifierRow(_Row):
+    """Which of the passages shown state or complete a link of the chain.
+
+    Attributes:
+        chain: the reasoning chain as text.
+        support: ids of the passages that the chain itself says it rests on (rules only).
+        selected: ids that the teacher selected.
+        gold: ids of gold passages among those shown, where they are known.
+    """
+
+    chain: str = ""
+    support: tuple[str, ...] = ()
+    selected: tuple[str, ...] = ()
+    gold: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _selects_what_was_shown(self) -> VerifierRow:
+        if unknown := sorted(set(self.selected) - {p.id for p in self.passages}):
+            raise ValueError(f"selected {unknown[0]!r} is not among the passages")
+        return self
+
+
+class ThoughtsRow(_Row):
+    """The next two queries.
+
+    Attributes:
+        round: 1-based.
+        earlier: queries already sent, oldest first.
+        fast, slow: the teacher's queries; at least one.
+        gains: what the pool gained by each, by kind.
+        candidates: other queries with their gains: what preferences and selectors are trained from.
+    """
+
+    round: int = 1
+    earlier: tuple[str, ...] = ()
+    fast: str | None = None
+    slow: str | None = None
+    gains: dict[str, float] = {}
+    candidates: tuple[Candidate, ...] = ()
+
+    @model_validator(mode="after")
+    def _has_a_query(self) -> ThoughtsRow:
+        if not (self.fast or self.slow or self.candidates):
+            raise ValueError("a row needs fast, slow or candidates")
+        return self
+
+
+RowT = TypeVar("RowT", bound=_Row)
+
+
+def read_rows(path: str | Path, kind: type[RowT]) -> list[RowT]:
+    """Read `verifier.jsonl` or `thoughts.jsonl`.
+
+    Raises:
+        DataError: no such file, or a line that is no row; the message names the line and the field.
+    """
+    path, rows, seen = Path(path), list[RowT](), dict[str, int]()
+    for number, data in _objects(path):
+        try:
+            row = kind.model_validate(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "the row"
+            raise DataError(path, f"{where}: {first['msg']}", number) from error
+        if row.id in seen:
+            raise DataError(path, f"id {row.id!r} stands in line {seen[row.id]}, too", number)
+        seen[row.id] = number
+        rows.append(row)
+    if not rows:
+        raise DataError(path, "holds no rows")
+    return rows
+
+
+def plain_rows(rows: Iterable[_Row]) -> Iterator[dict[str, Any]]:
+    """Yield rows as JSON data, empty fields left out."""
+    for row in rows:
+        yield row.model_dump(mode="json", exclude_defaults=True)
+
+
+def _objects(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    try:
+                        yield number, json.loads(line)
+                    except ValueError as error:
+                        raise DataError(path, f"is no JSON: {error}", number) from error
+    except OSError as error:
+        raise DataError(path, f"cannot be read ({error.strerror}); inference/collect_traces.py writes it") from error
+    except UnicodeDecodeError as error:
+        raise DataError(path, f"is not UTF-8: {error}") from error

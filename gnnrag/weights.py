@@ -1,0 +1,97 @@
+"""Weights on disk: safetensors beside a JSON record that names their digest. Nothing here is ever unpickled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import torch
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from gnnrag.errors import ArtefactError
+from gnnrag.files import write_atomic
+
+WEIGHTS = "model.safetensors"
+T = TypeVar("T")
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write named tensors."""
+    write_atomic(path, save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}))
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """Read named tensors. Raises ArtefactError where the file is none of its kind."""
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise ArtefactError(f"{path} is no safetensors file ({error}); copy the checkpoint again") from error
+
+
+def fill(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], path: Path) -> None:
+    """Copy weights into a network. Raises ArtefactError naming the first tensor that is missing, odd or superfluous."""
+    for name, tensor in wanted.items():
+        if name not in given:
+            raise ArtefactError(f"{path}: tensor {name!r} is missing; the checkpoint is of another architecture")
+        if given[name].shape != tensor.shape:
+            shapes = f"{tuple(given[name].shape)}, needed is {tuple(tensor.shape)}"
+            raise ArtefactError(f"{path}: tensor {name!r} has shape {shapes}; it is of another architecture")
+    if superfluous := sorted(set(given) - set(wanted)):
+        raise ArtefactError(
+            f"{path}: tensor {superfluous[0]!r} has no place; the checkpoint is of another architecture"
+        )
+    with torch.no_grad():
+        for name, tensor in wanted.items():
+            tensor.copy_(given[name])
+
+
+def read_record(path: Path, kinds: Mapping[str, Any], missing: str) -> dict[str, Any]:
+    """Read a checkpoint's record.
+
+    Args:
+        path: of the JSON file.
+        kinds: fields that it must have, and their types.
+        missing: what to say where there is no such file.
+
+    Raises:
+        ArtefactError: there is none, it is no JSON, or a field is missing or of the wrong type.
+    """
+    try:
+        record = json.loads(path.read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ArtefactError(f"{path} is missing; {missing}") from error
+    except ValueError as error:
+        raise ArtefactError(f"{path} is no JSON ({error}); copy the checkpoint again") from error
+    for name, kind in kinds.items():
+        if not isinstance(record, dict) or name not in record or not isinstance(record[name], kind):
+            raise ArtefactError(f"{path}: {name} is missing or of the wrong type; copy the checkpoint again")
+    return record
+
+
+def read_settings(kind: type[T], values: Mapping[str, Any], path: Path) -> T:
+    """Return recorded settings as their dataclass. Raises ArtefactError for a field that it does not have."""
+    try:
+        return cast(T, OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), dict(values))))
+    except OmegaConfBaseException as error:
+        problem = str(error).splitlines()[0]
+        raise ArtefactError(f"{path}: {problem}; the checkpoint is of another version") from error
+
+
+def difference(found: Any, expected: Any, name: str = "") -> str:
+    """Return the first difference of a record from what is expected of it, or an empty string.
+
+    Mappings are compared by the keys of `expected`, in order; everything else must be equal.
+    """
+    if isinstance(expected, Mapping):
+        for key, value in expected.items():
+            inner = found.get(key) if isinstance(found, Mapping) else None
+            if problem := difference(inner, value, f"{name}.{key}" if name else str(key)):
+                return problem
+        return ""
+    return "" if found == expected else f"{name} is {found!r}, needed is {expected!r}"
