@@ -7,7 +7,7 @@ import platform
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -62,12 +62,9 @@ class RunDir:
         self.decisive = decisive(config)
         if not fresh:
             self._check(inputs)
-        self._lock = ExitStack()  # the file is beside the folder, because `fresh` deletes what is in it
-        lock = self.path.with_name(f".{self.path.name}.lock")
-        self._lock.enter_context(exclusive_lock(lock, f"run {self.path}"))
-        if fresh and self.path.exists():
-            self._check_is_run()
-            shutil.rmtree(self.path)
+        self._lock = lock_run(self.path, "run")
+        if fresh:
+            start_over(self.path, FILES)
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomic(self.path / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(config))))
         self._predictions = Journal(self.path / "predictions.jsonl")
@@ -94,12 +91,6 @@ class RunDir:
                     f"run {self.path} exists with other {what} ({', '.join(changed[:5])}); "
                     "give another run.name, or run.fresh=true to start it over"
                 )
-
-    def _check_is_run(self) -> None:
-        """Refuse to delete a folder that is no run: a name can be mistyped."""
-        names = {path.name for path in self.path.iterdir()}
-        if "meta.json" not in names and names - FILES:
-            raise ConfigError(f"run.fresh=true would delete {self.path}, which is no run; give another run.name")
 
     @property
     def made_by(self) -> set[str]:
@@ -154,6 +145,37 @@ class RunDir:
             if journal:
                 journal.close()
         self._lock.close()
+
+
+def lock_run(path: Path, what: str) -> ExitStack:
+    """Return a stack that holds the lock of a run directory until it is closed; `what` names its kind in the error.
+
+    The lock file is beside the folder, because `start_over` deletes what is in it.
+
+    Raises:
+        GnnragError: another process is writing the run.
+    """
+    lock = ExitStack()
+    lock.enter_context(exclusive_lock(path.with_name(f".{path.name}.lock"), f"{what} {path}"))
+    return lock
+
+
+def start_over(path: Path, files: Set[str]) -> None:
+    """Delete a run directory, if there is one.
+
+    Args:
+        path: the folder.
+        files: what a run holds before its `meta.json`; a folder with other files and no `meta.json` is none.
+
+    Raises:
+        ConfigError: the folder is no run: a name can be mistyped.
+    """
+    if not path.exists():
+        return
+    names = {file.name for file in path.iterdir()}
+    if "meta.json" not in names and names - files:
+        raise ConfigError(f"run.fresh=true would delete {path}, which is no run; give another run.name")
+    shutil.rmtree(path)
 
 
 def read_predictions(path: str | Path) -> list[Prediction]:

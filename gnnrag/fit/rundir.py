@@ -17,9 +17,9 @@ from omegaconf import OmegaConf
 
 from gnnrag import __version__
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.files import Journal, exclusive_lock, read_journal, write_atomic, write_json, write_jsonl
+from gnnrag.files import Journal, read_journal, write_atomic, write_json, write_jsonl
 from gnnrag.fit.curves import draw_curves
-from gnnrag.rundir import commit, differences
+from gnnrag.rundir import commit, differences, lock_run, start_over
 
 # Settings that a resumed run may change: they decide where it lies and who is told, not what comes out.
 FREE = ("run",)
@@ -53,18 +53,15 @@ class TrainingRun:
     ) -> None:
         self.path, self.is_main = Path(path), is_main
         self.on_row: Callable[[Mapping[str, Any]], None] = lambda row: None  # told about each row of metrics
-        self._locks = ExitStack()
         self._rows: Journal | None = None
+        self._lock = ExitStack()
         if not is_main:
             return
         kept = {name: value for name, value in config.items() if name not in FREE}
         meta = json.loads(json.dumps({"settings": kept, "inputs": dict(inputs)}))
-        lock = self.path.with_name(f".{self.path.name}.lock")
-        self._locks.enter_context(exclusive_lock(lock, f"training run {self.path}"))
-        if fresh and self.path.exists():
-            if not (self.path / "meta.json").exists() and any(self.path.iterdir()):
-                raise ConfigError(f"run.fresh=true would delete {self.path}, which is no run; give another run.name")
-            shutil.rmtree(self.path)
+        self._lock = lock_run(self.path, "training run")
+        if fresh:
+            start_over(self.path, {"config.yaml"})
         self._check(meta)
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomic(self.path / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(config))))
@@ -155,4 +152,4 @@ class TrainingRun:
         """Close the files and let other processes write them."""
         if self._rows is not None:
             self._rows.close()
-        self._locks.close()
+        self._lock.close()
