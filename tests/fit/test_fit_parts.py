@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gnnrag.errors import ConfigError
+from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.fit.card import Card
 from gnnrag.fit.config import FoldConfig, TrainingRunConfig, check_run
 from gnnrag.fit.curves import draw_curves
@@ -70,6 +71,15 @@ def test_fresh_deletes_runs_only(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="which is no run"):
         TrainingRun(tmp_path / "a", {}, {}, fresh=True)
     assert (tmp_path / "a" / "thesis.txt").exists()
+
+
+def test_fresh_deletes_a_training_killed_before_its_meta_json(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "config.yaml").write_text("lr: 1")
+    with pytest.raises(GnnragError, match="training run .* is being written by another process"):
+        with closing(TrainingRun(tmp_path / "a", {"lr": 2}, {}, fresh=True)):
+            TrainingRun(tmp_path / "a", {}, {})
+    assert "lr: 2" in (tmp_path / "a" / "config.yaml").read_text()
 
 
 def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
