@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gnnrag.files import write_atomic
+from gnnrag.plotting import write_figure
 
 
 def draw_curves(rows: Iterable[Mapping[str, Any]], path: Path, title: str = "") -> None:
@@ -34,9 +33,7 @@ def draw_curves(rows: Iterable[Mapping[str, Any]], path: Path, title: str = "") 
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small")
     figure.suptitle(title)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110)
-    write_atomic(path, buffer.getvalue())
+    write_figure(figure, path)
 
 
 def _series(rows: Iterable[Mapping[str, Any]], prefix: str) -> dict[str, list[tuple[int, float]]]:
