@@ -20,6 +20,7 @@ from rich.table import Table
 from gnnrag.audit.config import AuditRunConfig
 from gnnrag.audit.run import audit
 from gnnrag.config import load_config
+from gnnrag.metrics.bootstrap import with_interval
 from inference.console import IndexProgress, note, render, split_arguments
 
 FEW, LOW_KAPPA = 40, 0.6
@@ -78,7 +79,7 @@ def class_table(report: Mapping[str, Any]) -> Table:
             closed = cell.get("recovered")
             table.add_row(
                 f"{name} {row['share']:.0%}" if is_flat else "", f"{route}{mark}", str(cell["n"]), str(cell["right"]),
-                f"{cell['accuracy']:.3f} [{cell['low']:.3f}, {cell['high']:.3f}]",
+                with_interval(cell["accuracy"], (cell["low"], cell["high"])),
                 "" if closed is None or is_flat else f"{closed:.0%}", *costs(cell),
             )  # fmt: skip
         table.add_section()

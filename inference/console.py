@@ -15,6 +15,7 @@ from rich.table import Table
 from tqdm import tqdm
 
 from gnnrag.errors import GnnragError
+from gnnrag.metrics.bootstrap import with_interval
 from gnnrag.metrics.nodes import is_node_metric
 from gnnrag.types import Prediction
 
@@ -135,6 +136,4 @@ def _cell(metrics: dict[str, Any], key: str, digits: int) -> str:
     value = metrics.get(key)
     if value is None:
         return "-"
-    text = f"{value:.{digits}f}"
-    interval = metrics.get(f"{key}_ci")
-    return f"{text} [{interval[0]:.3f}, {interval[1]:.3f}]" if interval and key == "retrieval/recall@5" else text
+    return with_interval(value, metrics.get(f"{key}_ci") if key == "retrieval/recall@5" else None, digits)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from gnnrag.errors import GnnragError
+from gnnrag.metrics.bootstrap import with_interval
 from gnnrag.tabulation import RECALL_AT, RetrieverRow, fitting_retrievers, retriever_config, tabulate
 from inference.console import IndexProgress, note, split_arguments
 from inference.tables import markdown_table, plain_table
@@ -67,10 +68,7 @@ def markdown(rows: Sequence[RetrieverRow]) -> str:
 def _cells(row: RetrieverRow) -> list[str]:
     if row.error or row.timing is None:
         return [row.retriever, "failed", *[""] * (len(HEADINGS) - 2)]
-    cells = [row.retriever]
-    for k in RECALL_AT:
-        low, high = row.intervals.get(k, (0.0, 0.0))
-        cells.append(f"{row.recall[k]:.3f}" + (f" [{low:.3f}, {high:.3f}]" if k in row.intervals else ""))
+    cells = [row.retriever, *(with_interval(row.recall[k], row.intervals.get(k)) for k in RECALL_AT)]
     cells += [f"{row.timing.batch_ms:.1f}", f"{row.timing.single_ms:.1f}", f"{row.llm_calls:.1f}"]
     return [*cells, str(row.fallbacks), f"{row.index_bytes / 1e6:.1f}", f"{row.build_seconds:.1f}"]
 

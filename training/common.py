@@ -13,6 +13,7 @@ from accelerate.utils import DistributedDataParallelKwargs
 
 from gnnrag.fit.config import FitConfig, FoldConfig
 from gnnrag.fit.training import Plan, Report, Surroundings, train, write_report
+from gnnrag.metrics.bootstrap import with_interval
 from inference.console import note, render
 
 STOPPED = 75  # exit code of a run that was told to stop and goes on when it is started again
@@ -64,7 +65,7 @@ def train_folds(
     if around.accelerator.is_main_process:
         metrics = write_report(path, sorted(every, key=lambda row: (row["set"], row["id"])), {"folds": numbers})
         if every:
-            print(_table(metrics, columns))
+            print(report_table(metrics, columns))
         print(path)
     return 0
 
@@ -77,7 +78,8 @@ def _listen() -> list[int]:
     return received
 
 
-def _table(metrics: dict[str, Any], columns: Sequence[str]) -> str:
+def report_table(metrics: dict[str, Any], columns: Sequence[str]) -> str:
+    """Return the means of a report, a line for each set; a metric that no set has is left out."""
     from rich.table import Table
 
     found = {name for row in metrics.values() if isinstance(row, dict) for name in row}
@@ -85,6 +87,6 @@ def _table(metrics: dict[str, Any], columns: Sequence[str]) -> str:
     table = Table("set", "questions", *names)
     for name, row in metrics.items():
         if isinstance(row, dict):
-            cells = [f"{row[n]:.3f} [{row[f'{n}_ci'][0]:.3f}, {row[f'{n}_ci'][1]:.3f}]" for n in names if n in row]
+            cells = [with_interval(row[n], row[f"{n}_ci"]) if n in row else "-" for n in names]
             table.add_row(name, str(row["questions"]), *cells)
     return render(table)

@@ -18,7 +18,7 @@ from gnnrag.fit.config import FitConfig, TrainingRunConfig
 from gnnrag.fit.loop import Task, Trainer
 from gnnrag.fit.rundir import TrainingRun
 from gnnrag.fit.tracking import Tracker
-from gnnrag.metrics.bootstrap import bootstrap_interval
+from gnnrag.metrics.bootstrap import bootstrap_interval, with_interval
 
 Report = list[dict[str, Any]]
 PRIVATE = ("chances", "is_right")  # what a threshold was learned from: not for the report
@@ -142,8 +142,7 @@ def score_rows(record: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
     for name, row in record.get("report", {}).items():
         for key, value in row.items():
             if f"{key}_ci" in row:
-                low, high = row[f"{key}_ci"]
-                shown = f"{value:.3f} [{low:.3f}, {high:.3f}]"
+                shown = with_interval(value, row[f"{key}_ci"])
                 scores.append({"set": name, "part": "report", "metric": key, "value": shown, "n": row["questions"]})
     return tuple(scores)
 

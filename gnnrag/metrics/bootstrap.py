@@ -41,6 +41,11 @@ class McNemar:
     p_value: float
 
 
+def with_interval(value: float, interval: Sequence[float] | None = None, digits: int = 3) -> str:
+    """Return a value for a table: `0.123`, and `0.123 [0.100, 0.150]` where its interval (low, high) is known."""
+    return f"{value:.{digits}f}" + (f" [{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]" if interval else "")
+
+
 def bootstrap_interval(
     values: Sequence[float] | np.ndarray, resamples: int = 1000, confidence: float = 0.95, seed: int = 0
 ) -> Interval:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnrag.metrics import bootstrap
-from gnnrag.metrics.bootstrap import bootstrap_interval, mcnemar, paired_difference
+from gnnrag.metrics.bootstrap import bootstrap_interval, mcnemar, paired_difference, with_interval
 
 
 def test_interval_equals_a_plain_loop():
@@ -101,3 +101,9 @@ def test_mcnemar_by_hand():
 def test_wrong_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_a_value_with_its_interval():
+    assert with_interval(0.12345) == "0.123"
+    assert with_interval(0.5, (0.25, 0.75)) == "0.500 [0.250, 0.750]"
+    assert with_interval(2.0, [1.0, 3.25], digits=1) == "2.0 [1.0, 3.2]"
