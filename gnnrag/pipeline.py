@@ -142,8 +142,34 @@ def open_index(
     roles: Sequence[str] = (),
 ) -> Index:
     """Build what is missing or out of date for a run, then open the index; `roles` are asked outside of the loop."""
-    path = index_path(config.index, name)
-    stages, source = needed_stages(config, roles), data_source(config.data)
+    return open_shared_index([config], name, passages, progress, roles)
+
+
+def open_shared_index(
+    configs: Sequence[EvaluateConfig],
+    name: str,
+    passages: Sequence[Passage],
+    progress: Progress = lambda stage, done, total: None,
+    roles: Sequence[str] = (),
+) -> Index:
+    """Build once what several runs read, then open the index.
+
+    Built one after the other, a run that does not read the triples of an index that is there would leave them as they
+    are, whatever the settings say (`build_index`).
+
+    Args:
+        configs: the runs; data and index settings are those of the first, and must be the same in all.
+        name: of the data.
+        passages: the corpus.
+        progress: told what is being done.
+        roles: those asked outside of the loop.
+
+    Raises:
+        ArtefactError: the index holds triples that these settings would replace without a word.
+    """
+    config = configs[0]
+    path, source = index_path(config.index, name), data_source(config.data)
+    stages = {stage for each in configs for stage in needed_stages(each, roles)}
     _refuse_to_replace_triples(path, config.index, closure(stages, config.index))
     build_index(path, passages, index_settings(config), stages, source, progress, keep_edits=True)
     return Index(path)

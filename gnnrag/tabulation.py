@@ -16,19 +16,10 @@ from typing import Any
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError, described
 from gnnrag.evaluation import evaluate, load_questions_for
-from gnnrag.index.build import Progress, build_index, closure
+from gnnrag.index.build import Progress, closure
 from gnnrag.index.index import Index
 from gnnrag.index.store import Store
-from gnnrag.pipeline import (
-    Pipeline,
-    check_fit,
-    data_source,
-    index_path,
-    index_settings,
-    needed_stages,
-    open_index,
-    stages_of,
-)
+from gnnrag.pipeline import Pipeline, check_fit, open_index, open_shared_index, stages_of
 from gnnrag.registry import RETRIEVERS, resolve
 from gnnrag.rundir import read_predictions
 from gnnrag.session import Session
@@ -134,17 +125,11 @@ def tabulate(
 
 
 def _build_for_all(source: str | None, overrides: Sequence[str], labels: Sequence[str], on_index: Progress) -> None:
-    """Build once what all rows read, with the settings asked for. What cannot be built shows in the rows that need it.
-
-    A row alone would leave the triples of an index that is there as they are, whatever the config says, because it does
-    not read them (`build_index`).
-    """
+    """Build once what all rows read. What cannot be built shows in the rows that need it."""
     try:
         configs = [retriever_config(source, overrides, label) for label in labels]
-        stages = {stage for config in configs for stage in needed_stages(config)}
         data = load_questions_for(configs[0])
-        path, settings = index_path(configs[0].index, data.name), index_settings(configs[0])
-        build_index(path, data.passages, settings, stages, data_source(configs[0].data), on_index, keep_edits=True)
+        open_shared_index(configs, data.name, data.passages, on_index)
     except Exception:  # noqa: BLE001 - whoever reads it tries again, and its row says what is wrong
         return
 

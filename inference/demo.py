@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.evaluation import evaluate, load_questions_for
-from gnnrag.pipeline import open_index
+from gnnrag.pipeline import open_shared_index
 from gnnrag.rundir import run_label
 from inference.console import IndexProgress, metrics_table, note
 
@@ -23,19 +23,21 @@ METHODS = ("single", "multihop", "bdtr")
 def main(arguments: Sequence[str]) -> int:
     """Run; returns the exit code."""
     started = time.perf_counter()
-    config = load_config(EvaluateConfig, SAMPLE, arguments)
-    data = load_questions_for(config)
+    configs = [
+        load_config(EvaluateConfig, SAMPLE, [*arguments, f"method={method}", f"retriever={retriever}"])
+        for method in METHODS
+        for retriever in RETRIEVERS
+    ]
+    data = load_questions_for(configs[0])
+    for remark in data.remarks:
+        note(remark)
     with IndexProgress() as progress:
-        for retriever in RETRIEVERS:  # each adds what it needs to the one index
-            needs = load_config(EvaluateConfig, SAMPLE, [*arguments, f"retriever={retriever}"])
-            index = open_index(needs, data.name, data.passages, progress)
+        index = open_shared_index(configs, data.name, data.passages, progress)
     rows = []
-    for method in METHODS:
-        for retriever in RETRIEVERS:
-            config = load_config(EvaluateConfig, SAMPLE, [*arguments, f"method={method}", f"retriever={retriever}"])
-            path, metrics = evaluate(config, on_note=note, index=index)
-            rows.append((run_label(config), metrics))
-            print(f"{method} on {retriever}: {path}", file=sys.stderr)
+    for config in configs:
+        path, metrics = evaluate(config, on_note=note, index=index, data=data)
+        rows.append((run_label(config), metrics))
+        print(f"{run_label(config)}: {path}", file=sys.stderr)
     seconds = time.perf_counter() - started
     title = f"{data.name}: {len(data.questions)} questions, {len(data.passages)} passages, no language model"
     print(metrics_table(rows, title))

@@ -130,6 +130,16 @@ def test_all_rows_read_one_index_made_with_the_settings_asked_for(dots, tmp_path
     assert "cannot be read" in rows[0].error
 
 
+def test_triples_of_a_file_are_not_replaced_by_rules_without_a_word(dots, tmp_path):
+    path = tmp_path / "openie.jsonl"
+    path.write_text(json.dumps({"id": "sample-0", "entities": [], "triples": [["Solaris", "by", "Tarkovsky"]]}) + "\n")
+    given = ["index.extract.method=precomputed", f"index.extract.path={path}"]
+    tabulate(SAMPLE, [*dots, *given], ["hipporag2"])
+    rows = tabulate(SAMPLE, dots, ["bm25", "hipporag2"])
+    assert rows[0].error is None and "this run says nothing of them" in (rows[1].error or "")
+    assert Index(index_root(dots)).entity_graph.graph.facts == (("solaris", "by", "tarkovsky"),)
+
+
 def test_settings_of_one_row(dots):
     config = retriever_config(SAMPLE, dots, "hybrid:k=10:depth=7")
     assert (config.retriever.name, config.retriever.settings.k, config.retriever.settings.depth) == ("hybrid", 10, 7)
