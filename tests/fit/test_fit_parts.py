@@ -76,9 +76,11 @@ def test_fresh_deletes_runs_only(tmp_path: Path) -> None:
 def test_fresh_deletes_a_training_killed_before_its_meta_json(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "config.yaml").write_text("lr: 1")
-    with pytest.raises(GnnragError, match="training run .* is being written by another process"):
-        with closing(TrainingRun(tmp_path / "a", {"lr": 2}, {}, fresh=True)):
-            TrainingRun(tmp_path / "a", {}, {})
+    with (
+        closing(TrainingRun(tmp_path / "a", {"lr": 2}, {}, fresh=True)),
+        pytest.raises(GnnragError, match=r"training run .* is being written by another process"),
+    ):
+        TrainingRun(tmp_path / "a", {}, {})
     assert "lr: 2" in (tmp_path / "a" / "config.yaml").read_text()
 
 
