@@ -1,7 +1,7 @@
 """A language model that was fine-tuned here, in the role that it was trained for: a LoRA adapter or a merged model.
 
-It is the prompted role with its prompt, on weights of its own. What it learned is to answer exactly that prompt, so that
-weights and prompt belong together.
+It is the prompted role with its prompt, on weights of its own. What it learned is to answer exactly that prompt: weights
+and prompt belong together.
 """
 
 from __future__ import annotations
@@ -104,7 +104,9 @@ def prompt_difference(record: TunedRecord, prompters: Any) -> str:
 def _open_backend(folder: Path, record: TunedRecord, config: LanguageRoleConfig, where: str) -> Backend:
     """Return the backend with the model: the folder itself, or its base with the folder as adapter."""
     cls = resolve("llm", config.llm, BACKENDS)
-    known = {name: record.settings[name] for name in ("chat", "template_options") if name in record.settings}
+    known: dict[str, Any] = {
+        name: record.settings[name] for name in ("chat", "template_options") if name in record.settings
+    }
     given = {**known, **config.llm_settings}
     if twice := sorted(given.keys() & {"model", "adapter"}):
         raise ConfigError(
@@ -125,7 +127,7 @@ def _open_backend(folder: Path, record: TunedRecord, config: LanguageRoleConfig,
     expected = record.base.get("weights")
     if is_adapter and expected and backend.files.base_fingerprint != expected:
         raise ArtefactError(
-            f"{folder} was trained on {record.base.get('name')!r}, and {str(backend.files.base)!r} holds other weights; "
-            f"give {where}.base=FOLDER of the right one"
+            f"{folder} was trained on {record.base.get('name')!r}, and {str(backend.files.base)!r} holds other "
+            f"weights; give {where}.base=FOLDER of the right one"
         )
     return backend
