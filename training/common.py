@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,13 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs
 
-from gnnrag.fit.config import FitConfig, FoldConfig
+from gnnrag.config import load_config, to_plain
+from gnnrag.files import digest
+from gnnrag.fit.config import FitConfig, FoldConfig, check_fit, check_run
+from gnnrag.fit.kinds import chosen_kind
 from gnnrag.fit.training import Plan, Report, Surroundings, train, write_report
 from gnnrag.metrics.bootstrap import with_interval
-from inference.console import note, render
+from inference.console import IndexProgress, note, render, split_arguments
 
 STOPPED = 75  # exit code of a run that was told to stop and goes on when it is started again
 _PLACES = ("path", "root", "cache", "notes", "name")  # settings that only say where things lie
@@ -30,6 +33,31 @@ def surroundings(fit: FitConfig, script: str, source: str | None, overrides: Seq
     kept = [o for o in overrides if o.split("=")[0].rsplit(".", 1)[-1] not in _PLACES]
     command = " ".join([f"accelerate launch training/{script}", *([source] if source else []), *kept])
     return Surroundings(accelerator, lambda: bool(is_told), note, command)
+
+
+def train_kind(script: str, kinds: Mapping[str, str], default: str, arguments: Sequence[str]) -> int:
+    """Train a model of the kind that the settings name.
+
+    Args:
+        script: name of the file, for the card.
+        kinds: name to where the kind is defined; see `gnnrag.fit.kinds`.
+        default: kind of settings that name none.
+        arguments: config file and overrides.
+
+    Returns:
+        The exit code.
+    """
+    source, overrides = split_arguments(arguments)
+    kind = chosen_kind(kinds, default, source, overrides)
+    config: Any = load_config(kind.schema, source, overrides)
+    check_run(config.run)
+    check_fit(config.fit)
+    around = surroundings(config.fit, script, source, overrides)
+    kept = {key: value for key, value in to_plain(config).items() if key not in ("run", "cache")}
+    path = Path(config.run.root) / (config.run.name or f"{kind.prefix}-{digest(kept)[:8]}")
+    with around.accelerator.main_process_first(), IndexProgress() as on_index:
+        make_plan = kind.open(config, around, on_index)
+    return train_folds(path, config.folds, config.cross, make_plan, around, kind.columns)
 
 
 def train_folds(

@@ -36,6 +36,11 @@ class ModelFiles:
         return digest([_fingerprint(folder) for folder in (self.base, self.adapter) if folder])
 
     @cached_property
+    def base_fingerprint(self) -> str:
+        """Digest of the base alone."""
+        return digest(_fingerprint(self.base))
+
+    @cached_property
     def rank(self) -> int:
         """Rank of the adapter's matrices, the largest where they differ; 0 without one."""
         if self.adapter is None:

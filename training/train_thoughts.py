@@ -1,0 +1,36 @@
+"""Train what writes the next queries.
+
+    accelerate launch training/train_thoughts.py configs/train/thoughts_qwen15b.yaml
+    accelerate launch training/train_thoughts.py configs/train/thoughts_dpo.yaml start=runs/thoughts-qwen15b
+
+`kind` is `causal` or `seq2seq` (a language model with LoRA; `stage` is `sft`, then `dpo`), or `selector` (ranks
+candidate queries; needs no language model). Settings follow as key=value. The same command again continues a run that
+was cut off. `cross=true` trains once for each fold and reports on all questions. The last line printed is the run
+directory.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `accelerate launch` puts only this folder there
+
+from inference.console import run_script
+from training.common import train_kind
+
+KINDS = {
+    "selector": "gnnrag.fit.selector:KIND",
+    "causal": "gnnrag.fit.language:THOUGHTS_CAUSAL",
+    "seq2seq": "gnnrag.fit.language:THOUGHTS_SEQ2SEQ",
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Train; returns the exit code."""
+    return train_kind("train_thoughts.py", KINDS, "selector", arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(run_script(main, sys.argv[1:], __doc__))
