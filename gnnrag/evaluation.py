@@ -33,6 +33,7 @@ def evaluate(
     on_start: Callable[[int], None] = lambda questions: None,
     index: Index | None = None,
     data: Dataset | None = None,
+    wrap: Callable[[Pipeline], Mapping[str, Any]] | None = None,
 ) -> tuple[Path, dict[str, Any]]:
     """Run a config to the end and score it. The same config again continues an interrupted run, or only scores it.
 
@@ -44,6 +45,7 @@ def evaluate(
         on_start: told how many questions are about to be answered.
         index: an index to use instead of building or opening the configured one.
         data: corpus and questions to use instead of loading the configured ones.
+        wrap: see `Pipeline`.
 
     Returns:
         The run directory and the metrics.
@@ -54,7 +56,9 @@ def evaluate(
         for note in data.remarks:
             on_note(note)
     index = index or open_index(config, data.name, data.passages, on_index)
-    pipeline = Pipeline(config, index)  # before there is a run: a part that cannot be built leaves no folder behind
+    pipeline = Pipeline(
+        config, index, wrap
+    )  # before there is a run: a part that cannot be built leaves no folder behind
     with closing(open_run(config, data, index, pipeline.roles.prompts)) as run:
         if stale := run.made_by - {commit()}:
             made = ", ".join(sorted(stale))
@@ -62,10 +66,8 @@ def evaluate(
         done = run.done(config.run.retry_failed)
         todo = [q for q in data.questions if q.id not in done]
         if done:
-            on_note(
-                f"{len(done)} of {len(data.questions)} questions were answered before; "
-                + ("going on with the others" if todo else "run.fresh=true answers them again")
-            )
+            then = "going on with the others" if todo else "run.fresh=true answers them again"
+            on_note(f"{len(done)} of {len(data.questions)} questions were answered before; {then}")
         on_start(len(todo))
         if todo:
             _predict(pipeline, run, todo, on_question)

@@ -126,22 +126,14 @@ class Loop:
 
     async def _retrieve(self, queries: Sequence[Query], session: Session, round_: int) -> list[Ranking]:
         """Rank each query; one whose retrieval fails gives an empty list, is counted, and the round goes on."""
-        _check_queries(queries, self.retrievers)
         session.count_queries(queries)
-        keys = [self._cache_key(query, session) for query in queries]
-        found: dict[Hashable, Any] = {key: self._cache[key] for key in keys if key in self._cache}
-        new: dict[Hashable, Query] = {}
-        for key, query in zip(keys, queries, strict=True):
-            if key not in found:
-                new.setdefault(key, query)
-        found.update(zip(new, await self._ask(list(new.values()), session) if new else [], strict=True))
+        found = await self.search(queries, session)
         rankings = []
         # Without its first retrieval a question has no result. A method whose first round asks for several things,
         # each of use alone, goes on with what there is.
-        may_miss = getattr(self.method, "may_miss", False) and not all(isinstance(found[k], Exception) for k in keys)
+        may_miss = getattr(self.method, "may_miss", False) and not all(isinstance(r, Exception) for r in found)
         must_succeed = round_ == 0 and not may_miss
-        for key, query in zip(keys, queries, strict=True):
-            result = found[key]
+        for result, query in zip(found, queries, strict=True):
             # Damage and wrong settings are nobody's bad luck.
             if isinstance(result, GnnragError) or (isinstance(result, Exception) and must_succeed):
                 raise result
@@ -149,15 +141,26 @@ class Loop:
                 session.counts["retriever_failed"] += 1
                 session.record("retriever_failed", query=query.text, message=str(result))
                 result = Ranking((), np.zeros(0))
-            else:
-                self._cache[key] = result
             # A retriever that silently became another must show in the counts.
             session.counts[result.branch] += int(result.branch.endswith("_fallback"))
             session.record("query", round=round_, **shallow(query), ranking=_excerpt(result))
             rankings.append(result)
+        return rankings
+
+    async def search(self, queries: Sequence[Query], session: Session) -> list[Ranking | Exception]:
+        """Rank queries without booking them, unless the retriever itself does; one that fails gives its exception."""
+        _check_queries(queries, self.retrievers)
+        keys = [self._cache_key(query, session) for query in queries]
+        found: dict[Hashable, Ranking | Exception] = {key: self._cache[key] for key in keys if key in self._cache}
+        new: dict[Hashable, Query] = {}
+        for key, query in zip(keys, queries, strict=True):
+            if key not in found:
+                new.setdefault(key, query)
+        found.update(zip(new, await self._ask(list(new.values()), session) if new else [], strict=True))
+        self._cache.update({key: found[key] for key in new if isinstance(found[key], Ranking)})  # type: ignore[misc]
         while len(self._cache) > CACHE_SIZE:
             self._cache.popitem(last=False)
-        return rankings
+        return [found[key] for key in keys]
 
     def _cache_key(self, query: Query, session: Session) -> Hashable:
         """Return what decides a ranking: `kind` does not, nor do case and spaces.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,15 @@ class Pipeline:
     Args:
         config: resolved settings.
         index: an opened index.
+        wrap: returns what the method is handed instead of this pipeline's `roles`, for who records what they decide.
 
     Raises:
         ConfigError: parts that do not exist or do not fit.
     """
 
-    def __init__(self, config: EvaluateConfig, index: Index) -> None:
+    def __init__(
+        self, config: EvaluateConfig, index: Index, wrap: Callable[[Pipeline], Mapping[str, Any]] | None = None
+    ) -> None:
         if config.concurrency < 1:
             raise ConfigError(f"concurrency={config.concurrency}: must be at least 1")
         self.index = index
@@ -44,7 +47,8 @@ class Pipeline:
         retriever = self._retriever(config.retriever)
         further = {r.name: r.retriever for r in routes(config).values() if r.name and r.retriever}
         others = {n: retriever if c == config.retriever else self._retriever(c) for n, c in further.items()}
-        method = resolve("method", config.method.name, METHODS)(index, self.roles, config.method.settings)
+        roles = wrap(self) if wrap else self.roles
+        method = resolve("method", config.method.name, METHODS)(index, roles, config.method.settings)
         self.reader = self.roles["reader"]
         b = config.budget
         budget = Budget(b.max_calls, b.max_tokens, b.max_seconds)

@@ -190,6 +190,8 @@ ROLES = {
     },
 }
 
+# Makers of queries that could be sent next: what `inference/collect_traces.py candidates=NAME` labels by their gains.
+CANDIDATES: dict[str, str] = {}
 
 # Jobs of a language model, or of rules, while an index is built.
 WRITERS: dict[str, dict[str, str]] = {

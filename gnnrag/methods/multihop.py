@@ -71,7 +71,8 @@ class MultiHop:
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
         """Unite, and keep each passage's best score."""
-        state.pool.merge(rankings[0], self.config.score_norm)  # type: ignore[arg-type]
+        new = state.pool.merge(rankings[0], self.config.score_norm)  # type: ignore[arg-type]
+        state.session.record("merge", round=state.round, kind=queries[0].kind, new=new, top=state.pool.top(50))
 
     async def select(self, state: State) -> Evidence:
         """The pool's best."""

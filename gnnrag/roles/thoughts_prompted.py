@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from gnnrag.errors import ConfigError
-from gnnrag.llm.base import Backend
+from gnnrag.llm.base import Backend, Message
+from gnnrag.prompts.load import load_prompt
 from gnnrag.prompts.untrusted import inline, passage_elements
 from gnnrag.roles.base import Thoughts, ThoughtsTask
 from gnnrag.roles.parsing import clean_line, json_objects, strip_markup, strip_thinking
@@ -55,14 +56,9 @@ class PromptedThoughts:
 
     async def __call__(self, task: ThoughtsTask, session: Session) -> Thoughts:
         """Ask for the two next queries."""
-        values = {
-            "passages": passage_elements(task.passages),
-            "earlier": "\n".join(f"- {inline(q)}" for q in task.earlier) or "(none)",
-            "question": inline(task.question.text),
-        }
+        values = _values(task)
         if self.config.mode == "joint":
-            options = [*["stop"] * task.may_stop, *["chain"] * task.with_chain]
-            outcome = await self._prompter(self._main.prompt.name, *options).ask(
+            outcome = await self._prompter(self._main.prompt.name, *_options(task)).ask(
                 session, values, lambda text: parse_thoughts(text, task.may_stop, task.with_chain)
             )
             return outcome.value or Thoughts(flags=("thought_failed",))
@@ -94,6 +90,23 @@ class PromptedThoughts:
                 config = replace(config, max_tokens=config.max_tokens + config.chain_tokens)
             self._variants[key] = Prompter("thoughts", self._main.backend, config, name, options)
         return self._variants[key]
+
+
+def thoughts_chat(task: ThoughtsTask, thoughts: Thoughts) -> tuple[Message, ...]:
+    """Return the joint prompt for a task, and the reply that gives these thoughts: what a model is trained on."""
+    lines = [f"{label} Thought: {text}" for label, text in (("Fast", thoughts.fast), ("Slow", thoughts.slow)) if text]
+    lines += ["Chain:", thoughts.chain] if task.with_chain and thoughts.chain else []
+    asked = load_prompt("thoughts", *_options(task)).render(**_values(task))
+    return (*asked, Message("assistant", "\n".join(lines) if thoughts.fast or thoughts.slow else "Nothing missing"))
+
+
+def _values(task: ThoughtsTask) -> dict[str, str]:
+    earlier = "\n".join(f"- {inline(q)}" for q in task.earlier) or "(none)"
+    return {"passages": passage_elements(task.passages), "earlier": earlier, "question": inline(task.question.text)}
+
+
+def _options(task: ThoughtsTask) -> list[str]:
+    return [*["stop"] * task.may_stop, *["chain"] * task.with_chain]
 
 
 def parse_thoughts(text: str, may_stop: bool = False, with_chain: bool = False) -> Thoughts:
@@ -142,8 +155,7 @@ def parse_thought(
     found = (_labelled(text) or _json_pair(text)).get(kind)
     if found is None and len(text.splitlines()) == 1:
         found = text
-    thought = clean_line(found or "")
-    if thought is None:
+    if (thought := clean_line(found or "")) is None:
         raise MalformedError(f"no {kind} thought")
     return Thoughts(thought, chain=chain) if kind == "fast" else Thoughts(slow=thought, chain=chain)
 
@@ -178,8 +190,7 @@ def _json_pair(text: str) -> dict[str, str]:
     """Return fast and slow from the first JSON object that has either."""
     for data in json_objects(text):
         keys = {re.sub(r"[\s_-]*thought$", "", str(k).strip().lower()): v for k, v in data.items()}
-        pair = {k: keys[k] for k in ("fast", "slow") if isinstance(keys.get(k), str)}
-        if pair:
+        if pair := {k: keys[k] for k in ("fast", "slow") if isinstance(keys.get(k), str)}:
             return pair
     return {}
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from gnnrag.errors import ConfigError
-from gnnrag.llm.base import Backend
+from gnnrag.llm.base import Backend, Message
+from gnnrag.prompts.load import load_prompt
 from gnnrag.prompts.untrusted import inline, notes_element, passage_element, passage_elements
 from gnnrag.roles.base import Verdict, VerifierTask
 from gnnrag.roles.parsing import json_objects, json_value, strip_markup, strip_thinking
@@ -54,8 +56,7 @@ class PromptedVerifier:
         """Select among `task.passages`; the order of the result is theirs."""
         if not task.passages:
             return Verdict()
-        # The chain was written from passages, so it is fenced in like them.
-        values = {"question": inline(task.question.text), "chain": notes_element(task.chain.text)}
+        values = _values(task)
         if self.config.mode == "listwise":
             windows, outcomes = await self._listwise(task.passages, values, session)
         else:
@@ -85,6 +86,18 @@ class PromptedVerifier:
         """One call for each passage, all at once: windows of one, of which the first passage is selected or none."""
         batch = [{**values, "passage": passage_element(p, 1)} for p in passages]
         return [[p] for p in passages], await self._prompter.ask_many(session, batch, parse_yes_no)
+
+
+def verifier_chat(task: VerifierTask, selected: Collection[str]) -> tuple[Message, ...]:
+    """Return the listwise prompt for a task, and the reply that selects these ids: what a model is trained on."""
+    numbers = [n for n, passage in enumerate(task.passages, start=1) if passage.id in selected]
+    asked = load_prompt("verifier").render(**_values(task), passages=passage_elements(task.passages))
+    return (*asked, Message("assistant", json.dumps({"selected": numbers})))
+
+
+def _values(task: VerifierTask) -> dict[str, str]:
+    """Return what both prompts say of a task; the chain was written from passages, so it is fenced in like them."""
+    return {"question": inline(task.question.text), "chain": notes_element(task.chain.text)}
 
 
 def parse_selection(text: str) -> frozenset[int]:

@@ -54,7 +54,7 @@ class Candidate(_Part):
     Attributes:
         kind: `fast` or `slow`, or what made it.
         gain: what the pool gains by it: the sum over gold passages of how much their reciprocal rank rises, see
-            `gnnrag.distil.gain`.
+            `gnnrag.tuned.gain`.
         new: gold passages that it brings and the pool lacked.
     """
 
@@ -124,8 +124,11 @@ class ThoughtsRow(_Row):
     Attributes:
         round: 1-based.
         earlier: queries already sent, oldest first.
-        fast, slow: the teacher's queries; at least one.
+        fast, slow: the teacher's queries, where it asked and where that helped.
         gains: what the pool gained by each, by kind.
+        sufficient: the teacher said instead that nothing is missing.
+        pool: ids of the pool's first passages before the decision (50), best first: what gains are measured against.
+        gold: ids of the question's gold passages, where they are known.
         candidates: other queries with their gains: what preferences and selectors are trained from.
     """
 
@@ -134,12 +137,15 @@ class ThoughtsRow(_Row):
     fast: str | None = None
     slow: str | None = None
     gains: dict[str, float] = {}
+    sufficient: bool = False
+    pool: tuple[str, ...] = ()
+    gold: tuple[str, ...] = ()
     candidates: tuple[Candidate, ...] = ()
 
     @model_validator(mode="after")
     def _has_a_query(self) -> ThoughtsRow:
-        if not (self.fast or self.slow or self.candidates):
-            raise ValueError("a row needs fast, slow or candidates")
+        if not (self.fast or self.slow or self.candidates or self.sufficient):
+            raise ValueError("a row needs fast, slow or candidates, or sufficient")
         return self
 
 

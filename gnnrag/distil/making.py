@@ -1,0 +1,171 @@
+"""Decisions to training rows: passages with their texts, scores and cosines, near misses, and the chat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gnnrag.distil.config import TracesConfig
+from gnnrag.distil.decisions import Decision
+from gnnrag.index.index import Index
+from gnnrag.roles.base import Chain, Thoughts, ThoughtsTask, VerifierTask
+from gnnrag.roles.thoughts_prompted import thoughts_chat
+from gnnrag.roles.verifier_prompted import verifier_chat
+from gnnrag.tuned.rows import Candidate, ShownPassage, ThoughtsRow, Turn, VerifierRow
+from gnnrag.types import Query, Question
+
+BATCH = 64  # questions whose near misses are looked for at once
+
+
+@dataclass
+class RowMaker:
+    """Makes the rows of a run.
+
+    Attributes:
+        index: of the run.
+        name: of the data set.
+        run: digest of the run's settings and inputs, in front of the ids of rows.
+        teachers: who did each role.
+        source: what all rows say of where they come from.
+        parts: question id to part.
+        config: settings.
+        mined: question id to near misses of other retrievers.
+    """
+
+    index: Index
+    name: str
+    run: str
+    teachers: Mapping[str, str]
+    source: Mapping[str, Any]
+    parts: Mapping[str, str]
+    config: TracesConfig
+    mined: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    _cosines: tuple[str, np.ndarray | None] = ("", None)
+
+    def verifier(self, decision: Decision) -> VerifierRow:
+        """Return the row of a verifier's decision: what it saw in pool order, then near misses without a score."""
+        event, question = decision.event, decision.question
+        gold, selected = set(question.gold), set(event["selected"])
+        seen, scores = self._chosen(event, gold | selected)
+        chain, chat = Chain(event["chain"]), self._in_chat(decision, seen)
+        mined = [id_ for id_ in self.mined.get(question.id, ()) if id_ not in event["passages"]]
+        return VerifierRow(
+            **self._common(decision, "verifier", seen=len(seen), mined=len(mined), chat=chat),
+            passages=(*self._shown(question, seen, scores), *self._shown(question, mined, ())),
+            messages=_turns(verifier_chat(VerifierTask(question, chain, self.index.lookup(chat)), event["selected"])),
+            chain=event["chain"],
+            support=tuple(event["support"]),
+            selected=tuple(id_ for id_ in seen if id_ in selected),
+            gold=tuple(id_ for id_ in seen if id_ in gold),
+        )
+
+    def thoughts(self, decision: Decision, helped: bool) -> ThoughtsRow:
+        """Return the row of a thoughts decision; of one that did not help, only its candidates are kept."""
+        event, question = decision.event, decision.question
+        kinds = [kind for kind in ("fast", "slow") if event[kind]] if helped else []
+        gains = {kind: found.value for kind in kinds if (found := decision.gain(kind)) is not None}
+        return ThoughtsRow(
+            **self._common(decision, "thoughts", round=event["round"], **_asked(event)),
+            passages=self._shown(question, event["passages"], event["scores"]),
+            messages=self._thoughts_turns(decision) if helped else (),
+            round=event["round"],
+            earlier=tuple(event["earlier"]),
+            **{kind: event[kind] for kind in kinds},
+            gains={kind: round(value, 6) for kind, value in gains.items()},
+            sufficient=helped and not kinds,
+            pool=tuple(event["pool"]),
+            gold=question.gold,
+            candidates=tuple(
+                Candidate(text=text, kind=kind, gain=round(found.value, 6), new=found.new)
+                for text, kind, found in decision.candidates
+            ),
+        )
+
+    def _common(self, decision: Decision, role: str, **more: Any) -> dict[str, Any]:
+        question = decision.question
+        return {
+            "id": f"{self.run}:{question.id}:{role}:{decision.number}",
+            "set": self.name,
+            "question_id": question.id,
+            "question": question.text,
+            "part": self.parts[question.id],
+            "teacher": self.teachers[role],
+            "source": {**self.source, "type": question.type, **more},
+        }
+
+    def _chosen(self, event: Mapping[str, Any], positive: set[str]) -> tuple[list[str], list[float]]:
+        """Return ids and scores of the passages of a verifier row: all positives, and the first `negatives` others."""
+        pairs = list(zip(event["passages"], event["scores"] or [None] * len(event["passages"]), strict=True))
+        if (most := self.config.negatives) is not None:
+            others = [id_ for id_, _ in pairs if id_ not in positive][:most]
+            pairs = [pair for pair in pairs if pair[0] in positive or pair[0] in others]
+        return [id_ for id_, _ in pairs], [score for _, score in pairs]
+
+    def _shown(self, question: Question, ids: Sequence[str], scores: Sequence[float]) -> tuple[ShownPassage, ...]:
+        cosines = self._question_cosines(question)
+        rows = []
+        for number, passage in enumerate(self.index.lookup(ids)):
+            cosine = None
+            if cosines is not None:
+                cosine = round(float(cosines[self.index.position[passage.id]]), 6)
+            score = scores[number] if scores else None
+            rows.append(ShownPassage(id=passage.id, title=passage.title, text=passage.text, score=score, cosine=cosine))
+        return tuple(rows)
+
+    def _question_cosines(self, question: Question) -> np.ndarray | None:
+        """(num_passages,) cosines of the question; None where the index has no vectors."""
+        if self.index.store.key("embeddings") is None:
+            return None
+        if self._cosines[0] != question.id:
+            self._cosines = (question.id, self.index.dense_scores([question.text])[0])
+        return self._cosines[1]
+
+    def _in_chat(self, decision: Decision, seen: Sequence[str]) -> list[str]:
+        """Return what the chat shows: the positives and the hardest negatives, in the order shown."""
+        positive = {*decision.question.gold, *decision.event["selected"]} & {*seen}
+        room = max(0, self.config.chat_passages - len(positive))
+        others = [id_ for id_ in seen if id_ not in positive][:room]
+        return [id_ for id_ in seen if id_ in positive or id_ in others][: self.config.chat_passages]
+
+    def _thoughts_turns(self, decision: Decision) -> tuple[Turn, ...]:
+        event = decision.event
+        task = ThoughtsTask(
+            decision.question,
+            self.index.lookup(event["passages"]),
+            earlier=tuple(event["earlier"]),
+            with_chain=event["with_chain"],
+            may_stop=event["may_stop"],
+        )
+        return _turns(thoughts_chat(task, Thoughts(event["fast"], event["slow"], chain=event["chain"])))
+
+
+def near_misses(retrievers: Sequence[Any], questions: Sequence[Question], top: int) -> dict[str, list[str]]:
+    """Return for each question what retrievers rank first and is not gold: passages that resemble an answer.
+
+    Args:
+        retrievers: asked with the question's text.
+        questions: with their gold passages; one without any gives nothing, because its misses are unknown.
+        top: hits of each retriever that are looked at.
+    """
+    known = [q for q in questions if q.gold] if top else []
+    found: dict[str, list[str]] = {q.id: [] for q in known}
+    for retriever in retrievers:
+        for start in range(0, len(known), BATCH):
+            batch = known[start : start + BATCH]
+            rankings = retriever.retrieve([Query(q.text, top_k=top) for q in batch])
+            for question, ranking in zip(batch, rankings, strict=True):
+                mine = found[question.id]
+                mine += [id_ for id_ in ranking.ids if id_ not in question.gold and id_ not in mine]
+    return found
+
+
+def _asked(event: Mapping[str, Any]) -> dict[str, bool]:
+    """Return which optional sentences the prompt has."""
+    return {name: True for name in ("may_stop", "with_chain") if event[name]}
+
+
+def _turns(messages: Sequence[Any]) -> tuple[Turn, ...]:
+    return tuple(Turn(role=message.role, content=message.content) for message in messages)

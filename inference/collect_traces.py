@@ -1,0 +1,66 @@
+"""Record what a teacher decides, and write training rows for tuned roles.
+
+    python inference/collect_traces.py configs/evaluate/2wiki.yaml method=bdtr roles.verifier=oracle out=DIR
+
+DIR gets verifier.jsonl, thoughts.jsonl, a data card (README.md), meta.json, and the run itself (run/). Any method that
+asks `thoughts` or `verifier`, any teacher. The same command again continues; with other settings of what is kept it
+only writes the rows anew. Own settings (gnnrag/distil/config.py) stand beside those of the run:
+
+    keep.helped=off keep.idle_share=null mine=[bm25,dense] candidates=NAME without=RUN chat_passages=20 folds.count=5
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.distil.collect import Told, collect, recorded_roles
+from gnnrag.distil.config import TracesConfig, check_traces
+from gnnrag.rundir import run_label
+from inference.console import IndexProgress, note, run_script, split_arguments
+from inference.tables import plain_table
+
+OWN = {field.name for field in fields(TracesConfig)}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run; returns the exit code."""
+    source, overrides = split_arguments(arguments)
+    mine = [o for o in overrides if o.split("=")[0].split(".")[0] in OWN]
+    own = load_config(TracesConfig, None, mine)
+    check_traces(own)
+    config = load_config(EvaluateConfig, source, [o for o in overrides if o not in mine])
+    recorded_roles(config)  # a method without them is refused before the data is read
+    bar: Any = None
+    progress = IndexProgress()
+
+    def on_start(questions: int) -> None:
+        nonlocal bar
+        progress.close()
+        bar = tqdm(total=questions, unit=" questions", desc=run_label(config), file=sys.stderr, disable=None)
+
+    with progress as on_index:
+        meta = collect(config, own, Told(on_index, lambda _: bar.update(), note, on_start))
+    bar.close()
+    return _shown(meta, own.out)
+
+
+def _shown(meta: dict[str, Any], out: str) -> int:
+    """Print what was kept and where."""
+    steps = [(role, step, str(n)) for role, counts in meta["counts"].items() for step, n in counts.items()]
+    print(plain_table(("role", "step", "rows"), steps, "what was kept"))
+    for name in meta["files"]:
+        print(Path(out) / name)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run_script(main, sys.argv[1:], __doc__))
