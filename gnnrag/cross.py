@@ -1,38 +1,59 @@
-"""Cross-validated evaluation of a trained retriever: each question is answered with a network that did not train on it.
+"""Cross-validated evaluation of trained parts: each question is answered with checkpoints that did not train on it.
 
-A fold of training reports on questions that it did not see. They are answered with the fold's checkpoint, by any
-method; the predictions of all folds make one run, which is scored as any other.
+A fold of training reports on questions that it did not see. They are answered with the fold's checkpoint; where several
+parts are trained (a retriever, roles), with the checkpoint of each that did not see them, whatever folds each had. The
+predictions of all groups of questions make one run, which is scored as any other.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from gnnrag.config import EvaluateConfig
+from omegaconf import OmegaConf
+
+from gnnrag.config import EvaluateConfig, RoleConfig, to_plain
 from gnnrag.datasets.base import Dataset
-from gnnrag.errors import ConfigError, DataError, GnnragError
-from gnnrag.evaluation import evaluate, write_metrics
-from gnnrag.files import digest, read_journal, write_json, write_jsonl
+from gnnrag.errors import ConfigError, DataError, GnnragError, nearest
+from gnnrag.evaluation import check_fallbacks, evaluate, load_questions_for, write_metrics
+from gnnrag.files import digest, read_journal, write_atomic, write_json, write_jsonl
 from gnnrag.fit.folds import draw
-from gnnrag.pipeline import open_index
-from gnnrag.rundir import read_predictions
-from gnnrag.types import Question
+from gnnrag.fit.seen import read_parts, read_seen, seen_hash, seen_in
+from gnnrag.index.build import Progress
+from gnnrag.pipeline import asked_roles, open_index
+from gnnrag.registry import ROLES
+from gnnrag.rundir import commit, read_predictions
+from gnnrag.types import Prediction, Question
+
+GNN = "gnn"  # the part that is no role: the network of retriever=gfm
+Group = tuple[dict[str, Path], Dataset]
 
 
 @dataclass(frozen=True)
-class Fold:
-    """A trained network with the questions that it may be asked.
+class Part:
+    """A trained part.
 
     Attributes:
-        checkpoint: its folder.
-        data: the corpus, and those of the questions that the training only reported on.
+        name: `gnn`, or a role.
+        run: its training run, or a single checkpoint.
+        checkpoints: question id -> a checkpoint that the question did not shape.
     """
 
-    checkpoint: Path
-    data: Dataset
+    name: str
+    run: Path
+    checkpoints: Mapping[str, Path]
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who is told what, as in `evaluate`."""
+
+    on_index: Progress = lambda stage, done, total: None
+    on_question: Callable[[Prediction], None] = lambda prediction: None
+    on_note: Callable[[str], None] = lambda note: None
+    on_start: Callable[[int], None] = lambda questions: None
 
 
 def sampled(questions: Sequence[Question], count: int) -> tuple[Question, ...]:
@@ -43,81 +64,156 @@ def sampled(questions: Sequence[Question], count: int) -> tuple[Question, ...]:
     return tuple(q for q in questions if q.id in kept)
 
 
-def read_folds(training: Path, data: Dataset) -> list[Fold]:
-    """Return the networks of a training run, each with those of the questions that it reported on.
+def read_part(name: str, run: Path, data: Dataset) -> Part:
+    """Return the checkpoints of a training, each for those of the questions that did not shape it.
 
     Args:
-        training: run directory, with folders `fold0`, `fold1`, ... or of one network.
+        name: `gnn`, or a role that has a tuned form.
+        run: run directory with folders `fold0`, `fold1`, ... (cross=true), one of a single training, or a checkpoint.
         data: corpus and questions; the training has them under the same name.
 
     Raises:
-        GnnragError: the folder is no finished training run.
-        DataError: some questions are in no fold's report, or in two: nothing honest could be said of them.
+        ConfigError: there is no such part, or it is not trained.
+        GnnragError: the folder is no finished training.
+        DataError: a question shaped every checkpoint there is for it, or two folds report on it: nothing honest could
+            be said of it.
     """
-    folders = sorted(training.glob("fold[0-9]*")) or [training]
-    folds, taken = [], set[str]()
-    for folder in folders:
-        try:
-            parts = json.loads((folder / "folds.json").read_text("utf-8"))
-        except (OSError, ValueError) as error:
-            raise GnnragError(
-                f"{folder} is no training run ({error}); give the folder that train_gnn.py printed"
-            ) from error
+    if name != GNN and "tuned" not in ROLES.get(name, ()):
+        known = [GNN, *(role for role, table in ROLES.items() if "tuned" in table)]
+        raise ConfigError(f"{name}={run}: no such part is trained. {nearest(name, known)}")
+    folds = sorted(run.glob("fold[0-9]*"))
+    checkpoints = _of_folds(folds, data) if folds else _of_one(run, data)
+    if missing := [q.id for q in data.questions if q.id not in checkpoints]:
+        what = f"{len(missing)} of {len(data.questions)} questions, such as {missing[0]!r}, "
+        why = "are in no fold's report part" if folds else "trained it, or decided when its training stopped"
+        raise DataError(run, f"{what}{why}; train with cross=true, and with this set among its sets")
+    return Part(name, run, checkpoints)
+
+
+def _of_folds(folds: Sequence[Path], data: Dataset) -> dict[str, Path]:
+    asked = {q.id for q in data.questions}
+    found: dict[str, Path] = {}
+    for folder in folds:
+        parts = read_parts(folder)
         if not (folder / "metrics.json").is_file():
             raise GnnragError(f"{folder} has not ended: run its training command again")
         if data.name not in parts:
             raise DataError(folder, f"the training had no set {data.name!r}, only {', '.join(sorted(parts))}")
-        mine = set(parts[data.name]["report"])
-        if both := sorted(taken & mine):
-            raise DataError(folder, f"question {both[0]} is reported on by two folds")
-        taken |= mine
-        asked = tuple(q for q in data.questions if q.id in mine)
-        if asked:
-            folds.append(Fold(folder / "best", replace(data, questions=asked)))
-    if missing := [q.id for q in data.questions if q.id not in taken]:
-        what = f"{len(missing)} of {len(data.questions)} questions are in no fold's report part, such as {missing[0]}"
-        raise DataError(training, f"{what}; train with cross=true, or give sets.{data.name}.use=report")
-    return folds
+        seen = seen_in(parts) | (read_seen(folder) or frozenset())
+        for id_ in parts[data.name]["report"]:
+            if id_ in found:
+                raise DataError(folder, f"question {id_!r} is reported on by two folds")
+            if id_ in asked and seen_hash(id_) in seen:
+                raise DataError(folder, f"question {id_!r} is reported on, and trained under another set or before")
+            if id_ in asked:
+                found[id_] = folder / "best"
+    return found
 
 
-def evaluate_folds(
-    config: EvaluateConfig, data: Dataset, folds: Sequence[Fold], on_run: Callable[[Path], None] = lambda path: None
-) -> Path:
-    """Answer the questions of each fold with its network, and score all of them as one run.
+def _of_one(run: Path, data: Dataset) -> dict[str, Path]:
+    seen = read_seen(run)
+    if seen is None:
+        raise GnnragError(
+            f"{run} is no training run, and no checkpoint that says which questions trained it; give the folder that "
+            "the training script printed"
+        )
+    if (run / "folds.json").is_file() and not (run / "metrics.json").is_file():
+        raise GnnragError(f"{run} has not ended: run its training command again")
+    folder = run / "best" if (run / "best").is_dir() else run
+    return {q.id: folder for q in data.questions if seen_hash(q.id) not in seen}
+
+
+def used_parts(config: EvaluateConfig, parts: Sequence[Part]) -> list[Part]:
+    """Return the parts that a config may ask: the others would only make more runs."""
+    asked = {*asked_roles(config), *([GNN] if config.retriever.name == "gfm" else [])}
+    return [part for part in parts if part.name in asked]
+
+
+def with_checkpoints(config: EvaluateConfig, chosen: Mapping[str, Path]) -> EvaluateConfig:
+    """Return the settings with the checkpoint of each part; a role becomes `tuned`, and keeps its options if it was."""
+    retriever, roles = config.retriever, config.roles
+    for name, folder in chosen.items():
+        if name == GNN:
+            retriever = replace(retriever, settings=replace(retriever.settings, checkpoint=str(folder)))
+            continue
+        role: RoleConfig = getattr(roles, name)
+        is_tuned = (role.impl or roles.default) == "tuned"  # type: ignore[attr-defined]
+        own = replace(role if is_tuned else RoleConfig(), impl="tuned", path=str(folder))
+        roles = replace(roles, **{name: own})
+    return replace(config, retriever=retriever, roles=roles)
+
+
+def without_trained(config: EvaluateConfig, parts: Sequence[Part], impl: str) -> EvaluateConfig:
+    """Return the settings with another implementation in the roles of the trained parts; options of it stay."""
+    names = [part.name for part in parts if part.name != GNN]
+    roles = {name: role for name in names if (role := getattr(config.roles, name)).impl == impl}
+    others = {name: RoleConfig(impl=impl) for name in names if name not in roles}
+    return replace(config, roles=replace(config.roles, **roles, **others))
+
+
+def cross_evaluate(
+    config: EvaluateConfig, parts: Sequence[Part], data: Dataset | None = None, watch: Watch | None = None
+) -> tuple[Path, dict[str, Any]]:
+    """Answer each question with the checkpoints that it did not shape, and score all of them as one run.
 
     Args:
-        config: settings with `retriever=gfm`; its checkpoint is replaced.
-        data: the corpus and all questions.
-        folds: what `read_folds` returned for them.
-        on_run: told the directory of each run that has ended.
+        config: settings; the parts replace what they say of the same roles and of the network of `retriever=gfm`.
+        parts: what `read_part` returned for these questions; those that the config does not ask are passed over.
+        data: corpus and questions to use instead of loading the configured ones.
+        watch: told about each group of questions.
 
     Returns:
-        Directory of the merged run.
-
-    Raises:
-        ConfigError: another retriever.
+        Directory of the merged run, and its metrics. Where no part is asked, that of an ordinary run.
     """
-    if config.retriever.name != "gfm":
-        raise ConfigError(f"retriever={config.retriever.name}: only gfm has a network for each fold")
-    index, paths = None, []
-    for fold in folds:
-        settings = replace(config.retriever.settings, checkpoint=str(fold.checkpoint))
-        own = replace(config, retriever=replace(config.retriever, settings=settings))
-        index = index or open_index(own, data.name, data.passages)
-        path, _ = evaluate(own, index=index, data=fold.data)
-        on_run(path)
-        paths.append(path)
-    merged = paths[0].with_name(f"{data.name}-{config.method.name}-gfm-folds-{digest([p.name for p in paths])[:8]}")
-    _merge(paths, data.questions, merged)
-    write_metrics(merged, data.questions, read_predictions(merged), config.metrics, config.seed)
-    on_run(merged)
-    return merged
+    watch = watch or Watch()
+    told = (watch.on_index, watch.on_question, watch.on_note, watch.on_start)
+    data = data or load_questions_for(config)
+    parts = used_parts(config, parts)
+    if not parts:
+        return evaluate(config, *told, data=data)
+    index, runs = None, dict[Path, Group]()
+    for number, (chosen, group) in enumerate(_groups(parts, data)):
+        own = with_checkpoints(config, chosen)
+        if config.run.name:
+            own = replace(own, run=replace(own.run, name=f"{config.run.name}-group{number}"))
+        index = index or open_index(own, data.name, data.passages, watch.on_index)
+        path, _ = evaluate(own, *told, index=index, data=group)
+        runs[path] = (chosen, group)
+    first = next(iter(runs))
+    name = config.run.name or f"{first.name.rpartition('-')[0]}-folds-{digest([p.name for p in runs])[:8]}"
+    merged = first.with_name(name)
+    _merge(runs, data.questions, merged)
+    swapped = with_checkpoints(config, {part.name: part.run for part in parts})
+    write_atomic(merged / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(to_plain(swapped))))
+    predictions = read_predictions(merged)
+    metrics = write_metrics(merged, data.questions, predictions, config.metrics, config.seed)
+    check_fallbacks(config, merged, predictions)
+    return merged, metrics
 
 
-def _merge(paths: Sequence[Path], questions: Sequence[Question], merged: Path) -> None:
-    """Write the predictions of several runs as one, in the order of the questions."""
+def _groups(parts: Sequence[Part], data: Dataset) -> Iterator[Group]:
+    """Yield the checkpoints of each group of questions with the group, in the order of its first question."""
+    groups: dict[tuple[Path, ...], list[Question]] = {}
+    for question in data.questions:
+        groups.setdefault(tuple(part.checkpoints[question.id] for part in parts), []).append(question)
+    for chosen, questions in groups.items():
+        names = (part.name for part in parts)
+        yield dict(zip(names, chosen, strict=True)), replace(data, questions=tuple(questions))
+
+
+def _merge(runs: Mapping[Path, Group], questions: Sequence[Question], merged: Path) -> None:
+    """Write the rows of several runs as one, in the order of the questions, and who answered which of them."""
     merged.mkdir(parents=True, exist_ok=True)
-    rows = {row["question_id"]: row for path in paths for row in read_journal(path / "predictions.jsonl")}
-    write_jsonl(merged / "predictions.jsonl", [rows[q.id] for q in questions])
-    write_jsonl(merged / "log.jsonl", [row for path in paths for row in read_journal(path / "log.jsonl")])
-    write_json(merged / "meta.json", {"merged": [path.name for path in paths]})
+    for name in ("predictions.jsonl", "traces.jsonl"):
+        rows = {row["question_id"]: row for path in runs for row in read_journal(path / name)}
+        write_jsonl(merged / name, [rows[q.id] for q in questions if q.id in rows])
+    write_jsonl(merged / "log.jsonl", [row for path in runs for row in read_journal(path / "log.jsonl")])
+    write_json(merged / "meta.json", {"merged": [path.name for path in runs], "commit": commit()})
+    groups = {
+        path.name: {
+            "checkpoints": {name: str(folder) for name, folder in chosen.items()},
+            "questions": [q.id for q in group.questions],
+        }
+        for path, (chosen, group) in runs.items()
+    }
+    write_json(merged / "folds.json", groups)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, get_args
@@ -20,9 +20,11 @@ from gnnrag.metrics.report import per_question, score
 from gnnrag.pipeline import Pipeline, chunking, needed_stages, open_index
 from gnnrag.rundir import RunDir, commit, read_predictions, run_name
 from gnnrag.session import Session
+from gnnrag.trained import trained_on
 from gnnrag.types import Prediction, Question
 
 LEAST_QUERIES = 20  # fewer say nothing about a rate
+NO_RESULT = "figures on those are no result; inference/cross_validate.py asks checkpoints that did not see them"
 
 
 def evaluate(
@@ -56,18 +58,13 @@ def evaluate(
         for note in data.remarks:
             on_note(note)
     index = index or open_index(config, data.name, data.passages, on_index)
-    pipeline = Pipeline(
-        config, index, wrap
-    )  # before there is a run: a part that cannot be built leaves no folder behind
+    # Before there is a run: a part that cannot be built leaves no folder behind.
+    pipeline = Pipeline(config, index, wrap)
     with closing(open_run(config, data, index, pipeline.roles.prompts)) as run:
-        if stale := run.made_by - {commit()}:
-            made = ", ".join(sorted(stale))
-            on_note(f"{run.path} holds predictions of other code ({made}); run.fresh=true redoes them")
         done = run.done(config.run.retry_failed)
         todo = [q for q in data.questions if q.id not in done]
-        if done:
-            then = "going on with the others" if todo else "run.fresh=true answers them again"
-            on_note(f"{len(done)} of {len(data.questions)} questions were answered before; {then}")
+        for note in _remarks(config, data, run, len(done), len(todo)):
+            on_note(note)
         on_start(len(todo))
         if todo:
             _predict(pipeline, run, todo, on_question)
@@ -75,6 +72,19 @@ def evaluate(
     metrics = write_metrics(run.path, data.questions, predictions, config.metrics, config.seed)
     check_fallbacks(config, run.path, predictions)
     return run.path, metrics
+
+
+def _remarks(config: EvaluateConfig, data: Dataset, run: RunDir, done: int, todo: int) -> Iterator[str]:
+    """Yield what a user should know of a run before it goes on, and record it where a figure would mislead."""
+    if trained := trained_on(config, data.questions):
+        run.note(trained_on=trained)
+        parts = ", ".join(f"{name} on {count}" for name, count in trained.items())
+        yield f"trained on questions that are asked here: {parts}; {NO_RESULT}"
+    if stale := run.made_by - {commit()}:
+        yield f"{run.path} holds predictions of other code ({', '.join(sorted(stale))}); run.fresh=true redoes them"
+    if done:
+        then = "going on with the others" if todo else "run.fresh=true answers them again"
+        yield f"{done} of {len(data.questions)} questions were answered before; {then}"
 
 
 def check_fallbacks(config: EvaluateConfig, path: Path, predictions: Iterable[Prediction]) -> None:

@@ -70,9 +70,14 @@ class RunDir:
         self._predictions = Journal(self.path / "predictions.jsonl")
         self._traces = Journal(self.path / "traces.jsonl") if traces else None
         self._log = Journal(self.path / "log.jsonl")
-        meta = {"decisive": self.decisive, "inputs": inputs, "commit": commit(), "gnnrag": __version__}
-        write_json(self.path / "meta.json", {**meta, "python": platform.python_version()})
+        self._meta = {"decisive": self.decisive, "inputs": inputs, "commit": commit(), "gnnrag": __version__}
+        self.note(python=platform.python_version())
         self.log("start", commit=commit())
+
+    def note(self, **facts: Any) -> None:
+        """Write facts into `meta.json` that are worth knowing and decide nothing."""
+        self._meta |= facts
+        write_json(self.path / "meta.json", self._meta)
 
     def _check(self, inputs: Mapping[str, Any]) -> None:
         path = self.path / "meta.json"

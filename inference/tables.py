@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rich.table import Table
 
@@ -26,3 +27,14 @@ def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> st
     lines = [headings, ["---", *["---:"] * (len(headings) - 1)], *rows]
     first, second, *rest = [" | ".join(cell.replace("|", r"\|") for cell in line) for line in lines]
     return "\n".join([f"| {first} |", f"|{second.replace(' ', '')}|", *(f"| {line} |" for line in rest)])
+
+
+def with_interval(value: float, interval: Sequence[float] | None) -> str:
+    """Return a figure with its 95% interval, where it has one."""
+    return f"{value:.3f}" + (f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "")
+
+
+def gain(found: Mapping[str, Any]) -> str:
+    """Return a paired difference (`Comparison.differences`) with its interval and p-value."""
+    low, high = found["interval"]
+    return f"{found['difference']:+.3f} [{low:+.3f}, {high:+.3f}] p {found['p']:.2g}"

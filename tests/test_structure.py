@@ -45,7 +45,7 @@ LEVELS = [
     {"loop", "methods"},
     {"pipeline", "rundir"},
     {"fit"},
-    {"drawing", "inspection"},
+    {"drawing", "inspection", "trained"},
     {"evaluation", "comparison"},
     {"audit", "tabulation", "papers", "cross", "distil"},
     {"reproduction"},

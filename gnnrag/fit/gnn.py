@@ -17,6 +17,7 @@ from gnnrag.fit.folds import Parts
 from gnnrag.fit.gnn_config import TrainGNNConfig
 from gnnrag.fit.gnn_sets import Corpus, divide, pools, sizes
 from gnnrag.fit.loop import Task, Trainer
+from gnnrag.fit.seen import read_seen
 from gnnrag.fit.training import Plan, Report, gathered, score_rows
 from gnnrag.gnn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from gnnrag.gnn.completion import CompletionTask, whole_graph
@@ -69,6 +70,13 @@ class NetworkPlan(Plan):
         self.inputs = {name: corpus.inputs for name, corpus in self.corpora.items()}
         self.parts = {name: p.plain() for name, p in self._parts.items()}
         self._found = pools(self.examples, self._parts)
+
+    @property
+    def seen(self) -> frozenset[str]:
+        """See `Plan`; completion learns from the graph alone, and what the first weights had seen counts, too."""
+        before = read_seen(Path(self.config.start)) if self.config.start else None
+        mine = super().seen if self.config.stage == "retrieval" else frozenset()
+        return mine | (before or frozenset())
 
     def build(self) -> tuple[Task, nn.Module]:
         """See `Plan`."""

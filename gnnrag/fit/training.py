@@ -17,6 +17,7 @@ from gnnrag.files import write_json, write_jsonl
 from gnnrag.fit.config import FitConfig, TrainingRunConfig
 from gnnrag.fit.loop import Task, Trainer
 from gnnrag.fit.rundir import TrainingRun
+from gnnrag.fit.seen import seen_in, write_seen
 from gnnrag.fit.tracking import Tracker
 from gnnrag.metrics.bootstrap import bootstrap_interval, with_interval
 
@@ -60,6 +61,11 @@ class Plan(ABC):
     run: TrainingRunConfig
     fold: int | None
 
+    @property
+    def seen(self) -> frozenset[str]:
+        """Hashes of the questions that shape the weights; written beside them."""
+        return seen_in(self.parts)
+
     @abstractmethod
     def build(self) -> tuple[Task, nn.Module]:
         """Return the task and its network."""
@@ -94,7 +100,12 @@ def train(path: Path, plan: Plan, around: Surroundings) -> Report | None:
         metrics = write_report(path, rows, {}) if accelerator.is_main_process else {}
         step = state.best_step if plan.fit.keep == "best" else state.step
         record = {"step": step, "validation": state.kept_metrics, **facts, "report": metrics}
-        run.save_folder("best", lambda folder: task.save(trainer.bare, folder, record))
+
+        def save(folder: Path) -> None:
+            task.save(trainer.bare, folder, record)
+            write_seen(folder, plan.seen)
+
+        run.save_folder("best", save)
         if tracker:
             tracker.finish({"best_step": state.best_step, "best": state.best})
         return rows

@@ -58,6 +58,11 @@ class GFMRetriever:
             return (*ENTITY_STAGES, *(("entity_vectors",) if config.link_vectors else ()))
         return NODE_STAGES
 
+    @staticmethod
+    def checkpoints_for(config: GFMConfig) -> tuple[Path, ...]:
+        """Return the folder of the network of these settings."""
+        return (_folder(config),)
+
     def __init__(self, index: Index, config: GFMConfig | None = None) -> None:
         from gnnrag.gnn.checkpoint import load_checkpoint  # torch: only runs of this retriever pay for it
         from gnnrag.gnn.encoder import encoder_record

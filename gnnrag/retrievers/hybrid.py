@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,11 @@ class HybridRetriever:
     def needs_roles_for(config: HybridConfig) -> bool:
         """Tell whether any part takes roles."""
         return any(needs_roles(cls, settings) for cls, settings in _parts(config))
+
+    @staticmethod
+    def checkpoints_for(config: HybridConfig) -> tuple[Path, ...]:
+        """Return the folders of the networks that the parts use."""
+        return tuple(p for cls, s in _parts(config) if hasattr(cls, "checkpoints_for") for p in cls.checkpoints_for(s))
 
     @property
     def retrieve_for(self) -> Callable[[Sequence[Query], Session], Awaitable[list[Ranking]]] | None:

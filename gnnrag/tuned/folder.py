@@ -16,8 +16,9 @@ from gnnrag.files import content_digest, digest, write_json
 from gnnrag.weights import read_record
 
 RECORD = "gnnrag.json"
+SHIPPED = Path(__file__).parent / "checkpoints"
 _FORMAT = 1
-_APART = {RECORD, "README.md"}  # not what the model computes with
+_APART = {RECORD, "README.md", "questions.json"}  # not what the model computes with
 
 
 @dataclass(frozen=True)
@@ -87,3 +88,8 @@ def tuned_folder(folder: str | Path) -> Path:
     folder = Path(folder).expanduser()
     best = folder / "best"
     return best if not (folder / RECORD).exists() and (best / RECORD).exists() else folder
+
+
+def shipped_folder(role: str) -> Path:
+    """Return the folder of the checkpoint of a role that comes with gnnrag, whether there is one or not."""
+    return SHIPPED / role

@@ -1,4 +1,4 @@
-"""`inference/cross_retriever.py`: no question is answered with a network that trained on it."""
+"""`inference/cross_validate.py`: no question is answered with a network that trained on it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gnnrag.rundir import read_predictions
-from inference import cross_retriever
+from inference import cross_validate
 from inference.console import run_script
 from tests.helpers.indexes import REPOSITORY
 from training import train_gnn
@@ -36,9 +36,9 @@ def train(folder: Path, name: str, *more: str) -> int:
 def call(folder: Path, training: str, *more: str) -> int:
     settings = [
         f"data.path={SAMPLE}", "data.limit=12", "index.embedder.model=hash", "index.text.language=blank:en",
-        f"index.path={folder / 'index'}", f"run.root={folder / 'runs'}", f"training={folder / 'training' / training}",
+        f"index.path={folder / 'index'}", f"run.root={folder / 'runs'}", f"gnn={folder / 'training' / training}",
     ]  # fmt: skip
-    return run_script(cross_retriever.main, [*settings, *more], "")
+    return run_script(cross_validate.main, [*settings, *more], "")
 
 
 def test_each_question_meets_the_network_that_did_not_train_on_it(
@@ -73,8 +73,8 @@ def test_each_question_meets_the_network_that_did_not_train_on_it(
 def test_a_sample_is_drawn_by_a_hash(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(folder, "both", "against=bm25", "sample=5", "--markdown") == 0
     told = capsys.readouterr()
-    assert "note: 5 questions of sample" in told.err
-    assert told.out.startswith("| method | retriever | Recall@5 |")
+    assert "note: 5 questions of sample, gnn: " in told.err
+    assert told.out.startswith("| method | retriever | roles | Recall@5 |")
     assert call(folder, "both", "sample=few") == 2 and "sample='few'" in capsys.readouterr().err
 
 
@@ -82,7 +82,7 @@ def test_questions_that_trained_are_refused(folder: Path, capsys: pytest.Capture
     assert train(folder, "one") == 0
     capsys.readouterr()
     assert call(folder, "one") == 2
-    assert "are in no fold's report part" in capsys.readouterr().err
+    assert "trained it, or decided when its training stopped" in capsys.readouterr().err
     assert call(folder, "none") == 2 and "is no training run" in capsys.readouterr().err
-    assert run_script(cross_retriever.main, [f"data.path={SAMPLE}"], "") == 2
-    assert "training=DIR" in capsys.readouterr().err
+    assert run_script(cross_validate.main, [f"data.path={SAMPLE}"], "") == 2
+    assert "name a trained part" in capsys.readouterr().err

@@ -1,0 +1,90 @@
+"""Which questions shaped a checkpoint: kept beside its weights, so that whoever scores it can be told.
+
+`questions.json` holds hashes of ids, of the questions that trained and of those that validated. Ids of different sets
+are not told apart: a set is the same under another name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from gnnrag.errors import ArtefactError
+from gnnrag.files import write_json
+
+SEEN = "questions.json"
+
+
+def seen_hash(question_id: str) -> str:
+    """Return the hash that stands for a question."""
+    return hashlib.sha256(question_id.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+def seen_in(parts: Mapping[str, Mapping[str, Iterable[str]]]) -> frozenset[str]:
+    """Return the hashes of the questions that train or validate.
+
+    Args:
+        parts: `train`, `validation` and `report` of each set, as `folds.json` has them.
+    """
+    names = ("train", "validation")
+    return frozenset(seen_hash(id_) for part in parts.values() for name in names for id_ in part.get(name, ()))
+
+
+def write_seen(folder: Path, seen: Iterable[str]) -> None:
+    """Write which questions shaped the checkpoint of a folder."""
+    write_json(folder / SEEN, {"what": "sha256 of question ids, 12 digits", "questions": sorted(seen)})
+
+
+def copy_seen(source: Path, target: Path) -> None:
+    """Let a checkpoint made from another one (merged, exported, quantised) say the same, where that says anything."""
+    if (source / SEEN).is_file():
+        shutil.copyfile(source / SEEN, target / SEEN)
+
+
+def read_seen(folder: Path) -> frozenset[str] | None:
+    """Return the hashes of the questions that shaped a checkpoint; None where nobody wrote them down.
+
+    Args:
+        folder: a checkpoint, or a training run with one in its folder `best`.
+
+    Raises:
+        ArtefactError: the record is damaged.
+    """
+    for place in (folder, folder / "best"):
+        if (place / SEEN).is_file():
+            found = _read(place / SEEN)
+            hashes = found.get("questions") if isinstance(found, dict) else None
+            if not isinstance(hashes, list) or not all(isinstance(h, str) for h in hashes):
+                raise ArtefactError(f"{place / SEEN} lists no questions; copy the checkpoint again")
+            return frozenset(hashes)
+    for run in (folder, folder.parent):  # a training that has not ended
+        if (run / "folds.json").is_file() and (run / "best").is_dir():
+            return seen_in(read_parts(run))
+    return None
+
+
+def read_parts(run: Path) -> dict[str, dict[str, list[str]]]:
+    """Return the ids that trained, validated and were reported on in a training run, by set.
+
+    Raises:
+        ArtefactError: `folds.json` is missing or damaged.
+    """
+    path = run / "folds.json"
+    parts = _read(path)
+    sets = parts.values() if isinstance(parts, dict) else [None]
+    if not all(isinstance(part, dict) and all(isinstance(ids, list) for ids in part.values()) for part in sets):
+        raise ArtefactError(f"{path} is damaged; run the training's command again")
+    return parts
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise ArtefactError(f"{path} is missing: {path.parent} is no training run") from error
+    except (OSError, ValueError) as error:
+        raise ArtefactError(f"{path} cannot be read ({error}); copy the folder again") from error
