@@ -32,10 +32,11 @@ from gnnrag.cross import GNN, Part, Watch
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError
 from gnnrag.evaluation import load_questions_for
+from gnnrag.metrics.bootstrap import with_interval
 from gnnrag.registry import RETRIEVERS, ROLES
 from gnnrag.rundir import roles_label
 from inference.console import IndexProgress, note, run_script, split_arguments
-from inference.tables import gain, markdown_table, plain_table, with_interval
+from inference.tables import gain, markdown_table, plain_table
 
 OWN = {"methods": "single", "retrievers": "", "against": "", "sample": ""}
 METRICS = {"retrieval/recall@5": "Recall@5", "answer/em": "EM", "answer/f1": "F1"}

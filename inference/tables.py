@@ -29,11 +29,6 @@ def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> st
     return "\n".join([f"| {first} |", f"|{second.replace(' ', '')}|", *(f"| {line} |" for line in rest)])
 
 
-def with_interval(value: float, interval: Sequence[float] | None) -> str:
-    """Return a figure with its 95% interval, where it has one."""
-    return f"{value:.3f}" + (f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "")
-
-
 def gain(found: Mapping[str, Any]) -> str:
     """Return a paired difference (`Comparison.differences`) with its interval and p-value."""
     low, high = found["interval"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from gnnrag.fit.seen import read_seen
 from gnnrag.gnn.checkpoint import load_checkpoint
 from gnnrag.gnn.features import EDGE_FEATURES, NODE_FEATURES
 from gnnrag.gnn.prune import PruneConfig
@@ -31,3 +32,4 @@ def test_absolute_paths_are_told_from_addresses_and_fractions() -> None:
     assert all(ABSOLUTE_PATH.search(text) for text in found)
     fine = ("https://arxiv.org/abs/1", "and/or", "../shared/data", "runs/text/best", "1/2", "a / b", "`sha256:/`")
     assert not [text for text in fine if ABSOLUTE_PATH.search(text)]
+    assert len(read_seen(SHIPPED) or ()) == 700, "which questions trained it: all of the three dev splits"

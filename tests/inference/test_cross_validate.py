@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.fit.seen import read_parts, read_seen, seen_in
 from gnnrag.rundir import read_predictions
 from inference import cross_validate
 from inference.console import run_script
@@ -81,6 +82,8 @@ def test_a_sample_is_drawn_by_a_hash(folder: Path, capsys: pytest.CaptureFixture
 def test_questions_that_trained_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(folder, "one") == 0
     capsys.readouterr()
+    parts = read_parts(folder / "training" / "one")
+    assert read_seen(folder / "training" / "one") == seen_in(parts) and len(parts["sample"]["report"]) < 12
     assert call(folder, "one") == 2
     assert "trained it, or decided when its training stopped" in capsys.readouterr().err
     assert call(folder, "none") == 2 and "is no training run" in capsys.readouterr().err
