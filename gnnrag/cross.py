@@ -143,6 +143,11 @@ def with_checkpoints(config: EvaluateConfig, chosen: Mapping[str, Path]) -> Eval
     return replace(config, retriever=retriever, roles=roles)
 
 
+def swapped(config: EvaluateConfig, parts: Sequence[Part]) -> EvaluateConfig:
+    """Return the settings with the parts that they ask, each by its training run: what stands in a merged run."""
+    return with_checkpoints(config, {part.name: part.run for part in used_parts(config, parts)})
+
+
 def without_trained(config: EvaluateConfig, parts: Sequence[Part], impl: str) -> EvaluateConfig:
     """Return the settings with another implementation in the roles of the trained parts; options of it stay."""
     names = [part.name for part in parts if part.name != GNN]
@@ -167,10 +172,10 @@ def cross_evaluate(
     """
     watch = watch or Watch()
     told = (watch.on_index, watch.on_question, watch.on_note, watch.on_start)
-    data = data or load_questions_for(config)
     parts = used_parts(config, parts)
     if not parts:
         return evaluate(config, *told, data=data)
+    data = data or load_questions_for(config)
     index, runs = None, dict[Path, Group]()
     for number, (chosen, group) in enumerate(_groups(parts, data)):
         own = with_checkpoints(config, chosen)
@@ -183,8 +188,7 @@ def cross_evaluate(
     name = config.run.name or f"{first.name.rpartition('-')[0]}-folds-{digest([p.name for p in runs])[:8]}"
     merged = first.with_name(name)
     _merge(runs, data.questions, merged)
-    swapped = with_checkpoints(config, {part.name: part.run for part in parts})
-    write_atomic(merged / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(to_plain(swapped))))
+    write_atomic(merged / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(to_plain(swapped(config, parts)))))
     predictions = read_predictions(merged)
     metrics = write_metrics(merged, data.questions, predictions, config.metrics, config.seed)
     check_fallbacks(config, merged, predictions)

@@ -15,8 +15,9 @@ from typing import Any
 
 from gnnrag.comparison import load_runs, overlap
 from gnnrag.config import EvaluateConfig
+from gnnrag.cross import Watch, cross_evaluate, read_part, swapped
 from gnnrag.errors import ConfigError, described
-from gnnrag.evaluation import check_metrics, evaluate, load_questions_for
+from gnnrag.evaluation import check_metrics, load_questions_for
 from gnnrag.files import read_journal
 from gnnrag.index.build import Progress
 from gnnrag.papers import COLUMNS, Column, PaperTable, Row, row_config
@@ -90,6 +91,7 @@ def reproduce(
     on_start: Callable[[Row, int], None] = lambda row, questions: None,
     on_question: Callable[[Prediction], None] = lambda prediction: None,
     on_row: Callable[[Result], None] = lambda result: None,
+    trained: Mapping[str, Path] | None = None,
 ) -> list[Result]:
     """Run the rows of a table one after the other.
 
@@ -103,6 +105,8 @@ def reproduce(
         on_start: told about each row and how many of its questions are left.
         on_question: told about each question.
         on_row: told each result as it is there.
+        trained: training runs by part (`gnn`, or a role): they do it in every row, and no question is answered with a
+            checkpoint that it shaped.
 
     Raises:
         ConfigError: before any work, where a row's settings are wrong.
@@ -116,8 +120,11 @@ def reproduce(
         else:
             try:
                 config = configs[row.name]
-                run, metrics = evaluate(config, on_index, on_question, on_start=partial(on_start, row))
-                result = measured(table, row, config, run, metrics)
+                data = load_questions_for(config) if trained else None
+                parts = [read_part(name, path, data) for name, path in (trained or {}).items() if data]
+                watch = Watch(on_index, on_question, on_start=partial(on_start, row))
+                run, metrics = cross_evaluate(config, parts, data, watch)
+                result = measured(table, row, swapped(config, parts), run, metrics)
             except Exception as problem:  # noqa: BLE001 - one broken row must not cost the others theirs
                 result = Result(row, run_label(configs[row.name]), error=described(problem))
         results.append(result)

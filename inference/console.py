@@ -8,6 +8,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -17,6 +18,7 @@ from tqdm import tqdm
 from gnnrag.errors import GnnragError
 from gnnrag.metrics.bootstrap import with_interval
 from gnnrag.metrics.nodes import is_node_metric
+from gnnrag.registry import ROLES
 from gnnrag.types import Prediction
 
 # Heading, metric, digits of each column.
@@ -63,6 +65,12 @@ def split_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
             "(method=single), and a question stands in quotes"
         )
     return (files[0] if files else None), [a for a in arguments if "=" in a]
+
+
+def split_trained(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]]:
+    """Return the training runs that a command line names (`gnn=RUN verifier=RUN`), and its other arguments."""
+    pairs = [(key, value) for key, _, value in (a.partition("=") for a in arguments) if key in ("gnn", *ROLES)]
+    return {key: Path(value) for key, value in pairs}, [a for a in arguments if a.partition("=")[0] not in dict(pairs)]
 
 
 def note(text: str) -> None:

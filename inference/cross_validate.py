@@ -33,9 +33,9 @@ from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError
 from gnnrag.evaluation import load_questions_for
 from gnnrag.metrics.bootstrap import with_interval
-from gnnrag.registry import RETRIEVERS, ROLES
+from gnnrag.registry import RETRIEVERS
 from gnnrag.rundir import roles_label
-from inference.console import IndexProgress, note, run_script, split_arguments
+from inference.console import IndexProgress, note, run_script, split_arguments, split_trained
 from inference.tables import gain, markdown_table, plain_table
 
 OWN = {"methods": "single", "retrievers": "", "against": "", "sample": ""}
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
     data = load_questions_for(make(methods[0], retrievers[0]))
     if own["sample"]:
         data = replace(data, questions=cross.sampled(data.questions, int(own["sample"])))
-    parts = [cross.read_part(name, Path(run), data) for name, run in trained.items()]
+    parts = [cross.read_part(name, run, data) for name, run in trained.items()]
     for part in parts:
         count = len(set(part.checkpoints.values()))
         note(f"{len(data.questions)} questions of {data.name}, {part.name}: {count} checkpoints")
@@ -85,15 +85,14 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parse(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, str], set[str], list[str]]:
+def _parse(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, Path], set[str], list[str]]:
     """Return the script's own settings, the trained parts, the flags, and all other arguments."""
-    own, trained, flags, rest = dict(OWN), dict[str, str](), set[str](), []
-    for argument in arguments:
+    trained, others = split_trained(arguments)
+    own, flags, rest = dict(OWN), set[str](), []
+    for argument in others:
         key, _, value = argument.partition("=")
         if key in OWN:
             own[key] = value
-        elif key == GNN or key in ROLES:
-            trained[key] = value
         elif argument in ("--markdown", "--json"):
             flags.add(argument)
         else:
@@ -123,12 +122,11 @@ def _rows(arms: Sequence[Arm], paths: Sequence[Path]) -> list[dict[str, Any]]:
     rows = []
     for number, ((config, parts), path) in enumerate(zip(arms, paths, strict=True)):
         runs = load_runs([path, paths[0]])
-        shown = cross.with_checkpoints(config, {part.name: part.run for part in cross.used_parts(config, parts)})
         rows.append(
             {
                 "method": config.method.name,
                 "retriever": config.retriever.name,
-                "roles": roles_label(to_plain(shown.roles)),
+                "roles": roles_label(to_plain(cross.swapped(config, parts).roles)),
                 **{key: runs[0].metrics[key] for key in METRICS},
                 **{f"{key}_ci": runs[0].metrics.get(f"{key}_ci") for key in METRICS},
                 "differences": Comparison(runs).differences(tuple(METRICS)) if number else [],

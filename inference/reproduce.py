@@ -1,11 +1,12 @@
 """Reproduce a table or figure of a paper: run its rows and print them beside the published figures.
 
-    python inference/reproduce.py configs/papers/bdtr/table5.yaml [key=value ...] [--only TEXT] [--dry-run]
-                                  [--markdown | --json] [--plot FILE]
+    python inference/reproduce.py configs/papers/bdtr/table5.yaml [key=value ...] [verifier=RUN ...] [--only TEXT]
+                                  [--dry-run] [--markdown | --json] [--plot FILE]
 
 Without overrides the rows ask the paper's models; with roles=offline, or roles=oracle, no language model. Settings go
-to every row: data.limit=50, index.root=FOLDER, run.root=FOLDER. --only runs the rows whose names hold TEXT, which may
-be given again; --dry-run only checks every row; --plot draws the figure. The same command goes on where it stopped.
+to every row: data.limit=50, index.root=FOLDER, run.root=FOLDER. Runs of a training go to the rows that ask that part:
+gnn=RUN, verifier=RUN, thoughts=RUN, reader=RUN; no question meets a checkpoint that trained on it. --only runs the rows
+whose names hold TEXT, which may be given again; --dry-run only checks every row; --plot draws the figure. The same command goes on where it stopped.
 A row that fails is shown with its error, and the exit code is 1. Published figures stand in brackets.
 """
 
@@ -23,7 +24,7 @@ from gnnrag.errors import GnnragError
 from gnnrag.papers import PaperTable, Row, load_table
 from gnnrag.reproduction import Result, as_json, cells, draw, overlaps, reproduce, resolved
 from gnnrag.rundir import run_label
-from inference.console import IndexProgress, note, split_arguments
+from inference.console import IndexProgress, note, split_arguments, split_trained
 from inference.tables import markdown_table, plain_table
 
 WIDTH = 180
@@ -38,7 +39,8 @@ def main(arguments: Sequence[str]) -> int:
     for flag in ("--dry-run", "--markdown", "--json"):
         parser.add_argument(flag, action="store_true")
     options = parser.parse_intermixed_args(arguments)
-    source, overrides = split_arguments(options.settings)
+    trained, settings = split_trained(options.settings)
+    source, overrides = split_arguments(settings)
     if source is None:
         raise GnnragError("give a table, such as configs/papers/bdtr/table5.yaml")
     table = load_table(source)
@@ -57,7 +59,8 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     with _Progress() as progress:
         results = reproduce(
-            table, overrides, chosen, progress.on_index, progress.on_start, progress.on_question, progress.on_row
+            *(table, overrides, chosen, progress.on_index, progress.on_start, progress.on_question, progress.on_row),
+            trained=trained,
         )
     if options.json:
         print(as_json(table, results))

@@ -8,13 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError
 from gnnrag.papers import PaperTable, load_table
+from gnnrag.registry import ROLES
 from gnnrag.reproduction import Result, as_json, cells, draw, evidence_steps, lines, overlaps, reproduce
+from gnnrag.rundir import read_predictions
 from gnnrag.types import Question
 from inference.console import run_script
 from inference.reproduce import main
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY
+from tests.helpers.toy_tuned import REGISTERED, toy_training
 
 TABLE = """
 title: A small table
@@ -160,3 +164,20 @@ def test_mistakes_on_the_command_line(table: PaperTable, capsys: pytest.CaptureF
     ):
         assert run_script(main, arguments, "") == 2
         assert message in capsys.readouterr().err
+
+
+def test_rows_with_trained_roles_are_cross_validated(
+    table: PaperTable, overrides: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ROLES["reader"], "tuned", REGISTERED["reader"])
+    ids = [q.id for q in load_dataset(REPOSITORY / "data/sample", limit=6).questions]
+    trained = {"reader": toy_training(tmp_path / "reader", "reader", ids)}
+    results = reproduce(table, overrides, lambda row: "bm25" in row.name, trained=trained)
+    assert [r.label for r in results] == [f"{m} / bm25 / offline+reader.tuned" for m in ("single", "ircot")]
+    assert all(r.is_done and r.questions == 6 and not r.failed for r in results)
+    answers = {p.question_id: p.answer for p in read_predictions(results[0].run)}
+    for fold in ("fold0", "fold1"):
+        parts = json.loads((trained["reader"] / fold / "folds.json").read_text())["sample"]
+        assert {id_ for id_, answer in answers.items() if answer == fold} == set(parts["report"])
+    (one,) = reproduce(table, overrides, lambda row: row is table.rows[0], trained={"reader": tmp_path})
+    assert "is no training run" in one.error
