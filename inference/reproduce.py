@@ -6,8 +6,9 @@
 Without overrides the rows ask the paper's models; with roles=offline, or roles=oracle, no language model. Settings go
 to every row: data.limit=50, index.root=FOLDER, run.root=FOLDER. Runs of a training go to the rows that ask that part:
 gnn=RUN, verifier=RUN, thoughts=RUN, reader=RUN; no question meets a checkpoint that trained on it. --only runs the rows
-whose names hold TEXT, which may be given again; --dry-run only checks every row; --plot draws the figure. The same command goes on where it stopped.
-A row that fails is shown with its error, and the exit code is 1. Published figures stand in brackets.
+whose names hold TEXT, which may be given again; --dry-run only checks every row; --plot draws the figure. The same
+command goes on where it stopped. A row that fails is shown with its error, and the exit code is 1. Published figures
+stand in brackets.
 """
 
 from __future__ import annotations
