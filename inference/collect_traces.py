@@ -6,7 +6,7 @@ DIR gets verifier.jsonl, thoughts.jsonl, a data card (README.md), meta.json, and
 asks `thoughts` or `verifier`, any teacher. The same command again continues; with other settings of what is kept it
 only writes the rows anew. Own settings (gnnrag/distil/config.py) stand beside those of the run:
 
-    keep.helped=off keep.idle_share=null mine=[bm25,dense] candidates=NAME without=RUN chat_passages=20 folds.count=5
+    keep.helped=false keep.idle_share=null mine=[bm25,dense] candidates=NAME without=RUN chat_passages=20 folds.count=5
 
 Rows that exist already: several folders as one, and a file recorded elsewhere (data/README.md documents its format):
 

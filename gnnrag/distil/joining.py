@@ -67,11 +67,11 @@ def take_in(file: Path, own: TracesConfig) -> dict[str, Any]:
     """
     role = _role_of(file)
     found: list[Any] = list(read_rows(file, FILES[role]))
-    parts = parts_of(((f"{row.set}/{row.question_id}", row.question) for row in found), own.folds)
+    parts = parts_of(((row.question_id, row.question) for row in found), own.folds)
     stated = {row.question_id for row in found if "part" in row.model_fields_set}
     made = []
     for row in found:
-        part = row.part if row.question_id in stated else parts[f"{row.set}/{row.question_id}"]
+        part = row.part if row.question_id in stated else parts[row.question_id]
         row = row.model_copy(update={"part": part})
         made.append(row if row.messages else with_chat(row, own.chat_passages))
     rows, counts = _once(made, own, file)

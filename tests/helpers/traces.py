@@ -17,7 +17,13 @@ OUTPUTS = ("verifier.jsonl", "thoughts.jsonl", "README.md", "meta.json")
 QUESTIONS = [
     ("harbour", COMPOSITIONAL, "Kalmar", "compositional", ["p0", "p1"]),
     ("first", COMPARISON, "Otto Brandt", "comparison", ["p0", "p1", "p3", "p4"]),
-    ("castle", "For what is the town known where Vera Lindqvist was born?", "its castle", "compositional", ["p1", "p2"]),
+    (
+        "castle",
+        "For what is the town known where Vera Lindqvist was born?",
+        "its castle",
+        "compositional",
+        ["p1", "p2"],
+    ),
     ("arctic", "In which country lies the city where Night Harbour was shot?", "Norway", "compositional", ["p0", "p5"]),
     ("brandt", "When was the director of Copper Road born?", "1931", "compositional", ["p3", "p4"]),
     ("music", "Who wrote the music of the film by Otto Brandt?", "Ines Faro", "compositional", ["p3"]),
@@ -41,10 +47,11 @@ def write_set(folder: Path) -> Path:
 def run_settings(root: Path, *more: str) -> list[str]:
     """Return the settings of a run on the set in `root`/set, with its index beside it and no weights."""
     return [
-        f"data.path={root / 'set'}", f"index.path={root / 'index'}", "index.embedder.model=hash", "llm_cache=null",
-        "index.text.language=blank:en", "retriever=dense", "method=bdtr", "roles=offline", "method.top_k=3", "method.thought_passages=2", "method.verify=6",
+        *(f"data.path={root / 'set'}", f"index.path={root / 'index'}", "index.embedder.model=hash"),
+        *("index.text.language=blank:en", "llm_cache=null", "retriever=dense", "method=bdtr", "roles=offline"),
+        *("method.top_k=3", "method.thought_passages=2", "method.verify=6"),
         *more,
-    ]  # fmt: skip
+    ]
 
 
 def evaluate_config(root: Path, *more: str, llm: Mapping[str, Any] | None = None) -> EvaluateConfig:
@@ -58,10 +65,8 @@ def collected(root: Path, out: Path, *more: str, own: tuple[str, ...] = (), llm:
     return collect(evaluate_config(root, *more, llm=llm), settings)
 
 
-def verifier_row(id_: str = "r", question: str = "q", **more: Any) -> VerifierRow:
+def verifier_row(id_: str = "r", about: str = "q", **more: Any) -> VerifierRow:
     """Return a row with two passages, of which the first is selected."""
     shown = [{"id": i, "title": i.upper(), "text": f"text of {i}"} for i in ("a", "b")]
-    plain = {"id": id_, "set": "s", "question_id": question, "question": f"What is {question}?", "passages": shown}
+    plain = {"id": id_, "set": "s", "question_id": about, "question": f"What is {about}?", "passages": shown}
     return VerifierRow.model_validate(plain | {"chain": "a - r - b", "selected": ["a"], "gold": ["a"]} | more)
-
-
