@@ -10,6 +10,7 @@ import pytest
 
 from gnnrag.errors import DataError
 from gnnrag.tuned.rows import Candidate, ThoughtsRow, VerifierRow, plain_rows, read_rows
+from tests.helpers.indexes import REPOSITORY
 
 PASSAGE = {"id": "a", "title": "A", "text": "text of a", "score": 0.5, "cosine": 0.25}
 ROW: dict[str, Any] = {"id": "r1", "set": "s", "question_id": "q", "question": "Q?", "passages": [PASSAGE]}
@@ -78,3 +79,10 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 def test_a_row_that_says_that_nothing_is_missing(tmp_path: Path) -> None:
     path = written(tmp_path / "rows.jsonl", ROW | {"sufficient": True})
     assert read_rows(path, ThoughtsRow)[0].sufficient
+
+
+@pytest.mark.parametrize("kind", [VerifierRow, ThoughtsRow])
+def test_every_field_is_documented(kind: Any) -> None:
+    text = (REPOSITORY / "data/README.md").read_text("utf-8").partition("## Training rows of tuned roles")[2]
+    text = text.partition("\n## ")[0]
+    assert [name for name in kind.model_fields if f"`{name}`" not in text] == []
