@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -155,6 +155,7 @@ def open_shared_index(
     passages: Sequence[Passage],
     progress: Progress = lambda stage, done, total: None,
     roles: Sequence[str] = (),
+    further: Collection[str] = (),
 ) -> Index:
     """Build once what several runs read, then open the index.
 
@@ -167,13 +168,14 @@ def open_shared_index(
         passages: the corpus.
         progress: told what is being done.
         roles: those asked outside of the loop.
+        further: stages that something else reads.
 
     Raises:
         ArtefactError: the index holds triples that these settings would replace without a word.
     """
     config = configs[0]
     path, source = index_path(config.index, name), data_source(config.data)
-    stages = {stage for each in configs for stage in needed_stages(each, roles)}
+    stages = {stage for each in configs for stage in needed_stages(each, roles)} | set(further)
     _refuse_to_replace_triples(path, config.index, closure(stages, config.index))
     build_index(path, passages, index_settings(config), stages, source, progress, keep_edits=True)
     return Index(path)

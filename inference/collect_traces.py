@@ -6,7 +6,12 @@ DIR gets verifier.jsonl, thoughts.jsonl, a data card (README.md), meta.json, and
 asks `thoughts` or `verifier`, any teacher. The same command again continues; with other settings of what is kept it
 only writes the rows anew. Own settings (gnnrag/distil/config.py) stand beside those of the run:
 
-    keep.helped=off keep.idle_share=null mine=[bm25,dense] candidates=NAME without=RUN chat_passages=20 folds.count=5
+    keep.helped=false keep.idle_share=null mine=[bm25,dense] candidates=NAME without=RUN chat_passages=20 folds.count=5
+
+Rows that exist already: several folders as one, and a file recorded elsewhere (data/README.md documents its format):
+
+    python inference/collect_traces.py join DIR1 DIR2 out=DIR
+    python inference/collect_traces.py import verifier.jsonl out=DIR
 """
 
 from __future__ import annotations
@@ -24,6 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.distil.collect import Told, collect, recorded_roles
 from gnnrag.distil.config import TracesConfig, check_traces
+from gnnrag.distil.joining import join, take_in
+from gnnrag.errors import ConfigError
 from gnnrag.rundir import run_label
 from inference.console import IndexProgress, note, run_script, split_arguments
 from inference.tables import plain_table
@@ -33,10 +40,12 @@ OWN = {field.name for field in fields(TracesConfig)}
 
 def main(arguments: Sequence[str]) -> int:
     """Run; returns the exit code."""
+    command = arguments[0] if arguments and arguments[0] in ("join", "import") else ""
+    if command:
+        return _existing(command, arguments[1:])
     source, overrides = split_arguments(arguments)
     mine = [o for o in overrides if o.split("=")[0].split(".")[0] in OWN]
-    own = load_config(TracesConfig, None, mine)
-    check_traces(own)
+    own = _own(mine)
     config = load_config(EvaluateConfig, source, [o for o in overrides if o not in mine])
     recorded_roles(config)  # a method without them is refused before the data is read
     bar: Any = None
@@ -51,6 +60,21 @@ def main(arguments: Sequence[str]) -> int:
         meta = collect(config, own, Told(on_index, lambda _: bar.update(), note, on_start))
     bar.close()
     return _shown(meta, own.out)
+
+
+def _existing(command: str, arguments: Sequence[str]) -> int:
+    """Join folders, or import a file."""
+    paths = [Path(a) for a in arguments if "=" not in a]
+    own = _own([a for a in arguments if "=" in a])
+    if command == "import" and len(paths) != 1:
+        raise ConfigError(f"import takes one file, got {', '.join(map(str, paths)) or 'none'}")
+    return _shown(join(paths, own) if command == "join" else take_in(paths[0], own), own.out)
+
+
+def _own(overrides: Sequence[str]) -> TracesConfig:
+    own = load_config(TracesConfig, None, overrides)
+    check_traces(own)
+    return own
 
 
 def _shown(meta: dict[str, Any], out: str) -> int:

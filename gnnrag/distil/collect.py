@@ -23,7 +23,7 @@ from gnnrag.evaluation import evaluate, load_questions_for
 from gnnrag.files import digest, read_journal, write_json
 from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
-from gnnrag.pipeline import asked_roles, open_index
+from gnnrag.pipeline import asked_roles, open_shared_index, stages_of
 from gnnrag.registry import CANDIDATES, METHODS, RETRIEVERS, resolve
 from gnnrag.retrievers.base import needs_roles
 from gnnrag.types import Prediction
@@ -67,15 +67,14 @@ def collect(config: EvaluateConfig, own: TracesConfig, told: Told | None = None)
     roles = recorded_roles(config)
     out = Path(own.out)
     config = replace(config, run=replace(config.run, root=str(out), name=RUN, traces=True))
-    wrap = partial(Recorder, build=resolve("candidates", own.candidates, CANDIDATES) if own.candidates else None)
+    build = resolve("candidates", own.candidates, CANDIDATES) if own.candidates else None
     data = load_questions_for(config)
     for note in data.remarks:
         told.on_note(note)
-    miners = mining_retrievers(own, config)
-    for miner in miners:
-        open_index(replace(config, retriever=miner), data.name, data.passages, told.on_index)
-    index = open_index(config, data.name, data.passages, told.on_index)
+    readers = [config, *(replace(config, retriever=miner) for miner in mining_retrievers(own, config))]
+    index = open_shared_index(readers, data.name, data.passages, told.on_index, further=stages_of(build, None))
     _same_recording(out, own, config.run.fresh)
+    wrap = partial(Recorder, build=build)
     run, _ = evaluate(config, told.on_index, told.on_question, told.on_note, told.on_start, index, data, wrap)
     return write(run, config, own, data, index, roles)
 

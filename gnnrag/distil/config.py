@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from gnnrag.errors import ConfigError
 from gnnrag.fit.config import FoldConfig
 
-HELPED = ("any", "off")
-
 
 @dataclass
 class KeepConfig:
     """Which decisions become rows; each switch is counted in the data card."""
 
-    helped: str = "any"  # any: those that helped, see `gnnrag.tuned.gain`; off: all
+    helped: bool = True  # only those that helped: gold selected, or a query that gained (`gnnrag.tuned.gain`)
     precision: float = 0.5  # a verifier's choice helped if at least this share of what it selected is gold
     clean: bool = True  # without those whose reply failed, was malformed, or states an answer instead of asking
     stops: bool = False  # thoughts that say that nothing is missing
@@ -44,8 +42,6 @@ def check_traces(config: TracesConfig) -> None:
     """Raise ConfigError where a setting is none of those allowed."""
     if not config.out:
         raise ConfigError("out=DIR: give the folder that the rows are written to")
-    if config.keep.helped not in HELPED:
-        raise ConfigError(f"keep.helped={config.keep.helped!r}: allowed are {', '.join(HELPED)}")
     if not 0 <= config.keep.precision <= 1:
         raise ConfigError(f"keep.precision={config.keep.precision}: must lie between 0 and 1")
     share = config.keep.idle_share

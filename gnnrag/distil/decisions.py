@@ -116,7 +116,7 @@ def verdict_on(decision: Decision, keep: KeepConfig, right: set[str]) -> str:
         return "failed"
     if decision.role == "thoughts" and not (event["fast"] or event["slow"]):
         return "" if keep.stops and event["sufficient"] else "stop"
-    if keep.helped == "off" or decision.question.id in right:
+    if not keep.helped or decision.question.id in right:
         return ""
     if not decision.question.gold:
         return "unknown"

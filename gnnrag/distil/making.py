@@ -1,4 +1,4 @@
-"""Decisions to training rows: passages with their texts, scores and cosines, near misses, and the chat."""
+"""Decisions to training rows: passages with their texts, scores and cosines, near misses, and what was gained."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from gnnrag.distil.chats import with_chat
 from gnnrag.distil.config import TracesConfig
 from gnnrag.distil.decisions import Decision
 from gnnrag.index.index import Index
-from gnnrag.roles.base import Chain, Thoughts, ThoughtsTask, VerifierTask
-from gnnrag.roles.thoughts_prompted import thoughts_chat
-from gnnrag.roles.verifier_prompted import verifier_chat
-from gnnrag.tuned.rows import Candidate, ShownPassage, ThoughtsRow, Turn, VerifierRow
+from gnnrag.tuned.rows import Candidate, ShownPassage, ThoughtsRow, VerifierRow
 from gnnrag.types import Query, Question
 
 BATCH = 64  # questions whose near misses are looked for at once
@@ -50,27 +48,25 @@ class RowMaker:
         event, question = decision.event, decision.question
         gold, selected = set(question.gold), set(event["selected"])
         seen, scores = self._chosen(event, gold | selected)
-        chain, chat = Chain(event["chain"]), self._in_chat(decision, seen)
         mined = [id_ for id_ in self.mined.get(question.id, ()) if id_ not in event["passages"]]
-        return VerifierRow(
-            **self._common(decision, "verifier", seen=len(seen), mined=len(mined), chat=chat),
+        row = VerifierRow(
+            **self._common(decision, "verifier", seen=len(seen), mined=len(mined)),
             passages=(*self._shown(question, seen, scores), *self._shown(question, mined, ())),
-            messages=_turns(verifier_chat(VerifierTask(question, chain, self.index.lookup(chat)), event["selected"])),
             chain=event["chain"],
             support=tuple(event["support"]),
             selected=tuple(id_ for id_ in seen if id_ in selected),
             gold=tuple(id_ for id_ in seen if id_ in gold),
         )
+        return with_chat(row, self.config.chat_passages)
 
     def thoughts(self, decision: Decision, helped: bool) -> ThoughtsRow:
         """Return the row of a thoughts decision; of one that did not help, only its candidates are kept."""
         event, question = decision.event, decision.question
         kinds = [kind for kind in ("fast", "slow") if event[kind]] if helped else []
         gains = {kind: found.value for kind in kinds if (found := decision.gain(kind)) is not None}
-        return ThoughtsRow(
+        row = ThoughtsRow(
             **self._common(decision, "thoughts", round=event["round"], **_asked(event)),
             passages=self._shown(question, event["passages"], event["scores"]),
-            messages=self._thoughts_turns(decision) if helped else (),
             round=event["round"],
             earlier=tuple(event["earlier"]),
             **{kind: event[kind] for kind in kinds},
@@ -83,6 +79,7 @@ class RowMaker:
                 for text, kind, found in decision.candidates
             ),
         )
+        return with_chat(row, self.config.chat_passages)
 
     def _common(self, decision: Decision, role: str, **more: Any) -> dict[str, Any]:
         question = decision.question
@@ -123,24 +120,6 @@ class RowMaker:
             self._cosines = (question.id, self.index.dense_scores([question.text])[0])
         return self._cosines[1]
 
-    def _in_chat(self, decision: Decision, seen: Sequence[str]) -> list[str]:
-        """Return what the chat shows: the positives and the hardest negatives, in the order shown."""
-        positive = {*decision.question.gold, *decision.event["selected"]} & {*seen}
-        room = max(0, self.config.chat_passages - len(positive))
-        others = [id_ for id_ in seen if id_ not in positive][:room]
-        return [id_ for id_ in seen if id_ in positive or id_ in others][: self.config.chat_passages]
-
-    def _thoughts_turns(self, decision: Decision) -> tuple[Turn, ...]:
-        event = decision.event
-        task = ThoughtsTask(
-            decision.question,
-            self.index.lookup(event["passages"]),
-            earlier=tuple(event["earlier"]),
-            with_chain=event["with_chain"],
-            may_stop=event["may_stop"],
-        )
-        return _turns(thoughts_chat(task, Thoughts(event["fast"], event["slow"], chain=event["chain"])))
-
 
 def near_misses(retrievers: Sequence[Any], questions: Sequence[Question], top: int) -> dict[str, list[str]]:
     """Return for each question what retrievers rank first and is not gold: passages that resemble an answer.
@@ -162,10 +141,7 @@ def near_misses(retrievers: Sequence[Any], questions: Sequence[Question], top: i
     return found
 
 
-def _asked(event: Mapping[str, Any]) -> dict[str, bool]:
-    """Return which optional sentences the prompt has."""
-    return {name: True for name in ("may_stop", "with_chain") if event[name]}
-
-
-def _turns(messages: Sequence[Any]) -> tuple[Turn, ...]:
-    return tuple(Turn(role=message.role, content=message.content) for message in messages)
+def _asked(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what further was asked for and written: may it stop, and the chain."""
+    stop = {"may_stop": True} if event["may_stop"] else {}
+    return stop | ({"chain": event["chain"] or ""} if event["with_chain"] else {})

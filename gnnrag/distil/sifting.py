@@ -51,15 +51,14 @@ def unique(rows: Iterable[RowT]) -> list[RowT]:
 def _content(row: Row) -> Hashable:
     """Return what makes two rows the same: the question with the folded text of the decision.
 
-    A verifier's decision is told by its chain, what it was shown and what it selected; candidates alone, of thoughts
-    that did not help, by what was shown.
+    A verifier's decision is told by its chain, what it was shown and what it selected. Candidates count with what they
+    gain: another retriever gains otherwise.
     """
     where = (row.set, row.question_id)
     if isinstance(row, VerifierRow):
         return (*where, folded(row.chain), frozenset(p.id for p in row.passages), frozenset(row.selected))
-    if row.fast or row.slow:
-        return (*where, folded(row.fast or ""), folded(row.slow or ""))
-    return (*where, row.sufficient, frozenset(p.id for p in row.passages), tuple(c.text for c in row.candidates))
+    labels = frozenset((folded(c.text), c.gain) for c in row.candidates)
+    return (*where, folded(row.fast or ""), folded(row.slow or ""), row.sufficient, labels)
 
 
 def is_idle(row: Row) -> bool:

@@ -176,9 +176,9 @@ def read_rows(path: str | Path, kind: type[RowT]) -> list[RowT]:
 
 
 def plain_rows(rows: Iterable[_Row]) -> Iterator[dict[str, Any]]:
-    """Yield rows as JSON data, empty fields left out."""
+    """Yield rows as JSON data, empty fields left out; the part is always stated."""
     for row in rows:
-        yield row.model_dump(mode="json", exclude_defaults=True)
+        yield {**row.model_dump(mode="json", exclude_defaults=True), "part": row.part}
 
 
 def _objects(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:

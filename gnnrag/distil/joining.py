@@ -1,0 +1,139 @@
+"""Rows that exist already: joining what several runs collected, and taking in what was recorded elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gnnrag.distil.chats import with_chat
+from gnnrag.distil.config import TracesConfig
+from gnnrag.distil.folder import FILES, licence_of, write_folder
+from gnnrag.distil.sifting import parts_of, unique
+from gnnrag.errors import ConfigError, DataError
+from gnnrag.files import file_digest
+from gnnrag.tuned.rows import ThoughtsRow, VerifierRow, read_rows
+
+
+def join(folders: Sequence[Path], own: TracesConfig) -> dict[str, Any]:
+    """Write the rows of several folders into `own.out`, in their order, each decision once.
+
+    Returns:
+        What `meta.json` holds.
+
+    Raises:
+        ConfigError: fewer than two folders, or `out` is one of them.
+        DataError: a folder that `collect_traces.py` did not write or finish, or whose rows were changed since.
+        GnnragError: a question is on two sides.
+    """
+    out = Path(own.out)
+    if len(folders) < 2 or out.resolve() in {f.resolve() for f in folders}:
+        raise ConfigError(
+            f"join {' '.join(map(str, folders))} out={out}: give two folders or more, and another for out"
+        )
+    metas = [_read_meta(folder) for folder in folders]
+    rows, counts = {}, {}
+    for role, kind in FILES.items():
+        paths = [
+            f / f"{role}.jsonl" for f, meta in zip(folders, metas, strict=True) if f"{role}.jsonl" in meta["files"]
+        ]
+        found: list[Any] = [row for path in paths for row in read_rows(path, kind)]
+        if found:
+            rows[role], counts[role] = _once(found, own, paths[-1])
+    sources = [f"{f.name}: {', '.join(map(str, m['recording'].values()))}" for f, m in zip(folders, metas, strict=True)]
+    facts = {
+        "teachers": _teachers(rows),
+        "prompts": _merged(meta["prompts"] for meta in metas),
+        "recording": {f"source {number}": text for number, text in enumerate(sources, start=1)},
+        "counts": counts,
+        "licences": {name: text for meta in metas for name, text in meta["licences"].items()},
+        "joined": [meta["files"] for meta in metas],
+    }
+    return write_folder(out, rows, facts)
+
+
+def take_in(file: Path, own: TracesConfig) -> dict[str, Any]:
+    """Write rows that were recorded elsewhere into `own.out`: validated, each decision once, with parts and chats.
+
+    A row that names its `part` keeps it; the others are divided by `own.folds`. A row without `messages` gets them.
+
+    Returns:
+        What `meta.json` holds.
+
+    Raises:
+        DataError: no such file, or a line that is no row; the message names the line and the field.
+        GnnragError: a question is on two sides.
+    """
+    role = _role_of(file)
+    found: list[Any] = list(read_rows(file, FILES[role]))
+    parts = parts_of(((row.question_id, row.question) for row in found), own.folds)
+    stated = {row.question_id for row in found if "part" in row.model_fields_set}
+    made = []
+    for row in found:
+        part = row.part if row.question_id in stated else parts[row.question_id]
+        row = row.model_copy(update={"part": part})
+        made.append(row if row.messages else with_chat(row, own.chat_passages))
+    rows, counts = _once(made, own, file)
+    names = dict.fromkeys(row.set for row in made)
+    facts = {
+        "teachers": _teachers({role: rows}),
+        "prompts": {},
+        "recording": {"imported from": f"{file.name}, SHA-256 {file_digest(file)[:16]}"},
+        "counts": {role: counts},
+        "licences": {name or "unnamed": own.licence or licence_of(name) for name in names},
+    }
+    return write_folder(Path(own.out), {role: rows}, facts)
+
+
+def _read_meta(folder: Path) -> dict[str, Any]:
+    """Return `meta.json` of a folder whose files are those that it names."""
+    path = folder / "meta.json"
+    try:
+        meta = json.loads(path.read_text("utf-8"))
+        files = dict(meta["files"])
+        for name in ("recording", "prompts", "licences"):
+            dict(meta[name])
+    except OSError as error:
+        problem = f"cannot be read ({error.strerror}); join takes folders that collect_traces.py wrote to the end"
+        raise DataError(path, problem) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(path, f"is damaged ({error!r}); collect the rows again") from error
+    for name, digest in files.items():
+        if not (folder / name).is_file() or file_digest(folder / name) != digest:
+            raise DataError(folder / name, "is missing or was changed since it was written; collect or import it again")
+    return meta
+
+
+def _role_of(file: Path) -> str:
+    """Return whose rows a file holds, by its name."""
+    found = [role for role in FILES if file.name.startswith(role)]
+    if not found:
+        raise ConfigError(f"import {file}: its name must begin with {' or '.join(FILES)}, to say whose rows it holds")
+    return found[0]
+
+
+def _once(rows: list[Any], own: TracesConfig, path: Path) -> tuple[list[Any], dict[str, int]]:
+    """Return rows without repeated decisions, and the counts. Raises DataError where two that differ share an id."""
+    kept = unique(rows) if own.keep.unique else rows
+    seen: set[str] = set()
+    for row in kept:
+        if row.id in seen:
+            raise DataError(path, f"row {row.id!r} is there twice, with different content; rename one")
+        seen.add(row.id)
+    return kept, {"read": len(rows), "without duplicates": len(kept), "rows": len(kept)}
+
+
+def _teachers(rows: Mapping[str, Sequence[VerifierRow | ThoughtsRow]]) -> dict[str, list[str]]:
+    return {role: list(dict.fromkeys(row.teacher or "unknown" for row in found)) for role, found in rows.items()}
+
+
+def _merged(prompts: Iterable[dict[str, dict[str, str]]]) -> dict[str, dict[str, str]]:
+    """Return the digests of all prompts; two of one name that differ stand side by side."""
+    merged: dict[str, dict[str, str]] = {}
+    for found in prompts:
+        for role, digests in found.items():
+            have = merged.setdefault(role, {})
+            for name, value in digests.items():
+                have[name if have.get(name, value) == value else f"{name} {value[:8]}"] = value
+    return merged

@@ -1,0 +1,86 @@
+"""`inference/collect_traces.py`: its commands, its messages, and a `kill -9` at any moment."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gnnrag.rundir import read_predictions
+from gnnrag.tuned.rows import VerifierRow, read_rows
+from inference import collect_traces
+from inference.console import run_script
+from tests.helpers.indexes import HASH_DOTS, command
+from tests.helpers.traces import OUTPUTS, run_settings, write_set
+from tests.test_kill import finish, harass
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("script")
+    write_set(path / "set")
+    assert call(*run_settings(path, "roles.verifier=oracle"), f"out={path / 'one'}", "keep.idle_share=null") == 0
+    return path
+
+
+def call(*arguments: str) -> int:
+    return run_script(collect_traces.main, arguments, collect_traces.__doc__)
+
+
+def test_it_prints_what_was_kept_and_where(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(*run_settings(root, "roles.verifier=oracle"), f"out={root / 'one'}", "keep.idle_share=null") == 0
+    told = capsys.readouterr()
+    assert "8 of 8 questions were answered before" in told.err
+    assert "without unknown" in told.out and told.out.splitlines()[-1] == str(root / "one" / "thoughts.jsonl")
+    assert len(read_rows(root / "one" / "verifier.jsonl", VerifierRow)) == 7
+    assert len(read_predictions(root / "one" / "run")) == 8
+
+
+def test_join_and_import(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = run_settings(root, "roles.verifier=oracle", "retriever=bm25")
+    assert call(*settings, f"out={root / 'two'}", "keep.idle_share=null") == 0
+    assert call("join", str(root / "one"), str(root / "two"), f"out={root / 'both'}") == 0
+    assert 7 < len(read_rows(root / "both" / "verifier.jsonl", VerifierRow)) <= 14
+    assert call("import", str(root / "both" / "verifier.jsonl"), f"out={root / 'in'}") == 0
+    assert (root / "in" / "verifier.jsonl").read_bytes() == (root / "both" / "verifier.jsonl").read_bytes()
+    capsys.readouterr()
+    assert call("import", f"out={root / 'in'}") == 2 and "import takes one file, got none" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["method=ircot", "out=x"], "method=ircot asks neither thoughts nor verifier"),
+        (["method=bdtr"], "out=DIR: give the folder"),
+        (["method=bdtr", "out=x", "keep.precise=1"], "unknown setting 'keep.precise'"),
+        (["method=bdtr", "out=x", "keep.precision=7"], "keep.precision=7.0: must lie between 0 and 1"),
+        (["method=bdtr", "out=x", "outt=x"], "unknown setting 'outt'"),
+    ],
+)
+def test_wrong_settings_are_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(*arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_kill_at_any_moment(tmp_path: Path) -> None:
+    """The sample set, killed four times: the same files to the byte."""
+
+    def collecting(name: str) -> list[str]:
+        dots = ["method=bdtr", "roles.verifier=oracle", "data.path=data/sample", f"index.path={tmp_path}/index"]
+        return command("inference/collect_traces.py", *HASH_DOTS, *dots, f"out={tmp_path / name}")
+
+    finish(collecting("plain"))
+    duration = finish(collecting("timed"))
+
+    def same() -> None:
+        for name in OUTPUTS:
+            assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
+
+    def whole() -> None:
+        same()
+        shutil.rmtree(tmp_path / "killed")
+
+    harass(collecting("killed"), 4, duration, 5, whole)
+    same()

@@ -1,0 +1,88 @@
+"""Rows written elsewhere are read strictly: what is wrong is named with its line and field."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnrag.errors import DataError
+from gnnrag.tuned.rows import Candidate, ThoughtsRow, VerifierRow, plain_rows, read_rows
+from tests.helpers.indexes import REPOSITORY
+
+PASSAGE = {"id": "a", "title": "A", "text": "text of a", "score": 0.5, "cosine": 0.25}
+ROW: dict[str, Any] = {"id": "r1", "set": "s", "question_id": "q", "question": "Q?", "passages": [PASSAGE]}
+THOUGHT = ROW | {"fast": "f"}
+
+
+def written(path: Path, *lines: Any) -> Path:
+    path.write_text("".join(f"{x if isinstance(x, str) else json.dumps(x)}\n" for x in lines), encoding="utf-8")
+    return path
+
+
+def test_rows_survive_writing_and_reading(tmp_path: Path) -> None:
+    verifier = ROW | {"selected": ["a"], "gold": ["a"], "chain": "c", "support": ["a"], "source": {"seen": 1}}
+    verifier |= {"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]}
+    candidate = Candidate(text="Who?", kind="bridge", gain=0.5, new=("b",))
+    thoughts = THOUGHT | {"round": 2, "earlier": ["e"], "gains": {"fast": 1.0}, "pool": ["a"], "gold": ["b"]}
+    for kind, data in ((VerifierRow, verifier), (ThoughtsRow, thoughts | {"candidates": [candidate.model_dump()]})):
+        rows = [kind.model_validate(data)]
+        path = written(tmp_path / "rows.jsonl", *plain_rows(rows))
+        assert read_rows(path, kind) == rows
+    assert list(plain_rows([ThoughtsRow.model_validate(THOUGHT)])) == [THOUGHT | {"part": "train"}]
+    assert rows[0].candidates == (candidate,) and rows[0].passages[0].passage.content == "A\ntext of a"
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad", "field"),
+    [
+        (VerifierRow, {"id": ""}, "id"),
+        (VerifierRow, {"question": None}, "question"),
+        (VerifierRow, {"passages": [PASSAGE | {"score": "high"}]}, r"passages\.0\.score"),
+        (VerifierRow, {"passages": [PASSAGE, PASSAGE]}, "a passage stands twice"),
+        (VerifierRow, {"selected": ["b"]}, "selected 'b' is not among the passages"),
+        (VerifierRow, {"selektiert": ["a"]}, "selektiert"),
+        (VerifierRow, {"fast": "f"}, "fast"),
+        (VerifierRow, {"messages": [{"role": "user", "content": "?"}]}, "must end with the assistant's reply"),
+        (VerifierRow, {"messages": [{"role": "assistant", "content": "!"}]}, "must end with the assistant's reply"),
+        (ThoughtsRow, {}, "needs fast, slow or candidates"),
+        (ThoughtsRow, {"fast": 3}, "fast"),
+        (ThoughtsRow, {"fast": "f", "candidates": [{"kind": "x"}]}, r"candidates\.0\.text"),
+        (ThoughtsRow, {"fast": "f", "gains": {"fast": "much"}}, r"gains\.fast"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, kind: Any, bad: dict[str, Any], field: str) -> None:
+    good = ROW if kind is VerifierRow else THOUGHT
+    path = written(tmp_path / "rows.jsonl", good, "", ROW | {"id": "r2"} | bad)
+    with pytest.raises(DataError, match=rf"rows\.jsonl, line 3: .*{field}"):
+        read_rows(path, kind)
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"line 2: is no JSON"):
+        read_rows(written(tmp_path / "a", ROW, "{"), VerifierRow)
+    with pytest.raises(DataError, match=r"line 2: id 'r1' stands in line 1, too"):
+        read_rows(written(tmp_path / "b", ROW, ROW), VerifierRow)
+    with pytest.raises(DataError, match="holds no rows"):
+        read_rows(written(tmp_path / "c"), VerifierRow)
+    with pytest.raises(DataError, match=r"cannot be read .*collect_traces"):
+        read_rows(tmp_path / "d", VerifierRow)
+    (tmp_path / "e").write_bytes(b"\xff\xfe{}\n")
+    with pytest.raises(DataError, match="not UTF-8"):
+        read_rows(tmp_path / "e", VerifierRow)
+    with pytest.raises(DataError, match="line 1"):
+        read_rows(written(tmp_path / "f", [1, 2]), VerifierRow)
+
+
+def test_a_row_that_says_that_nothing_is_missing(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.jsonl", ROW | {"sufficient": True})
+    assert read_rows(path, ThoughtsRow)[0].sufficient
+
+
+@pytest.mark.parametrize("kind", [VerifierRow, ThoughtsRow])
+def test_every_field_is_documented(kind: Any) -> None:
+    text = (REPOSITORY / "data/README.md").read_text("utf-8").partition("## Training rows of tuned roles")[2]
+    text = text.partition("\n## ")[0]
+    assert [name for name in kind.model_fields if f"`{name}`" not in text] == []
