@@ -1,7 +1,7 @@
 """A language model that was fine-tuned here, in the role that it was trained for: a LoRA adapter or a merged model.
 
-It is the prompted role with its prompt, on weights of its own. What it learned is to answer exactly that prompt:
-weights and prompt belong together.
+It is the prompted role with its prompt, on weights of its own. What it learned is to answer exactly that prompt: they
+belong together.
 """
 
 from __future__ import annotations
