@@ -74,8 +74,8 @@ class LanguagePlan(Plan):
         config, data = self.config, self.data
         device = self.around.accelerator.device
         model = open_language_model(config, data.role, device)
-        judge = Judge(data.role, model, config.judging, self.gains)
-        saver = Saver(config, data, self._parts, model, judge.settings, self.around.command)
+        judge = Judge(data.role, data.prompt, model, config.judging, self.gains, config.prompt)
+        saver = Saver(config, data, self._parts, model, self.around.command)
         data.dropped.clear()
         validation = [r for r in limited(self.rows("validation"), config.judging.rows) if _is_measured(r, self.gains)]
         items = self._items(model)
@@ -154,7 +154,7 @@ def open_language(
         ConfigError: settings out of range. DataError: rows that cannot be read.
     """
     check_language(config, role)
-    data = read_role(role, config.rows)
+    data = read_role(role, config.rows, config.prompt)
     corpora: Mapping[str, Any] = config.corpora if role == "thoughts" else {}
     gains = Gains({name: open_gain(name, one, on_index) for name, one in corpora.items()}) if corpora else None
     return lambda fold: LanguagePlan(config, replace(data, dropped=Counter()), gains, fold, around)

@@ -95,6 +95,7 @@ class TrainLanguageConfig:
     stage: str = "sft"  # sft: supervised, on the teacher's replies; dpo: preferences, thoughts only
     start: str | None = None  # run or checkpoint to go on from: that of stage sft
     rows: list[str] = field(default_factory=list)  # files of inference/collect_traces.py
+    prompt: str | None = None  # name or .yaml of another prompt than the role's: a trained model needs no long one
     divide: str = "folds"  # questions: by folds, or as the rows' `part` says
     model: ModelConfig = field(default_factory=ModelConfig)
     lora: LoraSettings = field(default_factory=LoraSettings)

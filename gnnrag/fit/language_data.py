@@ -75,22 +75,28 @@ class RoleRows:
         return [row for row in self.rows if row.question_id in ids[row.set]]
 
 
-def read_role(role: str, paths: Sequence[str]) -> RoleRows:
+def read_role(role: str, paths: Sequence[str], prompt_name: str | None = None) -> RoleRows:
     """Read the rows of a role, and check that they were asked as the role asks now.
+
+    Args:
+        role: `verifier` or `thoughts`.
+        paths: of the files.
+        prompt_name: of another prompt, which then takes the place of the one that the teacher was asked with.
 
     Raises:
         DataError: no such file, a line that is no row, a row that two files have, or one that shows another prompt.
     """
-    prompt = load_prompt(role)
+    prompt = load_prompt(prompt_name or role)
     rows: dict[str, AnyRow] = {}
     digests = {}
     for path in map(Path, paths):
         for number, row in enumerate(read_rows(path, ROWS[role]), start=1):
             if row.id in rows:
                 raise DataError(path, f"id {row.id!r} stands in another of the files, too", number)
-            if row.messages and _turns(row.messages[:-1]) != asked(prompt, row):
+            if row.messages and not prompt_name and _turns(row.messages[:-1]) != asked(prompt, row):
                 problem = f"row {row.id!r} does not show the prompt {prompt.name!r} of this version"
-                raise DataError(path, f"{problem}; collect the traces again, or leave its `messages` out", number)
+                fix = f"collect the traces again, or set prompt={role} to have this version's instead"
+                raise DataError(path, f"{problem}; {fix}", number)
             rows[row.id] = row
         digests[path.name] = file_digest(path)
     return RoleRows(role, prompt, list(rows.values()), Counter(), digests)

@@ -40,7 +40,6 @@ class Saver:
         data: its rows.
         parts: which questions train, validate and report.
         model: what trains.
-        prompted: settings of the prompted role at inference.
         command: the command line, for the card.
     """
 
@@ -48,7 +47,6 @@ class Saver:
     data: RoleRows
     parts: Mapping[str, Parts]
     model: LanguageModel
-    prompted: Mapping[str, Any]
     command: str = ""
 
     def __call__(self, network: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
@@ -107,11 +105,17 @@ class Saver:
 
     def _describe(self, folder: Path, record: Mapping[str, Any], form: str) -> None:
         config, prompt, role = self.config, self.data.prompt, self.data.role
+        prompted: dict[str, Any] = {"max_tokens": config.judging.tokens}
+        if config.prompt:  # a file of one's own comes along, so that the folder is complete
+            own = Path(config.prompt)
+            prompted["prompt"] = own.name
+            if own.suffix in (".yaml", ".yml"):
+                shutil.copyfile(own, folder / own.name)
         settings = {
             "form": form,
             "chat": config.model.chat,
             "template_options": dict(config.model.template_options),
-            "prompted": dict(self.prompted),
+            "prompted": prompted,
         }
         facts = {
             **record,

@@ -21,6 +21,7 @@ from gnnrag.llm.base import Reply, Request
 from gnnrag.llm.hf import HFBackend, HFConfig
 from gnnrag.llm.hf_model import HFModel
 from gnnrag.llm.tickets import Job, Limits, Ticket
+from gnnrag.prompts.load import Prompt
 from gnnrag.registry import ROLES, resolve
 from gnnrag.roles.base import Chain, Thoughts, ThoughtsTask, Verdict, VerifierTask
 from gnnrag.session import Session, folded
@@ -95,20 +96,19 @@ class Judge:
 
     Attributes:
         role: `verifier` or `thoughts`.
+        prompt: that it is asked with.
         model: the model.
         config: how replies are generated.
         brings: measures what thoughts retrieve, None where no corpus is given.
+        prompt_name: name or path of a prompt that is not the role's own.
     """
 
     role: str
+    prompt: Prompt
     model: LanguageModel
     config: JudgingConfig
     brings: Brings | None = None
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Settings of the prompted role that does the asking, here and at inference."""
-        return {"max_tokens": self.config.tokens}
+    prompt_name: str | None = None
 
     def measure(self, rows: Sequence[AnyRow], device: torch.device) -> Rows:
         """Return the metrics of each row, by its id.
@@ -123,20 +123,17 @@ class Judge:
             own = self._verdict(row, result) if isinstance(row, VerifierRow) else self._thoughts(row, result)
             found[row.id] = {**own, "parse_failure": float(failures > 0)}
         with torch.inference_mode():
-            prompt = self._role(None).prompters[0].prompt
-            examples = encoded(rows, prompt, self.model.encoder)
+            examples = encoded(rows, self.prompt, self.model.encoder)
             for example, value in zip(examples, self.model.scored(examples, device, self.config.batch), strict=True):
                 found[example.row.id]["likelihood"] = math.exp(value)
         return found
 
-    def _role(self, backend: Any) -> Any:
-        cls = resolve(f"roles.{self.role}", "prompted", ROLES[self.role])
-        return cls(backend, build_settings(cls, self.settings, "judging"))
-
     async def _ask(self, rows: Sequence[AnyRow]) -> list[tuple[Any, int]]:
         """Return what the role makes of each row, and how many replies could not be parsed."""
         backend = TrainingBackend(self.model, self.config)
-        role = self._role(backend)
+        cls = resolve(f"roles.{self.role}", "prompted", ROLES[self.role])
+        settings = {"prompt": self.prompt_name or "", "max_tokens": self.config.tokens}
+        role = cls(backend, build_settings(cls, settings, "judging"))
 
         async def one(row: AnyRow) -> tuple[Any, int]:
             session = Session(row.question_id)
