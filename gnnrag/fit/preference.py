@@ -72,7 +72,7 @@ def ranked_texts(row: ThoughtsRow, config: PreferenceConfig) -> list[tuple[str, 
                 gains.setdefault(folded(candidate.text), (candidate.text, candidate.gain))
         queries = list(gains.values())
         best = max(queries, key=lambda query: query[1]) if config.chosen == "best" else queries[0]
-        worse = [(text, best[1] - gain) for text, gain in queries if best[1] - gain >= config.margin]
+        worse = [(text, best[1] - gain) for text, gain in queries if best[1] - gain >= config.margin - 1e-9]
         for text, margin in sorted(worse, key=lambda query: -query[1])[: config.pairs]:
             texts = [thoughts_text(**{"fast": row.fast, "slow": row.slow, slot: query}) for query in (best[0], text)]
             found.append((texts[0], texts[1], margin))

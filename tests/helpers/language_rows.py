@@ -95,3 +95,13 @@ def write_rows(folder: Path, role: str, count: int = 24, **fields: Any) -> Path:
     path = folder / f"{role}.jsonl"
     write_jsonl(path, plain_rows(make(number, **fields) for number in range(count)))
     return path
+
+
+def settings(folder: Path, role: str, model: Path, *more: str, count: int = 24) -> list[str]:
+    """Return the dots of a tiny training; rows and prompt are written into the folder."""
+    rows, prompt = write_rows(folder, role, count), write_prompt(role, folder)
+    return [
+        "kind=causal", f"model.base={model}", f"rows=[{rows}]", f"prompt={prompt}", f"run.root={folder / 'runs'}",
+        f"cache={folder / 'cache'}", "fit.steps=4", "fit.batch_size=4", "fit.eval_every=2", "fit.lr=0.003",
+        "judging.tokens=32", "judging.rows=2", "judging.batch=4", "lora.rank=8", *more,
+    ]  # fmt: skip
