@@ -24,6 +24,7 @@ from gnnrag.fit.language_model import LanguageModel, open_language_model
 from gnnrag.fit.language_task import LanguageTask, SupervisedTask
 from gnnrag.fit.loop import Task, Trainer
 from gnnrag.fit.preference import PreferenceTask, make_pairs, with_reference
+from gnnrag.fit.seen import read_seen, write_seen
 from gnnrag.fit.training import Plan, Report, Surroundings, gathered
 from gnnrag.gnn.sampling import Draws
 from gnnrag.tuned.folder import RECORD, tuned_folder
@@ -65,6 +66,12 @@ class LanguagePlan(Plan):
         if config.start:
             self.inputs["start"] = file_digest(tuned_folder(config.start) / RECORD)
 
+    @property
+    def seen(self) -> frozenset[str]:
+        """See `Plan`; the checkpoint that it starts from has seen questions, too."""
+        start = read_seen(tuned_folder(self.config.start)) if self.config.start else None
+        return super().seen | (start or frozenset())
+
     def rows(self, part: str) -> list[AnyRow]:
         """Return the rows of a part."""
         return self.data.of(self._parts, part)
@@ -74,7 +81,7 @@ class LanguagePlan(Plan):
         config, data = self.config, self.data
         device = self.around.accelerator.device
         model = open_language_model(config, data.role, device)
-        judge = Judge(data.role, data.prompt, model, config.judging, self.gains, config.prompt)
+        judge = Judge(data.role, data.prompt_name, model, config.judging, self.gains)
         saver = Saver(config, data, self._parts, model, self.around.command)
         data.dropped.clear()
         validation = [r for r in limited(self.rows("validation"), config.judging.rows) if _is_measured(r, self.gains)]
@@ -87,7 +94,7 @@ class LanguagePlan(Plan):
             by_set[item.row.set].append(item)
         counts = {name: len(mine) for name, mine in by_set.items()}
         draws = Draws(counts, config.fit.batch_size, config.fit.steps, config.seed)
-        metric = config.metric or default_metric(data.role, config.corpora)
+        metric = config.judging.metric or default_metric(data.role, config.corpora)
         self._saver = saver
         rest = (model, by_set, draws, judge, validation, saver, metric, config.seed)
         if config.stage == "sft":
@@ -98,13 +105,13 @@ class LanguagePlan(Plan):
 
     def _items(self, model: LanguageModel) -> Sequence[Any]:
         """Return what training draws from. Raises DataError where there is nothing."""
-        rows, prompt, encoder = self.rows("train"), self.data.prompt, model.encoder
+        rows, prompt, encoder = self.rows("train"), self.data.prompt_name, model.encoder
         note = partial(_count, self.data.dropped)
         is_sft = self.config.stage == "sft"
         found = encoded(rows, prompt, encoder, note) if is_sft else self._pairs(model, rows, note)
         if not found:
             reasons = ", ".join(f"{count} {reason}" for reason, count in self.data.dropped.items())
-            raise DataError(", ".join(self.config.rows), f"nothing to train on among {len(rows)} rows ({reasons})")
+            raise DataError(", ".join(self.config.data.rows), f"nothing to train on among {len(rows)} rows ({reasons})")
         return found
 
     def _pairs(
@@ -112,7 +119,7 @@ class LanguagePlan(Plan):
     ) -> list[Any]:
         """Return the pairs of rows with what the reference says of them."""
         config = self.config
-        pairs = make_pairs(rows, self.data.prompt, model.encoder, config.preference, note)
+        pairs = make_pairs(rows, self.data.prompt_name, model.encoder, config.preference, note)
         inputs = {"base": model.base, "start": self.inputs.get("start"), "precision": config.fit.precision}
         inputs |= {"dtype": config.model.dtype, "device": self.around.accelerator.device.type}
         size = config.fit.micro_batch or config.judging.batch
@@ -132,7 +139,12 @@ class LanguagePlan(Plan):
         if self.config.run.export == "both":
             state = trainer.progress
             record = {"step": state.best_step, "validation": state.kept_metrics}
-            trainer.run.save_folder("merged", lambda folder: self._saver.merged(trainer.bare, folder, record))
+
+            def save(folder: Path) -> None:
+                self._saver.merged(trainer.bare, folder, record)
+                write_seen(folder, self.seen)
+
+            trainer.run.save_folder("merged", save)
         return gathered(accelerator, report), {}
 
 
@@ -154,7 +166,7 @@ def open_language(
         ConfigError: settings out of range. DataError: rows that cannot be read.
     """
     check_language(config, role)
-    data = read_role(role, config.rows, config.prompt)
+    data = read_role(role, config.data.rows, config.data.prompt or "")
     corpora: Mapping[str, Any] = config.corpora if role == "thoughts" else {}
     gains = Gains({name: open_gain(name, one, on_index) for name, one in corpora.items()}) if corpora else None
     return lambda fold: LanguagePlan(config, replace(data, dropped=Counter()), gains, fold, around)

@@ -11,7 +11,7 @@ from gnnrag.fit.config import FitConfig, FoldConfig, TrainingRunConfig
 
 CHOICES = {
     "stage": ("sft", "dpo"),
-    "divide": ("folds", "rows"),
+    "data.divide": ("folds", "rows"),
     "model.train": ("lora", "full"),
     "model.dtype": ("auto", "float32", "bfloat16", "float16"),
     "model.chat": ("auto", "plain"),
@@ -21,6 +21,15 @@ CHOICES = {
     "run.export": ("adapter", "merged", "both"),
 }
 LEAST = {"lora.rank": 1, "preference.pairs": 1, "judging.rows": 0, "judging.batch": 1, "judging.tokens": 1}
+
+
+@dataclass
+class RowsConfig:
+    """What is trained on."""
+
+    rows: list[str] = field(default_factory=list)  # files of inference/collect_traces.py
+    prompt: str | None = None  # name or .yaml of another prompt than the role's: a trained model needs no long one
+    divide: str = "folds"  # questions: by folds, or as the rows' `part` says
 
 
 @dataclass
@@ -78,6 +87,7 @@ class JudgingConfig:
     batch: int = 16  # replies generated together
     batch_tokens: int = 32768  # limit of rows times (longest prompt + reply) of such a batch: its memory
     tokens: int = 160  # of a reply
+    metric: str | None = None  # that decides which weights are kept; null: f1; gain, or likelihood without corpora
 
 
 @dataclass
@@ -94,15 +104,12 @@ class TrainLanguageConfig:
     kind: str = "causal"  # causal or seq2seq, as the model is
     stage: str = "sft"  # sft: supervised, on the teacher's replies; dpo: preferences, thoughts only
     start: str | None = None  # run or checkpoint to go on from: that of stage sft
-    rows: list[str] = field(default_factory=list)  # files of inference/collect_traces.py
-    prompt: str | None = None  # name or .yaml of another prompt than the role's: a trained model needs no long one
-    divide: str = "folds"  # questions: by folds, or as the rows' `part` says
+    data: RowsConfig = field(default_factory=RowsConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     lora: LoraSettings = field(default_factory=LoraSettings)
     preference: PreferenceConfig = field(default_factory=PreferenceConfig)
     corpora: dict[str, CorpusConfig] = field(default_factory=dict)  # by set; thoughts: measures what they retrieve
     judging: JudgingConfig = field(default_factory=JudgingConfig)
-    metric: str | None = None  # that decides which weights are kept; null: f1; gain, or likelihood without corpora
     folds: FoldConfig = field(default_factory=FoldConfig)
     cross: bool = False  # train once for each fold and report on all questions together
     fit: FitConfig = field(default_factory=FitConfig)
@@ -114,16 +121,16 @@ class TrainLanguageConfig:
 def check_language(config: TrainLanguageConfig, role: str) -> None:
     """Raise ConfigError where there is nothing to train on, or a setting is out of range."""
     _check_ranges(config)
-    if not config.rows:
-        raise ConfigError(f"rows: name at least one file {role}.jsonl of inference/collect_traces.py")
+    if not config.data.rows:
+        raise ConfigError(f"data.rows: name at least one file {role}.jsonl of inference/collect_traces.py")
     if not (config.model.base or config.start):
         raise ConfigError("model.base: name the folder of a model, or its name on the hub")
     if config.stage == "dpo" and role != "thoughts":
         raise ConfigError(f"stage=dpo: only thoughts have candidates to prefer one from, not the {role}")
     if config.model.train == "full" and config.preference.reference == "base" and config.stage == "dpo":
         raise ConfigError("preference.reference=base needs an adapter to leave out; with model.train=full, take start")
-    if config.cross and config.divide == "rows":
-        raise ConfigError("divide=rows has one division; cross=true needs divide=folds")
+    if config.cross and config.data.divide == "rows":
+        raise ConfigError("data.divide=rows has one division; cross=true needs data.divide=folds")
 
 
 def _check_ranges(config: TrainLanguageConfig) -> None:

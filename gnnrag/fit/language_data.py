@@ -15,9 +15,11 @@ from gnnrag.fit.language_config import ModelConfig, TrainLanguageConfig
 from gnnrag.llm.base import Message
 from gnnrag.llm.chat import encode, own_context
 from gnnrag.prompts.load import Prompt, load_prompt
-from gnnrag.prompts.untrusted import inline, notes_element, passage_elements
+from gnnrag.roles.base import Chain, Thoughts, ThoughtsTask, VerifierTask
+from gnnrag.roles.thoughts_prompted import thoughts_chat
+from gnnrag.roles.verifier_prompted import verifier_chat
 from gnnrag.tuned.rows import ThoughtsRow, Turn, VerifierRow, read_rows
-from gnnrag.types import Passage
+from gnnrag.types import Passage, Question
 
 ROWS: dict[str, Any] = {"verifier": VerifierRow, "thoughts": ThoughtsRow}
 PARTS = ("train", "validation", "report")
@@ -46,6 +48,7 @@ class RoleRows:
     Attributes:
         role: `verifier` or `thoughts`.
         prompt: of the role at inference.
+        prompt_name: name or path of a prompt that is not the role's own, else an empty text.
         rows: all of them, in the order of the files.
         dropped: how many rows were left out, by reason.
         digests: of the files, by name.
@@ -53,6 +56,7 @@ class RoleRows:
 
     role: str
     prompt: Prompt
+    prompt_name: str
     rows: list[AnyRow]
     dropped: Counter[str] = field(default_factory=Counter)
     digests: dict[str, str] = field(default_factory=dict)
@@ -63,7 +67,7 @@ class RoleRows:
         for name in sorted({row.set for row in self.rows}):
             rows = [row for row in self.rows if row.set == name]
             ids = dict.fromkeys(row.question_id for row in rows)
-            if config.divide == "folds":
+            if config.data.divide == "folds":
                 found[name] = split_questions(ids, replace(config.folds, report=fold))
             else:
                 found[name] = Parts(*(tuple(_of_part(rows, part)) for part in PARTS))
@@ -75,7 +79,7 @@ class RoleRows:
         return [row for row in self.rows if row.question_id in ids[row.set]]
 
 
-def read_role(role: str, paths: Sequence[str], prompt_name: str | None = None) -> RoleRows:
+def read_role(role: str, paths: Sequence[str], prompt_name: str = "") -> RoleRows:
     """Read the rows of a role, and check that they were asked as the role asks now.
 
     Args:
@@ -93,35 +97,40 @@ def read_role(role: str, paths: Sequence[str], prompt_name: str | None = None) -
         for number, row in enumerate(read_rows(path, ROWS[role]), start=1):
             if row.id in rows:
                 raise DataError(path, f"id {row.id!r} stands in another of the files, too", number)
-            if row.messages and not prompt_name and _turns(row.messages[:-1]) != asked(prompt, row):
+            if row.messages and not prompt_name and _turns(row.messages[:-1]) != asked(row):
                 problem = f"row {row.id!r} does not show the prompt {prompt.name!r} of this version"
-                fix = f"collect the traces again, or set prompt={role} to have this version's instead"
+                fix = f"collect the traces again, or set data.prompt={role} to have this version's instead"
                 raise DataError(path, f"{problem}; {fix}", number)
             rows[row.id] = row
         digests[path.name] = file_digest(path)
-    return RoleRows(role, prompt, list(rows.values()), Counter(), digests)
+    return RoleRows(role, prompt, prompt_name, list(rows.values()), Counter(), digests)
 
 
-def asked(prompt: Prompt, row: AnyRow) -> tuple[Message, ...]:
-    """Return the conversation that the role has about a row's decision, up to where the model speaks."""
-    passages = passage_elements(shown(row))
-    question = inline(row.question)
+def task_of(row: AnyRow) -> VerifierTask | ThoughtsTask:
+    """Return the task of a row's decision, with the passages that its chat shows."""
+    question, passages = Question(row.question_id, row.question), shown(row)
     if isinstance(row, VerifierRow):
-        return prompt.render(question=question, chain=notes_element(row.chain), passages=passages)
-    earlier = "\n".join(f"- {inline(query)}" for query in row.earlier) or "(none)"
-    return prompt.render(question=question, earlier=earlier, passages=passages)
+        return VerifierTask(question, Chain(row.chain, support=row.support), passages)
+    with_chain, may_stop = (bool(row.source.get(name)) for name in ("with_chain", "may_stop"))
+    return ThoughtsTask(question, passages, (), row.earlier, row.round, with_chain, may_stop)
+
+
+def asked(row: AnyRow, prompt: str = "") -> tuple[Message, ...]:
+    """Return the conversation that the role has about a row's decision, up to where the model speaks.
+
+    `prompt` names another prompt than the role's own.
+    """
+    task = task_of(row)
+    if isinstance(task, VerifierTask):
+        return verifier_chat(task, (), prompt)[:-1]
+    return thoughts_chat(task, Thoughts(), prompt)[:-1]
 
 
 def shown(row: AnyRow) -> tuple[Passage, ...]:
-    """Return the passages that the role saw; those mined afterwards stand behind them."""
-    seen = row.source.get("seen", len(row.passages))
-    return tuple(p.passage for p in row.passages[:seen])
-
-
-def thoughts_text(fast: str | None, slow: str | None) -> str:
-    """Return a reply in the form that the prompt asks for."""
-    pair = (("Fast Thought", fast), ("Slow Thought", slow))
-    return "\n".join(f"{label}: {text}" for label, text in pair if text)
+    """Return the passages that the role's chat shows: a verifier's row holds more, and mined ones behind them."""
+    passages = {passage.id: passage.passage for passage in row.passages}
+    chat = row.source.get("chat") or list(passages)[: row.source.get("seen", len(passages))]
+    return tuple(passages[id_] for id_ in chat)
 
 
 class Encoder:
@@ -166,9 +175,15 @@ class Encoder:
 
 
 def encoded(
-    rows: Sequence[AnyRow], prompt: Prompt, encoder: Encoder, note: Callable[[str], None] = lambda reason: None
+    rows: Sequence[AnyRow], prompt: str, encoder: Encoder, note: Callable[[str], None] = lambda reason: None
 ) -> list[Example]:
     """Return the rows that hold a teacher's reply as tokens; `note` is told why one is left out.
+
+    Args:
+        rows: of a role.
+        prompt: name of another prompt than the role's own, or an empty text.
+        encoder: of the model.
+        note: is told why a row is left out.
 
     Raises:
         DataError: a row is too long, and such rows are not to be dropped.
@@ -178,7 +193,7 @@ def encoded(
         if not row.messages:
             note("without a reply")
             continue
-        tokens = encoder.prompt(asked(prompt, row))
+        tokens = encoder.prompt(asked(row, prompt))
         reply = encoder.reply(row.messages[-1].content)
         if encoder.fits(tokens, reply):
             found.append(Example(row, tokens, reply))

@@ -106,8 +106,8 @@ class Saver:
     def _describe(self, folder: Path, record: Mapping[str, Any], form: str) -> None:
         config, prompt, role = self.config, self.data.prompt, self.data.role
         prompted: dict[str, Any] = {"max_tokens": config.judging.tokens}
-        if config.prompt:  # a file of one's own comes along, so that the folder is complete
-            own = Path(config.prompt)
+        if config.data.prompt:  # a file of one's own comes along, so that the folder is complete
+            own = Path(config.data.prompt)
             prompted["prompt"] = own.name
             if own.suffix in (".yaml", ".yml"):
                 shutil.copyfile(own, folder / own.name)

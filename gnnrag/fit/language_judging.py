@@ -14,19 +14,17 @@ from gnnrag.batching import MicroBatcher
 from gnnrag.config import build_settings
 from gnnrag.errors import LLMError
 from gnnrag.fit.language_config import JudgingConfig
-from gnnrag.fit.language_data import AnyRow, encoded, shown
+from gnnrag.fit.language_data import AnyRow, encoded, task_of
 from gnnrag.fit.language_model import LanguageModel
 from gnnrag.fit.loop import Rows
 from gnnrag.llm.base import Reply, Request
 from gnnrag.llm.hf import HFBackend, HFConfig
 from gnnrag.llm.hf_model import HFModel
 from gnnrag.llm.tickets import Job, Limits, Ticket
-from gnnrag.prompts.load import Prompt
 from gnnrag.registry import ROLES, resolve
-from gnnrag.roles.base import Chain, Thoughts, ThoughtsTask, Verdict, VerifierTask
+from gnnrag.roles.base import Thoughts, Verdict
 from gnnrag.session import Session, folded
 from gnnrag.tuned.rows import ThoughtsRow, VerifierRow
-from gnnrag.types import Question
 
 
 class Brings(Protocol):
@@ -96,19 +94,17 @@ class Judge:
 
     Attributes:
         role: `verifier` or `thoughts`.
-        prompt: that it is asked with.
+        prompt: name or path of a prompt that is not the role's own, else an empty text.
         model: the model.
         config: how replies are generated.
         brings: measures what thoughts retrieve, None where no corpus is given.
-        prompt_name: name or path of a prompt that is not the role's own.
     """
 
     role: str
-    prompt: Prompt
+    prompt: str
     model: LanguageModel
     config: JudgingConfig
     brings: Brings | None = None
-    prompt_name: str | None = None
 
     def measure(self, rows: Sequence[AnyRow], device: torch.device) -> Rows:
         """Return the metrics of each row, by its id.
@@ -132,7 +128,7 @@ class Judge:
         """Return what the role makes of each row, and how many replies could not be parsed."""
         backend = TrainingBackend(self.model, self.config)
         cls = resolve(f"roles.{self.role}", "prompted", ROLES[self.role])
-        settings = {"prompt": self.prompt_name or "", "max_tokens": self.config.tokens}
+        settings = {"prompt": self.prompt, "max_tokens": self.config.tokens}
         role = cls(backend, build_settings(cls, settings, "judging"))
 
         async def one(row: AnyRow) -> tuple[Any, int]:
@@ -147,10 +143,10 @@ class Judge:
 
     def _verdict(self, row: VerifierRow, verdict: Verdict) -> dict[str, float]:
         """Compare a selection with the gold among the passages shown; where none is known, with the teacher's."""
-        ids = {passage.id for passage in shown(row)}
-        truth, selected = (set(row.gold) & ids) or set(row.selected), set(verdict.selected)
+        ids = {passage.id for passage in task_of(row).passages}
+        truth, selected = (set(row.gold) or set(row.selected)) & ids, set(verdict.selected)
         precision, recall, f1 = selection_scores(selected, truth)
-        agrees = float(selected == set(row.selected))
+        agrees = float(selected == set(row.selected) & ids)
         return {"precision": precision, "recall": recall, "f1": f1, "agrees": agrees}
 
     def _thoughts(self, row: ThoughtsRow, thoughts: Thoughts) -> dict[str, float]:
@@ -161,14 +157,6 @@ class Judge:
             pairs = ((thoughts.fast, row.fast), (thoughts.slow, row.slow))
             scores["agrees"] = float(all(folded(mine or "") == folded(theirs or "") for mine, theirs in pairs))
         return scores | (self.brings(row, queries) if self.brings else {})
-
-
-def task_of(row: AnyRow) -> VerifierTask | ThoughtsTask:
-    """Return the task of a row's decision."""
-    question, passages = Question(row.question_id, row.question), shown(row)
-    if isinstance(row, VerifierRow):
-        return VerifierTask(question, Chain(row.chain, support=row.support), passages)
-    return ThoughtsTask(question, passages, earlier=row.earlier, round=row.round)
 
 
 def selection_scores(selected: set[str], truth: set[str]) -> tuple[float, float, float]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from gnnrag.files import digest
 from gnnrag.fit.language_data import AnyRow, Example
 from gnnrag.fit.language_judging import Judge
 from gnnrag.fit.language_model import LanguageModel
@@ -45,19 +47,19 @@ class LanguageTask:
     ) -> None:
         self.model, self.items, self.draws, self.judge = model, items, draws, judge
         self.validation, self._save, self.metric, self.seed = validation, save, metric, seed
-        self._fresh: int | None = None  # step whose noise is still to be seeded
+        self._place = (0, 0)  # step, and calls of `loss` in it
 
     def batch(self, step: int) -> Sequence[Any]:
         """Return the items of a step."""
-        self._fresh = step
+        self._place = (step, 0)
         return [self.items[name][place] for name, place in self.draws[step]]
 
     def loss(self, model: nn.Module, items: Sequence[Any], device: torch.device) -> Tensor:
         """Return one loss for each item. Shape (len(items),)."""
-        if self._fresh is not None:  # what dropout draws follows from the step, on any device: resuming is exact
-            torch.manual_seed(self.seed * 1_000_003 + self._fresh)
-            self._fresh = None
-        return self.losses(model, items, device)
+        step, part = self._place
+        self._place = (step, part + 1)
+        with seeded([self.seed, step, part], device):
+            return self.losses(model, items, device)
 
     def losses(self, model: nn.Module, items: Sequence[Any], device: torch.device) -> Tensor:
         """Return one loss for each item. Shape (len(items),)."""
@@ -70,6 +72,17 @@ class LanguageTask:
     def save(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
         """Write a checkpoint with its model card."""
         self._save(model, folder, record)
+
+
+@contextmanager
+def seeded(place: Sequence[int], device: torch.device) -> Iterator[None]:
+    """Draw what is drawn inside (by dropout) from a place of the training: resuming is exact on any device."""
+    number = int(digest(list(place))[:12], 16)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.random.default_generator.manual_seed(number)
+        if device.type == "cuda":
+            torch.cuda.default_generators[device.index or 0].manual_seed(number)
+        yield
 
 
 class SupervisedTask(LanguageTask):

@@ -24,11 +24,12 @@ from torch.nn import functional as F
 from gnnrag.errors import ArtefactError
 from gnnrag.files import digest, write_json
 from gnnrag.fit.language_config import PreferenceConfig
-from gnnrag.fit.language_data import AnyRow, Encoder, asked, thoughts_text
+from gnnrag.fit.language_data import AnyRow, Encoder, asked, task_of
 from gnnrag.fit.language_model import LanguageModel
 from gnnrag.fit.language_task import LanguageTask
 from gnnrag.fit.loop import Rows
-from gnnrag.prompts.load import Prompt
+from gnnrag.roles.base import Thoughts, ThoughtsTask
+from gnnrag.roles.thoughts_prompted import thoughts_chat
 from gnnrag.session import folded
 from gnnrag.tuned.rows import ThoughtsRow
 
@@ -60,7 +61,8 @@ def ranked_texts(row: ThoughtsRow, config: PreferenceConfig) -> list[tuple[str, 
     One thought is exchanged at a time and the other one stays, so that a difference of gains is due to that thought. A
     candidate competes with the teacher's thought of its own kind; one that no kind is known of, with both.
     """
-    found = []
+    found, task = [], task_of(row)
+    assert isinstance(task, ThoughtsTask)
     for slot in SLOTS:
         own: str | None = getattr(row, slot)
         if not own:
@@ -74,19 +76,24 @@ def ranked_texts(row: ThoughtsRow, config: PreferenceConfig) -> list[tuple[str, 
         best = max(queries, key=lambda query: query[1]) if config.chosen == "best" else queries[0]
         worse = [(text, best[1] - gain) for text, gain in queries if best[1] - gain >= config.margin - 1e-9]
         for text, margin in sorted(worse, key=lambda query: -query[1])[: config.pairs]:
-            texts = [thoughts_text(**{"fast": row.fast, "slow": row.slow, slot: query}) for query in (best[0], text)]
-            found.append((texts[0], texts[1], margin))
+            better, less = (thoughts_chat(task, _exchanged(row, slot, query))[-1].content for query in (best[0], text))
+            found.append((better, less, margin))
     return found
+
+
+def _exchanged(row: ThoughtsRow, slot: str, text: str) -> Thoughts:
+    """Return the teacher's thoughts with another one in a slot."""
+    return Thoughts(text, row.slow) if slot == "fast" else Thoughts(row.fast, text)
 
 
 def make_pairs(
     rows: Sequence[AnyRow],
-    prompt: Prompt,
+    prompt: str,
     encoder: Encoder,
     config: PreferenceConfig,
     note: Callable[[str], None] = lambda reason: None,
 ) -> list[Pair]:
-    """Return the pairs of rows of thoughts; `note` is told why a row gives none."""
+    """Return the pairs of rows of thoughts; `note` is told why a row gives none. `prompt` as in `encoded`."""
     found = []
     for row in rows:
         assert isinstance(row, ThoughtsRow)
@@ -94,7 +101,7 @@ def make_pairs(
         if not texts:
             note("without a pair of replies")
             continue
-        tokens = encoder.prompt(asked(prompt, row))
+        tokens = encoder.prompt(asked(row, prompt))
         for better, worse, margin in texts:
             chosen, rejected = encoder.reply(better), encoder.reply(worse)
             if encoder.fits(tokens, chosen, rejected):

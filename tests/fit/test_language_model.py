@@ -14,8 +14,8 @@ import torch
 from gnnrag.config import load_config
 from gnnrag.errors import ArtefactError, ConfigError, DataError
 from gnnrag.fit.language_config import TrainLanguageConfig, check_language
-from gnnrag.fit.language_data import asked, encoded, read_role
-from gnnrag.fit.language_judging import selection_scores, task_of
+from gnnrag.fit.language_data import asked, encoded, read_role, task_of
+from gnnrag.fit.language_judging import selection_scores
 from gnnrag.fit.language_model import LanguageModel, open_language_model
 from gnnrag.llm.base import Message
 from gnnrag.prompts.load import load_prompt
@@ -41,17 +41,16 @@ def seq2seq(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def opened(folder: Path, model: Path, *more: str, role: str = "thoughts") -> tuple[LanguageModel, list[Any]]:
     config = load_config(TrainLanguageConfig, None, settings(folder, role, model, *more))
-    data = read_role(role, config.rows, config.prompt)
+    data = read_role(role, config.data.rows, config.data.prompt or "")
     found = open_language_model(config, role, CPU)
-    return found, encoded(data.rows, data.prompt, found.encoder)
+    return found, encoded(data.rows, data.prompt_name, found.encoder)
 
 
 class Recorder:
     """A backend that keeps what it is asked."""
 
-    identity: dict[str, Any] = {}
-
     def __init__(self) -> None:
+        self.identity: dict[str, Any] = {}
         self.asked: list[tuple[Message, ...]] = []
 
     async def generate(self, request: Any) -> Any:
@@ -69,7 +68,7 @@ def test_training_shows_what_the_role_asks(row: Any, role: str, cls: Callable[..
     backend = Recorder()
     with pytest.raises(ConfigError, match="stop here"):
         asyncio.run(cls(backend)(task_of(row), Session("q")))
-    assert backend.asked == [asked(load_prompt(role), row)]
+    assert backend.asked == [asked(row)]
 
 
 @pytest.mark.parametrize("kind", ["causal", "seq2seq"])
@@ -110,7 +109,7 @@ def test_what_is_too_long_is_dropped_and_counted_or_refused(base: Path, tmp_path
     model.encoder.context = lengths[9]
     rows: list[Any] = [e.row for e in examples]
     reasons: list[str] = []
-    prompt = load_prompt(str(tmp_path / "thoughts_short.yaml"))
+    prompt = str(tmp_path / "thoughts_short.yaml")
     kept = encoded(rows, prompt, model.encoder, reasons.append)
     assert all(len(e.prompt) + len(e.reply) <= lengths[9] for e in kept)
     assert reasons == ["too long"] * (len(rows) - len(kept)) and 10 <= len(kept) < len(rows)
@@ -124,7 +123,7 @@ def test_rows_asked_with_another_prompt_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="line 1: row 't0' does not show the prompt 'thoughts' of this version"):
         read_role("thoughts", [str(path)])
     row = thoughts_row(0)
-    turns = [Turn(role=m.role, content=m.content) for m in asked(load_prompt("thoughts"), row)]
+    turns = [Turn(role=m.role, content=m.content) for m in asked(row)]
     path = write_rows(tmp_path, "thoughts", 1, messages=(*turns, row.messages[-1]))
     assert len(read_role("thoughts", [str(path)]).rows) == 1
     with pytest.raises(DataError, match="id 't0' stands in another of the files"):
@@ -185,9 +184,9 @@ def test_what_cannot_be_opened_is_named(
         ("stage=rlhf", "stage='rlhf': allowed are sft, dpo"),
         ("preference.smoothing=0.5", r"smoothing=0.5 in \[0, 0.5\)"),
         ("lora.rank=0", "lora.rank=0: must be at least 1"),
-        ("rows=[]", "rows: name at least one file"),
+        ("data.rows=[]", "data.rows: name at least one file"),
         ("model.base=''", "model.base: name the folder"),
-        ("cross=true divide=rows", "cross=true needs divide=folds"),
+        ("cross=true data.divide=rows", "cross=true needs data.divide=folds"),
         ("stage=dpo preference.reference=base model.train=full", "needs an adapter to leave out"),
     ],
 )

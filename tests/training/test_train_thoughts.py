@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -71,8 +72,6 @@ def test_a_run_reports_on_unseen_questions_and_describes_itself(sft: Path) -> No
 
 
 def test_the_adapter_and_the_merged_model_say_the_same(sft: Path) -> None:
-    import asyncio
-
     assert read_tuned(sft / "merged", "thoughts", ["causal"]).settings["form"] == "merged"
     assert not (sft / "merged" / "adapter_config.json").exists()
     adapter, merged = (asyncio.run(says(sft / name)) for name in ("best", "merged"))
@@ -80,8 +79,6 @@ def test_the_adapter_and_the_merged_model_say_the_same(sft: Path) -> None:
 
 
 def test_a_finished_run_can_be_exported_in_another_form(sft: Path, base: Path) -> None:
-    import asyncio
-
     before = asyncio.run(says(sft / "merged"))
     dots = settings(sft.parents[1], "thoughts", base, "run.name=a", "run.export=merged", "run.notes=[a toy]")
     assert call(dots) == 0
@@ -93,18 +90,14 @@ def test_a_finished_run_can_be_exported_in_another_form(sft: Path, base: Path) -
 
 def test_a_stopped_run_ends_with_the_same_weights(base: Path, tmp_path: Path) -> None:
     weights = []
-    for name, stops in (("whole", []), ("cut", [3, 5])):
-        dots = settings(tmp_path, "thoughts", base, "fit.steps=6", "lora.dropout=0.2", "judging.rows=0", f"seed={7}")
-        config = load_config(TrainLanguageConfig, None, dots)
-        for stop in [*stops, None]:
-            asked = iter(range(100))
-            done = max(0, (stops.index(stop) and stops[stops.index(stop) - 1]) if stop in stops else 0)
-            around = Surroundings(
-                Accelerator(cpu=True),
-                stop=lambda stop=stop, asked=asked, done=done: stop is not None and next(asked) + done == stop,
-            )
+    dots = settings(tmp_path, "thoughts", base, "fit.steps=6", "lora.dropout=0.2", "judging.rows=0", "seed=7")
+    config = load_config(TrainLanguageConfig, None, dots)
+    for name, parts in (("whole", [None]), ("cut", [3, 2, None])):  # steps that each part of a run does
+        for steps in parts:
+            done = iter(range(100))
+            around = Surroundings(Accelerator(cpu=True), stop=lambda steps=steps, done=done: next(done) == steps)
             found = train(tmp_path / name, THOUGHTS_CAUSAL.open(config, around, lambda *_: None)(0), around)
-            assert (found is None) == (stop is not None)
+            assert (found is None) == (steps is not None)
         weights.append(load_file(tmp_path / name / "best" / "adapter_model.safetensors"))
     assert weights[0].keys() == weights[1].keys()
     assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
@@ -114,7 +107,9 @@ def test_a_stopped_run_ends_with_the_same_weights(base: Path, tmp_path: Path) ->
 @pytest.mark.parametrize("reference", ["start", "base"])
 def test_preferences_are_a_second_stage(reference: str, sft: Path, base: Path, tmp_path: Path) -> None:
     more = ["stage=dpo", f"start={sft}", f"preference.reference={reference}", "model.base=''", "preference.margin=0.04"]
-    dots = settings(tmp_path, "thoughts", base, *more, "fit.lr=0.0003", "run.name=b", "folds.validation=0.3")
+    dots = settings(
+        tmp_path, "thoughts", base, *more, "fit.lr=0.0003", "run.name=b", "folds.validation=0.3", "judging.tokens=8"
+    )
     assert call(dots) == 0
     run = tmp_path / "runs" / "b"
     (first, *_) = [row["train/loss"] for row in rows(run / "metrics.jsonl") if "train/loss" in row]
@@ -133,10 +128,10 @@ def test_a_start_of_another_base_is_refused(sft: Path, tmp_path: Path, capsys: p
     assert "was trained on other weights" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("more", [["kind=seq2seq"], ["model.train=full"], ["lora.targets=[q_proj]", "lora.rslora=true"]])
+@pytest.mark.parametrize(
+    "more", [["kind=seq2seq"], ["model.train=full"], ["lora.targets=[q_proj]", "lora.rslora=true"]]
+)
 def test_other_forms_train_and_load(more: list[str], base: Path, tmp_path: Path) -> None:
-    import asyncio
-
     is_seq2seq = more == ["kind=seq2seq"]
     model = make_tiny_seq2seq(base, tmp_path / "t5") if is_seq2seq else base
     assert call(settings(tmp_path, "thoughts", model, "run.name=c", "judging.rows=0", "fit.steps=2", *more)) == 0
