@@ -92,11 +92,11 @@ class PromptedThoughts:
         return self._variants[key]
 
 
-def thoughts_chat(task: ThoughtsTask, thoughts: Thoughts) -> tuple[Message, ...]:
-    """Return the joint prompt for a task, and the reply that gives these thoughts: what a model is trained on."""
+def thoughts_chat(task: ThoughtsTask, thoughts: Thoughts, prompt: str = "") -> tuple[Message, ...]:
+    """Return the joint prompt (or another, by its name) for a task, and the reply that gives these thoughts."""
     lines = [f"{label} Thought: {text}" for label, text in (("Fast", thoughts.fast), ("Slow", thoughts.slow)) if text]
     lines += ["Chain:", thoughts.chain] if task.with_chain and thoughts.chain else []
-    asked = load_prompt("thoughts", *_options(task)).render(**_values(task))
+    asked = load_prompt(prompt or "thoughts", *_options(task)).render(**_values(task))
     return (*asked, Message("assistant", "\n".join(lines) if thoughts.fast or thoughts.slow else "Nothing missing"))
 
 

@@ -1,7 +1,7 @@
 """A language model that was fine-tuned here, in the role that it was trained for: a LoRA adapter or a merged model.
 
-It is the prompted role with its prompt, on weights of its own. What it learned is to answer exactly that prompt:
-weights and prompt belong together.
+It is the prompted role with its prompt, on weights of its own. What it learned is to answer exactly that prompt: they
+belong together.
 """
 
 from __future__ import annotations
@@ -79,7 +79,10 @@ def open_language_role(folder: Path, record: TunedRecord, role: str, config: Lan
         raise ConfigError(f"{where}.other_prompt={config.other_prompt!r}: allowed are {', '.join(OTHER_PROMPT)}")
     backend = _open_backend(folder, record, config, where)
     cls = resolve(f"roles.{role}", "prompted", ROLES[role])
-    settings = {**record.settings.get("prompted", {}), **config.prompted}
+    trained = dict(record.settings.get("prompted", {}))
+    if (folder / str(trained.get("prompt") or ".")).is_file():  # a prompt that came along
+        trained["prompt"] = str(folder / trained["prompt"])
+    settings = {**trained, **config.prompted}
     prompted = cls(backend, build_settings(cls, settings, f"{where}.prompted"))
     problem = prompt_difference(record, prompted.prompters)
     if problem and config.other_prompt == "refuse":

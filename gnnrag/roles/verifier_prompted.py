@@ -88,10 +88,10 @@ class PromptedVerifier:
         return [[p] for p in passages], await self._prompter.ask_many(session, batch, parse_yes_no)
 
 
-def verifier_chat(task: VerifierTask, selected: Collection[str]) -> tuple[Message, ...]:
-    """Return the listwise prompt for a task, and the reply that selects these ids: what a model is trained on."""
+def verifier_chat(task: VerifierTask, selected: Collection[str], prompt: str = "") -> tuple[Message, ...]:
+    """Return the listwise prompt (or another, by its name) for a task, and the reply that selects these ids."""
     numbers = [n for n, passage in enumerate(task.passages, start=1) if passage.id in selected]
-    asked = load_prompt("verifier").render(**_values(task), passages=passage_elements(task.passages))
+    asked = load_prompt(prompt or "verifier").render(**_values(task), passages=passage_elements(task.passages))
     return (*asked, Message("assistant", json.dumps({"selected": numbers})))
 
 

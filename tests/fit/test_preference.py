@@ -1,0 +1,75 @@
+"""Direct preference optimisation against its formula, and the pairs that it is given."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from gnnrag.fit.language_config import PreferenceConfig
+from gnnrag.fit.preference import dpo_loss, ranked_texts, rewards
+from gnnrag.tuned.rows import Candidate
+from tests.helpers.language_rows import thoughts_row
+
+POLICY = torch.tensor([[-10.0, -12.0], [-3.0, -2.5]], dtype=torch.float64)
+REFERENCE = torch.tensor([[-11.0, -11.5], [-3.0, -2.0]], dtype=torch.float64)
+
+
+def test_the_loss_is_that_of_equation_7() -> None:
+    # Ratios of the first pair: chosen 1, rejected -0.5, so d = 0.1 * 1.5; of the second: 0 and -0.5, so d = 0.1 * 0.5.
+    expected = [-math.log(1 / (1 + math.exp(-0.15))), -math.log(1 / (1 + math.exp(-0.05)))]
+    assert dpo_loss(POLICY, REFERENCE, 0.1).tolist() == pytest.approx(expected, abs=1e-6)
+    assert dpo_loss(POLICY, REFERENCE, 0.1).tolist() == pytest.approx([0.6209572, 0.6684597], abs=1e-6)
+
+
+def test_smoothed_labels_mix_both_orders() -> None:
+    d = 0.5 * 1.5
+    expected = 0.9 * math.log(1 + math.exp(-d)) + 0.1 * math.log(1 + math.exp(d))
+    assert float(dpo_loss(POLICY, REFERENCE, 0.5, 0.1)[0]) == pytest.approx(expected, abs=1e-6)
+
+
+def test_at_the_reference_every_loss_is_log_2() -> None:
+    assert dpo_loss(REFERENCE, REFERENCE, 0.3, 0.2).tolist() == pytest.approx([math.log(2)] * 2, abs=1e-12)
+    assert rewards(POLICY, REFERENCE).tolist() == pytest.approx([1.5, 0.5])
+
+
+def test_the_gradient_raises_the_chosen_reply_and_lowers_the_rejected_one() -> None:
+    policy = POLICY.clone().requires_grad_()
+    dpo_loss(policy, REFERENCE, 0.1).sum().backward()
+    assert policy.grad is not None
+    weight = 0.1 / (1 + math.exp(0.15))  # beta sigma(-d)
+    assert policy.grad[0].tolist() == pytest.approx([-weight, weight], abs=1e-9)
+
+
+def test_a_pair_differs_in_one_thought_and_is_ordered_by_its_gain() -> None:
+    row = thoughts_row(0)
+    pairs = ranked_texts(row, PreferenceConfig(margin=0.05))
+    fast, slow = f"Fast Thought: {row.fast}", f"Slow Thought: {row.slow}"
+    assert [(rejected, round(margin, 6)) for _, rejected, margin in pairs] == [
+        ("Fast Thought: When was Ada born?\n" + slow, 0.5),
+        ("Fast Thought: What is it?\n" + slow, 0.4),
+        (fast + "\nSlow Thought: What is it?", 0.15),
+        (fast + "\nSlow Thought: Which river does Kalmar lie on?", 0.05),
+    ]
+    assert {chosen for chosen, _, _ in pairs} == {f"{fast}\n{slow}"}
+
+
+def test_margin_and_number_limit_the_pairs() -> None:
+    row = thoughts_row(0)
+    assert [m for *_, m in ranked_texts(row, PreferenceConfig(margin=0.2))] == pytest.approx([0.5, 0.4])
+    assert [m for *_, m in ranked_texts(row, PreferenceConfig(margin=0.05, pairs=1))] == pytest.approx([0.5, 0.15])
+
+
+def test_the_best_candidate_may_be_preferred_to_the_teacher() -> None:
+    better = Candidate(text="Who is the director?", kind="fast", gain=0.9)
+    row = thoughts_row(0, candidates=(better,), slow=None)
+    assert ranked_texts(row, PreferenceConfig()) == []
+    assert ranked_texts(row, PreferenceConfig(chosen="best")) == [
+        ("Fast Thought: Who is the director?", f"Fast Thought: {row.fast}", pytest.approx(0.4))
+    ]
+
+
+def test_the_other_thought_is_no_competitor() -> None:
+    row = thoughts_row(0, candidates=(Candidate(text=thoughts_row(0).slow or "", gain=0.0),))
+    assert ranked_texts(row, PreferenceConfig()) == []

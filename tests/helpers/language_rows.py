@@ -1,0 +1,108 @@
+"""Rows of thoughts and verifier for tests, a short prompt of each role, and the settings of a tiny training on them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from gnnrag.files import write_jsonl
+from gnnrag.tuned.rows import Candidate, ShownPassage, ThoughtsRow, Turn, VerifierRow, plain_rows
+
+NAMES = ("Ada", "Bruno", "Clara", "Dario", "Edith", "Farid", "Greta", "Henri", "Ines", "Jonas", "Karin", "Luigi")
+TOWNS = ("Kalmar", "Lund", "Porto", "Siena", "Gent", "Bergen", "Turku", "Cadiz", "Graz", "Arles", "Delft", "Brno")
+PROMPTS = {
+    "thoughts": {
+        "system": "Two searches that are missing, as two lines.",
+        "user": "{passages}\n{earlier}\n{question}",
+        "reminder": "Two lines.",
+    },
+    "verifier": {
+        "system": "Numbers of the passages that the chain rests on, as JSON.",
+        "user": "{passages}\n{question}\n{chain}",
+        "reminder": "JSON only.",
+    },
+}
+
+
+def write_prompt(role: str, folder: Path) -> Path:
+    """Write a short prompt of a role; the real ones are too long for quick tests."""
+    path = folder / f"{role}_short.yaml"
+    path.write_text(json.dumps(PROMPTS[role]), "utf-8")
+    return path
+
+
+def passage(number: int) -> ShownPassage:
+    name, town = NAMES[number % 12], TOWNS[(number * 5 + 3) % 12]
+    return ShownPassage(id=f"p{number}", title=name, text=f"{name} was born in {town}.", score=1.0 - number / 100)
+
+
+def thoughts_row(number: int, **fields: Any) -> ThoughtsRow:
+    """Return a row whose teacher asks for the birthplace and for the film of a person."""
+    name, town = NAMES[number % 12], TOWNS[number % 7]
+    fast, slow = f"Where was {name} born?", f"Which film of {town} did {name} direct?"
+    known = {
+        "id": f"t{number}",
+        "set": "toy",
+        "question_id": f"q{number}",
+        "question": f"Who directed the film number {number}?",
+        "teacher": "toy",
+        "passages": (passage(number), passage(number + 1)),
+        "messages": (
+            Turn(role="user", content="?"),
+            Turn(role="assistant", content=f"Fast Thought: {fast}\nSlow Thought: {slow}"),
+        ),
+        "earlier": ("an earlier search",) if number % 2 else (),
+        "fast": fast,
+        "slow": slow,
+        "gains": {"fast": 0.5, "slow": 0.25},
+        "candidates": (
+            Candidate(text=f"When was {name} born?", kind="fast", gain=0.0),
+            Candidate(text="What is it?", kind="rules", gain=0.1),
+            Candidate(text=f"Which river does {town} lie on?", kind="slow", gain=0.2),
+            Candidate(text=fast.upper(), kind="fast", gain=0.0),
+        ),
+    }
+    return ThoughtsRow(**known | fields)
+
+
+def verifier_row(number: int, **fields: Any) -> VerifierRow:
+    """Return a row with four passages seen and one mined, of which the teacher selected those of even number."""
+    passages = tuple(passage(number + i) for i in range(5))
+    chosen = [i + 1 for i in range(4) if (number + i) % 2 == 0]
+    known = {
+        "id": f"v{number}",
+        "set": "toy",
+        "question_id": f"q{number}",
+        "question": f"Where was the director of film {number} born?",
+        "teacher": "toy",
+        "source": {"seen": 4},
+        "passages": passages,
+        "messages": (
+            Turn(role="user", content="?"),
+            Turn(role="assistant", content=json.dumps({"selected": chosen})),
+        ),
+        "chain": f"film {number} - directed by - {NAMES[number % 12]}",
+        "selected": tuple(passages[i - 1].id for i in chosen),
+        "gold": tuple(passages[i - 1].id for i in chosen),
+    }
+    return VerifierRow(**known | fields)
+
+
+def write_rows(folder: Path, role: str, count: int = 24, **fields: Any) -> Path:
+    """Write rows of a role."""
+    make = thoughts_row if role == "thoughts" else verifier_row
+    path = folder / f"{role}.jsonl"
+    write_jsonl(path, plain_rows(make(number, **fields) for number in range(count)))
+    return path
+
+
+def settings(folder: Path, role: str, model: Path, *more: str, count: int = 24) -> list[str]:
+    """Return the dots of a tiny training; rows and prompt are written into the folder."""
+    rows, prompt = write_rows(folder, role, count), write_prompt(role, folder)
+    return [
+        "kind=causal", f"model.base={model}", f"data.rows=[{rows}]", f"data.prompt={prompt}",
+        f"run.root={folder / 'runs'}", f"cache={folder / 'cache'}", "fit.steps=4", "fit.batch_size=4",
+        "fit.eval_every=2", "fit.lr=0.003", "judging.tokens=32", "judging.rows=2", "judging.batch=4", "lora.rank=8",
+        *more,
+    ]  # fmt: skip

@@ -1,0 +1,106 @@
+"""Tuned language models in their roles: adapter and merged, their base, their prompt."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.fit.language_data import task_of
+from gnnrag.roles.tuned_models import LANGUAGE_KINDS, LanguageRoleConfig, open_language_role
+from gnnrag.session import Session
+from gnnrag.tuned.folder import read_tuned
+from tests.helpers.language_rows import thoughts_row, verifier_row
+from tests.helpers.tiny_model import make_tiny_model
+from tests.helpers.tuned_language import make_language
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("base"), lively=True)
+
+
+@pytest.fixture
+def folder(base: Path, tmp_path: Path) -> Path:
+    return make_language(tmp_path / "thoughts", "thoughts", base)
+
+
+def opened(folder: Path, role: str = "thoughts", **settings: Any) -> Any:
+    settings = {"llm_settings": {"device": "cpu"}, **settings}
+    record = read_tuned(folder, role, LANGUAGE_KINDS)
+    return open_language_role(folder, record, role, LanguageRoleConfig(str(folder), **settings))
+
+
+def ask(role: Any, *rows: Any) -> list[Any]:
+    async def go() -> list[Any]:
+        found = await asyncio.gather(*(role(task_of(row), Session(row.question_id)) for row in rows))
+        await role.close()
+        return list(found)
+
+    return asyncio.run(go())
+
+
+def test_both_roles_answer_in_batches(folder: Path, base: Path, tmp_path: Path) -> None:
+    rows = [thoughts_row(i) for i in range(3)]
+    role = opened(folder, prompted={"max_tokens": 8})
+    together = ask(role, *rows)
+    assert together == [ask(role, row)[0] for row in rows]
+    assert role.prompters[0].prompt.name == "thoughts" and role.prompters[0].backend.identity["weights"]
+    verifier = opened(make_language(tmp_path / "verifier", "verifier", base), "verifier", prompted={"max_tokens": 4})
+    (verdict,) = ask(verifier, verifier_row(0))
+    assert verdict.flags == ("verifier_failed",), "a random adapter says nothing that can be parsed"
+
+
+def test_another_prompt_is_refused_or_flagged(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "thoughts.yaml"
+    other.write_text("system: Be brief.\nuser: '{passages} {earlier} {question}'\n")
+    changed = {"prompt": str(other), "max_tokens": 4}
+    with pytest.raises(ArtefactError, match=r"'thoughts' has digest .*, and the model was trained on with"):
+        opened(folder, prompted=changed)
+    (thoughts,) = ask(opened(folder, prompted=changed, other_prompt="flag"), thoughts_row(0))
+    assert "prompt_differs" in thoughts.flags
+    with pytest.raises(ArtefactError, match=r"'thoughts_fast' has digest .* was trained on only thoughts"):
+        opened(folder, prompted={"mode": "separate"})
+
+
+def test_a_base_that_moved_is_given_by_hand(base: Path, tmp_path: Path) -> None:
+    first = Path(shutil.copytree(base, tmp_path / "first"))
+    folder = make_language(tmp_path / "adapter", "thoughts", first)
+    moved = first.rename(tmp_path / "second")
+    with pytest.raises(ArtefactError, match=r"base model .*first' is not there; give roles.thoughts"):
+        opened(folder)
+    assert len(ask(opened(folder, base=str(moved), prompted={"max_tokens": 4}), thoughts_row(0))) == 1
+    other = make_tiny_model(tmp_path / "other", seed=3, lively=True)
+    with pytest.raises(ArtefactError, match="holds other weights"):
+        opened(folder, base=str(other))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"llm": "openai"}, "llm='openai': a tuned model runs on hf or vllm"),
+        ({"other_prompt": "ignore"}, "allowed are refuse, flag"),
+        ({"llm_settings": {"model": "x"}}, "llm_settings.model: the model is that of roles.thoughts.path"),
+        ({"llm_settings": {"speed": 1}}, "unknown setting 'roles.thoughts.options.llm_settings.speed'"),
+        ({"prompted": {"speed": 1}}, "unknown setting 'roles.thoughts.options.prompted.speed'"),
+    ],
+)
+def test_bad_settings_are_named(folder: Path, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        opened(folder, **settings)
+
+
+def test_a_damaged_checkpoint_is_refused(folder: Path, base: Path) -> None:
+    with pytest.raises(ArtefactError, match="a model for the role 'verifier', of kind causal or seq2seq, is expected"):
+        opened(folder, "verifier")
+    weights = folder / "adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-9])
+    with pytest.raises(ArtefactError, match="is cut short or was changed"):
+        opened(folder)
+    weights.unlink()
+    with pytest.raises(ArtefactError, match="is missing; copy the checkpoint again"):
+        opened(folder)

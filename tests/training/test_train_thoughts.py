@@ -1,0 +1,145 @@
+"""`training/train_thoughts.py` with a language model, as a person starts it: supervised, then by preferences."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from accelerate import Accelerator
+from safetensors.torch import load_file
+
+from gnnrag.config import load_config
+from gnnrag.fit.language import THOUGHTS_CAUSAL
+from gnnrag.fit.language_config import TrainLanguageConfig
+from gnnrag.fit.training import Surroundings, train
+from gnnrag.llm.base import Message, Request
+from gnnrag.llm.hf import HFBackend, HFConfig
+from gnnrag.tuned.folder import read_tuned
+from inference.console import run_script
+from tests.helpers.language_rows import settings
+from tests.helpers.tiny_model import make_tiny_model, make_tiny_seq2seq
+from training import train_thoughts
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("base"), lively=True)
+
+
+@pytest.fixture(scope="module")
+def sft(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of a supervised training, exported in both forms."""
+    folder = tmp_path_factory.mktemp("sft")
+    assert call(settings(folder, "thoughts", base, "run.name=a", "run.export=both", "run.notes=[a toy]")) == 0
+    return folder / "runs" / "a"
+
+
+def call(dots: list[str]) -> int:
+    return run_script(train_thoughts.main, dots, train_thoughts.__doc__)
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+async def says(folder: Path, **more: Any) -> list[str]:
+    backend = HFBackend(HFConfig(model=str(folder), device="cpu", **more))
+    requests = [Request((Message("user", text),), max_tokens=12) for text in ("Who?", "Where was she born?")]
+    found = [(await backend.generate(request)).text for request in requests]
+    await backend.close()
+    return found
+
+
+def test_a_run_reports_on_unseen_questions_and_describes_itself(sft: Path) -> None:
+    parts = read(sft / "folds.json")["toy"]
+    report = rows(sft / "report.jsonl")
+    assert sorted(row["question_id"] for row in report) == sorted(parts["report"])
+    assert not set(parts["report"]) & {*parts["train"], *parts["validation"]}
+    assert {"complete", "agrees", "parse_failure", "likelihood"} <= report[0]["metrics"].keys()
+    record = read_tuned(sft, "thoughts", ["causal"])
+    assert record.settings["form"] == "adapter" and record.facts["prompts"].keys() == {"thoughts_short"}
+    assert Path(record.base["name"]).is_absolute() and record.facts["report"]["toy"]["questions"] == len(report)
+    card = (sft / "best" / "README.md").read_text("utf-8")
+    assert "a toy" in card and "| toy | report | likelihood |" in card
+
+
+def test_the_adapter_and_the_merged_model_say_the_same(sft: Path) -> None:
+    assert read_tuned(sft / "merged", "thoughts", ["causal"]).settings["form"] == "merged"
+    assert not (sft / "merged" / "adapter_config.json").exists()
+    adapter, merged = (asyncio.run(says(sft / name)) for name in ("best", "merged"))
+    assert adapter == merged
+
+
+def test_a_finished_run_can_be_exported_in_another_form(sft: Path, base: Path) -> None:
+    before = asyncio.run(says(sft / "merged"))
+    dots = settings(sft.parents[1], "thoughts", base, "run.name=a", "run.export=merged", "run.notes=[a toy]")
+    assert call(dots) == 0
+    assert read_tuned(sft, "thoughts", ["causal"]).settings["form"] == "merged"
+    assert asyncio.run(says(sft / "best")) == before
+    assert call([*dots, "run.export=both"]) == 0
+    assert (sft / "best" / "adapter_config.json").is_file()
+
+
+def test_a_stopped_run_ends_with_the_same_weights(base: Path, tmp_path: Path) -> None:
+    weights = []
+    dots = settings(tmp_path, "thoughts", base, "fit.steps=6", "lora.dropout=0.2", "judging.rows=0", "seed=7")
+    config = load_config(TrainLanguageConfig, None, dots)
+    for name, parts in (("whole", [None]), ("cut", [3, 2, None])):  # steps that each part of a run does
+        for steps in parts:
+            done = iter(range(100))
+            around = Surroundings(Accelerator(cpu=True), stop=lambda steps=steps, done=done: next(done) == steps)
+            found = train(tmp_path / name, THOUGHTS_CAUSAL.open(config, around, lambda *_: None)(0), around)
+            assert (found is None) == (steps is not None)
+        weights.append(load_file(tmp_path / name / "best" / "adapter_model.safetensors"))
+    assert weights[0].keys() == weights[1].keys()
+    assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
+    assert any(value.abs().max() > 0 for name, value in weights[0].items() if "lora_B" in name)
+
+
+@pytest.mark.parametrize("reference", ["start", "base"])
+def test_preferences_are_a_second_stage(reference: str, sft: Path, base: Path, tmp_path: Path) -> None:
+    more = ["stage=dpo", f"start={sft}", f"preference.reference={reference}", "model.base=''", "preference.margin=0.04"]
+    dots = settings(
+        tmp_path, "thoughts", base, *more, "fit.lr=0.0003", "run.name=b", "folds.validation=0.3", "judging.tokens=8"
+    )
+    assert call(dots) == 0
+    run = tmp_path / "runs" / "b"
+    (first, *_) = [row["train/loss"] for row in rows(run / "metrics.jsonl") if "train/loss" in row]
+    validated = [row for row in rows(run / "metrics.jsonl") if "validation/order" in row]
+    assert validated and {"validation/reward", "validation/likelihood"} <= validated[0].keys()
+    cached = list((tmp_path / "cache").glob("reference-*.json"))
+    assert len(cached) == 2, "of training pairs and of validation pairs"
+    assert call([*dots, "run.fresh=true"]) == 0
+    again = [row["train/loss"] for row in rows(run / "metrics.jsonl") if "train/loss" in row]
+    assert again == [first], "the cache gives the same reference"
+
+
+def test_a_start_of_another_base_is_refused(sft: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = make_tiny_model(tmp_path / "other", seed=5, lively=True)
+    assert call(settings(tmp_path, "thoughts", other, "stage=dpo", f"start={sft}")) == 2
+    assert "was trained on other weights" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "more", [["kind=seq2seq"], ["model.train=full"], ["lora.targets=[q_proj]", "lora.rslora=true"]]
+)
+def test_other_forms_train_and_load(more: list[str], base: Path, tmp_path: Path) -> None:
+    is_seq2seq = more == ["kind=seq2seq"]
+    model = make_tiny_seq2seq(base, tmp_path / "t5") if is_seq2seq else base
+    assert call(settings(tmp_path, "thoughts", model, "run.name=c", "judging.rows=0", "fit.steps=2", *more)) == 0
+    record = read_tuned(tmp_path / "runs" / "c", "thoughts", ["seq2seq" if is_seq2seq else "causal"])
+    assert record.settings["form"] == ("full" if more == ["model.train=full"] else "adapter")
+    assert len(asyncio.run(says(tmp_path / "runs" / "c" / "best"))) == 2
+
+
+def test_an_unknown_kind_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(["kind=diffusion"]) == 2
+    assert "kind='diffusion' is unknown. Allowed: causal, selector, seq2seq." in capsys.readouterr().err
