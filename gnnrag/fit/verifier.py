@@ -21,14 +21,15 @@ from gnnrag.fit.verifier_config import TrainVerifierConfig, check_verifier
 from gnnrag.fit.verifier_rows import VerifierSet, examples_of, open_set, sizes
 from gnnrag.fit.verifier_task import VerifierTask, judge, question_metrics
 from gnnrag.rundir import commit
-from gnnrag.tuned.cross_encoder import CrossEncoder, round_weights, save_cross_encoder
+from gnnrag.tuned.cross_encoder import CrossEncoder, save_cross_encoder
+from gnnrag.tuned.encoder import round_weights
 from gnnrag.tuned.pairs import PairMaker
 from gnnrag.tuned.promotion import Selection
 
 COLUMNS = ("auc", "recall@5", "pool_recall@5", "precision", "recall", "selected")
 SUMMARY = (
-    "A verifier of gnnrag: a cross-encoder that scores how much a passage supports a question's chain of reasoning, from "
-    "their texts and from features of the passages shown together. Use it with `roles.verifier=tuned "
+    "A verifier of gnnrag: a cross-encoder that scores how much a passage supports a question's chain of reasoning, "
+    "from their texts and from features of the passages shown together. Use it with `roles.verifier=tuned "
     "roles.verifier.path=THIS_FOLDER`, on every method that asks a verifier."
 )
 
@@ -70,7 +71,7 @@ class VerifierPlan(Plan):
     def report(self, trainer: Trainer) -> tuple[Report, dict[str, Any]]:
         """See `Plan`; the selection is learned on validation, and the report measured with it."""
         assert isinstance(trainer.bare, CrossEncoder)
-        round_weights(trainer.bare.eval())
+        round_weights(trainer.bare.eval(), self.config.network.store)
         s = self.config.selecting
         validation = [one for _, mine in self._judge(trainer, "validation") for one in mine]
         selection = learn_selection(validation, s.max_selected, s.top_k, s.calibrate)
@@ -110,7 +111,10 @@ class VerifierPlan(Plan):
     def save(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
         """Write weights, record and card into a folder."""
         assert isinstance(model, CrossEncoder)
-        facts = {"selection": asdict(Selection(max_selected=self.config.selecting.max_selected)), "read": None}
+        facts: dict[str, Any] = {
+            "selection": asdict(Selection(max_selected=self.config.selecting.max_selected)),
+            "read": self.config.selecting.read,
+        }
         facts |= {**record, "inputs": self.inputs, "commit": commit(), "seed": self.config.seed}
         facts["threshold"] = facts["selection"]["threshold"]
         save_cross_encoder(folder, model, "verifier", to_plain(self.config.network), facts)

@@ -75,7 +75,15 @@ def check_verifier(config: TrainVerifierConfig) -> None:
             raise ConfigError(f"sets.{name}.rows is empty: give files of decisions; {COLLECT}")
         if one.share <= 0:
             raise ConfigError(f"sets.{name}.share={one.share}: must be above 0")
-    r, s = config.ranking, config.selecting
+    _check_ranking(config.ranking, config.selecting)
+    if config.cross and config.folds.report is None:
+        raise ConfigError("cross=true reports on every fold in turn; folds.report=null reports on none")
+    check_cross_encoder(config.network)
+    check_run(config.run)
+    check_fit(config.fit)
+
+
+def _check_ranking(r: RankingConfig, s: SelectingConfig) -> None:
     for where, key, value in (
         ("ranking", "loss", r.loss),
         ("ranking", "labels", r.labels),
@@ -96,8 +104,3 @@ def check_verifier(config: TrainVerifierConfig) -> None:
         raise ConfigError(
             f"ranking: hardness={r.hardness} must be 0 or more, positive_weight={r.positive_weight} above 0"
         )
-    if config.cross and config.folds.report is None:
-        raise ConfigError("cross=true reports on every fold in turn; folds.report=null reports on none")
-    check_cross_encoder(config.network)
-    check_run(config.run)
-    check_fit(config.fit)

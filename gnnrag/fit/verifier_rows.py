@@ -40,7 +40,9 @@ class Example:
     def judged(self) -> Shown:
         """What the verifier saw."""
         s = self.shown
-        return replace(s, passages=s.passages[: self.seen], scores=s.scores[: self.seen], cosines=s.cosines[: self.seen])
+        return replace(
+            s, passages=s.passages[: self.seen], scores=s.scores[: self.seen], cosines=s.cosines[: self.seen]
+        )
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ class VerifierTask:
     def loss(self, model: nn.Module, items: Sequence[DrawnList], device: torch.device) -> Tensor:
         """Return the loss of each list. Shape (len(items),)."""
         pairs = [p for one in items for p in self.maker.pairs(one.example.shown, one.example.features, one.places)]
-        bare = getattr(model, "module", model)
+        bare: Any = getattr(model, "module", model)
         logits = model(self.maker.batch(pairs, len(pairs), device, has_types(bare)))
         return list_losses(logits, [(len(one.places), one.positives) for one in items], self.config.ranking)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from gnnrag.errors import ArtefactError, ConfigError, nearest
-from gnnrag.index.embedder import model_folder
+from gnnrag.tuned.encoder import STORES, base_record, check_base, load_encoder, trained
 from gnnrag.tuned.folder import TunedRecord, write_tuned
 from gnnrag.tuned.pair_features import FEATURES
-from gnnrag.weights import WEIGHTS, difference, fill, load_tensors, read_settings, save_tensors
+from gnnrag.weights import WEIGHTS, fill, load_tensors, read_settings, save_tensors
 
 KIND = "cross_encoder"
-POOLINGS, STORES = ("mean", "cls"), {"fp16": torch.float16, "fp32": torch.float32}
+POOLINGS = ("mean", "cls")
 
 
 @dataclass
@@ -88,7 +88,11 @@ class CrossEncoder(nn.Module):
         check_cross_encoder(config)
         self.config = config
         count = len(config.features)
-        self.encoder, width = _encoder(config) if config.text else (None, 0)
+        self.encoder, width = None, 0
+        if config.text:
+            self.encoder, width = load_encoder(
+                config.base, config.train_layers, config.dropout, config.gradient_checkpointing
+            )
         self.by_features = _feature_head(count, config.feature_hidden)
         if config.text:
             self.norm = nn.LayerNorm(width)
@@ -135,63 +139,6 @@ def _feature_head(count: int, hidden: int) -> nn.Module:
     return nn.Sequential(nn.Linear(count, hidden), nn.Tanh(), nn.Linear(hidden, 1))
 
 
-def base_folder(name: str) -> tuple[str, str]:
-    """Return where an encoder is and the digest of its weights. Raises ConfigError where it is not there."""
-    try:
-        return model_folder(name)
-    except ConfigError as error:
-        if name == "embedded":
-            raise
-        raise ConfigError(f"network.base={name!r}: there is no such folder") from error
-
-
-def _encoder(config: CrossEncoderConfig) -> tuple[nn.Module, int]:
-    from transformers import AutoModel
-
-    folder, _ = base_folder(config.base)
-    rates = {"hidden_dropout_prob": config.dropout, "attention_probs_dropout_prob": config.dropout}
-    try:
-        encoder: Any = AutoModel.from_pretrained(folder, dtype=torch.float32, **rates)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"network.base={config.base!r} cannot be loaded: {error}") from error
-    layers = encoder_layers(encoder)
-    if config.train_layers is not None:
-        if config.train_layers > len(layers):
-            raise ConfigError(
-                f"network.train_layers={config.train_layers}: {config.base} has {len(layers)} layers; null trains all"
-            )
-        encoder.requires_grad_(False)
-        for layer in layers[len(layers) - config.train_layers :]:
-            layer.requires_grad_(True)
-    if getattr(encoder, "pooler", None) is not None:
-        encoder.pooler = None  # of another task
-    if config.gradient_checkpointing:
-        encoder.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    return encoder, encoder.config.hidden_size
-
-
-def encoder_layers(encoder: nn.Module) -> Sequence[nn.Module]:
-    """Return the layers of an encoder, bottom first. Raises ConfigError where they cannot be found."""
-    found = [m for m in encoder.modules() if isinstance(m, nn.ModuleList) and len(m)]
-    if not found:
-        raise ConfigError(f"network.train_layers: {type(encoder).__name__} has no list of layers; set it to null")
-    return list(max(found, key=lambda m: sum(p.numel() for p in m.parameters())))
-
-
-def trained(model: CrossEncoder) -> dict[str, Tensor]:
-    """Return the weights that a checkpoint holds: those that are trained, the head's always."""
-    frozen = {n for n, p in model.named_parameters() if n.startswith("encoder.") and not p.requires_grad}
-    kept = dict(model.named_parameters())
-    return {name: p for name, p in kept.items() if name not in frozen}
-
-
-@torch.no_grad()
-def round_weights(model: CrossEncoder) -> None:
-    """Round the trained weights to the precision of a checkpoint, so that what is measured is what is saved."""
-    for weight in trained(model).values():
-        weight.copy_(weight.to(STORES[model.config.store]))
-
-
 def save_cross_encoder(
     folder: Path, model: CrossEncoder, role: str, settings: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> None:
@@ -206,7 +153,7 @@ def save_cross_encoder(
     """
     kind = STORES[model.config.store]
     save_tensors(folder / WEIGHTS, {name: w.to(kind) for name, w in trained(model).items()})
-    base = {"name": model.config.base, "weights": base_folder(model.config.base)[1]} if model.config.text else {}
+    base = base_record(model.config.base) if model.config.text else {}
     write_tuned(folder, TunedRecord(role, KIND, base, dict(settings), dict(facts)))
 
 
@@ -224,15 +171,11 @@ def load_cross_encoder(folder: Path, record: TunedRecord, base: str | None = Non
     config = read_settings(CrossEncoderConfig, record.settings, folder)
     config.base = base or config.base
     config.gradient_checkpointing = False
+    if config.text:
+        check_base(folder, record, config.base)
     try:
-        if config.text and (problem := difference({"weights": base_folder(config.base)[1]}, _known(record))):
-            raise ArtefactError(f"{folder}: the base {config.base!r} is not the one of the training: {problem}")
         model = CrossEncoder(config)
     except ConfigError as error:
-        raise ArtefactError(f"{folder}: {error}; it was trained with the base {record.base.get('name')!r}") from error
+        raise ArtefactError(f"{folder}: {error}; train again with this version") from error
     fill(trained(model), load_tensors(folder / WEIGHTS), folder / WEIGHTS)
     return model.eval()
-
-
-def _known(record: TunedRecord) -> dict[str, Any]:
-    return {"weights": record.base.get("weights")}

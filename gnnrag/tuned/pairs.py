@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from gnnrag.errors import ConfigError
-from gnnrag.tuned.cross_encoder import CrossEncoder, CrossEncoderConfig, PairBatch, base_folder
+from gnnrag.tuned.cross_encoder import CrossEncoder, CrossEncoderConfig, PairBatch
+from gnnrag.tuned.encoder import base_folder
 from gnnrag.tuned.pair_features import Shown, pair_features
 
 BUCKET = 32  # token lengths are padded to multiples of this
