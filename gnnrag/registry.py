@@ -70,6 +70,7 @@ ROLES = {
     "verifier": {
         "prompted": "gnnrag.roles.verifier_prompted:PromptedVerifier",
         "offline": "gnnrag.roles.verifier_offline:OfflineVerifier",
+        "tuned": "gnnrag.roles.verifier_tuned:TunedVerifier",
         "oracle": "gnnrag.roles.verifier_oracle:OracleVerifier",
     },
     "reasoner": {

@@ -15,6 +15,7 @@ from torch import nn
 
 from gnnrag.files import write_json, write_jsonl
 from gnnrag.fit.config import FitConfig, TrainingRunConfig
+from gnnrag.fit.judging import pooled_metrics
 from gnnrag.fit.loop import Task, Trainer
 from gnnrag.fit.rundir import TrainingRun
 from gnnrag.fit.seen import seen_in, write_seen
@@ -22,7 +23,7 @@ from gnnrag.fit.tracking import Tracker
 from gnnrag.metrics.bootstrap import bootstrap_interval, with_interval
 
 Report = list[dict[str, Any]]
-PRIVATE = ("chances", "is_right")  # what a threshold was learned from: not for the report
+PRIVATE = ("chances", "is_right", "probabilities", "truths")  # what a threshold was learned from: not for the report
 
 
 @dataclass
@@ -129,17 +130,19 @@ def gathered(accelerator: Accelerator, rows: Report) -> Report:
 def write_report(path: Path, rows: Report, more: Mapping[str, Any]) -> dict[str, Any]:
     """Write `report.jsonl` and `metrics.json`: means and 95% intervals of each set and each number of hops.
 
-    A metric that some questions lack (AUC without a gold passage) is the mean over those that have it.
+    A metric that some questions lack (AUC without a gold passage) is the mean over those that have it. What only all
+    pairs of questions together tell, such as their calibration, has no interval.
     """
-    groups: dict[str, list[dict[str, float]]] = {}
+    groups: dict[str, Report] = {}
     for row in rows:
         names = [row["set"]] + ([f"{row['set']}/{row['hops']}-hop"] if row.get("hops") else [])
         for name in names:
-            groups.setdefault(name, []).append(row["metrics"])
+            groups.setdefault(name, []).append(row)
     write_jsonl(path / "report.jsonl", [{k: v for k, v in row.items() if k not in PRIVATE} for row in rows])
     metrics: dict[str, Any] = dict(more)
-    for name, mine in sorted(groups.items()):
-        metrics[name] = {"questions": len(mine)}
+    for name, group in sorted(groups.items()):
+        mine: list[dict[str, float]] = [row["metrics"] for row in group]
+        metrics[name] = {"questions": len(mine), **pooled_metrics(group)}
         for key in dict.fromkeys(key for row in mine for key in row):
             found = bootstrap_interval(np.array([row[key] for row in mine if key in row]))
             metrics[name] |= {key: found.mean, f"{key}_ci": [found.low, found.high]}

@@ -12,7 +12,8 @@ import json
 import os
 import threading
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -137,15 +138,9 @@ class SentenceEmbedder:
     @cached_property
     def _model(self) -> Any:
         from sentence_transformers import SentenceTransformer
-        from transformers.utils import logging as transformers_logging
 
-        shown = transformers_logging.is_progress_bar_enabled()
-        transformers_logging.disable_progress_bar()  # a bar over 103 tensors would bury the script's own
-        try:
+        with quiet_loading():
             return SentenceTransformer(self.folder, device=self.config.device if self.backend == "torch" else "cpu")
-        finally:
-            if shown:
-                transformers_logging.enable_progress_bar()
 
     def _load(self) -> None:
         if self._forward is not None:
@@ -185,6 +180,20 @@ class SentenceEmbedder:
                 for r, i in enumerate(chunk):
                     out[i] = vectors[r]
         return np.stack(out) if out else np.zeros((0, 0), np.float32)
+
+
+@contextmanager
+def quiet_loading() -> Iterator[None]:
+    """Let transformers load weights without its progress bar: over 103 tensors it would bury the script's own."""
+    from transformers.utils import logging as transformers_logging
+
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()
 
 
 def released_tokeniser(folder: Path) -> Tokenise:

@@ -1,0 +1,118 @@
+"""The encoder under a tuned network: any of Hugging Face, loaded, partly frozen, and checked when it is loaded again.
+
+A checkpoint holds only what was trained; the rest comes from the base, whose digest it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.index.embedder import model_folder, quiet_loading
+from gnnrag.tuned.folder import TunedRecord
+
+STORES = {"fp16": torch.float16, "fp32": torch.float32}
+
+
+def base_folder(name: str) -> tuple[str, str]:
+    """Return where an encoder is and the digest of its weights. Raises ConfigError where it is not there."""
+    try:
+        return model_folder(name)
+    except ConfigError as error:
+        if name == "embedded":
+            raise
+        raise ConfigError(f"network.base={name!r}: there is no such folder") from error
+
+
+def base_record(name: str) -> dict[str, str]:
+    """Return what a checkpoint says of its base."""
+    return {"name": name, "weights": base_folder(name)[1]}
+
+
+def check_base(folder: Path, record: TunedRecord, name: str) -> None:
+    """Raise ArtefactError where a base is not there, or not the one that a checkpoint was trained on.
+
+    Args:
+        folder: of the checkpoint, for the message.
+        record: of the checkpoint.
+        name: the base that would be used.
+    """
+    expected = record.base.get("weights")
+    try:
+        found = base_folder(name)[1]
+    except ConfigError as error:
+        raise ArtefactError(f"{folder}: {error}; it was trained on {record.base.get('name')!r}") from error
+    if found != expected:
+        raise ArtefactError(
+            f"{folder}: it was trained on the base {record.base.get('name')!r} with weights {str(expected)[:12]}, and "
+            f"those of {name!r} are {found[:12]}; give the base of the training"
+        )
+
+
+def load_encoder(
+    base: str, train_layers: int | None, dropout: float = 0.0, gradient_checkpointing: bool = False
+) -> tuple[nn.Module, int]:
+    """Return an encoder and the width of its layers.
+
+    Args:
+        base: `embedded`, a folder, or a name on the Hugging Face hub.
+        train_layers: top layers that are trained, the rest being frozen; None: all, the embeddings too.
+        dropout: in training.
+        gradient_checkpointing: compute layers again instead of keeping them.
+
+    Raises:
+        ConfigError: it is not there, cannot be loaded, or has fewer layers.
+    """
+    from transformers import AutoConfig, AutoModel
+
+    folder, _ = base_folder(base)
+    try:
+        settings = AutoConfig.from_pretrained(folder)
+        for name, value in vars(settings).items():  # every family has its own names
+            if "dropout" in name and isinstance(value, float):
+                setattr(settings, name, dropout)
+        with quiet_loading():
+            encoder: Any = AutoModel.from_pretrained(folder, config=settings, dtype=torch.float32)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"network.base={base!r} cannot be loaded: {error}") from error
+    if getattr(encoder, "pooler", None) is not None:
+        encoder.pooler = None  # of another task
+    if train_layers is not None:
+        layers = encoder_layers(encoder)
+        if train_layers > len(layers):
+            raise ConfigError(
+                f"network.train_layers={train_layers}: {base} has {len(layers)} layers; null trains all of it"
+            )
+        encoder.requires_grad_(False)
+        for layer in layers[len(layers) - train_layers :]:
+            layer.requires_grad_(True)
+    if gradient_checkpointing:
+        encoder.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return encoder, encoder.config.hidden_size
+
+
+def encoder_layers(encoder: nn.Module) -> Sequence[nn.Module]:
+    """Return the layers of an encoder, bottom first. Raises ConfigError where they cannot be found."""
+    found: list[nn.Module] = [m for m in encoder.modules() if isinstance(m, nn.ModuleList) and len(m)]
+    if not found:
+        raise ConfigError(f"network.train_layers: {type(encoder).__name__} has no list of layers; set it to null")
+    largest: Any = max(found, key=lambda m: sum(p.numel() for p in m.parameters()))
+    return list(largest)
+
+
+def trained(model: nn.Module) -> dict[str, Tensor]:
+    """Return the weights that a checkpoint holds: those of `model.encoder` that are trained, and all others."""
+    kept = dict(model.named_parameters())
+    return {name: p for name, p in kept.items() if p.requires_grad or not name.startswith("encoder.")}
+
+
+@torch.no_grad()
+def round_weights(model: nn.Module, store: str) -> None:
+    """Round the trained weights to the precision of a checkpoint, so that what is measured is what is saved."""
+    for weight in trained(model).values():
+        weight.copy_(weight.to(STORES[store]))

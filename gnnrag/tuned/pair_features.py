@@ -1,0 +1,236 @@
+"""What a verifier can tell of a (question, chain, passage) without reading: numbers in [0, 1] from its task alone.
+
+A passage is judged beside the others that are shown with it: bridges of a multi-hop question betray themselves by which
+passage names which. Every number follows from the task, so that it is the same in training rows and in the loop.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from gnnrag.errors import ConfigError, nearest
+from gnnrag.text.normalise import FUNCTION_WORDS, drop_qualifier, words
+from gnnrag.types import Passage
+
+_STEM = 5  # letters by which two words count as one: `directed`, `director`
+_WINDOW = 10  # words on either side of a mention that tell why it is mentioned
+_SENTENCE = re.compile(r"(?<=[.!?;])\s+")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a verifier is shown.
+
+    Attributes:
+        question, chain: texts.
+        passages: in pool order.
+        scores: of the pool, in any scale; empty where they are not known.
+        cosines: of the question and each passage; empty where they are not known.
+        support: ids of the passages that the chain itself says it rests on.
+    """
+
+    question: str
+    chain: str
+    passages: Sequence[Passage]
+    scores: Sequence[float] = ()
+    cosines: Sequence[float] = ()
+    support: Collection[str] = ()
+
+
+def pair_features(shown: Shown, names: Sequence[str]) -> np.ndarray:
+    """Return the features of each passage. Shape (len(shown.passages), len(names)), float32.
+
+    Args:
+        shown: the task.
+        names: which, of `FEATURES`, in the order wanted.
+
+    Raises:
+        ConfigError: there is no such feature.
+    """
+    for name in names:
+        if name not in FEATURES:
+            raise ConfigError(f"features: {name!r} is unknown. {nearest(name, FEATURES)}")
+    if not names or not shown.passages:
+        return np.zeros((len(shown.passages), len(names)), dtype=np.float32)
+    read = _Reading(shown)
+    columns = [np.asarray(FEATURES[name](read), dtype=np.float64) for name in names]
+    return np.clip(np.stack(columns, axis=1), 0.0, 1.0).astype(np.float32)
+
+
+class _Reading:
+    """A task taken apart; what several features need is found once."""
+
+    def __init__(self, shown: Shown) -> None:
+        self.shown, self.count = shown, len(shown.passages)
+        self.texts = [words(p.text) for p in shown.passages]
+        self.titles = [words(drop_qualifier(p.title)) for p in shown.passages]
+        self.padded = [_padded([*words(p.title), *text]) for p, text in zip(shown.passages, self.texts, strict=True)]
+        self.asked, self.chain = words(shown.question), words(shown.chain)
+        frequency = Counter(stem for text in self.padded for stem in _stems(text.split()))
+        self.rarity = {stem: math.log(1 + self.count / n) for stem, n in frequency.items()}
+        self.rarest = math.log(1 + self.count)
+        self.question_stems, self.chain_stems = _stems(self.asked), _stems(self.chain)
+        asked = _padded(self.asked)
+        self.in_question = np.array([bool(t) and _padded(t) in asked for t in self.titles])
+        named = {w for t, inside in zip(self.titles, self.in_question, strict=True) if inside for w in t}
+        self.rest = _stems([w for w in self.asked if w not in named]) or self.question_stems
+        self.head = 1.0 / (1.0 + np.arange(self.count))
+
+    @cached_property
+    def mentions(self) -> list[tuple[int, int]]:
+        """Pairs (a, b): passage a names the title of passage b, and not by its own title alone."""
+        keys = [_padded(t) if _names(t) else "" for t in self.titles]
+        return [
+            (a, b)
+            for b, key in enumerate(keys)
+            for a in range(self.count)
+            if key and a != b and self.titles[a] != self.titles[b] and key in self.padded[a]
+        ]
+
+    @cached_property
+    def anchors(self) -> np.ndarray:
+        """Which passages the question names."""
+        return self.in_question
+
+    def cover(self, wanted: Collection[str], found: Collection[str]) -> float:
+        """Return the share of the wanted stems that are found, each by its rarity among the passages shown."""
+        weights = {stem: self.rarity.get(stem, self.rarest) for stem in sorted(wanted)}
+        total = math.fsum(weights.values())
+        return math.fsum(w for stem, w in weights.items() if stem in found) / total if total else 0.0
+
+    def covers(self, wanted: Collection[str]) -> list[float]:
+        """Return `cover` of each passage's title and text."""
+        return [self.cover(wanted, _stems(text.split())) for text in self.padded]
+
+    def reasons(self) -> dict[tuple[int, int], float]:
+        """Return, of each mention, how much of what is asked stands around it: `directed by` before a director."""
+        found = {}
+        for a, b in self.mentions:
+            text, title = self.texts[a], self.titles[b]
+            best, size = 0.0, len(title)
+            for start in range(len(text) - size + 1):
+                if text[start] == title[0] and text[start : start + size] == title:
+                    near = text[max(start - _WINDOW, 0) : start] + text[start + size : start + size + _WINDOW]
+                    best = max(best, self.cover(self.rest, _stems(near)))
+            found[a, b] = best
+        return found
+
+    @cached_property
+    def strength(self) -> dict[tuple[int, int], float]:
+        """`reasons`, found once."""
+        return self.reasons()
+
+    @cached_property
+    def hops(self) -> np.ndarray:
+        """Steps from the passages that the question names (0) along mentions, 3 for farther ones and none."""
+        hops = np.where(self.anchors, 0, 3)
+        for step in (1, 2):
+            for a, b in self.mentions:
+                if hops[a] == step - 1 and hops[b] > step:
+                    hops[b] = step
+        return hops
+
+    def best(self, pairs: Sequence[tuple[int, float]]) -> np.ndarray:
+        """Return the largest value given to each passage."""
+        out = np.zeros(self.count)
+        for place, value in pairs:
+            out[place] = max(out[place], value)
+        return out
+
+
+def _score(read: _Reading) -> np.ndarray:
+    return _spread(read.shown.scores, read.count)
+
+
+def _cosine_rank(read: _Reading) -> np.ndarray:
+    if not len(read.shown.cosines):
+        return np.zeros(read.count)
+    order = np.argsort(-np.asarray(read.shown.cosines, dtype=np.float64), kind="stable")
+    ranks = np.empty(read.count)
+    ranks[order] = np.arange(read.count)
+    return 1.0 / (1.0 + ranks)
+
+
+def _title_words(read: _Reading) -> list[float]:
+    return [sum(w in read.asked for w in t) / len(t) if t else 0.0 for t in read.titles]
+
+
+def _in_chain(read: _Reading) -> list[bool]:
+    chain = _padded(read.chain)
+    return [bool(t) and _padded(t) in chain for t in read.titles]
+
+
+def _best_sentence(read: _Reading) -> list[float]:
+    parts = ([_stems(words(s)) for s in _SENTENCE.split(p.text)] for p in read.shown.passages)
+    return [max((read.cover(read.rest, s) for s in sentences), default=0.0) for sentences in parts]
+
+
+def _twin(read: _Reading) -> list[bool]:
+    """A better-ranked passage has the same title: another one of that name, or another part of the same article."""
+    return [bool(t) and t in read.titles[:i] for i, t in enumerate(read.titles)]
+
+
+def _qualified(read: _Reading) -> list[bool]:
+    """The title's qualifier is a word of the question: `(film)`."""
+    asked = set(read.asked)
+    return [
+        bool(asked & set(words(p.title)[len(t) :]) - FUNCTION_WORDS)
+        for p, t in zip(read.shown.passages, read.titles, strict=True)
+    ]
+
+
+FEATURES: dict[str, Callable[[_Reading], Sequence[float] | Sequence[bool] | np.ndarray]] = {
+    "score": _score,
+    "rank": lambda r: 1.0 - np.log1p(np.arange(r.count)) / math.log(1 + max(r.count, 50)),
+    "first_ranks": lambda r: r.head,
+    "cosine": lambda r: np.asarray(r.shown.cosines) if len(r.shown.cosines) else np.zeros(r.count),
+    "cosine_spread": lambda r: _spread(r.shown.cosines, r.count),
+    "cosine_rank": _cosine_rank,
+    "in_question": lambda r: r.anchors,
+    "title_words": _title_words,
+    "in_chain": _in_chain,
+    "support": lambda r: [p.id in r.shown.support for p in r.shown.passages],
+    "named": lambda r: r.best([(b, r.head[a]) for a, b in r.mentions]),
+    "named_by_anchor": lambda r: r.best([(b, 1.0) for a, b in r.mentions if r.anchors[a]]),
+    "reason": lambda r: r.best([(b, value) for (a, b), value in r.strength.items()]),
+    "anchor_reason": lambda r: r.best([(b, value) for (a, b), value in r.strength.items() if r.anchors[a]]),
+    "names_anchor": lambda r: r.best([(a, 1.0) for a, b in r.mentions if r.anchors[b]]),
+    "back_reason": lambda r: r.best([(a, value) for (a, b), value in r.strength.items() if r.anchors[b]]),
+    "two_hops": lambda r: r.hops == 2,
+    "question_cover": lambda r: r.covers(r.question_stems),
+    "rest_cover": lambda r: r.covers(r.rest),
+    "chain_cover": lambda r: r.covers(r.chain_stems),
+    "best_sentence": _best_sentence,
+    "twin": _twin,
+    "qualified": _qualified,
+    "length": lambda r: [math.log1p(len(t)) / math.log(512) for t in r.texts],
+}
+
+
+def _padded(tokens: Sequence[str]) -> str:
+    return f" {' '.join(tokens)} "
+
+
+def _stems(tokens: Sequence[str]) -> frozenset[str]:
+    return frozenset(token[:_STEM] for token in tokens if token not in FUNCTION_WORDS)
+
+
+def _names(title: Sequence[str]) -> bool:
+    """Whether a title can be told from an everyday word when another text has it."""
+    return len(title) > 1 or bool(title and len(title[0]) > 3 and title[0] not in FUNCTION_WORDS)
+
+
+def _spread(values: Sequence[float], count: int) -> np.ndarray:
+    """Return values from the least (0) to the greatest (1)."""
+    if not len(values):
+        return np.zeros(count)
+    array = np.asarray(values, dtype=np.float64)
+    width = float(array.max() - array.min())
+    return (array - array.min()) / width if width > 0 else np.ones(count)

@@ -1,0 +1,35 @@
+"""Train what judges which passages support a chain of reasoning.
+
+    python inference/collect_traces.py configs/evaluate/2wiki.yaml roles=offline ...   # writes verifier.jsonl
+    accelerate launch training/train_verifier.py configs/train/verifier.yaml
+    ACCELERATE_USE_CPU=true torchrun --nproc_per_node 2 training/train_verifier.py configs/train/verifier.yaml
+
+`kind` is `cross_encoder` (an encoder with a head), or `causal` (a language model with LoRA that reads the listwise
+prompt). Settings follow as key=value. The same command again continues a run that was cut off. `cross=true` trains once
+for each fold and reports on all questions. The last line printed is the run directory.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `accelerate launch` puts only this folder there
+
+from inference.console import run_script
+from training.common import train_kind
+
+KINDS = {
+    "cross_encoder": "gnnrag.fit.verifier:KIND",
+    "causal": "gnnrag.fit.language:VERIFIER_CAUSAL",
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Train; returns the exit code."""
+    return train_kind("train_verifier.py", KINDS, "cross_encoder", arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(run_script(main, sys.argv[1:], __doc__))
