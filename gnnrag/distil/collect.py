@@ -14,13 +14,13 @@ from gnnrag.config import Choice, EvaluateConfig, build_settings, to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.distil.config import TracesConfig, check_traces
 from gnnrag.distil.decisions import became_right, failures, read_decisions, verdict_on
-from gnnrag.distil.folder import licence_of, write_folder
+from gnnrag.distil.folder import MARK, licence_of, mark, write_folder
 from gnnrag.distil.making import RowMaker, near_misses
 from gnnrag.distil.recorder import RECORDED, Recorder
 from gnnrag.distil.sifting import Row, balanced, parts_of, unique
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.evaluation import evaluate, load_questions_for
-from gnnrag.files import digest, read_journal, write_json
+from gnnrag.files import digest, read_journal
 from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
 from gnnrag.pipeline import asked_roles, open_shared_index, stages_of
@@ -64,6 +64,8 @@ def collect(config: EvaluateConfig, own: TracesConfig, told: Told | None = None)
     """
     told = told or Told()
     check_traces(own)
+    if config.run.name or not config.run.traces:
+        raise ConfigError("run.name and run.traces are given: the run lies in out/run, and its traces are what is read")
     roles = recorded_roles(config)
     out = Path(own.out)
     config = replace(config, run=replace(config.run, root=str(out), name=RUN, traces=True))
@@ -161,7 +163,7 @@ def mining_retrievers(own: TracesConfig, config: EvaluateConfig) -> list[Choice]
 
 def _same_recording(out: Path, own: TracesConfig, fresh: bool) -> None:
     """Refuse to go on with a recording that labelled other candidates: the run's own settings do not tell."""
-    path, told = out / "recording.json", {"candidates": own.candidates}
+    path, told = out / MARK, {"candidates": own.candidates}
     if path.exists() and not fresh and read_journal(out / RUN / "predictions.jsonl"):
         try:
             have = json.loads(path.read_text("utf-8"))
@@ -172,7 +174,7 @@ def _same_recording(out: Path, own: TracesConfig, fresh: bool) -> None:
                 f"{out} was recorded with candidates={have.get('candidates')}, not {own.candidates}; "
                 "give another out, or run.fresh=true to record anew"
             )
-    write_json(path, told)
+    mark(out, told)
 
 
 def _sifted(rows: list[Any], own: TracesConfig, gone: Counter[str]) -> list[Row]:

@@ -9,11 +9,12 @@ from typing import Any
 
 from gnnrag import __version__
 from gnnrag.distil.sifting import Row, check_sides
-from gnnrag.errors import GnnragError
+from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.files import file_digest, write_atomic, write_json, write_jsonl
 from gnnrag.rundir import commit
 from gnnrag.tuned.rows import ThoughtsRow, VerifierRow, plain_rows
 
+MARK = "recording.json"  # the first file of a folder of rows
 FILES: dict[str, type[VerifierRow] | type[ThoughtsRow]] = {"verifier": VerifierRow, "thoughts": ThoughtsRow}
 # Of the originals; data/README.md says where they come from. Passages of Wikipedia are under its own licence as well.
 LICENCES = {
@@ -35,6 +36,15 @@ def licence_of(name: str) -> str:
     return LICENCES.get(name.casefold(), UNKNOWN)
 
 
+def mark(folder: Path, what: dict[str, Any] | None = None) -> None:
+    """Begin or go on with a folder of rows. Raises ConfigError where files of something else would be written over."""
+    ours = [*(f"{role}.jsonl" for role in FILES), "README.md", "meta.json"]
+    if not (folder / MARK).exists() and (taken := [name for name in ours if (folder / name).exists()]):
+        raise ConfigError(f"out={folder} would write over {taken[0]}, which is not of such a folder; give another out")
+    if what is not None or not (folder / MARK).exists():
+        write_json(folder / MARK, what or {})
+
+
 def write_folder(folder: Path, rows: Mapping[str, Sequence[Row]], facts: Mapping[str, Any]) -> dict[str, Any]:
     """Write rows by role, the data card and `meta.json`; a role without rows has no file.
 
@@ -54,6 +64,7 @@ def write_folder(folder: Path, rows: Mapping[str, Sequence[Row]], facts: Mapping
         told = "; ".join(f"{role}: {counts}" for role, counts in facts.get("counts", {}).items())
         raise GnnragError(f"no row is left to write to {folder} ({told}); see keep.* in gnnrag/distil/config.py")
     check_sides(row for role in kept.values() for row in role)
+    mark(folder)
     for role in FILES:
         path = folder / f"{role}.jsonl"
         if role in kept:

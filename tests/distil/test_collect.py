@@ -266,6 +266,12 @@ def test_methods_that_decide_nothing_are_refused(root: Path, tmp_path: Path) -> 
         collected(root, tmp_path, own=("mine=[lightrag]",))
     with pytest.raises(ConfigError, match="candidates='rule' is unknown"):
         collected(root, tmp_path, own=("candidates=rule",))
+    with pytest.raises(ConfigError, match=r"run\.name and run\.traces are given"):
+        collected(root, tmp_path, "run.name=mine")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "README.md").write_text("of somebody else", "utf-8")
+    with pytest.raises(ConfigError, match=r"would write over README\.md"):
+        collected(root, tmp_path / "other")
     with pytest.raises(GnnragError, match="no row is left to write"):
         collected(root, tmp_path, "method.bgec=false", "method.max_rounds=0")
 
