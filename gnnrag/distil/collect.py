@@ -77,7 +77,10 @@ def collect(config: EvaluateConfig, own: TracesConfig, told: Told | None = None)
     index = open_shared_index(readers, data.name, data.passages, told.on_index, further=stages_of(build, None))
     _same_recording(out, own, config.run.fresh)
     wrap = partial(Recorder, build=build)
-    run, _ = evaluate(config, told.on_index, told.on_question, told.on_note, told.on_start, index, data, wrap)
+    try:
+        run, _ = evaluate(config, told.on_index, told.on_question, told.on_note, told.on_start, index, data, wrap)
+    except ConfigError as error:  # of a recording with other settings, whose name is not for the user to give
+        raise ConfigError(str(error).replace("another run.name", "another out")) from error
     return write(run, config, own, data, index, roles)
 
 

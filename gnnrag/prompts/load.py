@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,12 @@ def load_prompt(name: str, *options: str) -> Prompt:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise DataError(path, f"cannot be read as a prompt: {error}") from error
     return _build(path, data, options)
+
+
+@cache
+def packaged_prompt(name: str, *options: str) -> Prompt:
+    """Return a prompt of the package, read once: for who renders it for every row of a file. See `load_prompt`."""
+    return load_prompt(name, *options)
 
 
 def _build(path: Path, data: Any, options: tuple[str, ...]) -> Prompt:

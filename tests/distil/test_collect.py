@@ -257,7 +257,7 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not(root: Path, oracle: Path
         assert (tmp_path / "out" / name).read_bytes() == (oracle / name).read_bytes()
 
 
-def test_methods_that_decide_nothing_are_refused(root: Path, tmp_path: Path) -> None:
+def test_methods_that_decide_nothing_are_refused(root: Path, oracle: Path, tmp_path: Path) -> None:
     config = load_config(module.EvaluateConfig, None, ["method=ircot"])
     with pytest.raises(ConfigError, match=r"method=ircot asks neither .*multihop \(thoughts\), bdtr \(thoughts, ver"):
         module.recorded_roles(config)
@@ -268,6 +268,10 @@ def test_methods_that_decide_nothing_are_refused(root: Path, tmp_path: Path) -> 
         collected(root, tmp_path, own=("candidates=rule",))
     with pytest.raises(ConfigError, match=r"run\.name and run\.traces are given"):
         collected(root, tmp_path, "run.name=mine")
+    with pytest.raises(
+        ConfigError, match=r"exists with other settings \(method\.floor\); give another out, or run\.fresh"
+    ):
+        collected(root, oracle, *ORACLE, "method.floor=1")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "README.md").write_text("of somebody else", "utf-8")
     with pytest.raises(ConfigError, match=r"would write over README\.md"):
