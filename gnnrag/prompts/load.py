@@ -101,8 +101,8 @@ def load_prompt(name: str, *options: str) -> Prompt:
 
 
 @cache
-def packaged_prompt(name: str, *options: str) -> Prompt:
-    """Return a prompt of the package, read once: for who renders it for every row of a file. See `load_prompt`."""
+def cached_prompt(name: str, *options: str) -> Prompt:
+    """Return a prompt, read once in this process: for who renders it for every row of a file. See `load_prompt`."""
     return load_prompt(name, *options)
 
 

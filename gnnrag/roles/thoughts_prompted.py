@@ -8,7 +8,7 @@ from typing import Literal
 
 from gnnrag.errors import ConfigError
 from gnnrag.llm.base import Backend, Message
-from gnnrag.prompts.load import packaged_prompt
+from gnnrag.prompts.load import cached_prompt
 from gnnrag.prompts.untrusted import inline, passage_elements
 from gnnrag.roles.base import Thoughts, ThoughtsTask
 from gnnrag.roles.parsing import clean_line, json_objects, strip_markup, strip_thinking
@@ -96,7 +96,7 @@ def thoughts_chat(task: ThoughtsTask, thoughts: Thoughts, prompt: str = "") -> t
     """Return the joint prompt (or another, by its name) for a task, and the reply that gives these thoughts."""
     lines = [f"{label} Thought: {text}" for label, text in (("Fast", thoughts.fast), ("Slow", thoughts.slow)) if text]
     lines += ["Chain:", thoughts.chain] if task.with_chain and thoughts.chain else []
-    asked = packaged_prompt(prompt or "thoughts", *_options(task)).render(**_values(task))
+    asked = cached_prompt(prompt or "thoughts", *_options(task)).render(**_values(task))
     return (*asked, Message("assistant", "\n".join(lines) if thoughts.fast or thoughts.slow else "Nothing missing"))
 
 

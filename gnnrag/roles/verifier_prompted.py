@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from gnnrag.errors import ConfigError
 from gnnrag.llm.base import Backend, Message
-from gnnrag.prompts.load import packaged_prompt
+from gnnrag.prompts.load import cached_prompt
 from gnnrag.prompts.untrusted import inline, notes_element, passage_element, passage_elements
 from gnnrag.roles.base import Verdict, VerifierTask
 from gnnrag.roles.parsing import json_objects, json_value, strip_markup, strip_thinking
@@ -91,7 +91,7 @@ class PromptedVerifier:
 def verifier_chat(task: VerifierTask, selected: Collection[str], prompt: str = "") -> tuple[Message, ...]:
     """Return the listwise prompt (or another, by its name) for a task, and the reply that selects these ids."""
     numbers = [n for n, passage in enumerate(task.passages, start=1) if passage.id in selected]
-    asked = packaged_prompt(prompt or "verifier").render(**_values(task), passages=passage_elements(task.passages))
+    asked = cached_prompt(prompt or "verifier").render(**_values(task), passages=passage_elements(task.passages))
     return (*asked, Message("assistant", json.dumps({"selected": numbers})))
 
 
