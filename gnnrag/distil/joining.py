@@ -41,11 +41,13 @@ def join(folders: Sequence[Path], own: TracesConfig) -> dict[str, Any]:
         found: list[Any] = [row for path in paths for row in read_rows(path, kind)]
         if found:
             rows[role], counts[role] = _once(found, own, paths[-1])
-    sources = [f"{f.name}: {', '.join(map(str, m['recording'].values()))}" for f, m in zip(folders, metas, strict=True)]
+    sources = ["; ".join(f"{key} {value}" for key, value in meta["recording"].items()) for meta in metas]
     facts = {
         "teachers": _teachers(rows),
         "prompts": _merged(meta["prompts"] for meta in metas),
-        "recording": {f"source {number}": text for number, text in enumerate(sources, start=1)},
+        "recording": {
+            f"folder {f.name} ({n})": text for n, (f, text) in enumerate(zip(folders, sources, strict=True), 1)
+        },
         "counts": counts,
         "licences": {name: text for meta in metas for name, text in meta["licences"].items()},
         "joined": [meta["files"] for meta in metas],
