@@ -24,7 +24,7 @@ from gnnrag.papers import COLUMNS, Column, PaperTable, Row, row_config
 from gnnrag.pipeline import check_fit, needed_stages
 from gnnrag.plotting import blank_axes, write_figure
 from gnnrag.registry import METHODS, resolve
-from gnnrag.rundir import read_predictions, run_label
+from gnnrag.rundir import read_predictions, run_label, trained_note
 from gnnrag.types import Prediction, Question
 
 Line = tuple[str, list[str], list[float], list[float]]
@@ -44,6 +44,7 @@ class Result:
         questions, failed: how many were asked, and how many of them ended with an error (they score zero).
         run: the run directory.
         error: why there is no result.
+        trained_on: says it where these questions trained a part of the run: its figures are then no result.
         steps: evidence recall after each sub-query, by side (`evidence_steps`).
         parts: the same by type or hops of the questions, where the table asks for it.
     """
@@ -56,6 +57,7 @@ class Result:
     failed: int = 0
     run: str = ""
     error: str = ""
+    trained_on: str = ""
     steps: Mapping[str, Sequence[float]] = field(default_factory=dict)
     parts: Sequence[Result] = ()
 
@@ -147,7 +149,8 @@ def measured(table: PaperTable, row: Row, config: EvaluateConfig, run: Path, met
     ]
     intervals = {c.name: tuple(figures[key]) for c in table.columns if (key := f"{c.key}_ci") in figures}
     values = _values(table, figures)
-    return Result(row, label, values, intervals, asked, failed, str(run), "", steps, parts)  # type: ignore[arg-type]
+    told = ("", trained_note(run))
+    return Result(row, label, values, intervals, asked, failed, str(run), *told, steps, parts)  # type: ignore[arg-type]
 
 
 def _values(table: PaperTable, figures: Mapping[str, Any]) -> dict[str, float | None]:
@@ -262,7 +265,7 @@ def as_json(table: PaperTable, results: Sequence[Result]) -> str:
         {
             **{
                 f: getattr(r, f)
-                for f in ("label", "values", "intervals", "questions", "failed", "run", "error", "steps")
+                for f in ("label", "values", "intervals", "questions", "failed", "run", "error", "trained_on", "steps")
             },
             "name": r.row.name,
             "published": r.row.published,

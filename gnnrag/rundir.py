@@ -194,6 +194,16 @@ def read_predictions(path: str | Path) -> list[Prediction]:
     return [_prediction(row, seconds.get(row["question_id"], 0.0)) for row in rows]
 
 
+def trained_note(path: str | Path) -> str:
+    """Return which trained parts of a run had been shaped by its own questions, for tables; empty where none had.
+
+    Args:
+        path: of the run; `gnnrag.evaluation` wrote it down.
+    """
+    found = json.loads((Path(path) / "meta.json").read_text("utf-8")).get("trained_on", {})
+    return ", ".join(f"{name} trained on {count} of these questions" for name, count in found.items())
+
+
 def run_name(config: Mapping[str, Any], data: str, inputs: Mapping[str, Any]) -> str:
     """Return the default name: readable in front, a hash of settings and inputs behind."""
     parts = [data, config["method"]["name"], config["retriever"]["name"], roles_label(config["roles"])]

@@ -21,7 +21,7 @@ from gnnrag.index.index import Index
 from gnnrag.index.store import Store
 from gnnrag.pipeline import Pipeline, check_fit, open_index, open_shared_index, stages_of
 from gnnrag.registry import RETRIEVERS, resolve
-from gnnrag.rundir import read_predictions
+from gnnrag.rundir import read_predictions, trained_note
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Query
 
@@ -58,6 +58,7 @@ class RetrieverRow:
         fallbacks: questions of which a query was answered by another search than the retriever's own.
         index_bytes: size of the artefacts that it reads, passages included.
         build_seconds: what building them took, with all that they are made from.
+        trained_on: says it where these questions trained it: its recall is then no result.
     """
 
     retriever: str
@@ -71,6 +72,7 @@ class RetrieverRow:
     fallbacks: int = 0
     index_bytes: int = 0
     build_seconds: float = 0.0
+    trained_on: str = ""
 
 
 def fitting_retrievers() -> list[str]:
@@ -158,6 +160,7 @@ def measure(config: EvaluateConfig, label: str, on_index: Progress = lambda stag
         sum(map(_fell_back, predictions)),
         size,
         seconds,
+        trained_note(run),
     )
 
 

@@ -95,6 +95,7 @@ def text(table: PaperTable, results: Sequence[Result], as_markdown: bool) -> str
         ]
     out += [f"{r.row.name}: {r.error}" for r in results if r.error]
     out += [f"{r.row.name}: {r.failed} of {r.questions} questions failed" for r in results if r.failed]
+    out += [f"{r.row.name}: {r.trained_on}: no result" for r in results if r.trained_on]
     return "\n".join([*out, *([table.note.strip()] if table.note else [])])
 
 

@@ -76,6 +76,7 @@ def _cells(row: RetrieverRow) -> list[str]:
 def _errors(rows: Sequence[RetrieverRow]) -> list[str]:
     told = [(row.retriever, row.error or (f"{row.failed} of {row.questions} questions failed" if row.failed else ""))
             for row in rows]  # fmt: skip
+    told += [(row.retriever, row.trained_on) for row in rows]
     return [f"{name}: {error}" for name, error in told if error]
 
 

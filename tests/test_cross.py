@@ -16,7 +16,7 @@ from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
 from gnnrag.evaluation import evaluate, load_questions_for
 from gnnrag.fit.seen import copy_seen, read_seen, seen_hash
 from gnnrag.registry import ROLES
-from gnnrag.rundir import read_predictions
+from gnnrag.rundir import read_predictions, trained_note
 from gnnrag.trained import trained_on
 from inference import cross_validate
 from inference.console import run_script
@@ -111,9 +111,11 @@ def test_a_run_on_questions_that_trained_says_so(make: Make, data: Dataset, tmp_
     path, _ = evaluate(config, on_note=told.append)
     assert any("asked here: roles.reader on 9 of 12;" in note for note in told)
     assert json.loads((path / "meta.json").read_text())["trained_on"] == {"roles.reader": "9 of 12"}
+    assert trained_note(path) == "roles.reader trained on 9 of 12 of these questions"
     few = replace(data, questions=data.questions[9:])
     assert not trained_on(config, few.questions)
     path, _ = cross_evaluate(config, [read_part("reader", one / "best", few)], few)
+    assert not trained_note(path)
     assert len(read_predictions(path)) == 3, "a single checkpoint may be asked what it has not seen"
 
 

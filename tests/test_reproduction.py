@@ -16,7 +16,7 @@ from gnnrag.reproduction import Result, as_json, cells, draw, evidence_steps, li
 from gnnrag.rundir import read_predictions
 from gnnrag.types import Question
 from inference.console import run_script
-from inference.reproduce import main
+from inference.reproduce import main, text
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY
 from tests.helpers.toy_tuned import REGISTERED, toy_training
 
@@ -179,5 +179,9 @@ def test_rows_with_trained_roles_are_cross_validated(
     for fold in ("fold0", "fold1"):
         parts = json.loads((trained["reader"] / fold / "folds.json").read_text())["sample"]
         assert {id_ for id_, answer in answers.items() if answer == fold} == set(parts["report"])
+    assert not any(r.trained_on for r in results)
+    dots = [*overrides, "roles.reader=tuned", f"roles.reader.path={trained['reader'] / 'fold0'}"]
+    seen = reproduce(table, dots, lambda row: row is table.rows[0])
+    assert "roles.reader trained on" in seen[0].trained_on and "these questions: no result" in text(table, seen, False)
     (one,) = reproduce(table, overrides, lambda row: row is table.rows[0], trained={"reader": tmp_path})
     assert "is no training run" in one.error

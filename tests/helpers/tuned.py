@@ -1,0 +1,142 @@
+"""Tiny checkpoints of every kind of every tuned role, without training: random weights, made offline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from gnnrag.index.index import Index
+from gnnrag.prompts.load import load_prompt
+from gnnrag.registry import ROLES, resolve
+from gnnrag.tuned.folder import TunedRecord, write_tuned
+from tests.helpers.tiny_model import make_tiny_model, make_tiny_seq2seq
+
+Maker = Callable[..., None]
+
+
+def make_cross_encoder(folder: Path, index: Index, text: bool = False) -> None:
+    """Write a verifier that judges by features, and with `text` also by what a tiny encoder reads."""
+    import torch
+
+    from gnnrag.config import to_plain
+    from gnnrag.tuned.cross_encoder import CrossEncoder, CrossEncoderConfig, save_cross_encoder
+    from gnnrag.tuned.promotion import Selection
+
+    torch.manual_seed(5)
+    base = make_tiny_encoder(folder.with_name(f"{folder.name}-base")) if text else "embedded"
+    config = CrossEncoderConfig(base=str(base), text=text, hidden=8, train_layers=0, max_tokens=64)
+    model = CrossEncoder(config)
+    _shake(model)
+    facts = {"selection": asdict(Selection(threshold=0.3)), "read": None}
+    save_cross_encoder(folder, model, "verifier", to_plain(config), facts)
+
+
+def make_selector(folder: Path, index: Index, text: bool = False) -> None:
+    """Write a selector of queries for the embedder of an index."""
+    import torch
+
+    from gnnrag.gnn.encoder import encoder_record
+    from gnnrag.roles.thought_features import FEATURES
+    from gnnrag.tuned.selector import Selector, SelectorConfig, save_selector
+
+    torch.manual_seed(5)
+    base = {**encoder_record(index.embedder), "name": index.config.embedder.model}
+    save_selector(folder, Selector(SelectorConfig(hidden=4, features=list(FEATURES))), base, {})
+
+
+def make_span(folder: Path, index: Index, text: bool = False) -> None:
+    """Write a reader that ranks spans by features, and with `text` also by what a tiny encoder reads."""
+    import torch
+
+    from gnnrag.config import to_plain
+    from gnnrag.roles.extractive.candidate_features import FEATURES
+    from gnnrag.tuned.span_reader import SpanReader, SpanReaderConfig, save_span_reader
+
+    torch.manual_seed(5)
+    base = make_tiny_encoder(folder.with_name(f"{folder.name}-base")) if text else "embedded"
+    own = {"features": list(FEATURES), "hidden": 8, "train_layers": 0, "text_tokens": 64}
+    config = SpanReaderConfig(base=str(base), text=text, **own)  # type: ignore[arg-type]
+    model = SpanReader(config)
+    _shake(model)
+    save_span_reader(folder, model, to_plain(config), {})
+
+
+def make_causal(folder: Path, role: str) -> None:
+    """Write a merged language model: its replies are noise."""
+    make_tiny_model(folder, lively=True)
+    _language_record(folder, role, "causal")
+
+
+def make_seq2seq(folder: Path, role: str) -> None:
+    """Write a merged sequence-to-sequence model: its replies are noise."""
+    base = folder.with_name(f"{folder.name}-base")
+    make_tiny_seq2seq(make_tiny_model(base) if not base.exists() else base, folder)
+    _language_record(folder, role, "seq2seq")
+
+
+def _language_record(folder: Path, role: str, kind: str) -> None:
+    prompt = load_prompt(role)
+    settings = {"form": "merged", "prompted": {"max_tokens": 8}}
+    write_tuned(folder, TunedRecord(role, kind, {}, settings, {"prompts": {prompt.name: prompt.digest}}))
+
+
+def make_tiny_encoder(folder: Path) -> Path:
+    """Write a random BERT of one layer that reads letters."""
+    import torch
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    letters = [chr(c) for c in range(33, 127)]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{c}" for c in letters)]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    BertTokenizerFast(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
+    torch.manual_seed(5)
+    shape = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = BertConfig(vocab_size=len(words), max_position_embeddings=512, initializer_range=0.5, **shape)
+    BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    return folder
+
+
+def _shake(model: Any) -> None:
+    """Give random values to trained weights that begin at zero."""
+    import torch
+
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if not name.startswith("encoder."):
+                weight.add_(0.3 * torch.randn_like(weight))
+
+
+NETWORKS: Mapping[tuple[str, str], Maker] = {
+    ("verifier", "cross_encoder"): make_cross_encoder,
+    ("thoughts", "selector"): make_selector,
+    ("reader", "span"): make_span,
+}
+LANGUAGE: Mapping[str, Maker] = {"causal": make_causal, "seq2seq": make_seq2seq}
+
+
+def kinds() -> list[tuple[str, str]]:
+    """Return role and kind of every checkpoint that a registered role accepts."""
+    found = [(role, resolve("role", "tuned", table)) for role, table in ROLES.items() if "tuned" in table]
+    return [(role, kind) for role, cls in found for kind in cls.kinds]
+
+
+def make_tuned(folder: Path, role: str, kind: str, index: Index, text: bool = False) -> Path:
+    """Write a tiny checkpoint.
+
+    Args:
+        folder: where to; one that is there stays as it is.
+        role: that it is for.
+        kind: of model.
+        index: an index whose embedder it is to fit.
+        text: it reads text with a tiny encoder, where it could do without.
+    """
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        if kind in LANGUAGE:
+            LANGUAGE[kind](folder, role)
+        else:
+            NETWORKS[role, kind](folder, index, text)
+    return folder

@@ -1,0 +1,220 @@
+"""A tuned role in every method that asks it: driven, the same alone and in company, and damage refused by name.
+
+Methods and roles come from the registry; a kind of checkpoint without a maker in `helpers/tuned.py` fails here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnrag.config import Choice, EvaluateConfig, load_config
+from gnnrag.errors import ArtefactError, ConfigError, GnnragError
+from gnnrag.evaluation import evaluate
+from gnnrag.index.build import build_index
+from gnnrag.index.index import Index
+from gnnrag.pipeline import Pipeline, asked_roles, index_settings, needed_stages
+from gnnrag.registry import METHODS, ROLES, resolve
+from gnnrag.roles.book import Roles
+from gnnrag.tuned.folder import RECORD, TunedRecord, read_tuned, shipped_folder, write_tuned
+from gnnrag.types import Question
+from tests.helpers.every_method import SETTINGS
+from tests.helpers.indexes import REPOSITORY
+from tests.helpers.parts import COMPARISON, COMPOSITIONAL, CORPUS
+from tests.helpers.tuned import LANGUAGE, kinds, make_tuned
+
+KINDS = kinds()
+NETWORKS = [(role, kind) for role, kind in KINDS if kind not in LANGUAGE]
+MODELS = [(role, kind) for role, kind in KINDS if kind in LANGUAGE]
+EVERY = [*NETWORKS, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in MODELS)]
+BASE = ["index.embedder.model=hash", "index.text.language=blank:en", "llm_cache=null"]
+QUESTIONS = [
+    Question("q1", COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1")),
+    Question("q2", COMPARISON, ("Otto Brandt",), gold=("p0", "p3", "p4")),
+    Question("q3", "Which sea does the birthplace of Vera Lindqvist lie on?", ("Baltic",), gold=("p1", "p2")),
+    Question("q4", COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1")),
+]
+Make = Callable[..., Path]
+
+
+def load(method: str, *more: str, n: int = 0) -> EvaluateConfig:
+    return load_config(EvaluateConfig, None, [*BASE, f"method={method}", *SETTINGS[method][n], *more])
+
+
+def swaps(given: list[tuple[str, str]]) -> list[tuple[str, str, str]]:
+    """Return each method with the role and kind of every checkpoint that it may be given."""
+    asked = {name: {r for n in range(len(SETTINGS[name])) for r in asked_roles(load(name, n=n))} for name in METHODS}
+    return [(name, role, kind) for name in METHODS for role, kind in given if role in asked[name]]
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    path = tmp_path_factory.mktemp("swap")
+    configs = [load(name, n=n) for name in METHODS for n in range(len(SETTINGS[name]))]
+    configs += [load("bdtr", f"roles.{role}=tuned") for role in {role for role, _ in KINDS}]
+    build_index(path, CORPUS, index_settings(configs[0]), set().union(*map(needed_stages, configs)))
+    return Index(path)
+
+
+@pytest.fixture(scope="module")
+def make(index: Index, tmp_path_factory: pytest.TempPathFactory) -> Make:
+    root = tmp_path_factory.mktemp("tuned")
+    return lambda role, kind, text=False: make_tuned(root / f"{role}-{kind}-{text}", role, kind, index, text)
+
+
+def answered(index: Index, config: EvaluateConfig) -> dict[str, dict[str, Any]]:
+    """Run all questions; returns what does not depend on time."""
+    rows: dict[str, dict[str, Any]] = {}
+    pipeline = Pipeline(config, index)
+
+    def done(prediction: Any, session: Any) -> None:
+        rows[prediction.question_id] = json.loads(json.dumps(asdict(replace(prediction, seconds=0.0))))
+
+    asyncio.run(pipeline.run(QUESTIONS, done))
+    return rows
+
+
+def tuned(role: str, kind: str, folder: Path) -> list[str]:
+    dots = [f"roles.{role}=tuned", f"roles.{role}.path={folder}"]
+    return [*dots, f"roles.{role}.options.llm_settings.device=cpu"] if kind in LANGUAGE else dots
+
+
+def drive(index: Index, name: str, role: str, kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a method with a tuned role, one question at a time and all at once, and check that the role was asked."""
+    cls, tasks = resolve("role", "tuned", ROLES[role]), []
+    call = cls.__call__
+
+    async def counted(self: Any, task: Any, session: Any) -> Any:
+        tasks.append(task)
+        return await call(self, task, session)
+
+    monkeypatch.setattr(cls, "__call__", counted)
+    for n in range(len(SETTINGS[name])):
+        dots = tuned(role, kind, folder)
+        alone, together = (answered(index, load(name, *dots, f"concurrency={c}", n=n)) for c in (1, 16))
+        assert alone == together and alone.keys() == {q.id for q in QUESTIONS}
+        assert {row["error"] for row in alone.values()} == {None}
+    assert tasks, f"{name} never asked {role}"
+
+
+@pytest.mark.parametrize(("role", "kind"), EVERY)
+def test_every_kind_has_a_maker(make: Make, role: str, kind: str) -> None:
+    record = read_tuned(make(role, kind), role, [kind])
+    assert (record.role, record.kind) == (role, kind)
+
+
+@pytest.mark.parametrize(("name", "role", "kind"), swaps(NETWORKS))
+def test_a_network_drives_every_method(
+    index: Index, make: Make, monkeypatch: pytest.MonkeyPatch, name: str, role: str, kind: str
+) -> None:
+    drive(index, name, role, kind, make(role, kind), monkeypatch)
+
+
+@pytest.mark.parametrize(("role", "kind"), NETWORKS)
+def test_one_that_reads_text(index: Index, make: Make, monkeypatch: pytest.MonkeyPatch, role: str, kind: str) -> None:
+    drive(index, "bdtr", role, kind, make(role, kind, text=True), monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "role", "kind"), swaps(MODELS))
+def test_a_language_model_drives_every_method(
+    index: Index, make: Make, monkeypatch: pytest.MonkeyPatch, name: str, role: str, kind: str
+) -> None:
+    drive(index, name, role, kind, make(role, kind), monkeypatch)
+
+
+def test_all_networks_at_once(index: Index, make: Make) -> None:
+    dots = [dot for role, kind in NETWORKS for dot in tuned(role, kind, make(role, kind))]
+    rows = answered(index, load("bdtr", *dots))
+    assert {row["error"] for row in rows.values()} == {None}
+    assert rows["q1"] == {**rows["q4"], "question_id": "q1"}, "the same question, the same answer"
+
+
+# ------------------------------------------------------------------------------------------------------- refusals
+def opened(index: Index, role: str, folder: Path | None) -> Any:
+    dots = [f"roles.{role}=tuned", *([f"roles.{role}.path={folder}"] if folder else [])]
+    return Roles(index, load("bdtr", *dots).roles, Choice("scripted"), None)[role]
+
+
+def rewritten(folder: Path, role: str, **changes: Any) -> None:
+    """Write the record anew: the digests of all files are right."""
+    record = read_tuned(folder, role, [kind for _, kind in KINDS])
+    (folder / RECORD).unlink()
+    write_tuned(folder, TunedRecord(**{**asdict(record), **changes}))
+
+
+@pytest.mark.parametrize(("role", "kind"), EVERY)
+def test_every_missing_or_truncated_file_is_named(
+    index: Index, make: Make, tmp_path: Path, role: str, kind: str
+) -> None:
+    whole = make(role, kind)
+    names = [RECORD, *read_tuned(whole, role, [kind]).files]
+    assert len(names) > 1
+    for name in names:
+        for fault in ("missing", "truncated", "changed"):
+            folder = Path(shutil.copytree(whole, tmp_path / f"{fault}-{name.replace('/', '-')}"))
+            raw = (folder / name).read_bytes()
+            if fault == "missing":
+                (folder / name).unlink()
+            else:
+                (folder / name).write_bytes(raw[:-2] if fault == "truncated" else raw[:-2] + b"\0" + raw[-1:])
+            with pytest.raises(ArtefactError, match=name) as found:
+                opened(index, role, folder)
+            assert any(fix in str(found.value) for fix in ("copy the checkpoint again", f"train_{role}.py"))
+
+
+@pytest.mark.parametrize(("role", "kind"), EVERY)
+def test_another_role_or_kind_is_refused(index: Index, make: Make, tmp_path: Path, role: str, kind: str) -> None:
+    for other in {other for other, _ in KINDS} - {role}:
+        with pytest.raises(ArtefactError, match=f"a model for the role '{other}', of kind .* is expected"):
+            opened(index, other, make(role, kind))
+    folder = Path(shutil.copytree(make(role, kind), tmp_path / "kind"))
+    rewritten(folder, role, kind="diffusion")
+    with pytest.raises(ArtefactError, match=f"this is a diffusion for .*'{role}'; .*of kind .*{kind}"):
+        opened(index, role, folder)
+
+
+@pytest.mark.parametrize(("role", "kind"), NETWORKS)
+def test_another_architecture_is_refused(index: Index, make: Make, tmp_path: Path, role: str, kind: str) -> None:
+    text = kind != "selector"
+    settings = read_tuned(make(role, kind, text), role, [kind]).settings
+    for name, value, problem in (
+        ("hidden", settings["hidden"] + 1, "needed is|another architecture"),
+        ("heads", 3, "another version"),
+        ("features", [*settings["features"], "never_heard_of"], "never_heard_of"),
+    ):
+        folder = Path(shutil.copytree(make(role, kind, text), tmp_path / name))
+        rewritten(folder, role, settings={**settings, name: value})
+        with pytest.raises(ArtefactError, match=problem):
+            opened(index, role, folder)
+    folder = Path(shutil.copytree(make(role, kind, text), tmp_path / "base"))
+    rewritten(folder, role, base={"name": "another", "weights": "0" * 64})
+    with pytest.raises(ArtefactError, match="another"):
+        opened(index, role, folder)
+
+
+@pytest.mark.parametrize("role", sorted({role for role, _ in KINDS}))
+def test_no_checkpoint_at_all(index: Index, tmp_path: Path, role: str) -> None:
+    (tmp_path / "empty").mkdir()
+    for folder in (tmp_path / "nowhere", tmp_path / "empty"):
+        with pytest.raises(GnnragError, match=f"train_{role}.py"):
+            opened(index, role, folder)
+    if not shipped_folder(role).exists():
+        with pytest.raises(ConfigError, match=f"train_{role}.py"):
+            opened(index, role, None)
+
+
+@pytest.mark.parametrize(("role", "kind"), NETWORKS)
+def test_a_refused_checkpoint_leaves_no_run(make: Make, tmp_path: Path, role: str, kind: str) -> None:
+    where = [f"data.path={REPOSITORY / 'data/sample'}", "data.limit=2", f"index.root={tmp_path / 'indexes'}"]
+    where += ["retriever=bm25", f"run.root={tmp_path / 'runs'}", *BASE, "method=bdtr"]
+    with pytest.raises(ArtefactError):
+        evaluate(load_config(EvaluateConfig, None, [*where, f"roles.{role}=tuned", f"roles.{role}.path={tmp_path}"]))
+    assert not (tmp_path / "runs").exists()
