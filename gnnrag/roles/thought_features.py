@@ -6,19 +6,33 @@ than its words. All features are cosines, shares, reciprocal ranks and the like,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from gnnrag.graphs.bridging import stems
 from gnnrag.index.index import Index
 from gnnrag.roles.base import ThoughtsTask
 from gnnrag.roles.candidates import KINDS, ThoughtCandidate
-from gnnrag.roles.thought_reading import Reading, content_words
-from gnnrag.text.normalise import FUNCTION_WORDS, drop_qualifier, words
+from gnnrag.roles.hit_features import HIT, HitDescriber
+from gnnrag.roles.thought_reading import Reading
+from gnnrag.text.normalise import words
+from gnnrag.tuned.selector import Options
 
 TOP = 5  # hits of a candidate that are looked up
 _DESCRIBED = 2  # hits whose passages are described
+_QUERY = (
+    "has_target", "words", "to_question", "to_open_part", "to_shown", "to_shown_mean", "to_clause", "to_earlier",
+    "score", "margin", "margin_rest", "over_question", "aims",
+)  # fmt: skip
+_TASK = (
+    "later_round", "anchors", "anchors_missing", "uncovered", "clauses", "compares", "best", "spread", "bridges",
+)  # fmt: skip
+FEATURES = (
+    *(f"kind_{kind}" for kind in KINDS),
+    *_QUERY,
+    *(f"task_{name}" for name in _TASK),
+    *(f"hit{n}_{name}" for n in range(1, _DESCRIBED + 1) for name in (*HIT, "own_lexical")),
+)
 _CHOICE = {"or", "both", "same", "older", "younger", "earlier", "later", "first"}  # words of comparisons
 
 
@@ -30,13 +44,11 @@ class FeatureMaker:
     """
 
     def __init__(self, index: Index) -> None:
-        self.index = index
-        self._words: dict[int, tuple[frozenset[str], frozenset[str]]] = {}
-        self._rarity: dict[str, float] = {}
+        self.index, self.hits = index, HitDescriber(index)
 
     def __call__(
         self, task: ThoughtsTask, reading: Reading, candidates: Sequence[ThoughtCandidate], vectors: np.ndarray
-    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    ) -> Options:
         """Describe candidates.
 
         Args:
@@ -44,29 +56,27 @@ class FeatureMaker:
             reading: of the task.
             candidates: to be described, n of them.
             vectors: (n, dim) float32, of their texts.
-
-        Returns:
-            Columns of shape (n,) by name, always the same names in the same order; and the positions of each
-            candidate's nearest passages, best first, shape (n, TOP).
         """
-        passages = self.index.passage_vectors
+        passages, count = self.index.passage_vectors, len(candidates)
+        if not count:
+            return Options(np.zeros((0, len(FEATURES)), np.float32), vectors, np.zeros((0, TOP), np.int64))
         cosines = np.stack([passages @ v for v in vectors])  # one product a query: no rounding depends on the others
         hits = np.argsort(-cosines, axis=1, kind="stable")[:, :TOP]
         scores = np.take_along_axis(cosines, hits, axis=1)
         of_question = passages @ reading.question.whole
         columns = self._of_queries(reading, candidates, vectors, scores, float(of_question.max()))
         columns["aims"] = np.array([c.target == hit for c, hit in zip(candidates, hits[:, 0].tolist(), strict=True)])
-        count = len(candidates)
         columns |= {f"task_{k}": np.full(count, v) for k, v in self._of_task(task, reading, of_question).items()}
         lexical = self.index.bm25_scores([c.text for c in candidates])
         lexical /= np.maximum(lexical.max(axis=1, keepdims=True), 1e-9)
         needed = np.unique(hits[:, :_DESCRIBED])
-        facts = self._of_passages(task, reading, needed, of_question, np.bincount(hits[:, 0], minlength=len(passages)))
-        for n in range(min(_DESCRIBED, hits.shape[1])):
-            rows = np.searchsorted(needed, hits[:, n])
+        facts = self.hits(task, reading, needed, of_question, np.bincount(hits[:, 0], minlength=len(passages)))
+        for n in range(_DESCRIBED):
+            hit = hits[:, min(n, hits.shape[1] - 1)]
+            rows = np.searchsorted(needed, hit)
             columns |= {f"hit{n + 1}_{name}": values[rows] for name, values in facts.items()}
-            columns[f"hit{n + 1}_own_lexical"] = lexical[np.arange(count), hits[:, n]]
-        return {name: np.asarray(values, dtype=np.float32) for name, values in columns.items()}, hits
+            columns[f"hit{n + 1}_own_lexical"] = lexical[np.arange(count), hit]
+        return Options(np.stack([columns[name] for name in FEATURES], axis=1).astype(np.float32), vectors, hits)
 
     def _of_queries(
         self,
@@ -110,89 +120,7 @@ class FeatureMaker:
             "bridges": len(reading.bridges) / 20,
         }
 
-    def _of_passages(
-        self, task: ThoughtsTask, reading: Reading, needed: np.ndarray, of_question: np.ndarray, votes: np.ndarray
-    ) -> Mapping[str, np.ndarray]:
-        """Return columns, one value for each of the passages `needed`."""
-        links, question, shown = reading.links, reading.question, reading.shown
-        places = {p: 1 / (1 + i) for i, p in enumerate(shown)}
-        anchors = {a.passage for a in question.anchors}
-        earlier = {int((self.index.passage_vectors @ v).argmax()) for v in reading.earlier_vectors}
-        ranks, lexical = 1.0 / _ranks(of_question), _scaled(reading.lexical[:1])[0]
-        of_clauses, clause_words = reading.clause_cosines, _scaled(reading.lexical[1:])
-        rows = needed.tolist()
-
-        def looked_up(table: Mapping[int, float]) -> np.ndarray:
-            return np.array([table.get(p, 0.0) for p in rows])
-
-        return {
-            "cosine": of_question[needed],
-            "open_cosine": np.array([self.index.passage_vectors[p] @ question.open_vector for p in rows]),
-            "rank": ranks[needed],
-            "log_rank": -np.log(ranks[needed]) / 8,
-            "place": looked_up(places),
-            "shown": np.isin(needed, shown),
-            "lexical": lexical[needed],
-            "lexical_rank": 1 / _ranks(reading.lexical[0])[needed],
-            "clause_cosine": of_clauses[:, needed].max(axis=0, initial=0.0),
-            "clause_rank": np.max([1 / _ranks(row)[needed] for row in of_clauses], axis=0, initial=0.0),
-            "clause_lexical": clause_words[:, needed].max(axis=0, initial=0.0),
-            "link_anchor": looked_up(links.anchored),
-            "link_read": looked_up(links.read),
-            "link_second": looked_up(links.second),
-            "ways": looked_up(links.ways) / 3,
-            "is_anchor": np.isin(needed, list(anchors)),
-            "asked_before": np.isin(needed, list(earlier)),
-            "votes": np.minimum(votes[needed], 10) / 10,
-            **self._overlaps(task, reading, rows),
-        }
-
-    def _overlaps(self, task: ThoughtsTask, reading: Reading, rows: Sequence[int]) -> dict[str, np.ndarray]:
-        """Return which of the words asked for the passages have, and how their titles were met."""
-        asked = content_words(reading.question.open_part)
-        weights = {stem: self._rare(word) for word, stem in zip(asked, stems(asked), strict=True)}
-        total = sum(weights.values()) or 1.0
-        known, named = set(stems(sorted(reading.covered))), set(words(task.question.text))
-        read = " ".join(w for p in task.passages for w in ("", *words(p.content), ""))
-        found: dict[str, list[float]] = {name: [] for name in ("coverage", "news", "title_asked", "title_read")}
-        for p in rows:
-            own, title = self._words_of(p)
-            shared = [stem for stem in weights if stem in own]
-            found["coverage"].append(sum(weights[s] for s in shared) / total)
-            found["news"].append(sum(weights[s] for s in shared if s not in known) / total)
-            found["title_asked"].append(len(title & named) / max(len(title), 1))
-            name = " ".join(words(drop_qualifier(self.index.passages[p].title)))
-            found["title_read"].append(float(bool(name) and f" {name} " in f" {read} "))
-        return {name: np.array(values) for name, values in found.items()}
-
-    def _words_of(self, passage: int) -> tuple[frozenset[str], frozenset[str]]:
-        """Return the stems of a passage, and the words of its title."""
-        if passage not in self._words:
-            found = self.index.passages[passage]
-            title = frozenset(words(drop_qualifier(found.title))) - FUNCTION_WORDS
-            self._words[passage] = frozenset(stems(words(found.content))), title
-        return self._words[passage]
-
-    def _rare(self, word: str) -> float:
-        """Return how rare a word is among the passages."""
-        if word not in self._rarity:
-            count = int((self.index.bm25_scores([word])[0] > 0).sum())
-            self._rarity[word] = float(np.log1p(len(self.index.ids) / (1 + count)))
-        return self._rarity[word]
-
 
 def _nearest(vectors: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return each vector's largest cosine with one of the others; 0 without others."""
     return (vectors @ others.T).max(axis=1) if len(others) else np.zeros(len(vectors))
-
-
-def _scaled(rows: np.ndarray) -> np.ndarray:
-    """Return rows divided by their largest value."""
-    return rows / np.maximum(rows.max(axis=1, keepdims=True, initial=0.0), 1e-9)
-
-
-def _ranks(scores: np.ndarray) -> np.ndarray:
-    """Return the 1-based rank of each score, ties by position."""
-    ranks = np.empty(len(scores))
-    ranks[np.argsort(-scores, kind="stable")] = np.arange(1, len(scores) + 1)
-    return ranks
