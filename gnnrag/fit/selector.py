@@ -69,10 +69,11 @@ class ThoughtSet:
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """A choice to learn from: a decision, and the candidate that is picked already, if one is."""
+    """A choice to learn from: a decision, the candidate that is picked already, if one is, and what is dropped."""
 
     decision: Decision
     picked: int | None
+    keep: np.ndarray  # (2, hidden) float32, see `Selector.forward`
 
 
 class SelectorTask:
@@ -102,11 +103,13 @@ class SelectorTask:
     def batch(self, step: int) -> list[Item]:
         """Return the items of a step."""
         rng = np.random.default_rng([self.config.seed, step])
+        size, dropout = self.config.selector.hidden, self.config.selector.dropout
         items = []
         for name, place in self.draws[step]:
             decision, is_second = self.train[name][place], rng.random() < _SECOND
-            number = rng.random()
-            items.append(Item(decision, _drawn(decision.gains(None)[:-1], number) if is_second else None))
+            number, keep = rng.random(), rng.random((2, size)) >= dropout
+            picked = _drawn(decision.gains(None)[:-1], number) if is_second else None
+            items.append(Item(decision, picked, keep.astype(np.float32) / (1 - dropout)))
         return items
 
     def loss(self, model: nn.Module, items: Sequence[Item], device: torch.device) -> Tensor:
@@ -120,7 +123,8 @@ class SelectorTask:
         known = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
         gains = gains.to(device)
         target = (gains / self.config.temperature).masked_fill(~known, -torch.inf).softmax(dim=1)
-        chances = model(features.to(device), mask).log_softmax(dim=1).masked_fill(~known, 0.0)
+        keep = torch.from_numpy(np.stack([item.keep for item in items])).to(device)
+        chances = model(features.to(device), mask, keep).log_softmax(dim=1).masked_fill(~known, 0.0)
         expected = (chances.exp() * gains * known).sum(dim=1)
         return -(target * chances).sum(dim=1) - self.config.expected * expected
 

@@ -68,6 +68,8 @@ def check_selector(config: TrainSelectorConfig) -> None:
             raise ConfigError(f"sets.{name}.use=report with cross=true: every fold would report on it; cross=false")
         if one.share <= 0:
             raise ConfigError(f"sets.{name}.share={one.share}: must be above 0")
+    if not 0 <= config.selector.dropout < 1:
+        raise ConfigError(f"selector.dropout={config.selector.dropout}: must be at least 0 and below 1")
     if config.temperature <= 0 or config.expected < 0:
         raise ConfigError(f"temperature={config.temperature} must be above 0, expected={config.expected} at least 0")
     if config.selector.features:

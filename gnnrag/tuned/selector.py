@@ -83,7 +83,6 @@ class Selector(nn.Module):
         self.inner = nn.Linear(size, hidden)
         self.outer = nn.Linear(2 * hidden, hidden)
         self.score, self.none = nn.Linear(hidden, 1), nn.Linear(hidden, 1)
-        self.dropout = nn.Dropout(config.dropout)
 
     def scale(self, rows: np.ndarray) -> None:
         """Take mean and spread of features from training rows of shape (n, F + len(PICKED))."""
@@ -91,22 +90,26 @@ class Selector(nn.Module):
         self.mean.copy_(torch.from_numpy(rows.mean(axis=0, dtype=np.float64)))
         self.spread.copy_(torch.from_numpy(spread))
 
-    def forward(self, features: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, features: Tensor, mask: Tensor, keep: Tensor | None = None) -> Tensor:
         """Score candidates.
 
         Args:
             features: (batch, n, F + len(PICKED)).
             mask: (batch, n) bool, false where a row is filler.
+            keep: (batch, 2, hidden) factors of the two hidden layers, the same for all candidates of a decision:
+                dropout that the caller draws, so that it follows from the item and not from who computes it.
 
         Returns:
             (batch, n + 1): the last column is for none of them.
         """
         scaled = ((features - self.mean) / self.spread).clamp(-_FAR, _FAR)
-        own = self.dropout(nn.functional.gelu(self.inner(scaled)))
+        own = nn.functional.gelu(self.inner(scaled))
+        own = own if keep is None else own * keep[:, :1]
         weight = mask.unsqueeze(-1).to(own.dtype)
         every = (own * weight).sum(1) / weight.sum(1).clamp(min=1.0)
         both = torch.cat([own, every.unsqueeze(1).expand_as(own)], dim=-1)
-        scores = self.score(self.dropout(nn.functional.gelu(self.outer(both)))).squeeze(-1)
+        outer = nn.functional.gelu(self.outer(both))
+        scores = self.score(outer if keep is None else outer * keep[:, 1:]).squeeze(-1)
         return torch.cat([scores.masked_fill(~mask, -torch.inf), self.none(every)], dim=1)
 
     @torch.no_grad()
