@@ -74,6 +74,9 @@ class Selector(nn.Module):
         config: size, and names of the features.
     """
 
+    mean: Tensor
+    spread: Tensor
+
     def __init__(self, config: SelectorConfig) -> None:
         super().__init__()
         self.config = config
