@@ -60,6 +60,7 @@ ROLES = {
     "thoughts": {
         "prompted": "gnnrag.roles.thoughts_prompted:PromptedThoughts",
         "offline": "gnnrag.roles.thoughts_offline:OfflineThoughts",
+        "tuned": "gnnrag.roles.thoughts_tuned:TunedThoughts",
         "oracle": "gnnrag.roles.thoughts_oracle:OracleThoughts",
     },
     "chain": {
@@ -192,7 +193,7 @@ ROLES = {
 }
 
 # Makers of queries that could be sent next: what `inference/collect_traces.py candidates=NAME` labels by their gains.
-CANDIDATES: dict[str, str] = {}
+CANDIDATES: dict[str, str] = {"rules": "gnnrag.roles.candidates:CandidateBuilder"}
 
 # Jobs of a language model, or of rules, while an index is built.
 WRITERS: dict[str, dict[str, str]] = {

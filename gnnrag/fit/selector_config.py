@@ -1,0 +1,87 @@
+"""Settings of `training/train_thoughts.py kind=selector`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gnnrag.config import DataConfig, IndexConfig
+from gnnrag.errors import ConfigError
+from gnnrag.fit.config import FitConfig, FoldConfig, TrainingRunConfig
+from gnnrag.fit.gnn_config import USES
+from gnnrag.tuned.selector import SelectorConfig
+
+TRAILS = ("rules", "best", "wander")
+
+
+@dataclass
+class ThoughtSetConfig:
+    """A corpus with questions that takes part in a training."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    index: IndexConfig = field(default_factory=IndexConfig)
+    use: str = "folds"  # folds: each question trains, validates or reports; train: none reports; report: all report
+    share: float = 1.0  # factor of the probability that a batch takes its questions, beside the root of their number
+    licence: str = ""  # for the model card
+
+
+@dataclass
+class DecisionConfig:
+    """Which decisions are trained on, and what a query is worth there."""
+
+    candidates: int = 60  # most candidates of a decision
+    shown: int = 5  # passages that a decision is made from
+    trails: list[str] = field(default_factory=lambda: list(TRAILS))  # whose first round the second one follows
+    recall: float = 1.0  # worth of a gold passage among the pool's first 5
+    recall_10: float = 0.1  # among its first 10
+    reciprocal: float = 0.2  # of its reciprocal rank, if among its first 10
+
+
+@dataclass
+class TrainSelectorConfig:
+    """Everything that training of the selector reads."""
+
+    kind: str = "selector"
+    sets: dict[str, ThoughtSetConfig] = field(default_factory=dict)  # by name
+    selector: SelectorConfig = field(default_factory=SelectorConfig)
+    decisions: DecisionConfig = field(default_factory=DecisionConfig)
+    temperature: float = 0.05  # of the target: candidates as good as the best share its probability
+    expected: float = 5.0  # weight of the expected gain in the loss, beside the cross-entropy
+    metric: str = "gain"  # of validation, that decides which weights are kept
+    is_guess: bool = False  # methods treat its queries as those of rules: by rank, below the question's own
+    folds: FoldConfig = field(default_factory=FoldConfig)
+    cross: bool = False  # train once for each fold and report on all questions together
+    fit: FitConfig = field(default_factory=FitConfig)
+    run: TrainingRunConfig = field(default_factory=TrainingRunConfig)
+    seed: int = 0
+    cache: str = ".cache/selector"  # decisions of the questions
+
+
+def check_selector(config: TrainSelectorConfig) -> None:
+    """Raise ConfigError where there is nothing to train on, or a setting is out of range."""
+    _check_sizes(config)
+    if not config.sets:
+        raise ConfigError("sets: name at least one, as configs/train/thoughts_selector.yaml does")
+    for name, one in config.sets.items():
+        if one.use not in USES:
+            raise ConfigError(f"sets.{name}.use={one.use!r}: allowed are {', '.join(USES)}")
+        if config.cross and one.use == "report":
+            raise ConfigError(f"sets.{name}.use=report with cross=true: every fold would report on it; cross=false")
+        if one.share <= 0:
+            raise ConfigError(f"sets.{name}.share={one.share}: must be above 0")
+    if not 0 <= config.selector.dropout < 1:
+        raise ConfigError(f"selector.dropout={config.selector.dropout}: must be at least 0 and below 1")
+    if config.temperature <= 0 or config.expected < 0:
+        raise ConfigError(f"temperature={config.temperature} must be above 0, expected={config.expected} at least 0")
+    if config.selector.features:
+        raise ConfigError("selector.features is filled in by the training; leave it out")
+    if config.cross and config.folds.report is None:
+        raise ConfigError("cross=true reports on every fold in turn; folds.report=null reports on none")
+
+
+def _check_sizes(config: TrainSelectorConfig) -> None:
+    decisions = config.decisions
+    if unknown := [name for name in decisions.trails if name not in TRAILS]:
+        raise ConfigError(f"decisions.trails={unknown[0]!r}: allowed are {', '.join(TRAILS)}")
+    for section, name, least in (("decisions", "candidates", 2), ("decisions", "shown", 1), ("selector", "hidden", 1)):
+        if (value := getattr(getattr(config, section), name)) < least:
+            raise ConfigError(f"{section}.{name}={value}: must be at least {least}")

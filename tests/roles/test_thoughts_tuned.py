@@ -1,0 +1,102 @@
+"""Thoughts of a selector in its role, on the small corpus of `tests/helpers/parts.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.index.index import Index
+from gnnrag.methods.bdtr import BDTR
+from gnnrag.roles import thoughts_tuned
+from gnnrag.roles.base import Thoughts, ThoughtsTask
+from gnnrag.roles.book import Roles
+from gnnrag.roles.thoughts_tuned import TunedThoughts, TunedThoughtsConfig
+from gnnrag.session import Session
+from gnnrag.tuned.folder import TunedRecord, write_tuned
+from gnnrag.types import Question
+from tests.helpers.parts import COMPARISON, COMPOSITIONAL
+from tests.helpers.tuned_thoughts import make_selector
+
+
+@pytest.fixture(scope="module")
+def folder(index: Index, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_selector(tmp_path_factory.mktemp("selector"), index)
+
+
+def tasks(index: Index) -> list[ThoughtsTask]:
+    shown = [("p0",), ("p3", "p7"), (), ("p1", "p2", "p0")]
+    texts = [COMPOSITIONAL, COMPARISON, COMPARISON, "?"]
+    return [ThoughtsTask(Question("q", t), index.lookup(s)) for t, s in zip(texts, shown, strict=True)]
+
+
+def test_questions_in_flight_share_a_batch_and_get_what_they_get_alone(index: Index, folder: Path) -> None:
+    role = TunedThoughts(index, TunedThoughtsConfig(str(folder)))
+    sizes: list[int] = []
+    whole = role.think
+    role._batcher.call = lambda asked: (sizes.append(len(asked)), whole(asked))[1]  # type: ignore[assignment]
+
+    async def together() -> list[Thoughts]:
+        return list(await asyncio.gather(*(role(task, Session("q")) for task in tasks(index))))
+
+    found = asyncio.run(together())
+    assert sizes == [4] and found == [whole([task])[0] for task in tasks(index)]
+    assert found[0].fast and found[0].slow and found[0].fast != found[0].slow and not found[0].sufficient
+    asyncio.run(role.close())
+
+
+def test_none_worth_asking_is_said(index: Index, tmp_path: Path) -> None:
+    role = TunedThoughts(index, TunedThoughtsConfig(str(make_selector(tmp_path, index))))
+    role.model.none.bias.data.fill_(100.0)
+    assert role.think(tasks(index)[:1]) == [Thoughts(sufficient=True, flags=("nothing_worth_asking",))]
+
+
+def test_the_checkpoint_decides_how_much_its_queries_weigh_and_a_setting_overrules_it(
+    index: Index, folder: Path, tmp_path: Path
+) -> None:
+    guess = make_selector(tmp_path, index, is_guess=True)
+    for path, setting, norm in ((folder, None, "minmax_full"), (guess, None, "rank"), (guess, False, "minmax_full")):
+        role = TunedThoughts(index, TunedThoughtsConfig(str(path), is_guess=setting))
+        assert BDTR(index, {"thoughts": role, "chain": None, "verifier": None}).norm == norm
+
+
+def test_an_override_puts_it_into_a_run(index: Index, folder: Path) -> None:
+    given = ["roles.thoughts=tuned", f"roles.thoughts.path={folder}", "roles.thoughts.options.is_guess=true"]
+    config = load_config(EvaluateConfig, None, given)
+    roles = Roles(index, config.roles, config.llm, None)
+    role = roles["thoughts"]
+    assert isinstance(role, TunedThoughts) and role.is_guess
+    assert roles.prompts["thoughts"] == {"weights": role.fingerprint}
+
+
+def test_other_checkpoints_are_refused(
+    index: Index, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened(path: Path) -> TunedThoughts:
+        return TunedThoughts(index, TunedThoughtsConfig(str(path)))
+
+    with pytest.raises(ArtefactError, match=r"is missing; roles\.thoughts.path must name a folder"):
+        opened(tmp_path / "nothing")
+    other = tmp_path / "verifier"
+    other.mkdir()
+    write_tuned(other, TunedRecord("verifier", "cross_encoder"))
+    with pytest.raises(ArtefactError, match=r"this is a cross_encoder for the role 'verifier'.* selector or causal"):
+        opened(other)
+    cut = make_selector(tmp_path / "cut", index)
+    weights = cut / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-8])
+    with pytest.raises(ArtefactError, match="cut short or was changed"):
+        opened(cut)
+    moved = make_selector(tmp_path / "moved", index)
+    record = json.loads((moved / "gnnrag.json").read_text())
+    record["base"] = {"name": "another", "weights": "0" * 64}
+    (moved / "gnnrag.json").write_text(json.dumps(record))
+    with pytest.raises(ArtefactError, match="trained on vectors of 'another', and the index was made with 'hash'"):
+        opened(moved)
+    monkeypatch.setattr(thoughts_tuned, "shipped_folder", lambda role: tmp_path / "none")
+    with pytest.raises(ConfigError, match=r"roles\.thoughts=tuned needs roles\.thoughts\.path"):
+        TunedThoughts(index)
