@@ -3,7 +3,7 @@
     python inference/index.py build configs/evaluate/2wiki.yaml [key=value ...]   what a run of that config would read
     python inference/index.py build data.path=FOLDER index.path=INDEX             a folder of your own documents
     python inference/index.py add INDEX PATH                                      documents, or a corpus.jsonl
-    python inference/index.py remove INDEX ID [ID ...]                            passage ids
+    python inference/index.py remove INDEX ID [ID ...]                            ids of passages, or documents
     python inference/index.py inspect INDEX [--json]                              counts, sizes, hubs, gaps
     python inference/index.py inspect INDEX --html FILE [--entity NAME | --question "TEXT"]   a page that draws a part
     python inference/index.py estimate CONFIG [key=value ...]                     calls, tokens and cost of extraction
@@ -80,7 +80,7 @@ def add(arguments: Sequence[str]) -> None:
 
 
 def remove(arguments: Sequence[str]) -> None:
-    """Remove passages by id."""
+    """Remove passages by id, or all that were cut from a document."""
     if len(arguments) < 2:
         raise GnnragError("usage: python inference/index.py remove INDEX ID [ID ...]")
     ids = arguments[1:]
