@@ -15,6 +15,7 @@ from gnnrag.fit.config import FitConfig, FoldConfig
 from gnnrag.fit.training import Plan, Report, Surroundings, train, write_report
 from gnnrag.metrics.bootstrap import with_interval
 from inference.console import note, render
+from training.launcher import follow_launcher
 
 STOPPED = 75  # exit code of a run that was told to stop and goes on when it is started again
 _PLACES = ("path", "root", "cache", "notes", "name")  # settings that only say where things lie
@@ -71,10 +72,11 @@ def train_folds(
 
 
 def _listen() -> list[int]:
-    """Return a list that holds the signals received: SLURM sends one before the time limit."""
+    """Return a list that holds the signals received: SLURM sends one before the time limit, Linux for a launcher."""
     received: list[int] = []
     for number in (signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, lambda signum, frame: received.append(signum))
+    follow_launcher()
     return received
 
 
