@@ -101,11 +101,13 @@ class IndexProgress:
         self._bar, self._stage = None, ""
 
 
-def describe_failures(predictions: Iterable[Prediction]) -> str:
+def describe_failures(predictions: Sequence[Prediction]) -> str:
     """Return the distinct errors of a run, most frequent first, for a person."""
     errors = Counter(re.sub(r"\(\d+\)", "(...)", p.error) for p in predictions if p.error)
     lines = [f"  {count} x {message}" for message, count in errors.most_common(3)]
-    return "\n".join([f"{errors.total()} questions failed; the same command tries them again", *lines])
+    failed, asked = errors.total(), len(predictions)
+    what = "all of them: nothing was measured" if failed == asked else "they score 0"
+    return "\n".join([f"{failed} of {asked} questions failed, {what}; the same command tries them again", *lines])
 
 
 def metrics_table(rows: Iterable[tuple[str, dict[str, Any]]], title: str = "") -> str:
