@@ -125,7 +125,9 @@ def load_config(
     if isinstance(source, Mapping):
         raw = OmegaConf.create(dict(source))
     else:
-        raw = read_yaml(source) if source else OmegaConf.create({})
+        trains = any(f.name == "fit" for f in dataclasses.fields(schema))  # type: ignore[arg-type]
+        examples = "those of configs/train" if trains else "configs/evaluate/sample.yaml"
+        raw = read_yaml(source, examples) if source else OmegaConf.create({})
     for item in overrides:
         if "=" not in item or item.startswith("="):
             raise ConfigError(f"override {item!r} is not of the form key=value")
@@ -178,12 +180,11 @@ def to_plain(config: Any) -> Any:
     return config
 
 
-def read_yaml(source: str | Path) -> DictConfig:
-    """Return a YAML file that holds a mapping. Raises ConfigError where there is none."""
+def read_yaml(source: str | Path, examples: str) -> DictConfig:
+    """Return a YAML file that holds a mapping. Raises ConfigError, naming `examples`, where there is none."""
     path = Path(source)
     if not path.is_file():
-        example = "configs/evaluate/sample.yaml"
-        raise ConfigError(f"config file {str(path)!r} does not exist; give a YAML file such as {example}")
+        raise ConfigError(f"config file {str(path)!r} does not exist; give a YAML file such as {examples}")
     try:
         raw = OmegaConf.load(path)
     except Exception as error:  # the YAML library raises several unrelated types

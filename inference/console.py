@@ -54,8 +54,13 @@ def run_script(main: Callable[[Sequence[str]], int], arguments: Sequence[str], h
         return 0
 
 
-def split_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
-    """Split a command line into the config file and the overrides."""
+def split_arguments(arguments: Sequence[str], flags: Sequence[str] = ()) -> tuple[str | None, list[str]]:
+    """Split a command line, from which its known `flags` were taken, into the config file and the overrides.
+
+    Raises:
+        GnnragError: a flag is left, or there are several files.
+    """
+    refuse_flags(arguments, flags)
     files = [a for a in arguments if "=" not in a]
     if len(files) > 1:
         raise GnnragError(
@@ -63,6 +68,14 @@ def split_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
             "(method=single), and a question stands in quotes"
         )
     return (files[0] if files else None), [a for a in arguments if "=" in a]
+
+
+def refuse_flags(arguments: Sequence[str], known: Sequence[str]) -> None:
+    """Raise GnnragError for what is written like a flag, naming those that are known."""
+    for argument in arguments:
+        if argument.startswith("-") and " " not in argument:
+            allowed = ", ".join([*known, "--help"])
+            raise GnnragError(f"{argument}: allowed are {allowed}; settings are written key=value")
 
 
 def note(text: str) -> None:

@@ -113,7 +113,9 @@ def test_documents_of_your_own(indexes: Path, tmp_path: Path, capsys: pytest.Cap
         ([QUESTION, "data.pth=x"], "error: unknown setting 'data.pth'. Did you mean 'path'?"),
         ([QUESTION, "data.path=nowhere"], "error: nowhere: does not exist"),
         ([QUESTION, "absent.yaml"], "error: config file 'absent.yaml' does not exist"),
-        (["--jsn", QUESTION], "error: "),
+        (["--jsn", QUESTION], "error: --jsn: allowed are --json, --explain, --help; settings are written key=value"),
+        ([QUESTION, "--jsn"], "error: --jsn: allowed are --json, --explain, --help; settings are written key=value"),
+        ([QUESTION, "--method=bdtr"], "error: --method=bdtr: allowed are --json"),
     ],
 )
 def test_errors(given: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

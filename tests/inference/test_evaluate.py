@@ -80,7 +80,11 @@ def test_some_failures_are_told_with_what_they_score() -> None:
         (["retriever=dense", "retriever.search=ivf"], "error: retriever.search='ivf': allowed are flat, hnsw"),
         (["method=bdtr", "method.promotion=x"], "error: method.promotion='x': allowed are exempt, order_only, boost"),
         (["seed=many"], "error: seed: Value 'many'"),
-        (["absent.yaml"], "error: config file 'absent.yaml' does not exist"),
+        (
+            ["absent.yaml"],
+            "error: config file 'absent.yaml' does not exist; give a YAML file such as configs/ev",
+        ),
+        (["--markdown"], "error: --markdown: allowed are --help; settings are written key=value"),
         (["a.yaml", "b.yaml"], "error: one config file at most, got a.yaml, b.yaml"),
         (["data.path=nowhere"], "error: nowhere: does not exist"),
         (["data.split=dvv"], "error: "),
