@@ -55,11 +55,7 @@ def run_script(main: Callable[[Sequence[str]], int], arguments: Sequence[str], h
 
 
 def split_arguments(arguments: Sequence[str], flags: Sequence[str] = ()) -> tuple[str | None, list[str]]:
-    """Split a command line, from which its known `flags` were taken, into the config file and the overrides.
-
-    Raises:
-        GnnragError: a flag is left, or there are several files.
-    """
+    """Split a command line without its `flags` into config file and overrides; GnnragError where more is left."""
     refuse_flags(arguments, flags)
     files = [a for a in arguments if "=" not in a]
     if len(files) > 1:
