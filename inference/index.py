@@ -31,7 +31,7 @@ from gnnrag.graphs.schema import draft, to_yaml
 from gnnrag.index.build import build_index, update_index
 from gnnrag.index.index import Index
 from gnnrag.index.store import Store
-from gnnrag.pipeline import chunking, data_source, index_path, index_settings, needed_stages
+from gnnrag.pipeline import chunking, data_source, index_path, index_settings, needed_stages, refuse_other_data
 from gnnrag.roles.jobs import model_settings
 from inference.console import IndexProgress, note, render, split_arguments
 from inference.inspecting import inspect
@@ -62,6 +62,7 @@ def build(arguments: Sequence[str]) -> None:
     for remark in data.remarks:
         note(remark)
     path = index_path(config.index, data.name)
+    refuse_other_data(config, data.name, data.passages)
     wanted = stages[0].split(",") if stages else {*needed_stages(config), "hierarchy", "lexical", "embeddings"}
     started = time.perf_counter()
     with IndexProgress() as progress:
