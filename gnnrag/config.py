@@ -27,6 +27,7 @@ from gnnrag.index_config import KnowledgeConfig as KnowledgeConfig
 from gnnrag.index_config import RoleConfig as RoleConfig
 from gnnrag.index_config import TextConfig as TextConfig
 from gnnrag.index_config import TreeConfig as TreeConfig
+from gnnrag.index_config import check_choices, one_of
 
 T = TypeVar("T")
 CHOICES = {"method": registry.METHODS, "retriever": registry.RETRIEVERS, "llm": registry.BACKENDS}
@@ -56,8 +57,8 @@ class DataConfig:
     limit: int | None = None  # only the first questions; of a knowledge base: of each file
     chunk_words: int = 100  # own documents: words of a passage, about
     chunk_overlap: int = 0  # own documents: words that neighbours share
-    popqa_aliases: str = "decoded"  # decoded, or raw as published PopQA numbers were computed
-    missing_gold: str = "error"  # a release's gold passage that its corpus lacks: error, or drop
+    popqa_aliases: str = one_of("decoded", "raw")  # raw: as published PopQA numbers were computed
+    missing_gold: str = one_of("error", "drop")  # a release's gold passage that its corpus lacks
 
 
 @dataclass
@@ -124,7 +125,9 @@ def load_config(
     if isinstance(source, Mapping):
         raw = OmegaConf.create(dict(source))
     else:
-        raw = read_yaml(source) if source else OmegaConf.create({})
+        trains = any(f.name == "fit" for f in dataclasses.fields(schema))  # type: ignore[arg-type]
+        examples = "those of configs/train" if trains else "configs/evaluate/sample.yaml"
+        raw = read_yaml(source, examples) if source else OmegaConf.create({})
     for item in overrides:
         if "=" not in item or item.startswith("="):
             raise ConfigError(f"override {item!r} is not of the form key=value")
@@ -177,12 +180,11 @@ def to_plain(config: Any) -> Any:
     return config
 
 
-def read_yaml(source: str | Path) -> DictConfig:
-    """Return a YAML file that holds a mapping. Raises ConfigError where there is none."""
+def read_yaml(source: str | Path, examples: str) -> DictConfig:
+    """Return a YAML file that holds a mapping. Raises ConfigError, naming `examples`, where there is none."""
     path = Path(source)
     if not path.is_file():
-        example = "configs/evaluate/sample.yaml"
-        raise ConfigError(f"config file {str(path)!r} does not exist; give a YAML file such as {example}")
+        raise ConfigError(f"config file {str(path)!r} does not exist; give a YAML file such as {examples}")
     try:
         raw = OmegaConf.load(path)
     except Exception as error:  # the YAML library raises several unrelated types
@@ -234,11 +236,13 @@ def _merge(base: Any, values: dict[str, Any], where: str) -> Any:
     """Return the dataclass of `base` with `values` put in; an unknown key is refused with the nearest valid one."""
     _check_keys(base, values, where)
     try:
-        return OmegaConf.to_object(OmegaConf.merge(base, values))
+        merged = OmegaConf.to_object(OmegaConf.merge(base, values))
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", "") or "?"
         message = str(error).splitlines()[0]
         raise ConfigError(f"{where + '.' if where else ''}{key}: {message}") from error
+    check_choices(merged, where)
+    return merged
 
 
 def _check_keys(base: Any, values: Mapping[str, Any], where: str) -> None:

@@ -56,6 +56,12 @@ class Watch:
     on_start: Callable[[int], None] = lambda questions: None
 
 
+def split_trained(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]]:
+    """Return the training runs that arguments name (`gnn=RUN verifier=RUN`), and the other arguments."""
+    pairs = [(key, value) for key, _, value in (a.partition("=") for a in arguments) if key in (GNN, *ROLES)]
+    return {key: Path(value) for key, value in pairs}, [a for a in arguments if a.partition("=")[0] not in dict(pairs)]
+
+
 def sampled(questions: Sequence[Question], count: int) -> tuple[Question, ...]:
     """Return at most `count` questions, drawn by a hash of their ids, in the order given."""
     if count < 1:

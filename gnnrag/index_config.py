@@ -3,10 +3,38 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gnnrag.registry import WRITERS
+from gnnrag.errors import ConfigError
+from gnnrag.registry import EXTRACTORS, WRITERS
+
+
+def one_of(*allowed: str) -> Any:
+    """Return a field that takes these values alone; the first is its default. See `check_choices`."""
+    return field(default=allowed[0], metadata={"allowed": allowed})
+
+
+def check_choices(config: Any, where: str = "") -> None:
+    """Refuse a value that is none of those its field allows, also in sections that nothing reads.
+
+    Args:
+        config: a dataclass; its sections are checked with it.
+        where: its dotted name.
+
+    Raises:
+        ConfigError: names the field, and what is allowed.
+    """
+    for one in dataclasses.fields(config):
+        value, name = getattr(config, one.name), f"{where}.{one.name}" if where else one.name
+        allowed, chosen = one.metadata.get("allowed"), value.impl if isinstance(value, RoleConfig) else value
+        if allowed and chosen is not None and chosen not in allowed:
+            raise ConfigError(f"{name}={chosen!r}: allowed are {', '.join(allowed)}")
+        parts = {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, Mapping) else {name: value}
+        for inner, part in parts.items():
+            if dataclasses.is_dataclass(part) and not isinstance(part, type):
+                check_choices(part, inner)
 
 
 @dataclass
@@ -35,8 +63,8 @@ class EmbedderConfig:
     """The sentence embedder."""
 
     model: str = "embedded"  # `embedded`, `hash` (tests), a folder, or a sentence-transformers name
-    backend: str = "auto"  # openvino, torch, or auto: openvino where installed
-    precision: str = "f32"  # f32 or bf16 (openvino, on CPUs that have it)
+    backend: str = one_of("auto", "openvino", "torch")  # auto: openvino where installed
+    precision: str = one_of("f32", "bf16")  # bf16: openvino, on CPUs that have it
     batch_size: int = 8
     device: str = "cpu"  # torch backend only
 
@@ -46,18 +74,20 @@ class TextConfig:
     """How text is cut into sentences and phrases."""
 
     language: str = "auto"  # a spaCy model, `blank:en`, or auto: en_core_web_sm where installed
-    phrase_rules: str = "clean"  # clean or official; needs a tagger
-    title_mode: str = "merge"  # merge: the title is glued to the first sentence; own: a sentence of its own
+    phrase_rules: str = one_of("clean", "official")  # needs a tagger
+    # merge: the title is glued to the first sentence; own: a sentence of its own
+    title_mode: str = one_of("merge", "own")
 
 
 @dataclass
 class ExtractConfig:
     """Where entities, relations and triples come from."""
 
-    method: str = "offline"  # offline: titles and phrases, no model; precomputed, kb: a file; prompted: a model
+    # offline: titles and phrases, no model; precomputed, kb: a file; prompted: a model
+    method: str = one_of(*EXTRACTORS)
     path: str | None = None  # precomputed: JSON Lines of {"id", "entities", "triples", ...}; kb: the kb.txt of the data
     # prompted; openie: names, then triples; lightrag: described entities and relations; hyper: n-ary facts
-    format: str = "openie"
+    format: str = one_of("openie", "lightrag", "hyper")
     gleaning: int | None = None  # prompted: how often the model is asked for what it missed; null: 1, hyper 2, openie 0
     types: list[str] | None = None  # prompted: allowed entity types; null: those of the format
     language: str = "English"  # prompted: of descriptions
@@ -68,10 +98,10 @@ class ExtractConfig:
 class GraphConfig:
     """How triples become the entity graph."""
 
-    norm: str = "hipporag"  # hipporag: as released, ASCII only; unicode: letters of every script
+    norm: str = one_of("hipporag", "unicode")  # hipporag: as released, ASCII only; unicode: letters of every script
     # What is embedded of a fact; tuple: as released, ('a', 'b', 'c'); plain: a b c; statement: head and relation alone,
     # which the facts of one sentence share; auto: statement where relations are sentences, else tuple.
-    fact_text: str = "auto"
+    fact_text: str = one_of("auto", "tuple", "plain", "statement")
     synonym_threshold: float = 0.8  # least cosine of two names that are joined
     synonym_max: int = 101  # most such edges that start at one name
 
@@ -80,9 +110,11 @@ class GraphConfig:
 class KnowledgeConfig:
     """How what was extracted becomes the knowledge graph of entities, relations and hyperedges."""
 
-    match: str = "auto"  # names of one entity: casefold (within a type), upper (released), exact; auto: see `fold`
+    # Names of one entity: casefold (within a type), upper (released), exact; auto: see `fold`
+    match: str = one_of("auto", "casefold", "exact", "upper")
     hyper_tag: bool = False  # embed hyperedges with the tag of HyperGraphRAG's released code
-    hyperedges: str = "auto"  # extraction: as extracted; sentences: those that name two entities; auto; none
+    # extraction: as extracted; sentences: those that name two entities
+    hyperedges: str = one_of("auto", "extraction", "sentences", "none")
     resolve: bool = False  # merge names that the writer `curator` takes for one thing
     resolve_threshold: float = 0.6  # least cosine of two names that it is asked about
     description_words: int | None = 300  # longer descriptions are summarised to half of it; null: none are
@@ -93,15 +125,15 @@ class KnowledgeConfig:
 class TreeConfig:
     """How passages become a tree of summaries."""
 
-    cluster: str = "anchors"  # anchors: local, changes stay small; gmm: as released; kmeans
+    cluster: str = one_of("anchors", "gmm", "kmeans")  # anchors: local, changes stay small; gmm: as released
     cluster_size: float = 6.7  # anchors, kmeans: nodes of a cluster, on average
     margin: float = 0.02  # anchors: how much less similar a second cluster may be
     max_parents: int = 2  # anchors: how many clusters a node may join
     threshold: float = 0.1  # gmm: least posterior of a cluster that a node joins
-    reduction: str = "pca"  # gmm; umap: as released, needs the extra `raptor`
+    reduction: str = one_of("pca", "umap")  # gmm; umap: as released, needs the extra `raptor`
     dim: int = 10  # gmm: dimensions that are clustered; a layer of at most dim + 1 nodes is the top
-    components: str = "coarse"  # gmm: which numbers of components are tried; full: all, as released
-    covariance: str = "full"  # gmm; full: as released; diag: faster, and its trees are poorer
+    components: str = one_of("coarse", "full")  # gmm: which numbers of components are tried; full: all, as released
+    covariance: str = one_of("full", "diag")  # gmm; full: as released; diag: faster, and its trees are poorer
     sample: int = 2000  # gmm: nodes on which the number of components is judged; 0: all, as released
     max_layers: int = 5  # layers of summaries
     cluster_tokens: int = 3500  # a longer cluster is split
@@ -112,14 +144,16 @@ class TreeConfig:
 class CommunityConfig:
     """How the knowledge graph is clustered, and how reports on its communities are kept."""
 
-    profile: str = "fixed"  # released: the largest component only; fixed: all, the smallest in buckets of ten entities
-    algorithm: str = "auto"  # leiden: as released; ordered: an edit changes little elsewhere; auto: by the profile
+    # released: the largest component only; fixed: all, the smallest in buckets of ten entities
+    profile: str = one_of("fixed", "released")
+    # leiden: as released; ordered: an edit changes little elsewhere; auto: by the profile
+    algorithm: str = one_of("auto", "leiden", "ordered")
     max_cluster_size: int = 10  # larger communities are split further
     resolution: float = 1.0  # of the modularity
     randomness: float = 0.001  # of `leiden`
     report_words: int = 2000  # most words of a report
     report_tokens: int = 8000  # most tokens a report is written from
-    reports: str = "rebuild"  # of a changed community: rebuild its report, or flag the old one as stale
+    reports: str = one_of("rebuild", "flag")  # of a changed community: rebuild its report, or flag the old one as stale
     stale_limit: float = 0.2  # share of changed members above which retrievers drop or flag a stale report
     vector_level: int = 2  # reports of this level and above (0 is the top) get vectors
 
@@ -129,13 +163,19 @@ class MessageConfig:
     """The graph that a graph network passes messages on."""
 
     structure: bool = True  # passages, sentences and the names in them take part; false: facts alone, as GFM-RAG
-    facts: str = "auto"  # triples: of `extract`; sentences: those that join two names; none; auto: triples or none
+    # triples: of `extract`; sentences: those that join two names; auto: triples or none
+    facts: str = one_of("auto", "triples", "sentences", "none")
     synonyms: bool = False  # names whose vectors are near are joined; needs the entity graph
 
 
 WritersConfig = dataclasses.make_dataclass(
     "WritersConfig",
-    [("default", str, "offline")] + [(name, RoleConfig, field(default_factory=RoleConfig)) for name in WRITERS],  # type: ignore[arg-type]
+    [("default", str, one_of("offline", "prompted"))]
+    + [
+        # Which triples a model writes is a setting of the extraction, `format`.
+        (name, RoleConfig, field(default_factory=RoleConfig, metadata={} if name == "triples" else {"allowed": table}))
+        for name, table in WRITERS.items()
+    ],  # type: ignore[arg-type]
 )
 
 

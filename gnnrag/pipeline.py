@@ -12,6 +12,7 @@ from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.build import Progress, build_index, closure, stored_config
 from gnnrag.index.index import Index
+from gnnrag.index.stages import STAGES
 from gnnrag.index.store import Store
 from gnnrag.loop import Loop
 from gnnrag.registry import METHODS, RETRIEVERS, ROLES, WRITERS, resolve
@@ -176,9 +177,29 @@ def open_shared_index(
     config = configs[0]
     path, source = index_path(config.index, name), data_source(config.data)
     stages = {stage for each in configs for stage in needed_stages(each, roles)} | set(further)
+    refuse_other_data(config, name, passages)
     _refuse_to_replace_triples(path, config.index, closure(stages, config.index))
     build_index(path, passages, index_settings(config), stages, source, progress, keep_edits=True)
     return Index(path)
+
+
+def refuse_other_data(config: EvaluateConfig, name: str, passages: Sequence[Passage]) -> None:
+    """Raise ConfigError where the folder of the index was named after other data of the same name.
+
+    Data that have moved, and a copy, are the same data. An index named by `index.path` follows what it is given.
+    """
+    path = index_path(config.index, name)
+    store = Store(path) if config.index.path is None and path.is_dir() else None
+    before = store.manifest["source"].get("path") if store and store.key("passages") else None
+    if store is None or before is None or not Path(before).exists():
+        return
+    if Path(before).resolve() == Path(config.data.path).resolve():
+        return
+    if STAGES["passages"].load(store.folder("passages")) != list(passages):
+        raise ConfigError(
+            f"index {path} is of data.path={before}, and data.path={config.data.path} has the same name: "
+            f"give it an index of its own, such as index.path={path}-2"
+        )
 
 
 def _refuse_to_replace_triples(path: Path, config: IndexConfig, stages: Sequence[str]) -> None:

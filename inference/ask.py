@@ -26,16 +26,19 @@ from gnnrag.index.index import Index
 from gnnrag.pipeline import Pipeline, chunking, open_index
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Question
-from inference.console import IndexProgress, note, split_arguments
+from inference.console import IndexProgress, note, refuse_flags, split_arguments
 from inference.explaining import PAD, explain, reason_lines
+
+FLAGS = ("--json", "--explain")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Answer; returns 1 when the question failed."""
     as_json, explains = "--json" in arguments, "--explain" in arguments
-    words = [a for a in arguments if a not in ("--json", "--explain")]
+    words = [a for a in arguments if a not in FLAGS]
     if not words or words[0].endswith(".yaml") or not words[0].strip():
         raise GnnragError('give the question first, in quotes: python inference/ask.py "Who ...?"')
+    refuse_flags(words, FLAGS)  # the first word too: a misspelt flag is no question
     source, overrides = split_arguments(words[1:])
     config = load_config(EvaluateConfig, source, overrides)
     index = find_index(config, is_alone=source is None and not any(o.startswith("data.") for o in overrides))

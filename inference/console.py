@@ -8,7 +8,6 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -18,7 +17,6 @@ from tqdm import tqdm
 from gnnrag.errors import GnnragError
 from gnnrag.metrics.bootstrap import with_interval
 from gnnrag.metrics.nodes import is_node_metric
-from gnnrag.registry import ROLES
 from gnnrag.types import Prediction
 
 # Heading, metric, digits of each column.
@@ -56,8 +54,9 @@ def run_script(main: Callable[[Sequence[str]], int], arguments: Sequence[str], h
         return 0
 
 
-def split_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
-    """Split a command line into the config file and the overrides."""
+def split_arguments(arguments: Sequence[str], flags: Sequence[str] = ()) -> tuple[str | None, list[str]]:
+    """Split a command line without its `flags` into config file and overrides; GnnragError where more is left."""
+    refuse_flags(arguments, flags)
     files = [a for a in arguments if "=" not in a]
     if len(files) > 1:
         raise GnnragError(
@@ -67,10 +66,12 @@ def split_arguments(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
     return (files[0] if files else None), [a for a in arguments if "=" in a]
 
 
-def split_trained(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]]:
-    """Return the training runs that a command line names (`gnn=RUN verifier=RUN`), and its other arguments."""
-    pairs = [(key, value) for key, _, value in (a.partition("=") for a in arguments) if key in ("gnn", *ROLES)]
-    return {key: Path(value) for key, value in pairs}, [a for a in arguments if a.partition("=")[0] not in dict(pairs)]
+def refuse_flags(arguments: Sequence[str], known: Sequence[str]) -> None:
+    """Raise GnnragError for what is written like a flag, naming those that are known."""
+    for argument in arguments:
+        if argument.startswith("-") and " " not in argument:
+            allowed = ", ".join([*known, "--help"])
+            raise GnnragError(f"{argument}: allowed are {allowed}; settings are written key=value")
 
 
 def note(text: str) -> None:
@@ -109,11 +110,13 @@ class IndexProgress:
         self._bar, self._stage = None, ""
 
 
-def describe_failures(predictions: Iterable[Prediction]) -> str:
+def describe_failures(predictions: Sequence[Prediction]) -> str:
     """Return the distinct errors of a run, most frequent first, for a person."""
     errors = Counter(re.sub(r"\(\d+\)", "(...)", p.error) for p in predictions if p.error)
     lines = [f"  {count} x {message}" for message, count in errors.most_common(3)]
-    return "\n".join([f"{errors.total()} questions failed; the same command tries them again", *lines])
+    failed, asked = errors.total(), len(predictions)
+    what = "all of them: nothing was measured" if failed == asked else "they score 0"
+    return "\n".join([f"{failed} of {asked} questions failed, {what}; the same command tries them again", *lines])
 
 
 def metrics_table(rows: Iterable[tuple[str, dict[str, Any]]], title: str = "") -> str:

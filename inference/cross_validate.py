@@ -28,14 +28,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from gnnrag import cross
 from gnnrag.comparison import Comparison, load_runs
 from gnnrag.config import EvaluateConfig, load_config, to_plain
-from gnnrag.cross import GNN, Part, Watch
+from gnnrag.cross import GNN, Part, Watch, split_trained
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError
 from gnnrag.evaluation import load_questions_for
 from gnnrag.metrics.bootstrap import with_interval
 from gnnrag.registry import RETRIEVERS
 from gnnrag.rundir import roles_label
-from inference.console import IndexProgress, note, run_script, split_arguments, split_trained
+from inference.console import IndexProgress, note, run_script, split_arguments
 from inference.tables import gain, markdown_table, plain_table
 
 OWN = {"methods": "single", "retrievers": "", "against": "", "sample": ""}

@@ -3,6 +3,7 @@
     python inference/evaluate.py configs/evaluate/2wiki.yaml method=bdtr retriever=chg roles=offline
 
 The same command again continues an interrupted run. The last line printed is the run directory.
+The exit code is 1, and no table is printed, where every question failed.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ def main(arguments: Sequence[str]) -> int:
     with progress as on_index:
         path, metrics = evaluate(config, on_index, lambda _: bar.update(), note, on_start)
     bar.close()
-    print(metrics_table([(label, metrics)]))
+    is_measured = metrics["failed"] < metrics["questions"]
+    if is_measured:  # else its zeros would look like a result
+        print(metrics_table([(label, metrics)]))
     if metrics["failed"]:
         print(describe_failures(read_predictions(path)), file=sys.stderr)
     print(path)
-    if metrics["failed"] == metrics["questions"]:
-        return 1
-    return 0
+    return 0 if is_measured else 1
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python inference/index.py build configs/evaluate/2wiki.yaml [key=value ...]   what a run of that config would read
     python inference/index.py build data.path=FOLDER index.path=INDEX             a folder of your own documents
     python inference/index.py add INDEX PATH                                      documents, or a corpus.jsonl
-    python inference/index.py remove INDEX ID [ID ...]                            passage ids
+    python inference/index.py remove INDEX ID [ID ...]                            ids of passages, or documents
     python inference/index.py inspect INDEX [--json]                              counts, sizes, hubs, gaps
     python inference/index.py inspect INDEX --html FILE [--entity NAME | --question "TEXT"]   a page that draws a part
     python inference/index.py estimate CONFIG [key=value ...]                     calls, tokens and cost of extraction
@@ -31,7 +31,7 @@ from gnnrag.graphs.schema import draft, to_yaml
 from gnnrag.index.build import build_index, update_index
 from gnnrag.index.index import Index
 from gnnrag.index.store import Store
-from gnnrag.pipeline import chunking, data_source, index_path, index_settings, needed_stages
+from gnnrag.pipeline import chunking, data_source, index_path, index_settings, needed_stages, refuse_other_data
 from gnnrag.roles.jobs import model_settings
 from inference.console import IndexProgress, note, render, split_arguments
 from inference.inspecting import inspect
@@ -62,6 +62,7 @@ def build(arguments: Sequence[str]) -> None:
     for remark in data.remarks:
         note(remark)
     path = index_path(config.index, data.name)
+    refuse_other_data(config, data.name, data.passages)
     wanted = stages[0].split(",") if stages else {*needed_stages(config), "hierarchy", "lexical", "embeddings"}
     started = time.perf_counter()
     with IndexProgress() as progress:
@@ -80,7 +81,7 @@ def add(arguments: Sequence[str]) -> None:
 
 
 def remove(arguments: Sequence[str]) -> None:
-    """Remove passages by id."""
+    """Remove passages by id, or all that were cut from a document."""
     if len(arguments) < 2:
         raise GnnragError("usage: python inference/index.py remove INDEX ID [ID ...]")
     ids = arguments[1:]

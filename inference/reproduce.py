@@ -21,11 +21,12 @@ from typing import Any
 
 from tqdm import tqdm
 
+from gnnrag.cross import split_trained
 from gnnrag.errors import GnnragError
 from gnnrag.papers import PaperTable, Row, load_table
 from gnnrag.reproduction import Result, as_json, cells, draw, overlaps, reproduce, resolved
 from gnnrag.rundir import run_label
-from inference.console import IndexProgress, note, split_arguments, split_trained
+from inference.console import IndexProgress, note, split_arguments
 from inference.tables import markdown_table, plain_table
 
 WIDTH = 180

@@ -14,12 +14,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from gnnrag.errors import GnnragError
 from gnnrag.metrics.bootstrap import with_interval
 from gnnrag.tabulation import RECALL_AT, RetrieverRow, fitting_retrievers, retriever_config, tabulate
 from inference.console import IndexProgress, note, split_arguments
 from inference.tables import markdown_table, plain_table
 
+FLAGS = ("--markdown", "--json")
 HEADINGS = (
     "retriever",
     *(f"Recall@{k}" for k in RECALL_AT),
@@ -34,12 +34,10 @@ HEADINGS = (
 
 def main(arguments: Sequence[str]) -> int:
     """Run; returns the exit code."""
-    flags = {"--markdown", "--json"} & set(arguments)
+    flags = set(FLAGS) & set(arguments)
     chosen = [a.removeprefix("retrievers=") for a in arguments if a.startswith("retrievers=")]
     rest = [a for a in arguments if a not in flags and not a.startswith("retrievers=")]
-    if unknown := [a for a in rest if a.startswith("--")]:
-        raise GnnragError(f"{unknown[0]}: allowed are --markdown and --json; settings are written key=value")
-    source, overrides = split_arguments(rest)
+    source, overrides = split_arguments(rest, FLAGS)
     labels = [label for part in chosen for label in part.split(",") if label] or fitting_retrievers()
     for label in labels:
         retriever_config(source, overrides, label)  # a misspelt setting is refused before any work

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gnnrag import registry
-from gnnrag.config import Choice, EvaluateConfig, RoleConfig, build_settings, load_config, to_plain
+from gnnrag.config import Choice, EvaluateConfig, IndexConfig, RoleConfig, build_settings, load_config, to_plain
 from gnnrag.errors import ConfigError
+from gnnrag.fit.gnn_config import TrainGNNConfig
 from gnnrag.methods.bdtr import BDTRConfig
 from gnnrag.methods.single import SingleConfig
 from gnnrag.retrievers.dense import DenseConfig
@@ -124,6 +126,51 @@ def test_a_misspelt_name_is_met_with_the_nearest(override: str, message: str) ->
     with pytest.raises(ConfigError) as caught:
         load(override)
     assert message in str(caught.value) and "Allowed: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("index.extract.method=offlien", "index.extract.method='offlien': allowed are offline, precomputed, kb"),
+        ("index.extract.format=hypr", "index.extract.format='hypr': allowed are openie, lightrag, hyper"),
+        ("index.embedder.backend=onnx", "index.embedder.backend='onnx': allowed are auto, openvino, torch"),
+        ("index.text.phrase_rules=all", "index.text.phrase_rules='all': allowed are clean, official"),
+        ("index.text.title_mode=merged", "index.text.title_mode='merged': allowed are merge, own"),
+        ("index.graph.norm=ascii", "index.graph.norm='ascii': allowed are hipporag, unicode"),
+        ("index.graph.fact_text=none", "index.graph.fact_text='none': allowed are auto, tuple"),
+        ("index.knowledge.match=lower", "index.knowledge.match='lower': allowed are auto, casefold"),
+        ("index.knowledge.hyperedges=all", "index.knowledge.hyperedges='all': allowed are auto, extraction"),
+        ("index.tree.cluster=gm", "index.tree.cluster='gm': allowed are anchors, gmm, kmeans"),
+        ("index.tree.reduction=tsne", "index.tree.reduction='tsne': allowed are pca, umap"),
+        ("index.tree.components=some", "index.tree.components='some': allowed are coarse, full"),
+        ("index.tree.covariance=tied", "index.tree.covariance='tied': allowed are full, diag"),
+        ("index.communities.profile=best", "index.communities.profile='best': allowed are fixed, released"),
+        ("index.communities.algorithm=louvain", "index.communities.algorithm='louvain': allowed are auto"),
+        ("index.communities.reports=flags", "index.communities.reports='flags': allowed are rebuild, flag"),
+        ("index.gnn.facts=some", "index.gnn.facts='some': allowed are auto, triples, sentences, none"),
+        ("index.writers=promted", "index.writers.default='promted': allowed are offline, prompted"),
+        ("index.writers.report=oracle", "index.writers.report='oracle': allowed are prompted, offline"),
+        ("data.missing_gold=keep", "data.missing_gold='keep': allowed are error, drop"),
+        ("data.popqa_aliases=both", "data.popqa_aliases='both': allowed are decoded, raw"),
+    ],
+)
+def test_a_misspelt_value_is_refused_whether_or_not_a_stage_reads_it(override: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load("retriever=dense", "method=single", override)
+    assert message in str(caught.value)
+
+
+def test_every_text_setting_of_an_index_says_what_it_allows_or_takes_any() -> None:
+    free = {"root", "model", "language", "device"}  # files, models, languages, devices
+    index = IndexConfig()
+    sections = [index, *(v for f in fields(index) if is_dataclass(v := getattr(index, f.name)))]
+    texts = {f.name: "allowed" in f.metadata for s in sections for f in fields(s) if f.type in ("str", str)}
+    assert len(texts) > 20 and {name for name, is_checked in texts.items() if not is_checked} == free
+
+
+def test_values_in_the_sections_of_a_mapping_are_checked() -> None:
+    with pytest.raises(ConfigError, match=r"sets\.one\.index\.tree\.cluster='gm': allowed are anchors"):
+        load_config(TrainGNNConfig, {"sets": {"one": {"index": {"tree": {"cluster": "gm"}}}}})
 
 
 def test_a_misspelt_key_of_a_file(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from gnnrag.fit.kinds import chosen_kind
 from gnnrag.fit.training import Plan, Report, Surroundings, train, write_report
 from gnnrag.metrics.bootstrap import with_interval
 from inference.console import IndexProgress, note, render, split_arguments
+from training.launcher import follow_launcher
 
 STOPPED = 75  # exit code of a run that was told to stop and goes on when it is started again
 T = TypeVar("T")
@@ -121,10 +122,11 @@ def train_folds(
 
 
 def _listen() -> list[int]:
-    """Return a list that holds the signals received: SLURM sends one before the time limit."""
+    """Return a list that holds the signals received: SLURM sends one before the time limit, Linux for a launcher."""
     received: list[int] = []
     for number in (signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, lambda signum, frame: received.append(signum))
+    follow_launcher()
     return received
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from gnnrag.config import ExtractConfig
-from gnnrag.errors import ConfigError
-from gnnrag.extract.prompted import GLEANING, gleaning_of
+from gnnrag.extract.prompted import gleaning_of
+from gnnrag.index_config import check_choices
 from gnnrag.llm.base import Message, estimate_tokens
 from gnnrag.prompts.load import load_prompt
 from gnnrag.prompts.untrusted import passage_element
@@ -41,8 +41,7 @@ class Estimate:
 
 def calls_per_passage(config: ExtractConfig) -> int:
     """Return the most calls for one passage: 2 for OpenIE; else 1, 2, 4, 6, ... for a gleaning of 0, 1, 2, 3, ..."""
-    if config.format not in GLEANING:
-        raise ConfigError(f"index.extract.format={config.format!r}: allowed are {', '.join(GLEANING)}")
+    check_choices(config, "index.extract")
     gleaning = gleaning_of(config)
     return 2 if config.format == "openie" else 2 * gleaning or 1
 

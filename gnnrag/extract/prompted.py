@@ -8,6 +8,7 @@ from typing import Any
 from gnnrag.config import ExtractConfig
 from gnnrag.errors import ConfigError
 from gnnrag.extract.types import Extraction
+from gnnrag.index_config import check_choices
 from gnnrag.roles.writing import Extracted, TriplesTask
 from gnnrag.text.analyse import PassageText
 from gnnrag.types import Passage
@@ -34,8 +35,7 @@ class PromptedExtractor:
     batch_size = 16
 
     def __init__(self, config: ExtractConfig, jobs: Callable[[], Any]) -> None:
-        if config.format not in GLEANING:
-            raise ConfigError(f"index.extract.format={config.format!r}: allowed are {', '.join(GLEANING)}")
+        check_choices(config, "index.extract")
         if config.path:
             raise ConfigError(f"index.extract.path={config.path!r} is not read by method=prompted; drop it")
         self.gleaning = gleaning_of(config)

@@ -79,7 +79,7 @@ def load_training(source: str | Path | None, overrides: Sequence[str] = ()) -> T
     if preset not in PRESETS:
         raise ConfigError(f"gnn.preset={preset!r} is unknown. {nearest(preset, PRESETS)}")
     base: Any = OmegaConf.create({"gnn": to_plain(PRESETS[preset]())})
-    whole: Any = OmegaConf.merge(base, read_yaml(source)) if source else base
+    whole: Any = OmegaConf.merge(base, read_yaml(source, "configs/train/gnn_2wiki.yaml")) if source else base
     return load_config(TrainGNNConfig, whole, overrides)
 
 

@@ -43,7 +43,7 @@ def chosen_kind(kinds: Mapping[str, str], default: str, source: str | None, over
     Raises:
         ConfigError: an unknown kind, or no such file.
     """
-    name = str(read_yaml(source).get("kind") or default) if source else default
+    name = str(read_yaml(source, "configs/train/verifier.yaml").get("kind") or default) if source else default
     for item in overrides:
         key, _, value = item.partition("=")
         name = value if key == "kind" else name

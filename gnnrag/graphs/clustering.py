@@ -13,17 +13,12 @@ from gnnrag.config import TreeConfig
 from gnnrag.errors import ConfigError
 from gnnrag.files import digest
 from gnnrag.graphs.anchors import anchor_clusters
+from gnnrag.index_config import check_choices
 
 _SEARCH_SEED, _FIT_SEED = 224, 0  # the released ones
 _MAX_DEPTH = 8  # how often a cluster that is too long is clustered again before it is merely cut
 _MAX_COMPONENTS = 50  # exclusive
 _COARSE = (1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 49)
-_CHOICES = {
-    "cluster": ("anchors", "gmm", "kmeans"),
-    "reduction": ("pca", "umap"),
-    "components": ("coarse", "full"),
-    "covariance": ("diag", "full"),
-}
 
 
 @dataclass(frozen=True)
@@ -66,9 +61,7 @@ class Cluster:
 
 def check_tree_config(config: TreeConfig) -> None:
     """Raise ConfigError for a setting that no tree can be built with, naming what is allowed."""
-    for field, allowed in _CHOICES.items():
-        if getattr(config, field) not in allowed:
-            raise ConfigError(f"index.tree.{field}={getattr(config, field)!r}: allowed are {', '.join(allowed)}")
+    check_choices(config, "index.tree")
     least = {
         "cluster_size": 2,
         "dim": 2,

@@ -21,8 +21,8 @@ from gnnrag.files import digest
 from gnnrag.graphs.component import Component, Splitting
 from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
 from gnnrag.graphs.leiden import Cluster, hash_of
+from gnnrag.index_config import CommunityConfig, check_choices
 
-PROFILES, ALGORITHMS = ("released", "fixed"), ("auto", "leiden", "ordered")
 BUCKET = 10  # entities of small components that share a report
 SMALL = 3  # components of fewer entities go into buckets
 
@@ -130,9 +130,7 @@ def find_communities(
     Raises:
         ConfigError: a value that is not allowed.
     """
-    for name, value, allowed in (("profile", profile, PROFILES), ("algorithm", algorithm, ALGORITHMS)):
-        if value not in allowed:
-            raise ConfigError(f"index.communities.{name}={value!r}: allowed are {', '.join(allowed)}")
+    check_choices(CommunityConfig(profile=profile, algorithm=algorithm), "index.communities")
     if max_size < 1 or resolution <= 0 or randomness <= 0:
         raise ConfigError(
             f"index.communities: max_cluster_size={max_size}, resolution={resolution} and randomness={randomness} "

@@ -25,12 +25,10 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.errors import ConfigError
 from gnnrag.extract.types import Extraction
-from gnnrag.graphs.hyperedges import HYPEREDGES, clean_name, fold_hyperedges
+from gnnrag.graphs.hyperedges import clean_name, fold_hyperedges
 from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
-
-MATCHES = ("auto", "casefold", "exact", "upper")
+from gnnrag.index_config import KnowledgeConfig, check_choices
 
 
 def fold(
@@ -54,9 +52,7 @@ def fold(
     Raises:
         ConfigError: unknown `match` or `hyperedges`.
     """
-    for name, value, allowed in (("match", match, MATCHES), ("hyperedges", hyperedges, HYPEREDGES)):
-        if value not in allowed:
-            raise ConfigError(f"index.knowledge.{name}={value!r}: allowed are {', '.join(allowed)}")
+    check_choices(KnowledgeConfig(match=match, hyperedges=hyperedges), "index.knowledge")
     renamed = renamed or {}
     surfaces = _Surfaces(extractions, renamed)
     if match == "auto":

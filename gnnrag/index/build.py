@@ -16,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from gnnrag.config import IndexConfig, to_plain
 from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError, nearest
 from gnnrag.files import digest, exclusive_lock
+from gnnrag.index.checks import check_passages, named
 from gnnrag.index.embedder import Embedder, make_embedder
 from gnnrag.index.stage_base import Context, Stage
 from gnnrag.index.stages import STAGES
@@ -83,6 +84,12 @@ def update_index(
 
     A passage whose id is known replaces the old one in place; a new one goes to the end.
 
+    Args:
+        root: the index folder.
+        add: passages.
+        remove: ids of passages; the name of a document, `notes.txt`, stands for all that were cut from it.
+        progress: told what is being done.
+
     Raises:
         DataError: an id to remove is not in the index, or two passages to add share an id.
         ArtefactError: there is no index.
@@ -95,11 +102,9 @@ def update_index(
             _build(store, STAGES["passages"].load(store.folder("passages")), stored_config(store), [], None, progress)
         before: list[Passage] = STAGES["passages"].load(store.folder("passages"))
         passages = {p.id: p for p in before}
-        for id_ in remove:
-            if id_ not in passages:
-                hint = nearest(id_, list(passages)[:2000])[:200]
-                raise DataError(root, f"passage {id_!r} is not in the index. {hint}")
-            del passages[id_]
+        for name in remove:
+            for id_ in named(root, name, passages):
+                del passages[id_]
         passages.update((p.id, p) for p in add)
         kept = list(passages.values())
         if not kept:
@@ -257,18 +262,6 @@ def _build(
     if built or stale:
         store.save()
     return built
-
-
-def check_passages(root: Path, passages: Sequence[Passage]) -> None:
-    """Refuse passages that no index could serve."""
-    seen: dict[str, int] = {}
-    for number, passage in enumerate(passages, start=1):
-        if passage.id in seen:
-            first = seen[passage.id]
-            raise DataError(root, f"passages {first} and {number} share the id {passage.id!r}; ids must differ")
-        seen[passage.id] = number
-        if not passage.text.strip() and not passage.title.strip():
-            raise DataError(root, f"passage {passage.id!r} has neither title nor text; remove it")
 
 
 def _settings(config: IndexConfig) -> dict[str, Any]:

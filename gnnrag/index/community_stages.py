@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gnnrag.errors import ConfigError
 from gnnrag.files import digest
 from gnnrag.graphs.communities import Communities, find_communities
 from gnnrag.graphs.knowledge import Lists
@@ -30,9 +29,9 @@ from gnnrag.index.reports import (
 )
 from gnnrag.index.stage_base import Context, Writer, embed_strings
 from gnnrag.index.store import map_passages
+from gnnrag.index_config import check_choices
 from gnnrag.roles.writing import ReportDraft, ReportTask
 
-MODES = ("rebuild", "flag")
 _BATCH = 256  # offline reports between two writes of the journal
 
 
@@ -97,8 +96,7 @@ class ReportStage:
     def settings(self, context: Context) -> Any:
         """See `Stage`."""
         c = context.config.communities
-        if c.reports not in MODES:
-            raise ConfigError(f"index.communities.reports={c.reports!r}: allowed are {', '.join(MODES)}")
+        check_choices(c, "index.communities")
         made_by = [self._writer(context), context.embedder().identity]
         return [*made_by, c.report_words, c.report_tokens, c.reports, c.vector_level]
 

@@ -23,6 +23,7 @@ import numpy as np
 from gnnrag.config import EmbedderConfig
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.files import digest, file_digest
+from gnnrag.index_config import check_choices
 
 # The released all-MiniLM-L6-v2 weights; the package is a third party's, so its bytes are checked before loading.
 EMBEDDED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -49,12 +50,7 @@ def make_embedder(config: EmbedderConfig) -> Embedder:
     """Build the embedder that `config` names. Raises ConfigError for an unknown backend or precision."""
     if config.model == "hash":
         return HashEmbedder()
-    for name, value, allowed in (
-        ("backend", config.backend, ("auto", "openvino", "torch")),
-        ("precision", config.precision, ("f32", "bf16")),
-    ):
-        if value not in allowed:
-            raise ConfigError(f"index.embedder.{name}={value!r}: allowed are {', '.join(allowed)}")
+    check_choices(config, "index.embedder")
     return SentenceEmbedder(config)
 
 

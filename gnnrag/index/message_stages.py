@@ -20,9 +20,8 @@ from gnnrag.graphs.message import MessageGraph
 from gnnrag.graphs.messaging import Fact, Grounding, corpus_graph, fact_graph
 from gnnrag.index.phrase_stage import StringVectorStage
 from gnnrag.index.stage_base import Context, Writer
+from gnnrag.index_config import check_choices
 from gnnrag.text.normalise import phrase_key
-
-_FACTS = ("auto", "triples", "sentences", "none")
 
 
 @dataclass(frozen=True)
@@ -138,8 +137,7 @@ def wanted_facts(config: IndexConfig) -> str:
         ConfigError: unknown value, or sentences where triples come from a file or a model.
     """
     facts, method = config.gnn.facts, config.extract.method
-    if facts not in _FACTS:
-        raise ConfigError(f"index.gnn.facts={facts!r}: allowed are {', '.join(_FACTS)}")
+    check_choices(config.gnn, "index.gnn")
     if facts == "auto":
         return "none" if method == "offline" else "triples"
     if (facts == "sentences") != (method == "offline") and facts != "none":

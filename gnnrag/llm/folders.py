@@ -123,11 +123,25 @@ def _folder(name: str, backend: str) -> Path:
     try:
         return Path(snapshot_download(repository, revision=revision or None, allow_patterns=list(_DECIDING)))
     except (OSError, ValueError) as error:
-        problem = " ".join(str(error).split())[:200]
-        raise ConfigError(
-            f"model {name!r} is neither a folder nor to be had from the hub ({type(error).__name__}: {problem}); "
-            "check the path, or fetch the model first where HF_HUB_OFFLINE is set"
-        ) from error
+        raise ConfigError(f"model {name!r} is no folder here, and {_reason(error, repository, revision)}") from error
+
+
+def _reason(error: Exception, repository: str, revision: str) -> str:
+    """Return why the hub gave no model: its own errors run over several lines, and name neither setting nor remedy."""
+    from huggingface_hub import constants, errors
+
+    if isinstance(error, errors.HFValidationError):
+        return "no hub name either, which is OWNER/NAME or OWNER/NAME@REVISION: check the spelling"
+    if isinstance(error, errors.GatedRepoError):
+        return f"{repository} on the hub is for those whom its owner lets in: ask there, then log in (hf auth login)"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return f"the hub has no {repository}, or hides it from you: check the spelling, or log in (hf auth login)"
+    if isinstance(error, errors.RevisionNotFoundError):
+        return f"{repository} on the hub has no revision {revision!r}"
+    if isinstance(error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled):
+        why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "the hub cannot be reached"
+        return f"no copy of it was fetched from the hub before ({why}): check the spelling, or fetch it first"
+    return f"the hub did not give it ({type(error).__name__}): {' '.join(str(error).split())[:200]}"
 
 
 def _check_base(folder: Path) -> None:

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 

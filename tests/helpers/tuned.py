@@ -49,10 +49,10 @@ def make_selector(folder: Path, index: Index, text: bool = False) -> None:
 def make_span(folder: Path, index: Index, text: bool = False) -> None:
     """Write a reader that ranks spans by features, and with `text` also by what a tiny encoder reads."""
     import torch
-
-    from gnnrag.config import to_plain
     from gnnrag.roles.extractive.candidate_features import FEATURES
     from gnnrag.tuned.span_reader import SpanReader, SpanReaderConfig, save_span_reader
+
+    from gnnrag.config import to_plain
 
     torch.manual_seed(5)
     base = make_tiny_encoder(folder.with_name(f"{folder.name}-base")) if text else "embedded"

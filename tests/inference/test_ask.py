@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.errors import ConfigError
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
 from gnnrag.gnn.config import GNNConfig
 from gnnrag.gnn.encoder import encoder_record
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.index.embedder import HashEmbedder
+from inference import index as index_script
 from inference.ask import __doc__ as help_text
 from inference.ask import main
 from inference.console import run_script
@@ -104,6 +106,31 @@ def test_documents_of_your_own(indexes: Path, tmp_path: Path, capsys: pytest.Cap
     assert data["context"][0]["text"].startswith("The lighthouse of Skagen") and data["error"] is None
 
 
+def test_two_folders_of_one_name_do_not_share_an_index(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = ["index.embedder.model=hash", "index.text.language=blank:en", f"index.root={tmp_path / 'i'}",
+           "retriever=bm25", "method=single"]  # fmt: skip
+    one, two, copy, moved = (tmp_path / where / "notes" for where in ("one", "two", "copy", "moved"))
+    for folder, text in ((one, "Carl Holm built a lighthouse."), (two, "Rye bread."), (copy, "")):
+        folder.mkdir(parents=True)
+        (folder / "a.txt").write_text(text or (one / "a.txt").read_text())
+    assert call(["Who built it?", *own, f"data.path={one}"]) == 0
+    assert call(["Who built it?", *own, f"data.path={one}/../notes"]) == 0, "another way to write the same folder"
+    assert call(["Who built it?", *own, f"data.path={copy}"]) == 0, "the same documents"
+    assert call(["What is baked?", *own, f"data.path={two}"]) == 2
+    path = tmp_path / "i" / "notes"
+    assert f"index {path} is of data.path={copy}, and data.path={two} has the same name" in capsys.readouterr().err
+    assert index_script.main(["inspect", str(path)]) == 0
+    with pytest.raises(ConfigError, match="has the same name: give it an index of its own"):
+        index_script.main(["build", *own, f"data.path={two}"])
+    assert call(["What is baked?", *own, f"data.path={two}", f"index.path={path}-2"]) == 0
+    assert call(["Who built it?", *own, f"data.path={copy}"]) == 0
+    (copy / "b.txt").write_text("A change of one's own folder is followed.")
+    assert call(["Who built it?", *own, f"data.path={copy}"]) == 0
+    copy.parent.rename(moved.parent)
+    (moved / "b.txt").write_text("So is one after it has moved.")
+    assert call(["Who built it?", *own, f"data.path={moved}"]) == 0
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -113,7 +140,9 @@ def test_documents_of_your_own(indexes: Path, tmp_path: Path, capsys: pytest.Cap
         ([QUESTION, "data.pth=x"], "error: unknown setting 'data.pth'. Did you mean 'path'?"),
         ([QUESTION, "data.path=nowhere"], "error: nowhere: does not exist"),
         ([QUESTION, "absent.yaml"], "error: config file 'absent.yaml' does not exist"),
-        (["--jsn", QUESTION], "error: "),
+        (["--jsn", QUESTION], "error: --jsn: allowed are --json, --explain, --help; settings are written key=value"),
+        ([QUESTION, "--jsn"], "error: --jsn: allowed are --json, --explain, --help; settings are written key=value"),
+        ([QUESTION, "--method=bdtr"], "error: --method=bdtr: allowed are --json"),
     ],
 )
 def test_errors(given: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,6 +32,7 @@ def test_a_table_for_people_and_json_for_machines(arguments: list[str], capsys: 
     row = report["classes"]["multi_hop"]
     cell = row["routes"]["graph"]
     assert f"{cell['accuracy']:.3f} [{cell['low']:.3f}, {cell['high']:.3f}]" in out
+    assert any(row["adopted"] for row in report["classes"].values()) and "anything:" not in out
     assert "flat (fails)" in out and f"multi_hop fails: {row['why']}" in out and "the router" in out
     assert "questions have no gold passages: retrieval/recall@5 counts them as wrong" in err
     assert "fewer than 40 make a wide interval" in err and "note: route graph: " in err
@@ -53,4 +54,16 @@ def test_remarks() -> None:
         "1 questions are left out: the annotators differ, nobody decided",
         "multi_hop, flat: 2 questions failed and count as wrong",
         "multi_hop: nothing",
+        "no class fails, so that all stay on the flat route; audit.target=0.6 holds each against the accuracy that "
+        "you need rather than against passage_local, audit.every_class=true runs the other routes on all",
     ]
+    report["classes"]["multi_hop"]["fails"] = True  # type: ignore[index]
+    assert not [line for line in remarks(report) if line.startswith("no class fails")]
+
+
+def test_where_no_class_leaves_the_flat_route_one_line_says_so(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_script(main, [*arguments, "audit.target=null"], help_text) == 0
+    out, err = capsys.readouterr()
+    assert "anything: no class leaves the flat route" in out and "the router" not in out and "no class fails" in err

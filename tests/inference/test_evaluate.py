@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from inference.console import run_script
+from gnnrag.types import Prediction
+from inference.console import describe_failures, run_script
 from inference.evaluate import __doc__ as help_text
 from inference.evaluate import main
 
@@ -55,8 +56,17 @@ def test_a_config_file_and_overrides(arguments: list[str], tmp_path: Path, capsy
 def test_failed_questions_are_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     rules = "llm.rules=[{match: '.', reply: 'Answer: x'}]"
     assert call([*arguments, "roles=prompted", "llm=scripted", rules, "budget.max_tokens=1"]) == 1
-    err = capsys.readouterr().err
-    assert "4 questions failed" in err and "4 x budget.max_tokens=1 is used up (...)" in err
+    out, err = capsys.readouterr()
+    assert "4 of 4 questions failed, all of them: nothing was measured; the same command tries them again" in err
+    assert "4 x budget.max_tokens=1 is used up (...)" in err
+    assert "Recall" not in out and Path(out.strip()).is_dir(), "zeros of nothing look like a result"
+
+
+def test_some_failures_are_told_with_what_they_score() -> None:
+    rows = [Prediction(f"q{i}", "", (), (), 0, {}, 0.0, "down" if i else None) for i in range(3)]
+    assert describe_failures(rows).splitlines() == [
+        "2 of 3 questions failed, they score 0; the same command tries them again", "  2 x down"
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -70,7 +80,11 @@ def test_failed_questions_are_told(arguments: list[str], capsys: pytest.CaptureF
         (["retriever=dense", "retriever.search=ivf"], "error: retriever.search='ivf': allowed are flat, hnsw"),
         (["method=bdtr", "method.promotion=x"], "error: method.promotion='x': allowed are exempt, order_only, boost"),
         (["seed=many"], "error: seed: Value 'many'"),
-        (["absent.yaml"], "error: config file 'absent.yaml' does not exist"),
+        (
+            ["absent.yaml"],
+            "error: config file 'absent.yaml' does not exist; give a YAML file such as configs/ev",
+        ),
+        (["--markdown"], "error: --markdown: allowed are --help; settings are written key=value"),
         (["a.yaml", "b.yaml"], "error: one config file at most, got a.yaml, b.yaml"),
         (["data.path=nowhere"], "error: nowhere: does not exist"),
         (["data.split=dvv"], "error: "),

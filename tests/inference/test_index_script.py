@@ -121,6 +121,20 @@ class TestChange:
         assert Index(root).ids[-1] == "one.txt#1"
         update_index(root, remove=["one.txt#1"])
 
+    def test_a_document_goes_with_all_its_passages(self, root, tmp_path, capsys):
+        folder = tmp_path / "docs"
+        folder.mkdir()
+        for name in ("a.txt", "aXtxt.txt", "a.txt.md"):
+            (folder / name).write_text("\n\n".join(f"Part {i}. " + "word " * 120 for i in range(2)))
+        (folder / "faq.jsonl").write_text('{"id": "x:1", "text": "A first answer."}\n{"text": "A second one."}\n')
+        main(["add", str(root), str(folder)])
+        assert len([i for i in Index(root).ids if i.startswith("a.txt#")]) > 1
+        assert main(["remove", str(root), "a.txt", "p1", "faq.jsonl"]) == 0
+        left = {i.partition("#")[0] for i in Index(root).ids}
+        assert left == {"a.txt.md", "aXtxt.txt", *(p.id for p in CORPUS if p.id != "p1")}
+        with pytest.raises(DataError, match=r"passage 'a\.txt' is not in the index"):
+            main(["remove", str(root), "a.txt"])
+
 
 class TestInspect:
     def test_a_row_for_each_stage(self, root, capsys):

@@ -54,7 +54,7 @@ def test_mistakes_are_found_before_any_work(arguments, tmp_path):
         main([*arguments, "retrievers=dense,bm52"])
     with pytest.raises(ConfigError, match=r"unknown setting 'retriever\.kk'"):
         main([*arguments, "retrievers=hybrid:kk=3"])
-    with pytest.raises(GnnragError, match="--md: allowed are --markdown and --json"):
+    with pytest.raises(GnnragError, match="--md: allowed are --markdown, --json, --help"):
         main([*arguments, "--md"])
     assert not (tmp_path / "index").exists()
     assert run_script(main, ["--help"], "text") == 0

@@ -426,7 +426,7 @@ def test_settings_that_cannot_work_are_refused_at_once(
         ({"model": str(tmp_path / "absent")}, "does not exist: give the folder of a saved model"),
         ({"model": str(folder), "adapter": str(folder)}, "has no adapter_config.json"),
         ({"model": str(adapter), "adapter": str(adapter)}, "is itself an adapter"),
-        ({"model": "nobody/nothing"}, "neither a folder nor to be had from the hub"),
+        ({"model": "nobody/nothing"}, "is no folder here, and no copy of it was fetched from the hub before"),
     ]
     for settings, message in cases:
         with pytest.raises(ConfigError, match=message):

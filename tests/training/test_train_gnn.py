@@ -120,6 +120,7 @@ def test_a_started_run_is_not_continued_with_other_settings(folder: Path, capsys
         ("gnn.dims=4", "unknown setting 'gnn.dims'"),
         ("sets.sample.use=report", "nothing to train on"),
         ("sets.sample.use=report cross=true", "every fold would report on all of it"),
+        ("nope.yaml", "config file 'nope.yaml' does not exist; give a YAML file such as those of configs/train"),
         ("metric=recal@5", "metric='recal@5' is not measured; there are: hits@1"),
         ("stage=completion gnn.question_text=false", "set completion.query=relation"),
     ],
