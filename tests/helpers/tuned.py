@@ -35,15 +35,9 @@ def make_cross_encoder(folder: Path, index: Index, text: bool = False) -> None:
 
 def make_selector(folder: Path, index: Index, text: bool = False) -> None:
     """Write a selector of queries for the embedder of an index."""
-    import torch
+    from tests.helpers.tuned_thoughts import make_selector as make
 
-    from gnnrag.gnn.encoder import encoder_record
-    from gnnrag.roles.thought_features import FEATURES
-    from gnnrag.tuned.selector import Selector, SelectorConfig, save_selector
-
-    torch.manual_seed(5)
-    base = {**encoder_record(index.embedder), "name": index.config.embedder.model}
-    save_selector(folder, Selector(SelectorConfig(hidden=4, features=list(FEATURES))), base, {})
+    make(folder, index)
 
 
 def make_span(folder: Path, index: Index, text: bool = False) -> None:
