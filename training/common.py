@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedDataParallelKwargs
+from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
 
 from gnnrag.config import load_config, to_plain
+from gnnrag.errors import ConfigError
 from gnnrag.files import digest
 from gnnrag.fit.config import FitConfig, FoldConfig, check_fit, check_run
 from gnnrag.fit.kinds import chosen_kind
@@ -20,15 +22,21 @@ from gnnrag.metrics.bootstrap import with_interval
 from inference.console import IndexProgress, note, render, split_arguments
 
 STOPPED = 75  # exit code of a run that was told to stop and goes on when it is started again
+T = TypeVar("T")
+PATIENCE = timedelta(hours=24)  # of a process that waits for another: one of them may index a large corpus meanwhile
 _PLACES = ("path", "root", "cache", "notes", "name")  # settings that only say where things lie
 
 
 def surroundings(fit: FitConfig, script: str, source: str | None, overrides: Sequence[str]) -> Surroundings:
     """Return processes, devices, and what stops a training; `script` and its arguments go into the card."""
-    unused = DistributedDataParallelKwargs(find_unused_parameters=True)  # not every part is used with every setting
-    accelerator = Accelerator(
-        mixed_precision=fit.precision, cpu=not torch.cuda.is_available(), kwargs_handlers=[unused]
-    )
+    handlers = [
+        DistributedDataParallelKwargs(find_unused_parameters=True),  # not every part is used with every setting
+        InitProcessGroupKwargs(timeout=PATIENCE),
+    ]
+    has_gpu = torch.cuda.is_available()
+    if fit.precision == "fp16" and not has_gpu:
+        raise ConfigError("fit.precision=fp16 needs a GPU; give bf16 or no")
+    accelerator = Accelerator(mixed_precision=fit.precision, cpu=not has_gpu, kwargs_handlers=handlers)  # type: ignore[arg-type]
     is_told = _listen()
     kept = [o for o in overrides if o.split("=")[0].rsplit(".", 1)[-1] not in _PLACES]
     command = " ".join([f"accelerate launch training/{script}", *([source] if source else []), *kept])
@@ -55,9 +63,23 @@ def train_kind(script: str, kinds: Mapping[str, str], default: str, arguments: S
     around = surroundings(config.fit, script, source, overrides)
     kept = {key: value for key, value in to_plain(config).items() if key not in ("run", "cache")}
     path = Path(config.run.root) / (config.run.name or f"{kind.prefix}-{digest(kept)[:8]}")
-    with around.accelerator.main_process_first(), IndexProgress() as on_index:
-        make_plan = kind.open(config, around, on_index)
+    with IndexProgress() as on_index:
+        make_plan = one_by_one(around.accelerator, lambda: kind.open(config, around, on_index))
     return train_folds(path, config.folds, config.cross, make_plan, around, kind.columns)
+
+
+def one_by_one(accelerator: Accelerator, make: Callable[[], T]) -> T:
+    """Return what `make` returns in every process: first in the first one, then in the first of each node, then in all.
+
+    What it builds on disk is built once, or once a node where nodes share no disk; the others find it.
+    """
+    is_first, is_first_of_node = accelerator.is_main_process, accelerator.is_local_main_process
+    made: list[T] = []
+    for mine in (is_first, is_first_of_node and not is_first, not is_first_of_node and not is_first):
+        if mine:
+            made.append(make())
+        accelerator.wait_for_everyone()
+    return made[0]
 
 
 def train_folds(

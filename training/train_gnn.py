@@ -18,14 +18,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `accelerate laun
 
 from tqdm import tqdm
 
-from gnnrag.config import load_config, to_plain
+from gnnrag.config import to_plain
 from gnnrag.files import digest
 from gnnrag.fit.config import check_fit, check_run
 from gnnrag.fit.gnn import NetworkPlan, settle
-from gnnrag.fit.gnn_config import TrainGNNConfig, check_training
-from gnnrag.fit.gnn_sets import open_corpus
+from gnnrag.fit.gnn_config import TrainGNNConfig, check_training, load_training
+from gnnrag.fit.gnn_sets import Corpus, open_corpus
 from inference.console import IndexProgress, run_script, split_arguments
-from training.common import surroundings, train_folds
+from training.common import one_by_one, surroundings, train_folds
 
 COLUMNS = ("recall@2", "recall@5", "hits@1", "mrr", "node_f1")
 
@@ -33,17 +33,20 @@ COLUMNS = ("recall@2", "recall@5", "hits@1", "mrr", "node_f1")
 def main(arguments: Sequence[str]) -> int:
     """Train; returns the exit code."""
     source, overrides = split_arguments(arguments)
-    config = settle(load_config(TrainGNNConfig, source, overrides))
+    config = settle(load_training(source, overrides))
     check_training(config)
     check_run(config.run)
     check_fit(config.fit)
     around = surroundings(config.fit, "train_gnn.py", source, overrides)
     path = Path(config.run.root) / (config.run.name or _name(config))
-    with around.accelerator.main_process_first():  # which builds what is missing; the others find it on disk
+    asks = config.stage == "retrieval"
+
+    def opened() -> tuple[dict[str, Corpus], dict[str, Any]]:
         with IndexProgress() as on_index:
             corpora = {name: open_corpus(name, config, on_index) for name in config.sets}
-        asks = config.stage == "retrieval"
-        examples = {n: _examples(c, around.accelerator.is_main_process) for n, c in corpora.items() if asks}
+        return corpora, {n: _examples(c, around.accelerator.is_main_process) for n, c in corpora.items() if asks}
+
+    corpora, examples = one_by_one(around.accelerator, opened)
     return train_folds(
         path,
         config.folds,

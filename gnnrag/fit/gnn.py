@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from gnnrag.config import to_plain
+from gnnrag.errors import ConfigError
 from gnnrag.files import digest, write_atomic
 from gnnrag.fit.card import Card
 from gnnrag.fit.folds import Parts
@@ -19,15 +20,18 @@ from gnnrag.fit.gnn_sets import Corpus, divide, pools, sizes
 from gnnrag.fit.loop import Task, Trainer
 from gnnrag.fit.seen import read_seen
 from gnnrag.fit.training import Plan, Report, gathered, score_rows
-from gnnrag.gnn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
 from gnnrag.gnn.completion import CompletionTask, whole_graph
 from gnnrag.gnn.encoder import encoder_record
 from gnnrag.gnn.entity_examples import best_threshold, node_f1
+from gnnrag.gnn.entity_model import EntityGNN
 from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.retrieval import Pool, RetrievalTask
 from gnnrag.gnn.sampling import Draws
+from gnnrag.gnn.starting import start_from
 from gnnrag.rundir import commit
+from gnnrag.weights import difference
 
 SUMMARY = (
     "A query-conditioned graph network of gnnrag: it reads a question and the part of a corpus's message graph around "
@@ -91,8 +95,8 @@ class NetworkPlan(Plan):
         """See `Plan`."""
         if self.config.stage == "completion":
             return [], {"threshold": None}
-        is_entity = self.config.gnn.mode == "entity"
-        threshold = best_threshold(_rank(trainer, self._found["validation"])) if is_entity else None
+        asks = self.config.gnn.mode == "entity" and any(corpus.is_kb for corpus in self.corpora.values())
+        threshold = best_threshold(_rank(trainer, self._found["validation"])) if asks else None
         return _rank(trainer, self._found["report"], threshold), {"threshold": threshold}
 
 
@@ -123,22 +127,45 @@ def _rank(trainer: Trainer, pool: Pool, threshold: float | None = None) -> Repor
     accelerator = trainer.accelerator
     places = pool.places()[accelerator.process_index :: accelerator.num_processes]
     rows = gathered(accelerator, pool.rank(trainer.bare, places, accelerator.device))
-    for row in rows if threshold is not None else ():
+    for row in (row for row in rows if threshold is not None and "chances" in row):
         names = ("node_recall", "node_precision", "node_f1")
         row["metrics"] |= dict(zip(names, node_f1(row, threshold), strict=True))  # type: ignore[arg-type]
     return rows
 
 
 def make_model(config: TrainGNNConfig, corpora: Mapping[str, Corpus]) -> QueryGNN:
-    """Return the network: new, with weights that follow from the seed, or that of `start`."""
-    size = next(iter(corpora.values())).index.embedder.dim
+    """Return the network: new, with weights that follow from the seed, or that of `start`.
+
+    Raises:
+        ConfigError: the sets' embedders differ.
+        ArtefactError: `start` was trained with another embedder or architecture.
+    """
+    encoder, size = one_encoder(corpora), next(iter(corpora.values())).index.embedder.dim
+    settings = config.gnn.architecture
     with torch.random.fork_rng(devices=[]):
         torch.random.default_generator.manual_seed(config.seed)
-        model = QueryGNN(config.gnn, size)
+        model: QueryGNN
+        if settings.mode == "entity":
+            model = EntityGNN(settings, size, config.gnn.ranker, config.gnn.checkpointing)
+        else:
+            model = QueryGNN(settings, size, checkpointing=config.gnn.checkpointing)
     if config.start:
-        weights = load_checkpoint(Path(config.start), {"network": to_plain(config.gnn)}).model.state_dict()
-        model.load_state_dict(weights)
+        embedder = next(iter(corpora.values())).config.index.embedder.model
+        start_from(model, Path(config.start), encoder, embedder)
     return model
+
+
+def one_encoder(corpora: Mapping[str, Corpus]) -> dict[str, Any]:
+    """Return the record of the embedder that all sets share. Raises ConfigError naming two that differ."""
+    records = {name: encoder_record(corpus.index.embedder) for name, corpus in corpora.items()}
+    first, encoder = next(iter(records.items()))
+    for name, record in records.items():
+        if problem := difference(record, encoder):
+            raise ConfigError(
+                f"sets {first} and {name} were indexed with different embedders (the latter's {problem}): one network "
+                f"reads the vectors of one embedder; give both the same index.embedder"
+            )
+    return encoder
 
 
 class Saver:
@@ -157,16 +184,20 @@ class Saver:
         self.config, self.corpora, self.parts, self.command = config, corpora, parts, command
         self.commit = commit()
         first = next(iter(corpora.values()))
-        self.encoder = {**encoder_record(first.index.embedder), "model": first.config.index.embedder.model}
+        self.encoder = {**one_encoder(corpora), "model": first.config.index.embedder.model}
 
     def __call__(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
         """Write weights, record and card into a folder."""
         assert isinstance(model, QueryGNN)
         graphs = {name: digest(corpus.inputs) for name, corpus in self.corpora.items()}
         plain = to_plain(self.config)
-        sizes = "neighbourhood" if self.config.gnn.mode == "entity" else "prune"
-        facts = {**record, "graphs": graphs, sizes: plain[sizes], "commit": self.commit, "seed": self.config.seed}
-        save_checkpoint(folder, Checkpoint(model, None, self.encoder, facts))
+        facts = {**record, "graphs": graphs, "commit": self.commit, "seed": self.config.seed}
+        if isinstance(model, EntityGNN):
+            is_kb = all(corpus.is_kb for corpus in self.corpora.values())
+            facts |= {"neighbourhood": plain["neighbourhood"], "fallback": "none" if is_kb else "dense"}
+        else:
+            facts["prune"] = plain["prune"]
+        save_checkpoint(folder, Checkpoint(model, getattr(model, "ranker", None), self.encoder, facts))
         write_atomic(folder / "README.md", self.card(model, record).render())
 
     def card(self, model: nn.Module, record: Mapping[str, Any]) -> Card:

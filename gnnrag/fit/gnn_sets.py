@@ -16,9 +16,9 @@ from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import DataError
 from gnnrag.fit.folds import Parts, draw, split_questions
 from gnnrag.fit.gnn_config import SetConfig, TrainGNNConfig
-from gnnrag.gnn.config import ENTITY_STAGES, NODE_STAGES
+from gnnrag.gnn.config import ENTITY_STAGES, NODE_STAGES, entity_stages
 from gnnrag.gnn.entity import EntityQuestions
-from gnnrag.gnn.entity_examples import EntitySet
+from gnnrag.gnn.entity_examples import EntitySet, SupportSet
 from gnnrag.gnn.examples import ExampleSet, Preparer
 from gnnrag.gnn.prune import QuestionGraphs, with_inverses
 from gnnrag.gnn.retrieval import Pool
@@ -45,7 +45,17 @@ class Corpus:
     @cached_property
     def preparer(self) -> Preparer:
         """Makes subgraphs; loads the index when first asked."""
-        return QuestionGraphs(self.index, self.settings.gnn, self.settings.prune)
+        return QuestionGraphs(self.index, self.settings.gnn.architecture, self.settings.prune)
+
+    @property
+    def is_kb(self) -> bool:
+        """The corpus is a knowledge base, whose questions ask for entities."""
+        return self.config.index.extract.method == "kb"
+
+    @cached_property
+    def facts(self) -> EntityQuestions:
+        """The graph of facts, and where questions start in it."""
+        return EntityQuestions(self.index, self.settings.gnn.architecture)
 
     @cached_property
     def synthetic(self) -> list[Question]:
@@ -54,7 +64,7 @@ class Corpus:
         if not count:
             return []
         if self.settings.gnn.mode == "entity":
-            return path_questions(self.index.read("message_graph").graph, count, seed=self.settings.seed)
+            return path_questions(self.facts.graph, count, seed=self.settings.seed)
         maker = QuestionMaker(self.index.passages, self.index.hierarchy, self.index.titles)
         return maker.make(count, self.settings.seed)
 
@@ -62,25 +72,24 @@ class Corpus:
     def message_graph(self) -> tuple[MessageGraph, np.ndarray]:
         """The whole graph with the (2R, F) vectors of its relations and their inverses: what stage 1 completes."""
         if self.settings.gnn.mode == "entity":
-            facts = EntityQuestions(self.index, self.settings.gnn)
-            return facts.graph, facts.relation_vectors
+            return self.facts.graph, self.facts.relation_vectors
         graph = self.index.read("message_graph").graph
         return graph, with_inverses(self.index.read("relation_vectors"), graph, self.settings.gnn)
 
     @property
     def inputs(self) -> dict[str, Any]:
         """What the set's examples depend on."""
-        stages = {name: self.index.fingerprint[name] for name in needed_stages(self.settings)}
+        stages = {name: self.index.fingerprint[name] for name in needed_stages(self.settings, self.is_kb)}
         return {"data": self.data.fingerprints, "index": stages}
 
     def examples(self, progress: Callable[[int], None]) -> ExampleSet | EntitySet:
         """Return all examples of the set, its questions first, then the synthetic ones."""
         questions = [*self.data.questions, *self.synthetic]
+        if not self.is_kb:
+            self._check_gold()
         if self.settings.gnn.mode == "entity":
-            return EntitySet(questions, EntityQuestions(self.index, self.settings.gnn), self.settings.neighbourhood)
-        for question in questions:
-            if unknown := [id_ for id_ in question.gold if id_ not in self.index.position]:
-                raise DataError(self.config.data.path, f"question {question.id}: gold {unknown[0]!r} is no passage")
+            kind = EntitySet if self.is_kb else SupportSet
+            return kind(questions, self.facts, self.settings.neighbourhood)
         gold = [[self.index.position[id_] for id_ in question.gold] for question in questions]
         s = self.settings
         key = [
@@ -93,10 +102,19 @@ class Corpus:
         ]
         return ExampleSet(questions, gold, lambda: self.preparer, Path(s.cache) / self.name, key, progress)
 
+    def _check_gold(self) -> None:
+        for question in self.data.questions:
+            if unknown := [id_ for id_ in question.gold if id_ not in self.index.position]:
+                raise DataError(self.config.data.path, f"question {question.id}: gold {unknown[0]!r} is no passage")
 
-def needed_stages(settings: TrainGNNConfig) -> tuple[str, ...]:
+
+def needed_stages(settings: TrainGNNConfig, is_kb: bool) -> tuple[str, ...]:
     """Return the index stages that training reads; stage 1 looks at no text but that of the relations."""
-    return ENTITY_STAGES if settings.gnn.mode == "entity" or settings.stage == "completion" else NODE_STAGES
+    if settings.stage == "completion":
+        return ENTITY_STAGES
+    if settings.gnn.mode != "entity":
+        return NODE_STAGES
+    return entity_stages(settings.gnn.link_vectors, "none" if is_kb else "dense")
 
 
 def open_corpus(name: str, settings: TrainGNNConfig, progress: Progress) -> Corpus:
@@ -105,16 +123,16 @@ def open_corpus(name: str, settings: TrainGNNConfig, progress: Progress) -> Corp
     d = config.data
     data = load_dataset(d.path, d.split, d.questions, d.limit)
     path = index_path(config.index, data.name)
-    stages = needed_stages(settings)
+    stages = needed_stages(settings, config.index.extract.method == "kb")
     build_index(path, data.passages, config.index, stages, {"path": d.path}, progress, keep_edits=True)
     return Corpus(name, config, data, Index(path), settings)
 
 
 def divide(corpus: Corpus, settings: TrainGNNConfig, fold: int | None) -> Parts:
-    """Return which questions of a set train, validate and report."""
+    """Return which questions of a set train, validate and report; synthetic ones train whatever its `use`."""
     ids = [question.id for question in corpus.data.questions]
     if corpus.config.use == "report":
-        return Parts((), (), tuple(ids))
+        return Parts(tuple(question.id for question in corpus.synthetic), (), tuple(ids))
     folds = replace(settings.folds, report=None if corpus.config.use == "train" else fold)
     parts = split_questions(ids, folds)
     train = _limited(parts.train, corpus)
@@ -134,11 +152,15 @@ def _limited(ids: Sequence[str], corpus: Corpus) -> list[str]:
 
 
 def pools(examples: Mapping[str, Any], parts: Mapping[str, Parts]) -> dict[str, Pool]:
-    """Return the pool of each part: `train`, `validation` and `report`."""
+    """Return the pool of each part: `train` (questions that teach something), `validation` and `report`."""
     place = {name: {q.id: i for i, q in enumerate(one.questions)} for name, one in examples.items()}
 
+    def items(name: str, part: str) -> list[int]:
+        found = [place[name][id_] for id_ in getattr(parts[name], part)]
+        return [i for i in found if examples[name].teaches(i)] if part == "train" else found
+
     def pool(part: str) -> Pool:
-        return Pool(examples, {name: [place[name][id_] for id_ in getattr(parts[name], part)] for name in examples})
+        return Pool(examples, {name: items(name, part) for name in examples})
 
     return {part: pool(part) for part in PARTS}
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.fit.config import FitConfig, check_fit
+from gnnrag.fit.resuming import agreed_state
 from gnnrag.fit.rundir import TrainingRun
 from gnnrag.fit.tracking import Tracker
 
@@ -214,12 +215,14 @@ class Trainer:
                 self.tracker.log(values, self.progress.step)
 
     def _save(self) -> None:
+        scaler = self.accelerator.scaler  # of float16, whose steps depend on its scale
         rng = gather_object([torch.get_rng_state()]) if self.accelerator.num_processes > 1 else [torch.get_rng_state()]
         self.run.save_state(
             {
                 "progress": vars(self.progress),
                 "model": learned(self.bare),
                 "optimizer": self.optimizer.state_dict(),
+                "scaler": scaler.state_dict() if scaler is not None else None,
                 "mean": self.mean,
                 "kept": self.kept,
                 "rng": rng,
@@ -227,13 +230,15 @@ class Trainer:
         )
 
     def _resume(self) -> None:
-        state = self.run.load_state()
+        state = agreed_state(self.run, self.accelerator)
         if state is None:
             self.run.cut(-1)
             return
         self.progress = Progress(**state["progress"])
         put(self.bare, state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
+        if self.accelerator.scaler is not None and state.get("scaler"):
+            self.accelerator.scaler.load_state_dict(state["scaler"])
         self.mean, self.kept = (
             {k: v.to(self.accelerator.device) for k, v in state[name].items()} for name in ("mean", "kept")
         )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gnnrag.files import write_json
 from gnnrag.fit.config import TrainingRunConfig
 
 
@@ -17,6 +20,8 @@ class Tracker:
         folder: the run directory.
         settings: resolved settings, shown there.
         on_note: told, once, that tracking failed and why; the run goes on without.
+
+    A training that is resumed goes on under the id that the run directory keeps.
     """
 
     def __init__(
@@ -33,7 +38,12 @@ class Tracker:
         quiet = wandb.Settings(
             silent=True, console="off", x_disable_stats=True, disable_git=True, disable_code=True, init_timeout=30
         )
+        path = folder / "wandb.json"
+        if not path.is_file():
+            write_json(path, {"id": uuid.uuid4().hex[:12]})
         self._run = wandb.init(
+            id=json.loads(path.read_text("utf-8"))["id"],
+            resume="allow",
             mode=config.tracking,  # type: ignore[arg-type]
             project=config.project,
             name=folder.name,
@@ -55,9 +65,9 @@ class Tracker:
             self._try(lambda: self._run.log(dict(values), step=step))
 
     def finish(self, summary: Mapping[str, Any] | None = None) -> None:
-        """Send the summary and end the session."""
-        if self._run is not None:
-            self._try(lambda: self._run.summary.update(dict(summary or {})))
+        """Send the summary and end the session; once more does nothing."""
+        if self._run is not None and summary:
+            self._try(lambda: self._run.summary.update(dict(summary)))
         if self._run is not None:
             self._try(lambda: self._run.finish())
         self._run = None

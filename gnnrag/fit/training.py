@@ -111,6 +111,8 @@ def train(path: Path, plan: Plan, around: Surroundings) -> Report | None:
             tracker.finish({"best_step": state.best_step, "best": state.best})
         return rows
     finally:
+        if tracker:
+            tracker.finish()  # stopped or failed: the session ends too, and is taken up under its id
         run.close()
 
 

@@ -18,6 +18,7 @@ from gnnrag.weights import WEIGHTS, difference, fill, load_tensors, read_record,
 
 RECORD = "config.json"
 _FORMAT = 1
+_PLAIN = {"revision": None, "query_prefix": "", "document_prefix": ""}  # of encoders, where a record does not say it
 
 
 @dataclass
@@ -68,7 +69,7 @@ def load_checkpoint(folder: Path, expected: Mapping[str, Any] | None = None) -> 
             from the record. The message names the first difference.
     """
     record = _read_record(folder)
-    if problem := difference(record, expected or {}):
+    if problem := difference({**record, "encoder": {**_PLAIN, **record["encoder"]}}, expected or {}):
         raise ArtefactError(f"{folder / RECORD}: {problem}; use a checkpoint trained with these settings, or train one")
     path = folder / WEIGHTS
     if not path.is_file() or file_digest(path) != record["weights_sha256"]:

@@ -8,5 +8,14 @@ from gnnrag.index.embedder import Embedder
 
 
 def encoder_record(embedder: Embedder) -> dict[str, Any]:
-    """Return the record of an embedder: its weights, whatever runs them, or its name where it has none."""
-    return {"weights": getattr(embedder, "weights", embedder.identity), "normalised": True}
+    """Return the record of an embedder: its weights, whatever runs them, or its name where it has none, and its texts.
+
+    `revision` is that of a model that came from a hub, null where `weights` is a digest; no document has a prefix.
+    """
+    return {
+        "weights": getattr(embedder, "weights", embedder.identity),
+        "revision": getattr(embedder, "revision", None),
+        "normalised": True,
+        "query_prefix": getattr(embedder, "query_prefix", ""),
+        "document_prefix": "",
+    }

@@ -19,6 +19,7 @@ from gnnrag.gnn.seeds import link_by_vector, nearest_entities, seed_weight
 from gnnrag.graphs.messaging import SIMILAR, STRUCTURE
 from gnnrag.index.index import Index
 from gnnrag.index.message_stages import MessageKnowledge
+from gnnrag.text.normalise import words
 
 STAND_IN = "X"  # what takes the place of a name that is left out of a question
 
@@ -30,7 +31,7 @@ class EntityQuestion:
     Attributes:
         text: what is embedded.
         seeds: entities and how surely the question names them.
-        branch: `exact`, `dense_link`, `facts`, `names`, or `none` where the graph offers nothing to start from.
+        branch: `exact`, `dense_link`, `facts`, `names`, or `none` where nothing is named and vectors do not link.
     """
 
     text: str
@@ -42,9 +43,10 @@ class EntityQuestions:
     """Makes batches of questions on an index's graph of facts.
 
     Args:
-        index: an opened index with the stages `message_graph` and `relation_vectors`, and `entity_vectors` where names
-            that are not spelt as in the graph are linked too.
-        config: how seeds weigh, and whether names are left out of questions.
+        index: an opened index with the stages `message_graph` and `relation_vectors`, and `entity_vectors` where
+            `config.link_vectors`.
+        config: how seeds weigh, whether names that are not spelt as in the graph are linked too, and whether names are
+            left out of questions.
 
     Raises:
         ConfigError: the index's message graph has no facts.
@@ -73,9 +75,7 @@ class EntityQuestions:
 
     @cached_property
     def entity_vectors(self) -> np.ndarray:
-        """(num_entities, F) vectors of names, or (0, F) where the index has none."""
-        if self.index.store.key("entity_vectors") is None:
-            return np.zeros((0, self.relation_vectors.shape[1]), np.float32)
+        """(num_entities, F) vectors of names."""
         return self.index.read("entity_vectors")
 
     @cached_property
@@ -100,13 +100,20 @@ class EntityQuestions:
             if self.config.delexicalise:
                 for _, (start, stop) in sorted(found, key=lambda row: -row[1][0]):
                     shown = shown[:start] + STAND_IN + shown[stop:]
-            return EntityQuestion(shown, {self.graph.position[name]: 1.0 for name, _ in found}, "exact")
-        if len(self.entity_vectors):
+            seeds = {self.graph.position[name]: 1.0 for name, _ in found}
+            return EntityQuestion(shown, {**self._linked(text, [name for name, _ in found]), **seeds}, "exact")
+        if self.config.link_vectors:
             if seeds := link_by_vector(self, text, None):
                 return EntityQuestion(text, seeds, "dense_link")
             vector = self.index.embedder.encode([text], is_query=True)[0]
             return EntityQuestion(text, *nearest_entities(self, vector))
         return EntityQuestion(text, {}, "none")
+
+    def _linked(self, text: str, names: Sequence[str]) -> dict[int, float]:
+        """Return what other mentions are linked to, by vectors; of a knowledge base, a question has one name."""
+        if self.is_kb or not self.config.link_vectors:
+            return {}
+        return link_by_vector(self, text, frozenset(words(text)).difference(*(words(name) for name in names)))
 
     def prepare(self, questions: Sequence[EntityQuestion]) -> GraphBatch:
         """Return a batch in the shared layout, one column per question."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -12,7 +13,8 @@ from zipfile import BadZipFile
 import numpy as np
 
 from gnnrag.errors import ArtefactError
-from gnnrag.files import digest
+from gnnrag.files import digest, exclusive_lock, write_atomic
+from gnnrag.gnn.entity_model import Places
 from gnnrag.gnn.ranking import rank_examples
 from gnnrag.gnn.subgraph import Subgraph
 from gnnrag.types import Question
@@ -21,6 +23,7 @@ VERSION = 2  # of the files
 _SMALL = {"source": np.int32, "relation": np.int32, "target": np.int32, "nodes": np.int32, "passages": np.int32}
 _HALF = ("features", "edge_features")
 _LEFT_OUT = ("node_vectors", "prior")  # gathered again from the index's tables; not needed to train
+WAIT_S = 12 * 3600.0  # for another process that makes subgraphs in the same folder
 _MEMORY = 1500  # subgraphs kept in memory at once
 
 
@@ -46,6 +49,7 @@ class Example:
         candidates: (n,) bool, the nodes that are ranked.
         targets: (n,) bool, those that are right.
         lost: right ones that pruning left out of the subgraph.
+        places: mode entity on a corpus: what maps its nodes to passages.
     """
 
     id: str
@@ -53,6 +57,7 @@ class Example:
     candidates: np.ndarray
     targets: np.ndarray
     lost: int
+    places: Places | None = None
 
 
 class ExampleSet:
@@ -91,11 +96,22 @@ class ExampleSet:
             self.questions[i].id, subgraph, subgraph.candidates, targets, len(set(gold)) - int(targets.sum())
         )
 
+    def teaches(self, i: int) -> bool:
+        """Tell whether a question can train; each has a subgraph of its own."""
+        return True
+
     def rank(self, model: Any, items: Sequence[int], device: Any) -> list[dict[str, Any]]:
         """Rank the passages of some questions; see `rank_examples`."""
         return rank_examples(model, (self[i] for i in items), device)
 
-    def _prepare(self, progress: Callable[[int], None], block: int = 16) -> None:
+    def _prepare(self, progress: Callable[[int], None]) -> None:
+        """Make what is missing, one process at a time: the others wait, and then find it."""
+        if all(file.exists() for file in self._files):
+            return
+        with exclusive_lock(self._files[0].parent / ".lock", f"cache of subgraphs {self._files[0].parent}", WAIT_S):
+            self._make(progress)
+
+    def _make(self, progress: Callable[[int], None], block: int = 16) -> None:
         missing = [i for i, file in enumerate(self._files) if not file.exists()]
         for start in range(0, len(missing), block):
             rows = missing[start : start + block]
@@ -122,10 +138,9 @@ def write_subgraph(path: Path, subgraph: Subgraph) -> None:
         arrays[name] = arrays[name].astype(kind)
     for name in _HALF:
         arrays[name] = arrays[name].astype(np.float16)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".part.npz")
-    np.savez(temporary, **arrays)  # type: ignore[arg-type]
-    temporary.replace(path)
+    held = io.BytesIO()
+    np.savez(held, **arrays)  # type: ignore[arg-type]
+    write_atomic(path, held.getvalue())
 
 
 def read_subgraph(path: Path) -> Subgraph:

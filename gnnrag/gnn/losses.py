@@ -45,6 +45,7 @@ class Candidates:
         owner: Tensor | None = None,
         among: Tensor | None = None,
         reduce: bool = True,
+        questions: int | None = None,
     ) -> Candidates:
         """Lay out the logits of a batch.
 
@@ -54,10 +55,11 @@ class Candidates:
             owner: (N,) question of each node in the blocks layout, or None.
             among: (N,) or (N, B) bool, the nodes that are candidates, such as passages; None for all.
             reduce: losses are means over the questions; false: one value for each.
+            questions: how many there are in the blocks layout, where the last of them may have no nodes.
         """
         columns = torch.arange(logits.shape[1], device=logits.device)
         question = columns.expand_as(logits) if owner is None else owner[:, None]
-        count = logits.shape[1] if owner is None else int(owner.max()) + 1
+        count = logits.shape[1] if owner is None else questions or int(owner.max()) + 1
         if among is None:
             chosen = torch.ones_like(logits, dtype=torch.bool)
         else:
@@ -149,3 +151,16 @@ def distillation_loss(candidates: Candidates, cosine: Tensor) -> Tensor:
     count = candidates.total(torch.ones_like(wanted))
     rows = candidates.total((candidates.logits.sigmoid() - wanted).square()) / count.clamp(min=1)
     return candidates.mean(rows, count > 0)
+
+
+def passage_loss(scores: Tensor, gold: Tensor, are_sums: bool) -> Tensor:
+    """Return the cross-entropy of each gold passage's share of all passages' scores, 0 without a gold one.
+
+    Args:
+        scores: (D,) of the ranker.
+        gold: (D,) bool.
+        are_sums: the scores are sums of probabilities, as the learned ranker's are, and no logits.
+    """
+    values = scores if are_sums else scores.sigmoid()
+    share = values / (values.sum() + _EPSILON)
+    return -torch.where(gold, (share + _EPSILON).log(), 0).sum() / gold.sum().clamp(min=1)

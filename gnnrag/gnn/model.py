@@ -209,6 +209,12 @@ def check_config(config: GNNConfig) -> None:
         raise ConfigError(f"gnn.dim={config.dim}, gnn.layers={config.layers}: at least 1 and 0")
     if config.features and config.fusion == "none":
         raise ConfigError("gnn.fusion=none leaves gnn.features unread: clear gnn.features, or use early, late or both")
+    if config.mode == "entity" and config.fusion != "none" and (config.node_text or config.features):
+        raise ConfigError(
+            "gnn.mode=entity has no texts or features of nodes: set gnn.fusion=none and clear gnn.features"
+        )
+    if config.mode == "entity" and config.edge_features:
+        raise ConfigError("gnn.mode=entity has no features of edges: clear gnn.edge_features")
     if config.message == "rotate" and config.dim % 2:
         raise ConfigError(f"gnn.dim={config.dim} with gnn.message=rotate: must be even")
 

@@ -24,7 +24,7 @@ from gnnrag.graphs.picking import gathered
 class NeighbourhoodConfig:
     """How much of the graph a question about entities sees."""
 
-    hops: int = 3  # from the seeds
+    hops: int | None = 3  # from the seeds; null: the whole graph, as GFM-RAG
     fan: int = 60  # edges at most by which one node leads on, drawn once for the graph; seeds lead to all neighbours
 
 
@@ -45,6 +45,8 @@ class Neighbourhoods:
 
     def nodes(self, seeds: Sequence[int]) -> np.ndarray:
         """Return the nodes within reach, ascending; a hub leads to a sample of its neighbours, always the same."""
+        if self.config.hops is None:
+            return np.arange(self.source.graph.num_entities)
         reached = front = np.array(seeds, dtype=np.int64)
         for hop in range(self.config.hops):
             found = np.unique(gathered(self._ends if hop == 0 else self._sampled, front))

@@ -38,6 +38,10 @@ class Incidence:
         frequency = torch.from_numpy(entity_passages.sizes.astype(np.float32))
         return cls(torch.from_numpy(entities[order]), torch.from_numpy(starts.astype(np.int64)), frequency)
 
+    def to(self, device: torch.device | str) -> Incidence:
+        """Return the incidence on a device."""
+        return Incidence(self.entities.to(device), self.starts.to(device), self.frequency.to(device))
+
     @property
     def sizes(self) -> Tensor:
         """Entities of each passage. Shape (D,), int64."""

@@ -11,9 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gnnrag.gnn.batch import GraphBatch
 from gnnrag.gnn.config import LossConfig
+from gnnrag.gnn.entity_model import Places
 from gnnrag.gnn.examples import Example
-from gnnrag.gnn.losses import Candidates, retrieval_loss
+from gnnrag.gnn.losses import Candidates, passage_loss, retrieval_loss
 from gnnrag.gnn.sampling import Draws
 from gnnrag.gnn.subgraph import join
 
@@ -88,12 +90,31 @@ class RetrievalTask:
             np.concatenate(rows) for rows in zip(*((e.targets, e.candidates) for e in examples), strict=True)
         )
         targets, among = (torch.from_numpy(rows).to(device)[:, None] for rows in (right, ranked))
+        logits, found = self._forward(model, batch, [example.places for example in examples])
         cosine = None
         if self.losses.distillation and batch.node_vectors is not None and batch.owner is not None:
             cosine = (batch.node_vectors * batch.questions[batch.owner]).sum(1, keepdim=True)
-        return retrieval_loss(
-            Candidates.of(model(batch), targets, batch.owner, among, reduce=False), self.losses, cosine
-        )
+        candidates = Candidates.of(logits, targets, batch.owner, among, reduce=False, questions=len(examples))
+        loss = retrieval_loss(candidates, self.losses, cosine)
+        return loss if found is None else loss + self.losses.passages * found
+
+    def _forward(
+        self, model: nn.Module, batch: GraphBatch, places: Sequence[Places | None]
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the logits, and where scores of passages are trained, their loss of each question."""
+        if not self.losses.passages or not any(places):
+            return model(batch), None
+        logits, scores = model(batch, places=places)
+        bare: Any = getattr(model, "module", model)
+        are_sums = bare.ranker.config.name == "learned"
+        rows = []
+        for score, place in zip(scores, places, strict=True):
+            if score is None or place is None:
+                rows.append(logits.new_zeros(()))
+            else:
+                gold = torch.from_numpy(place.gold).to(logits.device)
+                rows.append(passage_loss(score.float(), gold, are_sums))
+        return logits, torch.stack(rows)
 
     def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> dict[str, dict[str, float]]:
         """Return the metrics of the validation questions."""

@@ -18,14 +18,13 @@ from gnnrag.gnn.batch import GraphBatch
 from gnnrag.gnn.checkpoint import Checkpoint
 from gnnrag.gnn.config import RankerConfig
 from gnnrag.gnn.entity import EntityQuestion, EntityQuestions
+from gnnrag.gnn.entity_model import whole_logits
 from gnnrag.gnn.explain import RelationalPath, explain
 from gnnrag.gnn.neighbourhood import NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.prune import PruneConfig, QuestionGraphs
 from gnnrag.gnn.rankers import Incidence, Ranker
 from gnnrag.gnn.subgraph import Subgraph, join
 from gnnrag.index.index import Index
-
-OUTSIDE = -10.0  # logit, at most, of an entity outside of the neighbourhood
 
 
 @dataclass(frozen=True)
@@ -92,22 +91,38 @@ class PassageScorer:
         return f'"{self.graphs.hierarchy.sentences[node - graph.first_sentence]}"'
 
 
+@dataclass(frozen=True)
+class Links:
+    """Where the questions of mode `entity` start.
+
+    Attributes:
+        by_vector: names that are not spelt as in the graph are linked by vectors.
+        fallback: what ranks the passages for a question without a start: `dense`, or `none`.
+    """
+
+    by_vector: bool = False
+    fallback: str = "none"
+
+
 class EntityScorer:
     """Mode `entity`: every entity of the graph of facts is scored, and a ranker maps them to passages.
 
     Args:
         index: an opened index.
         checkpoint: the network and its ranker.
+        links: where questions start: whether names are linked by vectors, and what ranks passages without a start.
         device: where the network runs.
     """
 
-    def __init__(self, index: Index, checkpoint: Checkpoint, device: str = "cpu") -> None:
+    def __init__(self, index: Index, checkpoint: Checkpoint, links: Links | None = None, device: str = "cpu") -> None:
         self.index, self.model, self.device = index, checkpoint.model.to(device), device
-        self.questions = EntityQuestions(index, checkpoint.model.config)
-        self.ranker = (checkpoint.ranker or Ranker(RankerConfig())).to(device)
-        self.threshold = float(checkpoint.facts.get("threshold") or 0.5)
-        sizes = checkpoint.facts.get("neighbourhood")  # without: the whole graph, as GFM-RAG
-        self.near = Neighbourhoods(self.questions, NeighbourhoodConfig(**sizes)) if sizes else None
+        self.links = links or Links(checkpoint.model.config.link_vectors, checkpoint.facts.get("fallback", "none"))
+        self.questions = EntityQuestions(index, replace(checkpoint.model.config, link_vectors=self.links.by_vector))
+        self.ranker = checkpoint.ranker or Ranker(RankerConfig())  # on the CPU, where the scores of entities end
+        threshold = checkpoint.facts.get("threshold")
+        self.threshold = 0.5 if threshold is None else float(threshold)
+        sizes = NeighbourhoodConfig(**(checkpoint.facts.get("neighbourhood") or {"hops": None}))
+        self.near = None if sizes.hops is None else Neighbourhoods(self.questions, sizes)
 
     @cached_property
     def _graph(self) -> tuple[GraphBatch, list[torch.Tensor]]:
@@ -143,8 +158,12 @@ class EntityScorer:
     def passages(self, text: str) -> tuple[np.ndarray, str]:
         """Return a score of every passage and how seeds were found. Shape (num_passages,), float64.
 
-        An article of a knowledge base scores as its entity does, further parts of articles after all first ones.
+        An article of a knowledge base scores as its entity does, further parts of articles after all first ones. Where
+        a question has no start, dense search scores (`dense_fallback`), if there is any.
         """
+        if self.links.fallback == "dense" and not self.questions.find(text).seeds:
+            vector = self.index.embedder.encode([text], is_query=True)[0]
+            return (self.index.passage_vectors @ vector).astype(np.float64), "dense_fallback"
         if self.questions.is_kb:
             chances, question = self.score(text)
             chances[list(question.seeds)] = 0.0
@@ -174,9 +193,7 @@ class EntityScorer:
         if (part := self._cut(question)) is not None:
             with torch.no_grad():
                 inside = self.model(join([part]).to(self.device)).cpu()
-            out = torch.full((self.questions.graph.num_entities, 1), min(float(inside.min()) - 1, OUTSIDE))
-            out[torch.from_numpy(part.nodes)] = inside
-            return out
+            return whole_logits(inside, part.nodes, self.questions.graph.num_entities)
         base, relations = self._graph
         batch = self.questions.prepare([question])
         batch = replace(base, questions=batch.questions.to(self.device), seeds=batch.seeds.to(self.device))
@@ -206,11 +223,11 @@ def _tell(path: RelationalPath, names: Sequence[str], relations: Sequence[int], 
 
 
 def make_scorer(
-    index: Index, checkpoint: Checkpoint, passages: int | None, device: str
+    index: Index, checkpoint: Checkpoint, passages: int | None, links: Links, device: str
 ) -> PassageScorer | EntityScorer:
     """Return the scorer that a network's mode asks for. Raises ConfigError where the index does not suit it."""
     if checkpoint.model.config.mode == "entity":
-        return EntityScorer(index, checkpoint, device)
+        return EntityScorer(index, checkpoint, links, device)
     if index.config.extract.method == "kb" or not index.config.gnn.structure:
         raise ConfigError(
             "this checkpoint scores passages (mode 'node'), and the index holds facts alone: use one of mode 'entity', "

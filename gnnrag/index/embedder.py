@@ -120,6 +120,21 @@ class SentenceEmbedder:
         """Length of a vector."""
         return self.encode(["x"]).shape[1]
 
+    @property
+    def query_prefix(self) -> str:
+        """What stands before every query, as the model asks for it."""
+        with self._lock:
+            self._load()
+        return self._query_prompt
+
+    @property
+    def revision(self) -> str | None:
+        """The commit of a model that came from a hub; None where `weights` is a digest."""
+        if not self.weights.startswith("hub:"):
+            return None
+        found = getattr(getattr(self._model[0], "auto_model", None), "config", None)
+        return getattr(found, "_commit_hash", None)
+
     def encode(self, texts: Sequence[str], is_query: bool = False) -> np.ndarray:
         """See `Embedder`. Queries are cached, because iterative methods repeat them."""
         with self._lock:

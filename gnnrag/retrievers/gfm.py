@@ -6,9 +6,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.gnn.config import ENTITY_STAGES, NODE_STAGES
+from gnnrag.gnn.config import FALLBACKS, NODE_STAGES, entity_stages
 from gnnrag.index.index import Index
 from gnnrag.retrievers.base import best_positions, rank_graph, rank_passages
 from gnnrag.types import Channel, Hit, Query, Ranking, Reason
@@ -23,7 +24,8 @@ class GFMConfig:
     checkpoint: str | None = None  # folder that training wrote; null: the one that comes with gnnrag
     passages: int | None = None  # mode node: passages that the network looks at; null: as in its training
     threshold: float | None = None  # graph channel: least probability of an entity; null: as learned on validation
-    link_vectors: bool = False  # mode entity: names are also linked by vectors, which the index then has to hold
+    link_vectors: bool | None = None  # mode entity: names are also linked by vectors; null: as in training
+    fallback: str | None = None  # mode entity, without a start: dense ranks passages, or none; null: as in training
     device: str = "cpu"
 
 
@@ -49,14 +51,13 @@ class GFMRetriever:
     @staticmethod
     def channels_for(config: GFMConfig) -> frozenset[Channel]:
         """Return the channels that the network of these settings has."""
-        return frozenset({"text", "graph"}) if _mode(config) == "entity" else frozenset({"text"})
+        return frozenset({"text", "graph"}) if _is_entity(_record(config)) else frozenset({"text"})
 
     @staticmethod
     def stages_for(config: GFMConfig) -> tuple[str, ...]:
         """Return the index stages that the network of these settings reads."""
-        if _mode(config) == "entity":
-            return (*ENTITY_STAGES, *(("entity_vectors",) if config.link_vectors else ()))
-        return NODE_STAGES
+        record = _record(config)
+        return entity_stages(*_links(config, record)) if _is_entity(record) else NODE_STAGES
 
     @staticmethod
     def checkpoints_for(config: GFMConfig) -> tuple[Path, ...]:
@@ -66,14 +67,15 @@ class GFMRetriever:
     def __init__(self, index: Index, config: GFMConfig | None = None) -> None:
         from gnnrag.gnn.checkpoint import load_checkpoint  # torch: only runs of this retriever pay for it
         from gnnrag.gnn.encoder import encoder_record
-        from gnnrag.gnn.scoring import EntityScorer, make_scorer
+        from gnnrag.gnn.scoring import EntityScorer, Links, make_scorer
 
         self.index, self.config = index, config or GFMConfig()
         if (count := self.config.passages) is not None and count < 1:
             raise ConfigError(f"retriever.passages={count}: must be at least 1, or null for as many as in training")
         folder = _folder(self.config)
         checkpoint = load_checkpoint(folder, {"encoder": encoder_record(index.embedder)})
-        self.scorer = make_scorer(index, checkpoint, self.config.passages, self.config.device)
+        links = Links(*_links(self.config, _record(self.config)))
+        self.scorer = make_scorer(index, checkpoint, self.config.passages, links, self.config.device)
         self._of_entities = self.scorer if isinstance(self.scorer, EntityScorer) else None
         self.channels = self.channels_for(self.config)
 
@@ -128,6 +130,8 @@ class GFMRetriever:
 
 def _branch(name: str) -> str:
     """Return the branch of a ranking: where nothing that the question names was linked, it is a fallback."""
+    if name == "dense_fallback":
+        return name
     return f"gnn_{name}" if name in ("exact", "dense_link") else f"gnn_{name}_fallback"
 
 
@@ -148,12 +152,28 @@ def _folder(config: GFMConfig) -> Path:
     )
 
 
-def _mode(config: GFMConfig) -> str:
-    """Return the mode of the network, from its record alone: `node` where no checkpoint is given or shipped."""
+def _record(config: GFMConfig) -> dict[str, Any]:
+    """Return what the checkpoint's record says of the network and its training; nothing where none is given or shipped.
+
+    Raises ArtefactError where it is no record.
+    """
     if not config.checkpoint and not (SHIPPED / "config.json").is_file():
-        return "node"
+        return {"network": {}, "facts": {}}
     path = _folder(config) / "config.json"
     try:
-        return str(json.loads(path.read_text("utf-8"))["network"]["mode"])
+        record = json.loads(path.read_text("utf-8"))
+        return {"network": dict(record["network"]), "facts": dict(record["facts"])}
     except (ValueError, KeyError, TypeError) as error:
         raise ArtefactError(f"{path} is no record of a checkpoint ({error}); copy the checkpoint again") from error
+
+
+def _is_entity(record: dict[str, Any]) -> bool:
+    return bool(record["network"].get("mode") == "entity")
+
+
+def _links(config: GFMConfig, record: dict[str, Any]) -> tuple[bool, str]:
+    """Return whether names are linked by vectors, and the fallback. Raises ConfigError for an unknown one."""
+    if config.fallback not in (None, *FALLBACKS):
+        raise ConfigError(f"retriever.fallback={config.fallback!r}: allowed are {', '.join(FALLBACKS)}, or null")
+    links = record["network"].get("link_vectors", False) if config.link_vectors is None else config.link_vectors
+    return bool(links), config.fallback or record["facts"].get("fallback", "none")

@@ -1,0 +1,187 @@
+"""Mode `entity` on a corpus with triples: from training to the retriever, on a toy world of films."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gnnrag.fit.gnn_config import load_training
+from gnnrag.gnn.checkpoint import load_checkpoint
+from gnnrag.gnn.config import official
+from gnnrag.gnn.entity import EntityQuestions
+from gnnrag.gnn.entity_examples import SupportSet
+from gnnrag.gnn.entity_model import EntityGNN
+from gnnrag.index.index import Index
+from gnnrag.retrievers.gfm import GFMConfig, GFMRetriever
+from gnnrag.types import Query, Question
+from inference.console import run_script
+from training import train_gnn
+
+FILMS, PEOPLE, TOWNS = 24, 8, 4
+SMALL = [
+    *("gnn.mode=entity", "gnn.dim=8", "gnn.layers=3", "gnn.fusion=none", "gnn.node_text=false"),
+    *("folds.count=2", "folds.validation=0.2", "fit.steps=24", "fit.batch_size=4", "fit.lr=0.02", "fit.eval_every=24"),
+]
+
+
+def make_world(folder: Path) -> list[str]:
+    """Films with directors, who were born in towns. Questions join the two; their words are in no other passage."""
+    rows = [(f"f{i}", f"Film{i:02}", "directed by", f"Person{i % PEOPLE}") for i in range(FILMS)]
+    rows += [(f"p{i}", f"Person{i}", "was born in", f"Town{i % TOWNS}") for i in range(PEOPLE)]
+    passages = [{"id": id_, "title": head, "text": f"{head} {link} {tail}."} for id_, head, link, tail in rows]
+    passages += [{"id": f"n{i}", "title": "", "text": f"The director was born, note {i}."} for i in range(6)]
+    triples = [{"id": id_, "triples": [row], "entities": []} for id_, *row in rows]
+    questions = [
+        {
+            "id": f"q{i}",
+            "question": f"Where was the director of Film{i:02} born?",
+            "answers": [f"Town{i % PEOPLE % TOWNS}"],
+            "gold": [f"f{i}", f"p{i % PEOPLE}"],
+        }
+        for i in range(FILMS)
+    ]
+    questions.append({"id": "q-none", "question": "Who wrote this note?", "answers": ["nobody"], "gold": ["n3"]})
+    folder.mkdir(exist_ok=True)
+    for name, held in (("corpus", passages), ("questions.dev", questions), ("triples", triples)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in held))
+    extract = [f"sets.toy.index.extract.{k}" for k in ("method=precomputed", f"path={folder / 'triples.jsonl'}")]
+    return [f"sets.toy.data.path={folder}", "sets.toy.index.embedder.model=hash", *extract,
+            "sets.toy.index.text.language=blank:en"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("entities")
+    assert call(root, "learned", "gnn.ranker.name=learned", "losses.passages=1") == 0
+    return root
+
+
+def call(folder: Path, name: str, *more: str) -> int:
+    places = [f"sets.toy.index.path={folder / 'index'}", f"run.root={folder / 'runs'}", f"cache={folder / 'cache'}"]
+    return run_script(train_gnn.main, [*SMALL, *make_world(folder / "data"), *places, f"run.name={name}", *more], "")
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("ranker", ["learned", "idf_topk"])
+def test_passages_are_found_by_the_entities_that_support_them(folder: Path, ranker: str) -> None:
+    if ranker != "learned":
+        assert call(folder, ranker, f"gnn.ranker.name={ranker}", "gnn.ranker.top_k=3") == 0
+    run = folder / "runs" / ranker
+    rows = [json.loads(line) for line in (run / "report.jsonl").read_text().splitlines()]
+    parts = read(run / "folds.json")["toy"]
+    assert sorted(row["id"] for row in rows) == sorted(parts["report"])
+    assert read(run / "metrics.json")["toy"]["recall@2"] > 0.8, "dense search has about half"
+    checkpoint = load_checkpoint(run / "best")
+    assert checkpoint.ranker is not None and checkpoint.ranker.config.name == ranker
+    assert checkpoint.facts["fallback"] == "dense" and checkpoint.facts["neighbourhood"]["hops"] == 3
+    if ranker == "learned":
+        trained = [p.item() for p in checkpoint.ranker.parameters()]
+        assert trained != [1.0, 1.0, 0.0, 0.0], "the ranker was trained, saved and read again"
+    index = Index(folder / "index")
+    config = GFMConfig(str(run))
+    assert GFMRetriever.stages_for(config) == ("message_graph", "relation_vectors", "embeddings")
+    texts = {row["id"]: row["question"] for row in map(json.loads, (folder / "data/questions.dev.jsonl").open())}
+    retriever = GFMRetriever(index, config)
+    for row in rows:
+        (ranking,) = retriever.retrieve([Query(texts[row["id"]], top_k=10)])
+        assert list(ranking.ids) == [index.ids[p] for p in row["ranking"]], "training ranks as the retriever does"
+        assert (ranking.branch == "dense_fallback") == (not row["has_start"])
+
+
+def test_without_a_start_dense_search_ranks_and_is_flagged(folder: Path) -> None:
+    index, query = Index(folder / "index"), Query("Who wrote this note?", top_k=5)
+    (ranking,) = GFMRetriever(index, GFMConfig(str(folder / "runs/learned"))).retrieve([query])
+    cosines = index.passage_vectors @ index.embedder.encode([query.text], is_query=True)[0]
+    assert ranking.branch == "dense_fallback" and ranking.ids[0] == index.ids[int(np.argmax(cosines))]
+    assert np.allclose(ranking.scores, np.sort(cosines)[::-1][:5])
+    (nothing,) = GFMRetriever(index, GFMConfig(str(folder / "runs/learned"), fallback="none")).retrieve([query])
+    assert nothing.branch == "gnn_none_fallback" and nothing.scores.max() == 0
+
+
+def test_targets_are_the_entities_of_the_gold_passages(folder: Path) -> None:
+    index = Index(folder / "index")
+    source = EntityQuestions(index, replace(official(), link_vectors=False))
+    question = Question("q", "Where was the director of Film03 born?", gold=("f3", "p3"))
+    unknown = Question("u", "Who is Nobody?", gold=("f3",))
+    examples = SupportSet([question, unknown], source)
+    example = examples[0]
+    names = {source.graph.entities[node] for node in example.subgraph.nodes[example.targets]}
+    assert names == {"film03", "person3", "town3"} and example.candidates.all() and example.lost == 0
+    assert examples.teaches(0) and not examples.teaches(1) and examples[1].places is None
+    assert example.places is not None and example.places.gold.sum() == 2
+
+
+def test_links_depend_on_settings_not_on_what_the_folder_holds(folder: Path) -> None:
+    """`entity_vectors` in the folder change nothing for a network that was trained without them."""
+    query = Query("Where was the director of Pelicula03 born?", top_k=5)
+    before = GFMRetriever(Index(folder / "index"), GFMConfig(str(folder / "runs/learned"))).retrieve([query])[0]
+    assert call(folder, "linked", "fit.steps=1", "gnn.link_vectors=true") == 0
+    index = Index(folder / "index")
+    assert index.store.key("entity_vectors") is not None
+    after = GFMRetriever(index, GFMConfig(str(folder / "runs/learned"))).retrieve([query])[0]
+    assert before.branch == after.branch == "dense_fallback" and before.ids == after.ids
+    linked = GFMConfig(str(folder / "runs/linked"))
+    assert "entity_vectors" in GFMRetriever.stages_for(linked)
+    assert GFMRetriever(index, linked).retrieve([query])[0].branch != "dense_fallback"
+
+
+def test_a_batch_with_a_question_without_a_start_has_a_loss_for_each(folder: Path) -> None:
+    from gnnrag.gnn.config import LossConfig, RankerConfig
+    from gnnrag.gnn.retrieval import Pool, RetrievalTask
+    from gnnrag.gnn.sampling import Draws
+
+    source = EntityQuestions(Index(folder / "index"), replace(official(), dim=8, layers=2, link_vectors=False))
+    known = Question("q", "Where was the director of Film03 born?", gold=("f3", "p3"))
+    pool = Pool({"toy": SupportSet([known, Question("u", "Who?", gold=("f3",))], source)}, {"toy": [0, 1]})
+    task = RetrievalTask(pool, pool, LossConfig(passages=1.0), Draws({"toy": 2}, 2, 1, 0), lambda *_: None)
+    torch.manual_seed(0)
+    model = EntityGNN(source.config, 256, RankerConfig(name="learned"))
+    both = task.loss(model, [("toy", 0), ("toy", 1)], torch.device("cpu"))
+    alone = task.loss(model, [("toy", 0)], torch.device("cpu"))
+    assert both.shape == (2,) and both[0] > 0 and both[1] == 0 and torch.allclose(both[0], alone[0])
+    both.sum().backward()
+    assert all(p.grad is not None and p.grad.abs() > 0 for p in model.ranker.parameters())
+
+
+def test_presets_fill_what_is_not_given(tmp_path: Path) -> None:
+    path = tmp_path / "train.yaml"
+    path.write_text("gnn: {preset: official, layers: 2}\n")
+    network = load_training(path, ["gnn.ranker.name=idf"]).gnn
+    assert network.architecture == replace(official(), layers=2) and network.ranker.name == "idf"
+    assert load_training(path, ["gnn.preset=own"]).gnn.dim == 64
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["gnn.fusion=both"], None),
+        (["gnn.fusion=both", "gnn.features=[dense]"], "set gnn.fusion=none"),
+        (["gnn.fusion=both", "gnn.node_text=true"], "set gnn.fusion=none"),
+        (["gnn.ranker.name=learned"], "give losses.passages=1"),
+        (["gnn.ranker.name=topk", "losses.passages=1"], "only networks of mode entity with the rankers simple, idf"),
+        (["gnn.ranker.name=best"], "gnn.ranker.name='best'"),
+        (["gnn.preset=offical"], "gnn.preset='offical' is unknown"),
+    ],
+)
+def test_contradictions_are_one_line(
+    folder: Path, settings: list[str], message: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = call(folder, f"bad-{len(settings)}-{settings[-1].replace('/', '')}", "fit.steps=1", *settings)
+    err = capsys.readouterr().err
+    assert (code == 0) == (message is None) and (message or "") in err and "Traceback" not in err
+
+
+def test_checkpointing_and_the_whole_graph_train_alike(folder: Path) -> None:
+    plain = ["fit.steps=2", "neighbourhood.hops=null"]
+    assert call(folder, "kept", *plain) == 0 and call(folder, "again", *plain, "gnn.checkpointing=true") == 0
+    one, two = (load_checkpoint(folder / "runs" / name / "best").model.state_dict() for name in ("kept", "again"))
+    assert all(torch.allclose(one[name], two[name], atol=1e-6) for name in one)
