@@ -42,7 +42,9 @@ def start_from(model: QueryGNN, folder: Path, encoder: Mapping[str, Any], embedd
 
 
 def _same_network(model: QueryGNN, other: QueryGNN, path: Path) -> None:
-    problem = difference(asdict(other.config), asdict(model.config), "gnn")
+    """Compare what decides the weights; where questions start is free."""
+    free = {"link_vectors": model.config.link_vectors}
+    problem = difference({**asdict(other.config), **free}, asdict(model.config), "gnn")
     if problem:
         raise ArtefactError(f"{path}: {problem}; give the settings of the checkpoint that start= names")
     if other.text_size != model.text_size:

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import torch
 from accelerate import Accelerator
 
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError
+from gnnrag.fit import resuming
 from gnnrag.fit.config import FitConfig, check_fit
 from gnnrag.fit.loop import Trainer, learning_rate, means
 from gnnrag.fit.rundir import TrainingRun
@@ -172,3 +175,56 @@ def test_learning_rates() -> None:
 
 def test_means_are_over_the_questions_that_have_a_metric() -> None:
     assert means({"b": {"x": 1.0, "y": 4.0}, "a": {"x": 2.0}}) == {"x": 1.5, "y": 4.0}
+
+
+class Scaled(Accelerator):
+    """A process that scales its losses as with float16, which needs no GPU here."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__(cpu=True)
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+
+
+def test_the_scale_of_float16_is_resumed(tmp_path: Path) -> None:
+    def trainer(scale: float, steps: int) -> Trainer:
+        run = TrainingRun(tmp_path / "a", {}, {})
+        made = Trainer(LineTask(), make_model(), FitConfig(steps=steps, save_every=2), run, Scaled(scale))
+        made.fit()
+        run.close()
+        return made
+
+    trainer(64.0, 2)
+    assert trainer(8.0, 2).accelerator.scaler.get_scale() == 64.0
+
+
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [
+        ([("no state", None)], "process 0: step 4; process 1: no state"),
+        ([("step 8", 9.0)], "process 0: step 4; process 1: step 8"),
+        ([("step 4", -1.0)], "different states"),
+    ],
+)
+def test_processes_that_found_different_states_are_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: list[Any], message: str
+) -> None:
+    train(tmp_path / "a", FitConfig(steps=4, save_every=2))
+    monkeypatch.setattr(resuming, "gather_object", lambda mine: [*mine, *others])
+    many = types.SimpleNamespace(num_processes=2)
+    with pytest.raises(GnnragError, match=message):
+        resuming.agreed_state(TrainingRun(tmp_path / "a", {"fit": {}}, {}, is_main=False), many)  # type: ignore[arg-type]
+    monkeypatch.setattr(resuming, "gather_object", lambda mine: [*mine, *mine])
+    found = resuming.agreed_state(TrainingRun(tmp_path / "a", {"fit": {}}, {}, is_main=False), many)  # type: ignore[arg-type]
+    assert found is not None and found["progress"]["step"] == 4
+
+
+@pytest.mark.slow
+def test_nodes_with_disks_of_their_own_resume_together_or_not_at_all(tmp_path: Path) -> None:
+    settings = {"fit": SHORT, "dropout": 0.0, "own_disks": True}
+    first = start(tmp_path / "a", {**settings, "stop_at": 9}, processes=2)
+    assert first.returncode == 0, first.stderr
+    apart = start(tmp_path / "a", settings, processes=2)
+    assert apart.returncode != 0 and "process 0: step 9; process 1: no state" in apart.stderr
+    shutil.copytree(tmp_path / "a-0", tmp_path / "a-1", dirs_exist_ok=True)
+    together = start(tmp_path / "a", settings, processes=2)
+    assert together.returncode == 0, together.stderr

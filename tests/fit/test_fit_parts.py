@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from gnnrag.fit.curves import draw_curves
 from gnnrag.fit.folds import fold_of, split_questions
 from gnnrag.fit.rundir import TrainingRun
 from gnnrag.fit.tracking import Tracker
+from tests.helpers.tracking import FakeTracking
 
 IDS = [f"question-{i}" for i in range(2000)]
 
@@ -108,6 +110,20 @@ def test_offline_tracking_keeps_what_is_logged(tmp_path: Path, monkeypatch: pyte
     tracker.finish({"best": json.dumps(1)})
     assert notes == []
     assert list((tmp_path / "wandb").glob("offline-run-*/run-*.wandb"))
+
+
+def test_a_resumed_run_goes_on_under_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[dict[str, Any]] = []
+    monkeypatch.setitem(sys.modules, "wandb", FakeTracking(started))  # type: ignore[arg-type]
+    config = TrainingRunConfig(tracking="online")
+    for name in ("a", "a", "b"):
+        (tmp_path / name).mkdir(exist_ok=True)
+        tracker = Tracker(config, tmp_path / name, {}, lambda note: None)
+        tracker.finish()
+        tracker.finish()
+    first, again, other = ((row["id"], row["resume"]) for row in started)
+    assert first == again != other and first[1] == "allow"
+    assert [row["finished"] for row in started] == [1, 1, 1]
 
 
 def test_tracking_is_off_by_default_and_checked() -> None:

@@ -13,10 +13,12 @@ import torch
 
 from gnnrag.errors import ArtefactError
 from gnnrag.gnn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from gnnrag.gnn.config import GNNConfig, RankerConfig
+from gnnrag.gnn.config import GNNConfig, RankerConfig, official
+from gnnrag.gnn.entity_model import EntityGNN
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.rankers import Ranker
 from gnnrag.gnn.released import import_released, load_released
+from gnnrag.gnn.starting import start_from
 from tests.helpers import gfm
 
 ENCODER = {"name": "hash", "weights": "abc", "normalised": True, "query_prefix": "", "document_prefix": ""}
@@ -164,3 +166,55 @@ def test_other_weights_are_refused(tmp_path: Path) -> None:
     state["entity_model.layers.0.query.weight"] = torch.zeros(1)
     with pytest.raises(ArtefactError, match=r"'layers.0.query.weight' has no place"):
         import_released(state, path)
+
+
+# ---------------------------------------------------------------------------------------------------------- start
+def released_folder(folder: Path, config: GNNConfig, record: dict[str, Any]) -> QueryGNN:
+    folder.mkdir()
+    torch.manual_seed(3)
+    source = QueryGNN(config, 6)
+    torch.save({"model": released_state(source)}, folder / "model.pth")
+    (folder / "config.json").write_text(json.dumps(record))
+    return source
+
+
+OFFICIAL = replace(official(), dim=4, layers=2, link_vectors=False, upstream_direction=True)
+NAMED = {"text_emb_model_config": {"text_emb_model_name": "sentence-transformers/all-mpnet-base-v2"}}
+
+
+def test_a_training_starts_from_a_released_folder(tmp_path: Path) -> None:
+    source = released_folder(tmp_path / "gfm", OFFICIAL, NAMED)
+    model = EntityGNN(OFFICIAL, 6)
+    start_from(model, tmp_path / "gfm", ENCODER, "models/all-mpnet-base-v2")
+    for name, value in source.state_dict().items():
+        assert torch.equal(model.state_dict()[name], value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "embedder", "problem"),
+    [
+        ({"upstream_direction": False}, "all-mpnet-base-v2", "gnn.upstream_direction is True, needed is False"),
+        ({"dim": 8}, "all-mpnet-base-v2", "gnn.dim is 4, needed is 8"),
+        ({}, "embedded", "trained with the embedder 'all-mpnet-base-v2', the index has 'embedded'"),
+    ],
+)
+def test_a_released_folder_that_does_not_fit_is_refused(
+    tmp_path: Path, changes: dict[str, Any], embedder: str, problem: str
+) -> None:
+    released_folder(tmp_path / "gfm", OFFICIAL, NAMED)
+    with pytest.raises(ArtefactError, match=problem):
+        start_from(EntityGNN(replace(OFFICIAL, **changes), 6), tmp_path / "gfm", ENCODER, embedder)
+
+
+def test_a_start_brings_the_weights_of_the_same_ranker_alone(folder: Path) -> None:
+    config = GNNConfig(mode="entity", dim=4, layers=2, fusion="none", node_text=False)
+    trained = EntityGNN(config, 6, RankerConfig(name="learned"))
+    torch.nn.init.constant_(trained.ranker.shift, 0.5)
+    save_checkpoint(folder, Checkpoint(trained, trained.ranker, ENCODER))
+    for name, shift in (("learned", 0.5), ("idf", None)):
+        model = EntityGNN(config, 6, RankerConfig(name=name))
+        start_from(model, folder, ENCODER, "embedded")
+        assert torch.equal(model.rel_mlp.weight, trained.rel_mlp.weight)
+        assert shift is None or model.ranker.shift.item() == shift
+    with pytest.raises(ArtefactError, match=r"encoder\.weights is 'abc', needed is 'x'"):
+        start_from(model, folder, {"weights": "x"}, "embedded")

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +79,16 @@ def test_examples_are_made_once_and_read_back(tmp_path: Path) -> None:
             assert np.array_equal(value, getattr(fresh, name)), name
     assert first[2].targets.tolist() == [False] * 5 + [True] and first[2].lost == 1
     assert again[2].candidates.tolist() == [False] * 2 + [True] * 4
+
+
+def test_two_processes_make_each_example_once(tmp_path: Path) -> None:
+    maker = Maker()
+    slow = maker.prepare
+    maker.prepare = lambda queries: (time.sleep(0.1), slow(queries))[1]  # type: ignore[method-assign]
+    with ThreadPoolExecutor(3) as pool:  # locks of one file are the same between threads and processes
+        list(pool.map(lambda _: make_set(tmp_path, maker), range(3)))
+    assert len(maker.asked) == 12, "the others wait, and find them"
+    assert sorted(path.suffix for path in tmp_path.iterdir() if path.name != ".lock") == [".npz"] * 12
 
 
 def test_a_damaged_example_is_named(tmp_path: Path) -> None:

@@ -66,8 +66,10 @@ def train(path: str | Path, config: FitConfig, die_at: int = -1, stop_at: int = 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     settings = json.loads(sys.argv[2])
-    trained = train(sys.argv[1], FitConfig(**settings["fit"]), settings.get("die_at", -1), dropout=settings["dropout"])
+    place = sys.argv[1] + (f"-{os.environ['RANK']}" if settings.get("own_disks") else "")
+    stops = settings.get("die_at", -1), settings.get("stop_at", -1)
+    trained = train(place, FitConfig(**settings["fit"]), *stops, dropout=settings["dropout"])
     if trained.accelerator.is_main_process:
         weights = {name: value.tolist() for name, value in trained.bare.state_dict().items()}
         extra = {"processes": trained.accelerator.num_processes, "weights": weights}
-        Path(sys.argv[1], "result.json").write_text(json.dumps(extra))
+        Path(place, "result.json").write_text(json.dumps(extra))

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import json
 import sys
+import types
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from gnnrag.config import load_config
+from gnnrag.errors import ConfigError
+from gnnrag.fit.config import FitConfig
 from gnnrag.fit.folds import draw
+from gnnrag.fit.gnn import one_encoder
 from gnnrag.fit.gnn_config import TrainGNNConfig
 from gnnrag.gnn.checkpoint import load_checkpoint
+from gnnrag.index.embedder import HashEmbedder
 from inference.console import run_script
-from training import train_gnn
+from tests.helpers.tracking import FakeTracking
+from training import common, train_gnn
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
@@ -153,3 +161,61 @@ def test_fewer_questions_train_and_a_hash_draws_them(folder: Path) -> None:
     assert call(folder, "run.name=g") == 0 and call(folder, "run.name=h", "sets.sample.train_limit=2") == 0
     every, few = (read(folder / "runs" / name / "folds.json")["sample"]["train"] for name in "gh")
     assert set(few) == set(sorted(every, key=lambda id_: draw(id_, "limit"))[:2])
+
+
+def test_a_stopped_run_ends_its_tracking(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[dict[str, Any]] = []
+    monkeypatch.setitem(sys.modules, "wandb", FakeTracking(started))  # type: ignore[arg-type]
+    monkeypatch.setattr(common, "_listen", lambda: [15])
+    assert call(folder, "run.name=stopped", "run.tracking=online") == common.STOPPED
+    monkeypatch.setattr(common, "_listen", lambda: [])
+    assert call(folder, "run.name=stopped", "run.tracking=online") == 0
+    assert [row["finished"] for row in started] == [1, 1] and started[0]["id"] == started[1]["id"]
+
+
+def test_processes_build_one_after_the_other_and_wait_for_long() -> None:
+    around = common.surroundings(FitConfig(), "train_gnn.py", None, [])
+    assert around.accelerator.init_handler.timeout >= timedelta(hours=12)
+    ranks = {(0, 0): [0], (1, 0): [1], (0, 1): [2], (1, 1): [2]}  # node and local rank: the turn that is theirs
+    for (node, local), turns in ranks.items():
+        waits: list[None] = []
+        made: list[int] = []
+        process = types.SimpleNamespace(
+            is_main_process=node == local == 0,
+            is_local_main_process=local == 0,
+            wait_for_everyone=lambda waits=waits: waits.append(None),
+        )
+        common.one_by_one(process, lambda made=made, waits=waits: made.append(len(waits)) or 1)  # type: ignore[arg-type]
+        assert made == turns and len(waits) == 3, "every process waits three times"
+
+
+def test_float16_needs_a_gpu(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    assert call(folder, "run.name=half", "fit.precision=fp16") == 2
+    assert "fit.precision=fp16 needs a GPU" in capsys.readouterr().err
+
+
+def test_a_start_of_another_embedder_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(folder, "run.name=j") == 0
+    best = folder / "runs" / "j" / "best"
+    record = read(best / "config.json")
+    record["encoder"]["query_prefix"] = "query: "
+    (best / "config.json").write_text(json.dumps(record))
+    capsys.readouterr()
+    assert call(folder, "run.name=k", f"start={best}") == 2
+    assert "encoder.query_prefix is 'query: ', needed is ''" in capsys.readouterr().err
+    record["encoder"]["query_prefix"] = ""
+    (best / "config.json").write_text(json.dumps(record))
+    assert call(folder, "run.name=k", f"start={best}", "gnn.dim=8") == 2
+    assert "gnn.dim is 4, needed is 8" in capsys.readouterr().err
+
+
+def test_sets_of_different_embedders_are_refused() -> None:
+    other = type("Other", (HashEmbedder,), {"identity": "other"})()
+    corpora: Any = {
+        name: types.SimpleNamespace(index=types.SimpleNamespace(embedder=embedder))
+        for name, embedder in (("a", HashEmbedder()), ("b", other))
+    }
+    with pytest.raises(ConfigError, match=r"sets a and b were indexed with .*weights is 'other'"):
+        one_encoder(corpora)
