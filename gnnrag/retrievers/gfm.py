@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.gnn.config import FALLBACKS, NODE_STAGES, entity_stages
 from gnnrag.index.index import Index
@@ -27,6 +29,7 @@ class GFMConfig:
     link_vectors: bool | None = None  # mode entity: names are also linked by vectors; null: as in training
     fallback: str | None = None  # mode entity, without a start: dense ranks passages, or none; null: as in training
     device: str = "cpu"
+    batch: int = 1  # questions of one pass, for a GPU; with more, the last digits of a score depend on which share it
 
 
 class GFMRetriever:
@@ -72,6 +75,8 @@ class GFMRetriever:
         self.index, self.config = index, config or GFMConfig()
         if (count := self.config.passages) is not None and count < 1:
             raise ConfigError(f"retriever.passages={count}: must be at least 1, or null for as many as in training")
+        if self.config.batch < 1:
+            raise ConfigError(f"retriever.batch={self.config.batch}: must be at least 1")
         folder = _folder(self.config)
         checkpoint = load_checkpoint(folder, {"encoder": encoder_record(index.embedder)})
         links = Links(*_links(self.config, _record(self.config)))
@@ -80,15 +85,17 @@ class GFMRetriever:
         self.channels = self.channels_for(self.config)
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
-        """See `Retriever`; queries are embedded together and scored one by one."""
+        """See `Retriever`; queries are embedded together, and scored one by one or `batch` at a time."""
         if queries:
             self.index.embedder.encode([query.text for query in queries], is_query=True)  # in one go; it is kept
-        return [self._graph(query) if query.channel == "graph" else self._text(query) for query in queries]
+        texts = [query for query in queries if query.channel != "graph"]
+        found = iter(self.scorer.score_all([query.text for query in texts], self.config.batch))
+        return [
+            self._graph(query) if query.channel == "graph" else self._text(query, *next(found)) for query in queries
+        ]
 
-    def _text(self, query: Query) -> Ranking:
-        of = self._of_entities
-        scores, branch = of.passages(query.text) if of else self.scorer.score(query.text)  # type: ignore[misc]
-        return rank_passages(scores, self.index.ids, query.top_k, _branch(branch))  # type: ignore[arg-type]
+    def _text(self, query: Query, scores: np.ndarray, branch: str) -> Ranking:
+        return rank_passages(scores, self.index.ids, query.top_k, _branch(branch))
 
     def _graph(self, query: Query) -> Ranking:
         """Rank the entities that answer: at least one, and all that reach the threshold; none without a start."""

@@ -79,6 +79,18 @@ def test_every_passage_is_ranked_and_no_batch_changes_a_score(index: Index, tmp_
     assert len(retriever.retrieve([Query("x", top_k=2)])[0]) == 2
 
 
+def test_questions_may_share_a_pass(index: Index, kb: Index, tmp_path: Path) -> None:
+    asked = [*QUERIES, Query("Lord Byron died"), Query("who directed Alien"), Query("who was in Blade")]
+    near, whole = of_entities(tmp_path / "n", neighbourhood={"hops": 2, "fan": 5}), of_entities(tmp_path / "w")
+    for ground, folder in ((index, checkpoint(tmp_path / "p")), (kb, near), (kb, whole)):
+        alone = GFMRetriever(ground, GFMConfig(folder)).retrieve(asked)
+        shared = GFMRetriever(ground, GFMConfig(folder, batch=4)).retrieve(asked)
+        for one, other in zip(alone, shared, strict=True):
+            assert one.branch == other.branch and np.allclose(one.scores, other.scores, atol=1e-5)
+    with pytest.raises(ConfigError, match=r"retriever\.batch=0"):
+        GFMRetriever(index, GFMConfig(folder, batch=0))
+
+
 def test_passages_outside_the_subgraph_follow_by_search(index: Index, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path, facts={"prune": {"passages": 2}})
     retriever = GFMRetriever(index, GFMConfig(folder))
