@@ -95,7 +95,7 @@ def candidates_of(question: str, reading: Reading, rule: Finding | None = None, 
         found.append(Candidate(rule.text, "rule", place, max(at, 0), end, 0 if at >= 0 else -1))
     for i, (text, passage) in enumerate(zip(reading.texts, reading.passages, strict=True)):
         mine = [Candidate(without_parentheses(passage.title), "title", i)]
-        mine += [Candidate(t, k, i, s, e, n) for t, k, s, e, n in _spans(text, wanted in WORDY)]
+        mine += [Candidate(t, k, i, s, e, n) for t, k, s, e, n in spans_in(text, wanted in WORDY)]
         found += mine[:limit]
     kept: dict[tuple[int, int, str], Candidate] = {}
     for one in found:
@@ -105,7 +105,7 @@ def candidates_of(question: str, reading: Reading, rule: Finding | None = None, 
 
 
 @lru_cache(maxsize=4096)
-def _spans(text: str, wordy: bool) -> tuple[tuple[str, str, int, int, int], ...]:
+def spans_in(text: str, wordy: bool) -> tuple[tuple[str, str, int, int, int], ...]:
     """Return (answer, kind, start, end, sentence) of the spans of a passage, distinct in start and answer."""
     found: dict[tuple[int, str], tuple[str, str, int, int, int]] = {}
     words: list[tuple[str, str, int, int, int]] = []
