@@ -83,8 +83,8 @@ class PracticeMaker:
             for triple in rows:
                 self.heads[fold(triple[2])].append((i, triple))
 
-    def make(self, number: int, seed: int) -> Practice | None:
-        """Return the question of a number, or None where the passage drawn gives none."""
+    def make(self, number: str, seed: int) -> Practice | None:
+        """Return the question that a text and a seed decide, or None where the passage drawn gives none."""
         rng = random.Random(f"{seed}/{number}")
         i = rng.randrange(len(self.passages))
         if self.triples and rng.random() < 0.7:

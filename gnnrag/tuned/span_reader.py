@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.tuned.cross_encoder import STORES, base_folder, load_encoder
+from gnnrag.tuned.encoder import STORES, base_folder, base_record, check_base, load_encoder, trained
 from gnnrag.tuned.folder import TunedRecord, write_tuned
 from gnnrag.tuned.span_windows import SpanItem, WindowMaker, padded
 from gnnrag.weights import WEIGHTS, fill, load_tensors, read_settings, save_tensors
 
-KIND = "span"
+SPAN = "span"
 _FLOOR = -20.0  # log-probability of a span that no window has
 _READ = 6  # numbers that the encoder gives for a candidate
 
@@ -118,7 +118,7 @@ class SpanReader(nn.Module):
 
     def rank(self, inputs: Tensor) -> Tensor:
         """Return the scores of candidates from all that is known of them. Shape (C,)."""
-        return (self.out(nn.functional.gelu(self.join(inputs))) + self.sum(inputs)).squeeze(1)
+        return (self.out(nn.functional.gelu(self.join(inputs))) + self.sum(inputs)).squeeze(1).float()
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Return what is trained: the encoder at a tenth of the head's rate."""
@@ -202,19 +202,6 @@ class SpanScorer:
         return found
 
 
-def trained(model: SpanReader) -> dict[str, Tensor]:
-    """Return the weights that a checkpoint holds: those that are trained, the head's always."""
-    rows = model.named_parameters()
-    return {name: p for name, p in rows if p.requires_grad or not name.startswith("encoder.")}
-
-
-@torch.no_grad()
-def round_weights(model: SpanReader) -> None:
-    """Round the trained weights to the precision of a checkpoint, so that what is measured is what is saved."""
-    for weight in trained(model).values():
-        weight.copy_(weight.to(STORES[model.config.store]))
-
-
 def save_span_reader(folder: Path, model: SpanReader, settings: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
     """Write a checkpoint: trained weights and record.
 
@@ -226,8 +213,8 @@ def save_span_reader(folder: Path, model: SpanReader, settings: Mapping[str, Any
     """
     kind = STORES[model.config.store]
     save_tensors(folder / WEIGHTS, {name: w.to(kind) for name, w in trained(model).items()})
-    base = {"name": model.config.base, "weights": base_folder(model.config.base)[1]} if model.config.text else {}
-    write_tuned(folder, TunedRecord("reader", KIND, base, dict(settings), dict(facts)))
+    base = base_record(model.config.base) if model.config.text else {}
+    write_tuned(folder, TunedRecord("reader", SPAN, base, dict(settings), dict(facts)))
 
 
 def load_span_reader(folder: Path, record: TunedRecord, features: Sequence[str], base: str | None = None) -> SpanReader:
@@ -246,13 +233,12 @@ def load_span_reader(folder: Path, record: TunedRecord, features: Sequence[str],
     if unknown := [name for name in config.features if name not in features]:
         raise ArtefactError(f"{folder}: it reads the feature {unknown[0]!r}, which is not known here; train again")
     config.base, config.gradient_checkpointing = base or config.base, False
+    if config.text:
+        check_base(folder, record, config.base)
     try:
-        if config.text and (found := base_folder(config.base)[1]) != record.base.get("weights"):
-            needed = f"{record.base.get('name')!r} with weights {record.base.get('weights')}"
-            raise ArtefactError(f"{folder}: the base {config.base!r} has weights {found}, needed is {needed}")
         model = SpanReader(config)
     except ConfigError as error:
-        raise ArtefactError(f"{folder}: {error}; it was trained with the base {record.base.get('name')!r}") from error
+        raise ArtefactError(f"{folder}: {error}; train again with this version") from error
     fill(trained(model), load_tensors(folder / WEIGHTS), folder / WEIGHTS)
     return model.eval()
 
