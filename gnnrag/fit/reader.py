@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,11 @@ from gnnrag.tuned.folder import read_tuned, tuned_folder
 from gnnrag.tuned.span_reader import SPAN, SpanReader, load_span_reader, save_span_reader, window_maker
 from gnnrag.weights import difference
 
+_KEPT = 5000  # items that are kept, because steps and folds ask for them again
 COLUMNS = ("em", "f1", "gold_em", "gold_f1")
 SUMMARY = (
-    "A reader of gnnrag: an encoder reads the question with each passage and says where an answer begins and ends; a head "
-    "ranks candidate spans by that and by what rules tell of them, the rules' own answer among them. Use it with "
+    "A reader of gnnrag: an encoder reads the question with each passage and says where an answer begins and ends; a "
+    "head ranks candidate spans by that and by what rules tell of them, the rules' own answer among them. Use it with "
     "`roles.reader=tuned roles.reader.path=THIS_FOLDER`."
 )
 
@@ -53,6 +54,7 @@ class ReaderPlan(Plan):
         maker: of items.
         fold: the one reported on.
         command: the command line, for the card.
+        memory: what a fixed encoder says of windows; the folds share it, as it has seen no question.
     """
 
     config: TrainReaderConfig
@@ -60,6 +62,7 @@ class ReaderPlan(Plan):
     maker: ItemMaker
     fold: int | None
     command: str = ""
+    memory: dict[tuple[int, ...], torch.Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Divide the questions."""
@@ -80,6 +83,8 @@ class ReaderPlan(Plan):
     def build(self) -> tuple[Task, nn.Module]:
         """See `Plan`."""
         model = make_model(self.config)
+        if self.config.network.fixed:
+            model.memory = self.memory
         if self.config.stage == "practice":
             makers = {name: one.practice(self.config.losses.distractors) for name, one in self.sets.items()}
             return PracticeTask(makers, self.config, self.maker, self.save), model
@@ -135,7 +140,7 @@ def make_model(config: TrainReaderConfig) -> SpanReader:
         model = SpanReader(config.network)
     if config.start:
         folder, record = tuned_folder(config.start), read_tuned(config.start, "reader", (SPAN,))
-        apart = ("train_layers", "gradient_checkpointing", "store")
+        apart = ("fixed", "precision", "train_layers", "gradient_checkpointing", "store")
         needed = {k: v for k, v in to_plain(config.network).items() if k not in apart}
         if problem := difference(record.settings, needed):
             raise ArtefactError(f"start={config.start}: network.{problem}; give the same settings, or train it again")
@@ -151,8 +156,9 @@ def open_reader(
     check_reader(config)
     config = settle(config)
     sets = {name: open_set(name, config, on_index) for name in config.sets}
-    maker = ItemMaker(window_maker(config.network), config.network.features, OfflineReader())
-    return lambda fold: ReaderPlan(config, sets, maker, fold, around.command)
+    maker = ItemMaker(window_maker(config.network), config.network.features, OfflineReader(), _KEPT)
+    memory: dict[tuple[int, ...], torch.Tensor] = {}
+    return lambda fold: ReaderPlan(config, sets, maker, fold, around.command, memory)
 
 
 KIND = Kind(TrainReaderConfig, open_reader, COLUMNS, "reader")

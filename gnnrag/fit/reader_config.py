@@ -36,6 +36,7 @@ class ShownConfig:
     most: int = 6  # most passages in training
     gold_only: float = 0.25  # how often only gold passages are shown
     complete: float = 0.6  # how often missing gold passages are put in otherwise
+    variants: int = 3  # choices of passages for each question, used by turns; 0: another one at each step
     drop: float = 0.2  # how often a passage that is not gold is left out
 
 
@@ -45,6 +46,7 @@ class ReaderLossConfig:
 
     rank: float = 1.0  # weight of choosing among the candidates of a whole question
     span: float = 0.5  # weight of finding where the answer begins and ends
+    rank_hops: bool = False  # choose among the candidates of single hops, too
     distractors: int = 1  # further passages of a practice question
     held_out: int = 100  # practice questions that validate
 
@@ -73,10 +75,9 @@ def check_reader(config: TrainReaderConfig) -> None:
     """Raise ConfigError where there is nothing to train on, or a setting is out of range."""
     if not config.sets:
         raise ConfigError("sets: name at least one, as configs/train/reader.yaml does")
-    if config.stage not in STAGES:
-        raise ConfigError(f"stage={config.stage!r}: allowed are {', '.join(STAGES)}")
-    if config.metric not in METRICS:
-        raise ConfigError(f"metric={config.metric!r}: allowed are {', '.join(METRICS)}")
+    for name, value, allowed in (("stage", config.stage, STAGES), ("metric", config.metric, METRICS)):
+        if value not in allowed:
+            raise ConfigError(f"{name}={value!r}: allowed are {', '.join(allowed)}")
     for name, one in config.sets.items():
         if one.use not in USES:
             raise ConfigError(f"sets.{name}.use={one.use!r}: allowed are {', '.join(USES)}")
@@ -84,14 +85,27 @@ def check_reader(config: TrainReaderConfig) -> None:
             raise ConfigError(f"sets.{name}: share={one.share} must be above 0, parts={one.parts} 0 or more")
         if config.cross and one.use == "report":
             raise ConfigError(f"sets.{name}.use=report with cross=true: every fold would report on all of it")
-    if config.cross and (config.folds.report is None or config.stage == "practice"):
-        raise ConfigError("cross=true reports on every fold in turn: folds.report must be a number, stage=questions")
-    if config.stage == "practice" and not config.network.text:
-        raise ConfigError("stage=practice with network.text=false: practice teaches to read, and nothing would be read")
-    s = config.shown
-    if not 1 <= s.least <= s.most or s.passages < 1:
-        raise ConfigError(f"shown: least={s.least}, most={s.most}, passages={s.passages}: 1 <= least <= most is needed")
-    for key in ("gold_only", "complete", "drop"):
-        if not 0 <= getattr(s, key) <= 1:
-            raise ConfigError(f"shown.{key}={getattr(s, key)}: must be in [0, 1]")
+    _check_shown(config.shown)
     check_span_reader(config.network)
+    _check_stage(config)
+
+
+def _check_shown(shown: ShownConfig) -> None:
+    if not 1 <= shown.least <= shown.most or shown.passages < 1:
+        given = f"least={shown.least}, most={shown.most}, passages={shown.passages}"
+        raise ConfigError(f"shown: {given}: 1 <= least <= most is needed, and at least 1 passage")
+    for key in ("gold_only", "complete", "drop"):
+        if not 0 <= getattr(shown, key) <= 1:
+            raise ConfigError(f"shown.{key}={getattr(shown, key)}: must be in [0, 1]")
+    if shown.variants < 0:
+        raise ConfigError(f"shown.variants={shown.variants}: must be 0 or more")
+
+
+def _check_stage(config: TrainReaderConfig) -> None:
+    network, is_practice = config.network, config.stage == "practice"
+    if config.cross and (config.folds.report is None or is_practice):
+        raise ConfigError("cross=true reports on every fold in turn: folds.report must be a number, stage=questions")
+    if is_practice and (network.fixed or not network.text):
+        raise ConfigError("stage=practice teaches to read: network.fixed must be false and network.text true")
+    if network.fixed and network.text and not config.start:
+        raise ConfigError("network.fixed=true keeps what practice taught: give its checkpoint, start=DIR")

@@ -75,7 +75,8 @@ def parts_of(question: Question, retrieved: Sequence[str], titles: Mapping[str, 
     for subject, relation, value in question.evidence:
         own = {*normalise_answer(subject).split()}
         near = [i for i in question.gold if own and own & {*normalise_answer(titles.get(i, "")).split()}]
-        gold = tuple(sorted(near, key=lambda i: -len(own & {*normalise_answer(titles[i]).split()}))[:1]) or question.gold
+        near.sort(key=lambda i: -len(own & {*normalise_answer(titles[i]).split()}))
+        gold = tuple(near[:1]) or question.gold
         found.append(Asked(f"{subject} >> {relation}", (value,), gold, gold, tuple(retrieved), False))
     return found
 
@@ -103,10 +104,10 @@ def draw_shown(asked: Asked, config: ShownConfig, rng: np.random.Generator) -> t
 def lesson_of(asked: Asked, passages: Sequence[Passage], maker: ItemMaker) -> Lesson:
     """Return what is learned from a question read with some passages.
 
-    An answer is right if it equals an accepted one once both are normalised as the metrics do. Where it stands is looked
-    for in the evidence alone: elsewhere the same words say something else.
+    An answer is right if it equals an accepted one once both are normalised as the metrics do. Where it stands is
+    looked for in the evidence alone: elsewhere the same words say something else.
     """
-    item, _ = maker.make(asked.text, passages)
+    item = maker.make(asked.text, passages)
     wanted = {normalise_answer(a) for a in asked.answers}
     right = np.array([normalise_answer(a) in wanted for a in item.answers], dtype=bool)
     final = {i for i, p in enumerate(passages) if p.id in asked.final}

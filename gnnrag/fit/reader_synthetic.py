@@ -1,8 +1,8 @@
 """Questions made from the passages themselves: practice for a reader that needs nobody's annotation.
 
 A sentence loses one of its names, dates or numbers, a question word stands in for it, and what the sentence is about is
-named by how another passage speaks of it: the shape of a question of two hops, whose answer is known. Extracted triples,
-where an index has them, give further ones. All is a pure function of the passages and a number.
+named by how another passage speaks of it: the shape of a question of two hops, whose answer is known. Extracted
+triples, where there are any, give further ones. All is a pure function of the passages, a text and a seed.
 """
 
 from __future__ import annotations
@@ -87,10 +87,8 @@ class PracticeMaker:
         """Return the question that a text and a seed decide, or None where the passage drawn gives none."""
         rng = random.Random(f"{seed}/{number}")
         i = rng.randrange(len(self.passages))
-        if self.triples and rng.random() < 0.7:
-            found = self._from_triple(i, rng)
-        else:
-            found = self._from_sentence(i, rng)
+        from_triple = bool(self.triples) and rng.random() < 0.7
+        found = self._from_triple(i, rng) if from_triple else self._from_sentence(i, rng)
         if found is None:
             return None
         question, answer, other = found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from gnnrag.fit.reader_synthetic import PracticeMaker
 from gnnrag.gnn.sampling import Draws
 from gnnrag.metrics.answer import exact_match, f1
 from gnnrag.roles.extractive.span_items import ItemMaker
-from gnnrag.tuned.span_reader import SpanReader, SpanScorer, group_scores
+from gnnrag.tuned.span_reader import SpanReader, chances_of, group_scores
 from gnnrag.types import Passage
 
 Saver = Callable[[nn.Module, Any, Mapping[str, Any]], None]
@@ -47,10 +48,11 @@ class ReaderTask:
         self.metric = config.metric
         self.validation = [(name, id_) for name in sets for id_ in validation[name]]
         self.asked: dict[str, list[Asked]] = {}
-        shares = {}
+        shares: dict[str, float] = {}
         for name, one in sets.items():
             self.asked[name] = [one.whole(id_) for id_ in train[name]]
-            self.asked[f"{name}/hops"] = one.hops(train[name]) if one.config.parts else []
+            is_used = one.config.parts and (config.losses.rank_hops or not config.network.fixed)
+            self.asked[f"{name}/hops"] = one.hops(train[name]) if is_used else []
             shares |= {name: one.config.share, f"{name}/hops": one.config.parts}
         counts = {name: len(rows) for name, rows in self.asked.items()}
         self._draws = Draws(counts, config.fit.batch_size, config.fit.steps, config.seed, shares)
@@ -60,7 +62,11 @@ class ReaderTask:
         found = []
         for place, (name, item) in enumerate(self._draws[step]):
             asked = self.asked[name][item]
-            rng = np.random.default_rng([self.config.seed, step, place])
+            seed, variants = self.config.seed, self.config.shown.variants
+            rng = np.random.default_rng([seed, step, place])
+            if variants:
+                number = int(rng.integers(variants))
+                rng = np.random.default_rng([seed, zlib.crc32(asked.text.encode()), number])
             found.append((name.partition("/")[0], asked, draw_shown(asked, self.config.shown, rng)))
         return found
 
@@ -152,12 +158,12 @@ def losses_of(model: nn.Module, lessons: Sequence[Lesson], config: TrainReaderCo
         total = read.scores.sum() * 0.0
         if read.tokens is not None:
             total = total + read.tokens.clamp(min=-50).sum() * 0.0
-        if lesson.ranked and lesson.right.any():
+        if (lesson.ranked or config.losses.rank_hops) and lesson.right.any():
             groups = torch.from_numpy(lesson.item.groups).to(read.scores.device)
             scores = group_scores(read.scores, groups, len(lesson.right))
             right = torch.from_numpy(lesson.right).to(scores.device)
             total = total + config.losses.rank * (scores.logsumexp(0) - scores[right].logsumexp(0))
-        if read.tokens is not None and len(lesson.spans):
+        if read.tokens is not None and len(lesson.spans) and not config.network.fixed:
             window, first, last = torch.from_numpy(lesson.spans).to(read.tokens.device).unbind(1)
             chances = read.tokens[window, first, 0] + read.tokens[window, last, 1]
             total = total - config.losses.span * chances.logsumexp(0)
@@ -178,15 +184,15 @@ def judge(
         For each (set, id): metrics of both (`em`, `f1`; `gold_em`, `gold_f1`), and how sure the first answer is.
     """
     assert isinstance(model, SpanReader)
-    scorer = SpanScorer(model, maker.windows.pad if maker.windows else 0)
+    pad = maker.windows.pad if maker.windows else 0
     rows = []
     for name, id_ in places:
         one = sets[name]
         question = one.by_id[id_]
         row: Row = {"set": name, "id": id_, "metrics": {}}
         for prefix, ids in (("", one.retrieved[id_][: config.shown.passages]), ("gold_", question.gold)):
-            item, _ = maker.make(question.text, one.passages(ids))
-            chances = scorer([item])[0]
+            item = maker.make(question.text, one.passages(ids))
+            chances = chances_of(model, [item], pad)[0]
             best = int(np.argmax(chances)) if len(chances) else -1
             answer = item.answers[best] if best >= 0 else ""
             row["metrics"] |= {f"{prefix}em": exact_match(answer, question.answers)}

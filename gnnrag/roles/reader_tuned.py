@@ -1,9 +1,10 @@
-"""A reader trained on questions and their answers: it ranks candidate spans of the passages, those of the rules among them."""
+"""A reader trained on questions and answers: it ranks candidate spans, the answer of the rules among them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -66,11 +67,11 @@ class TunedReader:
         from gnnrag.roles.extractive.candidate_features import FEATURES
         from gnnrag.roles.extractive.span_items import ItemMaker
         from gnnrag.roles.reader_offline import OfflineReader
-        from gnnrag.tuned.span_reader import SpanScorer, load_span_reader, window_maker
+        from gnnrag.tuned.span_reader import chances_of, load_span_reader, window_maker
 
         model = load_span_reader(folder, record, FEATURES, self.config.base)
         windows = window_maker(model.config)
-        self._scorer = SpanScorer(model, windows.pad if windows else 0)
+        self._read = partial(chances_of, model, pad=windows.pad if windows else 0)
         self._maker = ItemMaker(windows, model.config.features, OfflineReader())
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
@@ -87,7 +88,7 @@ class TunedReader:
     def _answer(self, tasks: Sequence[ReaderTask]) -> list[Answer]:
         items = [self._maker.of_task(task, self.config.max_passages) for task in tasks]
         found = []
-        for task, item, chances in zip(tasks, items, self._scorer(items), strict=True):
+        for task, item, chances in zip(tasks, items, self._read(items), strict=True):
             if not len(chances):
                 found.append(Answer("", thought="nothing plausible" if task.passages else "no passages"))
                 continue

@@ -12,13 +12,16 @@ import torch
 from torch import Tensor, nn
 
 from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.index.embedder import BUCKET
 from gnnrag.tuned.encoder import STORES, base_folder, base_record, check_base, load_encoder, trained
 from gnnrag.tuned.folder import TunedRecord, write_tuned
-from gnnrag.tuned.span_windows import SpanItem, WindowMaker, padded
+from gnnrag.tuned.span_windows import SpanItem, Window, WindowMaker, padded
 from gnnrag.weights import WEIGHTS, fill, load_tensors, read_settings, save_tensors
 
 SPAN = "span"
 _FLOOR = -20.0  # log-probability of a span that no window has
+_ROWS = 8  # windows of a forward pass where each must get what it would get alone
+PRECISIONS = ("f32", "bf16")
 _READ = 6  # numbers that the encoder gives for a candidate
 
 
@@ -33,7 +36,9 @@ class SpanReaderConfig:
     bridge_tokens: int = 40  # read of the sentence that leads to a passage; 0: none
     text_tokens: int = 176  # of a window on a passage
     hidden: int = 32  # width of the layer that joins what is known of a candidate
-    train_layers: int | None = 3  # top layers of the encoder that are trained; null: all
+    train_layers: int | None = 3  # top layers of the encoder that are trained and stored; null: all
+    fixed: bool = False  # encoder and its two logits stay as `start` left them: only the ranking is trained
+    precision: str = "f32"  # of the encoder where it is not trained, at inference too: f32 or bf16
     gradient_checkpointing: bool = False  # half the memory for a third more time
     store: str = "fp16"  # precision of the weights in a checkpoint: fp16 or fp32
 
@@ -42,6 +47,8 @@ def check_span_reader(config: SpanReaderConfig) -> None:
     """Raise ConfigError where a setting is out of range."""
     if config.store not in STORES:
         raise ConfigError(f"network.store={config.store!r}: allowed are {', '.join(STORES)}")
+    if config.precision not in PRECISIONS:
+        raise ConfigError(f"network.precision={config.precision!r}: allowed are {', '.join(PRECISIONS)}")
     least = {"question_tokens": 4, "bridge_tokens": 0, "text_tokens": 16, "hidden": 1, "train_layers": 0}
     for name, low in least.items():
         if (value := getattr(config, name)) is not None and value < low:
@@ -84,21 +91,53 @@ class SpanReader(nn.Module):
             self.encoder, width = load_encoder(config.base, config.train_layers, 0.0, config.gradient_checkpointing)
             self.span = nn.Linear(width, 2)
         count = len(config.features) + (_READ if config.text else 0)
-        self.join, self.out, self.sum = nn.Linear(count, config.hidden), nn.Linear(config.hidden, 1), nn.Linear(count, 1)
+        self.join, self.out, self.sum = (
+            nn.Linear(count, config.hidden),
+            nn.Linear(config.hidden, 1),
+            nn.Linear(count, 1),
+        )
         nn.init.zeros_(self.sum.weight)
+        self.memory: dict[tuple[int, ...], Tensor] | None = None  # what a fixed encoder said of windows
 
     def forward(self, items: Sequence[SpanItem]) -> list[Read]:
         """Read items; see `Read`."""
+        if self.config.fixed:
+            return [self.read(item, logits) for item, logits in zip(items, self.alone(items), strict=True)]
         windows = [w for item in items for w in item.windows]
-        if self.encoder is None or not windows:
-            return [Read(self.rank(self._features(item)), None) for item in items]
-        logits = self.logits(*(torch.from_numpy(a) for a in padded(windows, 0)))
+        logits = self.logits(*(torch.from_numpy(a) for a in padded(windows, 0))) if self._reads(windows) else None
         found, at = [], 0
         for item in items:
-            own = logits[at : at + len(item.windows)]
+            own = logits[at : at + len(item.windows)] if logits is not None and item.windows else None
             at += len(item.windows)
             found.append(self.read(item, own))
         return found
+
+    def _reads(self, windows: Sequence[Window]) -> bool:
+        return self.encoder is not None and bool(windows)
+
+    @torch.no_grad()
+    def alone(self, items: Sequence[SpanItem], pad: int = 0) -> list[Tensor | None]:
+        """Return the logits of each item's windows, (windows, length, 2), as if there were no others; None without any.
+
+        Windows of one length meet the encoder in batches of one shape, filler rows among them.
+        """
+        if self.encoder is None:
+            return [None] * len(items)
+        known: dict[tuple[int, ...], Tensor] = {} if self.memory is None else self.memory
+        by_length: dict[int, dict[tuple[int, ...], Window]] = {}
+        for window in (w for item in items for w in item.windows if w.ids not in known):
+            by_length.setdefault(-(-len(window.ids) // BUCKET), {})[window.ids] = window
+        device = self.span.weight.device
+        for _, members in sorted(by_length.items()):
+            rows = list(members.values())
+            for start in range(0, len(rows), _ROWS):
+                part = rows[start : start + _ROWS]
+                tokens, mask = (torch.from_numpy(a) for a in padded(part, pad, _ROWS))
+                with torch.autocast(device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
+                    logits = self.logits(tokens, mask)
+                known |= {w.ids: logits[row] for row, w in enumerate(part)}
+        owns = [[known[w.ids] for w in item.windows] for item in items]
+        return [nn.utils.rnn.pad_sequence(own, batch_first=True) if own else None for own in owns]
 
     def logits(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """Return the logits of beginning and end for each token. Shape (windows, length, 2)."""
@@ -107,8 +146,11 @@ class SpanReader(nn.Module):
         hidden = self.encoder(input_ids=tokens.to(device), attention_mask=mask.to(device)).last_hidden_state
         return self.span(hidden.to(self.span.weight.dtype)).float()
 
-    def read(self, item: SpanItem, logits: Tensor) -> Read:
+    def read(self, item: SpanItem, logits: Tensor | None) -> Read:
         """Return what the logits of an item's windows, (windows, length, 2), make of it."""
+        if logits is None:
+            empty = torch.zeros(len(item.groups), _READ if self.config.text else 0, device=self.sum.weight.device)
+            return Read(self.rank(torch.cat([self._features(item), empty], 1)), None)
         inside = torch.zeros(logits.shape[:2], dtype=torch.bool, device=logits.device)
         for row, window in enumerate(item.windows):
             inside[row, window.first : window.first + len(window.spans)] = True
@@ -122,7 +164,8 @@ class SpanReader(nn.Module):
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Return what is trained: the encoder at a tenth of the head's rate."""
-        named = [(name, p) for name, p in self.named_parameters() if p.requires_grad]
+        fixed = ("encoder.", "span.") if self.config.fixed else ()
+        named = [(n, p) for n, p in self.named_parameters() if p.requires_grad and not n.startswith(fixed)]
         groups: list[dict[str, Any]] = [{"params": [p for n, p in named if not n.startswith("encoder.")]}]
         if rest := [p for n, p in named if n.startswith("encoder.")]:
             groups.append({"params": rest, "scale": 0.1})
@@ -151,55 +194,18 @@ def group_scores(scores: Tensor, groups: Tensor, count: int) -> Tensor:
     return peak + total.log()
 
 
-class SpanScorer:
-    """Reads items so that the result of each depends on nothing but itself.
-
-    Windows of one length meet the encoder in batches of one shape (filler rows), and everything after it is computed
-    item by item.
-
-    Args:
-        model: the network, in evaluation mode.
-        pad: token id of padding.
-        rows: windows of a forward pass.
-    """
-
-    def __init__(self, model: SpanReader, pad: int = 0, rows: int = 8) -> None:
-        self.model, self.pad, self.rows = model, pad, rows
-
-    @torch.inference_mode()
-    def __call__(self, items: Sequence[SpanItem]) -> list[np.ndarray]:
-        """Return the probability of each answer of each item, (answers,) float32."""
-        logits = self._logits(items) if self.model.encoder is not None else [None] * len(items)
-        found = []
-        for item, mine in zip(items, logits, strict=True):
+def chances_of(model: SpanReader, items: Sequence[SpanItem], pad: int = 0) -> list[np.ndarray]:
+    """Return the probability of each answer of each item, (answers,) float32, whatever else is among the items."""
+    found = []
+    with torch.inference_mode():
+        for item, logits in zip(items, model.alone(items, pad), strict=True):
             if not item.answers:
                 found.append(np.zeros(0, np.float32))
                 continue
-            read = self.model.read(item, mine) if mine is not None else self.model([item])[0]
-            groups = torch.from_numpy(item.groups).to(read.scores.device)
-            found.append(group_scores(read.scores, groups, len(item.answers)).softmax(0).cpu().numpy())
-        return found
-
-    def _logits(self, items: Sequence[SpanItem]) -> list[Tensor | None]:
-        """Return the logits of the windows of each item, padded to its longest; None where it has none."""
-        windows = [w for item in items for w in item.windows]
-        by_length: dict[int, list[int]] = {}
-        for number, window in enumerate(windows):
-            by_length.setdefault(padded([window], self.pad)[0].shape[1], []).append(number)
-        rows: dict[int, Tensor] = {}
-        for _, members in sorted(by_length.items()):
-            for start in range(0, len(members), self.rows):
-                part = members[start : start + self.rows]
-                tokens, mask = padded([windows[n] for n in part], self.pad, self.rows)
-                logits = self.model.logits(torch.from_numpy(tokens), torch.from_numpy(mask))
-                rows |= {n: logits[row] for row, n in enumerate(part)}
-        found: list[Tensor | None] = []
-        at = 0
-        for item in items:
-            own = [rows[n] for n in range(at, at + len(item.windows))]
-            at += len(item.windows)
-            found.append(nn.utils.rnn.pad_sequence(own, batch_first=True) if own else None)
-        return found
+            scores = model.read(item, logits).scores
+            groups = torch.from_numpy(item.groups).to(scores.device)
+            found.append(group_scores(scores, groups, len(item.answers)).softmax(0).cpu().numpy())
+    return found
 
 
 def save_span_reader(folder: Path, model: SpanReader, settings: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
@@ -244,7 +250,11 @@ def load_span_reader(folder: Path, record: TunedRecord, features: Sequence[str],
 
 
 def window_maker(config: SpanReaderConfig) -> WindowMaker | None:
-    """Return what cuts windows for a network, or None where it reads no text. Raises ConfigError for an odd tokenizer."""
+    """Return what cuts windows for a network, or None where it reads no text.
+
+    Raises:
+        ConfigError: it has no tokenizer, or one that does not say which characters a token covers.
+    """
     if not config.text:
         return None
     from transformers import AutoTokenizer

@@ -74,7 +74,8 @@ class WindowMaker:
 
         Args:
             question: the question.
-            titles, texts: of the passages.
+            titles: of the passages.
+            texts: of the passages, cleaned.
             bridges: what leads to each passage, or empty strings.
         """
         most_question, most_bridge, most_text = self.limits

@@ -12,11 +12,7 @@ def bridges(question: str, reading: Reading) -> list[str]:
     The title of the other passage opens it. Empty where no other passage names this one.
     """
     asked = set(words(question))
-    rows = [
-        (j, s, f" {fold(s)} ")
-        for j, text in enumerate(reading.texts)
-        for s in sentences(text)
-    ]
+    rows = [(j, s, f" {fold(s)} ") for j, text in enumerate(reading.texts) for s in sentences(text)]
     found = []
     for i, bare in enumerate(reading.linker.bare):
         best, best_score = "", 0.0

@@ -1,4 +1,4 @@
-"""What speaks for a candidate answer, as numbers: where it stands, what surrounds it, whether it is of the type asked for.
+"""What speaks for a candidate answer, as numbers: where it stands, what surrounds it, whether its type is asked for.
 
 Nothing here is learned; the weights of these features are (`gnnrag.tuned.span_reader`).
 """
@@ -36,13 +36,14 @@ _FITS: dict[str, tuple[str, ...]] = {
     "phrase": ("phrase", "name", "number", "quoted"),
 }
 _RULES = ("compare", "chain", "span", "other")
-_NUMERIC = (
-    "passage_rank passage_overlap passage_head passage_anchor passage_linked title_overlap sentence_overlap sentence_head "
-    "sentence_best sentence_number near_overlap near_head distance before_overlap after_overlap verb_near noun_near "
-    "noun_inside agent preposition bracket length capitals in_question is_title is_anchor_title passages_with "
-    "occurrences sentences_with relation relation_here fits starts_sentence after_comma rule_same rule_f1 "
-    "rule_confidence rule_inside overlap_all part_of_longer first_of_key other_words"
-).split()
+_NUMERIC_WORDS = """
+passage_rank passage_overlap passage_head passage_anchor passage_linked title_overlap sentence_overlap sentence_head
+sentence_best sentence_number near_overlap near_head distance before_overlap after_overlap verb_near noun_near
+noun_inside agent preposition bracket length capitals in_question is_title is_anchor_title passages_with occurrences
+relation relation_here fits starts_sentence after_comma rule_same rule_f1 rule_confidence rule_inside
+overlap_all part_of_longer first_of_key other_words
+"""
+_NUMERIC = _NUMERIC_WORDS.split()
 FEATURES: tuple[str, ...] = (
     *_NUMERIC,
     *(f"kind_{k}" for k in KINDS),
@@ -80,9 +81,7 @@ def rule_kind(rule: Finding | None) -> str:
     return "other" if rule.how.startswith(("guess", "proxy")) else "chain" if rule.passages[1:] else "compare"
 
 
-def features_of(
-    question: str, reading: Reading, candidates: Sequence[Candidate], rule: Finding | None
-) -> np.ndarray:
+def features_of(question: str, reading: Reading, candidates: Sequence[Candidate], rule: Finding | None) -> np.ndarray:
     """Return the features of each candidate.
 
     Returns:
@@ -129,7 +128,9 @@ class _Table:
         self.words = [list(_words(text)) for text in reading.texts]
         self.linked = links_from(asked.focus, reading)
         self.passages = [self._passage(i) for i in range(len(reading.texts))]
-        self.sentences = {(i, n): self._sentence(s) for i, t in enumerate(reading.texts) for n, s in enumerate(sentences(t))}
+        self.sentences = {
+            (i, n): self._sentence(s) for i, t in enumerate(reading.texts) for n, s in enumerate(sentences(t))
+        }
         self.best = max((v["sentence_overlap"] for v in self.sentences.values()), default=0.0)
         self.keys = Counter(c.key for c in candidates)
         self.where: dict[str, set[int]] = defaultdict(set)

@@ -25,7 +25,21 @@ from gnnrag.roles.extractive.spans import (
 from gnnrag.text.countries import country_mentions
 from gnnrag.text.phrases import rule_phrases
 
-KINDS = ("name", "place", "date", "year", "number", "country", "quoted", "title", "phrase", "option", "yes", "no", "rule")
+KINDS = (
+    "name",
+    "place",
+    "date",
+    "year",
+    "number",
+    "country",
+    "quoted",
+    "title",
+    "phrase",
+    "option",
+    "yes",
+    "no",
+    "rule",
+)
 # Answers that are words rather than names are looked for where a question may want them.
 WORDY: frozenset[AnswerType] = frozenset(("phrase", "name", "place", "person", "date"))
 _MONTH = "|".join(MONTHS)
