@@ -78,7 +78,7 @@ class ReaderSet:
 
     def parts(self, config: TrainReaderConfig, fold: int | None) -> Parts:
         """Return which questions train, validate and report; practice reads none."""
-        ids = [q.id for q in self.data.questions if q.answers]
+        ids = [q.id for q in self.data.questions]
         if config.stage == "practice":
             return Parts((), (), ())
         if self.config.use == "report":

@@ -50,7 +50,7 @@ class ReaderTask:
         self.asked: dict[str, list[Asked]] = {}
         shares: dict[str, float] = {}
         for name, one in sets.items():
-            self.asked[name] = [one.whole(id_) for id_ in train[name]]
+            self.asked[name] = [one.whole(id_) for id_ in train[name] if one.by_id[id_].answers]
             is_used = one.config.parts and (config.losses.rank_hops or not config.network.fixed)
             self.asked[f"{name}/hops"] = one.hops(train[name]) if is_used else []
             shares |= {name: one.config.share, f"{name}/hops": one.config.parts}

@@ -10,6 +10,8 @@ import numpy as np
 
 from gnnrag.index.embedder import BUCKET
 
+# A text that spells a control token (`[SEP]`) is read as the characters that it is.
+_PLAIN = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
 _TITLE = 24  # most tokens of a title
 
 
@@ -86,7 +88,7 @@ class WindowMaker:
             if bridge and most_bridge:
                 head += [*self._ids(bridge)[:most_bridge], self._close]
             head += self._ids(title + ".")[:_TITLE] if title else []
-            encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+            encoded = self.tokenizer(text, return_offsets_mapping=True, **_PLAIN)
             ids, spans = encoded["input_ids"], np.array(encoded["offset_mapping"], np.int32).reshape(-1, 2)
             shared = most_text // 4
             for start in range(0, max(1, len(ids) - shared), most_text - shared):
@@ -95,7 +97,7 @@ class WindowMaker:
         return found
 
     def _ids(self, text: str) -> list[int]:
-        return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+        return list(self.tokenizer(text, **_PLAIN)["input_ids"])
 
 
 def padded(windows: Sequence[Window], pad: int, rows: int = 0) -> tuple[np.ndarray, np.ndarray]:
