@@ -147,6 +147,7 @@ ROLES = {
     "reader": {
         "prompted": "gnnrag.roles.reader_prompted:PromptedReader",
         "offline": "gnnrag.roles.reader_offline:OfflineReader",
+        "tuned": "gnnrag.roles.reader_tuned:TunedReader",
         "oracle": "gnnrag.roles.reader_oracle:OracleReader",
     },
     "router": {

@@ -53,7 +53,7 @@ class OfflineReader:
             return Answer("", thought="no passages")
         linker, texts = build_linker(passages)
         reading = Reading(tuple(passages), tuple(texts), linker)
-        finding = self._find(task.question.text, reading)
+        finding = self.find(task.question.text, reading)
         if finding is None:
             return Answer("", thought="nothing plausible")
         withheld = finding.how.startswith(("guess", "proxy")) and not self.config.guess
@@ -63,7 +63,8 @@ class OfflineReader:
         flags = tuple(flag for flag in ("guess", "proxy") if finding.how.startswith(flag))
         return Answer(finding.text, support, round(max(0.0, finding.confidence), 4), finding.how, flags)
 
-    def _find(self, question: str, reading: Reading) -> Finding | None:
+    def find(self, question: str, reading: Reading) -> Finding | None:
+        """Return what the rules find, however unsure; None where nothing is plausible."""
         comparison = question_form.parse_comparison(question, reading.linker)
         if comparison is not None:
             finding = compare(comparison, reading) or predicate(question, comparison, reading)

@@ -1,0 +1,269 @@
+"""A reader that ranks candidate answers: an encoder says where spans begin and end, a head adds what rules can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.index.embedder import BUCKET
+from gnnrag.tuned.encoder import STORES, base_folder, base_record, check_base, load_encoder, trained
+from gnnrag.tuned.folder import TunedRecord, write_tuned
+from gnnrag.tuned.span_windows import SpanItem, Window, WindowMaker, padded
+from gnnrag.weights import WEIGHTS, fill, load_tensors, read_settings, save_tensors
+
+SPAN = "span"
+_FLOOR = -20.0  # log-probability of a span that no window has
+_ROWS = 8  # windows of a forward pass where each must get what it would get alone
+PRECISIONS = ("f32", "bf16")
+_READ = 6  # numbers that the encoder gives for a candidate
+
+
+@dataclass
+class SpanReaderConfig:
+    """The network; a checkpoint names all of it."""
+
+    base: str = "embedded"  # the encoder: the embedded MiniLM, a folder, or a name on the Hugging Face hub
+    text: bool = True  # read the passages; false: the features alone decide
+    features: list[str] = field(default_factory=list)  # of candidates; []: all that there are
+    question_tokens: int = 48  # read of a question
+    bridge_tokens: int = 40  # read of the sentence that leads to a passage; 0: none
+    text_tokens: int = 176  # of a window on a passage
+    hidden: int = 32  # width of the layer that joins what is known of a candidate
+    train_layers: int | None = 3  # top layers of the encoder that are trained and stored; null: all
+    fixed: bool = False  # encoder and its two logits stay as `start` left them: only the ranking is trained
+    precision: str = "f32"  # of the encoder where it is not trained, at inference too: f32 or bf16
+    gradient_checkpointing: bool = False  # half the memory for a third more time
+    store: str = "fp16"  # precision of the weights in a checkpoint: fp16 or fp32
+
+
+def check_span_reader(config: SpanReaderConfig) -> None:
+    """Raise ConfigError where a setting is out of range."""
+    if config.store not in STORES:
+        raise ConfigError(f"network.store={config.store!r}: allowed are {', '.join(STORES)}")
+    if config.precision not in PRECISIONS:
+        raise ConfigError(f"network.precision={config.precision!r}: allowed are {', '.join(PRECISIONS)}")
+    least = {"question_tokens": 4, "bridge_tokens": 0, "text_tokens": 16, "hidden": 1, "train_layers": 0}
+    for name, low in least.items():
+        if (value := getattr(config, name)) is not None and value < low:
+            raise ConfigError(f"network.{name}={value}: must be at least {low}")
+
+
+@dataclass(frozen=True)
+class Read:
+    """What the network says of an item.
+
+    Attributes:
+        scores: (C,) of the candidates.
+        tokens: (windows, length, 2) log-probability that the answer begins, and that it ends here, over all text of the
+            item; None where no text is read.
+    """
+
+    scores: Tensor
+    tokens: Tensor | None
+
+
+class SpanReader(nn.Module):
+    """Scores candidates: score = a layer over (features, what the encoder says of the span) + a weighted sum of them.
+
+    The encoder reads each window (question, bridge, passage); two logits per token, normalised over all the text that a
+    question has, say where the answer begins and ends, so that passages compete (as in Clark and Gardner 2018).
+
+    Args:
+        config: see `SpanReaderConfig`; `features` must be written out.
+
+    Raises:
+        ConfigError: the base is not there, or a setting is out of range.
+    """
+
+    def __init__(self, config: SpanReaderConfig) -> None:
+        super().__init__()
+        check_span_reader(config)
+        self.config = config
+        self.encoder: nn.Module | None = None
+        if config.text:
+            self.encoder, width = load_encoder(config.base, config.train_layers, 0.0, config.gradient_checkpointing)
+            self.span = nn.Linear(width, 2)
+        count = len(config.features) + (_READ if config.text else 0)
+        self.join, self.out, self.sum = (
+            nn.Linear(count, config.hidden),
+            nn.Linear(config.hidden, 1),
+            nn.Linear(count, 1),
+        )
+        nn.init.zeros_(self.sum.weight)
+        self.memory: dict[tuple[int, ...], Tensor] | None = None  # what a fixed encoder said of windows
+
+    def forward(self, items: Sequence[SpanItem]) -> list[Read]:
+        """Read items; see `Read`."""
+        if self.config.fixed:
+            return [self.read(item, logits) for item, logits in zip(items, self.alone(items), strict=True)]
+        windows = [w for item in items for w in item.windows]
+        logits = self.logits(*(torch.from_numpy(a) for a in padded(windows, 0))) if self._reads(windows) else None
+        found, at = [], 0
+        for item in items:
+            own = logits[at : at + len(item.windows)] if logits is not None and item.windows else None
+            at += len(item.windows)
+            found.append(self.read(item, own))
+        return found
+
+    def _reads(self, windows: Sequence[Window]) -> bool:
+        return self.encoder is not None and bool(windows)
+
+    @torch.no_grad()
+    def alone(self, items: Sequence[SpanItem], pad: int = 0) -> list[Tensor | None]:
+        """Return the logits of each item's windows, (windows, length, 2), as if there were no others; None without any.
+
+        Windows of one length meet the encoder in batches of one shape, filler rows among them.
+        """
+        if self.encoder is None:
+            return [None] * len(items)
+        known: dict[tuple[int, ...], Tensor] = {} if self.memory is None else self.memory
+        by_length: dict[int, dict[tuple[int, ...], Window]] = {}
+        for window in (w for item in items for w in item.windows if w.ids not in known):
+            by_length.setdefault(-(-len(window.ids) // BUCKET), {})[window.ids] = window
+        device = self.span.weight.device
+        for _, members in sorted(by_length.items()):
+            rows = list(members.values())
+            for start in range(0, len(rows), _ROWS):
+                part = rows[start : start + _ROWS]
+                tokens, mask = (torch.from_numpy(a) for a in padded(part, pad, _ROWS))
+                with torch.autocast(device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
+                    logits = self.logits(tokens, mask)
+                known |= {w.ids: logits[row] for row, w in enumerate(part)}
+        owns = [[known[w.ids] for w in item.windows] for item in items]
+        return [nn.utils.rnn.pad_sequence(own, batch_first=True) if own else None for own in owns]
+
+    def logits(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Return the logits of beginning and end for each token. Shape (windows, length, 2)."""
+        assert self.encoder is not None
+        device = self.span.weight.device
+        hidden = self.encoder(input_ids=tokens.to(device), attention_mask=mask.to(device)).last_hidden_state
+        return self.span(hidden.to(self.span.weight.dtype)).float()
+
+    def read(self, item: SpanItem, logits: Tensor | None) -> Read:
+        """Return what the logits of an item's windows, (windows, length, 2), make of it."""
+        if logits is None:
+            empty = torch.zeros(len(item.groups), _READ if self.config.text else 0, device=self.sum.weight.device)
+            return Read(self.rank(torch.cat([self._features(item), empty], 1)), None)
+        inside = torch.zeros(logits.shape[:2], dtype=torch.bool, device=logits.device)
+        for row, window in enumerate(item.windows):
+            inside[row, window.first : window.first + len(window.spans)] = True
+        masked = logits.masked_fill(~inside.unsqueeze(2), _FLOOR * 50)
+        chances = masked.flatten(0, 1).log_softmax(0).view_as(masked)
+        return Read(self.rank(torch.cat([self._features(item), self._seen(item, chances)], 1)), chances)
+
+    def rank(self, inputs: Tensor) -> Tensor:
+        """Return the scores of candidates from all that is known of them. Shape (C,)."""
+        return (self.out(nn.functional.gelu(self.join(inputs))) + self.sum(inputs)).squeeze(1).float()
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Return what is trained: the encoder at a tenth of the head's rate."""
+        fixed = ("encoder.", "span.") if self.config.fixed else ()
+        named = [(n, p) for n, p in self.named_parameters() if p.requires_grad and not n.startswith(fixed)]
+        groups: list[dict[str, Any]] = [{"params": [p for n, p in named if not n.startswith("encoder.")]}]
+        if rest := [p for n, p in named if n.startswith("encoder.")]:
+            groups.append({"params": rest, "scale": 0.1})
+        return groups
+
+    def _features(self, item: SpanItem) -> Tensor:
+        return torch.from_numpy(item.features).to(self.sum.weight.device)
+
+    def _seen(self, item: SpanItem, chances: Tensor) -> Tensor:
+        """Return what the encoder says of each candidate's span. Shape (C, _READ)."""
+        places = torch.from_numpy(item.places).to(chances.device)
+        known = places[:, 0] >= 0
+        window, first, last = places.clamp(min=0).unbind(1)
+        begin, end = chances[window, first, 0], chances[window, last, 1]
+        both = torch.where(known, (begin + end).clamp(min=_FLOOR), torch.full_like(begin, _FLOOR))
+        masses = chances.exp().sum(1)  # (windows, 2): how likely each window holds the answer
+        rows = [both / 10, begin.exp() * known, end.exp() * known, masses[window, 0] * known, masses[window, 1] * known]
+        best = both.max() if len(both) else both.sum()
+        return torch.stack([*rows, ((both - best) / 10) * known], 1)
+
+
+def group_scores(scores: Tensor, groups: Tensor, count: int) -> Tensor:
+    """Return the log of the summed exponentials of each group's candidates. Shape (count,)."""
+    peak = torch.full((count,), -torch.inf, device=scores.device).scatter_reduce(0, groups, scores.detach(), "amax")
+    total = torch.zeros(count, device=scores.device).index_add(0, groups, (scores - peak[groups]).exp())
+    return peak + total.log()
+
+
+def chances_of(model: SpanReader, items: Sequence[SpanItem], pad: int = 0) -> list[np.ndarray]:
+    """Return the probability of each answer of each item, (answers,) float32, whatever else is among the items."""
+    found = []
+    with torch.inference_mode():
+        for item, logits in zip(items, model.alone(items, pad), strict=True):
+            if not item.answers:
+                found.append(np.zeros(0, np.float32))
+                continue
+            scores = model.read(item, logits).scores
+            groups = torch.from_numpy(item.groups).to(scores.device)
+            found.append(group_scores(scores, groups, len(item.answers)).softmax(0).cpu().numpy())
+    return found
+
+
+def save_span_reader(folder: Path, model: SpanReader, settings: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """Write a checkpoint: trained weights and record.
+
+    Args:
+        folder: where to.
+        model: the network.
+        settings: of the network, as plain data.
+        facts: anything else.
+    """
+    kind = STORES[model.config.store]
+    save_tensors(folder / WEIGHTS, {name: w.to(kind) for name, w in trained(model).items()})
+    base = base_record(model.config.base) if model.config.text else {}
+    write_tuned(folder, TunedRecord("reader", SPAN, base, dict(settings), dict(facts)))
+
+
+def load_span_reader(folder: Path, record: TunedRecord, features: Sequence[str], base: str | None = None) -> SpanReader:
+    """Load a checkpoint.
+
+    Args:
+        folder: its own folder.
+        record: read from it.
+        features: those that candidates have here.
+        base: where the encoder lies now, if not where it was trained.
+
+    Raises:
+        ArtefactError: damaged, of another architecture or version, or made from another base.
+    """
+    config = read_settings(SpanReaderConfig, record.settings, folder)
+    if unknown := [name for name in config.features if name not in features]:
+        raise ArtefactError(f"{folder}: it reads the feature {unknown[0]!r}, which is not known here; train again")
+    config.base, config.gradient_checkpointing = base or config.base, False
+    if config.text:
+        check_base(folder, record, config.base)
+    try:
+        model = SpanReader(config)
+    except ConfigError as error:
+        raise ArtefactError(f"{folder}: {error}; train again with this version") from error
+    fill(trained(model), load_tensors(folder / WEIGHTS), folder / WEIGHTS)
+    return model.eval()
+
+
+def window_maker(config: SpanReaderConfig) -> WindowMaker | None:
+    """Return what cuts windows for a network, or None where it reads no text.
+
+    Raises:
+        ConfigError: it has no tokenizer, or one that does not say which characters a token covers.
+    """
+    if not config.text:
+        return None
+    from transformers import AutoTokenizer
+
+    folder = base_folder(config.base)[0]
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"network.base={config.base!r} has no tokenizer that can be loaded: {error}") from error
+    if not tokenizer.is_fast:
+        raise ConfigError(f"network.base={config.base!r}: its tokenizer does not say where tokens stand; use another")
+    return WindowMaker(tokenizer, config.question_tokens, config.bridge_tokens, config.text_tokens)

@@ -1,0 +1,137 @@
+"""What a span reader reads of a question: windows of tokens, and where in them each candidate answer stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gnnrag.index.embedder import BUCKET
+
+# A text that spells a control token (`[SEP]`) is read as the characters that it is.
+_PLAIN = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
+_TITLE = 24  # most tokens of a title
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """`[CLS] question [SEP] bridge [SEP] title. text [SEP]`, or a part of the text where it is long.
+
+    Attributes:
+        ids: token ids.
+        passage: number of the passage.
+        first: position of the first token of the text.
+        spans: (tokens of the text, 2) int32: the characters each covers.
+    """
+
+    ids: tuple[int, ...]
+    passage: int
+    first: int
+    spans: np.ndarray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpanItem:
+    """A question with its passages, ready for the network.
+
+    Attributes:
+        windows: in the order of the passages; empty where no text is read.
+        features: (C, F) float32, of each candidate.
+        places: (C, 3) int64: window, first and last token of each candidate; -1 where it stands in no window.
+        groups: (C,) int64: candidates that are one answer have one number.
+        answers: text of each group, as its first candidate has it.
+        passages: number of the passage that each group stands in first; -1 for none.
+    """
+
+    windows: tuple[Window, ...]
+    features: np.ndarray
+    places: np.ndarray
+    groups: np.ndarray
+    answers: tuple[str, ...]
+    passages: tuple[int, ...]
+
+
+class WindowMaker:
+    """Cuts token windows.
+
+    Args:
+        tokenizer: a fast tokenizer of transformers.
+        question_tokens, bridge_tokens, text_tokens: most tokens of each part; a longer text gives several windows, that
+            overlap by a quarter.
+    """
+
+    def __init__(self, tokenizer: Any, question_tokens: int, bridge_tokens: int, text_tokens: int) -> None:
+        self.tokenizer = tokenizer
+        self.limits = (question_tokens, bridge_tokens, text_tokens)
+        self.pad = tokenizer.pad_token_id or 0
+        self._open = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else tokenizer.bos_token_id
+        self._close = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
+
+    def windows(
+        self, question: str, titles: Sequence[str], texts: Sequence[str], bridges: Sequence[str]
+    ) -> list[Window]:
+        """Return the windows of a question, in the order of its passages; every passage has at least one.
+
+        Args:
+            question: the question.
+            titles: of the passages.
+            texts: of the passages, cleaned.
+            bridges: what leads to each passage, or empty strings.
+        """
+        most_question, most_bridge, most_text = self.limits
+        lead = [self._open, *self._ids(question)[:most_question], self._close]
+        found = []
+        for number, (title, text, bridge) in enumerate(zip(titles, texts, bridges, strict=True)):
+            head = list(lead)
+            if bridge and most_bridge:
+                head += [*self._ids(bridge)[:most_bridge], self._close]
+            head += self._ids(title + ".")[:_TITLE] if title else []
+            encoded = self.tokenizer(text, return_offsets_mapping=True, **_PLAIN)
+            ids, spans = encoded["input_ids"], np.array(encoded["offset_mapping"], np.int32).reshape(-1, 2)
+            shared = most_text // 4
+            for start in range(0, max(1, len(ids) - shared), most_text - shared):
+                row = (*head, *ids[start : start + most_text], self._close)
+                found.append(Window(row, number, len(head), spans[start : start + most_text]))
+        return found
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self.tokenizer(text, **_PLAIN)["input_ids"])
+
+
+def padded(windows: Sequence[Window], pad: int, rows: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return tokens and mask, (max(rows, len(windows)), length) int64; the length is a multiple of `BUCKET`.
+
+    Rows beyond the windows are filler: a window then meets kernels of one shape, whatever else is asked.
+    """
+    length = -(-max(len(w.ids) for w in windows) // BUCKET) * BUCKET
+    tokens = np.full((max(rows, len(windows)), length), pad, np.int64)
+    mask = np.zeros_like(tokens)
+    mask[:, 0] = 1
+    for row, window in enumerate(windows):
+        tokens[row, : len(window.ids)] = window.ids
+        mask[row, : len(window.ids)] = 1
+    return tokens, mask
+
+
+def token_range(window: Window, start: int, end: int) -> tuple[int, int] | None:
+    """Return the positions of the first and last token that cover the characters [start, end), or None."""
+    inside = np.flatnonzero((window.spans[:, 1] > start) & (window.spans[:, 0] < end))
+    if not len(inside) or window.spans[inside[0], 0] > start or window.spans[inside[-1], 1] < end:
+        return None
+    return window.first + int(inside[0]), window.first + int(inside[-1])
+
+
+def places_of(windows: Sequence[Window], spans: Sequence[tuple[int, int, int]]) -> np.ndarray:
+    """Return window, first and last token of each (passage, start, end); -1 where there is none. Shape (n, 3)."""
+    by_passage: dict[int, list[int]] = {}
+    for number, window in enumerate(windows):
+        by_passage.setdefault(window.passage, []).append(number)
+    out = np.full((len(spans), 3), -1, np.int64)
+    for row, (passage, start, end) in zip(out, spans, strict=True):
+        for number in by_passage.get(passage, ()) if end > start else ():
+            if (found := token_range(windows[number], start, end)) is not None:
+                row[:] = (number, *found)
+                break
+    return out

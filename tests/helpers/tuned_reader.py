@@ -1,0 +1,58 @@
+"""A span reader without training, and questions small enough to learn by heart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gnnrag.config import to_plain
+from gnnrag.fit.reader_examples import Asked
+from gnnrag.roles.extractive.candidate_features import FEATURES
+from gnnrag.roles.extractive.span_items import ItemMaker
+from gnnrag.roles.reader_offline import OfflineReader
+from gnnrag.tuned.span_reader import SpanReader, SpanReaderConfig, save_span_reader, window_maker
+from gnnrag.types import Passage
+from tests.helpers.tiny_encoder import make_tiny_encoder
+
+PASSAGES = (
+    Passage("a", "Ada Lovelace", "Ada Lovelace was born in London. Her father was Lord Byron. She died in 1852."),
+    Passage("b", "Lord Byron", "Lord Byron was a poet. He died in Missolonghi in 1824. He wrote Don Juan."),
+    Passage("c", "Missolonghi", "Missolonghi is a town in western Greece. It has 34,416 inhabitants."),
+    Passage("d", "Don Juan", 'Don Juan is a poem of 1819. It was printed by Thomas Davison after "Beppo".'),
+)
+QUESTIONS = (
+    Asked("Where did the father of Ada Lovelace die?", ("Missolonghi",), ("a", "b"), ("b",), ("a", "b", "c", "d")),
+    Asked("How many inhabitants has the town where Lord Byron died?", ("34,416",), ("b", "c"), ("c",), ("c", "b", "d")),
+    Asked("Who printed the poem by the father of Ada Lovelace?", ("Thomas Davison",), ("a", "b", "d"), ("d",), ("d",)),
+    Asked("Is Missolonghi in Greece?", ("yes",), ("c",), ("c",), ("c", "a")),
+)
+
+
+def network_config(folder: Path, **more: Any) -> SpanReaderConfig:
+    """Return settings of a network on a tiny encoder, which is made where it is missing."""
+    base = folder / "base"
+    if not base.is_dir():
+        make_tiny_encoder(base, [p.content for p in PASSAGES] + [q.text for q in QUESTIONS])
+    given: dict[str, Any] = {"base": str(base), "features": list(FEATURES), "hidden": 8, "train_layers": 1} | more
+    return SpanReaderConfig(**given)
+
+
+def item_maker(config: SpanReaderConfig) -> ItemMaker:
+    """Return what makes items for a network."""
+    return ItemMaker(window_maker(config), config.features, OfflineReader())
+
+
+def make_reader(config: SpanReaderConfig, seed: int = 0) -> SpanReader:
+    """Return a random network."""
+    torch.manual_seed(seed)
+    return SpanReader(config).eval()
+
+
+def make_span(folder: Path, index: Any = None, threshold: float = 0.0, **more: Any) -> Path:
+    """Write a random checkpoint into `folder`/span; its base lies beside it. About 0.2 s."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = network_config(folder, **more)
+    save_span_reader(folder / "span", make_reader(config), to_plain(config), {"threshold": threshold})
+    return folder / "span"

@@ -1,0 +1,141 @@
+"""`training/train_reader.py` as a person starts it, on the sample corpus with a tiny encoder."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from gnnrag.config import load_config
+from gnnrag.fit import reader_task
+from gnnrag.fit.reader_config import TrainReaderConfig, check_reader
+from gnnrag.fit.seen import read_seen, seen_hash
+from gnnrag.roles.reader_tuned import TunedReader, TunedReaderConfig
+from inference.console import run_script
+from tests.helpers.tiny_encoder import make_tiny_encoder
+from training import train_reader
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLE = ROOT / "data" / "sample"
+SMALL = [
+    f"sets.sample.data.path={SAMPLE}",
+    "sets.sample.data.limit=12",
+    "sets.sample.index.embedder.model=hash",
+    "sets.sample.index.text.language=blank:en",
+    "network.hidden=4",
+    "network.train_layers=1",
+    "network.text_tokens=48",
+    "shown.passages=3",
+    "shown.most=3",
+    "losses.held_out=4",
+    "folds.count=2",
+    "folds.validation=0.3",
+    "fit.steps=4",
+    "fit.batch_size=2",
+    "fit.eval_every=2",
+    "fit.save_every=1",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reader")
+    rows = (SAMPLE / "corpus.jsonl").read_text("utf-8").splitlines()[:60]
+    make_tiny_encoder(folder / "base", [json.loads(row)["text"] for row in rows])
+    return folder
+
+
+def call(folder: Path, *more: str) -> int:
+    places = [f"network.base={folder / 'base'}", f"sets.sample.index.path={folder / 'index'}"]
+    return run_script(train_reader.main, [*SMALL, *places, f"run.root={folder / 'runs'}", *more], train_reader.__doc__)
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))
+
+
+def weights(run: Path) -> dict[str, Any]:
+    return load_file(run / "best" / "model.safetensors")
+
+
+def test_a_training_reports_on_unseen_questions_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(folder, "run.name=a", "run.notes=[a small one]") == 0
+    run = folder / "runs" / "a"
+    out = capsys.readouterr().out
+    assert out.strip().splitlines()[-1] == str(run) and "gold_em" in out
+    parts = read(run / "folds.json")["sample"]
+    rows = [json.loads(line) for line in (run / "report.jsonl").read_text().splitlines()]
+    assert sorted(row["id"] for row in rows) == sorted(parts["report"])
+    assert not set(parts["report"]) & {*parts["train"], *parts["validation"]}
+    assert read_seen(run) == {seen_hash(id_) for id_ in (*parts["train"], *parts["validation"])}
+    assert "a small one" in (run / "best" / "README.md").read_text("utf-8")
+    reader = TunedReader(None, TunedReaderConfig(path=str(run)))  # a run serves as a checkpoint
+    assert reader.threshold == read(run / "best" / "gnnrag.json")["facts"]["threshold"]
+
+
+def test_practice_reads_no_question_and_starts_a_training(folder: Path) -> None:
+    assert call(folder, "run.name=practice", "stage=practice", "metric=em") == 0
+    practice = folder / "runs" / "practice"
+    assert read(practice / "folds.json") == {"sample": {"train": [], "validation": [], "report": []}}
+    assert read_seen(practice) == frozenset()
+    more = [f"start={practice}", "network.fixed=true", "network.precision=bf16", "cross=true", "run.name=b"]
+    assert call(folder, *more) == 0
+    rows = [json.loads(line) for line in (folder / "runs" / "b" / "report.jsonl").read_text().splitlines()]
+    answered = [json.loads(line) for line in (SAMPLE / "questions.dev.jsonl").read_text("utf-8").splitlines()[:12]]
+    assert sorted(row["id"] for row in rows) == sorted(q["id"] for q in answered)
+    for row in rows:
+        assert row["id"] in read(folder / "runs" / "b" / f"fold{row['fold']}" / "folds.json")["sample"]["report"]
+    before, after = weights(practice), weights(folder / "runs" / "b" / "fold0")
+    same = {name: before[name].equal(value) for name, value in after.items()}
+    assert same["span.weight"] and not same["join.weight"]
+    assert all(value for name, value in same.items() if name.startswith("encoder."))
+
+
+def test_a_killed_training_ends_with_the_same_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call(folder, "run.name=whole") == 0
+    batch = reader_task.ReaderTask.batch
+
+    def killed(self: Any, step: int) -> Any:
+        if step == 3:
+            raise KeyboardInterrupt
+        return batch(self, step)
+
+    with monkeypatch.context() as patch, pytest.raises((KeyboardInterrupt, SystemExit)):
+        patch.setattr(reader_task.ReaderTask, "batch", killed)
+        assert call(folder, "run.name=cut") != 0
+        raise SystemExit
+    assert not (folder / "runs" / "cut" / "metrics.json").exists()
+    assert call(folder, "run.name=cut") == 0
+    one, other = weights(folder / "runs" / "whole"), weights(folder / "runs" / "cut")
+    assert all(value.equal(other[name]) for name, value in one.items())
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["stage=play"], "stage='play'"),
+        (["metric=bleu"], "metric='bleu'"),
+        (["stage=practice", "cross=true"], "cross=true"),
+        (["network.fixed=true"], "start=DIR"),
+        (["shown.least=5", "shown.most=2"], "least=5, most=2"),
+        (["shown.drop=2"], r"shown\.drop=2"),
+        (["start=/nowhere"], "is missing"),
+        (["sets.sample.use=some"], r"sets\.sample\.use"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], given: list[str], message: str
+) -> None:
+    assert call(folder, *given, "run.name=refused") != 0
+    assert re.search(message, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("name", ["reader.yaml", "reader_practice.yaml"])
+def test_the_configs_can_be_read(name: str) -> None:
+    config = load_config(TrainReaderConfig, ROOT / "configs" / "train" / name, ["start=x"])
+    check_reader(config)
+    assert list(config.sets) == ["2wiki", "musique", "hotpotqa"]

@@ -1,0 +1,167 @@
+"""The span reader's network: windows, candidates in them, what is computed from both, checkpoints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gnnrag.config import to_plain
+from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.fit.reader_config import TrainReaderConfig
+from gnnrag.fit.reader_examples import lesson_of
+from gnnrag.fit.reader_task import losses_of
+from gnnrag.roles.extractive.candidate_features import FEATURES
+from gnnrag.tuned.folder import read_tuned
+from gnnrag.tuned.span_reader import chances_of, group_scores, load_span_reader, save_span_reader, window_maker
+from gnnrag.tuned.span_windows import padded, token_range
+from gnnrag.types import Passage
+from tests.helpers.tuned_reader import PASSAGES, QUESTIONS, item_maker, make_reader, make_span, network_config
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("span")
+
+
+def shown(*ids: str) -> list[Passage]:
+    return [p for i in ids for p in PASSAGES if p.id == i]
+
+
+def test_a_window_knows_which_characters_its_tokens_cover(folder: Path) -> None:
+    maker = window_maker(network_config(folder, question_tokens=8, bridge_tokens=6, text_tokens=16))
+    assert maker is not None
+    text = PASSAGES[1].text
+    windows = maker.windows("Where did he die?", ["Lord Byron"], [text], ["Ada Lovelace: Her father was Lord Byron."])
+    assert len(windows) > 1 and {w.passage for w in windows} == {0}  # the text is longer than one window
+    covered = np.unique(np.concatenate([w.spans for w in windows]), axis=0)
+    assert covered[0, 0] == 0 and covered[-1, 1] == len(text)
+    start = text.index("Missolonghi")
+    found = [(w, r) for w in windows if (r := token_range(w, start, start + 11)) is not None]
+    window, (first, last) = found[0]
+    assert window.spans[first - window.first][0] == start and window.spans[last - window.first][1] == start + 11
+    assert token_range(window, 10_000, 10_001) is None
+    tokens, mask = padded(windows[:1], maker.pad, rows=3)
+    assert tokens.shape[0] == 3 and tokens.shape[1] % 16 == 0 and mask[1].sum() == 1
+
+
+def test_candidates_of_an_item_stand_where_the_text_has_them(folder: Path) -> None:
+    config = network_config(folder)
+    maker = item_maker(config)
+    item = maker.make(QUESTIONS[0].text, shown("a", "b"))
+    assert item.features.shape == (len(item.groups), len(FEATURES)) and item.groups.max() + 1 == len(item.answers)
+    at = item.answers.index("Missolonghi")
+    places = item.places[item.groups == at]
+    window, first, last = next(p for p in places if p[0] >= 0)
+    read = maker.windows.tokenizer.decode(item.windows[window].ids[first : last + 1])  # type: ignore[union-attr]
+    assert read.replace(" ", "") == "missolonghi"
+    bridge = maker.windows.tokenizer.decode(item.windows[1].ids)  # type: ignore[union-attr]
+    assert "father" in bridge.split("[SEP]")[1].replace(" ", "")  # the second passage is read with what leads to it
+
+
+def test_chances_are_those_of_an_item_alone(folder: Path) -> None:
+    config = network_config(folder)
+    maker, model = item_maker(config), make_reader(config)
+    items = [maker.make(q.text, shown(*q.retrieved)) for q in QUESTIONS]
+    together = chances_of(model, items)
+    for item, chances in zip(items, together, strict=True):
+        assert np.array_equal(chances_of(model, [item])[0], chances)
+        assert chances.sum() == pytest.approx(1, abs=1e-5) and len(chances) == len(item.answers)
+    again = chances_of(model, items[::-1])[::-1]
+    assert all(np.array_equal(a, b) for a, b in zip(together, again, strict=True))
+
+
+def test_group_scores_by_hand() -> None:
+    scores, groups = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0, 1, 0])
+    expected = torch.tensor([np.log(np.exp(1) + np.exp(3)), 2.0], dtype=torch.float32)
+    assert torch.allclose(group_scores(scores, groups, 2), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("text", [True, False])
+def test_a_handful_of_questions_is_learned_by_heart(folder: Path, text: bool) -> None:
+    settings = TrainReaderConfig()
+    config = network_config(folder, text=text, hidden=16)
+    maker, model = item_maker(config), make_reader(config)
+    lessons = [lesson_of(q, shown(*q.gold), maker) for q in QUESTIONS]
+    assert all(lesson.right.any() for lesson in lessons)
+    optimizer = torch.optim.AdamW([{**g, "lr": 0.01 * g.pop("scale", 1)} for g in model.parameter_groups()])
+    first = losses_of(model, lessons, settings).sum().item()
+    for _ in range(60):
+        losses_of(model, lessons, settings).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert losses_of(model, lessons, settings).sum().item() < 0.3 * first
+    for lesson, chances in zip(lessons, chances_of(model.eval(), [x.item for x in lessons]), strict=True):
+        assert lesson.right[int(chances.argmax())] and chances.max() > 0.5
+
+
+def test_a_fixed_encoder_is_not_trained_and_remembered(folder: Path) -> None:
+    config = network_config(folder, fixed=True)
+    maker, model = item_maker(config), make_reader(config)
+    model.memory = {}
+    trained = {id(p) for group in model.parameter_groups() for p in group["params"]}
+    assert trained == {id(p) for n, p in model.named_parameters() if not n.startswith(("encoder.", "span."))}
+    item = maker.make(QUESTIONS[0].text, shown("a", "b"))
+    before = chances_of(model, [item])[0]
+    assert set(model.memory) == {w.ids for w in item.windows}
+    model.span.weight.data.zero_()  # what is remembered is not read again
+    assert np.array_equal(chances_of(model, [item])[0], before)
+
+
+def test_a_checkpoint_gives_the_same_answers(folder: Path) -> None:
+    path = make_span(folder, store="fp32")
+    record = read_tuned(path, "reader", ["span"])
+    model = load_span_reader(path, record, FEATURES)
+    config = network_config(folder, store="fp32")
+    item = item_maker(config).make(QUESTIONS[0].text, shown("a", "b"))
+    assert np.array_equal(chances_of(model, [item])[0], chances_of(make_reader(config), [item])[0])
+    assert not any("embeddings" in name for name in _names(path))  # only what was trained is stored
+
+
+def test_checkpoints_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> None:
+    path = make_span(folder)
+    record = read_tuned(path, "reader", ["span"])
+    with pytest.raises(ArtefactError, match="reads the feature"):
+        load_span_reader(path, record, FEATURES[1:])
+    other = network_config(tmp_path, train_layers=2)
+    with pytest.raises(ArtefactError, match="trained on the base"):
+        load_span_reader(path, record, FEATURES, base=_changed(Path(other.base)))
+    settings = {**record.settings, "hidden": 9}
+    record.settings.update(settings)
+    with pytest.raises(ArtefactError, match=r"join\.weight"):
+        load_span_reader(path, record, FEATURES)
+    (path / "model.safetensors").write_bytes((path / "model.safetensors").read_bytes()[:-9])
+    with pytest.raises(ArtefactError, match="cut short"):
+        read_tuned(path, "reader", ["span"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("store", "fp8"), ("precision", "f16"), ("text_tokens", 2), ("hidden", 0), ("train_layers", 9)],
+)
+def test_settings_out_of_range_are_named(folder: Path, name: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=f"network.{name}"):
+        make_reader(network_config(folder, **{name: value}))
+
+
+def test_saving_names_the_base(folder: Path, tmp_path: Path) -> None:
+    config = network_config(folder)
+    save_span_reader(tmp_path, make_reader(config), to_plain(config), {})
+    record = json.loads((tmp_path / "gnnrag.json").read_text("utf-8"))
+    assert record["role"] == "reader" and record["kind"] == "span" and record["base"]["name"] == config.base
+
+
+def _names(path: Path) -> list[str]:
+    from safetensors import safe_open
+
+    with safe_open(path / "model.safetensors", "pt") as weights:
+        return list(weights.keys())
+
+
+def _changed(base: Path) -> str:
+    config = json.loads((base / "config.json").read_text("utf-8"))
+    (base / "config.json").write_text(json.dumps({**config, "note": "another"}))
+    return str(base)

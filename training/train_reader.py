@@ -1,0 +1,31 @@
+"""Train what answers a question from passages, without a language model.
+
+    accelerate launch training/train_reader.py configs/train/reader_practice.yaml
+    accelerate launch training/train_reader.py configs/train/reader.yaml start=runs/reader-practice
+
+The first makes questions from the passages themselves and practises on them; the second learns from the questions of
+`sets` and their answers. Settings follow as key=value. The same command again continues a run that was cut off.
+`cross=true` trains once for each fold and reports on all questions. The last line printed is the run directory.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `accelerate launch` puts only this folder there
+
+from inference.console import run_script
+from training.common import train_kind
+
+KINDS = {"span": "gnnrag.fit.reader:KIND"}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Train; returns the exit code."""
+    return train_kind("train_reader.py", KINDS, "span", arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(run_script(main, sys.argv[1:], __doc__))
