@@ -136,15 +136,17 @@ def used_parts(config: EvaluateConfig, parts: Sequence[Part]) -> list[Part]:
 
 
 def with_checkpoints(config: EvaluateConfig, chosen: Mapping[str, Path]) -> EvaluateConfig:
-    """Return the settings with the checkpoint of each part; a role becomes `tuned`, and keeps its options if it was."""
+    """Return the settings with the checkpoint of each part; a role becomes `tuned`.
+
+    Its options are taken for those of the tuned role, unless the settings name another implementation for it.
+    """
     retriever, roles = config.retriever, config.roles
     for name, folder in chosen.items():
         if name == GNN:
             retriever = replace(retriever, settings=replace(retriever.settings, checkpoint=str(folder)))
             continue
         role: RoleConfig = getattr(roles, name)
-        is_tuned = (role.impl or roles.default) == "tuned"  # type: ignore[attr-defined]
-        own = replace(role if is_tuned else RoleConfig(), impl="tuned", path=str(folder))
+        own = replace(role if role.impl in (None, "tuned") else RoleConfig(), impl="tuned", path=str(folder))
         roles = replace(roles, **{name: own})
     return replace(config, retriever=retriever, roles=roles)
 

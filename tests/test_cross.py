@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.cross import cross_evaluate, read_part
+from gnnrag.cross import cross_evaluate, read_part, swapped, without_trained
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
 from gnnrag.evaluation import evaluate, load_questions_for
@@ -82,6 +82,23 @@ def test_parts_that_a_method_does_not_ask_make_no_groups(make: Make, data: Datas
     verifier = read_part("verifier", toy_training(tmp_path / "v", "verifier", ids(data)), data)
     plain, _ = evaluate(make("method=single"))
     assert cross_evaluate(make("method=single"), [verifier])[0] == plain
+
+
+def test_options_go_to_the_tuned_role_alone(make: Make, data: Dataset, tmp_path: Path) -> None:
+    part = read_part("reader", toy_training(tmp_path / "r", "reader", ids(data)), data)
+    for more, options in (
+        ([], {"answer": "x"}),
+        (["roles.reader=tuned"], {"answer": "x"}),
+        (["roles.reader=oracle"], {}),
+    ):
+        config = make("method=single", *more, "roles.reader.options.answer=x")
+        assert swapped(config, [part]).roles.reader.options == options  # type: ignore[attr-defined]
+        other = without_trained(config, [part], "offline").roles.reader  # type: ignore[attr-defined]
+        assert (other.impl, other.options) == ("offline", {})
+    same = make("method=single", "roles.reader=offline", "roles.reader.options.guess=true")
+    assert without_trained(same, [part], "offline").roles.reader.options == {"guess": True}  # type: ignore[attr-defined]
+    path, _ = cross_evaluate(make("method=single", "roles.reader.options.answer=fixed"), [part])
+    assert {p.answer for p in read_predictions(path)} == {"fixed"}
 
 
 def test_roles_against_other_implementations_and_retrievers(

@@ -21,6 +21,7 @@ class ToyConfig:
     """Settings of the toy roles."""
 
     path: str | None = None  # checkpoint
+    answer: str | None = None  # what the reader says; null: the name of its fold
 
 
 class ToyRole:
@@ -34,6 +35,7 @@ class ToyRole:
             raise ConfigError(f"roles.{self.role}.path: give a checkpoint")
         record = read_tuned(config.path, self.role, ("toy",))
         self.fingerprint = record.fingerprint
+        self.said = config.answer
         self.fold = tuned_folder(config.path).parent.name
 
 
@@ -54,7 +56,7 @@ class ToyReader(ToyRole):
 
     async def __call__(self, task: Any, session: Any) -> Answer:
         """See `Reader`."""
-        return Answer(self.fold)
+        return Answer(self.said or self.fold)
 
 
 REGISTERED = {role: f"{__name__}:Toy{role.title()}" for role in ("verifier", "reader")}

@@ -11,6 +11,8 @@ from gnnrag.index.index import Index
 from gnnrag.prompts.load import load_prompt
 from gnnrag.registry import ROLES, resolve
 from gnnrag.tuned.folder import TunedRecord, write_tuned
+from tests.helpers.parts import CORPUS
+from tests.helpers.tiny_encoder import make_tiny_encoder
 from tests.helpers.tiny_model import make_tiny_model, make_tiny_seq2seq
 
 Maker = Callable[..., None]
@@ -25,7 +27,7 @@ def make_cross_encoder(folder: Path, index: Index, text: bool = False) -> None:
     from gnnrag.tuned.promotion import Selection
 
     torch.manual_seed(5)
-    base = make_tiny_encoder(folder.with_name(f"{folder.name}-base")) if text else "embedded"
+    base = _encoder(folder) if text else "embedded"
     config = CrossEncoderConfig(base=str(base), text=text, hidden=8, train_layers=0, max_tokens=64)
     model = CrossEncoder(config)
     _shake(model)
@@ -43,13 +45,13 @@ def make_selector(folder: Path, index: Index, text: bool = False) -> None:
 def make_span(folder: Path, index: Index, text: bool = False) -> None:
     """Write a reader that ranks spans by features, and with `text` also by what a tiny encoder reads."""
     import torch
+
+    from gnnrag.config import to_plain
     from gnnrag.roles.extractive.candidate_features import FEATURES
     from gnnrag.tuned.span_reader import SpanReader, SpanReaderConfig, save_span_reader
 
-    from gnnrag.config import to_plain
-
     torch.manual_seed(5)
-    base = make_tiny_encoder(folder.with_name(f"{folder.name}-base")) if text else "embedded"
+    base = _encoder(folder) if text else "embedded"
     own = {"features": list(FEATURES), "hidden": 8, "train_layers": 0, "text_tokens": 64}
     config = SpanReaderConfig(base=str(base), text=text, **own)  # type: ignore[arg-type]
     model = SpanReader(config)
@@ -76,21 +78,10 @@ def _language_record(folder: Path, role: str, kind: str) -> None:
     write_tuned(folder, TunedRecord(role, kind, {}, settings, {"prompts": {prompt.name: prompt.digest}}))
 
 
-def make_tiny_encoder(folder: Path) -> Path:
-    """Write a random BERT of one layer that reads letters."""
-    import torch
-    from transformers import BertConfig, BertModel, BertTokenizerFast
-
-    letters = [chr(c) for c in range(33, 127)]
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{c}" for c in letters)]
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
-    BertTokenizerFast(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
-    torch.manual_seed(5)
-    shape = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    config = BertConfig(vocab_size=len(words), max_position_embeddings=512, initializer_range=0.5, **shape)
-    BertModel(config, add_pooling_layer=False).save_pretrained(folder)
-    return folder
+def _encoder(folder: Path) -> Path:
+    """Return the tiny encoder beside a checkpoint, made where it is missing."""
+    base = folder.with_name(f"{folder.name}-base")
+    return base if base.exists() else make_tiny_encoder(base, [passage.content for passage in CORPUS])
 
 
 def _shake(model: Any) -> None:
