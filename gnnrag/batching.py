@@ -1,4 +1,4 @@
-"""Micro-batching: many questions ask one by one, the machine works in batches."""
+"""Work beside the event loop: in batches over many questions (micro-batching), or one job at a time."""
 
 from __future__ import annotations
 
@@ -7,8 +7,23 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
+T = TypeVar("T")
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
+
+
+class Worker:
+    """Computes what a method asks for in a thread of its own, one job after the other.
+
+    The event loop goes on meanwhile with the other questions; a job must not touch what belongs to those.
+    """
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1)
+
+    async def __call__(self, job: Callable[[], T]) -> T:
+        """Return the job's result, or raise what it raised."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, job)
 
 
 class MicroBatcher(Generic[ItemT, ResultT]):

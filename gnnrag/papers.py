@@ -195,8 +195,10 @@ def row_config(table: PaperTable, row: Row, overrides: Sequence[str] = ()) -> Ev
             models.
 
     Raises:
-        ConfigError: a setting is unknown or has the wrong type; the row is named.
+        ConfigError: a setting is unknown or has the wrong type; the row is named. Or a name is given for the run.
     """
+    if named := [o for o in overrides if o.partition("=")[0] == "run.name" and o.partition("=")[2] != "null"]:
+        raise ConfigError(f"{named[0]}: each row is a run, named by its settings; its place is run.root=FOLDER")
     models = table.models if _are_prompted(overrides) else ()
     own = ["run.root=runs/papers", *models, *row.settings, *overrides, "run.name=null"]
     try:

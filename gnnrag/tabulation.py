@@ -94,13 +94,18 @@ def retriever_config(source: str | None, overrides: Sequence[str], label: str) -
         source: a config file.
         overrides: dotted settings of all rows.
         label: a retriever, with settings of its own after colons: `lightrag:mode=local`.
+
+    Raises:
+        ConfigError: a setting is unknown, or a name is given for the run.
     """
     name, *settings = label.split(":")
     own = [f"retriever={name}", "method=single", *(f"retriever.{setting}" for setting in settings)]
     config = load_config(EvaluateConfig, source, [*overrides, *own])
+    if config.run.name is not None:
+        problem = f"run.name={config.run.name}: each retriever is a run, named by its settings"
+        raise ConfigError(f"{problem}; its place is run.root=FOLDER")
     ks = sorted({*config.metrics.ks, *RECALL_AT})
-    run = replace(config.run, name=None)  # one run directory each
-    return replace(config, metrics=replace(config.metrics, ks=ks), run=run)
+    return replace(config, metrics=replace(config.metrics, ks=ks))
 
 
 def tabulate(

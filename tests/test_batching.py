@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from gnnrag.batching import MicroBatcher
+from gnnrag.batching import MicroBatcher, Worker
 
 
 class Squares:
@@ -122,3 +122,26 @@ def test_close() -> None:
     batcher = MicroBatcher(Squares())
     assert asyncio.run(batcher([2])) == [4]
     batcher.close()
+
+
+def test_a_worker_leaves_the_event_loop_free() -> None:
+    order: list[str] = []
+
+    async def go() -> int:
+        worker = Worker()
+        free = asyncio.Event()
+
+        async def others() -> None:
+            order.append("loop")
+            free.set()
+
+        asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(others()))
+        waiting = threading.Event()
+        job = asyncio.ensure_future(worker(lambda: (waiting.wait(5), order.append("job"), threading.get_ident())[2]))
+        await free.wait()
+        waiting.set()
+        with pytest.raises(ValueError, match="bad"):
+            await worker(lambda: int("bad"))
+        return await job
+
+    assert asyncio.run(go()) != threading.get_ident() and order == ["loop", "job"]

@@ -131,6 +131,8 @@ rows: {one: {method: single, method.reader_top_k: "{k}"}, two: {method: bdtr}}
     assert config.roles.default == "prompted" and config.llm.settings.model == "big"  # type: ignore[attr-defined]
     offline = row_config(table, table.rows[4], ["roles=offline"])
     assert offline.llm.settings.model != "big", "without a language model its name would only change the run's"
+    with pytest.raises(ConfigError, match=r"run\.name=mine: each row is a run, named by its settings; its place is"):
+        row_config(table, table.rows[4], ["run.name=mine"])
     assert dots({"a": "off", "b": [1, "x"], "c": None}) == ('a="off"', 'b=[1, "x"]', "c=null")
 
 

@@ -44,17 +44,17 @@ class Base:
     cosines: np.ndarray | None = None
 
 
-def unite(graph: KnowledgeGraph, dots: Sequence[Dot], must_touch: Sequence[int]) -> Findings:
+def unite(graph: KnowledgeGraph, dots: Sequence[Dot], must_touch: Sequence[Sequence[int]]) -> Findings:
     """Return what all DOTs found.
 
-    Where hubs are conditions, complete paths whose end touches none of them are partial, unless none would be left. The
-    anchor of a DOT that had nowhere to go is a path of its own.
+    Hubs may be conditions, one for each concept: a path's end must touch a hub of every one. Complete paths that meet
+    fewer conditions than the best of them are partial. The anchor of a DOT that had nowhere to go is a path of its own.
     """
     accepted = [path for dot in dots for path in dot.accepted]
-    if must_touch:
-        near = set(must_touch).union(*(graph.adjacency.neighbours_of(hub).tolist() for hub in must_touch))
-        if any(path.complete and path.nodes[-1] in near for path in accepted):
-            accepted = [replace(p, complete=p.complete and p.nodes[-1] in near) for p in accepted]
+    near = [set(hubs).union(*(graph.adjacency.neighbours_of(h).tolist() for h in hubs)) for hubs in must_touch]
+    met = [sum(path.nodes[-1] in ends for ends in near) for path in accepted]
+    most = max((count for count, path in zip(met, accepted, strict=True) if path.complete), default=0)
+    accepted = [replace(p, complete=p.complete and n == most) for p, n in zip(accepted, met, strict=True)]
     for dot in dots:
         if "isolated" in dot.region.notes:
             accepted += [Accepted((a,), False, 0.0, "no neighbours", dot.number) for a in dot.region.near.anchors]

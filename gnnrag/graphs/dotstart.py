@@ -92,8 +92,8 @@ class Starter:
         first = {tuple(sorted(start.anchors.nodes)): start for start in reversed(starts)}
         return [start for start in starts if first[tuple(sorted(start.anchors.nodes))] is start], +flags
 
-    def split_hubs(self, starts: Sequence[Start]) -> tuple[list[Start], tuple[int, ...]]:
-        """Return the starts to search from, and hubs that a path's end must touch instead.
+    def split_hubs(self, starts: Sequence[Start]) -> tuple[list[Start], tuple[tuple[int, ...], ...]]:
+        """Return the starts to search from, and the hubs that a path's end must touch instead, those of each concept.
 
         Next to another concept, a hub (a genre, a year) is better used as a condition on what that one leads to.
         """
@@ -101,7 +101,7 @@ class Starter:
         hubs = [s for s in starts if all(degree[a] > self.config.hub_degree for a in s.anchors.nodes)]
         if not hubs or len(hubs) == len(starts):
             return list(starts), ()
-        return [s for s in starts if s not in hubs], tuple(a for s in hubs for a in s.anchors.nodes)
+        return [s for s in starts if s not in hubs], tuple(tuple(s.anchors.nodes) for s in hubs)
 
     def with_bridge(self, starts: Sequence[Start]) -> list[Start]:
         """Return the starts, and behind them, where the settings say so and two are there, the one that joins them."""

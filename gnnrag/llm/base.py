@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -97,6 +97,12 @@ class Backend(Protocol):
     async def close(self) -> None:
         """Release what the running event loop holds; the backend may be used again afterwards."""
         ...
+
+
+def shaping(config: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Return the settings of an identity; a penalty only where there is one, so that older replies stay known."""
+    found = {name: getattr(config, name) for name in names}
+    return found | ({"presence_penalty": config.presence_penalty} if config.presence_penalty else {})
 
 
 def estimate_tokens(text: str) -> int:

@@ -60,6 +60,9 @@ class Rows:
         """Mask scores [rows, vocabulary] so that the greatest is the token that each row is to go on with."""
         import torch
 
+        for at, job in enumerate(self._jobs):
+            if job.presence_penalty and self.lengths[at] is None:
+                scores[at, ids[at, self.start :].unique()] -= job.presence_penalty
         for at, matcher in enumerate(self._matchers):
             if matcher is not None and self.lengths[at] is None:
                 matcher.mask(scores[at : at + 1])

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import Any, ClassVar, Literal
 
 from gnnrag.errors import ConfigError, LLMError
-from gnnrag.llm.base import Reply, Request
+from gnnrag.llm.base import Reply, Request, shaping
 from gnnrag.llm.folders import ModelFiles, find_model
 from gnnrag.llm.tickets import Job
 from gnnrag.llm.worker import ModelThread
@@ -29,6 +29,7 @@ class LocalConfig:
     context: int | None = None  # most tokens of prompt and reply together; null: the model's own limit
     temperature: float = 0.0
     top_p: float = 1.0
+    presence_penalty: float = 0.0  # taken from the score of each token that the reply has already
     seed: int = 0  # of sampled replies; each request draws from a generator of its own
     structured: Literal["auto", "json_schema", "off"] = "auto"  # auto: constrained to the schema where possible
     chat: Literal["auto", "plain"] = "auto"  # auto: the chat template; plain: the bare texts
@@ -79,7 +80,7 @@ class LocalBackend:
     def identity(self) -> Mapping[str, Any]:
         """Weights by their content, so that training in place is noticed, and all that shapes prompt and reply."""
         kept = ("dtype", "context", "temperature", "top_p", "seed", "chat", "template_options")
-        settings = {name: getattr(self.config, name) for name in kept}
+        settings = shaping(self.config, kept)
         constrained = self.is_constrained(self.config)
         fingerprint = self.files.fingerprint
         return {"type": self.kind, "model": self.files.name, "weights": fingerprint, "schema": constrained, **settings}
@@ -114,6 +115,7 @@ class LocalBackend:
             chat=c.chat,
             options=c.template_options,
             context=c.context,
+            presence_penalty=c.presence_penalty,
         )
 
     async def close(self) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from gnnrag.errors import ConfigError, LLMError
-from gnnrag.llm.base import ContextLengthError, Reply, Request
+from gnnrag.llm.base import ContextLengthError, Reply, Request, shaping
 from gnnrag.llm.transport import (
     MAX_WAIT_S,
     RefusedError,
@@ -42,6 +42,7 @@ class OpenAIConfig:
     api_key_env: str | None = "OPENAI_API_KEY"  # variable that holds the key; null for servers without one
     temperature: float | None = 0.0  # null leaves it out, for models that refuse it
     seed: int | None = None
+    presence_penalty: float = 0.0  # taken from the score of each token that the reply has already
     timeout_s: float = 120.0  # for one attempt, connecting included
     max_retries: int = 5
     backoff_s: float = 0.5  # doubles with every retry
@@ -99,7 +100,7 @@ class OpenAIBackend:
         """Model, server and default sampling."""
         kept = ("model", "temperature", "seed", "structured", "extra_body")
         url = self.config.base_url.replace(urlsplit(self.config.base_url).netloc, self._host)  # without credentials
-        return {"type": "openai", "base_url": url, **{name: getattr(self.config, name) for name in kept}}
+        return {"type": "openai", "base_url": url, **shaping(self.config, kept)}
 
     async def generate(self, request: Request) -> Reply:
         """Answer one request; see the class for retries and limits."""

@@ -24,6 +24,7 @@ class Job:
         name: the model's, for replies and errors.
         chat, options: how messages become a prompt; see `gnnrag.llm.chat.encode`.
         context: most tokens of prompt and reply; None takes the model's own limit.
+        presence_penalty: taken from the score of each token that the reply has already.
     """
 
     request: Request
@@ -36,6 +37,7 @@ class Job:
     chat: str = "auto"
     options: Mapping[str, Any] = field(default_factory=dict)
     context: int | None = None
+    presence_penalty: float = 0.0
 
 
 @dataclass(eq=False)

@@ -54,9 +54,12 @@ class VLLMBackend(LocalBackend):
             "max_model_len": c.context,
             "gpu_memory_utilization": c.gpu_memory,
             "tensor_parallel_size": c.tensor_parallel,
+            "load_format": "safetensors",  # else vLLM would take pickled weights beside them, which can run code
         }
         if twice := sorted(own.keys() & c.engine.keys()):
-            raise ConfigError(f"llm.engine: {', '.join(twice)} belong to model, dtype, context, gpu_memory or the like")
+            raise ConfigError(
+                f"llm.engine: {', '.join(twice)} belong to model, dtype, context, gpu_memory, or are fixed"
+            )
         settings = {name: value for name, value in own.items() if value is not None} | dict(c.engine)
         ranks: dict[str, int] = {}
 

@@ -134,6 +134,7 @@ def _sampling(job: Job, schema: Mapping[str, Any] | None) -> Any:
     return SamplingParams(
         temperature=job.temperature,
         top_p=job.top_p,
+        presence_penalty=job.presence_penalty,
         seed=job.seed,
         max_tokens=job.request.max_tokens,
         stop=list(job.request.stop) or None,

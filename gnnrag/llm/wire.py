@@ -14,11 +14,12 @@ def request_body(request: Request, defaults: Mapping[str, Any], token_limit: str
 
     Args:
         request: what to send.
-        defaults: `model`, `temperature`, `seed`, used where the request leaves them open; null ones are left out.
+        defaults: `model`, `temperature`, `seed`, used where the request leaves them open, and `presence_penalty`; null
+            ones are left out.
         token_limit: name of the field that limits the reply.
         level: how to send the schema: `json_schema`, `json_object` or `off`.
     """
-    own = {"model": request.model, "temperature": request.temperature, "seed": request.seed}
+    own = {"model": request.model, "temperature": request.temperature, "seed": request.seed, "presence_penalty": None}
     sampling = {k: own[k] if own[k] is not None else defaults.get(k) for k in own}
     body = {k: v for k, v in sampling.items() if v is not None}
     if request.stop:

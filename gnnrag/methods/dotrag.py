@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from gnnrag.batching import Worker
 from gnnrag.graphs.dotevidence import Base, gather_evidence, unite
 from gnnrag.graphs.dotpaths import describe
-from gnnrag.graphs.dots import Filter, Limits, TypedGraph, completed
-from gnnrag.graphs.dotsearch import Dot
+from gnnrag.graphs.dots import Filter, Limits, Region, TypedGraph, completed
+from gnnrag.graphs.dotsearch import Dot, Found
 from gnnrag.graphs.dotsettings import DotRAGConfig, check
 from gnnrag.graphs.dotstart import Start, Starter
 from gnnrag.graphs.meaning import Meaning
@@ -52,6 +53,7 @@ class DotRAG:
         check(self.config)
         start = self.config.start
         self.limits = Limits(start.hops, start.max_nodes, start.hub_degree)
+        self.worker = Worker()
         self.concepts, self.rules, self.judge, self.redirect = (roles[name] for name in self.roles)
 
     @staticmethod
@@ -87,7 +89,8 @@ class DotRAG:
         found = await self.concepts(ConceptsTask(question, self.schema), session)
         session.flag("concepts", *found.flags)
         named = [(concept.span, concept.type, concept.description) for concept in found.named]
-        starts, flags = self.starter.choose(named, found.topics, question.text, found.use_anchors and bool(named))
+        has_names = found.use_anchors and bool(named)
+        starts, flags = await self.worker(lambda: self.starter.choose(named, found.topics, question.text, has_names))
         session.counts.update(flags)
         starts, hubs = self.starter.split_hubs(starts)
         session.counts["hub_as_constraint"] += bool(hubs)
@@ -111,41 +114,47 @@ class DotRAG:
         )
         full = completed(wanted, self.schema, kinds, rules.terminal_types, cfg.hops)
         session.counts["filter_completed"] += full != wanted
-        aim = np.maximum(
-            self.meaning.nodes(state.question.text), self.meaning.nodes(rules.terminal) if rules.terminal else -1.0
-        )
-        region = self.graph.region(anchors, full, self.limits, aim)
+        region = await self.worker(lambda: self._region(anchors, full, state.question.text, rules.terminal))
         session.counts.update(note.partition(":")[0] for note in region.notes)
         session.record("dot", number=number, concept=start.text, anchors=list(names), rule=start.anchors.rule,
                        nodes=len(region.near), notes=list(region.notes), types=list(region.filter.allowed))  # fmt: skip
         done = "isolated" in region.notes
         return Dot(number, start.text, region, rules, many, [(1.0, state.question.text)], done=done, sides=start.sides)
 
+    def _region(self, anchors: Sequence[int], wanted: Filter, *texts: str) -> Region:
+        """Return the region around anchors; where it grows too large, the nodes nearest to one of the texts stay."""
+        aim = np.max([self.meaning.nodes(text) for text in texts if text], axis=0)
+        return self.graph.region(anchors, wanted, self.limits, aim)
+
     async def propose(self, state: State) -> list[Query]:
         """The queries of all DOTs: at first the question, then what partial paths ask for, or a new direction."""
         cfg, texts = self.config.search, {} if state.round else {state.question.text: "question"}
         active = [dot for dot in state.memory["dots"] if not dot.done and state.round < cfg.rounds]
-        for dot in active:
-            dot.queries = []
-            for _, text in sorted(dot.pending, key=lambda pair: -pair[0]):
-                dot.admit(text, self.meaning.vector(text), cfg)
-            dot.pending = []
+        await self.worker(lambda: self._follow_up(active))
         await concurrently(state.session, [partial(self._redirect, state, dot) for dot in active if not dot.queries])
         for dot in active:
             dot.done = not dot.queries
             texts |= {text: "followup" for text in dot.queries if text not in texts}
         return [Query(text, top_k=self.config.top_k, kind=kind) for text, kind in texts.items()]
 
+    def _follow_up(self, dots: Sequence[Dot]) -> None:
+        """Take what partial paths ask for into the round, the surest first."""
+        for dot in dots:
+            dot.queries = []
+            for _, text in sorted(dot.pending, key=lambda pair: -pair[0]):
+                dot.admit(text, self.meaning.vector(text), self.config.search)
+            dot.pending = []
+
     async def _redirect(self, state: State, dot: Dot, session: Session) -> None:
         """Nothing is left to follow: ask once for another direction."""
-        history = tuple(text for text, _ in dot.issued)
+        history, left = tuple(text for text, _ in dot.issued), self.config.search.rounds - state.round
         accepted = tuple(describe(self.index.knowledge, path.nodes) for path in dot.accepted[:20])
-        left = self.config.search.rounds - state.round
         task = RedirectTask(state.question, dot.rules, dot.concept, history, accepted, left)
         found = await self.redirect(task, session)
         session.flag("redirect", *found.flags)
         if found.query:
-            dot.admit(found.query, self.meaning.vector(found.query), self.config.search)
+            vector = await self.worker(lambda: self.meaning.vector(found.query))
+            dot.admit(found.query, vector, self.config.search)
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
         """S3, one round: search every DOT with its queries; passages of all queries go into the pool."""
@@ -158,9 +167,7 @@ class DotRAG:
     async def _search(self, state: State, dot: Dot, session: Session) -> None:
         """Candidates, paths, verdicts, and what follows from them."""
         graph, cfg = self.index.knowledge, self.config.search
-        nodes = np.max([self.meaning.nodes(text) for text in dot.queries], axis=0)
-        relations = np.max([self.meaning.relations(text) for text in dot.queries], axis=0)
-        found = dot.find(graph, nodes, relations, cfg)
+        found, nodes = await self.worker(lambda: self._find(dot))
         if not found.paths:
             dot.done = cfg.early_stop
             return
@@ -168,20 +175,26 @@ class DotRAG:
         task = JudgeTask(state.question, self.schema, dot.rules, history, path_texts(graph, found.paths, nodes))
         judged = await self.judge(task, session)
         session.flag("path_judge", *judged.flags)
-        kept = dot.take(found, judged.items, graph, cfg)
+        kept = await self.worker(lambda: dot.take(found, judged.items, graph, cfg))
         session.record("judged", dot=dot.number, round=state.round, paths=len(found.paths), kept=kept,
                        labels=[[j.label, round(j.confidence, 3)] for j in judged.items])  # fmt: skip
         if dot.idle == 2 == dot.round and dot.region.filter.allowed:  # two rounds found nothing: the filter is lifted
-            nodes = self.meaning.nodes(state.question.text)
-            dot.region = self.graph.region(dot.region.near.anchors, Filter(), self.limits, nodes)
+            anchors = dot.region.near.anchors
+            dot.region = await self.worker(lambda: self._region(anchors, Filter(), state.question.text))
             dot.done = not dot.has_unvisited
             session.counts["filter_relaxed"] += 1
+
+    def _find(self, dot: Dot) -> tuple[Found, np.ndarray]:
+        """Return the paths of a round, and the best cosine of each node with one of its queries."""
+        nodes = np.max([self.meaning.nodes(text) for text in dot.queries], axis=0)
+        relations = np.max([self.meaning.relations(text) for text in dot.queries], axis=0)
+        return dot.find(self.index.knowledge, nodes, relations, self.config.search), nodes
 
     async def select(self, state: State) -> Evidence:
         """S4: unite the DOTs; their passages, paths and nodes."""
         scores = None
         if self.config.output.passage_score == "cosine":
-            scores = self.index.dense_scores([state.question.text])[0]
+            scores = (await self.worker(lambda: self.index.dense_scores([state.question.text])))[0]
         graph, base = self.index.knowledge, Base(self.index.ids, self.index.passages, scores)
         findings = unite(graph, state.memory["dots"], state.memory["must_touch"])
         return gather_evidence(graph, findings, base, state.pool, self.config.output, state.session)

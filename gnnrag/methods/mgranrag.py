@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from gnnrag.batching import Worker
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.graphs.granular import (
     EvidenceMemory,
@@ -73,6 +74,7 @@ class MGranRAG:
         vectors = index.phrase_vectors if self.config.phrase_match == "embedding" else None
         self.aligner = PhraseAligner(self.graph, vectors, index.embedder, self.config.phrase_same)
         self.walk = PageRankOperator(self.graph.adjacency, self.damping)
+        self.worker = Worker()
 
     async def start(self, question: Question, session: Session) -> State:
         """Decompose the question."""
@@ -109,11 +111,9 @@ class MGranRAG:
             return
         scores = found.scores if found.branch == "cosine" else found.normalised()
         similarity = {self.index.position[i]: float(s) for i, s in zip(found.ids, scores, strict=True)}
-        weights, walk = self._weights(state, similarity)
-        if "ppr" in self.config.ablate:
-            rank = weights[: self.graph.num_passages]
-        else:
-            rank = walk.solve(weights, 1e-8) if weights.sum() > 0 else np.zeros(0)
+        rank, overlay = await self.worker(lambda: self._rank(state, similarity)), state.memory["overlay"]
+        state.session.record("expansion", nodes=len(overlay.phrases), edges=len(overlay.edges))
+        if "ppr" not in self.config.ablate:
             state.memory["previous"] = rank[: self.graph.num_nodes] if len(rank) else None
         if len(rank):
             order = np.argsort(-rank[: self.graph.num_passages], kind="stable")[: self.top_k]
@@ -153,6 +153,13 @@ class MGranRAG:
     def _psi(self, state: State) -> dict[int, float]:
         return {sentence: unit.psi for sentence, unit in state.memory["evidence"].units.items()}
 
+    def _rank(self, state: State, similarity: dict[int, float]) -> np.ndarray:
+        """Return a score for each node, or for each passage; none where nothing is weighed."""
+        weights, walk = self._weights(state, similarity)
+        if "ppr" in self.config.ablate:
+            return weights[: self.graph.num_passages]
+        return walk.solve(weights, 1e-8) if weights.sum() > 0 else np.zeros(0)
+
     def _weights(self, state: State, similarity: dict[int, float]) -> tuple[np.ndarray, PageRankOperator]:
         """Return the reset, and the walk on the graph with this question's additions."""
         evidence, overlay, graph = state.memory["evidence"], state.memory["overlay"], self.graph
@@ -162,20 +169,11 @@ class MGranRAG:
         named = self.aligner.named(units, overlay, str(self.config.expand_graph))
         unnamed = [self.aligner.entities_of(u.sentence, nodes) for u, nodes in zip(units, named, strict=True)]
         unused = {graph.first_sentence + s for p in evidence.read for s in graph.sentences_of(p).tolist()}
-        psi = self._psi(state)
-        seeds = Seeds(
-            similarity,
-            units,
-            psi,
-            named,
-            unnamed,
-            self.aligner.asked(state.question.text),
-            state.memory.get("previous"),
-            sorted(unused - evidence.units.keys()),
-        )
+        psi, asked, before = self._psi(state), self.aligner.asked(state.question.text), state.memory.get("previous")
+        left = sorted(unused - evidence.units.keys())
+        seeds = Seeds(similarity, units, psi, named, unnamed, asked, before, left)
         weights = personalisation(seeds, overlay.degrees(graph.degrees), graph.num_passages, self.config.weights)
         walk = PageRankOperator(overlay.adjacency(graph.adjacency), self.damping) if overlay.edges else self.walk
-        state.session.record("expansion", nodes=len(overlay.phrases), edges=len(overlay.edges))
         return weights, walk
 
 

@@ -19,6 +19,8 @@ from gnnrag.types import Passage
 
 FIRST_QUESTION = 10  # number of the question in the prompt; its parts follow. Example numbers are below.
 _REPAIR = 0.6  # least similarity at which a sentence with an unknown number is taken for one that was shown
+# A reply may hold anything: how many such sentences are looked up, how long one is, with how many it is compared.
+_REPAIRS, _LONGEST, _COMPARED = 20, 2000, 50
 _LABELS = {"t": "T", "ts": "T", "full": "T", "p": "P", "ps": "P", "partial": "P"}
 _NUMBER = re.compile(r"(\d+)\s*\W*$")
 _BLANK = re.compile(r"^\W*(?:n/?a|none)?\W*$", re.IGNORECASE)
@@ -106,17 +108,23 @@ def parse_evidence(text: str, shown: Sequence[str], num_parts: int) -> tuple[Fou
             if not records:
                 raise MalformedError("no JSON object with a list 'evidence'")
     found: dict[int, FoundEvidence] = {}
+    left = _REPAIRS
     for record in records or ():
-        if isinstance(record, Mapping) and (item := _item(record, shown, num_parts)):
+        if not isinstance(record, Mapping):
+            continue
+        words = str(record.get("text") or record.get("sentence") or "").strip()
+        number = _sentence_number(record.get("id", record.get("sid")), shown)
+        if number is None and left > 0:
+            left -= 1
+            number = _most_similar(words, shown)
+        if number is not None and (item := _item(record, number, words or shown[number], num_parts)):
             found.setdefault(item.sentence, item)
     return tuple(found.values())
 
 
-def _item(record: Mapping[str, Any], shown: Sequence[str], num_parts: int) -> FoundEvidence | None:
-    text = str(record.get("text") or record.get("sentence") or "").strip()
-    number = _sentence_number(record.get("id", record.get("sid")), text, shown)
+def _item(record: Mapping[str, Any], number: int, text: str, num_parts: int) -> FoundEvidence | None:
     labels = record.get("labels")
-    if number is None or not isinstance(labels, Mapping):
+    if not isinstance(labels, Mapping):
         return None
     read: dict[int, str] = {}
     for key, value in labels.items():
@@ -126,15 +134,29 @@ def _item(record: Mapping[str, Any], shown: Sequence[str], num_parts: int) -> Fo
     phrases = record.get("phrases")
     names = [str(p).strip() for p in phrases if isinstance(p, str)] if isinstance(phrases, list) else []
     kept = tuple(dict.fromkeys(n for n in names if not _BLANK.match(n)))
-    return FoundEvidence(number, text or shown[number], kept, tuple(sorted(read.items()))) if read else None
+    return FoundEvidence(number, text, kept, tuple(sorted(read.items()))) if read else None
 
 
-def _sentence_number(value: Any, text: str, shown: Sequence[str]) -> int | None:
+def _sentence_number(value: Any, shown: Sequence[str]) -> int | None:
     match = _NUMBER.search(str(value))
-    if match and int(match[1]) < len(shown):
-        return int(match[1])
-    scored = [(difflib.SequenceMatcher(None, text, s).ratio(), -i) for i, s in enumerate(shown)] if text else []
-    best = max(scored, default=(0.0, 0))
+    return int(match[1]) if match and int(match[1]) < len(shown) else None
+
+
+def _most_similar(text: str, shown: Sequence[str]) -> int | None:
+    """Return the position of the sentence most like a text, the first of equals; None where none is similar enough.
+
+    Comparing takes time that grows with the product of the lengths, so only the candidates with the highest upper
+    bounds are compared; a match has one near 1.
+    """
+    if not text or len(text) > _LONGEST:
+        return None
+    matchers = {i: difflib.SequenceMatcher(None, text, s) for i, s in enumerate(shown) if len(s) <= _LONGEST}
+    bounds = sorted((-m.quick_ratio(), i) for i, m in matchers.items() if m.real_quick_ratio() >= _REPAIR)
+    best = (0.0, 0)
+    for bound, i in bounds[:_COMPARED]:
+        if -bound < max(_REPAIR, best[0]):
+            break
+        best = max(best, (matchers[i].ratio(), -i))
     return -best[1] if best[0] >= _REPAIR else None
 
 

@@ -73,7 +73,7 @@ def fill(text: str, answers: Mapping[int, str], of_variables: bool = False) -> s
     return pattern.sub(lambda match: answers.get(int(match[1])) or match[0], text)
 
 
-def is_refusal(answer: str) -> bool:
+def is_no_answer(answer: str) -> bool:
     """Tell whether an interim answer says that there is none: nothing may be grounded with it."""
     return not answer.strip() or bool(_REFUSAL.search(answer))
 
@@ -169,7 +169,7 @@ def fit_history(
 
 def answers_by_reference(items: Sequence[HistoryItem]) -> dict[int, str]:
     """Return the answers that `#k` stands for; a refusal is none."""
-    return {i: item.answer for i, item in enumerate(items, start=1) if item.answer and not is_refusal(item.answer)}
+    return {i: item.answer for i, item in enumerate(items, start=1) if item.answer and not is_no_answer(item.answer)}
 
 
 def answers_by_variable(items: Sequence[HistoryItem]) -> dict[int, str]:
@@ -179,6 +179,6 @@ def answers_by_variable(items: Sequence[HistoryItem]) -> dict[int, str]:
     for item in items:
         fresh = [number for number in variables(item.raw_query) if number not in seen]
         seen.update(fresh)
-        if fresh and item.answer and not is_refusal(item.answer):
+        if fresh and item.answer and not is_no_answer(item.answer):
             found[fresh[0]] = item.answer
     return found

@@ -84,7 +84,7 @@ def test_a_hub_beside_another_concept_is_a_condition() -> None:
     graph = typed_graph(triples, {n: "x" for t in triples for n in (t[0], t[2])})
     starter = Starter(graph, None, StartConfig(hub_degree=5))  # type: ignore[arg-type]
     film, hub = (Start(name, AnchorFinder(graph).find(name, "", never)) for name in ("Film", "Drama"))
-    assert starter.split_hubs([film, hub]) == ([film], hub.anchors.nodes)
+    assert starter.split_hubs([film, hub]) == ([film], (hub.anchors.nodes,))
     assert starter.split_hubs([hub]) == ([hub], ())
 
 
@@ -215,8 +215,18 @@ def test_a_hub_that_is_a_condition_demotes_ends_that_do_not_touch_it() -> None:
     paths = [Accepted(at(GRAPH, "n1", "n2", "n3"), True), Accepted(at(GRAPH, "n1", "n9"), True)]
     dot = Dot(0, "x", region, None, accepted=paths)
     assert unite(GRAPH, [dot], ()).terminal == at(GRAPH, "n9", "n3")
-    assert unite(GRAPH, [dot], at(GRAPH, "n7")).terminal == at(GRAPH, "n3")
-    assert unite(GRAPH, [dot], at(GRAPH, "n8")).terminal == at(GRAPH, "n9", "n3")  # else nothing would be left
+    assert unite(GRAPH, [dot], (at(GRAPH, "n7"),)).terminal == at(GRAPH, "n3")
+    assert unite(GRAPH, [dot], (at(GRAPH, "n8"),)).terminal == at(GRAPH, "n9", "n3")  # else nothing would be left
+
+
+def test_hubs_of_several_concepts_are_conditions_each() -> None:
+    region = TypedGraph(GRAPH).region(at(GRAPH, "n1"), Filter(), Limits(), np.zeros(GRAPH.num_entities))
+    ends = [("n1", "n2", "n3"), ("n1", "n2", "n4"), ("n1", "n9")]  # near n7 and n10; n7; n10
+    dot = Dot(0, "x", region, None, accepted=[Accepted(at(GRAPH, *nodes), True) for nodes in ends])
+    year, cargo, sea = (at(GRAPH, name) for name in ("n7", "n10", "n8"))
+    assert set(unite(GRAPH, [dot], [year, cargo]).terminal) == {*at(GRAPH, "n3")}
+    assert set(unite(GRAPH, [dot], [(*year, *cargo)]).terminal) == {*at(GRAPH, "n3", "n4", "n9")}, "of one concept: any"
+    assert set(unite(GRAPH, [dot], [year, sea]).terminal) == {*at(GRAPH, "n3", "n4")}, "as many as can be met"
 
 
 def test_passages_gain_by_paths_through_them_and_edges_they_state() -> None:

@@ -54,6 +54,8 @@ def test_mistakes_are_found_before_any_work(arguments, tmp_path):
         main([*arguments, "retrievers=dense,bm52"])
     with pytest.raises(ConfigError, match=r"unknown setting 'retriever\.kk'"):
         main([*arguments, "retrievers=hybrid:kk=3"])
+    with pytest.raises(ConfigError, match=r"run\.name=mine: each retriever is a run, named by its settings"):
+        main([*arguments, "run.name=mine"])
     with pytest.raises(GnnragError, match="--md: allowed are --markdown, --json, --help"):
         main([*arguments, "--md"])
     assert not (tmp_path / "index").exists()

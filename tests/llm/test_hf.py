@@ -113,6 +113,25 @@ def test_it_is_what_transformers_generates(folder: Path) -> None:
     assert not reply.is_estimated and reply.cost == 0
 
 
+def test_a_presence_penalty_counts_tokens_of_the_reply_once_each(folder: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    penalty = -1.5  # negative: this model does not repeat itself of its own accord
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder)
+    ids = chat_inputs(folder, TEXTS[0])["input_ids"]
+    start = ids.shape[1]
+    for _ in range(12):
+        with torch.inference_mode():
+            scores = model(ids).logits[0, -1].clone()
+            scores[list(set(ids[0, start:].tolist()))] -= penalty
+            ids = torch.cat([ids, scores.argmax().reshape(1, 1)], 1)
+    plain, penalised = HFBackend(config(folder)), HFBackend(config(folder, presence_penalty=penalty))
+    (reply,), (before,) = ask(penalised, request(TEXTS[0])), ask(plain, request(TEXTS[0]))
+    assert reply.text == tokenizer.decode(ids[0, start:], skip_special_tokens=True) != before.text
+    assert penalised.identity["presence_penalty"] == penalty and "presence_penalty" not in plain.identity
+
+
 def test_sampling_depends_on_the_request_alone(folder: Path) -> None:
     backend = HFBackend(config(folder, temperature=1.0, top_p=0.9))
     mixed = [request(TEXTS[0]), request(TEXTS[0], temperature=0.0), request(TEXTS[1]), request(TEXTS[0], seed=1)]

@@ -56,6 +56,15 @@ def test_request_and_reply_carry_everything() -> None:
     ]
 
 
+def test_a_presence_penalty_is_sent_and_told_apart_only_where_there_is_one() -> None:
+    with stub() as server:
+        plain, other = backend(server), backend(server, presence_penalty=1.5)
+        one(plain)
+        one(other)
+    assert "presence_penalty" not in server.bodies[0] and "presence_penalty" not in plain.identity
+    assert server.bodies[1]["presence_penalty"] == 1.5 == other.identity["presence_penalty"]
+
+
 def test_request_settings_win_over_the_backends_and_null_is_left_out() -> None:
     with stub() as server:
         llm = backend(server, temperature=None, token_limit="max_completion_tokens")

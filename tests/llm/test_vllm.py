@@ -55,6 +55,8 @@ def test_settings_are_checked_before_anything_is_loaded(tmp_path: Path, monkeypa
     folder = make_tiny_model(tmp_path / "model")
     with pytest.raises(ConfigError, match="dtype belong to model, dtype, context"):
         VLLMBackend(VLLMConfig(model=str(folder), engine={"dtype": "half"}))
+    with pytest.raises(ConfigError, match="load_format belong to"):  # a pickle beside the weights could run code
+        VLLMBackend(VLLMConfig(model=str(folder), engine={"load_format": "auto"}))
     one, other = (VLLMBackend(VLLMConfig(model=str(folder), temperature=t)) for t in (0.0, 1.0))
     assert one.thread is other.thread and one.identity != other.identity
     json.dumps(dict(one.identity))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from gnnrag.config import build_settings
 from gnnrag.errors import BudgetError, ConfigError, LLMError
 from gnnrag.graphs.dotpaths import Judgement
+from gnnrag.graphs.meaning import Meaning
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.loop import Loop
 from gnnrag.methods.dotrag import DotRAG
@@ -129,6 +131,14 @@ def test_the_worked_trace_step_by_step() -> None:
     assert node_scores(nodes["path"], [*gold, "ADA RENN"]) == pytest.approx((1, 0.5, 2 / 3))
     assert node_scores(nodes["terminal"], gold) == (1, 1, 1)
     assert node_scores([*nodes["path"], "NORTH SEA"], gold) == pytest.approx((1, 2 / 7, 4 / 9))
+
+
+def test_nothing_is_embedded_in_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+    vector = Meaning.vector
+    monkeypatch.setattr(Meaning, "vector", lambda *given: (threads.append(threading.get_ident()), vector(*given))[1])
+    run(prompted()[0], **TRACE)
+    assert len(threads) > 3 and threading.get_ident() not in threads and len(set(threads)) == 1
 
 
 def test_with_c_2_the_first_destinations_are_kept() -> None:

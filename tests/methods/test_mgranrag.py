@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from gnnrag.errors import ConfigError
 from gnnrag.graphs.granular import GranularWeightsConfig
+from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.methods.mgranrag import MGranRAG, MGranRAGConfig, resolve_preset
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.roles.decomposer_offline import OfflineDecomposer
@@ -54,6 +57,13 @@ def test_evidence_lifts_what_it_names(index):
     assert session.counts["retriever_calls"] == 2
     augmented = next(e for e in session.events if e["event"] == "query" and e["kind"] == "augmented")
     assert augmented["text"] == f"- 1. (Vera Lindqvist) ...\n{COMPOSITIONAL}"
+
+
+def test_the_walk_runs_beside_the_event_loop(index, monkeypatch):
+    threads, solve = [], PageRankOperator.solve
+    monkeypatch.setattr(PageRankOperator, "solve", lambda *g: (threads.append(threading.get_ident()), solve(*g))[1])
+    run(index, iterations=1)
+    assert threads and threading.get_ident() not in threads
 
 
 def test_without_evidence_the_ranking_is_the_retrievers(index):

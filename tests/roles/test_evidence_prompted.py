@@ -99,3 +99,20 @@ def test_a_malformed_reply_is_asked_for_once_more_and_then_given_up():
     found, backend, session = ask("what?")
     assert found.items == () and found.flags == ("evidence_failed",) and len(backend.requests) == 2
     assert session.by_role["evidence_extractor"]["parse_failure"] >= 1
+
+
+def test_sentences_with_unknown_numbers_are_looked_up_so_often_and_no_more():
+    wrong = [{"id": 90 + i, "text": f"Nothing of the kind {i}.", "labels": {"10": "T"}} for i in range(20)]
+    lost = {**RECORD, "id": 77}
+    assert parse(json.dumps({"evidence": [*wrong[:19], lost]})) == (FOUND,)
+    assert parse(json.dumps({"evidence": [*wrong, lost]})) == ()
+    assert parse(json.dumps({"evidence": [*wrong, RECORD]})) == (FOUND,), "one whose number was shown costs nothing"
+    assert parse(json.dumps({"evidence": [{**lost, "text": "Orla Venn was born in Ribe. " * 100}]})) == ()
+
+
+def test_a_look_up_finds_the_first_of_the_most_similar():
+    shown = ["Orla Venn was born in Ribe.", "Orla Venn was born in Ryde.", "Orla Venn was born in Ribe."]
+    record = {"id": 9, "text": "She was born in Ribe.", "labels": {"10": "T"}}
+    assert [e.sentence for e in parse_evidence(json.dumps({"evidence": [record]}), shown, 1)] == [0]
+    record["text"] = "Orla Venn was born in Ryde in 1950."
+    assert [e.sentence for e in parse_evidence(json.dumps({"evidence": [record]}), shown, 1)] == [1]

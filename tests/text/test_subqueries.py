@@ -26,7 +26,7 @@ from gnnrag.text.subqueries import (
     bracketed,
     fill,
     fit_history,
-    is_refusal,
+    is_no_answer,
     letters_only,
     read_triples,
     references,
@@ -267,11 +267,11 @@ def test_answers_behind_placeholders() -> None:
 
 @pytest.mark.parametrize("text", ["", "  ", "The length is not given.", "unknown", "There is no information on it"])
 def test_refusals(text: str) -> None:
-    assert is_refusal(text)
+    assert is_no_answer(text)
 
 
 def test_answers_are_no_refusals() -> None:
-    assert not any(map(is_refusal, ("Esker Vale", "no", "Nottingham", "212 km", "Notre-Dame")))
+    assert not any(map(is_no_answer, ("Esker Vale", "no", "Nottingham", "212 km", "Notre-Dame")))
 
 
 # ----------------------------------------------------------------------------------------------- retrieval strings
