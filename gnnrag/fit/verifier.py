@@ -66,7 +66,9 @@ class VerifierPlan(Plan):
             torch.random.default_generator.manual_seed(self.config.seed)
             model = CrossEncoder(self.config.network)
         train, validation = (examples_of(self.sets, self._parts, part) for part in ("train", "validation"))
-        return VerifierTask(train, validation, self.config, self.maker, self.save), model
+        task = VerifierTask(train, validation, self.config, self.maker, self.save)
+        task.prepare(model)
+        return task, model
 
     def report(self, trainer: Trainer) -> tuple[Report, dict[str, Any]]:
         """See `Plan`; the selection is learned on validation, and the report measured with it."""

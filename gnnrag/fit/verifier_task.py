@@ -53,14 +53,35 @@ class VerifierTask:
         shares = {name: one.share for name, one in config.sets.items()}
         self._draws = Draws(counts, config.fit.batch_size, config.fit.steps, config.seed, shares)
         self.validation = validation
+        self._order: dict[int, np.ndarray] = {}
+
+    def prepare(self, model: CrossEncoder) -> None:
+        """Fit the head of the features, and rank all negatives by it: the text is to learn what features cannot tell.
+
+        The same in every process; a resumed training puts its own weights over it.
+        """
+        rows = [e for name in self._train for e in self._train[name]]
+        if self.config.network.features:
+            names = [name for name, mine in self._train.items() for _ in mine]
+            sizes = {name: len(mine) for name, mine in self._train.items()}
+            weights = np.array([self.config.sets[n].share / math.sqrt(sizes[n]) for n in names])
+            fit_features(model, rows, weights / weights.sum(), self.config.ranking, self.config.seed)
+        with torch.no_grad():
+            for example in rows:
+                rough = model.judge(torch.from_numpy(example.features)).numpy()
+                self._order[id(example)] = np.argsort(-rough, kind="stable")
 
     def batch(self, step: int) -> list[DrawnList]:
         """Return the lists of a step."""
         drawn = self._draws[step]
         return [
-            draw_list(self._train[name][item], self.config.ranking, np.random.default_rng([self.config.seed, step, i]))
+            self._draw(self._train[name][item], np.random.default_rng([self.config.seed, step, i]))
             for i, (name, item) in enumerate(drawn)
         ]
+
+    def _draw(self, example: Example, rng: np.random.Generator) -> DrawnList:
+        order = self._order.get(id(example), np.arange(len(example.labels)))
+        return draw_list(example, order, self.config.ranking, rng)
 
     def loss(self, model: nn.Module, items: Sequence[DrawnList], device: torch.device) -> Tensor:
         """Return the loss of each list. Shape (len(items),)."""
@@ -95,12 +116,46 @@ class VerifierTask:
         return {name: math.fsum(values) / len(values) for name, values in columns.items()}
 
 
-def draw_list(example: Example, config: RankingConfig, rng: np.random.Generator) -> DrawnList:
-    """Draw a list: all positives (some, where there are too many), and negatives, hard ones first."""
+def fit_features(
+    model: CrossEncoder, examples: Sequence[Example], chances: np.ndarray, config: RankingConfig, seed: int
+) -> None:
+    """Fit the head of the features to whole lists.
+
+    Args:
+        model: whose head is changed.
+        examples: to learn from.
+        chances: of each example to be drawn; they add up to 1.
+        config: steps, batch, rate and loss.
+        seed: of the draws.
+    """
+    rng = np.random.default_rng([seed, 1])
+    orders = [np.argsort(~e.labels, kind="stable") for e in examples]  # positives first
+    ready = [torch.from_numpy(e.features[order]) for e, order in zip(examples, orders, strict=True)]
+    shapes = [(len(e.labels), int(e.labels.sum())) for e in examples]
+    optimizer = torch.optim.AdamW(model.by_features.parameters(), lr=config.feature_lr, weight_decay=0.01)
+    for step in range(config.feature_steps):
+        for group in optimizer.param_groups:
+            group["lr"] = config.feature_lr * (1 - step / config.feature_steps)
+        drawn = rng.choice(len(ready), size=config.feature_batch, p=chances).tolist()
+        logits = model.judge(torch.cat([ready[i] for i in drawn]))
+        list_losses(logits, [shapes[i] for i in drawn], config).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def draw_list(example: Example, order: np.ndarray, config: RankingConfig, rng: np.random.Generator) -> DrawnList:
+    """Draw a list: all positives (some, where there are too many), and negatives, hard ones first.
+
+    Args:
+        example: the decision.
+        order: of its passages, the hardest first.
+        config: how many, and how hard.
+        rng: decides.
+    """
     positives = np.flatnonzero(example.labels)
     if len(positives) >= config.max_pairs:
         positives = np.sort(rng.permutation(positives)[: config.max_pairs - 1])
-    negatives = np.flatnonzero(~example.labels)
+    negatives = order[~example.labels[order]]
     count = min(len(negatives), config.negatives * len(positives), config.max_pairs - len(positives))
     weights = -config.hardness * np.log1p(np.arange(len(negatives))) + rng.gumbel(size=len(negatives))
     taken = negatives[np.argsort(-weights, kind="stable")[:count]]  # drawn without replacement
