@@ -53,7 +53,8 @@ class VerifierTask:
         shares = {name: one.share for name, one in config.sets.items()}
         self._draws = Draws(counts, config.fit.batch_size, config.fit.steps, config.seed, shares)
         self.validation = validation
-        self._order: dict[int, np.ndarray] = {}
+        self._order: dict[int, np.ndarray] = {}  # of each example's passages, the hardest first
+        self._now = (0, 0)  # step, and parts of its batch so far
 
     def prepare(self, model: CrossEncoder) -> None:
         """Fit the head of the features, and rank all negatives by it: the text is to learn what features cannot tell.
@@ -61,7 +62,7 @@ class VerifierTask:
         The same in every process; a resumed training puts its own weights over it.
         """
         rows = [e for name in self._train for e in self._train[name]]
-        if self.config.network.features:
+        if self.config.network.features and self.config.ranking.feature_steps:
             names = [name for name, mine in self._train.items() for _ in mine]
             sizes = {name: len(mine) for name, mine in self._train.items()}
             weights = np.array([self.config.sets[n].share / math.sqrt(sizes[n]) for n in names])
@@ -73,7 +74,7 @@ class VerifierTask:
 
     def batch(self, step: int) -> list[DrawnList]:
         """Return the lists of a step."""
-        drawn = self._draws[step]
+        drawn, self._now = self._draws[step], (step, 0)
         return [
             self._draw(self._train[name][item], np.random.default_rng([self.config.seed, step, i]))
             for i, (name, item) in enumerate(drawn)
@@ -87,7 +88,15 @@ class VerifierTask:
         """Return the loss of each list. Shape (len(items),)."""
         pairs = [p for one in items for p in self.maker.pairs(one.example.shown, one.example.features, one.places)]
         bare: Any = getattr(model, "module", model)
-        logits = model(self.maker.batch(pairs, len(pairs), device, has_types(bare)))
+        step, part = self._now
+        self._now = (step, part + 1)
+        # What dropout leaves out follows from the step, too, whatever ran before in this process.
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            seed = int(np.random.SeedSequence([self.config.seed, step, part]).generate_state(1)[0])
+            torch.random.default_generator.manual_seed(seed)
+            if device.type == "cuda":
+                torch.cuda.manual_seed(seed)
+            logits = model(self.maker.batch(pairs, len(pairs), device, has_types(bare)))
         return list_losses(logits, [(len(one.places), one.positives) for one in items], self.config.ranking)
 
     def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Any:

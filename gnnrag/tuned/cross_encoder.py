@@ -132,9 +132,19 @@ class CrossEncoder(nn.Module):
         return groups
 
 
+class _Nothing(nn.Module):
+    """What no features say: 0. Shape (batch, 1)."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return zeros."""
+        return features.new_zeros(len(features), 1)
+
+
 def _feature_head(count: int, hidden: int) -> nn.Module:
-    """Return a network of the features; without any, a constant."""
-    if not hidden or not count:
+    """Return a network of the features."""
+    if not count:
+        return _Nothing()
+    if not hidden:
         return nn.Linear(count, 1)
     return nn.Sequential(nn.Linear(count, hidden), nn.Tanh(), nn.Linear(hidden, 1))
 

@@ -106,7 +106,9 @@ class PairScorer:
     def __init__(
         self, model: CrossEncoder, maker: PairMaker, device: torch.device | str = "cpu", precision: str = "f32"
     ) -> None:
-        self.model, self.maker, self.device, self.precision = model.to(device), maker, torch.device(device), precision
+        self.model, self.maker, self.device, self.precision = model, maker, torch.device(device), precision
+        if next(model.parameters()).device != self.device:  # else its buffers would belong to the inference mode
+            model.to(self.device)
         self.has_types = has_types(model)
 
     @torch.inference_mode()
