@@ -101,7 +101,7 @@ class VerifierTask:
 
     def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Any:
         """Return the decisions on a share of the validation questions, judged; `summarise` makes metrics of them."""
-        return judge(model, self.validation, part, self.config, self.maker, device)
+        return judge(model, self.validation, part, self.config, self.maker)
 
     def summarise(self, rows: Mapping[str, Any]) -> dict[str, float]:
         """Return the means over sets of the metrics of all validation questions."""
@@ -141,7 +141,8 @@ def fit_features(
     orders = [np.argsort(~e.labels, kind="stable") for e in examples]  # positives first
     ready = [torch.from_numpy(e.features[order]) for e, order in zip(examples, orders, strict=True)]
     shapes = [(len(e.labels), int(e.labels.sum())) for e in examples]
-    optimizer = torch.optim.AdamW(model.by_features.parameters(), lr=config.feature_lr, weight_decay=0.01)
+    weights = [*model.by_features.parameters(), *([model.shift] if model.shift.requires_grad else [])]
+    optimizer = torch.optim.AdamW(weights, lr=config.feature_lr, weight_decay=0.01)
     for step in range(config.feature_steps):
         for group in optimizer.param_groups:
             group["lr"] = config.feature_lr * (1 - step / config.feature_steps)
@@ -198,11 +199,10 @@ def judge(
     part: slice,
     config: TrainVerifierConfig,
     maker: PairMaker,
-    device: torch.device,
 ) -> dict[str, list[Judged]]:
     """Score the decisions on some of the questions, by set and question."""
     assert isinstance(model, CrossEncoder)
-    scorer = PairScorer(model, maker, device, "bf16" if config.fit.precision == "bf16" else "f32")
+    scorer = PairScorer(model, maker, "bf16" if config.fit.precision == "bf16" else "f32")
     groups: dict[str, list[Example]] = {}
     for name, rows in examples.items():
         for example in rows:

@@ -67,7 +67,8 @@ def weights(run: Path) -> Any:
 def gap(one: Path, other: Path) -> float:
     a, b = weights(one), weights(other)
     assert a.keys() == b.keys()
-    return max(float((a[name] - b[name]).abs().max()) for name in a)
+    # The gradient of a key's bias is 0 but for rounding, which Adam blows up to its rate; nothing depends on it.
+    return max(float((a[name] - b[name]).abs().max()) for name in a if not name.endswith("key.bias"))
 
 
 def test_a_training_reports_on_unseen_questions_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
