@@ -65,8 +65,11 @@ class VerifierPlan(Plan):
         with torch.random.fork_rng(devices=[]):
             torch.random.default_generator.manual_seed(self.config.seed)
             model = CrossEncoder(self.config.network)
+        model.shift.requires_grad_(self.config.ranking.loss == "bce")
         train, validation = (examples_of(self.sets, self._parts, part) for part in ("train", "validation"))
-        return VerifierTask(train, validation, self.config, self.maker, self.save), model
+        task = VerifierTask(train, validation, self.config, self.maker, self.save)
+        task.prepare(model)
+        return task, model
 
     def report(self, trainer: Trainer) -> tuple[Report, dict[str, Any]]:
         """See `Plan`; the selection is learned on validation, and the report measured with it."""
@@ -87,7 +90,7 @@ class VerifierPlan(Plan):
         examples = examples_of(self.sets, self._parts, part)
         mine = slice(accelerator.process_index, None, accelerator.num_processes)
         with torch.inference_mode():
-            found = judge(trainer.bare, examples, mine, self.config, self.maker, accelerator.device)
+            found = judge(trainer.bare, examples, mine, self.config, self.maker)
         rows = [{"set": id_, "id": "", "judged": judged} for id_, judged in found.items()]
         return [(row["set"], row["judged"]) for row in gathered(accelerator, rows)]
 

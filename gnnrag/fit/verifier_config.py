@@ -35,7 +35,10 @@ class RankingConfig:
     labels: str = "selected"  # what the teacher selected, or gold
     negatives: int = 4  # for each positive, drawn anew at each step
     max_pairs: int = 16  # of a list; positives first
-    hardness: float = 1.0  # a negative of rank r is drawn by 1 / r^hardness; 0: all alike
+    hardness: float = 1.0  # a negative that the features rank r-th is drawn by 1 / r^hardness; 0: all alike
+    feature_steps: int = 600  # that fit the head of the features alone, on whole lists, before the training
+    feature_batch: int = 64  # lists of such a step
+    feature_lr: float = 0.003
     positive_weight: float = 1.0  # of a positive in the loss bce
 
 
@@ -94,6 +97,8 @@ def _check_ranking(r: RankingConfig, s: SelectingConfig) -> None:
     for where, least, given in (
         ("ranking.negatives", 1, r.negatives),
         ("ranking.max_pairs", 2, r.max_pairs),
+        ("ranking.feature_steps", 0, r.feature_steps),
+        ("ranking.feature_batch", 1, r.feature_batch),
         ("selecting.max_selected", 1, s.max_selected),
         ("selecting.top_k", 1, s.top_k),
         ("selecting.read", 1, s.read),

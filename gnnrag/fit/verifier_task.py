@@ -53,25 +53,55 @@ class VerifierTask:
         shares = {name: one.share for name, one in config.sets.items()}
         self._draws = Draws(counts, config.fit.batch_size, config.fit.steps, config.seed, shares)
         self.validation = validation
+        self._order: dict[int, np.ndarray] = {}  # of each example's passages, the hardest first
+        self._now = (0, 0)  # step, and parts of its batch so far
+
+    def prepare(self, model: CrossEncoder) -> None:
+        """Fit the head of the features, and rank all negatives by it: the text is to learn what features cannot tell.
+
+        The same in every process; a resumed training puts its own weights over it.
+        """
+        rows = [e for name in self._train for e in self._train[name]]
+        if self.config.network.features and self.config.ranking.feature_steps:
+            names = [name for name, mine in self._train.items() for _ in mine]
+            sizes = {name: len(mine) for name, mine in self._train.items()}
+            weights = np.array([self.config.sets[n].share / math.sqrt(sizes[n]) for n in names])
+            fit_features(model, rows, weights / weights.sum(), self.config.ranking, self.config.seed)
+        with torch.no_grad():
+            for example in rows:
+                rough = model.judge(torch.from_numpy(example.features)).numpy()
+                self._order[id(example)] = np.argsort(-rough, kind="stable")
 
     def batch(self, step: int) -> list[DrawnList]:
         """Return the lists of a step."""
-        drawn = self._draws[step]
+        drawn, self._now = self._draws[step], (step, 0)
         return [
-            draw_list(self._train[name][item], self.config.ranking, np.random.default_rng([self.config.seed, step, i]))
+            self._draw(self._train[name][item], np.random.default_rng([self.config.seed, step, i]))
             for i, (name, item) in enumerate(drawn)
         ]
+
+    def _draw(self, example: Example, rng: np.random.Generator) -> DrawnList:
+        order = self._order.get(id(example), np.arange(len(example.labels)))
+        return draw_list(example, order, self.config.ranking, rng)
 
     def loss(self, model: nn.Module, items: Sequence[DrawnList], device: torch.device) -> Tensor:
         """Return the loss of each list. Shape (len(items),)."""
         pairs = [p for one in items for p in self.maker.pairs(one.example.shown, one.example.features, one.places)]
         bare: Any = getattr(model, "module", model)
-        logits = model(self.maker.batch(pairs, len(pairs), device, has_types(bare)))
+        step, part = self._now
+        self._now = (step, part + 1)
+        # What dropout leaves out follows from the step, too, whatever ran before in this process.
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            seed = int(np.random.SeedSequence([self.config.seed, step, part]).generate_state(1)[0])
+            torch.random.default_generator.manual_seed(seed)
+            if device.type == "cuda":
+                torch.cuda.manual_seed(seed)
+            logits = model(self.maker.batch(pairs, len(pairs), device, has_types(bare)))
         return list_losses(logits, [(len(one.places), one.positives) for one in items], self.config.ranking)
 
     def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Any:
         """Return the decisions on a share of the validation questions, judged; `summarise` makes metrics of them."""
-        return judge(model, self.validation, part, self.config, self.maker, device)
+        return judge(model, self.validation, part, self.config, self.maker)
 
     def summarise(self, rows: Mapping[str, Any]) -> dict[str, float]:
         """Return the means over sets of the metrics of all validation questions."""
@@ -95,12 +125,47 @@ class VerifierTask:
         return {name: math.fsum(values) / len(values) for name, values in columns.items()}
 
 
-def draw_list(example: Example, config: RankingConfig, rng: np.random.Generator) -> DrawnList:
-    """Draw a list: all positives (some, where there are too many), and negatives, hard ones first."""
+def fit_features(
+    model: CrossEncoder, examples: Sequence[Example], chances: np.ndarray, config: RankingConfig, seed: int
+) -> None:
+    """Fit the head of the features to whole lists.
+
+    Args:
+        model: whose head is changed.
+        examples: to learn from.
+        chances: of each example to be drawn; they add up to 1.
+        config: steps, batch, rate and loss.
+        seed: of the draws.
+    """
+    rng = np.random.default_rng([seed, 1])
+    orders = [np.argsort(~e.labels, kind="stable") for e in examples]  # positives first
+    ready = [torch.from_numpy(e.features[order]) for e, order in zip(examples, orders, strict=True)]
+    shapes = [(len(e.labels), int(e.labels.sum())) for e in examples]
+    weights = [*model.by_features.parameters(), *([model.shift] if model.shift.requires_grad else [])]
+    optimizer = torch.optim.AdamW(weights, lr=config.feature_lr, weight_decay=0.01)
+    for step in range(config.feature_steps):
+        for group in optimizer.param_groups:
+            group["lr"] = config.feature_lr * (1 - step / config.feature_steps)
+        drawn = rng.choice(len(ready), size=config.feature_batch, p=chances).tolist()
+        logits = model.judge(torch.cat([ready[i] for i in drawn]))
+        list_losses(logits, [shapes[i] for i in drawn], config).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def draw_list(example: Example, order: np.ndarray, config: RankingConfig, rng: np.random.Generator) -> DrawnList:
+    """Draw a list: all positives (some, where there are too many), and negatives, hard ones first.
+
+    Args:
+        example: the decision.
+        order: of its passages, the hardest first.
+        config: how many, and how hard.
+        rng: decides.
+    """
     positives = np.flatnonzero(example.labels)
     if len(positives) >= config.max_pairs:
         positives = np.sort(rng.permutation(positives)[: config.max_pairs - 1])
-    negatives = np.flatnonzero(~example.labels)
+    negatives = order[~example.labels[order]]
     count = min(len(negatives), config.negatives * len(positives), config.max_pairs - len(positives))
     weights = -config.hardness * np.log1p(np.arange(len(negatives))) + rng.gumbel(size=len(negatives))
     taken = negatives[np.argsort(-weights, kind="stable")[:count]]  # drawn without replacement
@@ -134,11 +199,10 @@ def judge(
     part: slice,
     config: TrainVerifierConfig,
     maker: PairMaker,
-    device: torch.device,
 ) -> dict[str, list[Judged]]:
     """Score the decisions on some of the questions, by set and question."""
     assert isinstance(model, CrossEncoder)
-    scorer = PairScorer(model, maker, device, "bf16" if config.fit.precision == "bf16" else "f32")
+    scorer = PairScorer(model, maker, "bf16" if config.fit.precision == "bf16" else "f32")
     groups: dict[str, list[Example]] = {}
     for name, rows in examples.items():
         for example in rows:

@@ -88,9 +88,9 @@ class CrossEncoderVerifier:
         from gnnrag.tuned.promotion import Selection
 
         self.index = index
-        model = load_cross_encoder(folder, record, config.base)
+        model = load_cross_encoder(folder, record, config.base).to(config.device)
         self._maker = PairMaker(model.config)
-        self._scorer = PairScorer(model, self._maker, config.device, config.precision)
+        self._scorer = PairScorer(model, self._maker, config.precision)
         try:
             self.selection = Selection(**record.facts["selection"])
             self.read = config.read if config.read is not None else record.facts["read"]

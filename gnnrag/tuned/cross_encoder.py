@@ -97,9 +97,10 @@ class CrossEncoder(nn.Module):
         if config.text:
             self.norm = nn.LayerNorm(width)
             self.join = nn.Linear(width + count, config.hidden)
-            self.out = nn.Linear(config.hidden, 1)
+            self.out = nn.Linear(config.hidden, 1, bias=False)
             nn.init.zeros_(self.out.weight)
-            nn.init.zeros_(self.out.bias)
+        # Losses over lists do not know it: calibration then finds it. Trained where pairs are judged alone.
+        self.shift = nn.Parameter(torch.zeros(()), requires_grad=False)
 
     def forward(self, batch: PairBatch) -> Tensor:
         """Return logits. Shape (batch,)."""
@@ -121,7 +122,7 @@ class CrossEncoder(nn.Module):
 
     def judge(self, features: Tensor) -> Tensor:
         """Return what the features alone say. Shape (batch,)."""
-        return self.by_features(features).squeeze(1).float()
+        return self.by_features(features).squeeze(1).float() + self.shift
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """Return what is trained, the encoder at a rate of its own."""
@@ -132,11 +133,21 @@ class CrossEncoder(nn.Module):
         return groups
 
 
+class _Nothing(nn.Module):
+    """What no features say: 0. Shape (batch, 1)."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return zeros."""
+        return features.new_zeros(len(features), 1)
+
+
 def _feature_head(count: int, hidden: int) -> nn.Module:
-    """Return a network of the features; without any, a constant."""
-    if not hidden or not count:
-        return nn.Linear(count, 1)
-    return nn.Sequential(nn.Linear(count, hidden), nn.Tanh(), nn.Linear(hidden, 1))
+    """Return a network of the features."""
+    if not count:
+        return _Nothing()
+    if not hidden:
+        return nn.Linear(count, 1, bias=False)
+    return nn.Sequential(nn.Linear(count, hidden), nn.Tanh(), nn.Linear(hidden, 1, bias=False))
 
 
 def save_cross_encoder(

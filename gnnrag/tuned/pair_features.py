@@ -21,6 +21,7 @@ from gnnrag.types import Passage
 
 _STEM = 5  # letters by which two words count as one: `directed`, `director`
 _WINDOW = 10  # words on either side of a mention that tell why it is mentioned
+_NAME = re.compile(r"\b[^\W\d_a-z][\w'’-]+")  # a word that begins with a capital
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+")
 
 
@@ -137,6 +138,17 @@ class _Reading:
                     hops[b] = step
         return hops
 
+    @cached_property
+    def starts(self) -> list[int]:
+        """Places of the passages that a chain starts from: what the question names, else the first two."""
+        return np.flatnonzero(self.anchors).tolist() or list(range(min(2, self.count)))
+
+    @cached_property
+    def carried(self) -> dict[int, frozenset[str]]:
+        """Stems of the names in each start's text that the question lacks: what leads on from it."""
+        known = self.question_stems
+        return {a: _stems(words(" ".join(_NAME.findall(self.shown.passages[a].text)))) - known for a in self.starts}
+
     def best(self, pairs: Sequence[tuple[int, float]]) -> np.ndarray:
         """Return the largest value given to each passage."""
         out = np.zeros(self.count)
@@ -172,6 +184,27 @@ def _best_sentence(read: _Reading) -> list[float]:
     return [max((read.cover(read.rest, s) for s in sentences), default=0.0) for sentences in parts]
 
 
+def _title_explained(read: _Reading) -> list[float]:
+    """The share of the title's words that the question or a start's text has: `South Korea at the Olympics`."""
+    known = {a: read.question_stems | _stems(read.texts[a]) for a in read.starts}
+    out = []
+    for i, title in enumerate(read.titles):
+        stems = _stems(title)
+        shares = [len(stems & of) / len(stems) for a, of in known.items() if stems and a != i]
+        out.append(max(shares, default=0.0))
+    return out
+
+
+def _carried(read: _Reading) -> list[float]:
+    """The rarity of the rarest name that the passage shares with the text of a start."""
+    out = []
+    for i, text in enumerate(read.padded):
+        mine = _stems(text.split())
+        shared = {s for a in read.starts if a != i for s in read.carried[a] & mine}
+        out.append(max((read.rarity[s] for s in sorted(shared)), default=0.0) / read.rarest)
+    return out
+
+
 def _twin(read: _Reading) -> list[bool]:
     """A better-ranked passage has the same title: another one of that name, or another part of the same article."""
     return [bool(t) and t in read.titles[:i] for i, t in enumerate(read.titles)]
@@ -203,6 +236,10 @@ FEATURES: dict[str, Callable[[_Reading], Sequence[float] | Sequence[bool] | np.n
     "anchor_reason": lambda r: r.best([(b, value) for (a, b), value in r.strength.items() if r.anchors[a]]),
     "names_anchor": lambda r: r.best([(a, 1.0) for a, b in r.mentions if r.anchors[b]]),
     "back_reason": lambda r: r.best([(a, value) for (a, b), value in r.strength.items() if r.anchors[b]]),
+    "title_explained": _title_explained,
+    "carried": _carried,
+    "carried_and_asked": lambda r: np.array(_carried(r)) * np.array(_best_sentence(r)),
+    "anchors": lambda r: np.full(r.count, min(1.0, int(r.anchors.sum()) / 4)),
     "two_hops": lambda r: r.hops == 2,
     "question_cover": lambda r: r.covers(r.question_stems),
     "rest_cover": lambda r: r.covers(r.rest),

@@ -97,16 +97,14 @@ class PairScorer:
     """Scores pairs with a network, each as if it were alone.
 
     Args:
-        model: the network, in evaluation mode.
+        model: the network, in evaluation mode, where it is to compute.
         maker: of its pairs.
-        device: where it computes.
         precision: `f32`, or `bf16` where the processor has it.
     """
 
-    def __init__(
-        self, model: CrossEncoder, maker: PairMaker, device: torch.device | str = "cpu", precision: str = "f32"
-    ) -> None:
-        self.model, self.maker, self.device, self.precision = model.to(device), maker, torch.device(device), precision
+    def __init__(self, model: CrossEncoder, maker: PairMaker, precision: str = "f32") -> None:
+        self.model, self.maker, self.precision = model, maker, precision
+        self.device = next(model.parameters()).device
         self.has_types = has_types(model)
 
     @torch.inference_mode()

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from gnnrag.errors import ConfigError, DataError
+from gnnrag.fit.config import FitConfig
+from gnnrag.fit.verifier_config import RankingConfig, RowsConfig, SelectingConfig, TrainVerifierConfig, check_verifier
+from gnnrag.fit.verifier_rows import make_example, open_set
+from gnnrag.fit.verifier_task import VerifierTask, draw_list, list_losses
+from gnnrag.tuned.cross_encoder import CrossEncoder, CrossEncoderConfig
+from gnnrag.tuned.pairs import PairMaker
+from tests.helpers.toy_verifier import make_rows, write_rows
+
+FEATURES = CrossEncoderConfig(text=False)
+
+
+def config(**changes: Any) -> TrainVerifierConfig:
+    known = {"sets": {"toy": RowsConfig(["rows.jsonl"])}, "network": FEATURES}
+    known["fit"] = FitConfig(steps=6, batch_size=4)
+    known["ranking"] = RankingConfig(feature_steps=30, feature_batch=8)
+    return TrainVerifierConfig(**{**known, **changes})
+
+
+def task(given: TrainVerifierConfig, count: int = 12) -> VerifierTask:
+    maker = PairMaker(given.network)
+    rows = [make_example("toy", row, maker) for row in make_rows(count, mined=2)]
+    return VerifierTask({"toy": rows[4:]}, {"toy": rows[:4]}, given, maker, lambda *_: None)
+
+
+def test_a_step_is_a_function_of_its_number() -> None:
+    first, second = task(config()), task(config())
+    model = CrossEncoder(FEATURES)
+    for one in (first, second):
+        torch.manual_seed(0)
+        model = CrossEncoder(FEATURES)
+        one.prepare(model)
+    for step in (3, 0, 5):
+        a, b = first.batch(step), second.batch(step)
+        assert [(x.example.question_id, x.places) for x in a] == [(x.example.question_id, x.places) for x in b]
+    assert [x.places for x in first.batch(1)] != [x.places for x in first.batch(2)]
+
+
+def test_a_list_has_its_positives_first_and_as_many_negatives_as_asked_for() -> None:
+    example = make_example("toy", make_rows(1)[0], PairMaker(FEATURES))
+    right = np.flatnonzero(example.labels)
+    order = np.arange(len(example.labels))
+    for negatives, most, size in ((1, 16, 4), (2, 16, 6), (9, 16, 8), (9, 5, 5), (9, 2, 2)):
+        made = draw_list(example, order, RankingConfig(negatives=negatives, max_pairs=most), np.random.default_rng(0))
+        assert len(made.places) == len(set(made.places)) == size
+        assert example.labels[list(made.places[: made.positives])].all()
+        assert not example.labels[list(made.places[made.positives :])].any()
+        assert made.positives == min(len(right), most - 1)
+
+
+def test_hard_negatives_are_drawn_more_often() -> None:
+    example = make_example("toy", make_rows(1, passages=30)[0], PairMaker(FEATURES))
+    order = np.arange(30)[::-1].copy()  # the last is the hardest
+    wrong = [i for i in order if not example.labels[i]]
+    for hardness, least, most in ((2.0, 0.9, 1.0), (0.0, 0.05, 0.25)):
+        settings = RankingConfig(negatives=2, hardness=hardness)
+        drawn = [draw_list(example, order, settings, np.random.default_rng(i)).places for i in range(300)]
+        assert least <= sum(wrong[0] in places for places in drawn) / 300 <= most
+
+
+def test_losses_by_hand() -> None:
+    logits = torch.tensor([2.0, 0.0, -1.0, 1.0, 0.5])
+    shapes = [(3, 1), (2, 1)]
+    exp = np.exp
+    listwise = [-np.log(exp(2) / (exp(2) + 1 + exp(-1))), -np.log(exp(1) / (exp(1) + exp(0.5)))]
+    assert list_losses(logits, shapes, RankingConfig(loss="listwise")).tolist() == pytest.approx(listwise, abs=1e-6)
+    assert list_losses(logits, shapes, RankingConfig(loss="each")).tolist() == pytest.approx(listwise, abs=1e-6)
+    pairs = [np.log1p(exp(-2)), np.log1p(1), np.log1p(exp(-1))]
+    found = list_losses(logits, shapes, RankingConfig(loss="bce", positive_weight=3.0)).tolist()
+    assert found[0] == pytest.approx((3 * pairs[0] + pairs[1] + pairs[2]) / 3, abs=1e-6)
+    # With two positives, `each` lets neither compete with the other.
+    two = torch.tensor([2.0, 1.0, 0.0])
+    each = (np.log1p(exp(-2)) + np.log1p(exp(-1))) / 2
+    assert float(list_losses(two, [(3, 2)], RankingConfig(loss="each"))) == pytest.approx(each, abs=1e-6)
+    whole = np.log(exp(2) + exp(1) + 1) - 1.5
+    assert float(list_losses(two, [(3, 2)], RankingConfig(loss="listwise"))) == pytest.approx(whole, abs=1e-6)
+
+
+def test_the_features_are_fitted_before_the_training() -> None:
+    made, model = task(config()), CrossEncoder(FEATURES)
+    made.prepare(model)
+    metrics = made.summarise(made.evaluate(model.eval(), slice(None), torch.device("cpu")))
+    assert metrics["auc"] > 0.95 and metrics["pooled_auc"] > 0.95 and metrics["recall@5"] == 1.0
+    half = {**made.evaluate(model, slice(0, None, 2), torch.device("cpu"))}
+    half |= made.evaluate(model, slice(1, None, 2), torch.device("cpu"))
+    assert made.summarise(half) == metrics  # whoever judged which question
+
+
+def test_what_was_mined_trains_but_is_not_judged() -> None:
+    row = make_rows(1, passages=6, mined=3)[0]
+    maker = PairMaker(FEATURES)
+    example, plain = make_example("toy", row, maker), make_example("toy", make_rows(1, passages=6)[0], maker)
+    assert example.seen == 6 and len(example.labels) == 9 and len(example.judged.passages) == 6
+    assert np.array_equal(example.features[:6], plain.features)  # of what was seen as if nothing was mined
+    made = task(config())
+    found = made.evaluate(CrossEncoder(FEATURES).eval(), slice(None), torch.device("cpu"))
+    assert {len(one.logits) for rows in found.values() for one in rows} == {8}
+
+
+def test_labels_are_the_teachers_or_gold(tmp_path: Path) -> None:
+    row = make_rows(1)[0].model_copy(update={"selected": ("p0-3",)})
+    write_rows(tmp_path / "v.jsonl", [row])
+    for labels, right in (("selected", {"p0-3"}), ("gold", {"p0-0", "p0-1"})):
+        given = config(sets={"toy": RowsConfig([str(tmp_path / "v.jsonl")])}, ranking=RankingConfig(labels=labels))
+        (example,) = open_set("toy", given, PairMaker(FEATURES)).examples
+        found = {p.id for p, yes in zip(example.shown.passages, example.labels, strict=True) if yes}
+        assert found == right
+
+
+def test_a_missing_file_says_what_writes_it(tmp_path: Path) -> None:
+    given = config(sets={"toy": RowsConfig([str(tmp_path / "none.jsonl")])})
+    with pytest.raises(DataError, match=r"collect_traces\.py writes it"):
+        open_set("toy", given, PairMaker(FEATURES))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sets": {}}, "sets: name at least one.*collect_traces.py writes verifier.jsonl"),
+        ({"sets": {"toy": RowsConfig()}}, "sets.toy.rows is empty"),
+        ({"sets": {"toy": RowsConfig(["x"], share=0)}}, "sets.toy.share=0: must be above 0"),
+        ({"ranking": RankingConfig(loss="hinge")}, "ranking.loss='hinge': allowed are listwise, each, bce"),
+        ({"ranking": RankingConfig(labels="all")}, "ranking.labels='all'"),
+        ({"ranking": RankingConfig(max_pairs=1)}, "ranking.max_pairs=1: must be at least 2"),
+        ({"ranking": RankingConfig(hardness=-1)}, "hardness=-1 must be 0 or more"),
+        ({"selecting": SelectingConfig(calibrate="isotonic")}, "selecting.calibrate='isotonic'"),
+        ({"selecting": SelectingConfig(read=0)}, "selecting.read=0: must be at least 1"),
+    ],
+)
+def test_bad_settings_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_verifier(config(**changes))

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnrag.config import EvaluateConfig, build_settings, load_config
+from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.index.index import Index
+from gnnrag.roles.base import Chain, VerifierTask
+from gnnrag.roles.book import Roles
+from gnnrag.roles.verifier_tuned import TunedVerifier
+from gnnrag.session import Session
+from gnnrag.tuned.promotion import Selection
+from gnnrag.types import Passage, Question
+from tests.helpers.parts import CORPUS, small_index
+from tests.helpers.toy_verifier import make_encoder
+
+QUESTIONS = (
+    "Where was the director of Night Harbour born?",
+    "Who directed Copper Road?",
+    "In which town was Vera Lindqvist born?",
+    "What is Baking?",
+)
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    return small_index(tmp_path_factory.mktemp("index"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import torch
+
+    from gnnrag.tuned.cross_encoder import CrossEncoder, CrossEncoderConfig, save_cross_encoder
+
+    root = tmp_path_factory.mktemp("verifier")
+    base = make_encoder(root / "encoder")
+    torch.manual_seed(2)
+    model = CrossEncoder(CrossEncoderConfig(base=str(base), hidden=8, train_layers=1, max_tokens=64))
+    torch.nn.init.normal_(model.out.weight)
+    (root / "best").mkdir()
+    facts = {"selection": asdict(Selection(0.4, 5)), "read": 6, "threshold": 0.4}
+    save_cross_encoder(root / "best", model, "verifier", asdict(model.config), facts)
+    return root
+
+
+def make(index: Index, folder: Path, **options: Any) -> TunedVerifier:
+    return TunedVerifier(index, build_settings(TunedVerifier, {"path": str(folder), **options}, "roles.verifier"))
+
+
+@pytest.fixture
+def verifier(index: Index, folder: Path) -> Iterator[TunedVerifier]:
+    made = make(index, folder)
+    yield made
+    asyncio.run(made.close())
+
+
+def task(text: str, passages: tuple[Passage, ...] = tuple(CORPUS)) -> VerifierTask:
+    scores = tuple(1.0 - 0.1 * i for i in range(len(passages)))
+    return VerifierTask(
+        Question("q", text), Chain("Night Harbour -> Vera Lindqvist", support=("p0",)), passages, scores
+    )
+
+
+def ask(verifier: TunedVerifier, *tasks: VerifierTask) -> list[tuple[tuple[str, ...], Session]]:
+    async def all_at_once() -> list[tuple[tuple[str, ...], Session]]:
+        sessions = [Session(str(i)) for i in range(len(tasks))]
+        found = await asyncio.gather(*(verifier(t, s) for t, s in zip(tasks, sessions, strict=True)))
+        return [(verdict.selected, session) for verdict, session in zip(found, sessions, strict=True)]
+
+    return asyncio.run(all_at_once())
+
+
+def logits(session: Session) -> list[float]:
+    (event,) = [e for e in session.events if e["event"] == "verifier_scores"]
+    return event["logits"]
+
+
+def test_the_best_are_selected_in_the_order_shown(index: Index, folder: Path) -> None:
+    ((every, session),) = ask(make(index, folder, threshold=0.0, max_selected=8), task(QUESTIONS[0]))
+    assert every == tuple(p.id for p in CORPUS)
+    values = logits(session)
+    ((two, _),) = ask(make(index, folder, threshold=0.0, max_selected=2), task(QUESTIONS[0]))
+    best = sorted(sorted(range(8), key=lambda i: -values[i])[:2])
+    assert two == tuple(CORPUS[i].id for i in best)
+    ((none, _),) = ask(make(index, folder, threshold=1.0), task(QUESTIONS[0]))
+    assert none == ()
+    ((nothing, session),) = ask(make(index, folder), task(QUESTIONS[0], ()))
+    assert nothing == () and not session.events
+
+
+def test_questions_in_flight_do_not_change_each_other(index: Index, folder: Path, verifier: TunedVerifier) -> None:
+    tasks = [task(text, tuple(CORPUS[i:])) for i, text in enumerate(QUESTIONS)]
+    together = [(selected, logits(session)) for selected, session in ask(verifier, *tasks)]
+    for given, expected in zip(tasks, together, strict=True):
+        for size in (1, 3, 256):
+            ((selected, session),) = ask(make(index, folder, batch_size=size), given)
+            assert (selected, logits(session)) == expected
+
+
+def test_only_the_best_by_features_are_read(index: Index, folder: Path) -> None:
+    found = {}
+    for read in (None, 6, 0, 2):
+        ((_, session),) = ask(make(index, folder, read=read), task(QUESTIONS[0]))
+        found[read] = logits(session)
+    assert found[None] == found[6] != found[0]  # the training read 6
+    assert sum(a == b for a, b in zip(found[0], found[2], strict=True)) >= 2
+
+
+def test_passages_from_elsewhere_have_no_cosines(verifier: TunedVerifier) -> None:
+    odd = (Passage("x", "Kalmar", "A town."), *CORPUS[:2])
+    ((_, session),) = ask(verifier, task(QUESTIONS[0], odd))
+    assert len(logits(session)) == 3
+
+
+def test_the_fingerprint_tells_runs_apart(index: Index, folder: Path) -> None:
+    same = {make(index, folder).fingerprint, make(index, folder / "best").fingerprint}
+    same |= {make(index, folder, batch_size=3).fingerprint}
+    others = {make(index, folder, threshold=0.5).fingerprint, make(index, folder, max_selected=2).fingerprint}
+    assert len(same) == 1 and len(same | others) == 3
+
+
+def test_one_override_puts_it_in_place(index: Index, folder: Path) -> None:
+    settings = ["roles=offline", "roles.verifier=tuned", f"roles.verifier.path={folder}"]
+    config = load_config(EvaluateConfig, None, [*settings, "roles.verifier.options.max_selected=3"])
+    roles = Roles(index, config.roles, config.llm, None)
+    assert isinstance(roles["verifier"], TunedVerifier)
+    assert roles["verifier"].config.max_selected == 3 and roles.prompts["verifier"]["weights"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"threshold": 1.5}, r"threshold=1.5: a probability, from 0 to 1"),
+        ({"max_selected": 0}, r"max_selected=0: must be at least 1"),
+        ({"read": -1}, r"read=-1: must be at least 0"),
+        ({"batch_size": 0}, r"batch_size=0: must be at least 1"),
+        ({"precision": "fp8"}, r"precision='fp8': allowed are f32, bf16"),
+    ],
+)
+def test_bad_settings_are_refused(index: Index, folder: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make(index, folder, **options)
+
+
+def test_a_folder_that_is_no_checkpoint_is_refused(index: Index, folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArtefactError, match=r"gnnrag\.json is missing; roles\.verifier\.path must name a folder"):
+        make(index, tmp_path)
+    import shutil
+
+    copy = Path(shutil.copytree(folder / "best", tmp_path / "copy"))
+    weights = copy / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    with pytest.raises(ArtefactError, match=r"model\.safetensors is cut short or was changed"):
+        make(index, copy)

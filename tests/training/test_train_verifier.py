@@ -1,0 +1,175 @@
+"""`training/train_verifier.py` as a person starts it, on recorded decisions with a tiny encoder."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnrag.config import load_config
+from gnnrag.fit.verifier_config import TrainVerifierConfig, check_verifier
+from gnnrag.tuned.folder import read_tuned
+from gnnrag.weights import WEIGHTS, load_tensors
+from inference.console import run_script
+from tests.helpers.indexes import command, environment
+from tests.helpers.toy_verifier import make_encoder, make_rows, write_rows
+from training import common, train_verifier
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = [
+    "network.train_layers=1",
+    "network.hidden=8",
+    "network.max_tokens=32",
+    "network.store=fp32",
+    "ranking.feature_steps=5",
+    "ranking.max_pairs=4",
+    "selecting.read=4",
+    "folds.count=3",
+    "folds.validation=0.3",
+    "fit.steps=6",
+    "fit.batch_size=2",
+    "fit.lr=0.01",
+    "fit.eval_every=3",
+    "fit.save_every=2",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("verifier")
+    make_encoder(root / "encoder")
+    write_rows(root / "a.jsonl", make_rows(12, mined=1))
+    return root
+
+
+def arguments(folder: Path, *more: str) -> list[str]:
+    places = [f"sets.toy.rows=[{folder / 'a.jsonl'}]", f"run.root={folder / 'runs'}"]
+    return [*SMALL, *places, f"network.base={folder / 'encoder'}", *more]
+
+
+def call(folder: Path, *more: str) -> int:
+    return run_script(train_verifier.main, arguments(folder, *more), train_verifier.__doc__)
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))
+
+
+def weights(run: Path) -> Any:
+    return load_tensors(run / "best" / WEIGHTS)
+
+
+def gap(one: Path, other: Path) -> float:
+    a, b = weights(one), weights(other)
+    assert a.keys() == b.keys()
+    # The gradient of a key's bias is 0 but for rounding, which Adam blows up to its rate; nothing depends on it.
+    return max(float((a[name] - b[name]).abs().max()) for name in a if not name.endswith("key.bias"))
+
+
+def test_a_training_reports_on_unseen_questions_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(folder, "run.name=a", "run.notes=[a small one]") == 0
+    assert capsys.readouterr().out.strip().splitlines()[-1] == str(folder / "runs" / "a")
+    run = folder / "runs" / "a"
+    parts = read(run / "folds.json")["toy"]
+    rows = [json.loads(line) for line in (run / "report.jsonl").read_text().splitlines()]
+    assert sorted(row["id"] for row in rows) == sorted(parts["report"])
+    assert not set(parts["report"]) & {*parts["train"], *parts["validation"]} and parts["validation"]
+    assert "probabilities" not in rows[0]
+    metrics = read(run / "metrics.json")["toy"]
+    assert {"pooled_auc", "calibration_error", "auc", "recall@5", "pool_recall@5", "precision"} <= metrics.keys()
+    record = read_tuned(run, "verifier", ("cross_encoder",))
+    assert record.facts["threshold"] == record.facts["selection"]["threshold"] and record.facts["read"] == 4
+    assert record.settings["features"] and record.base["name"] == str(folder / "encoder")
+    card = (run / "best" / "README.md").read_text("utf-8")
+    assert "a small one" in card and "| toy | report | auc |" in card and "accelerate launch" in card
+    assert (run / "calibration.png").exists() and (run / "curves.png").exists()
+
+
+def test_the_folds_together_report_on_every_question_once(folder: Path) -> None:
+    assert call(folder, "run.name=b", "cross=true", "network.text=false") == 0
+    rows = [json.loads(line) for line in (folder / "runs" / "b" / "report.jsonl").read_text().splitlines()]
+    assert sorted(row["id"] for row in rows) == sorted(f"q{i}" for i in range(12))
+    for row in rows:
+        assert row["id"] in read(folder / "runs" / "b" / f"fold{row['fold']}" / "folds.json")["toy"]["report"]
+
+
+def test_a_training_that_was_cut_off_ends_with_the_same_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    more = ("network.dropout=0.2", "fit.average=0.5")
+    assert call(folder, "run.name=whole", *more) == 0
+    asked: list[int] = []
+
+    def stops_after_five() -> bool:
+        asked.append(1)
+        return len(asked) == 6
+
+    real = common.surroundings
+
+    def stopping(*given: Any) -> Any:
+        around = real(*given)
+        around.stop = stops_after_five
+        return around
+
+    monkeypatch.setattr(common, "surroundings", stopping)
+    assert call(folder, "run.name=cut", *more) == common.STOPPED
+    monkeypatch.undo()
+    assert call(folder, "run.name=cut", *more) == 0
+    assert gap(folder / "runs" / "whole", folder / "runs" / "cut") <= 1e-6
+    assert read(folder / "runs" / "whole" / "metrics.json") == read(folder / "runs" / "cut" / "metrics.json")
+
+
+@pytest.mark.slow
+def test_two_processes_train_the_same_network(folder: Path) -> None:
+    assert call(folder, "run.name=one") == 0
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    script = command("training/train_verifier.py", *arguments(folder, "run.name=two"))[1:]
+    many = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", port]
+    done = subprocess.run(
+        [*many, *script],
+        env=environment(ACCELERATE_USE_CPU="true", PYTHONPATH=str(ROOT)),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert gap(folder / "runs" / "one", folder / "runs" / "two") <= 1e-6
+    assert read(folder / "runs" / "one" / "metrics.json") == read(folder / "runs" / "two" / "metrics.json")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["kind=bilinear"], "kind='bilinear' is unknown"),
+        (["metric=acc"], "metric='acc' is not measured; there are: auc"),
+        (["network.hiden=3"], "unknown setting 'network.hiden'"),
+        (["network.base=./nowhere"], "network.base='./nowhere': there is no such folder"),
+        (["sets.toy.rows=[]"], "inference/collect_traces.py writes verifier.jsonl"),
+        (["sets.toy.rows=[none.jsonl]"], "collect_traces.py writes it"),
+        (["cross=true", "folds.report=null"], "cross=true reports on every fold in turn"),
+    ],
+)
+def test_bad_settings_are_one_line(
+    folder: Path, settings: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(folder, "run.name=bad", *settings) == 2
+    err = capsys.readouterr().err
+    assert message in err and "Traceback" not in err
+
+
+def test_without_settings_it_says_where_rows_come_from(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_script(train_verifier.main, [], train_verifier.__doc__) == 2
+    assert "collect_traces.py writes verifier.jsonl" in capsys.readouterr().err
+
+
+def test_the_config_can_be_read() -> None:
+    path = ROOT / "configs" / "train" / "verifier.yaml"
+    check_verifier(load_config(TrainVerifierConfig, path))
+    assert len(path.read_text().splitlines()) <= 40

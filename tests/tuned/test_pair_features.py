@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gnnrag.errors import ConfigError
+from gnnrag.tuned.pair_features import FEATURES, Shown, pair_features
+from gnnrag.types import Passage
+
+PASSAGES = (
+    Passage(
+        "p0",
+        "Night Harbour",
+        "Night Harbour is a film directed by Vera Lindqvist. With a small crew and no money it was shot near Tromso.",
+    ),
+    Passage("p1", "Tromso", "Tromso is a city in northern Norway."),
+    Passage("p2", "Vera Lindqvist", "Vera Lindqvist was a director. She was born in Kalmar."),
+    Passage("p3", "Kalmar", "Kalmar is a town on the Baltic coast."),
+    Passage("p4", "Kalmar (ship)", "A ship."),
+    Passage("p5", "", "A text without a title."),
+)
+SHOWN = Shown(
+    "Where was the director of Night Harbour born?",
+    "night harbour [1]\nNight Harbour -> Vera Lindqvist -> Vera Lindqvist [3]",
+    PASSAGES,
+    (0.9, 0.7, 0.5, 0.4, 0.3, 0.1),
+    (0.6, 0.1, 0.4, 0.2, 0.0, -0.1),
+    frozenset({"p0", "p2"}),
+)
+
+
+def feature(name: str, shown: Shown = SHOWN) -> list[float]:
+    return [round(float(v), 6) for v in pair_features(shown, [name])[:, 0]]
+
+
+def test_what_question_and_chain_say() -> None:
+    assert feature("in_question") == [1, 0, 0, 0, 0, 0]
+    assert feature("in_chain") == [1, 0, 1, 0, 0, 0]
+    assert feature("support") == [1, 0, 1, 0, 0, 0]
+    assert feature("title_words") == [1, 0, 0, 0, 0, 0]
+
+
+def test_what_the_passages_say_of_each_other() -> None:
+    # Named by p0 (rank 1), p0, p0, p2 (rank 3), p2 (its name without the qualifier); p5 has no title.
+    assert feature("named") == [0, 1, 1, pytest.approx(1 / 3), pytest.approx(1 / 3), 0]
+    assert feature("named_by_anchor") == [0, 1, 1, 0, 0, 0]
+    assert feature("two_hops") == [0, 0, 0, 1, 1, 0]
+    assert feature("names_anchor") == [0, 0, 0, 0, 0, 0]
+    assert feature("twin") == [0, 0, 0, 0, 1, 0]
+    # `directed` stands next to the director, nothing that is asked next to the city.
+    reasons = feature("anchor_reason")
+    assert reasons[2] > reasons[1] == 0.0
+
+
+def test_scores_and_cosines() -> None:
+    assert feature("score") == [1.0, 0.75, 0.5, 0.375, 0.25, 0.0]
+    assert feature("first_ranks")[:3] == [1.0, 0.5, pytest.approx(1 / 3)]
+    assert feature("cosine") == [pytest.approx(0.6), pytest.approx(0.1), pytest.approx(0.4), pytest.approx(0.2), 0, 0]
+    assert feature("cosine_rank")[:3] == [1.0, 0.25, 0.5]
+    other = Shown(SHOWN.question, SHOWN.chain, PASSAGES, [s / 60 + 3 for s in SHOWN.scores], SHOWN.cosines)
+    assert feature("score", other) == pytest.approx(feature("score"), abs=1e-5)  # no scale is assumed
+    bare = Shown(SHOWN.question, "", PASSAGES)
+    assert feature("score", bare) == feature("cosine_rank", bare) == [0.0] * 6
+    level = Shown(SHOWN.question, "", PASSAGES, [0.5] * 6)
+    assert feature("score", level) == [1.0] * 6
+
+
+def test_all_features_are_shares_in_the_order_asked_for() -> None:
+    names = list(FEATURES)
+    found = pair_features(SHOWN, names)
+    assert found.shape == (6, len(names)) and found.dtype == np.float32
+    assert np.isfinite(found).all() and (found >= 0).all() and (found <= 1).all()
+    assert np.array_equal(pair_features(SHOWN, names[::-1]), found[:, ::-1])
+    assert pair_features(SHOWN, []).shape == (6, 0)
+    assert pair_features(Shown("Q", "", ()), names).shape == (0, len(names))
+
+
+def test_odd_texts_have_features() -> None:
+    odd = (Passage("a", "?!", "..."), Passage("b", "Μεσολόγγι", "希腊的城市。 Ünïcödé"), Passage("c", "The", ""))
+    assert np.isfinite(pair_features(Shown("", "", odd, (1, 2, 3)), list(FEATURES))).all()
+
+
+def test_an_unknown_feature_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"'suport' is unknown.*support"):
+        pair_features(SHOWN, ["suport"])

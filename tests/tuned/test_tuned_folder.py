@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gnnrag.errors import ArtefactError
+from gnnrag.tuned.folder import RECORD, TunedRecord, read_tuned, tuned_folder, write_tuned
+from tests.helpers.indexes import fault
+
+PLAIN = TunedRecord("verifier", "cross_encoder", {"name": "embedded"}, {"hidden": 4}, {"threshold": 0.5})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "best" / "deep").mkdir(parents=True)
+    (tmp_path / "best" / "model.safetensors").write_bytes(b"weights")
+    (tmp_path / "best" / "deep" / "vocab.txt").write_text("words")
+    (tmp_path / "best" / "README.md").write_text("a card")
+    write_tuned(tmp_path / "best", PLAIN)
+    return tmp_path / "best"
+
+
+def test_a_record_is_read_as_it_was_written(folder: Path) -> None:
+    record = read_tuned(folder, "verifier", ("cross_encoder",))
+    assert replace(record, files={}) == PLAIN
+    assert set(record.files) == {"model.safetensors", "deep/vocab.txt"}  # not the card, which people may edit
+    (folder / "README.md").write_text("another card")
+    assert read_tuned(folder, "verifier", ("causal", "cross_encoder")) == record
+
+
+def test_a_run_directory_stands_for_its_best(folder: Path) -> None:
+    assert tuned_folder(folder.parent) == folder
+    assert read_tuned(folder.parent, "verifier", ("cross_encoder",)).kind == "cross_encoder"
+
+
+@pytest.mark.parametrize("how", ["truncate", "flip", "delete"])
+@pytest.mark.parametrize("name", ["model.safetensors", "deep/vocab.txt"])
+def test_a_damaged_file_is_named(folder: Path, how: str, name: str) -> None:
+    fault(folder / name, how)
+    expected = "is missing" if how == "delete" else "is cut short or was changed"
+    with pytest.raises(ArtefactError, match=f"{name}.*{expected}.*copy the checkpoint again"):
+        read_tuned(folder, "verifier", ("cross_encoder",))
+
+
+def test_another_role_or_kind_is_refused_with_what_is_expected(folder: Path) -> None:
+    with pytest.raises(ArtefactError, match="cross_encoder for the role 'verifier'; a model for the role 'reader', of"):
+        read_tuned(folder, "reader", ("cross_encoder",))
+    with pytest.raises(ArtefactError, match="of kind causal or seq2seq, is expected"):
+        read_tuned(folder, "verifier", ("causal", "seq2seq"))
+
+
+def test_a_damaged_record_is_refused(folder: Path, tmp_path: Path) -> None:
+    path = folder / RECORD
+    whole = path.read_text()
+    for text, message in (
+        (whole[:20], "is no JSON"),
+        ("[]", "role is missing"),
+        (json.dumps({**json.loads(whole), "facts": 3}), "facts is missing or of the wrong type"),
+        (json.dumps({**json.loads(whole), "format": 99}), "format 99 cannot be read, only 1"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ArtefactError, match=message):
+            read_tuned(folder, "verifier", ("cross_encoder",))
+    path.unlink()
+    with pytest.raises(ArtefactError, match=r"gnnrag.json is missing; roles.verifier.path must name a folder"):
+        read_tuned(folder, "verifier", ("cross_encoder",))
+
+
+def test_the_fingerprint_covers_what_results_depend_on(folder: Path) -> None:
+    record = read_tuned(folder, "verifier", ("cross_encoder",))
+    others = [
+        replace(record, facts={"threshold": 0.6}),
+        replace(record, settings={"hidden": 5}),
+        replace(record, files={**record.files, "model.safetensors": "0"}),
+    ]
+    assert len({record.fingerprint, *(other.fingerprint for other in others)}) == 4
+    assert replace(record, facts={"threshold": 0.5, "steps": 9}).fingerprint == record.fingerprint
