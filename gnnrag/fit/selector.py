@@ -17,7 +17,7 @@ from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import DataError
 from gnnrag.files import digest, write_atomic
 from gnnrag.fit.card import Card
-from gnnrag.fit.folds import Parts, split_questions
+from gnnrag.fit.folds import Parts, draw, split_questions
 from gnnrag.fit.gnn_sets import sizes
 from gnnrag.fit.kinds import Kind, OnIndex
 from gnnrag.fit.loop import Rows, Task, Trainer
@@ -31,7 +31,6 @@ from gnnrag.index.index import Index
 from gnnrag.pipeline import index_path
 from gnnrag.roles.thought_features import FEATURES
 from gnnrag.roles.thought_options import OptionMaker
-from gnnrag.roles.thoughts_offline import OfflineThoughts
 from gnnrag.rundir import commit
 from gnnrag.tuned.selector import Selector, save_selector, stack
 from gnnrag.types import Question
@@ -53,7 +52,7 @@ class ThoughtSet:
     config: ThoughtSetConfig
     data: Dataset
     index: Index
-    decisions: DecisionSet
+    decisions: DecisionSet  # of the questions that train or validate in some fold
 
     @cached_property
     def questions(self) -> dict[str, Question]:
@@ -219,13 +218,7 @@ class SelectorPlan(Plan):
             found[f"recall@5_{round_ - 1}"] = judge.recall(question, pool)
             candidates, options = judge.options([judge.task(question, pool, queries[1:], round_)])[0]
             queries += [candidates[i].text for i in model.pick(options) if i is not None]
-        rules = OfflineThoughts(one.index).think(judge.task(question, judge.pool([question.text]), (), 1))
-        asked = [question.text, *(q for q in (rules.fast, rules.slow) if q)]
-        return {
-            "recall@5": judge.recall(question, judge.pool(queries)),
-            **found,
-            "rules_1": judge.recall(question, judge.pool(asked)),
-        }
+        return {"recall@5": judge.recall(question, judge.pool(queries)), **found}
 
     def save(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
         """Write weights, record and card into a folder."""
@@ -252,12 +245,24 @@ class SelectorPlan(Plan):
         return Card("Selector of queries", SUMMARY, known, tuple(data), score_rows(record), tuple(self.run.notes))
 
 
+def _learned(data: Dataset, config: ThoughtSetConfig) -> list[Question]:
+    """Return the questions that may train or validate, the same whatever the fold."""
+    if config.use == "report":
+        return []
+    kept = sorted((q.id for q in data.questions), key=lambda id_: draw(id_, "limit"))[: config.train_limit]
+    return [q for q in data.questions if q.id in set(kept)]
+
+
 def _divide(one: ThoughtSet, config: TrainSelectorConfig, fold: int | None) -> Parts:
     """Return which questions of a set train, validate and report."""
     ids = list(one.questions)
     if one.config.use == "report":
         return Parts((), (), tuple(ids))
-    return split_questions(ids, replace(config.folds, report=None if one.config.use == "train" else fold))
+    parts = split_questions(ids, replace(config.folds, report=None if one.config.use == "train" else fold))
+    train, validation = (
+        tuple(i for i in ids_ if i in one.decisions.decisions) for ids_ in (parts.train, parts.validation)
+    )
+    return Parts(train, validation, parts.report)
 
 
 def open_selector(config: TrainSelectorConfig, around: Surroundings, on_index: OnIndex) -> Callable[[int | None], Plan]:
@@ -282,12 +287,11 @@ def _open_set(name: str, config: TrainSelectorConfig, on_index: OnIndex) -> Thou
     def told(count: int) -> None:
         nonlocal done
         done += count
-        on_index(f"{name}: decisions", done, len(data.questions))
+        on_index(f"{name}: decisions", done, len(learned))
 
-    decisions = DecisionSet(data.questions, index, config.decisions, Path(config.cache) / name, told)
+    learned = _learned(data, one)
+    decisions = DecisionSet(learned, index, config.decisions, Path(config.cache) / name, told)
     return ThoughtSet(name, one, data, index, decisions)
 
 
-KIND = Kind(
-    TrainSelectorConfig, open_selector, ("recall@5", "recall@5_0", "recall@5_1", "rules_1"), "thoughts-selector"
-)
+KIND = Kind(TrainSelectorConfig, open_selector, ("recall@5", "recall@5_0", "recall@5_1"), "thoughts-selector")
