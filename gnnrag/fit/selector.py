@@ -192,7 +192,8 @@ class SelectorPlan(Plan):
         task = SelectorTask(self.sets, self._parts, self.config, self.save)
         with torch.random.fork_rng(devices=[]):
             torch.random.default_generator.manual_seed(self.config.seed)
-            model = Selector(replace(self.config.selector, features=list(FEATURES)))
+            made = {"features": list(FEATURES), "candidates": self.config.decisions.candidates}
+            model = Selector(replace(self.config.selector, **made))
         rows = [d.options.beside(d.best[0]) for decisions in task.train.values() for d in decisions]
         model.scale(np.concatenate(rows))
         return task, model
@@ -227,8 +228,6 @@ class SelectorPlan(Plan):
         base = {**encoder_record(first.index.embedder), "name": first.config.index.embedder.model}
         facts = {
             **record,
-            "is_guess": config.is_guess,
-            "candidates": config.decisions.candidates,
             "sets": {name: digest(one.inputs) for name, one in self.sets.items()},
             "commit": commit(),
             "seed": config.seed,

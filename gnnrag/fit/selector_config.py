@@ -51,7 +51,6 @@ class TrainSelectorConfig:
     temperature: float = 0.05  # of the target: candidates as good as the best share its probability
     expected: float = 5.0  # weight of the expected gain in the loss, beside the cross-entropy
     metric: str = "gain"  # of validation, that decides which weights are kept
-    is_guess: bool = False  # methods treat its queries as those of rules: by rank, below the question's own
     folds: FoldConfig = field(default_factory=FoldConfig)
     cross: bool = False  # train once for each fold and report on all questions together
     fit: FitConfig = field(default_factory=FitConfig)
