@@ -159,6 +159,7 @@ def _brings(model: Selector, decisions: Sequence[Decision]) -> dict[str, float]:
     return {
         "gain": gain,
         "ceiling": ceiling,
+        "recall@5_0": float(decisions[0].recall[-1, -1]),
         **{f"recall@5_{round_}": row[1] for round_, row in sorted(means.items())},
     }
 
@@ -213,6 +214,8 @@ class SelectorPlan(Plan):
         question, judge = one.questions[id_], one.decisions.judge
         if not judge.gold(question):
             return {}
+        if not self.config.rollouts and id_ in one.decisions.decisions:
+            return _brings(model, one.decisions.decisions[id_])
         queries, found = [question.text], {}
         for round_ in (1, 2):
             pool = judge.pool(queries)
@@ -293,4 +296,9 @@ def _open_set(name: str, config: TrainSelectorConfig, on_index: OnIndex) -> Thou
     return ThoughtSet(name, one, data, index, decisions)
 
 
-KIND = Kind(TrainSelectorConfig, open_selector, ("recall@5", "recall@5_0", "recall@5_1"), "thoughts-selector")
+KIND = Kind(
+    TrainSelectorConfig,
+    open_selector,
+    ("recall@5", "recall@5_0", "recall@5_1", "recall@5_2", "gain"),
+    "thoughts-selector",
+)

@@ -49,7 +49,8 @@ class TrainSelectorConfig:
     selector: SelectorConfig = field(default_factory=SelectorConfig)
     decisions: DecisionConfig = field(default_factory=DecisionConfig)
     temperature: float = 0.05  # of the target: candidates as good as the best share its probability
-    expected: float = 5.0  # weight of the expected gain in the loss, beside the cross-entropy
+    expected: float = 10.0  # weight of the expected gain in the loss, beside the cross-entropy
+    rollouts: bool = True  # report on two rounds, the second from where the first led; false: on the decisions made
     metric: str = "gain"  # of validation, that decides which weights are kept
     folds: FoldConfig = field(default_factory=FoldConfig)
     cross: bool = False  # train once for each fold and report on all questions together
