@@ -8,6 +8,7 @@ from gnnrag.config import DataConfig, IndexConfig
 from gnnrag.errors import ConfigError
 from gnnrag.fit.config import FitConfig, FoldConfig, TrainingRunConfig
 from gnnrag.fit.gnn_config import USES
+from gnnrag.index_config import one_of
 from gnnrag.tuned.selector import SelectorConfig
 
 TRAILS = ("rules", "best", "wander")
@@ -19,8 +20,11 @@ class ThoughtSetConfig:
 
     data: DataConfig = field(default_factory=DataConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
-    use: str = "folds"  # folds: each question trains, validates or reports; train: none reports; report: all report
+    use: str = one_of(
+        *USES
+    )  # folds: each question trains, validates or reports; train: none reports; report: all report
     share: float = 1.0  # factor of the probability that a batch takes its questions, beside the root of their number
+    train_limit: int | None = None  # at most so many questions train and validate, drawn by a hash of their ids
     licence: str = ""  # for the model card
 
 
@@ -45,9 +49,9 @@ class TrainSelectorConfig:
     selector: SelectorConfig = field(default_factory=SelectorConfig)
     decisions: DecisionConfig = field(default_factory=DecisionConfig)
     temperature: float = 0.05  # of the target: candidates as good as the best share its probability
-    expected: float = 5.0  # weight of the expected gain in the loss, beside the cross-entropy
+    expected: float = 10.0  # weight of the expected gain in the loss, beside the cross-entropy
+    rollouts: bool = True  # report on two rounds, the second from where the first led; false: on the decisions made
     metric: str = "gain"  # of validation, that decides which weights are kept
-    is_guess: bool = False  # methods treat its queries as those of rules: by rank, below the question's own
     folds: FoldConfig = field(default_factory=FoldConfig)
     cross: bool = False  # train once for each fold and report on all questions together
     fit: FitConfig = field(default_factory=FitConfig)
@@ -62,12 +66,12 @@ def check_selector(config: TrainSelectorConfig) -> None:
     if not config.sets:
         raise ConfigError("sets: name at least one, as configs/train/thoughts_selector.yaml does")
     for name, one in config.sets.items():
-        if one.use not in USES:
-            raise ConfigError(f"sets.{name}.use={one.use!r}: allowed are {', '.join(USES)}")
         if config.cross and one.use == "report":
             raise ConfigError(f"sets.{name}.use=report with cross=true: every fold would report on it; cross=false")
         if one.share <= 0:
             raise ConfigError(f"sets.{name}.share={one.share}: must be above 0")
+        if one.train_limit is not None and one.train_limit < 1:
+            raise ConfigError(f"sets.{name}.train_limit={one.train_limit}: must be at least 1")
     if not 0 <= config.selector.dropout < 1:
         raise ConfigError(f"selector.dropout={config.selector.dropout}: must be at least 0 and below 1")
     if config.temperature <= 0 or config.expected < 0:

@@ -23,7 +23,7 @@ from gnnrag.tuned.selector import KIND, load_selector
 class TunedThoughtsConfig(LanguageRoleConfig):
     """Settings of `TunedThoughts`."""
 
-    is_guess: bool | None = None  # methods treat its queries as those of rules; null: as the training found better
+    is_guess: bool | None = None  # methods treat its queries as those of rules; null: as its training was told
 
 
 class TunedThoughts:
@@ -50,8 +50,7 @@ class TunedThoughts:
         folder = tuned_folder(self.config.path or _shipped())
         record = read_tuned(folder, "thoughts", self.kinds)
         self.fingerprint = record.fingerprint
-        guessed = bool(record.facts.get("is_guess", False))
-        self.is_guess = guessed if self.config.is_guess is None else self.config.is_guess
+        self.is_guess = bool(self.config.is_guess)
         self._language: Any = None
         if record.kind in LANGUAGE_KINDS:
             self._language = open_language_role(folder, record, "thoughts", self.config)
@@ -59,7 +58,9 @@ class TunedThoughts:
             return
         self.model = load_selector(folder, record, FEATURES)
         _check_embedder(folder, record.base, index)
-        self.options = OptionMaker(index, int(record.facts.get("candidates", 60)))
+        if self.config.is_guess is None:
+            self.is_guess = self.model.config.is_guess
+        self.options = OptionMaker(index, self.model.config.candidates)
         self._batcher: MicroBatcher[ThoughtsTask, Thoughts] = MicroBatcher(self.think)
 
     async def __call__(self, task: ThoughtsTask, session: Session) -> Thoughts:

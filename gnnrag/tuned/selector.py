@@ -27,10 +27,12 @@ _FAR = 5.0  # deviations beyond which a feature is cut
 
 @dataclass
 class SelectorConfig:
-    """Size of the network."""
+    """Size of the network, and how it is used."""
 
     hidden: int = 48
     dropout: float = 0.1
+    is_guess: bool = False  # methods treat its queries as those of rules: by rank, below the question's own
+    candidates: int = 60  # most candidates of a decision; filled in by the training
     features: list[str] = field(default_factory=list)  # names of what it sees, in order; filled in by the training
 
 

@@ -62,7 +62,7 @@ def test_a_training_reports_on_unseen_questions_alone(folder: Path, capsys: pyte
     assert sorted(row["id"] for row in rows) == sorted(parts["report"])
     assert not set(parts["report"]) & {*parts["train"], *parts["validation"]}
     record = read(run / "best" / "gnnrag.json")
-    assert (record["role"], record["kind"]) == ("thoughts", "selector") and record["facts"]["candidates"] == 16
+    assert (record["role"], record["kind"]) == ("thoughts", "selector") and record["settings"]["candidates"] == 16
     card = (run / "best" / "README.md").read_text("utf-8")
     assert "a small one" in card and "| sample | report | recall@5 |" in card
     assert (run / "best" / "questions.json").exists()
