@@ -140,12 +140,13 @@ def make_model(config: TrainReaderConfig) -> SpanReader:
         model = SpanReader(config.network)
     if config.start:
         folder, record = tuned_folder(config.start), read_tuned(config.start, "reader", (SPAN,))
-        apart = ("fixed", "precision", "train_layers", "gradient_checkpointing", "store")
+        apart = ("fixed", "vectors", "hidden", "precision", "gradient_checkpointing", "store")
         needed = {k: v for k, v in to_plain(config.network).items() if k not in apart}
         if problem := difference(record.settings, needed):
             raise ArtefactError(f"start={config.start}: network.{problem}; give the same settings, or train it again")
-        weights = load_span_reader(folder, record, FEATURES).state_dict()
-        model.load_state_dict(weights)
+        own, given = model.state_dict(), load_span_reader(folder, record, FEATURES).state_dict()
+        # A ranking of another width begins anew; what reads the text is the same in any case.
+        model.load_state_dict(own | {n: w for n, w in given.items() if n in own and own[n].shape == w.shape})
     return model
 
 

@@ -35,6 +35,7 @@ class SpanReaderConfig:
     question_tokens: int = 48  # read of a question
     bridge_tokens: int = 40  # read of the sentence that leads to a passage; 0: none
     text_tokens: int = 176  # of a window on a passage
+    vectors: int = 0  # numbers that the ranking reads off a span's first and last token, beside the logits; 0: none
     hidden: int = 32  # width of the layer that joins what is known of a candidate
     train_layers: int | None = 3  # top layers of the encoder that are trained and stored; null: all
     fixed: bool = False  # encoder and its two logits stay as `start` left them: only the ranking is trained
@@ -49,7 +50,7 @@ def check_span_reader(config: SpanReaderConfig) -> None:
         raise ConfigError(f"network.store={config.store!r}: allowed are {', '.join(STORES)}")
     if config.precision not in PRECISIONS:
         raise ConfigError(f"network.precision={config.precision!r}: allowed are {', '.join(PRECISIONS)}")
-    least = {"question_tokens": 4, "bridge_tokens": 0, "text_tokens": 16, "hidden": 1, "train_layers": 0}
+    least = {"question_tokens": 4, "bridge_tokens": 0, "text_tokens": 16, "vectors": 0, "hidden": 1, "train_layers": 0}
     for name, low in least.items():
         if (value := getattr(config, name)) is not None and value < low:
             raise ConfigError(f"network.{name}={value}: must be at least {low}")
@@ -90,7 +91,9 @@ class SpanReader(nn.Module):
         if config.text:
             self.encoder, width = load_encoder(config.base, config.train_layers, 0.0, config.gradient_checkpointing)
             self.span = nn.Linear(width, 2)
-        count = len(config.features) + (_READ if config.text else 0)
+            if config.vectors:
+                self.project = nn.Linear(2 * width, config.vectors)
+        count = len(config.features) + (_READ + config.vectors if config.text else 0)
         self.join, self.out, self.sum = (
             nn.Linear(count, config.hidden),
             nn.Linear(config.hidden, 1),
@@ -117,7 +120,7 @@ class SpanReader(nn.Module):
 
     @torch.no_grad()
     def alone(self, items: Sequence[SpanItem], pad: int = 0) -> list[Tensor | None]:
-        """Return the logits of each item's windows, (windows, length, 2), as if there were no others; None without any.
+        """Return the logits of each item's windows as if there were no others; None where it has none.
 
         Windows of one length meet the encoder in batches of one shape, filler rows among them.
         """
@@ -135,28 +138,36 @@ class SpanReader(nn.Module):
                 tokens, mask = (torch.from_numpy(a) for a in padded(part, pad, _ROWS))
                 with torch.autocast(device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
                     logits = self.logits(tokens, mask)
-                known |= {w.ids: logits[row] for row, w in enumerate(part)}
+                known |= {w.ids: logits[row].clone() for row, w in enumerate(part)}
         owns = [[known[w.ids] for w in item.windows] for item in items]
         return [nn.utils.rnn.pad_sequence(own, batch_first=True) if own else None for own in owns]
 
     def logits(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Return the logits of beginning and end for each token. Shape (windows, length, 2)."""
+        """Return what the encoder says of each token: its logits of beginning and end; with `vectors` its vector, too.
+
+        The shape is (windows, length, 2) or (windows, length, 2 + width).
+        """
         assert self.encoder is not None
         device = self.span.weight.device
         hidden = self.encoder(input_ids=tokens.to(device), attention_mask=mask.to(device)).last_hidden_state
-        return self.span(hidden.to(self.span.weight.dtype)).float()
+        logits = self.span(hidden.to(self.span.weight.dtype)).float()
+        return torch.cat([logits, hidden.float()], 2) if self.config.vectors else logits
 
     def read(self, item: SpanItem, logits: Tensor | None) -> Read:
-        """Return what the logits of an item's windows, (windows, length, 2), make of it."""
+        """Return what the logits of an item's windows make of it; they come from `logits` or `alone`."""
         if logits is None:
-            empty = torch.zeros(len(item.groups), _READ if self.config.text else 0, device=self.sum.weight.device)
+            width = _READ + self.config.vectors if self.config.text else 0
+            empty = torch.zeros(len(item.groups), width, device=self.sum.weight.device)
             return Read(self.rank(torch.cat([self._features(item), empty], 1)), None)
         inside = torch.zeros(logits.shape[:2], dtype=torch.bool, device=logits.device)
         for row, window in enumerate(item.windows):
             inside[row, window.first : window.first + len(window.spans)] = True
-        masked = logits.masked_fill(~inside.unsqueeze(2), _FLOOR * 50)
+        masked = logits[..., :2].masked_fill(~inside.unsqueeze(2), _FLOOR * 50)
         chances = masked.flatten(0, 1).log_softmax(0).view_as(masked)
-        return Read(self.rank(torch.cat([self._features(item), self._seen(item, chances)], 1)), chances)
+        known = [self._features(item), self._seen(item, chances)]
+        if self.config.vectors:
+            known.append(self._vectors(item, logits[..., 2:]))
+        return Read(self.rank(torch.cat(known, 1)), chances)
 
     def rank(self, inputs: Tensor) -> Tensor:
         """Return the scores of candidates from all that is known of them. Shape (C,)."""
@@ -173,6 +184,13 @@ class SpanReader(nn.Module):
 
     def _features(self, item: SpanItem) -> Tensor:
         return torch.from_numpy(item.features).to(self.sum.weight.device)
+
+    def _vectors(self, item: SpanItem, hidden: Tensor) -> Tensor:
+        """Return what is read off the vectors of each candidate's first and last token. Shape (C, vectors)."""
+        places = torch.from_numpy(item.places).to(hidden.device)
+        window, first, last = places.clamp(min=0).unbind(1)
+        both = torch.cat([hidden[window, first], hidden[window, last]], 1)
+        return torch.tanh(self.project(both)).float() * (places[:, :1] >= 0)
 
     def _seen(self, item: SpanItem, chances: Tensor) -> Tensor:
         """Return what the encoder says of each candidate's span. Shape (C, _READ)."""

@@ -80,10 +80,10 @@ def test_group_scores_by_hand() -> None:
     assert torch.allclose(group_scores(scores, groups, 2), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("text", [True, False])
-def test_a_handful_of_questions_is_learned_by_heart(folder: Path, text: bool) -> None:
+@pytest.mark.parametrize(("text", "vectors"), [(True, 0), (True, 4), (False, 0)])
+def test_a_handful_of_questions_is_learned_by_heart(folder: Path, text: bool, vectors: int) -> None:
     settings = TrainReaderConfig()
-    config = network_config(folder, text=text, hidden=16)
+    config = network_config(folder, text=text, vectors=vectors, hidden=16)
     maker, model = item_maker(config), make_reader(config)
     lessons = [lesson_of(q, shown(*q.gold), maker) for q in QUESTIONS]
     assert all(lesson.right.any() for lesson in lessons)
@@ -99,7 +99,7 @@ def test_a_handful_of_questions_is_learned_by_heart(folder: Path, text: bool) ->
 
 
 def test_a_fixed_encoder_is_not_trained_and_remembered(folder: Path) -> None:
-    config = network_config(folder, fixed=True)
+    config = network_config(folder, fixed=True, vectors=3)
     maker, model = item_maker(config), make_reader(config)
     model.memory = {}
     trained = {id(p) for group in model.parameter_groups() for p in group["params"]}

@@ -1,0 +1,118 @@
+"""What the reader learns from: shown passages, aligned answers, single hops, practice questions, the threshold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gnnrag.errors import DataError
+from gnnrag.fit.reader_config import ShownConfig
+from gnnrag.fit.reader_examples import Asked, draw_shown, lesson_of, parts_of, whole_of
+from gnnrag.fit.reader_sets import read_triples
+from gnnrag.fit.reader_synthetic import PracticeMaker
+from gnnrag.fit.reader_task import learn_threshold
+from gnnrag.metrics.answer import normalise_answer
+from gnnrag.roles.extractive.candidate_features import FEATURES
+from gnnrag.roles.extractive.spans import clean
+from gnnrag.types import GoldHop, Question
+from tests.helpers.tuned_reader import PASSAGES, QUESTIONS, item_maker, network_config
+
+QUESTION = Question(
+    "q",
+    "Where did the father of Ada Lovelace die?",
+    ("Missolonghi", "Mesolongi"),
+    gold=("a", "b"),
+    decomposition=(
+        GoldHop("Ada Lovelace >> father", "Lord Byron", "a"),
+        GoldHop("Where did #1 die?", "Missolonghi", "b"),
+    ),
+    evidence=(("Lord Byron", "place of death", "Missolonghi"),),
+)
+
+
+def test_hops_are_filled_in_and_stand_in_their_own_passage() -> None:
+    first, second, triple = parts_of(QUESTION, ("c",), {p.id: p.title for p in PASSAGES})
+    assert first.text == "Ada Lovelace >> father" and first.gold == ("a",)
+    assert second.text == "Where did Lord Byron die?" and second.answers == ("Missolonghi",) and second.gold == ("b",)
+    assert triple.text == "Lord Byron >> place of death" and triple.gold == ("b",) and not triple.whole
+    assert whole_of(QUESTION, ("c",)).final == ("b",)  # the last hop's passage holds the answer
+
+
+def test_shown_passages_follow_from_the_draw_and_hold_the_evidence() -> None:
+    asked = Asked("?", ("x",), ("a", "b"), ("b",), ("c", "a", "d", "e", "f"))
+    config = ShownConfig(gold_only=0.2, least=2, most=4)
+    drawn = [draw_shown(asked, config, np.random.default_rng(i)) for i in range(200)]
+    assert drawn == [draw_shown(asked, config, np.random.default_rng(i)) for i in range(200)]
+    assert all("b" in ids and len(ids) <= 4 and len(set(ids)) == len(ids) for ids in drawn)
+    assert 0.1 < np.mean([ids == ("a", "b") for ids in drawn]) < 0.5
+    hops = [
+        draw_shown(Asked("?", ("x",), ("a",), ("a",), ("c", "d"), False), config, np.random.default_rng(i))
+        for i in range(50)
+    ]
+    assert all("a" in ids for ids in hops) and {ids.index("a") for ids in hops} > {0}
+
+
+@pytest.mark.parametrize("number", range(len(QUESTIONS)))
+def test_the_answer_is_found_in_its_evidence_alone(tmp_path: Path, number: int) -> None:
+    asked, maker = QUESTIONS[number], item_maker(network_config(tmp_path))
+    lesson = lesson_of(asked, PASSAGES, maker)
+    wanted = {normalise_answer(a) for a in asked.answers}
+    assert {normalise_answer(a) for a, r in zip(lesson.item.answers, lesson.right, strict=True) if r} == wanted
+    for window, first, last in lesson.spans:
+        one = lesson.item.windows[window]
+        assert PASSAGES[one.passage].id in asked.final
+        start, end = one.spans[first - one.first][0], one.spans[last - one.first][1]
+        assert normalise_answer(clean(PASSAGES[one.passage].text)[start:end]) in wanted
+    assert len(lesson.spans) > 0 or asked.answers == ("yes",)
+
+
+def test_practice_questions_can_be_answered_and_are_reproducible() -> None:
+    vectors = np.eye(len(PASSAGES), dtype=np.float32)
+    triples = [[("Lord Byron", "died in", "Missolonghi")] if p.id == "b" else [] for p in PASSAGES]
+    made = {}
+    for name, maker in (
+        ("plain", PracticeMaker(PASSAGES, vectors)),
+        ("triples", PracticeMaker(PASSAGES, vectors, triples, 2)),
+    ):
+        rows = [maker.make(str(i), 3) for i in range(200)]
+        assert rows == [maker.make(str(i), 3) for i in range(200)]
+        made[name] = [row for row in rows if row is not None]
+        for row in made[name]:
+            assert row.answer in clean(PASSAGES[row.passages[0]].text) and len(set(row.passages)) == len(row.passages)
+            assert normalise_answer(row.answer) not in normalise_answer(row.question).split()
+    assert any("died in" in row.question and row.answer == "Missolonghi" for row in made["triples"])
+    assert any(len(row.passages) == 3 for row in made["plain"])  # named by what another passage says
+    assert len({row.question for row in made["plain"]}) > 10
+
+
+def test_the_threshold_withholds_what_is_wrong_anyway() -> None:
+    def rows(*pairs: tuple[float, float]) -> list[dict[str, object]]:
+        return [{"confidence": c, "metrics": {"em": em}} for c, em in pairs]
+
+    judged = rows((0.1, 0), (0.2, 0), (0.3, 1), (0.9, 1))
+    threshold = learn_threshold(judged, 0.01)
+    assert 0.2 < threshold < 0.3
+    assert 0.3 < learn_threshold(judged, 0.25) < 0.9
+    assert learn_threshold([], 0.01) == 0.0 and learn_threshold(rows((0.5, 0)), 0.01) == 0.0
+
+
+def test_triples_are_read_strictly(tmp_path: Path) -> None:
+    path = tmp_path / "triples.jsonl"
+    path.write_text(json.dumps({"id": "b", "triples": [["x", "y", "z"], ["x", "y"], [1, "y", "z"]]}) + "\n")
+    assert read_triples(str(path), ["a", "b"]) == [[], [("x", "y", "z")]]
+    path.write_text('{"id": "b"}\n')
+    with pytest.raises(DataError, match="row of id and triples"):
+        read_triples(str(path), ["a"])
+    with pytest.raises(DataError, match="cannot be read"):
+        read_triples(str(tmp_path / "none"), ["a"])
+
+
+def test_features_are_numbers_about_one_in_size(tmp_path: Path) -> None:
+    maker = item_maker(network_config(tmp_path))
+    for asked in QUESTIONS:
+        features = maker.make(asked.text, PASSAGES).features
+        assert np.isfinite(features).all() and np.abs(features).max() <= 3
+    assert len(set(FEATURES)) == len(FEATURES)
