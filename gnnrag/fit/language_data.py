@@ -61,6 +61,12 @@ class RoleRows:
     dropped: Counter[str] = field(default_factory=Counter)
     digests: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How the prompted role is to ask: a verifier is shown no more passages at once than in its training."""
+        longest = max((len(shown(row)) for row in self.rows), default=0)
+        return {"window": longest} if self.role == "verifier" else {}
+
     def split(self, config: TrainLanguageConfig, fold: int | None) -> dict[str, Parts]:
         """Return which questions of each set train, validate and report."""
         found = {}

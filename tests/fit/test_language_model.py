@@ -218,3 +218,24 @@ def test_selections_are_scored() -> None:
 
 def test_prompts_of_ones_own_are_short(tmp_path: Path) -> None:
     assert load_prompt(str(write_prompt("verifier", tmp_path))).placeholders == load_prompt("verifier").placeholders
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs" / "train").glob("*_[qtd]*.yaml")), ids=lambda path: path.stem)
+def test_every_config_of_a_real_base_is_complete(path: Path) -> None:
+    script = {"verifier": train_verifier, "thoughts": train_thoughts}.get(path.stem.split("_")[0])
+    if script is None:
+        pytest.skip("another script's")
+    kind = chosen_kind(script.KINDS, "", str(path), [])
+    config: Any = load_config(kind.schema, path)
+    check_run(config.run)
+    for processes in (1, 8):
+        check_fit(config.fit, processes)
+    if kind.schema is TrainLanguageConfig:
+        check_language(config, path.stem.split("_")[0])
+    text = path.read_text("utf-8")
+    assert "# 8 of them: accelerate launch --num_processes 8 ... fit.batch_size=" in text
+    (override,) = re.findall(r"--num_processes 8 \.\.\. (.*)", text)
+    on_8: Any = load_config(kind.schema, path, override.split())
+    assert on_8.fit.batch_size // 8 % on_8.fit.micro_batch == 0 == on_8.fit.batch_size % 8
+    assert on_8.fit.micro_batch * 8 <= on_8.fit.batch_size and on_8.fit.lr > config.fit.lr
+    assert len(text.splitlines()) <= 40
