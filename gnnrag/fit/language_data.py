@@ -117,7 +117,7 @@ def task_of(row: AnyRow) -> VerifierTask | ThoughtsTask:
     question, passages = Question(row.question_id, row.question), shown(row)
     if isinstance(row, VerifierRow):
         return VerifierTask(question, Chain(row.chain, support=row.support), passages)
-    with_chain, may_stop = (bool(row.source.get(name)) for name in ("with_chain", "may_stop"))
+    with_chain, may_stop = row.source.get("chain") is not None, bool(row.source.get("may_stop"))
     return ThoughtsTask(question, passages, (), row.earlier, row.round, with_chain, may_stop)
 
 

@@ -83,7 +83,8 @@ def ranked_texts(row: ThoughtsRow, config: PreferenceConfig) -> list[tuple[str, 
 
 def _exchanged(row: ThoughtsRow, slot: str, text: str) -> Thoughts:
     """Return the teacher's thoughts with another one in a slot."""
-    return Thoughts(text, row.slow) if slot == "fast" else Thoughts(row.fast, text)
+    chain = row.source.get("chain")
+    return Thoughts(text, row.slow, chain=chain) if slot == "fast" else Thoughts(row.fast, text, chain=chain)
 
 
 def make_pairs(
