@@ -202,6 +202,6 @@ print(died)
 
 def test_index_killed_at_every_rename(tmp_path):
     arguments = [sys.executable, "-c", DIE_AT_EVERY_RENAME, str(tmp_path)]
-    done = subprocess.run(arguments, cwd=REPOSITORY, env=environment(**more), capture_output=True, text=True)
+    done = subprocess.run(arguments, cwd=REPOSITORY, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     assert int(done.stdout) >= 80

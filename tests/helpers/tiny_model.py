@@ -63,8 +63,8 @@ def make_tiny_model(
     torch.manual_seed(seed)
     model = Qwen3ForCausalLM(
         Qwen3Config(
-            vocab_size=vocabulary, hidden_size=width, intermediate_size=2 * width, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=2, head_dim=32, max_position_embeddings=32768,
+            vocab_size=vocabulary, hidden_size=width, intermediate_size=2 * width, num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=2, head_dim=32, max_position_embeddings=32768,
             tie_word_embeddings=not lively, initializer_range=0.15 if lively else 0.02, **ends,
         )
     )  # fmt: skip
