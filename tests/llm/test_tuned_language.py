@@ -42,7 +42,7 @@ COUNT = 32  # questions, and decisions of each role
 METHOD = [
     "method=bdtr", "method.max_rounds=1", "method.thought_passages=2", "method.verify=4", "method.score_norm=rank",
     "method.query_weights=[1,0.95,0.95]", f"data.path={REPOSITORY / 'data' / 'sample'}", f"data.limit={COUNT}",
-    *HASH_DOTS,
+    *HASH_DOTS, "retriever=bm25",
 ]  # fmt: skip
 FIT = ["fit.batch_size=8", "fit.lr=0.003", "fit.patience=null", "fit.log_every=10", "fit.weight_decay=0", "seed=1"]
 SCRIPTS = {"thoughts": train_thoughts, "verifier": train_verifier}
