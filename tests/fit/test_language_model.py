@@ -31,7 +31,7 @@ from tests.helpers.tiny_model import make_tiny_model, make_tiny_seq2seq
 from training import train_thoughts, train_verifier
 
 ROOT = Path(__file__).resolve().parents[2]
-CONFIGS = sorted(p for p in (ROOT / "configs" / "train").glob("[vt]*_*.yaml"))
+CONFIGS = [p for p in (ROOT / "configs" / "train").glob("*.yaml") if re.search("_(qwen|deberta|t5|dpo)", p.stem)]
 CPU = torch.device("cpu")
 
 
@@ -226,7 +226,7 @@ def test_prompts_of_ones_own_are_short(tmp_path: Path) -> None:
     assert load_prompt(str(write_prompt("verifier", tmp_path))).placeholders == load_prompt("verifier").placeholders
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(CONFIGS), ids=lambda path: path.stem)
 def test_every_config_of_a_real_base_is_complete(path: Path) -> None:
     script = {"verifier": train_verifier, "thoughts": train_thoughts}[path.stem.split("_")[0]]
     kind = chosen_kind(script.KINDS, "", str(path), [])
