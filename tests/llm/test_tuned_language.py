@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.config import DataConfig, EvaluateConfig, load_config
 from gnnrag.evaluation import evaluate
+from gnnrag.fit.language_config import CorpusConfig
 from gnnrag.fit.language_data import task_of
+from gnnrag.fit.language_gain import open_gain
 from gnnrag.roles.tuned_models import LANGUAGE_KINDS, LanguageRoleConfig, open_language_role
 from gnnrag.rundir import read_predictions
 from gnnrag.session import Session
@@ -28,7 +30,7 @@ from gnnrag.tuned.folder import read_tuned, tuned_folder
 from gnnrag.tuned.rows import ThoughtsRow, VerifierRow, read_rows
 from inference import collect_traces
 from inference.console import run_script
-from tests.helpers.indexes import HASH_DOTS, REPOSITORY, command
+from tests.helpers.indexes import HASH, HASH_DOTS, REPOSITORY, command
 from tests.helpers.language_rows import PROMPTS, write_prompt
 from tests.helpers.tiny_model import free_port, make_tiny_model, serve
 from tests.llm.test_vllm import ENVIRONMENT
@@ -77,6 +79,14 @@ class Lab:
         assert run_script(SCRIPTS[role].main, self.settings(role, name, *more), "") == 0
         return self.folder / "runs" / name
 
+    def gain(self, rows: list[Any], thoughts: list[Any]) -> float:
+        """Return the mean gain of thoughts, both queries of a decision together."""
+        corpus = CorpusConfig(DataConfig(str(REPOSITORY / "data" / "sample")), retriever="bm25")
+        corpus.index = replace(HASH, path=str(self.folder / "index"))
+        gain = open_gain("sample", corpus, lambda *_: None)
+        values = [gain(row, [q for q in (t.fast, t.slow) if q])["gain"] for row, t in zip(rows, thoughts, strict=True)]
+        return sum(values) / len(values)
+
     def adapter(self, name: str) -> dict[str, torch.Tensor]:
         return load_file(self.folder / "runs" / name / "best" / "adapter_model.safetensors")
 
@@ -100,12 +110,12 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
 
 @pytest.fixture(scope="module")
 def thoughts(lab: Lab) -> Path:
-    return lab.train("thoughts", "thoughts", "fit.steps=360", "fit.eval_every=360", "run.export=both")
+    return lab.train("thoughts", "thoughts", "fit.steps=200", "fit.eval_every=200", "run.export=both")
 
 
 @pytest.fixture(scope="module")
 def verifier(lab: Lab) -> Path:
-    return lab.train("verifier", "verifier", "fit.steps=360", "fit.eval_every=360", "run.export=both")
+    return lab.train("verifier", "verifier", "fit.steps=100", "fit.eval_every=100", "run.export=both")
 
 
 def losses(run: Path) -> list[float]:
@@ -154,25 +164,29 @@ def test_they_take_their_teachers_places_in_the_loop(lab: Lab, thoughts: Path, v
     assert counts["thoughts/calls"] == counts["verifier/calls"] == COUNT
     assert not counts["thoughts/parse_failure"] and not counts["verifier/parse_failure"]
     assert not counts["thoughts/thought_failed"] and not counts["verifier/verifier_failed"]
-    assert [row.evidence for row in rows] == [row.evidence for row in taught]
+    assert [row.ranking for row in rows] == [row.ranking for row in taught]
     assert [row.context for row in rows] == [row.context for row in taught]
     assert metrics["retrieval/recall@5"] == known["retrieval/recall@5"]
+
+
+# Over-fitted models move far in few steps; without `sft`, some replies lose their second line.
+GENTLE = ["preference.sft=1", "fit.steps=40", "fit.eval_every=40", "fit.lr=0.0003"]
 
 
 @pytest.fixture(scope="module")
 def preferred(lab: Lab, thoughts: Path) -> Path:
     more = ["stage=dpo", f"start={thoughts}", "preference.chosen=best", "preference.margin=0.2", "preference.pairs=2"]
-    return lab.train("thoughts", "dpo", *more, "fit.steps=80", "fit.eval_every=80", "fit.lr=0.0003", "run.export=both")
+    return lab.train("thoughts", "dpo", *more, *GENTLE, "run.export=both")
 
 
 def test_preferences_raise_what_thoughts_retrieve(lab: Lab, thoughts: Path, preferred: Path) -> None:
     found = losses(preferred)
-    assert found[0] < math.log(2) + 0.05 and found[-1] < 0.2, "log 2 is the loss at the reference"
+    assert found[-1] < found[0] / 2
     rows = lab.rows("thoughts")
+    before, _ = says(thoughts, "thoughts", rows)
     after, failures = says(preferred, "thoughts", rows)
     assert failures == 0 and all(t.fast and t.slow for t in after)
-    before, _ = says(thoughts, "thoughts", rows)
-    assert [t.fast for t in after] != [t.fast for t in before]
+    assert lab.gain(rows, after) > lab.gain(rows, before)
     _, _, counts = lab.evaluate("preferred", "roles.thoughts=tuned", f"roles.thoughts.path={preferred}")
     assert counts["thoughts/calls"] == COUNT and not counts["thoughts/parse_failure"]
 
@@ -212,7 +226,7 @@ def test_transformers_serves_the_merged_model(lab: Lab, thoughts: Path, tmp_path
         model = ["llm=openai", f"llm.model={served.model}", f"llm.base_url={served.base_url}", "llm.api_key_env=null"]
         rows, _, counts = lab.evaluate("by-serve", *prompted(lab, "thoughts"), *model)
     assert counts["thoughts/calls"] == COUNT and not counts["thoughts/parse_failure"]
-    assert [row.evidence for row in rows] == [row.evidence for row in expected]
+    assert [row.ranking for row in rows] == [row.ranking for row in expected]
 
 
 @pytest.mark.parametrize("form", ["best", "merged"])
