@@ -45,7 +45,7 @@ $(VLLM_STAMP): pyproject.toml
 	touch $(VLLM_STAMP)
 
 test-vllm: $(VLLM_STAMP)  ## every method on vLLM (in process and as a server, on the CPU), and schemas under transformers
-	$(VLLM_VENV)/bin/python -m pytest -m '' tests/llm/test_vllm.py tests/llm/test_hf.py
+	$(VLLM_VENV)/bin/python -m pytest -m '' tests/llm/test_vllm.py tests/llm/test_hf.py tests/llm/test_tuned_language.py
 
 lint: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff check .

@@ -20,10 +20,10 @@ from tests.helpers.indexes import HASH_DOTS, REPOSITORY, SHARED, artefacts, comm
 SAMPLE = "data.path=data/sample"
 
 
-def finish(arguments: list[str]) -> float:
-    """Run a command to its end; returns the seconds it took."""
+def finish(arguments: list[str], **more: str) -> float:
+    """Run a command to its end, with more in its environment; returns the seconds it took."""
     started = time.perf_counter()
-    done = subprocess.run(arguments, cwd=REPOSITORY, env=environment(), capture_output=True, text=True)
+    done = subprocess.run(arguments, cwd=REPOSITORY, env=environment(**more), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     return time.perf_counter() - started
 

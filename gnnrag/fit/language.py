@@ -31,7 +31,7 @@ from gnnrag.tuned.folder import RECORD, tuned_folder
 
 COLUMNS = {
     "verifier": ("precision", "recall", "f1", "parse_failure", "likelihood"),
-    "thoughts": ("gain", "found", "complete", "order", "parse_failure", "likelihood"),
+    "thoughts": ("gain", "found", "complete", "agrees", "parse_failure", "likelihood"),
 }
 
 

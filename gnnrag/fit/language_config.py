@@ -63,6 +63,7 @@ class PreferenceConfig:
 
     beta: float = 0.1  # how far the model may move from the reference: larger is nearer
     smoothing: float = 0.0  # assumed share of pairs that are the wrong way round, below 0.5
+    sft: float = 0.0  # weight of the chosen reply's mean -log p on top (arXiv 2404.19733): keeps replies in their form
     reference: str = "start"  # start: the model that training starts from; base: without its adapter
     chosen: str = "teacher"  # preferred: teacher's thought; best: the query of the largest gain, whoever made it
     margin: float = 0.1  # least difference of gains between the two of a pair
@@ -141,9 +142,10 @@ def _check_ranges(config: TrainLanguageConfig) -> None:
         if (value := _get(config, name)) is not None and value < least:
             raise ConfigError(f"{name}={value}: must be at least {least}")
     p = config.preference
-    if p.beta <= 0 or not 0 <= p.smoothing < 0.5 or p.margin <= 0:
+    if p.beta <= 0 or not 0 <= p.smoothing < 0.5 or p.margin <= 0 or p.sft < 0:
         raise ConfigError(
-            f"preference: beta={p.beta} and margin={p.margin} must be above 0, smoothing={p.smoothing} in [0, 0.5)"
+            f"preference: beta={p.beta} and margin={p.margin} must be above 0, smoothing={p.smoothing} in [0, 0.5), "
+            f"sft={p.sft} at least 0"
         )
 
 

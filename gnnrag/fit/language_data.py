@@ -61,6 +61,12 @@ class RoleRows:
     dropped: Counter[str] = field(default_factory=Counter)
     digests: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How the prompted role is to ask: a verifier is shown no more passages at once than in its training."""
+        longest = max((len(shown(row)) for row in self.rows), default=0)
+        return {"window": longest} if self.role == "verifier" else {}
+
     def split(self, config: TrainLanguageConfig, fold: int | None) -> dict[str, Parts]:
         """Return which questions of each set train, validate and report."""
         found = {}
@@ -111,7 +117,7 @@ def task_of(row: AnyRow) -> VerifierTask | ThoughtsTask:
     question, passages = Question(row.question_id, row.question), shown(row)
     if isinstance(row, VerifierRow):
         return VerifierTask(question, Chain(row.chain, support=row.support), passages)
-    with_chain, may_stop = (bool(row.source.get(name)) for name in ("with_chain", "may_stop"))
+    with_chain, may_stop = row.source.get("chain") is not None, bool(row.source.get("may_stop"))
     return ThoughtsTask(question, passages, (), row.earlier, row.round, with_chain, may_stop)
 
 

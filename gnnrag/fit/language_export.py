@@ -105,7 +105,7 @@ class Saver:
 
     def _describe(self, folder: Path, record: Mapping[str, Any], form: str) -> None:
         config, prompt, role = self.config, self.data.prompt, self.data.role
-        prompted: dict[str, Any] = {"max_tokens": config.judging.tokens}
+        prompted = {**self.data.settings, "max_tokens": config.judging.tokens}
         if config.data.prompt:  # a file of one's own comes along, so that the folder is complete
             own = Path(config.data.prompt)
             prompted["prompt"] = own.name
@@ -115,6 +115,8 @@ class Saver:
             "form": form,
             "chat": config.model.chat,
             "template_options": dict(config.model.template_options),
+            # An encoder with relative positions reads more than its tokenizer says, and has been trained to.
+            "context": config.model.context if config.kind == "seq2seq" else None,
             "prompted": prompted,
         }
         facts = {

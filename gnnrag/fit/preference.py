@@ -83,7 +83,8 @@ def ranked_texts(row: ThoughtsRow, config: PreferenceConfig) -> list[tuple[str, 
 
 def _exchanged(row: ThoughtsRow, slot: str, text: str) -> Thoughts:
     """Return the teacher's thoughts with another one in a slot."""
-    return Thoughts(text, row.slow) if slot == "fast" else Thoughts(row.fast, text)
+    chain = row.source.get("chain")
+    return Thoughts(text, row.slow, chain=chain) if slot == "fast" else Thoughts(row.fast, text, chain=chain)
 
 
 def make_pairs(
@@ -153,7 +154,11 @@ class PreferenceTask(LanguageTask):
         """Return the loss of each pair. Shape (len(items),)."""
         policy = pair_scores(self.model, model, items, device)
         reference = torch.tensor([pair.reference for pair in items], device=device)
-        return dpo_loss(policy, reference, self.config.beta, self.config.smoothing)
+        losses = dpo_loss(policy, reference, self.config.beta, self.config.smoothing)
+        if self.config.sft:  # alone, DPO may lower both replies, so long as the rejected one falls further
+            lengths = torch.tensor([len(pair.chosen) for pair in items], device=device)
+            losses = losses - self.config.sft * policy[:, 0] / lengths
+        return losses
 
     def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Rows:
         """Return the metrics of validation rows by id, and under those of their pairs how often the order is right."""

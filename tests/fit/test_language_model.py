@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,8 @@ import torch
 
 from gnnrag.config import load_config
 from gnnrag.errors import ArtefactError, ConfigError, DataError
+from gnnrag.fit.config import check_fit, check_run
+from gnnrag.fit.kinds import chosen_kind
 from gnnrag.fit.language_config import TrainLanguageConfig, check_language
 from gnnrag.fit.language_data import asked, encoded, read_role, task_of
 from gnnrag.fit.language_judging import selection_scores
@@ -25,7 +28,10 @@ from gnnrag.session import Session
 from gnnrag.tuned.rows import Turn
 from tests.helpers.language_rows import settings, thoughts_row, verifier_row, write_prompt, write_rows
 from tests.helpers.tiny_model import make_tiny_model, make_tiny_seq2seq
+from training import train_thoughts, train_verifier
 
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = [p for p in (ROOT / "configs" / "train").glob("*.yaml") if re.search("_(qwen|deberta|t5|dpo)", p.stem)]
 CPU = torch.device("cpu")
 
 
@@ -218,3 +224,22 @@ def test_selections_are_scored() -> None:
 
 def test_prompts_of_ones_own_are_short(tmp_path: Path) -> None:
     assert load_prompt(str(write_prompt("verifier", tmp_path))).placeholders == load_prompt("verifier").placeholders
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS), ids=lambda path: path.stem)
+def test_every_config_of_a_real_base_is_complete(path: Path) -> None:
+    script = {"verifier": train_verifier, "thoughts": train_thoughts}[path.stem.split("_")[0]]
+    kind = chosen_kind(script.KINDS, "", str(path), [])
+    config: Any = load_config(kind.schema, path)
+    check_run(config.run)
+    for processes in (1, 8):
+        check_fit(config.fit, processes)
+    if kind.schema is TrainLanguageConfig:
+        check_language(config, path.stem.split("_")[0])
+    text = path.read_text("utf-8")
+    assert "# 8 of them: accelerate launch --num_processes 8 ... fit.batch_size=" in text
+    (override,) = re.findall(r"--num_processes 8 \.\.\. (.*)", text)
+    on_8: Any = load_config(kind.schema, path, override.split())
+    assert on_8.fit.batch_size // 8 % on_8.fit.micro_batch == 0 == on_8.fit.batch_size % 8
+    assert on_8.fit.micro_batch * 8 <= on_8.fit.batch_size and on_8.fit.lr > config.fit.lr
+    assert len(text.splitlines()) <= 40

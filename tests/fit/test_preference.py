@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 
 from gnnrag.fit.language_config import PreferenceConfig
-from gnnrag.fit.preference import dpo_loss, ranked_texts, rewards
+from gnnrag.fit.preference import Pair, PreferenceTask, dpo_loss, ranked_texts, rewards
 from gnnrag.tuned.rows import Candidate
 from tests.helpers.language_rows import thoughts_row
 
@@ -73,3 +74,18 @@ def test_the_best_candidate_may_be_preferred_to_the_teacher() -> None:
 def test_the_other_thought_is_no_competitor() -> None:
     row = thoughts_row(0, candidates=(Candidate(text=thoughts_row(0).slow or "", gain=0.0),))
     assert ranked_texts(row, PreferenceConfig()) == []
+
+
+def test_the_chosen_reply_may_be_kept_probable() -> None:
+    config = PreferenceConfig(beta=0.1, sft=0.5)
+    pair = Pair(thoughts_row(0), (1,), (2, 3, 4, 5), (6,), 0.5, (-11.0, -11.5))
+    task = PreferenceTask(config, [], Fixed(), {}, None, None, [], None, "gain")  # type: ignore[arg-type]
+    (loss,) = task.losses(None, [pair], torch.device("cpu")).tolist()  # type: ignore[arg-type]
+    assert loss == pytest.approx(0.6209572 + 0.5 * 10.0 / 4, abs=1e-6)
+
+
+class Fixed:
+    """A model that finds the chosen reply as probable as the first pair of `POLICY` says."""
+
+    def log_probabilities(self, network: Any, rows: Any, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+        return POLICY[0].float(), torch.tensor([len(reply) for _, reply in rows])

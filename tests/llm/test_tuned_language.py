@@ -1,0 +1,243 @@
+"""Tuned language models from end to end: rows, LoRA on a model made on the spot, kills, preferences, export, serving.
+
+A tiny model learns 32 decisions of BDTR on the sample corpus by heart, and then takes its teacher's place in the loop.
+In the environment of `make test-vllm`, vLLM serves it, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from gnnrag.config import DataConfig, EvaluateConfig, load_config
+from gnnrag.evaluation import evaluate
+from gnnrag.fit.language_config import CorpusConfig
+from gnnrag.fit.language_data import task_of
+from gnnrag.fit.language_gain import open_gain
+from gnnrag.roles.tuned_models import LANGUAGE_KINDS, LanguageRoleConfig, open_language_role
+from gnnrag.rundir import read_predictions
+from gnnrag.session import Session
+from gnnrag.tuned.folder import read_tuned, tuned_folder
+from gnnrag.tuned.rows import ThoughtsRow, VerifierRow, read_rows
+from inference import collect_traces
+from inference.console import run_script
+from tests.helpers.indexes import HASH, HASH_DOTS, REPOSITORY, command
+from tests.helpers.language_rows import PROMPTS, write_prompt
+from tests.helpers.tiny_model import free_port, make_tiny_model, serve
+from tests.llm.test_vllm import ENVIRONMENT
+from tests.test_kill import finish, harass
+from training import train_thoughts, train_verifier
+
+pytestmark = [pytest.mark.llm, pytest.mark.slow, pytest.mark.timeout(3000)]
+
+COUNT = 32  # questions, and decisions of each role
+# One round and few passages, so that prompts are short; the same merging whoever makes the thoughts.
+METHOD = [
+    "method=bdtr", "method.max_rounds=1", "method.thought_passages=2", "method.verify=4", "method.score_norm=rank",
+    "method.query_weights=[1,0.95,0.95]", f"data.path={REPOSITORY / 'data' / 'sample'}", f"data.limit={COUNT}",
+    *HASH_DOTS, "retriever=bm25",
+]  # fmt: skip
+FIT = ["fit.batch_size=8", "fit.lr=0.003", "fit.patience=null", "fit.log_every=10", "fit.weight_decay=0", "seed=1"]
+SCRIPTS = {"thoughts": train_thoughts, "verifier": train_verifier}
+
+
+class Lab:
+    """A folder with rows of both roles, a base model that has read them, and the runs made of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.dots = [*METHOD, f"index.path={folder / 'index'}", f"run.root={folder / 'runs'}"]
+        made = ["roles=offline", "roles.verifier=oracle", f"out={folder / 'rows'}", "candidates=rules", "mine=[]"]
+        made += ["keep.helped=false", "keep.idle_share=null", "keep.clean=false", "chat_passages=4"]
+        assert run_script(collect_traces.main, [*self.dots, *made], "") == 0
+        self.prompts = {role: write_prompt(role, folder) for role in PROMPTS}
+        texts = [turn.content for role in PROMPTS for row in self.rows(role) for turn in row.messages[-2:]]
+        self.base = make_tiny_model(folder / "base", texts, width=128, lively=True, vocabulary=2048)
+
+    def rows(self, role: str) -> list[Any]:
+        kind: Any = ThoughtsRow if role == "thoughts" else VerifierRow
+        return read_rows(self.folder / "rows" / f"{role}.jsonl", kind)
+
+    def settings(self, role: str, name: str, *more: str) -> list[str]:
+        rows = self.folder / "rows" / f"{role}.jsonl"
+        return [
+            "kind=causal", f"model.base={self.base}", f"data.rows=[{rows}]", f"data.prompt={self.prompts[role]}",
+            "folds.report=null", "folds.validation=0", "lora.rank=32", "judging.tokens=64", *FIT,
+            f"run.root={self.folder / 'runs'}", f"run.name={name}", f"cache={self.folder / 'cache'}", *more,
+        ]  # fmt: skip
+
+    def train(self, role: str, name: str, *more: str) -> Path:
+        assert run_script(SCRIPTS[role].main, self.settings(role, name, *more), "") == 0
+        return self.folder / "runs" / name
+
+    def gain(self, rows: list[Any], thoughts: list[Any]) -> float:
+        """Return the mean gain of thoughts, both queries of a decision together."""
+        corpus = CorpusConfig(DataConfig(str(REPOSITORY / "data" / "sample")), retriever="bm25")
+        corpus.index = replace(HASH, path=str(self.folder / "index"))
+        gain = open_gain("sample", corpus, lambda *_: None)
+        values = [gain(row, [q for q in (t.fast, t.slow) if q])["gain"] for row, t in zip(rows, thoughts, strict=True)]
+        return sum(values) / len(values)
+
+    def adapter(self, name: str) -> dict[str, torch.Tensor]:
+        return load_file(self.folder / "runs" / name / "best" / "adapter_model.safetensors")
+
+    def evaluate(self, name: str, *more: str) -> tuple[list[Any], dict[str, Any], Counter[str]]:
+        """Run BDTR; returns predictions, metrics and what the thoughts and the verifier counted."""
+        dots = [*self.dots, "roles=offline", f"run.name={name}", "llm_cache=null", *more]
+        path, metrics = evaluate(load_config(EvaluateConfig, None, dots))
+        rows = read_predictions(path)
+        counts: Counter[str] = Counter()
+        for row in rows:
+            assert row.error is None
+            for role in PROMPTS:
+                counts.update({f"{role}/{key}": n for key, n in row.usage["roles"].get(role, {}).items()})
+        return rows, metrics, counts
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    return Lab(tmp_path_factory.mktemp("lab"))
+
+
+@pytest.fixture(scope="module")
+def thoughts(lab: Lab) -> Path:
+    return lab.train("thoughts", "thoughts", "fit.steps=200", "fit.eval_every=200", "run.export=both")
+
+
+@pytest.fixture(scope="module")
+def verifier(lab: Lab) -> Path:
+    return lab.train("verifier", "verifier", "fit.steps=100", "fit.eval_every=100", "run.export=both")
+
+
+def losses(run: Path) -> list[float]:
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
+    return [row["train/loss"] for row in rows if "train/loss" in row]
+
+
+def says(folder: Path, role: str, rows: list[Any], **settings: Any) -> tuple[list[Any], int]:
+    """Return what the role of a checkpoint says to rows, and how many replies could not be parsed."""
+    folder = tuned_folder(folder)
+    opened = open_language_role(
+        folder, read_tuned(folder, role, LANGUAGE_KINDS), role, LanguageRoleConfig(str(folder), **settings)
+    )
+    sessions = [Session(row.question_id) for row in rows]
+
+    async def go() -> list[Any]:
+        found = await asyncio.gather(*(opened(task_of(row), s) for row, s in zip(rows, sessions, strict=True)))
+        await opened.close()
+        return list(found)
+
+    return asyncio.run(go()), sum(session.by_role[role]["parse_failure"] for session in sessions)
+
+
+@pytest.mark.parametrize("form", ["best", "merged"])
+def test_thoughts_are_learned_by_heart(lab: Lab, thoughts: Path, form: str) -> None:
+    rows = lab.rows("thoughts")
+    assert len(rows) == COUNT and losses(thoughts)[-1] < 0.1 < losses(thoughts)[0]
+    found, failures = says(thoughts / form, "thoughts", rows)
+    assert failures == 0
+    assert [(t.fast, t.slow) for t in found] == [(row.fast, row.slow) for row in rows]
+
+
+@pytest.mark.parametrize("form", ["best", "merged"])
+def test_a_verifier_is_learned_by_heart(lab: Lab, verifier: Path, form: str) -> None:
+    rows = lab.rows("verifier")
+    assert len(rows) == COUNT and losses(verifier)[-1] < 0.1 < losses(verifier)[0]
+    found, failures = says(verifier / form, "verifier", rows)
+    assert failures == 0
+    assert [v.selected for v in found] == [row.selected for row in rows]
+
+
+def test_they_take_their_teachers_places_in_the_loop(lab: Lab, thoughts: Path, verifier: Path) -> None:
+    taught, known, _ = lab.evaluate("taught", "roles.verifier=oracle")
+    paths = [f"roles.thoughts.path={thoughts}", f"roles.verifier.path={verifier / 'merged'}"]
+    rows, metrics, counts = lab.evaluate("learned", "roles.thoughts=tuned", "roles.verifier=tuned", *paths)
+    assert counts["thoughts/calls"] == counts["verifier/calls"] == COUNT
+    assert not counts["thoughts/parse_failure"] and not counts["verifier/parse_failure"]
+    assert not counts["thoughts/thought_failed"] and not counts["verifier/verifier_failed"]
+    assert [row.ranking for row in rows] == [row.ranking for row in taught]
+    assert [row.context for row in rows] == [row.context for row in taught]
+    assert metrics["retrieval/recall@5"] == known["retrieval/recall@5"]
+
+
+# Over-fitted models move far in few steps; without `sft`, some replies lose their second line.
+GENTLE = ["preference.sft=1", "fit.steps=40", "fit.eval_every=40", "fit.lr=0.0003"]
+
+
+@pytest.fixture(scope="module")
+def preferred(lab: Lab, thoughts: Path) -> Path:
+    more = ["stage=dpo", f"start={thoughts}", "preference.chosen=best", "preference.margin=0.2", "preference.pairs=2"]
+    return lab.train("thoughts", "dpo", *more, *GENTLE, "run.export=both")
+
+
+def test_preferences_raise_what_thoughts_retrieve(lab: Lab, thoughts: Path, preferred: Path) -> None:
+    found = losses(preferred)
+    assert found[-1] < found[0] / 2
+    rows = lab.rows("thoughts")
+    before, _ = says(thoughts, "thoughts", rows)
+    after, failures = says(preferred, "thoughts", rows)
+    assert failures == 0 and all(t.fast and t.slow for t in after)
+    assert lab.gain(rows, after) > lab.gain(rows, before)
+    _, _, counts = lab.evaluate("preferred", "roles.thoughts=tuned", f"roles.thoughts.path={preferred}")
+    assert counts["thoughts/calls"] == COUNT and not counts["thoughts/parse_failure"]
+
+
+@pytest.mark.parametrize("stage", ["sft", "dpo"])
+def test_killed_at_random_moments_it_ends_with_the_same_weights(lab: Lab, thoughts: Path, stage: str) -> None:
+    more = ["fit.steps=24", "fit.eval_every=24", "fit.save_every=3", "lora.dropout=0.1", f"stage={stage}"]
+    more += [f"start={thoughts}", "preference.margin=0.2"] if stage == "dpo" else []
+
+    def train(name: str) -> list[str]:
+        return command("training/train_thoughts.py", *lab.settings("thoughts", name, *more))
+
+    duration = finish(train(f"{stage}-whole"))
+    harass(train(f"{stage}-cut"), 2, duration, 5, lambda: None)
+    whole, cut = lab.adapter(f"{stage}-whole"), lab.adapter(f"{stage}-cut")
+    assert whole.keys() == cut.keys() and all(torch.equal(value, cut[name]) for name, value in whole.items())
+
+
+def test_two_processes_train_the_same(lab: Lab) -> None:
+    more = ["fit.steps=6", "fit.eval_every=6"]
+    finish(command("training/train_thoughts.py", *lab.settings("thoughts", "one", *more)))
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", str(free_port())]
+    launch += [str(REPOSITORY / "training" / "train_thoughts.py"), *lab.settings("thoughts", "two", *more)]
+    finish(launch, ACCELERATE_USE_CPU="true")
+    one, two = lab.adapter("one"), lab.adapter("two")
+    assert all((value - two[name]).abs().max() < 1e-5 for name, value in one.items())
+
+
+def prompted(lab: Lab, role: str) -> list[str]:
+    """Return the dots of a prompted role that is asked as its model was trained."""
+    return [f"roles.{role}=prompted", f"roles.{role}.options.prompt={lab.prompts[role]}"]
+
+
+def test_transformers_serves_the_merged_model(lab: Lab, thoughts: Path, tmp_path: Path) -> None:
+    expected, _, _ = lab.evaluate("by-hf", "roles.thoughts=tuned", f"roles.thoughts.path={thoughts}")
+    with serve(thoughts / "merged", tmp_path) as served:
+        model = ["llm=openai", f"llm.model={served.model}", f"llm.base_url={served.base_url}", "llm.api_key_env=null"]
+        rows, _, counts = lab.evaluate("by-serve", *prompted(lab, "thoughts"), *model)
+    assert counts["thoughts/calls"] == COUNT and not counts["thoughts/parse_failure"]
+    assert [row.ranking for row in rows] == [row.ranking for row in expected]
+
+
+@pytest.mark.parametrize("form", ["best", "merged"])
+def test_vllm_runs_adapter_and_merged_model(
+    lab: Lab, thoughts: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("vllm", reason="vLLM is not installed; `make test-vllm` makes an environment with it")
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    rows = lab.rows("thoughts")
+    engine = {"dtype": "float32", "context": 4096, "engine": {"enforce_eager": True}}
+    found, failures = says(thoughts / form, "thoughts", rows, llm="vllm", llm_settings=engine)
+    assert failures == 0
+    assert [(t.fast, t.slow) for t in found] == [(row.fast, row.slow) for row in rows]
