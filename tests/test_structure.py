@@ -25,7 +25,7 @@ LONGER_FILES: dict[str, tuple[int, str]] = {}
 MORE_FIELDS = {
     "BDTRConfig": 16,
     "MGranRAGConfig": 15,
-    "GNNConfig": 18,  # the switches of two papers
+    "GNNConfig": 19,  # the switches of two papers
     "LightRAGConfig": 16,  # the parameters of two releases
 }  # the switches of the paper's ablations, and those for what it leaves open
 

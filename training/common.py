@@ -25,7 +25,7 @@ from training.launcher import follow_launcher
 STOPPED = 75  # exit code of a run that was told to stop and goes on when it is started again
 T = TypeVar("T")
 PATIENCE = timedelta(hours=24)  # of a process that waits for another: one of them may index a large corpus meanwhile
-_PLACES = ("path", "root", "cache", "notes", "name")  # settings that only say where things lie
+_PLACES = ("path", "root", "cache", "notes", "measured", "name")  # settings that only say where things lie
 
 
 def surroundings(fit: FitConfig, script: str, source: str | None, overrides: Sequence[str]) -> Surroundings:

@@ -55,6 +55,7 @@ class TrainingRunConfig:
     tracking: str = "off"  # Weights & Biases: off, offline, online; the run directory records all in any case
     project: str = "gnnrag"
     notes: list[str] = field(default_factory=list)  # go into the model card
+    measured: list[str] = field(default_factory=list)  # runs with these settings whose figures go into the model card
 
 
 def check_fit(config: FitConfig, processes: int = 1) -> None:

@@ -18,6 +18,7 @@ from gnnrag.fit.folds import Parts
 from gnnrag.fit.gnn_config import TrainGNNConfig
 from gnnrag.fit.gnn_sets import Corpus, divide, pools, sizes
 from gnnrag.fit.loop import Task, Trainer
+from gnnrag.fit.measured import measured_rows
 from gnnrag.fit.seen import read_seen
 from gnnrag.fit.training import Plan, Report, gathered, score_rows
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
@@ -33,6 +34,7 @@ from gnnrag.gnn.starting import start_from
 from gnnrag.rundir import commit
 from gnnrag.weights import difference
 
+SAME = ("gnn", "prune", "neighbourhood", "losses", "fit")  # settings that a run has in common with one that measured it
 SUMMARY = (
     "A query-conditioned graph network of gnnrag: it reads a question and the part of a corpus's message graph around "
     "it (passages, sentences, names), and scores passages. Use it with `retriever=gfm gnn.checkpoint=THIS_FOLDER`."
@@ -184,6 +186,8 @@ class Saver:
         self.config, self.corpora, self.parts, self.command = config, corpora, parts, command
         self.commit = commit()
         first = next(iter(corpora.values()))
+        plain = to_plain(config)
+        self.measured = measured_rows(config.run.measured, {name: plain[name] for name in SAME})
         self.encoder = {**one_encoder(corpora), "model": first.config.index.embedder.model}
 
     def __call__(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
@@ -211,4 +215,4 @@ class Saver:
             for row in sizes(self.parts)
         ]
         notes = tuple(self.config.run.notes)
-        return Card("Graph network", SUMMARY, known, tuple(data), score_rows(record), notes)
+        return Card("Graph network", SUMMARY, known, tuple(data), (*self.measured, *score_rows(record)), notes)

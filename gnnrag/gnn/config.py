@@ -31,6 +31,7 @@ class GNNConfig:
     features: list[str] = field(
         default_factory=list
     )  # names of the (question, node) features; see `gnnrag.gnn.features`
+    residual: bool = False  # scores start as log(walk) + 2 dense, two of the features; the network learns what to add
     edge_features: list[str] = field(default_factory=list)  # (question, edge) features that gate messages, by name
     seed_weight: bool = True  # seeds weigh 1 / document frequency
     delexicalise: bool = False  # mode entity: names of entities are left out of the question's text

@@ -25,6 +25,9 @@ from gnnrag.gnn.layers import EdgeInputs, RelationalLayer, SplitLinear
 from gnnrag.gnn.operators import MESSAGES
 
 _GATE_WIDTH = 16
+_RESIDUAL = ("walk", "dense")  # features that scores start from, and their weights, which are trained
+_WEIGHTS = (1.0, 2.0)
+_FLOOR = 1e-3  # of the walk's share, before its logarithm
 _CHOICES = {
     "mode": ("node", "entity"),
     "message": MESSAGES,
@@ -72,6 +75,10 @@ class QueryGNN(nn.Module):
         parts = [hidden, d, *(extra if self.has_late else [])]
         width = d if self.has_late else hidden + d
         self.head_in, self.head_out = SplitLinear(parts, width), nn.Linear(width, 1)
+        if config.residual:
+            self.residual = nn.Parameter(torch.tensor(_WEIGHTS))
+            nn.init.zeros_(self.head_out.weight)  # nothing is added yet
+            nn.init.zeros_(self.head_out.bias)
         if config.edge_features and config.layers:
             last = nn.Linear(_GATE_WIDTH, config.layers)
             nn.init.zeros_(last.weight)  # every gate starts at 1: the network without gates
@@ -193,7 +200,14 @@ class QueryGNN(nn.Module):
             out = out + functional.linear(x, weight[:, i * d : (i + 1) * d])
         for extra in self._extras(batch, self.head_in, 2, texts) if self.has_late else []:
             out = out + extra
-        return self.head_out(functional.relu(out)).squeeze(-1)
+        return self.head_out(functional.relu(out)).squeeze(-1) + self._prior(batch)
+
+    def _prior(self, batch: GraphBatch) -> Tensor | float:
+        """Return what the scores start from. Shape (N, B)."""
+        if not self.config.residual or batch.features is None:
+            return 0.0
+        walk, dense = (batch.features[..., self.config.features.index(name)] for name in _RESIDUAL)
+        return self.residual[0] * (walk + _FLOOR).log() + self.residual[1] * dense
 
 
 def _times(weights: Tensor | None, factor: Tensor) -> Tensor:
@@ -215,6 +229,8 @@ def check_config(config: GNNConfig) -> None:
         )
     if config.mode == "entity" and config.edge_features:
         raise ConfigError("gnn.mode=entity has no features of edges: clear gnn.edge_features")
+    if config.residual and (missing := [name for name in _RESIDUAL if name not in config.features]):
+        raise ConfigError(f"gnn.residual=true needs the feature {missing[0]!r}: add it to gnn.features")
     if config.message == "rotate" and config.dim % 2:
         raise ConfigError(f"gnn.dim={config.dim} with gnn.message=rotate: must be even")
 

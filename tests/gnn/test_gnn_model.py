@@ -215,3 +215,21 @@ def test_a_batch_of_other_features_is_refused() -> None:
         network(edge_features=["near"])(replace(batch, edge_features=None))
     with pytest.raises(ConfigError, match="length 6: must be 7"):
         QueryGNN(GNNConfig(dim=8), 7).double()(batch)
+
+
+def test_residual_scores_start_from_walk_and_dense() -> None:
+    settings = GNNConfig(dim=4, layers=2, node_text=False, features=["dense", "seed", "walk"], residual=True)
+    torch.manual_seed(0)
+    model = QueryGNN(settings, 6)
+    batch = gfm.random_batch(columns=2)
+    features = torch.rand(40, 2, 3)
+    batch = replace(
+        batch, seeds=batch.seeds.float(), questions=batch.questions.float(),
+        relation_vectors=batch.relation_vectors.float(), features=features,
+    )  # fmt: skip
+    start = (features[..., 2] + 1e-3).log() + 2 * features[..., 0]
+    torch.testing.assert_close(model(batch), start)
+    model(batch).sum().backward()
+    assert model.residual.grad is not None and model.head_out.weight.grad is not None
+    with pytest.raises(ConfigError, match="needs the feature 'walk'"):
+        QueryGNN(replace(settings, features=["dense"]), 6)

@@ -220,3 +220,20 @@ def test_sets_of_different_embedders_are_refused() -> None:
     }
     with pytest.raises(ConfigError, match=r"sets a and b were indexed with .*weights is 'other'"):
         one_encoder(corpora)
+
+
+def test_the_card_takes_its_figures_from_runs_of_the_same_settings(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(folder, "run.name=cv", "cross=true") == 0
+    everything = ["sets.sample.use=train", "folds.report=null"]
+    assert call(folder, "run.name=whole", *everything, f"run.measured=[{folder / 'runs' / 'cv'}]") == 0
+    card = (folder / "runs" / "whole" / "best" / "README.md").read_text("utf-8")
+    value = read(folder / "runs" / "cv" / "metrics.json")["sample"]["recall@5"]
+    assert f"| sample | cross-validated | recall@5 | {value:.3f} [" in card and str(folder) not in card
+    capsys.readouterr()
+    other = [*everything, "fit.lr=0.1", f"run.measured=[{folder / 'runs' / 'cv'}]"]
+    assert call(folder, "run.name=other", *other) == 2
+    assert "fit.lr is 0.0005, needed is 0.1; name a run with the settings of this one" in capsys.readouterr().err
+    assert call(folder, "run.name=other", "run.measured=[nowhere]") == 2
+    assert "nowhere is no finished training run" in capsys.readouterr().err
