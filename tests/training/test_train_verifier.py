@@ -169,7 +169,8 @@ def test_without_settings_it_says_where_rows_come_from(capsys: pytest.CaptureFix
     assert "collect_traces.py writes verifier.jsonl" in capsys.readouterr().err
 
 
-def test_the_config_can_be_read() -> None:
-    path = ROOT / "configs" / "train" / "verifier.yaml"
+@pytest.mark.parametrize("name", ["verifier", "verifier_features"])
+def test_the_configs_can_be_read(name: str) -> None:
+    path = ROOT / "configs" / "train" / f"{name}.yaml"
     check_verifier(load_config(TrainVerifierConfig, path))
     assert len(path.read_text().splitlines()) <= 40
