@@ -70,8 +70,8 @@ class SelectorPlan(Plan):
         task = SelectorTask(self.sets, self._parts, self.config, self.save)
         with torch.random.fork_rng(devices=[]):
             torch.random.default_generator.manual_seed(self.config.seed)
-            made: dict[str, Any] = {"features": list(FEATURES), "candidates": self.config.decisions.candidates}
-            model = Selector(replace(self.config.selector, **made))
+            limit = self.config.decisions.candidates
+            model = Selector(replace(self.config.selector, features=list(FEATURES), candidates=limit))
         rows = [d.options.beside(d.best[0]) for decisions in task.train.values() for d in decisions]
         model.scale(np.concatenate(rows))
         return task, model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,12 @@ def test_questions_in_flight_share_a_batch_and_get_what_they_get_alone(index: In
     role = TunedThoughts(index, TunedThoughtsConfig(str(folder)))
     sizes: list[int] = []
     whole = role.think
-    role._batcher.call = lambda asked: (sizes.append(len(asked)), whole(asked))[1]  # type: ignore[assignment]
+
+    def counted(asked: Sequence[ThoughtsTask]) -> list[Thoughts]:
+        sizes.append(len(asked))
+        return whole(asked)
+
+    role._batcher.call = counted
 
     async def together() -> list[Thoughts]:
         return list(await asyncio.gather(*(role(task, Session("q")) for task in tasks(index))))

@@ -9,7 +9,10 @@ import pytest
 import torch
 
 from gnnrag.errors import ArtefactError
-from gnnrag.tuned.folder import read_tuned
+from gnnrag.fit.seen import read_seen
+from gnnrag.index.embedder import EMBEDDED_SHA256
+from gnnrag.roles.thought_features import FEATURES
+from gnnrag.tuned.folder import read_tuned, shipped_folder
 from gnnrag.tuned.selector import PICKED, Options, Selector, SelectorConfig, load_selector, save_selector, stack
 
 NAMES = ("a", "b", "c")
@@ -89,3 +92,11 @@ def test_other_features_are_refused(model: Selector, tmp_path: Path) -> None:
         load_selector(tmp_path, record, (*NAMES, "d"))
     with pytest.raises(ArtefactError, match="their order differs"):
         load_selector(tmp_path, record, tuple(reversed(NAMES)))
+
+
+def test_the_checkpoint_that_ships_is_of_this_version_and_of_the_embedded_embedder() -> None:
+    folder = shipped_folder("thoughts")
+    record = read_tuned(folder, "thoughts", ("selector",))
+    model = load_selector(folder, record, FEATURES)
+    assert record.base["weights"] == EMBEDDED_SHA256 and not model.config.is_guess
+    assert read_seen(folder)  # so that whoever scores it is told
