@@ -140,10 +140,10 @@ class PracticeTask:
 def _finds(tokens: Tensor, lesson: Lesson) -> bool:
     """Tell whether the likeliest candidate span is one where the answer stands."""
     known = lesson.item.places[lesson.item.places[:, 0] >= 0]
-    spans = torch.from_numpy(np.concatenate([lesson.spans, known]))
+    spans = torch.from_numpy(np.concatenate([lesson.spans, known])).to(tokens.device)
     scores = tokens[spans[:, 0], spans[:, 1], 0] + tokens[spans[:, 0], spans[:, 2], 1]
     best = spans[int(scores.argmax())]
-    return bool((torch.from_numpy(lesson.spans) == best).all(1).any())
+    return bool((torch.from_numpy(lesson.spans) == best.cpu()).all(1).any())
 
 
 def losses_of(model: nn.Module, lessons: Sequence[Lesson], config: TrainReaderConfig) -> Tensor:

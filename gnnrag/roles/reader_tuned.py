@@ -27,6 +27,7 @@ class TunedReaderConfig:
     min_confidence: float | None = None  # answers less sure are withheld; null: as validation chose
     max_passages: int = 10  # passages beyond this are not read
     batch: int = 8  # questions read at once
+    device: str = "cpu"  # where the network is run: cpu, cuda, cuda:1, ...
 
 
 class TunedReader:
@@ -70,6 +71,10 @@ class TunedReader:
         from gnnrag.tuned.span_reader import chances_of, load_span_reader, window_maker
 
         model = load_span_reader(folder, record, FEATURES, self.config.base)
+        try:
+            model.to(self.config.device)
+        except (RuntimeError, AssertionError) as error:  # torch raises either where there is no such device
+            raise ConfigError(f"reader.device={self.config.device!r} cannot be used: {error}") from error
         windows = window_maker(model.config)
         self._read = partial(chances_of, model, pad=windows.pad if windows else 0)
         self._maker = ItemMaker(windows, model.config.features, OfflineReader())

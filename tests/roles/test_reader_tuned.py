@@ -104,6 +104,8 @@ def test_a_missing_or_wrong_checkpoint_is_refused(path: Path, tmp_path: Path, mo
         TunedReader(None, TunedReaderConfig())
     with pytest.raises(ConfigError, match=r"reader\.batch=0"):
         make(path, batch=0)
+    with pytest.raises(ConfigError, match=r"reader\.device='nowhere'"):
+        make(path, device="nowhere")
 
 
 def test_a_cut_checkpoint_is_refused(tmp_path: Path) -> None:
