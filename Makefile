@@ -27,7 +27,8 @@ demo: $(STAMP)  ## index the sample corpus, run three methods on five retrievers
 	$(BIN)/python inference/demo.py
 
 test: $(STAMP)  ## the default tests: offline, under 5 minutes on 2 cores
-	$(BIN)/python -m pytest
+	@# Two processes of one thread each; the tests of a file stay together, for what they share.
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-all: $(STAMP)  ## also the slow ones and those against a local language-model server
 	$(BIN)/python -m pytest -m 'not gpu and not slurm'
