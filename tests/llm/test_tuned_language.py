@@ -170,7 +170,7 @@ def test_they_take_their_teachers_places_in_the_loop(lab: Lab, thoughts: Path, v
 
 
 # Over-fitted models move far in few steps; without `sft`, some replies lose their second line.
-GENTLE = ["preference.sft=1", "fit.steps=40", "fit.eval_every=40", "fit.lr=0.0003"]
+GENTLE = ["preference.sft=1", "fit.steps=120", "fit.eval_every=120", "fit.lr=0.001"]
 
 
 @pytest.fixture(scope="module")
