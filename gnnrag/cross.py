@@ -7,7 +7,9 @@ predictions of all groups of questions make one run, which is scored as any othe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from gnnrag.fit.folds import draw
 from gnnrag.fit.seen import read_parts, read_seen, seen_hash, seen_in
 from gnnrag.index.build import Progress
 from gnnrag.pipeline import asked_roles, open_index
-from gnnrag.registry import ROLES
+from gnnrag.registry import RETRIEVERS, ROLES
 from gnnrag.rundir import commit, read_predictions
 from gnnrag.types import Prediction, Question
 
@@ -156,6 +158,17 @@ def swapped(config: EvaluateConfig, parts: Sequence[Part]) -> EvaluateConfig:
     return with_checkpoints(config, {part.name: part.run for part in used_parts(config, parts)})
 
 
+def check_against(against: Sequence[str], trained: Collection[str]) -> None:
+    """Refuse, before hours of work, what is neither a retriever nor a form of each trained role. Raises ConfigError."""
+    for other in against:
+        for role in trained:
+            if other not in RETRIEVERS and role != GNN and other not in ROLES.get(role, {}):
+                known = [*ROLES.get(role, {}), *RETRIEVERS]
+                raise ConfigError(
+                    f"against={other!r}: neither a form of {role} nor a retriever. {nearest(other, known)}"
+                )
+
+
 def without_trained(config: EvaluateConfig, parts: Sequence[Part], impl: str) -> EvaluateConfig:
     """Return the settings with another implementation in the roles of the trained parts; options of it stay."""
     names = [part.name for part in parts if part.name != GNN]
@@ -220,7 +233,10 @@ def _merge(runs: Mapping[Path, Group], questions: Sequence[Question], merged: Pa
         rows = {row["question_id"]: row for path in runs for row in read_journal(path / name)}
         write_jsonl(merged / name, [rows[q.id] for q in questions if q.id in rows])
     write_jsonl(merged / "log.jsonl", [row for path in runs for row in read_journal(path / "log.jsonl")])
-    write_json(merged / "meta.json", {"merged": [path.name for path in runs], "commit": commit()})
+    meta: dict[str, Any] = {"merged": [path.name for path in runs], "commit": commit()}
+    if trained := _trained_on(runs, len(questions)):
+        meta["trained_on"] = trained
+    write_json(merged / "meta.json", meta)
     groups = {
         path.name: {
             "checkpoints": {name: str(folder) for name, folder in chosen.items()},
@@ -229,3 +245,12 @@ def _merge(runs: Mapping[Path, Group], questions: Sequence[Question], merged: Pa
         for path, (chosen, group) in runs.items()
     }
     write_json(merged / "folds.json", groups)
+
+
+def _trained_on(runs: Iterable[Path], total: int) -> dict[str, str]:
+    """Return how many questions of all runs had shaped a part ("3 of 50"), as each run noted it of its own."""
+    counts: Counter[str] = Counter()
+    for path in runs:
+        noted: dict[str, str] = json.loads((path / "meta.json").read_text("utf-8")).get("trained_on", {})
+        counts.update({name: int(said.split()[0]) for name, said in noted.items()})
+    return {name: f"{count} of {total}" for name, count in counts.items()}

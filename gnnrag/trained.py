@@ -28,8 +28,11 @@ def checkpoints(config: EvaluateConfig) -> dict[str, list[Path]]:
         impl = role.impl or config.roles.default  # type: ignore[attr-defined]
         if impl == "tuned":
             found[f"roles.{name}"] = [tuned_folder(role.path) if role.path else shipped_folder(name)]
-        elif impl == "prompted" and (model := role.model or getattr(config.llm.settings, "model", None)):
-            found |= {f"roles.{name}": [Path(model)]} if Path(model).is_dir() else {}
+        elif impl == "prompted":
+            given = [role.model or getattr(config.llm.settings, "model", None)]
+            given += [getattr(config.llm.settings, "adapter", None), (role.settings or {}).get("adapter")]
+            if folders := [Path(one) for one in given if one and Path(one).is_dir()]:
+                found[f"roles.{name}"] = folders
     return found
 
 

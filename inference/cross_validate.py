@@ -57,6 +57,7 @@ def main(arguments: Sequence[str]) -> int:
         return replace(config, run=replace(config.run, name=None))
 
     methods, retrievers, against = (own[key].split(",") for key in ("methods", "retrievers", "against"))
+    cross.check_against(against, trained)
     data = load_questions_for(make(methods[0], retrievers[0]))
     if own["sample"]:
         data = replace(data, questions=cross.sampled(data.questions, int(own["sample"])))

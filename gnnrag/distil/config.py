@@ -12,7 +12,7 @@ from gnnrag.fit.config import FoldConfig
 class KeepConfig:
     """Which decisions become rows; each switch is counted in the data card."""
 
-    helped: bool = True  # only those that helped: gold selected, or a query that gained (`gnnrag.tuned.gain`)
+    helped: bool = True  # only those that helped: gold selected, or one of the queries gained (`gnnrag.tuned.gain`)
     precision: float = 0.5  # a verifier's choice helped if at least this share of what it selected is gold
     clean: bool = True  # without those whose reply failed, was malformed, or states an answer instead of asking
     stops: bool = False  # thoughts that say that nothing is missing

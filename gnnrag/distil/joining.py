@@ -68,6 +68,9 @@ def take_in(file: Path, own: TracesConfig) -> dict[str, Any]:
         GnnragError: a question is on two sides.
     """
     role = _role_of(file)
+    for other in FILES:
+        if other != role and (Path(own.out) / f"{other}.jsonl").exists():
+            raise ConfigError(f"out={own.out} holds {other}.jsonl, which would be lost: give another folder, then join")
     found: list[Any] = list(read_rows(file, FILES[role]))
     parts = parts_of(((row.question_id, row.question) for row in found), own.folds)
     stated = {row.question_id for row in found if "part" in row.model_fields_set}

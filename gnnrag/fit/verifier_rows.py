@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gnnrag.datasets.base import load_dataset
-from gnnrag.files import digest
+from gnnrag.files import digest, file_digest
 from gnnrag.fit.folds import Parts, split_questions
 from gnnrag.fit.verifier_config import RowsConfig, TrainVerifierConfig
 from gnnrag.tuned.pair_features import Shown
@@ -68,7 +69,7 @@ def open_set(name: str, config: TrainVerifierConfig, maker: PairMaker) -> Verifi
     ids = [row.question_id for row in rows]
     if given.data:
         ids = [q.id for q in load_dataset(given.data, given.split).questions] + ids
-    content = [[row.id, row.question_id, row.chain, [p.id for p in row.passages], row.selected] for row in rows]
+    content = [[file_digest(Path(path)) for path in given.rows], ids]
     return VerifierSet(name, given, examples, tuple(dict.fromkeys(ids)), digest(content))
 
 

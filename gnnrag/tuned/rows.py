@@ -124,7 +124,7 @@ class ThoughtsRow(_Row):
     Attributes:
         round: 1-based.
         earlier: queries already sent, oldest first.
-        fast, slow: the teacher's queries, where it asked and where that helped.
+        fast, slow: the teacher's queries, where one of them helped; `gains` says what each brought.
         gains: what the pool gained by each, by kind.
         sufficient: the teacher said instead that nothing is missing.
         pool: ids of the pool's first passages before the decision (50), best first: what gains are measured against.
