@@ -76,7 +76,10 @@ class RoleRows:
             if config.data.divide == "folds":
                 found[name] = split_questions(ids, replace(config.folds, report=fold))
             else:
-                found[name] = Parts(*(tuple(_of_part(rows, part)) for part in PARTS))
+                parts = [_of_part(rows, part) for part in PARTS]
+                if both := [id_ for id_ in ids if sum(id_ in part for part in parts) > 1]:
+                    raise ConfigError(f"question {both[0]!r} of {name} has rows in two parts; give data.divide=folds")
+                found[name] = Parts(*(tuple(part) for part in parts))
         return found
 
     def of(self, parts: Mapping[str, Parts], part: str) -> list[AnyRow]:

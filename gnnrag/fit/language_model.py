@@ -120,7 +120,7 @@ def open_language_model(config: TrainLanguageConfig, role: str, device: torch.de
     files = find_model(name, None, "hf")
     _check(config, files, record.base.get("weights") if record and is_adapter else None)
     is_full = config.model.train == "full"
-    dtype = "float32" if is_full and config.model.dtype == "auto" else config.model.dtype
+    dtype = "float32" if is_full else config.model.dtype  # `dtype` is that of frozen weights
     adapter = start if is_adapter else None
     network, tokenizer = load_model(files.base, config.kind, adapter if is_full else None, str(device), dtype)
     ends = network.generation_config.eos_token_id

@@ -200,6 +200,8 @@ class Trainer:
         state.stale = 0 if is_better else state.stale + 1
         if is_better:
             state.best, state.best_step = value, state.step
+        elif not state.metrics:  # nothing validates: there is nothing to be patient about
+            state.stale, state.best_step = 0, state.step
         if is_better or self.config.keep == "last" or not state.metrics:  # where nothing validates, the last weights
             self.kept, state.kept_metrics = copied(self.bare), dict(state.metrics)
             record = {"step": state.step, "validation": dict(state.metrics)}

@@ -212,7 +212,10 @@ def with_reference(
     key = digest([inputs, config.reference, [[p.prompt, p.chosen, p.rejected] for p in pairs]])
     path = cache / f"reference-{key[:16]}.json"
     values = _cached(path, len(pairs))
-    if values is None:
+    # Nodes without a common disk may differ in what they have; either all compute, or none.
+    has = [values is not None]
+    everywhere = all(gather_object(has) if accelerator.num_processes > 1 else has)
+    if values is None or not everywhere:
         mine = range(accelerator.process_index, len(pairs), accelerator.num_processes)
         rows = list(zip(mine, _reference([pairs[i] for i in mine], model, config, accelerator, batch), strict=True))
         every = gather_object(rows) if accelerator.num_processes > 1 else rows

@@ -13,12 +13,13 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import nn
 
+from gnnrag.errors import ConfigError
 from gnnrag.files import write_json, write_jsonl
 from gnnrag.fit.config import FitConfig, TrainingRunConfig
 from gnnrag.fit.judging import pooled_metrics
 from gnnrag.fit.loop import Task, Trainer
 from gnnrag.fit.rundir import TrainingRun
-from gnnrag.fit.seen import seen_in, write_seen
+from gnnrag.fit.seen import seen_hash, seen_in, write_seen
 from gnnrag.fit.tracking import Tracker
 from gnnrag.metrics.bootstrap import bootstrap_interval, with_interval
 
@@ -86,6 +87,7 @@ def train(path: Path, plan: Plan, around: Surroundings) -> Report | None:
         One row for each question reported on; None where the training was stopped before its end.
     """
     accelerator = around.accelerator
+    _refuse_seen(plan)
     run = _open_run(path, plan, accelerator)
     run.on_row = lambda row: around.on_note(f"{path}, {told(row, plan.fit.steps)}")
     run.write("folds.json", dict(plan.parts))
@@ -114,6 +116,19 @@ def train(path: Path, plan: Plan, around: Surroundings) -> Report | None:
         if tracker:
             tracker.finish()  # stopped or failed: the session ends too, and is taken up under its id
         run.close()
+
+
+def _refuse_seen(plan: Plan) -> None:
+    """Raise ConfigError where a question to report on shaped the checkpoint that training starts from, or this one."""
+    seen = plan.seen
+    for name, part in plan.parts.items():
+        shaped = [id_ for id_ in part.get("report", ()) if seen_hash(id_) in seen]
+        if shaped:
+            raise ConfigError(
+                f"set {name}: {len(shaped)} questions to report on, such as {shaped[0]!r}, trained or validated the "
+                "checkpoint that `start` names, or do so under another set; start from one with the same folds and "
+                "folds.report, or give folds.report=null"
+            )
 
 
 def told(row: Mapping[str, Any], steps: int) -> str:
