@@ -17,9 +17,12 @@ from accelerate import Accelerator
 
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError
 from gnnrag.fit import resuming
+from gnnrag.fit import training as fit_training
 from gnnrag.fit.config import FitConfig, check_fit
 from gnnrag.fit.loop import Trainer, learning_rate, means
 from gnnrag.fit.rundir import TrainingRun
+from gnnrag.fit.seen import seen_hash
+from gnnrag.fit.training import Surroundings
 from tests.helpers import toy_training
 from tests.helpers.toy_training import LineTask, make_model, train
 
@@ -68,6 +71,22 @@ def test_a_stopped_run_ends_with_the_weights_and_metrics_of_an_undisturbed_one(t
     for name, value in weights(whole).items():
         assert torch.equal(value, weights(resumed)[name]), name
     assert metric_rows(tmp_path / "a") == metric_rows(tmp_path / "b")
+
+
+def test_without_validation_there_is_nothing_to_be_patient_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LineTask, "evaluate", lambda *_: {})
+    state = train(tmp_path / "a", FitConfig(**SHORT | {"patience": 1})).progress
+    assert (state.step, state.best_step, state.stale) == (30, 30, 0)
+
+
+def test_a_question_that_shaped_the_start_is_not_reported_on(tmp_path: Path) -> None:
+    parts = {"toy": {"train": ["a"], "validation": [], "report": ["b", "c"]}}
+    plan: Any = types.SimpleNamespace(parts=parts, seen=frozenset({seen_hash("a"), seen_hash("c")}))
+    with pytest.raises(ConfigError, match="set toy: 1 questions to report on, such as 'c'"):
+        fit_training.train(tmp_path / "run", plan, Surroundings(Accelerator(cpu=True)))
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_finished_run_trains_no_further(tmp_path: Path) -> None:
