@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.batching import MicroBatcher
+from gnnrag.batching import MicroBatcher, Worker
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.files import digest
 from gnnrag.index.index import Index
@@ -99,6 +99,7 @@ class CrossEncoderVerifier:
         given: dict[str, Any] = {"threshold": config.threshold, "max_selected": config.max_selected}
         self.selection = replace(self.selection, **{name: v for name, v in given.items() if v is not None})
         self._batcher = MicroBatcher(self._scorer, config.batch_size)
+        self._worker = Worker()  # features and cosines: the event loop goes on meanwhile
         how = [self.selection.threshold, self.selection.max_selected, self.read, config.precision]
         self.fingerprint = digest([record.fingerprint, record.base.get("weights"), record.facts["selection"], how])
 
@@ -112,8 +113,19 @@ class CrossEncoderVerifier:
 
     async def score(self, task: VerifierTask) -> np.ndarray:
         """Return the logit of each passage. Shape (passages,), float64."""
+        from gnnrag.tuned.pairs import merged
+
+        rough, places, pairs = await self._worker(lambda: self._prepared(task))
+        found: Sequence[Any] = await self._batcher(pairs)
+        for result in found:
+            if isinstance(result, Exception):
+                raise result
+        return merged(rough, places, found)
+
+    def _prepared(self, task: VerifierTask) -> tuple[Any, Any, Any]:
+        """Return what the features alone say, which passages are read, and their pairs."""
         from gnnrag.tuned.pair_features import Shown
-        from gnnrag.tuned.pairs import best_to_read, merged
+        from gnnrag.tuned.pairs import best_to_read
 
         shown = Shown(
             task.question.text,
@@ -125,11 +137,7 @@ class CrossEncoderVerifier:
         )
         features = self._maker.features(shown)
         places, rough = best_to_read(self._scorer, features, self.read or None)
-        found: Sequence[Any] = await self._batcher(self._maker.pairs(shown, features, places))
-        for result in found:
-            if isinstance(result, Exception):
-                raise result
-        return merged(rough, places, found)
+        return rough, places, self._maker.pairs(shown, features, places)
 
     def _cosines(self, task: VerifierTask) -> list[float]:
         """Return the cosine of the question and each passage; none where the index lacks one of them."""
