@@ -40,7 +40,7 @@ from inference.tables import gain, markdown_table, plain_table
 
 OWN = {"methods": "single", "retrievers": "", "against": "", "sample": ""}
 METRICS = {"retrieval/recall@5": "Recall@5", "answer/em": "EM", "answer/f1": "F1"}
-HEADINGS = ("method", "retriever", "roles", *METRICS.values(), *(f"gain in {name}" for name in METRICS.values()))
+HEADINGS = ("method", "retriever", "roles", *METRICS.values(), *(f"trained minus this: {m}" for m in METRICS.values()))
 WIDTH = 180
 
 Arm = tuple[EvaluateConfig, list[Part]]  # what answers, and the trained parts in it
