@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 T = TypeVar("T")
 ItemT = TypeVar("ItemT")
@@ -50,6 +50,14 @@ class MicroBatcher(Generic[ItemT, ResultT]):
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._work())
         return await asyncio.gather(*futures, return_exceptions=True)  # type: ignore[return-value]
+
+    async def results(self, items: Sequence[ItemT]) -> list[ResultT]:
+        """The same, but the first exception among the results is raised."""
+        found = await self(items)
+        for result in found:
+            if isinstance(result, Exception):
+                raise result
+        return cast(list[ResultT], found)
 
     async def _work(self) -> None:
         await asyncio.sleep(0)  # let every question that is ready put its queries in

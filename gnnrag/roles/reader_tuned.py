@@ -13,7 +13,7 @@ from gnnrag.batching import MicroBatcher
 from gnnrag.errors import ConfigError
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.session import Session
-from gnnrag.tuned.folder import read_tuned, shipped_folder, tuned_folder
+from gnnrag.tuned.folder import read_tuned, role_folder
 
 KINDS = ("span",)
 
@@ -53,14 +53,12 @@ class TunedReader:
         for name in ("max_passages", "batch"):
             if (value := getattr(self.config, name)) < 1:
                 raise ConfigError(f"reader.{name}={value}: must be at least 1")
-        folder = self.config.path or shipped_folder("reader")
-        if not self.config.path and not shipped_folder("reader").is_dir():
-            raise ConfigError("roles.reader.path is not set and no reader ships; train one: training/train_reader.py")
+        folder = role_folder("reader", self.config.path)
         record = read_tuned(folder, "reader", KINDS)
         self.fingerprint = record.fingerprint
         chosen = self.config.min_confidence
         self.threshold = float(record.facts.get("threshold") or 0.0) if chosen is None else chosen
-        self._open(tuned_folder(folder), record)
+        self._open(folder, record)
         self._batcher: MicroBatcher[ReaderTask, Answer] = MicroBatcher(self._answer, self.config.batch)
 
     def _open(self, folder: Any, record: Any) -> None:
@@ -81,9 +79,7 @@ class TunedReader:
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
         """Answer one question; the loop records the answer and counts abstentions."""
-        found = (await self._batcher([task]))[0]
-        if isinstance(found, Exception):
-            raise found
+        (found,) = await self._batcher.results([task])
         return found
 
     async def close(self) -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.batching import MicroBatcher
-from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.errors import ArtefactError
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Thoughts, ThoughtsTask
 from gnnrag.roles.thought_features import FEATURES
 from gnnrag.roles.thought_options import OptionMaker
 from gnnrag.roles.tuned_models import LANGUAGE_KINDS, LanguageRoleConfig, open_language_role
 from gnnrag.session import Session
-from gnnrag.tuned.folder import read_tuned, shipped_folder, tuned_folder
+from gnnrag.tuned.folder import read_tuned, role_folder
 from gnnrag.tuned.selector import KIND, load_selector
 
 
@@ -47,7 +47,7 @@ class TunedThoughts:
 
     def __init__(self, index: Index, config: TunedThoughtsConfig | None = None) -> None:
         self.index, self.config = index, config or TunedThoughtsConfig()
-        folder = tuned_folder(self.config.path or _shipped())
+        folder = role_folder("thoughts", self.config.path)
         record = read_tuned(folder, "thoughts", self.kinds)
         self.fingerprint = record.fingerprint
         self.is_guess = bool(self.config.is_guess)
@@ -67,9 +67,7 @@ class TunedThoughts:
         """Return the next two queries; None where no candidate is worth asking."""
         if self._language:
             return await self._language(task, session)
-        found = (await self._batcher([task]))[0]
-        if isinstance(found, Exception):
-            raise found
+        (found,) = await self._batcher.results([task])
         return found
 
     def think(self, tasks: Sequence[ThoughtsTask]) -> list[Thoughts]:
@@ -87,16 +85,6 @@ class TunedThoughts:
             await self._language.close()
         else:
             self._batcher.close()
-
-
-def _shipped() -> Path:
-    """Return the checkpoint that ships. Raises ConfigError where none does."""
-    folder = shipped_folder("thoughts")
-    if not folder.is_dir():
-        raise ConfigError(
-            "roles.thoughts=tuned needs roles.thoughts.path=FOLDER; training/train_thoughts.py makes a checkpoint"
-        )
-    return folder
 
 
 def _check_embedder(folder: Path, base: dict[str, Any], index: Index) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from gnnrag.index.index import Index
 from gnnrag.roles.base import Verdict, VerifierTask
 from gnnrag.roles.tuned_models import LANGUAGE_KINDS, LanguageRole, LanguageRoleConfig, open_language_role
 from gnnrag.session import Session
-from gnnrag.tuned.folder import TunedRecord, read_tuned, shipped_folder, tuned_folder
+from gnnrag.tuned.folder import TunedRecord, read_tuned, role_folder
 
 CROSS_ENCODER = "cross_encoder"
 PRECISIONS = ("f32", "bf16")
@@ -53,7 +52,7 @@ class TunedVerifier:
     def __init__(self, index: Index, config: TunedVerifierConfig | None = None) -> None:
         self.config = config or TunedVerifierConfig()
         _check(self.config)
-        folder = _folder(self.config)
+        folder = role_folder("verifier", self.config.path)
         record = read_tuned(folder, "verifier", self.kinds)
         self._does: LanguageRole | CrossEncoderVerifier
         if record.kind == CROSS_ENCODER:
@@ -116,11 +115,7 @@ class CrossEncoderVerifier:
         from gnnrag.tuned.pairs import merged
 
         rough, places, pairs = await self._worker(lambda: self._prepared(task))
-        found: Sequence[Any] = await self._batcher(pairs)
-        for result in found:
-            if isinstance(result, Exception):
-                raise result
-        return merged(rough, places, found)
+        return merged(rough, places, await self._batcher.results(pairs))
 
     def _prepared(self, task: VerifierTask) -> tuple[Any, Any, Any]:
         """Return what the features alone say, which passages are read, and their pairs."""
@@ -150,16 +145,6 @@ class CrossEncoderVerifier:
     async def close(self) -> None:
         """Let the thread end."""
         self._batcher.close()
-
-
-def _folder(config: TunedVerifierConfig) -> Path:
-    shipped = shipped_folder("verifier")
-    if config.path is None and not shipped.exists():
-        raise ConfigError(
-            "roles.verifier=tuned needs roles.verifier.path=DIR: no checkpoint ships; train one with "
-            "training/train_verifier.py"
-        )
-    return tuned_folder(config.path or shipped)
 
 
 def _check(config: TunedVerifierConfig) -> None:

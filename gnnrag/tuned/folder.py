@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gnnrag.errors import ArtefactError
+from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.files import content_digest, digest, write_json
 from gnnrag.weights import read_record
 
@@ -88,6 +88,16 @@ def tuned_folder(folder: str | Path) -> Path:
     folder = Path(folder).expanduser()
     best = folder / "best"
     return best if not (folder / RECORD).exists() and (best / RECORD).exists() else folder
+
+
+def role_folder(role: str, path: str | None) -> Path:
+    """Return the checkpoint of a tuned role: at `path`, else what ships. Raises ConfigError where nothing does."""
+    if path is None and not shipped_folder(role).is_dir():
+        raise ConfigError(
+            f"roles.{role}=tuned needs roles.{role}.path=FOLDER: no checkpoint ships; make one with "
+            f"training/train_{role}.py"
+        )
+    return tuned_folder(path or shipped_folder(role))
 
 
 def shipped_folder(role: str) -> Path:

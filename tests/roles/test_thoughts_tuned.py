@@ -13,11 +13,11 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.index import Index
 from gnnrag.methods.bdtr import BDTR
-from gnnrag.roles import thoughts_tuned
 from gnnrag.roles.base import Thoughts, ThoughtsTask
 from gnnrag.roles.book import Roles
 from gnnrag.roles.thoughts_tuned import TunedThoughts, TunedThoughtsConfig
 from gnnrag.session import Session
+from gnnrag.tuned import folder as tuned_folders
 from gnnrag.tuned.folder import TunedRecord, write_tuned
 from gnnrag.types import Question
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL
@@ -103,6 +103,6 @@ def test_other_checkpoints_are_refused(
     (moved / "gnnrag.json").write_text(json.dumps(record))
     with pytest.raises(ArtefactError, match="trained on vectors of 'another', and the index was made with 'hash'"):
         opened(moved)
-    monkeypatch.setattr(thoughts_tuned, "shipped_folder", lambda role: tmp_path / "none")
+    monkeypatch.setattr(tuned_folders, "shipped_folder", lambda role: tmp_path / "none")
     with pytest.raises(ConfigError, match=r"roles\.thoughts=tuned needs roles\.thoughts\.path"):
         TunedThoughts(index)
