@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gnnrag.errors import ArtefactError, ConfigError, nearest
-from gnnrag.tuned.encoder import STORES, base_record, check_base, load_encoder, trained
-from gnnrag.tuned.folder import TunedRecord, write_tuned
+from gnnrag.errors import ConfigError, nearest
+from gnnrag.tuned.encoder import STORES, load_encoder, load_trained, save_trained
+from gnnrag.tuned.folder import TunedRecord
 from gnnrag.tuned.pair_features import FEATURES
-from gnnrag.weights import WEIGHTS, fill, load_tensors, read_settings, save_tensors
+from gnnrag.weights import read_settings
 
 KIND = "cross_encoder"
 POOLINGS = ("mean", "cls")
@@ -162,10 +162,7 @@ def save_cross_encoder(
         settings: of the network, as plain data.
         facts: anything else.
     """
-    kind = STORES[model.config.store]
-    save_tensors(folder / WEIGHTS, {name: w.to(kind) for name, w in trained(model).items()})
-    base = base_record(model.config.base) if model.config.text else {}
-    write_tuned(folder, TunedRecord(role, KIND, base, dict(settings), dict(facts)))
+    save_trained(folder, model, TunedRecord(role, KIND, {}, dict(settings), dict(facts)))
 
 
 def load_cross_encoder(folder: Path, record: TunedRecord, base: str | None = None) -> CrossEncoder:
@@ -180,13 +177,4 @@ def load_cross_encoder(folder: Path, record: TunedRecord, base: str | None = Non
         ArtefactError: damaged, of another architecture, or made from another base.
     """
     config = read_settings(CrossEncoderConfig, record.settings, folder)
-    config.base = base or config.base
-    config.gradient_checkpointing = False
-    if config.text:
-        check_base(folder, record, config.base)
-    try:
-        model = CrossEncoder(config)
-    except ConfigError as error:
-        raise ArtefactError(f"{folder}: {error}; train again with this version") from error
-    fill(trained(model), load_tensors(folder / WEIGHTS), folder / WEIGHTS)
-    return model.eval()
+    return load_trained(folder, record, CrossEncoder, config, base)

@@ -5,17 +5,21 @@ A checkpoint holds only what was trained; the rest comes from the base, whose di
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import model_folder, quiet_loading
-from gnnrag.tuned.folder import TunedRecord
+from gnnrag.tuned.folder import TunedRecord, write_tuned
+from gnnrag.weights import WEIGHTS, fill, load_tensors, save_tensors
 
+ConfigT = TypeVar("ConfigT")
+ModelT = TypeVar("ModelT", bound=nn.Module)
 STORES = {"fp16": torch.float16, "fp32": torch.float32}
 
 
@@ -109,6 +113,57 @@ def trained(model: nn.Module) -> dict[str, Tensor]:
     """Return the weights that a checkpoint holds: those of `model.encoder` that are trained, and all others."""
     kept = dict(model.named_parameters())
     return {name: p for name, p in kept.items() if p.requires_grad or not name.startswith("encoder.")}
+
+
+def save_trained(folder: Path, model: Any, record: TunedRecord) -> None:
+    """Write the checkpoint of a network with a `config` that names `base`, `text` and `store`: what was trained of it.
+
+    Args:
+        folder: where to.
+        model: the network.
+        record: of it; the base is filled in.
+    """
+    kind = STORES[model.config.store]
+    save_tensors(folder / WEIGHTS, {name: w.to(kind) for name, w in trained(model).items()})
+    write_tuned(folder, replace(record, base=base_record(model.config.base) if model.config.text else {}))
+
+
+def load_trained(
+    folder: Path, record: TunedRecord, build: Callable[[ConfigT], ModelT], config: ConfigT, base: str | None
+) -> ModelT:
+    """Return the network of a checkpoint that `save_trained` wrote, for inference.
+
+    Args:
+        folder: its own folder.
+        record: read from it.
+        build: makes the network from its settings.
+        config: the settings, from the record.
+        base: where the encoder lies now, if not where it was trained.
+
+    Raises:
+        ArtefactError: damaged, of another architecture or version, or made from another base.
+    """
+    settings: Any = config
+    settings.base, settings.gradient_checkpointing = base or settings.base, False
+    if settings.text:
+        check_base(folder, record, settings.base)
+    try:
+        model = build(config)
+    except ConfigError as error:
+        raise ArtefactError(f"{folder}: {error}; train again with this version") from error
+    fill(trained(model), load_tensors(folder / WEIGHTS), folder / WEIGHTS)
+    return model.eval()
+
+
+def load_tokenizer(base: str) -> Any:
+    """Return the tokenizer of an encoder. Raises ConfigError where it has none that can be loaded."""
+    from transformers import AutoTokenizer
+
+    folder, _ = base_folder(base)
+    try:
+        return AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"network.base={base!r} has no tokenizer that can be loaded: {error}") from error
 
 
 @torch.no_grad()

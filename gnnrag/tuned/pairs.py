@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from gnnrag.errors import ConfigError
 from gnnrag.tuned.cross_encoder import CrossEncoder, CrossEncoderConfig, PairBatch
-from gnnrag.tuned.encoder import base_folder
+from gnnrag.tuned.encoder import load_tokenizer
 from gnnrag.tuned.pair_features import Shown, pair_features
 
 BUCKET = 32  # token lengths are padded to multiples of this
@@ -39,13 +38,7 @@ class PairMaker:
         self.config = config
         self._tokenizer: Any = None
         if config.text:
-            from transformers import AutoTokenizer
-
-            folder, _ = base_folder(config.base)
-            try:
-                self._tokenizer = AutoTokenizer.from_pretrained(folder)
-            except (OSError, ValueError) as error:
-                raise ConfigError(f"network.base={config.base!r}: its tokenizer cannot be loaded: {error}") from error
+            self._tokenizer = load_tokenizer(config.base)
 
     @property
     def pad(self) -> int:

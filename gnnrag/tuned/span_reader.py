@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import BUCKET
-from gnnrag.tuned.encoder import STORES, base_folder, base_record, check_base, load_encoder, trained
-from gnnrag.tuned.folder import TunedRecord, write_tuned
+from gnnrag.tuned.encoder import STORES, load_encoder, load_tokenizer, load_trained, save_trained
+from gnnrag.tuned.folder import TunedRecord
 from gnnrag.tuned.span_windows import SpanItem, Window, WindowMaker, padded
-from gnnrag.weights import WEIGHTS, fill, load_tensors, read_settings, save_tensors
+from gnnrag.weights import read_settings
 
 SPAN = "span"
 _FLOOR = -20.0  # log-probability of a span that no window has
@@ -235,10 +235,7 @@ def save_span_reader(folder: Path, model: SpanReader, settings: Mapping[str, Any
         settings: of the network, as plain data.
         facts: anything else.
     """
-    kind = STORES[model.config.store]
-    save_tensors(folder / WEIGHTS, {name: w.to(kind) for name, w in trained(model).items()})
-    base = base_record(model.config.base) if model.config.text else {}
-    write_tuned(folder, TunedRecord("reader", SPAN, base, dict(settings), dict(facts)))
+    save_trained(folder, model, TunedRecord("reader", SPAN, {}, dict(settings), dict(facts)))
 
 
 def load_span_reader(folder: Path, record: TunedRecord, features: Sequence[str], base: str | None = None) -> SpanReader:
@@ -256,15 +253,7 @@ def load_span_reader(folder: Path, record: TunedRecord, features: Sequence[str],
     config = read_settings(SpanReaderConfig, record.settings, folder)
     if unknown := [name for name in config.features if name not in features]:
         raise ArtefactError(f"{folder}: it reads the feature {unknown[0]!r}, which is not known here; train again")
-    config.base, config.gradient_checkpointing = base or config.base, False
-    if config.text:
-        check_base(folder, record, config.base)
-    try:
-        model = SpanReader(config)
-    except ConfigError as error:
-        raise ArtefactError(f"{folder}: {error}; train again with this version") from error
-    fill(trained(model), load_tensors(folder / WEIGHTS), folder / WEIGHTS)
-    return model.eval()
+    return load_trained(folder, record, SpanReader, config, base)
 
 
 def window_maker(config: SpanReaderConfig) -> WindowMaker | None:
@@ -275,13 +264,7 @@ def window_maker(config: SpanReaderConfig) -> WindowMaker | None:
     """
     if not config.text:
         return None
-    from transformers import AutoTokenizer
-
-    folder = base_folder(config.base)[0]
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"network.base={config.base!r} has no tokenizer that can be loaded: {error}") from error
+    tokenizer = load_tokenizer(config.base)
     if not tokenizer.is_fast:
         raise ConfigError(f"network.base={config.base!r}: its tokenizer does not say where tokens stand; use another")
     return WindowMaker(tokenizer, config.question_tokens, config.bridge_tokens, config.text_tokens)
