@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from gnnrag.errors import ConfigError
 
+USES = ("folds", "train", "report")  # of the questions of a set
 SCHEDULES, PRECISIONS, KEPT, TRACKING = (
     ("constant", "linear", "cosine"),
     ("no", "bf16", "fp16"),
@@ -74,6 +77,26 @@ def check_fit(config: FitConfig, processes: int = 1) -> None:
         )
     if not 0 <= config.average < 1:
         raise ConfigError(f"fit.average={config.average}: must be at least 0 and below 1")
+
+
+def check_sets(sets: Mapping[str, Any], cross: bool, folds: FoldConfig) -> None:
+    """Check what all trainings on sets of questions share: `share`, `use` where a set has it, and `cross`.
+
+    Raises:
+        ConfigError: a value is out of range, or `cross` would report on a question in every fold, or in none.
+    """
+    for name, one in sets.items():
+        use = getattr(one, "use", USES[0])
+        if use not in USES:
+            raise ConfigError(f"sets.{name}.use={use!r}: allowed are {', '.join(USES)}")
+        if cross and use == "report":
+            raise ConfigError(
+                f"sets.{name}.use=report with cross=true: every fold would report on all of it; cross=false"
+            )
+        if one.share <= 0:
+            raise ConfigError(f"sets.{name}.share={one.share}: must be above 0")
+    if cross and folds.report is None:
+        raise ConfigError("cross=true reports on every fold in turn; folds.report=null reports on none")
 
 
 def check_run(config: TrainingRunConfig) -> None:

@@ -11,14 +11,14 @@ from omegaconf import OmegaConf
 
 from gnnrag.config import DataConfig, IndexConfig, load_config, read_yaml, to_plain
 from gnnrag.errors import ConfigError, nearest
-from gnnrag.fit.config import FitConfig, FoldConfig, TrainingRunConfig
+from gnnrag.fit.config import FitConfig, FoldConfig, TrainingRunConfig, check_sets
 from gnnrag.gnn.completion import CompletionConfig
 from gnnrag.gnn.config import GNNConfig, LossConfig, RankerConfig, official
 from gnnrag.gnn.neighbourhood import NeighbourhoodConfig
 from gnnrag.gnn.prune import PruneConfig
 
 PRESETS = {"own": GNNConfig, "official": official}
-STAGES, USES = ("retrieval", "completion"), ("folds", "train", "report")
+STAGES = ("retrieval", "completion")
 
 
 @dataclass
@@ -96,16 +96,9 @@ def check_training(config: TrainGNNConfig) -> None:
         )
     _check_ranker(config)
     for name, one in config.sets.items():
-        if one.use not in USES:
-            raise ConfigError(f"sets.{name}.use={one.use!r}: allowed are {', '.join(USES)}")
-        if config.cross and one.use == "report":
-            raise ConfigError(
-                f"sets.{name}.use=report with cross=true: every fold would report on all of it; cross=false"
-            )
-        if one.synthetic < 0 or one.share <= 0:
-            raise ConfigError(f"sets.{name}: synthetic={one.synthetic} must be 0 or more, share={one.share} above 0")
-    if config.cross and config.folds.report is None:
-        raise ConfigError("cross=true reports on every fold in turn; folds.report=null reports on none")
+        if one.synthetic < 0:
+            raise ConfigError(f"sets.{name}.synthetic={one.synthetic}: must be 0 or more")
+    check_sets(config.sets, config.cross, config.folds)
 
 
 def _check_ranker(config: TrainGNNConfig) -> None:

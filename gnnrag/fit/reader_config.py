@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from gnnrag.config import DataConfig, IndexConfig
 from gnnrag.errors import ConfigError
-from gnnrag.fit.config import FitConfig, FoldConfig, TrainingRunConfig
+from gnnrag.fit.config import FitConfig, FoldConfig, TrainingRunConfig, check_sets
 from gnnrag.tuned.span_reader import SpanReaderConfig, check_span_reader
 
-STAGES, USES = ("questions", "practice"), ("folds", "train", "report")
+STAGES = ("questions", "practice")
 METRICS = ("em", "f1", "gold_em", "gold_f1")
 
 
@@ -79,12 +79,9 @@ def check_reader(config: TrainReaderConfig) -> None:
         if value not in allowed:
             raise ConfigError(f"{name}={value!r}: allowed are {', '.join(allowed)}")
     for name, one in config.sets.items():
-        if one.use not in USES:
-            raise ConfigError(f"sets.{name}.use={one.use!r}: allowed are {', '.join(USES)}")
-        if one.share <= 0 or one.parts < 0:
-            raise ConfigError(f"sets.{name}: share={one.share} must be above 0, parts={one.parts} 0 or more")
-        if config.cross and one.use == "report":
-            raise ConfigError(f"sets.{name}.use=report with cross=true: every fold would report on all of it")
+        if one.parts < 0:
+            raise ConfigError(f"sets.{name}.parts={one.parts}: must be 0 or more")
+    check_sets(config.sets, config.cross, config.folds)
     _check_shown(config.shown)
     check_span_reader(config.network)
     _check_stage(config)
@@ -103,8 +100,8 @@ def _check_shown(shown: ShownConfig) -> None:
 
 def _check_stage(config: TrainReaderConfig) -> None:
     network, is_practice = config.network, config.stage == "practice"
-    if config.cross and (config.folds.report is None or is_practice):
-        raise ConfigError("cross=true reports on every fold in turn: folds.report must be a number, stage=questions")
+    if config.cross and is_practice:
+        raise ConfigError("cross=true reports on every fold in turn, and stage=practice on none: give stage=questions")
     if is_practice and (network.fixed or not network.text):
         raise ConfigError("stage=practice teaches to read: network.fixed must be false and network.text true")
     if network.fixed and network.text and not config.start:

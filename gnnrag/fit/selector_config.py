@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 from gnnrag.config import DataConfig, IndexConfig
 from gnnrag.errors import ConfigError
-from gnnrag.fit.config import FitConfig, FoldConfig, TrainingRunConfig
-from gnnrag.fit.gnn_config import USES
+from gnnrag.fit.config import USES, FitConfig, FoldConfig, TrainingRunConfig, check_sets
 from gnnrag.index_config import one_of
 from gnnrag.tuned.selector import SelectorConfig
 
@@ -66,10 +65,6 @@ def check_selector(config: TrainSelectorConfig) -> None:
     if not config.sets:
         raise ConfigError("sets: name at least one, as configs/train/thoughts_selector.yaml does")
     for name, one in config.sets.items():
-        if config.cross and one.use == "report":
-            raise ConfigError(f"sets.{name}.use=report with cross=true: every fold would report on it; cross=false")
-        if one.share <= 0:
-            raise ConfigError(f"sets.{name}.share={one.share}: must be above 0")
         if one.train_limit is not None and one.train_limit < 1:
             raise ConfigError(f"sets.{name}.train_limit={one.train_limit}: must be at least 1")
     if not 0 <= config.selector.dropout < 1:
@@ -78,8 +73,7 @@ def check_selector(config: TrainSelectorConfig) -> None:
         raise ConfigError(f"temperature={config.temperature} must be above 0, expected={config.expected} at least 0")
     if config.selector.features:
         raise ConfigError("selector.features is filled in by the training; leave it out")
-    if config.cross and config.folds.report is None:
-        raise ConfigError("cross=true reports on every fold in turn; folds.report=null reports on none")
+    check_sets(config.sets, config.cross, config.folds)
 
 
 def _check_sizes(config: TrainSelectorConfig) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gnnrag.errors import ConfigError
-from gnnrag.fit.config import FitConfig, FoldConfig, TrainingRunConfig, check_fit, check_run
+from gnnrag.fit.config import FitConfig, FoldConfig, TrainingRunConfig, check_fit, check_run, check_sets
 from gnnrag.tuned.cross_encoder import CrossEncoderConfig, check_cross_encoder
 
 COLLECT = "inference/collect_traces.py writes verifier.jsonl"
@@ -76,11 +76,8 @@ def check_verifier(config: TrainVerifierConfig) -> None:
     for name, one in config.sets.items():
         if not one.rows:
             raise ConfigError(f"sets.{name}.rows is empty: give files of decisions; {COLLECT}")
-        if one.share <= 0:
-            raise ConfigError(f"sets.{name}.share={one.share}: must be above 0")
+    check_sets(config.sets, config.cross, config.folds)
     _check_ranking(config.ranking, config.selecting)
-    if config.cross and config.folds.report is None:
-        raise ConfigError("cross=true reports on every fold in turn; folds.report=null reports on none")
     check_cross_encoder(config.network)
     check_run(config.run)
     check_fit(config.fit)
