@@ -12,11 +12,12 @@ from typing import Any, get_args
 from gnnrag.config import EvaluateConfig, MetricsConfig, to_plain
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
-from gnnrag.files import write_json, write_jsonl
+from gnnrag.files import read_journal, write_json, write_jsonl
 from gnnrag.index.build import Progress, closure
 from gnnrag.index.index import Index
 from gnnrag.metrics.answer import F1Variant
 from gnnrag.metrics.report import per_question, score
+from gnnrag.metrics.rounds import SIDES, by_round, by_step
 from gnnrag.pipeline import Pipeline, chunking, needed_stages, open_index
 from gnnrag.rundir import RunDir, commit, read_predictions, run_name
 from gnnrag.session import Session
@@ -169,10 +170,18 @@ def _predict(
 def write_metrics(
     path: Path, questions: Sequence[Question], predictions: Iterable[Prediction], config: MetricsConfig, seed: int = 0
 ) -> dict[str, Any]:
-    """Score and write `metrics.json`, and `scores.jsonl` with each question's values."""
+    """Score and write `metrics.json`, and `scores.jsonl` with each question's values.
+
+    Where the run has traces, what each round brought is in `by_round`, and for GraphSearch each sub-query in `by_step`.
+    """
     rows, ks = list(predictions), tuple(config.ks)
     variant: Any = config.f1_variant
     metrics = score(questions, rows, ks, variant, config.skip_no_gold, seed=seed)
+    if (path / "traces.jsonl").is_file():
+        traces = read_journal(path / "traces.jsonl")
+        metrics["by_round"] = by_round(traces, questions)
+        if any(steps := by_step(traces, questions).values()):
+            metrics["by_step"] = dict(zip(SIDES, steps, strict=True))
     metrics["settings"] = to_plain(config) | {"seed": seed}
     columns = per_question(questions, rows, ks, variant)
     quality = [name for name in columns if name.startswith(("retrieval/", "answer/"))]

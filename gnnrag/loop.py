@@ -212,10 +212,12 @@ def _check_queries(queries: Sequence[Query], retrievers: Mapping[str | None, Ret
 def _excerpt(ranking: Ranking) -> dict[str, Any]:
     """What a trace keeps of a ranking."""
     scores = [round(s, 6) for s in ranking.scores[:TRACE_DEPTH].tolist()]
+    sources = {"sources": [list(ids) for ids in ranking.sources[:TRACE_DEPTH]]} if ranking.sources else {}
     return {
         "branch": ranking.branch,
         "kind": ranking.kind,
         "ids": list(ranking.ids[:TRACE_DEPTH]),
+        **sources,
         "scores": scores,
         "range": [ranking.low, ranking.high],
     }

@@ -20,12 +20,13 @@ from gnnrag.errors import ConfigError, described
 from gnnrag.evaluation import check_metrics, load_questions_for
 from gnnrag.files import read_journal
 from gnnrag.index.build import Progress
+from gnnrag.metrics.rounds import by_step
 from gnnrag.papers import COLUMNS, Column, PaperTable, Row, row_config
 from gnnrag.pipeline import check_fit, needed_stages
 from gnnrag.plotting import blank_axes, write_figure
 from gnnrag.registry import METHODS, resolve
 from gnnrag.rundir import read_predictions, run_label, trained_note
-from gnnrag.types import Prediction, Question
+from gnnrag.types import Prediction
 
 Line = tuple[str, list[str], list[float], list[float]]
 STEP = "sub-query"  # the axis of a figure that has a point for each sub-query
@@ -45,7 +46,7 @@ class Result:
         run: the run directory.
         error: why there is no result.
         trained_on: says it where these questions trained a part of the run: its figures are then no result.
-        steps: evidence recall after each sub-query, by side (`evidence_steps`).
+        steps: evidence recall after each sub-query, by side (`metrics.rounds.by_step`).
         parts: the same by type or hops of the questions, where the table asks for it.
     """
 
@@ -139,7 +140,7 @@ def measured(table: PaperTable, row: Row, config: EvaluateConfig, run: Path, met
     figures = {**metrics, **run_figures(run)}
     steps: dict[str, list[float]] = {}
     if any(column.key in SIDES.values() for column in table.columns):
-        steps = evidence_steps(run, load_questions_for(config).questions)
+        steps = by_step(read_journal(run / "traces.jsonl"), load_questions_for(config).questions)
         figures |= {SIDES[side]: points[-1] for side, points in steps.items() if points}
     label = run_label(config)
     asked, failed = metrics["questions"], metrics["failed"]
@@ -169,33 +170,6 @@ def run_figures(run: Path) -> dict[str, float]:
     log = read_journal(run / "log.jsonl")
     seconds = sum(row["seconds"] for row in log if row["event"] == "predicted")
     return {name: round(sums[name] / len(predictions), 4) for name in names} | {"run/seconds": seconds}
-
-
-def evidence_steps(run: Path, questions: Sequence[Question]) -> dict[str, list[float]]:
-    """Return the mean share of gold passages that a side retrieved up to each sub-query (Figure 7 of GraphSearch).
-
-    A graph hit counts for the passages that it comes from. Questions with fewer sub-queries keep their last share;
-    those without gold passages are left out.
-    """
-    gold = {question.id: set(question.gold) for question in questions if question.gold}
-    chains: dict[str, list[list[float]]] = {side: [] for side in SIDES}
-    for trace in read_journal(run / "traces.jsonl"):
-        wanted = gold.get(trace["question_id"])
-        for side in SIDES if wanted else ():
-            found: set[str] = set()
-            chain = []
-            for event in trace["events"]:
-                if event["event"] == "sub_query" and event["side"] == side:
-                    found |= wanted & set(event["context_ids"])  # type: ignore[operator]
-                    chain.append(len(found) / len(wanted))  # type: ignore[arg-type]
-            chains[side].append(chain)
-    return {side: _means(rows) for side, rows in chains.items()}
-
-
-def _means(chains: Sequence[Sequence[float]]) -> list[float]:
-    longest = max(map(len, chains), default=0)
-    filled = [[*chain, *[chain[-1] if chain else 0.0] * (longest - len(chain))] for chain in chains]
-    return [round(sum(row[i] for row in filled) / len(filled), 4) for i in range(longest)]
 
 
 def overlaps(table: PaperTable, results: Sequence[Result]) -> dict[str, dict[str, float]]:

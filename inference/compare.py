@@ -1,8 +1,10 @@
 """Compare runs: a table, the significance of the differences, and a plot.
 
-    python inference/compare.py RUN RUN [RUN ...] [--metric retrieval/recall@5] [--plot FILE.png] [--json]
+    python inference/compare.py RUN RUN [RUN ...] [--metric retrieval/recall@5] [--by type|hops|length|round]
+                                [--plot FILE.png] [--json]
 
-The first run is the one the others are compared with. Runs must have answered the same questions.
+The first run is the one the others are compared with. Runs must have answered the same questions. "Both right / only
+first / only second / neither" counts questions whose metric is 1.
 """
 
 from __future__ import annotations
@@ -16,8 +18,12 @@ from typing import Any
 
 from rich.table import Table
 
-from gnnrag.comparison import Comparison, load_runs, recall_plot
+from gnnrag.comparison import Comparison, Run, load_runs, overlap, recall_plot
+from gnnrag.errors import GnnragError
 from inference.console import metrics_table, render
+from inference.tables import plain_table
+
+ROUNDS = ("questions", "queries", "reached", "pool")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -25,6 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+")
     parser.add_argument("--metric", action="append", help="metric to test for differences; may be given again")
+    parser.add_argument("--by", choices=("type", "hops", "length", "round"), help="also show the metric by group")
     parser.add_argument("--plot", help="write recall against k as a picture")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
@@ -34,13 +41,17 @@ def main(arguments: Sequence[str]) -> int:
     rows = comparison.differences(metrics)
     if options.plot:
         recall_plot(runs, Path(options.plot))
+    shares = [{"run": r.name, "metric": m, **overlap(runs[0], r, m)} for r in runs[1:] for m in metrics]
     if options.json:
-        data = {"runs": {r.name: r.metrics for r in runs}, "differences": rows}
+        data = {"runs": {r.name: r.metrics for r in runs}, "differences": rows, "overlap": shares}
         print(json.dumps(data, ensure_ascii=False, indent=2))
         return 0
     print(metrics_table([(r.name, r.metrics) for r in runs]))
     if rows:
         print(render(_table(rows, runs[0].name)))
+        print(render(_overlaps(shares, runs[0].name)))
+    if options.by:
+        print(_groups(runs, options.by, metrics))
     if options.plot:
         print(options.plot)
     return 0
@@ -57,6 +68,33 @@ def _table(rows: Sequence[dict[str, Any]], base: str) -> Table:
             f"{row['p']:.4f}" if row["p"] >= 0.0001 else "<0.0001", counts,
         )  # fmt: skip
     return table
+
+
+def _overlaps(rows: Sequence[dict[str, Any]], base: str) -> Table:
+    sides = ("both", "first only", "second only", "neither")
+    table = Table("run", "metric", "both right", f"only {base}", "only this run", "neither", title="who is right where")
+    for row in rows:
+        table.add_row(row["run"], row["metric"], *(f"{row[side]:.3f}" for side in sides))
+    return table
+
+
+def _groups(runs: Sequence[Run], by: str, metrics: Sequence[str]) -> str:
+    """Return the metrics of each run by group of questions, or what each round reached."""
+    lines = []
+    for run in runs:
+        found = run.metrics.get(f"by_{by}")
+        if found is None:
+            raise GnnragError(f"{run.name} has no figures by {by}; a benchmark without hops, or run.traces=false?")
+        if by == "round":
+            lines += [[run.name, str(r["round"]), *(_figure(r.get(k)) for k in ROUNDS)] for r in found]
+        else:
+            lines += [[run.name, g, str(v["count"]), *(_figure(v.get(m)) for m in metrics)] for g, v in found.items()]
+    headings = ("run", "round", *ROUNDS) if by == "round" else ("run", by, "count", *metrics)
+    return plain_table(headings, lines)
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
 
 
 if __name__ == "__main__":

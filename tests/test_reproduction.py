@@ -12,9 +12,8 @@ from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError
 from gnnrag.papers import PaperTable, load_table
 from gnnrag.registry import ROLES
-from gnnrag.reproduction import Result, as_json, cells, draw, evidence_steps, lines, overlaps, reproduce
+from gnnrag.reproduction import Result, as_json, cells, draw, lines, overlaps, reproduce
 from gnnrag.rundir import read_predictions
-from gnnrag.types import Question
 from inference.console import run_script
 from inference.reproduce import main, text
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY
@@ -120,21 +119,6 @@ def test_split_by_type(table: PaperTable, overrides: list[str], tmp_path: Path) 
     results = reproduce(split, overrides, lambda row: row is split.rows[0])
     assert results[0].row.name == "bm25 / Original" and len(results) > 1
     assert sum(r.questions for r in results[1:]) == 6 and all(": " in r.row.name for r in results[1:])
-
-
-def test_evidence_after_each_sub_query(tmp_path: Path) -> None:
-    def asked(side: str, ids: list[str]) -> dict[str, object]:
-        return {"event": "sub_query", "side": side, "context_ids": ids}
-
-    rows = [
-        {"question_id": "q1", "events": [asked("semantic", ["a"]), asked("relational", []), asked("semantic", ["b"])]},
-        {"question_id": "q2", "events": [{"event": "draft"}, asked("semantic", ["c", "x"])]},
-        {"question_id": "q3", "events": [asked("semantic", ["a"])]},
-    ]
-    (tmp_path / "traces.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    questions = [Question("q1", "?", gold=("a", "b")), Question("q2", "?", gold=("c",)), Question("q3", "?")]
-    steps = evidence_steps(tmp_path, questions)
-    assert steps == {"semantic": [0.75, 1.0], "relational": [0.0]}, "q3 has no gold; q2 keeps its last share"
 
 
 # ------------------------------------------------------------------------------------------------------- the script

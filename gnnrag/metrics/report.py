@@ -18,6 +18,7 @@ from gnnrag.metrics.nodes import gold_nodes, is_node_metric, node_metrics
 from gnnrag.metrics.retrieval import all_at, mrr, precision, recall_at
 from gnnrag.types import Prediction, Question
 
+LENGTHS = ((1, 10), (11, 15), (16, 20))  # words of a question, inclusive; longer ones are one group
 DEFAULT_KS = (1, 2, 5, 10, 20, 30, 50, 100, 150, 200)
 _WITH_INTERVAL = (
     *("retrieval/recall@2", "retrieval/recall@5", "retrieval/all@5", "retrieval/mrr"),
@@ -44,7 +45,7 @@ def score(
     resamples: int = 1000,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Return means over questions, intervals of the main ones, cost, and the same means per question type.
+    """Return means over questions, intervals of the main ones, cost, and the same means per type and length.
 
     Questions whose benchmark says which entities they ask for (`metrics.nodes`) also get node metrics; those that have
     a number of hops, means per number of hops.
@@ -78,9 +79,17 @@ def score(
     for percent in (10, 50, 90):
         report[f"context/size_p{percent}"] = round(float(np.percentile(columns["context/size"], percent)), 4)
     report["by_type"] = _grouped(columns, np.array([q.type for q in questions]), counted)
+    report["by_length"] = _grouped(columns, np.array([length_group(q.text) for q in questions]), counted)
     if all(isinstance(q.extra.get("hops"), int) for q in questions):
         report["by_hops"] = _grouped(columns, np.array([q.extra["hops"] for q in questions]), counted)
     return report
+
+
+def length_group(text: str) -> str:
+    """Return the group of a question by its number of words, such as `11-15 words`; names sort by length."""
+    words = len(text.split())
+    low, high = next((pair for pair in LENGTHS if words <= pair[1]), (LENGTHS[-1][1] + 1, None))
+    return f"{low:02d}-{high} words" if high else f"{low}+ words"
 
 
 def per_question(

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gnnrag.errors import GnnragError
-from gnnrag.metrics.report import per_question, score
+from gnnrag.metrics.report import length_group, per_question, score
 from gnnrag.types import Prediction, Question
 
 QUESTIONS = [
@@ -45,6 +45,13 @@ def test_means_by_hand():
     assert (got["cost/usd"], got["cost/retriever_calls"], got["cost/seconds_per_question"]) == (1e-05, 1.3333, 2)
     assert got["context/size"] == 1.6667
     assert (got["context/size_p10"], got["context/size_p50"], got["context/size_p90"]) == (0.4, 2, 2.8)
+
+
+def test_by_length():
+    lengths = [length_group("word " * n) for n in (1, 10, 11, 20, 21)]
+    assert lengths == ["01-10 words", "01-10 words", "11-15 words", "16-20 words", "21+ words"] == sorted(lengths)
+    got = score(QUESTIONS, PREDICTIONS, ks=(2, 5))["by_length"]
+    assert list(got) == ["01-10 words"] and got["01-10 words"]["count"] == 3
 
 
 def test_by_type_and_intervals():
