@@ -20,8 +20,8 @@ from rich.table import Table
 
 from gnnrag.comparison import Comparison, Run, load_runs, overlap, recall_plot
 from gnnrag.errors import GnnragError
-from inference.console import metrics_table, render
-from inference.tables import plain_table
+from inference.console import render
+from inference.tables import metrics_table, plain_table
 
 ROUNDS = ("questions", "queries", "reached", "pool")
 

@@ -7,49 +7,38 @@ import logging
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from tqdm import tqdm
 
 from gnnrag.errors import GnnragError
-from gnnrag.metrics.bootstrap import with_interval
-from gnnrag.metrics.nodes import is_node_metric
+from gnnrag.stopping import STOPPED, listening
 from gnnrag.types import Prediction
-
-# Heading, metric, digits of each column.
-COLUMNS = (
-    ("Recall@2", "retrieval/recall@2", 3),
-    ("Recall@5", "retrieval/recall@5", 3),
-    ("MRR", "retrieval/mrr", 3),
-    ("Hits@1", "retrieval/hits@1", 3),
-    ("node recall", "retrieval/node_recall", 3),
-    ("node F1", "retrieval/node_f1", 3),
-    ("EM", "answer/em", 3),
-    ("F1", "answer/f1", 3),
-    ("retriever calls", "cost/retriever_calls", 1),
-    ("LLM calls", "cost/llm_calls", 1),
-    ("tokens", "tokens", 0),
-    ("failed", "failed", 0),
-)
 
 
 def run_script(main: Callable[[Sequence[str]], int], arguments: Sequence[str], help_text: str | None) -> int:
-    """Run a script's main; a user's error is one line and exit code 2, an interrupt exit code 130."""
+    """Run a script's main; returns the exit code.
+
+    A user's error is one line and exit code 2. An interrupt is exit code 130, a scheduler's signal to stop 75
+    (`gnnrag.stopping`), which tells it to start the same command again.
+    """
     if any(a in ("-h", "--help") for a in arguments):
         print((help_text or "").strip())
         return 0
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # a damaged file is named by our own note
+    told: list[str] = []
     try:
-        return main(arguments)
+        with listening(told):
+            return main(arguments)
     except GnnragError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted; the same command continues where this one stopped", file=sys.stderr)
-        return 130
+        what = f"told to stop by {told[0]}" if told else "interrupted"
+        print(f"{what}; the same command continues where this one stopped", file=sys.stderr)
+        return STOPPED if told else 130
     except BrokenPipeError:
         return 0
 
@@ -119,19 +108,6 @@ def describe_failures(predictions: Sequence[Prediction]) -> str:
     return "\n".join([f"{failed} of {asked} questions failed, {what}; the same command tries them again", *lines])
 
 
-def metrics_table(rows: Iterable[tuple[str, dict[str, Any]]], title: str = "") -> str:
-    """Return runs as a table, one line a run; the interval of Recall@5 stands beside it."""
-    rows = list(rows)
-    table = Table(title=title or None)
-    table.add_column("run", overflow="fold", min_width=18)
-    columns = [c for c in COLUMNS if not is_node_metric(c[1]) or any(c[1] in metrics for _, metrics in rows)]
-    for heading, _, _ in columns:
-        table.add_column(heading, justify="right")
-    for name, metrics in rows:
-        table.add_row(name, *(_cell(metrics, key, digits) for _, key, digits in columns))
-    return render(table, width=140 if len(columns) < len(COLUMNS) else 180)
-
-
 def render(*parts: Any, width: int = 140) -> str:
     """Return rich renderables as plain text."""
     out = io.StringIO()
@@ -139,12 +115,3 @@ def render(*parts: Any, width: int = 140) -> str:
     for part in parts:
         console.print(part)
     return out.getvalue().rstrip()
-
-
-def _cell(metrics: dict[str, Any], key: str, digits: int) -> str:
-    if key == "tokens":
-        return f"{metrics['cost/prompt_tokens'] + metrics['cost/completion_tokens']:.0f}"
-    value = metrics.get(key)
-    if value is None:
-        return "-"
-    return with_interval(value, metrics.get(f"{key}_ci") if key == "retrieval/recall@5" else None, digits)

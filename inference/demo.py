@@ -13,7 +13,8 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.evaluation import evaluate, load_questions_for
 from gnnrag.pipeline import open_shared_index
 from gnnrag.rundir import run_label
-from inference.console import IndexProgress, metrics_table, note
+from inference.console import IndexProgress, note
+from inference.tables import metrics_table
 
 SAMPLE = "configs/evaluate/sample.yaml"
 RETRIEVERS = ("bm25", "dense", "hybrid", "chg", "gfm")

@@ -18,7 +18,8 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.evaluation import evaluate
 from gnnrag.registry import METHODS, RETRIEVERS, ROLES
 from gnnrag.rundir import read_predictions, run_label
-from inference.console import IndexProgress, describe_failures, metrics_table, note, split_arguments
+from inference.console import IndexProgress, describe_failures, note, split_arguments
+from inference.tables import metrics_table
 
 
 def main(arguments: Sequence[str]) -> int:

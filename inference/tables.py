@@ -1,15 +1,32 @@
-"""Tables of strings: for people, and as Markdown."""
+"""Tables: of runs, and of strings; for people, and as Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
 
+from gnnrag.metrics.bootstrap import with_interval
+from gnnrag.metrics.nodes import is_node_metric
 from inference.console import render
 
 WIDEST = 300
+# Heading, metric, digits of each column.
+COLUMNS = (
+    ("Recall@2", "retrieval/recall@2", 3),
+    ("Recall@5", "retrieval/recall@5", 3),
+    ("MRR", "retrieval/mrr", 3),
+    ("Hits@1", "retrieval/hits@1", 3),
+    ("node recall", "retrieval/node_recall", 3),
+    ("node F1", "retrieval/node_f1", 3),
+    ("EM", "answer/em", 3),
+    ("F1", "answer/f1", 3),
+    ("retriever calls", "cost/retriever_calls", 1),
+    ("LLM calls", "cost/llm_calls", 1),
+    ("tokens", "tokens", 0),
+    ("failed", "failed", 0),
+)
 
 
 def plain_table(headings: Sequence[str], rows: Sequence[Sequence[str]], title: str = "", width: int = 140) -> str:
@@ -33,3 +50,25 @@ def gain(found: Mapping[str, Any]) -> str:
     """Return a paired difference (`Comparison.differences`) with its interval and p-value."""
     low, high = found["interval"]
     return f"{found['difference']:+.3f} [{low:+.3f}, {high:+.3f}] p {found['p']:.2g}"
+
+
+def metrics_table(rows: Iterable[tuple[str, dict[str, Any]]], title: str = "") -> str:
+    """Return runs as a table, one line a run; the interval of Recall@5 stands beside it."""
+    rows = list(rows)
+    table = Table(title=title or None)
+    table.add_column("run", overflow="fold", min_width=18)
+    columns = [c for c in COLUMNS if not is_node_metric(c[1]) or any(c[1] in metrics for _, metrics in rows)]
+    for heading, _, _ in columns:
+        table.add_column(heading, justify="right")
+    for name, metrics in rows:
+        table.add_row(name, *(_cell(metrics, key, digits) for _, key, digits in columns))
+    return render(table, width=140 if len(columns) < len(COLUMNS) else 180)
+
+
+def _cell(metrics: dict[str, Any], key: str, digits: int) -> str:
+    if key == "tokens":
+        return f"{metrics['cost/prompt_tokens'] + metrics['cost/completion_tokens']:.0f}"
+    value = metrics.get(key)
+    if value is None:
+        return "-"
+    return with_interval(value, metrics.get(f"{key}_ci") if key == "retrieval/recall@5" else None, digits)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -19,10 +18,10 @@ from gnnrag.fit.config import FitConfig, FoldConfig, check_fit, check_run
 from gnnrag.fit.kinds import chosen_kind
 from gnnrag.fit.training import Plan, Report, Surroundings, train, write_report
 from gnnrag.metrics.bootstrap import with_interval
+from gnnrag.stopping import STOPPED, remember
 from inference.console import IndexProgress, note, render, split_arguments
 from training.launcher import follow_launcher
 
-STOPPED = 75  # exit code of a run that was told to stop and goes on when it is started again
 T = TypeVar("T")
 PATIENCE = timedelta(hours=24)  # of a process that waits for another: one of them may index a large corpus meanwhile
 _PLACES = ("path", "root", "cache", "notes", "measured", "name")  # settings that only say where things lie
@@ -38,10 +37,11 @@ def surroundings(fit: FitConfig, script: str, source: str | None, overrides: Seq
     if fit.precision == "fp16" and not has_gpu:
         raise ConfigError("fit.precision=fp16 needs a GPU; give bf16 or no")
     accelerator = Accelerator(mixed_precision=fit.precision, cpu=not has_gpu, kwargs_handlers=handlers)  # type: ignore[arg-type]
-    is_told = _listen()
+    told = remember()  # SLURM sends a signal before the time limit, Linux one for a launcher
+    follow_launcher()
     kept = [o for o in overrides if o.split("=")[0].rsplit(".", 1)[-1] not in _PLACES]
     command = " ".join([f"accelerate launch training/{script}", *([source] if source else []), *kept])
-    return Surroundings(accelerator, lambda: bool(is_told), note, command)
+    return Surroundings(accelerator, lambda: bool(told), note, command)
 
 
 def train_kind(script: str, kinds: Mapping[str, str], default: str, arguments: Sequence[str]) -> int:
@@ -119,15 +119,6 @@ def train_folds(
             print(report_table(metrics, columns))
         print(path)
     return 0
-
-
-def _listen() -> list[int]:
-    """Return a list that holds the signals received: SLURM sends one before the time limit, Linux for a launcher."""
-    received: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, lambda signum, frame: received.append(signum))
-    follow_launcher()
-    return received
 
 
 def report_table(metrics: dict[str, Any], columns: Sequence[str]) -> str:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gnnrag.files import read_journal
+from gnnrag.stopping import STOPPED
 from gnnrag.types import Prediction
+from inference import evaluate as evaluate_script
 from inference.console import describe_failures, run_script
 from inference.evaluate import __doc__ as help_text
 from inference.evaluate import main
@@ -115,6 +120,35 @@ def test_interrupt(arguments: list[str], capsys: pytest.CaptureFixture[str], mon
     monkeypatch.setattr("inference.evaluate.evaluate", interrupted)
     assert call(arguments) == 130
     assert "the same command continues" in capsys.readouterr().err
+
+
+def test_a_scheduler_stops_a_run_and_the_same_command_ends_it(
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, ended = evaluate_script.evaluate, []
+
+    def told_after_two(config: Any, on_index: Any, on_question: Any, *more: Any) -> Any:
+        def count(prediction: Prediction) -> None:
+            ended.append(prediction.question_id)
+            if len(ended) == 2:
+                signal.raise_signal(signal.SIGTERM)
+
+        return real(config, on_index, count, *more)
+
+    monkeypatch.setattr(evaluate_script, "evaluate", told_after_two)
+    # As a batch script's shell starts what it puts in the background.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert call([*arguments, "run.name=mine", "concurrency=1"]) == STOPPED
+    finally:
+        signal.signal(signal.SIGINT, before)
+    out, err = capsys.readouterr()
+    assert not out and err == "told to stop by SIGTERM; the same command continues where this one stopped\n"
+    rows = [row["question_id"] for row in read_journal(tmp_path / "r" / "mine" / "predictions.jsonl")]
+    assert rows == ended and 2 <= len(rows) < 4
+    monkeypatch.setattr(evaluate_script, "evaluate", real)
+    assert call([*arguments, "run.name=mine"]) == 0
+    assert f"{len(rows)} of 4 questions were answered before" in capsys.readouterr().err
 
 
 def test_as_a_process(arguments: list[str]) -> None:

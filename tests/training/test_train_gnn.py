@@ -167,9 +167,9 @@ def test_fewer_questions_train_and_a_hash_draws_them(folder: Path) -> None:
 def test_a_stopped_run_ends_its_tracking(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[dict[str, Any]] = []
     monkeypatch.setitem(sys.modules, "wandb", FakeTracking(started))  # type: ignore[arg-type]
-    monkeypatch.setattr(common, "_listen", lambda: [15])
+    monkeypatch.setattr(common, "remember", lambda: ["SIGTERM"])
     assert call(folder, "run.name=stopped", "run.tracking=online") == common.STOPPED
-    monkeypatch.setattr(common, "_listen", lambda: [])
+    monkeypatch.setattr(common, "remember", lambda: [])
     assert call(folder, "run.name=stopped", "run.tracking=online") == 0
     assert [row["finished"] for row in started] == [1, 1] and started[0]["id"] == started[1]["id"]
 

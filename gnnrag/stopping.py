@@ -1,0 +1,107 @@
+"""Being told to stop by a scheduler: by a signal, or by a file where signals do not reach the process.
+
+SLURM sends a signal some time before the limit (`--signal=B:USR1@60`), and with `B:` to the batch shell alone;
+`accelerate launch` and `torchrun` forward none. So that every process can be told, the shell may name a file in
+`GNNRAG_STOP_FILE` beforehand, and make it when the signal comes. It has to delete it before it starts the command
+again.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+STOPPED = 75  # exit code of what was told to stop, and goes on when the same command is started again
+STOP_FILE = "GNNRAG_STOP_FILE"  # environment variable: the file whose being there says stop
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+POLL_S = 1.0  # between two looks at the stop file: one system call each
+
+
+def remember() -> list[str]:
+    """Take the signals from now on without any effect but that of being remembered.
+
+    For work that asks between its steps, such as training, where all processes must stop at the same one. The file is
+    seen where `listening` is in force around this.
+
+    Returns:
+        A list that is empty until the process is told to stop, and then holds the names of the signals.
+    """
+    received: list[str] = []
+    for number in SIGNALS:
+        signal.signal(number, lambda signum, frame: received.append(signal.Signals(signum).name))
+    return received
+
+
+@contextmanager
+def listening(told: list[str]) -> Iterator[None]:
+    """Take the first signal to stop as Ctrl-C is taken, whatever the process is doing; later ones change nothing.
+
+    Between synchronous steps that is a KeyboardInterrupt, in `asyncio.run` the cancelling of what runs in it: what
+    survives Ctrl-C, and a kill, survives this. For the main thread only.
+
+    Args:
+        told: stays empty until the process is told to stop, and then says by what: who catches KeyboardInterrupt can
+            tell it from Ctrl-C.
+    """
+    file = os.environ.get(STOP_FILE)
+
+    def take(number: int, frame: FrameType | None) -> None:
+        is_file = number == signal.SIGUSR1 and file and Path(file).exists()
+        told.append(f"the file {file}" if is_file else signal.Signals(number).name)
+        if len(told) == 1:
+            _interrupt(frame)
+
+    before = {number: signal.signal(number, take) for number in SIGNALS}
+    ended = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(Path(file), ended), daemon=True) if file else None
+    try:
+        with _interruptible():
+            if watcher:
+                watcher.start()
+            yield
+    finally:
+        ended.set()
+        if watcher and watcher.ident:
+            watcher.join()  # before the handlers go: the signal would end the process
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _watch(file: Path, ended: threading.Event) -> None:
+    """Send this process SIGUSR1 once the file is there."""
+    while not file.exists():
+        if ended.wait(POLL_S):
+            return
+    os.kill(os.getpid(), signal.SIGUSR1)
+
+
+def _interrupt(frame: FrameType | None) -> None:
+    """Do what Ctrl-C would do here: `asyncio.run` puts a handler of its own, which cancels what it runs."""
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler):
+        raise KeyboardInterrupt
+    handler(signal.SIGINT, frame)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Have Python's own handler for Ctrl-C, which `asyncio.run` needs in order to cancel rather than to break off.
+
+    A shell starts a command in the background (`command &` in a batch script) with Ctrl-C ignored: there the signal
+    itself stays without effect, being blocked.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        yield
+        return
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # also forgets one that waits
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
