@@ -63,7 +63,9 @@ def get(
         folder: where they go; a file that is there and is what the lock says stays.
         lock_file: by default `folder`/release.lock.json. A download that it knows must have its SHA-256.
         record: write SHA-256s that the lock does not have into it.
-        tries, wait_s, on_progress: see `download`.
+        tries: see `download`.
+        wait_s: see `download`.
+        on_progress: see `download`.
         on_note: told what else is worth knowing.
 
     Raises:

@@ -311,7 +311,7 @@ def test_a_missing_benchmark_is_told_where_it_is(tmp_path, path, title):
         "toy: {}",
         "toy: [",
         "toy: {title: t, page: p, licence: l, size: s, url: u, read: [.], files: {../x: {}}}",
-        "toy: {title: t, page: p, licence: l, size: s, url: u, read: [.], files: {x: {reported: {sha256: ab, by: me}}}}",
+        "toy: {title: t, page: p, licence: l, size: s, url: u, read: [], files: {x: {reported: {sha256: a, by: me}}}}",
     ],
 )
 def test_a_broken_list_of_releases_is_refused(text):
