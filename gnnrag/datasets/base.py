@@ -11,7 +11,8 @@ from pathlib import Path
 
 from gnnrag.datasets import canonical, folder, hipporag, kb
 from gnnrag.datasets.chunk import Chunking
-from gnnrag.datasets.hipporag import MissingGold
+from gnnrag.datasets.layouts import LOADERS, is_own
+from gnnrag.datasets.placing import MissingGold
 from gnnrag.datasets.release_fields import PopqaAliases
 from gnnrag.datasets.skips import Skips
 from gnnrag.datasets.source import Source, find_source
@@ -83,14 +84,14 @@ def load_dataset(
 
     Args:
         path: a folder with `corpus.jsonl`; `FOLDER/NAME` or `FOLDER/NAME.json` of a release in HippoRAG's layout; a
-            folder with `kb.txt`; a folder of own documents, or one document.
+            folder with `kb.txt`; a release of long documents (`layouts`); a folder of own documents, or one document.
         split: which `questions.<split>.jsonl`; releases have one questions file, and ignore it; see also
             `kb.question_files`.
         questions: another questions file, canonical `.jsonl` or release `.json`.
         limit: keep the first so many questions; of a knowledge base, of each file.
-        chunking: how own documents are cut.
+        chunking: how own and other long documents are cut.
         popqa_aliases: see `release_fields.gold_answers`.
-        missing_gold: see `hipporag.load_questions`.
+        missing_gold: see `hipporag.load_questions` and `placing.GoldPlacer`.
 
     Raises:
         DataError: something is missing or broken; the message says where, and how to mend it.
@@ -107,7 +108,9 @@ def load_dataset(
         return Dataset(source.name, tuple(passages), about, skips.frozen(), tuple(skips.notes))
     file = source.questions_file(split) if questions is None else Path(questions)
     loaded: list[Question] = []
-    if file is not None:
+    if file is not None and is_own(source.kind, file):
+        loaded = LOADERS[source.kind].load_questions(file, passages, skips, missing_gold)
+    elif file is not None:
         loaded = _questions(file, passages, skips, popqa_aliases, missing_gold)
     return Dataset(source.name, tuple(passages), tuple(loaded[:limit]), skips.frozen(), tuple(skips.notes))
 
@@ -144,6 +147,8 @@ def _passages(source: Source, chunking: Chunking | None, skips: Skips) -> list[P
         return hipporag.load_passages(source.path, source.name, skips)
     if source.kind == "kb":
         return kb.load_passages(source.path, skips)
+    if source.kind in LOADERS:
+        return LOADERS[source.kind].load_passages(source.path, chunking or Chunking(), skips)
     return folder.load_passages(source.path, chunking or Chunking(), skips)
 
 

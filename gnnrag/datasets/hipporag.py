@@ -5,19 +5,18 @@ Gold passages are found in the corpus by their text, then, if that fails, by a t
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from gnnrag.datasets import release_fields as fields
-from gnnrag.datasets.jsonl import read_json
+from gnnrag.datasets.jsonl import read_objects
+from gnnrag.datasets.placing import MissingGold, check_choice
 from gnnrag.datasets.release_fields import GoldText, PopqaAliases, Sample
 from gnnrag.datasets.skips import Skips
-from gnnrag.errors import ConfigError, DataError
+from gnnrag.errors import DataError
 from gnnrag.types import GoldHop, Passage, Question
-
-MissingGold = Literal["error", "drop"]
 
 # Questions and passages of the full releases (HippoRAG 2 and MGranRAG, data tables). People use subsets,
 # so another number is only a note. HotpotQA has 9,221 passages in HippoRAG's first version and 9,811 in the second.
@@ -40,7 +39,7 @@ def load_passages(path: Path, name: str, skips: Skips) -> list[Passage]:
         DataError: the file is broken, has another shape, or holds no passage.
     """
     passages: dict[tuple[str, str], Passage] = {}
-    items = _objects(path, "passages")
+    items = read_objects(path, "passages")
     for i, item in enumerate(items):
         title, text = item.get("title", ""), item.get("text")
         if not (isinstance(title, str) and isinstance(text, str)):
@@ -80,12 +79,12 @@ def load_questions(
         DataError: the file is broken, a question has an unknown shape or a used id, or as `missing_gold` says.
         ConfigError: `popqa_aliases` or `missing_gold` is none of the allowed values.
     """
-    _check_choice("popqa_aliases", popqa_aliases, get_args(PopqaAliases))
-    _check_choice("missing_gold", missing_gold, get_args(MissingGold))
+    check_choice("popqa_aliases", popqa_aliases, get_args(PopqaAliases))
+    check_choice("missing_gold", missing_gold, get_args(MissingGold))
     finder = _Finder(passages)
     seen: dict[str, int] = {}
     questions = []
-    for i, sample in enumerate(_objects(path, "questions")):
+    for i, sample in enumerate(read_objects(path, "questions")):
         row_id = fields.question_id(sample) or f"{name}-q{i}"
         if row_id in seen:
             raise DataError(path, f"question {i} has id {row_id!r}, which question {seen[row_id]} has already")
@@ -156,21 +155,6 @@ def _question(sample: Sample, row_id: str, finder: _Finder, popqa_aliases: Popqa
         evidence=fields.evidence(sample),
         extra=fields.extra(sample),
     )
-
-
-def _objects(path: Path, what: str) -> list[dict[str, Any]]:
-    data = read_json(path)
-    if not isinstance(data, list):
-        raise DataError(path, f"is a JSON {type(data).__name__}; expected a list of {what}")
-    kinds = Counter(type(item).__name__ for item in data if not isinstance(item, dict))
-    if kinds:
-        raise DataError(path, f"holds {', '.join(kinds)} where {what} should be objects, like {{...}}")
-    return data
-
-
-def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ConfigError(f"{name}={value!r}: allowed are {', '.join(allowed)}")
 
 
 def _squeezed(text: str) -> str:

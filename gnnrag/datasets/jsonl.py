@@ -6,6 +6,7 @@ A line is never read further than the limit, so a file without line ends cannot 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -44,6 +45,21 @@ def read_json(path: Path) -> Any:
     except OSError as error:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from error
     return _parse(path, decode_utf8(path, raw), None, complete=False)
+
+
+def read_objects(path: Path, what: str) -> list[dict[str, Any]]:
+    """Return a file that holds a JSON list of objects; `what` they are goes into messages.
+
+    Raises:
+        DataError: as in `read_json`, or the file holds something else.
+    """
+    data = read_json(path)
+    if not isinstance(data, list):
+        raise DataError(path, f"is a JSON {type(data).__name__}; expected a list of {what}")
+    kinds = Counter(type(item).__name__ for item in data if not isinstance(item, dict))
+    if kinds:
+        raise DataError(path, f"holds {', '.join(kinds)} where {what} should be objects, like {{...}}")
+    return data
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:

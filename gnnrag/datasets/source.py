@@ -1,4 +1,7 @@
-"""Tells what kind of data a path holds, by the names that are there, never by guessing from content."""
+"""Tells what kind of data a path holds, by the names that are there, never by guessing from content.
+
+The one exception is a `.jsonl` file of any name: the keys of its first row tell UltraDomain from own documents.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from typing import Literal
 from gnnrag.datasets.canonical import split_file
 from gnnrag.datasets.documents import READERS
 from gnnrag.datasets.kb import FILE as KB
+from gnnrag.datasets.layouts import LayoutKind, find_layout
+from gnnrag.datasets.releases import advice
 from gnnrag.errors import DataError
 
 _CORPUS = "_corpus.json"
@@ -17,11 +22,16 @@ _CORPUS = "_corpus.json"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a path turned out to be. `path` is a folder, except for a release (its corpus file) and a lone document."""
+    """What a path turned out to be.
 
-    kind: Literal["canonical", "release", "kb", "folder"]
+    `path` is a folder, except for a release (its corpus file) and a lone document; `questions` is set for the releases
+    of `layouts`.
+    """
+
+    kind: Literal["canonical", "release", "kb", "folder"] | LayoutKind
     path: Path
     name: str
+    questions: Path | None = None
 
     def questions_file(self, split: str) -> Path | None:
         """Return the file with the questions; own documents may have none.
@@ -29,6 +39,8 @@ class Source:
         Raises:
             DataError: there is none where there should be.
         """
+        if self.questions is not None:
+            return self.questions
         if self.kind == "release":
             return self.path.with_name(f"{self.name}.json")
         if self.kind == "folder" and not (self.path.is_dir() and any(self.path.glob("questions.*.jsonl"))):
@@ -50,6 +62,8 @@ def find_source(path: Path) -> Source:
     corpus = path.with_name(name + _CORPUS)
     if corpus.is_file():
         return Source("release", corpus, name)
+    if layout := find_layout(path):
+        return Source(layout.kind, layout.corpus, layout.name, layout.questions)
     if path.is_file() and path.suffix.lower() in READERS:
         return Source("folder", path, path.name)
     if path.is_file() and path.suffix == ".json":
@@ -58,7 +72,7 @@ def find_source(path: Path) -> Source:
         raise DataError(path, f"is of an unsupported type; documents may be {', '.join(sorted(READERS))}")
     fix = "give a folder or file with data.path=PATH; data/README.md says how to get the benchmarks"
     where = "" if path.is_absolute() else f" (looked for in {Path.cwd()})"
-    raise DataError(path, f"does not exist{where}; {_what_is_there(path)}; {fix}")
+    raise DataError(path, f"does not exist{where}; {_what_is_there(path)}; {advice(path) or fix}")
 
 
 def _in_folder(path: Path) -> Source:
@@ -72,6 +86,8 @@ def _in_folder(path: Path) -> Source:
         raise DataError(path, f"holds {len(releases)} releases; name one, as in {path / releases[0]}: {releases}")
     if releases:
         return Source("release", path / f"{releases[0]}{_CORPUS}", releases[0])
+    if layout := find_layout(path):
+        return Source(layout.kind, layout.corpus, layout.name, layout.questions)
     return Source("folder", path, name)
 
 

@@ -1,0 +1,140 @@
+"""Downloading one file so that a broken connection costs little, and a broken file is never left in its place."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+from gnnrag.errors import DataError
+from gnnrag.files import write_json
+
+Progress = Callable[[str, int, int | None], None]  # path, bytes so far, bytes in all if known
+_BLOCK = 1 << 18
+_AGAIN = frozenset((408, 425, 429, 500, 502, 503, 504))  # what another try may mend
+
+
+def part_of(target: Path) -> Path:
+    """Return where a file is kept while it is incomplete."""
+    return target.with_name(f"{target.name}.part")
+
+
+def download(
+    url: str,
+    target: Path,
+    tries: int = 5,
+    wait_s: float = 1.0,
+    timeout_s: float = 60.0,
+    on_progress: Progress | None = None,
+) -> Path:
+    """Fetch `url` into `target`.part, going on from what an earlier try left there, and return that path.
+
+    The part is gone on with only if the server still has the same version of the file (ETag or date), else begun anew.
+    The caller checks it and moves it into its place.
+
+    Args:
+        url: http or https.
+        target: the file that it will be.
+        tries: connections, before giving up.
+        wait_s: before the second try; doubled each time.
+        timeout_s: without a byte.
+        on_progress: told after each block.
+
+    Raises:
+        DataError: the server refuses, or the file is incomplete after all tries; the part stays for the next time.
+    """
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise DataError(target, f"cannot be fetched from {url!r}: only http and https addresses are")
+    part, problem = part_of(target), ""
+    part.parent.mkdir(parents=True, exist_ok=True)
+    for attempt in range(tries):
+        if attempt:
+            time.sleep(wait_s * 2 ** (attempt - 1))
+        try:
+            _receive(url, part, timeout_s, on_progress)
+            return part
+        except HTTPError as error:
+            problem = f"{error.code} {error.reason}"
+            if error.code not in _AGAIN:
+                break
+        except (HTTPException, URLError, TimeoutError, ConnectionError) as error:
+            problem = str(getattr(error, "reason", error)) or type(error).__name__
+    size = part.stat().st_size if part.exists() else 0
+    kept = f"; {size:,} bytes are kept in {part.name}, the same command goes on from there" if size else ""
+    raise DataError(target, f"could not be fetched: {url} was answered: {problem}{kept}")
+
+
+def _receive(url: str, part: Path, timeout_s: float, on_progress: Progress | None) -> None:
+    """Receive what is missing of a part; raises HTTPException where the connection ends early."""
+    facts, have = _facts(part), part.stat().st_size if part.exists() else 0
+    version = facts.get("version") if facts.get("url") == url else None
+    asked = {"User-Agent": "gnnrag", "Accept-Encoding": "identity"}
+    if have and version:
+        asked |= {"Range": f"bytes={have}-", "If-Range": version}
+    try:
+        response = urlopen(Request(url, headers=asked), timeout=timeout_s)
+    except HTTPError as error:
+        if error.code == 416 and have and (error.headers.get("Content-Range") or "").endswith(f"*/{have}"):
+            return  # it was complete: the process ended before it was moved into its place
+        if error.code == 416:  # the part is no beginning of what is there now
+            part.unlink(missing_ok=True)
+            raise HTTPException("the part was longer than the file; it was begun anew") from error
+        raise
+    with response:
+        goes_on = response.status == 206 and _first_byte(response.headers.get("Content-Range")) == have
+        if response.status == 206 and not goes_on:
+            part.unlink(missing_ok=True)
+            raise HTTPException("another range than the one asked for")
+        have = have if goes_on else 0
+        length = response.headers.get("Content-Length")
+        total = have + int(length) if length and length.isdigit() else None
+        # A weak tag promises the same meaning, not the same bytes.
+        tag = response.headers.get("ETag") or ""
+        version = tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified")
+        write_json(_facts_of(part), {"url": url, "version": version})
+        with part.open("ab" if goes_on else "wb") as out:
+            while block := response.read(_BLOCK):
+                out.write(block)
+                have += len(block)
+                if on_progress:
+                    on_progress(part.name.removesuffix(".part"), have, total)
+            out.flush()
+            os.fsync(out.fileno())
+    if total is not None and have != total:
+        raise HTTPException(f"the connection ended after {have:,} of {total:,} bytes")
+
+
+def put_in_place(target: Path) -> None:
+    """Move a complete part into its place, whole or not at all."""
+    os.replace(part_of(target), target)
+    forget(target)
+
+
+def forget(target: Path) -> None:
+    """Delete the part of a file, so that the next try begins anew."""
+    part_of(target).unlink(missing_ok=True)
+    _facts_of(part_of(target)).unlink(missing_ok=True)
+
+
+def _facts_of(part: Path) -> Path:
+    return part.with_name(f"{part.name}.json")
+
+
+def _facts(part: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(_facts_of(part).read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def _first_byte(content_range: str | None) -> int | None:
+    first = (content_range or "").removeprefix("bytes ").partition("-")[0].strip()
+    return int(first) if first.isdigit() else None

@@ -1,0 +1,386 @@
+"""MultiHop-RAG, both benchmarks called GraphRAG-Bench and UltraDomain: small files of ours in the releases' formats."""
+
+import copy
+import json
+import random
+
+import pytest
+
+from gnnrag.datasets.base import load_dataset, load_passages
+from gnnrag.datasets.chunk import Chunking
+from gnnrag.errors import DataError
+
+CUT = Chunking(20)
+ARTICLES = [
+    {
+        "title": "Harbour bridge to close",
+        "author": "A. Writer",
+        "source": "The Quay",
+        "published_at": "2023-10-02T10:00:00+00:00",
+        "category": "business",
+        "url": "https://quay.example/bridge",
+        "body": "The harbour bridge will close in May. Engineers found cracks in two piers.\n\n"
+        "Mayor Iris Blom called the closure unavoidable. Ferries will run every ten minutes instead.",
+    },
+    {
+        "title": "Ferry firm wins contract",
+        "author": "B. Writer",
+        "source": "Port News",
+        "published_at": "2023-10-05T10:00:00+00:00",
+        "category": "business",
+        "url": "https://port.example/ferry",
+        "body": "Nordlund Ferries won the city's contract. Its owner, Kai Nordlund, started with one boat.",
+    },
+]
+
+
+def fact(article, words):
+    return {key: ARTICLES[article][key] for key in ("title", "author", "url", "source", "category", "published_at")} | {
+        "fact": words
+    }
+
+
+QUERIES = [
+    {
+        "query": "Who owns the firm that carries people while the harbour bridge is closed?",
+        "answer": "Kai Nordlund",
+        "question_type": "inference_query",
+        "evidence_list": [
+            fact(0, "Ferries will run every ten minutes instead."),
+            fact(1, "Its owner, Kai Nordlund, started with one boat."),
+        ],
+    },
+    {
+        "query": "What does the mayor's sister do?",
+        "answer": "Insufficient information.",
+        "question_type": "null_query",
+        "evidence_list": [],
+    },
+]
+NOVELS = [
+    {
+        "corpus_name": "Novel-1",
+        "context": "Old Marta kept bees on the hill. Her nephew Tom sold the honey in Ely market.",
+    },
+    {"corpus_name": "Novel-2", "context": "The lighthouse at Skarn was dark. Keeper Olsen had gone to buy oil."},
+]
+NOVEL_QUESTIONS = [
+    {
+        "id": "Novel-aa",
+        "source": "Novel-1",
+        "question": "Where is Marta's honey sold?",
+        "answer": "Ely market",
+        "question_type": "Fact Retrieval",
+        "evidence": ["Tom sold the honey in Ely market.", "Marta kept bees on the hill."],
+        "evidence_triple": ["(Tom, sold honey in, Ely market).", "(Marta, kept, bees, on a hill)"],
+    },
+    {
+        "id": "Novel-aa",
+        "source": "Novel-2",
+        "question": "Why was the lighthouse dark?",
+        "answer": "The keeper had gone to buy oil.",
+        "question_type": "Complex Reasoning",
+        "evidence": ["A storm put out the lamp for good."],
+        "evidence_relations": "keeper -> oil",
+    },
+]
+BOOKS = [
+    {
+        "input": "What does the gardener prune first?",
+        "answers": ["The pear trees."],
+        "context": "A garden year begins in frost. The gardener prunes the pear trees first.",
+        "length": 13,
+        "context_id": "c1",
+        "_id": "u1",
+        "label": "agriculture",
+        "meta": {"title": "A Garden Year", "authors": "Nobody"},
+    },
+    {
+        "input": "When does the year begin?",
+        "answers": ["In frost."],
+        "context": "A garden year begins in frost. The gardener prunes the pear trees first.",
+        "length": 13,
+        "context_id": "c1",
+        "_id": "u2",
+        "label": "agriculture",
+        "meta": {"title": "A Garden Year", "authors": "Nobody"},
+    },
+    # As in fin.jsonl: no meta, no context_id.
+    {
+        "input": "What is a bond?",
+        "answers": ["A loan."],
+        "context": "A bond is a loan that can be sold.",
+        "length": 9,
+        "dataset": "fin",
+        "_id": "u3",
+        "label": "fin",
+    },
+]
+TEXTBOOK_QUESTIONS = {
+    "MC": {
+        "Question": "Which structure is last in, first out?",
+        "Choices": {"A": "queue", "B": "stack"},
+        "Answer": "B",
+        "Level-1 Topic": "Algorithms",
+        "Level-2 Topic": "Structures",
+        "Rationale": "Push and pop work on one end.",
+    },
+    "MS": {"Question": "Which sort in place?", "Choices": {"A": "heap", "B": "merge", "C": "quick"}, "Answer": "AC"},
+    "TF": {"Question": "A tree has cycles.", "Answer": "False", "Rationale": "By definition it has none."},
+}
+
+
+def write(path, value, lines=False):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(v) + "\n" for v in value) if lines else json.dumps(value), "utf-8")
+
+
+@pytest.fixture
+def multihop(tmp_path):
+    def make(queries=QUERIES, articles=ARTICLES):
+        write(tmp_path / "mh" / "corpus.json", articles)
+        write(tmp_path / "mh" / "MultiHopRAG.json", queries)
+        return tmp_path / "mh"
+
+    return make
+
+
+@pytest.fixture
+def novels(tmp_path):
+    def make(questions=NOVEL_QUESTIONS, documents=NOVELS, name="novel"):
+        write(tmp_path / "gb" / "Datasets" / "Corpus" / f"{name}.json", documents)
+        write(tmp_path / "gb" / "Datasets" / "Questions" / f"{name}_questions.json", questions)
+        return tmp_path / "gb"
+
+    return make
+
+
+@pytest.fixture
+def books(tmp_path):
+    def make(rows=BOOKS, name="cs"):
+        write(tmp_path / "ud" / f"{name}.jsonl", rows, lines=True)
+        return tmp_path / "ud" / f"{name}.jsonl"
+
+    return make
+
+
+@pytest.fixture
+def textbooks(tmp_path):
+    def make(questions=TEXTBOOK_QUESTIONS):
+        for kind, row in questions.items():
+            write(tmp_path / "tb" / "questions" / f"{kind}.jsonl", [row], lines=True)
+        (tmp_path / "tb" / "textbooks" / "textbook1").mkdir(parents=True, exist_ok=True)
+        text = "# Algorithms\n\nAn algorithm ends.\n\n## Stacks\n\nA stack is last in, first out.\n\n## Empty\n"
+        (tmp_path / "tb" / "textbooks" / "textbook1" / "textbook1.md").write_text(text)
+        return tmp_path / "tb"
+
+    return make
+
+
+# ------------------------------------------------------------------------------------------------------ MultiHop-RAG
+def test_multihop_rag(multihop):
+    data = load_dataset(multihop(), chunking=CUT)
+    assert data.name == "multihop_rag"
+    assert [p.id for p in data.passages] == ["article-0#1", "article-0#2", "article-1#1"]
+    assert data.passages[1].title == "Harbour bridge to close"
+    first, null = data.questions
+    assert first.gold == ("article-0#2", "article-1#1")
+    assert (first.id, first.answers, first.type, first.extra["hops"]) == (
+        "multihop-rag-0",
+        ("Kai Nordlund",),
+        "inference_query",
+        2,
+    )
+    assert (null.answers, null.gold, null.extra["hops"]) == ((), (), 0)
+    assert null.extra["release_answer"] == "Insufficient information."
+    assert data.remarks == []
+
+
+def test_other_chunks_give_other_gold(multihop):
+    whole = load_dataset(multihop(), chunking=Chunking(200))
+    assert whole.questions[0].gold == ("article-0#1", "article-1#1")
+
+
+@pytest.mark.parametrize("path", ["", "corpus.json", "MultiHopRAG.json"])
+def test_every_way_to_name_multihop_rag(multihop, path):
+    assert load_passages(multihop() / path, CUT).name == "multihop_rag"
+    assert len(load_dataset(multihop() / path, limit=1, chunking=CUT).questions) == 1
+
+
+def test_evidence_without_its_url_is_found_by_its_title(multihop):
+    queries = copy.deepcopy(QUERIES)
+    queries[0]["evidence_list"][0]["url"] = "https://elsewhere.example"
+    assert load_dataset(multihop(queries), chunking=CUT).questions[0].gold == ("article-0#2", "article-1#1")
+    queries[0]["evidence_list"][0]["title"] = "Another"
+    with pytest.raises(DataError, match=r"question 0: its evidence is from 'https://elsewhere.example'"):
+        load_dataset(multihop(queries), chunking=CUT)
+    kept = load_dataset(multihop(queries), chunking=CUT, missing_gold="drop")
+    assert [q.id for q in kept.questions] == ["multihop-rag-1"]
+    assert kept.skip_counts == {"evidence from a document that is not in the corpus": 1}
+
+
+# ---------------------------------------------------------------------------------------------------- GraphRAG-Bench
+def test_graphrag_bench(novels):
+    data = load_dataset(novels(), chunking=CUT)
+    assert data.name == "novel"
+    first, second = data.questions
+    assert first.gold == ("Novel-1#1",)
+    assert first.evidence == (("Tom", "sold honey in", "Ely market"),)
+    assert (first.type, first.answers) == ("Fact Retrieval", ("Ely market",))
+    # The release has one id for questions on two novels.
+    assert (second.id, second.gold) == ("Novel-aa@Novel-2", ())
+    assert second.extra["evidence_relations"] == "keeper -> oil"
+    assert any("Novel-aa is used for Novel-1 and Novel-2" in note for note in data.remarks)
+    assert any("1 questions have no gold passage" in note for note in data.remarks)
+    assert len(load_dataset(novels(), chunking=CUT, missing_gold="drop").questions) == 1
+
+
+def test_the_medical_part_is_one_document_and_may_join_its_evidence(novels):
+    document = {"corpus_name": "Medical", "context": "Basal cells grow slowly. Light harms the skin."}
+    row = {
+        "id": "Medical-1",
+        "source": "Medical",
+        "question": "What harms the skin?",
+        "answer": "Light",
+        "question_type": "Fact Retrieval",
+        "evidence": "Light harms the skin.; Basal cells grow slowly.",
+    }
+    folder = novels([row], document, "medical")
+    question = load_dataset(folder / "medical", chunking=Chunking(5)).questions[0]
+    assert question.gold == ("Medical#2", "Medical#1")
+    assert question.extra["statements"] == ["Light harms the skin.", "Basal cells grow slowly."]
+
+
+@pytest.mark.parametrize("path", ["novel", "Datasets/Corpus/novel.json", "Datasets/Questions/novel_questions.json"])
+def test_every_way_to_name_one_of_several(novels, path):
+    folder = novels()
+    novels(NOVEL_QUESTIONS[:1], NOVELS, "medical")
+    with pytest.raises(DataError, match=r"holds 2 releases; name one, as in .*medical: medical, novel"):
+        load_dataset(folder)
+    assert load_dataset(folder / path, chunking=CUT).name == "novel"
+    assert load_dataset(folder / "Datasets" / "Corpus" / "medical.json", chunking=CUT).name == "medical"
+
+
+# ------------------------------------------------------------------------------------------- the other GraphRAG-Bench
+def test_textbooks(textbooks):
+    data = load_dataset(textbooks(), chunking=CUT)
+    assert [(p.id, p.title) for p in data.passages] == [
+        ("textbook1/1#1", "Algorithms"),
+        ("textbook1/2#1", "Algorithms > Stacks"),
+    ]
+    choice, several, true = data.questions
+    assert choice.text.splitlines() == ["Which structure is last in, first out?", "A) queue", "B) stack"]
+    assert (choice.id, choice.type, choice.answers) == ("MC-0", "MC", ("stack", "B"))
+    assert several.answers == ("heap; quick", "A, C")
+    assert true.answers == ("False",)
+    one = load_dataset(textbooks(), questions=textbooks() / "questions" / "TF.jsonl", chunking=CUT)
+    assert [q.id for q in one.questions] == ["TF-0"]
+    assert any("no gold passages" in note for note in data.remarks)
+
+
+# ------------------------------------------------------------------------------------------------------- UltraDomain
+def test_ultradomain(books):
+    data = load_dataset(books(), chunking=Chunking(7))
+    assert [p.id for p in data.passages] == ["cs-1#1", "cs-1#2", "cs-2#1", "cs-2#2"]
+    assert [p.title for p in data.passages] == ["A Garden Year", "A Garden Year", "", ""]
+    assert [q.extra["document"] for q in data.questions] == ["cs-1", "cs-1", "cs-2"]
+    assert [q.id for q in data.questions] == ["u1", "u2", "u3"]
+    assert data.questions[2].type == "fin"
+    assert not any(q.gold for q in data.questions)
+
+
+def test_a_folder_of_domains_and_a_name_without_its_suffix(books):
+    path = books()
+    assert load_dataset(path.parent).name == "cs"
+    assert load_dataset(path.with_suffix("")).name == "cs"
+    books(BOOKS[:1], "mix")
+    with pytest.raises(DataError, match="holds 2 releases; name one"):
+        load_dataset(path.parent)
+
+
+def test_own_documents_are_not_taken_for_ultradomain(tmp_path):
+    write(tmp_path / "history.jsonl", [{"title": "Note", "text": "Context and input are ordinary words."}], lines=True)
+    assert load_dataset(tmp_path / "history.jsonl").passages[0].title == "Note"
+    assert load_dataset(tmp_path).passages[0].id.startswith("history.jsonl")
+
+
+def test_a_repeated_row_is_left_out_and_an_id_of_two_questions_is_an_error(books):
+    data = load_dataset(books([BOOKS[0], BOOKS[0]]))
+    assert len(data.questions) == 1 and data.skip_counts == {"repeated question": 1}
+    with pytest.raises(DataError, match=r"line 2: line 2 has id 'u1', which line 1 has already"):
+        load_dataset(books([BOOKS[0], BOOKS[1] | {"_id": "u1"}]))
+
+
+def test_canonical_questions_on_a_release(books, tmp_path):
+    row = {"id": "q", "question": "Where?", "answers": ["frost"], "gold": ["cs-1#1"]}
+    write(tmp_path / "made.jsonl", [row], lines=True)
+    data = load_dataset(books(), questions=tmp_path / "made.jsonl")
+    assert data.questions[0].gold == ("cs-1#1",)
+
+
+# ------------------------------------------------------------------------------------------------------ broken files
+def spoil(rng, row):
+    """Return a row with one field taken out or made something else, however deep."""
+    row = copy.deepcopy(row)
+    places = []
+
+    def walk(value):
+        for key in list(value) if isinstance(value, dict) else range(len(value)):
+            places.append((value, key))
+            if isinstance(value[key], dict | list):
+                walk(value[key])
+
+    walk(row)
+    holder, key = rng.choice(places)
+    if rng.random() < 0.3:
+        del holder[key]
+    else:
+        holder[key] = rng.choice(
+            [None, 7, "", " ", [], {}, ["x", 3], {"a": 1}, True, "\x00", 1.5, [None], "word " * 50]
+        )
+    return row
+
+
+@pytest.mark.parametrize("kind", ["multihop", "articles", "novels", "documents", "books", "textbooks"])
+def test_broken_rows_are_one_clear_error_or_load(kind, multihop, novels, books, textbooks):
+    rng = random.Random(7)
+    failed = 0
+    for _ in range(120):
+        if kind == "multihop":
+            path = multihop([spoil(rng, QUERIES[0]), QUERIES[1]])
+        elif kind == "articles":
+            path = multihop(articles=[spoil(rng, ARTICLES[0]), ARTICLES[1]])
+        elif kind == "novels":
+            path = novels([spoil(rng, NOVEL_QUESTIONS[0]), NOVEL_QUESTIONS[1]])
+        elif kind == "documents":
+            path = novels(documents=[spoil(rng, NOVELS[0]), NOVELS[1]])
+        elif kind == "books":
+            path = books([BOOKS[0], spoil(rng, BOOKS[1])])
+        else:
+            path = textbooks({"MC": spoil(rng, TEXTBOOK_QUESTIONS["MC"]), "TF": TEXTBOOK_QUESTIONS["TF"]})
+        try:
+            data = load_dataset(path, chunking=CUT)
+        except DataError as error:
+            failed += 1
+            assert "\n" not in str(error) and len(str(error)) < 700
+            if kind in ("books", "textbooks"):
+                assert error.line in (1, 2)
+        else:
+            assert data.passages and data.questions
+    assert failed > 20
+
+
+@pytest.mark.parametrize("kind", ["corpus.json", "MultiHopRAG.json"])
+def test_a_cut_off_file_names_its_line(multihop, kind):
+    path = multihop() / kind
+    text = json.dumps(json.loads(path.read_text()), indent=1)
+    path.write_text(text[: len(text) // 2])
+    with pytest.raises(DataError, match=r"line \d+: is (cut off|not JSON)"):
+        load_dataset(path.parent)
+
+
+def test_a_broken_line_of_a_domain_names_its_line(books):
+    path = books()
+    path.write_text(path.read_text() + '{"input": "x"}\n')
+    with pytest.raises(DataError, match=r"line 4: the row has no 'context'; its keys are input"):
+        load_dataset(path)
