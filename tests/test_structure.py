@@ -48,7 +48,7 @@ LEVELS = [
     {"drawing", "inspection", "trained"},
     {"evaluation", "comparison"},
     {"audit", "tabulation", "papers", "cross", "distil"},
-    {"reproduction"},
+    {"reproduction", "judge"},
 ]
 LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names}
 # The loop knows protocols only, never a concrete part.
