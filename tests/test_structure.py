@@ -47,8 +47,8 @@ LEVELS = [
     {"fit"},
     {"drawing", "inspection", "trained"},
     {"evaluation", "comparison"},
-    {"audit", "tabulation", "papers", "cross", "distil"},
-    {"reproduction", "judge"},
+    {"audit", "tabulation", "papers", "cross", "distil", "judge"},
+    {"reproduction"},
 ]
 LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names}
 # The loop knows protocols only, never a concrete part.

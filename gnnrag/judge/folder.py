@@ -12,7 +12,7 @@ from typing import Any
 
 from gnnrag.config import to_plain
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.files import Journal, digest, read_journal, write_json, write_jsonl
+from gnnrag.files import Journal, digest, file_digest, read_journal, write_json, write_jsonl
 from gnnrag.judge.config import JudgeBudgetConfig, JudgeConfig
 from gnnrag.rundir import commit, decisive, differences, lock_run
 
@@ -183,3 +183,26 @@ def settings_of(config: JudgeConfig) -> dict[str, Any]:
     plain = {key: value for key, value in to_plain(config).items() if key not in _FREE}
     plain["ask"] = {key: value for key, value in plain["ask"].items() if key != "criteria"}
     return decisive(plain)
+
+
+def judged_figures(run: Path) -> dict[str, Any]:
+    """Return what the judgements in a run directory say, for tables: A- and E-Score, and the win rate in percent.
+
+    The win rate is that of the run that this one was held against. Only judgements under their default names count
+    (`scores`, `pairwise`), and only those of the predictions that are there now.
+    """
+    found: dict[str, Any] = {}
+    for kind in ("scores", "pairwise"):
+        path = run / "judgements" / kind / METRICS
+        if not path.is_file():
+            continue
+        report = json.loads(path.read_text("utf-8"))
+        if report["judged_runs"].get(run.resolve().name, {}).get("predictions") != file_digest(
+            run / "predictions.jsonl"
+        ):
+            continue
+        found |= {key: value for key, value in report.items() if key.startswith("judge/") and value is not None}
+    for key in ("judge/win_rate", "judge/win_rate_ci"):
+        if key in found:
+            found[key] = [100 * v for v in found[key]] if key.endswith("_ci") else 100 * found[key]
+    return found
