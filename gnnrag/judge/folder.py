@@ -142,7 +142,7 @@ class JudgementDir:
         self._spent.update(row["usage"])
         self.rows[key_of(row)] = row
 
-    def spent(self) -> dict[str, float]:
+    def spent(self) -> dict[str, Any]:
         """Return what all replies in the folder took; `malformed` and `refused` count replies, retries included."""
         return {name: self._spent[name] for name in SPENT} | {"cost": round(self._spent["cost"], 8)}
 
