@@ -75,10 +75,10 @@ COLUMNS = {
         Column("run_seconds", "s/run", "run/seconds", 0),
         Column("semantic_recall", "evidence recall, text side", "run/semantic_recall"),
         Column("relational_recall", "evidence recall, graph side", "run/relational_recall"),
-        # Rated by a language model, which judges predictions afterwards.
-        Column("a_score", "A-Score", digits=2),
-        Column("e_score", "E-Score", digits=2),
-        Column("win_rate", "win rate", digits=0),
+        # Rated by a language model, which judges predictions afterwards (inference/judge.py).
+        Column("a_score", "A-Score", "judge/a_score", 2),
+        Column("e_score", "E-Score", "judge/e_score", 2),
+        Column("win_rate", "win rate", "judge/win_rate", 0),
     )
 }
 

@@ -20,6 +20,7 @@ from gnnrag.errors import ConfigError, described
 from gnnrag.evaluation import check_metrics, load_questions_for
 from gnnrag.files import read_journal
 from gnnrag.index.build import Progress
+from gnnrag.judge.folder import judged_figures
 from gnnrag.metrics.rounds import by_step
 from gnnrag.papers import COLUMNS, Column, PaperTable, Row, row_config
 from gnnrag.pipeline import check_fit, needed_stages
@@ -137,7 +138,7 @@ def reproduce(
 
 def measured(table: PaperTable, row: Row, config: EvaluateConfig, run: Path, metrics: Mapping[str, Any]) -> Result:
     """Return the figures of a finished run."""
-    figures = {**metrics, **run_figures(run)}
+    figures = {**metrics, **run_figures(run), **judged_figures(run)}
     steps: dict[str, list[float]] = {}
     if any(column.key in SIDES.values() for column in table.columns):
         steps = by_step(read_journal(run / "traces.jsonl"), load_questions_for(config).questions)

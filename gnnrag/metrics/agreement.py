@@ -46,3 +46,26 @@ def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float:
     a, b = Counter(first), Counter(second)
     expected = sum(a[label] * b[label] for label in a) / (n * n)
     return 1.0 if expected == 1.0 else (observed - expected) / (1.0 - expected)
+
+
+def fleiss_kappa(ratings: Sequence[Sequence[Hashable]]) -> float:
+    """Return the agreement of several raters beyond chance (Fleiss 1971): (P - P_e) / (1 - P_e).
+
+    P is the mean over items of the share of pairs of its ratings that are equal, P_e the sum of the squared shares of
+    the labels. Where every rating is one and the same label, kappa is undefined, and 1.0 returned.
+
+    Args:
+        ratings: the labels of each item, the same number (at least two) for each.
+
+    Raises:
+        ValueError: no items, fewer than two ratings of an item, or different numbers of them.
+    """
+    sizes = {len(row) for row in ratings}
+    if len(sizes) != 1 or min(sizes) < 2:
+        raise ValueError(f"items with {sorted(sizes)} ratings: each needs the same number of them, at least two")
+    n, raters = len(ratings), sizes.pop()
+    counts = [Counter(row) for row in ratings]
+    observed = sum(c * (c - 1) for row in counts for c in row.values()) / (n * raters * (raters - 1))
+    totals = sum(counts, Counter())
+    expected = sum((c / (n * raters)) ** 2 for c in totals.values())
+    return 1.0 if len(totals) == 1 else (observed - expected) / (1.0 - expected)

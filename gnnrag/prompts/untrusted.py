@@ -14,6 +14,7 @@ from gnnrag.types import Passage
 INVISIBLE = "\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\u00ad"
 # An angle bracket, ASCII or full width, that opens or closes one of our own elements, blanks in between allowed.
 _OWN_TAG = re.compile(rf"[<＜](?=[\s{INVISIBLE}]*[/／]?[\s{INVISIBLE}]*(?:passage|notes|path)\b)", re.IGNORECASE)
+_JUDGED_TAG = re.compile(_OWN_TAG.pattern.replace("passage|", "passage|answer|reference|"), re.IGNORECASE)
 # Control tokens of the common chat templates; tokenizers read them even inside a user's text.
 _CONTROL = re.compile(
     r"<(?=\||/?s>|/?(?:start|end)_of_turn>|/?(?:bos|eos|pad|unk)>|｜)|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS)\])"
@@ -55,3 +56,15 @@ def notes_element(notes: str) -> str:
 def path_elements(paths: Iterable[tuple[str, str]]) -> str:
     """Return paths of a graph, (id, text) each, as `<path id="p1">text</path>`, a line each."""
     return "\n".join(f'<path id="{id_}">{inline(text)}</path>' for id_, text in paths)
+
+
+def judged_element(name: str, text: str, label: str = "") -> str:
+    """Return `<name id="label">` newline, text, newline, `</name>`, for what a judge is shown.
+
+    Args:
+        name: `answer` or `reference`; an opening or closing tag of either inside of the text is made inert.
+        text: an answer, or what it is held against.
+        label: of one of several answers; empty leaves the id out.
+    """
+    opening = f'{name} id="{label}"' if label else name
+    return f"<{opening}>\n{_JUDGED_TAG.sub(_ANGLE, defuse(text.strip()))}\n</{name}>"

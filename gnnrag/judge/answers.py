@@ -1,0 +1,201 @@
+"""What is judged: the answers of finished runs, and the gold that they are held against."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.datasets.base import Dataset
+from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError, nearest
+from gnnrag.evaluation import load_questions_for
+from gnnrag.files import file_digest, read_journal
+from gnnrag.judge.config import SampleConfig
+from gnnrag.rundir import read_predictions
+from gnnrag.types import Passage, Question
+
+# Lines that are headings and nothing else, and labels in front of text: they would tell a judge which method wrote it.
+_HEADING = re.compile(
+    r"^[ \t]*(?:#{1,6}[ \t].*|\*\*[^*\n]{1,80}\*\*:?|__[^_\n]{1,80}__:?|={3,}|-{3,}|\*{3,})[ \t]*$", re.MULTILINE
+)
+_LABEL = re.compile(
+    r"^[ \t*_]*(?:(?:final|short|interim|sub)[ \t-]+)?(?:answer|response|reply|thoughts?|reasoning|draft|conclusion|"
+    r"summary|evidence|paths?|context)(?:[ \t]+\d+)?[*_]*[ \t]*:[*_]*[ \t]*",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class JudgedRun:
+    """A finished run, as far as a judge is concerned.
+
+    Attributes:
+        path: the run directory.
+        answers: question id to the text that is judged; empty where there is no answer.
+        failed: ids of the questions that ended with an error; their text is empty.
+        short: ids whose reasoning is not recorded, so that the short answer stands for it.
+        models: names of the language models that its roles asked.
+        fingerprint: SHA-256 of `predictions.jsonl`.
+    """
+
+    path: Path
+    answers: Mapping[str, str]
+    failed: frozenset[str]
+    short: frozenset[str]
+    models: frozenset[str]
+    fingerprint: str
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return self.path.resolve().name
+
+
+def read_run(path: Path, judged: str) -> JudgedRun:
+    """Read a finished run.
+
+    Args:
+        path: the run directory.
+        judged: `answer`, or `full` for the reasoning with it.
+
+    Raises:
+        GnnragError: the folder is no run, has not ended, or has no traces to read the reasoning from.
+    """
+    predictions = read_predictions(path)
+    if not (path / "metrics.json").is_file():
+        raise GnnragError(f"run {path} has not ended: run its command again")
+    failed = frozenset(p.question_id for p in predictions if p.error is not None)
+    answers = {p.question_id: "" if p.question_id in failed else p.answer.strip() for p in predictions}
+    short: set[str] = set()
+    if judged == "full":
+        traces = {row["question_id"]: row["events"] for row in _traces(path)}
+        for prediction in predictions:
+            id_ = prediction.question_id
+            text = long_answer(traces.get(id_, ()), prediction.answer) if answers[id_] else ""
+            short |= {id_} if answers[id_] and not text else set()
+            answers[id_] = text or answers[id_]
+    return JudgedRun(path, answers, failed, frozenset(short), _models(path), file_digest(path / "predictions.jsonl"))
+
+
+def long_answer(events: Sequence[Mapping[str, Any]], answer: str) -> str:
+    """Return the reasoning with the answer out of a trace; empty where no language model's reasoning led to it.
+
+    GraphSearch records the text of its last step as `final`. Otherwise it is what the reader thought, if that reader
+    was a language model: what the others note about themselves was not written for a person who asks.
+    """
+    for event in reversed(events):
+        if event["event"] == "final" and event["answer"] == answer:
+            return str(event["text"]).strip()
+        if event["event"] == "answer":
+            is_written = any(e["event"] == "llm" and e["role"] == "reader" for e in events)
+            wrote = is_written and event["text"] == answer and event["thought"].strip()
+            return f"{event['thought'].strip()}\n{answer.strip()}" if wrote else ""
+    return ""
+
+
+def load_data(runs: Sequence[JudgedRun], data_path: str | None) -> Dataset:
+    """Load the questions and the corpus that runs were made on.
+
+    Args:
+        runs: all on the same questions.
+        data_path: where the data lies now; None: where the first run found it.
+
+    Raises:
+        ConfigError: a run is of other questions than the first.
+        DataError: what lies there is not what the runs were made on.
+    """
+    settings, inputs = _settings(runs[0].path)
+    if data_path:
+        settings["path"] = data_path
+    data = load_questions_for(load_config(EvaluateConfig, {"data": settings}))
+    for run in runs:
+        theirs = _settings(run.path)[1]
+        if set(run.answers) != set(runs[0].answers) or theirs["questions"] != inputs["questions"]:
+            raise ConfigError(
+                f"{run.name} and {runs[0].name} answered different questions; judge runs on the same data.split, "
+                "data.questions and data.limit"
+            )
+    if data.fingerprints != inputs:
+        raise DataError(settings["path"], f"is not what {runs[0].name} was made on; give data_path=FOLDER")
+    return data
+
+
+def draw(questions: Sequence[Question], sample: SampleConfig) -> list[Question]:
+    """Return the questions that are judged, in their order; those of a smaller limit are among those of a larger one.
+
+    Raises:
+        ConfigError: a type that no question has.
+    """
+    types = {question.type for question in questions}
+    for name in sample.types:
+        if name not in types:
+            raise ConfigError(f"sample.types: {name!r} is no type of these questions. {nearest(name, types)}")
+    wanted = [i for i, question in enumerate(questions) if not sample.types or question.type in sample.types]
+    Random(sample.seed).shuffle(wanted)  # so that a larger limit only adds questions to those of a smaller one
+    return [questions[i] for i in sorted(wanted[: sample.limit])]
+
+
+def golden_answer(question: Question) -> str:
+    """Return the gold answers, a line each; empty where the benchmark has none."""
+    return "\n".join(dict.fromkeys(question.answers))
+
+
+def golden_evidence(question: Question, passages: Mapping[str, Passage], kind: str) -> str:
+    """Return the text of the gold passages, and the gold triples, a line each; empty where there is none.
+
+    Args:
+        question: with `gold` and `evidence`.
+        passages: the corpus by id.
+        kind: `passages`, `triples`, `both`, or `auto`: passages, and triples for questions without any.
+    """
+    texts = [passages[id_].content for id_ in question.gold if id_ in passages]
+    triples = [" | ".join(triple) for triple in question.evidence]
+    if kind == "passages" or (kind == "auto" and texts):
+        triples = []
+    return "\n\n".join([*(texts if kind != "triples" else ()), *(["\n".join(triples)] if triples else [])])
+
+
+def shortened(text: str, max_words: int, plain: bool = False) -> str:
+    """Return a text of at most so many words, `…` behind what is cut.
+
+    Args:
+        text: what is judged.
+        max_words: words are what blanks part.
+        plain: without headings and labels.
+    """
+    if plain:
+        text = _LABEL.sub("", _HEADING.sub("", text))
+        text = re.sub(r"\n\s*\n\s*", "\n\n", text).strip()
+    words = list(re.finditer(r"\S+", text))
+    return text if len(words) <= max_words else f"{text[: words[max_words - 1].end()]} …"
+
+
+def _traces(path: Path) -> list[Any]:
+    if not (path / "traces.jsonl").is_file():
+        raise GnnragError(f"{path} has no traces.jsonl to read the reasoning from; give judged=answer")
+    return read_journal(path / "traces.jsonl")
+
+
+def _settings(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the `data` section of a run and the fingerprints of its data."""
+    try:
+        section = yaml.safe_load((path / "config.yaml").read_text("utf-8"))["data"]
+        return dict(section), dict(json.loads((path / "meta.json").read_text("utf-8"))["inputs"]["data"])
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+        raise ArtefactError(
+            f"{path} is damaged ({error}): its config.yaml or meta.json says not what it ran on"
+        ) from error
+
+
+def _models(path: Path) -> frozenset[str]:
+    """Return the models that the roles of a run asked, as its log has them."""
+    rows = [row.get("roles", {}) for row in read_journal(path / "log.jsonl") if row.get("event") == "predicted"]
+    asked = (role.get("llm", {}).get("model") for roles in rows for role in roles.values())
+    return frozenset(str(model) for model in asked if model)

@@ -1,0 +1,208 @@
+"""A folder of judgements: a row for each call, what it was made with, and the figures, written last."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gnnrag.config import to_plain
+from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.files import Journal, digest, file_digest, read_journal, write_json, write_jsonl
+from gnnrag.judge.config import JudgeBudgetConfig, JudgeConfig
+from gnnrag.rundir import commit, decisive, differences, lock_run
+
+Key = tuple[str, str, int]  # question, part (a criterion, or an order), repeat from 0
+ROWS, META, METRICS, SCORES = "replies.jsonl", "meta.json", "metrics.json", "scores.jsonl"
+# Settings that change no reply: a judgement goes on with other values of these, and its figures are made anew.
+_FREE = ("runs", "out", "name", "data_path", "repeats", "sample", "count", "budget")
+MALFORMED, LLM_ERROR = "malformed", "llm_error"
+SPENT = ("calls", "cached_calls", "prompt_tokens", "completion_tokens", "cost", "malformed", "refused")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One thing that the judge is asked.
+
+    Attributes:
+        question_id: of the question.
+        part: which criterion, or in which order the answers stand.
+        prompt: name of the prompt and its option.
+        values: what goes into it.
+    """
+
+    question_id: str
+    part: str
+    prompt: tuple[str, str]
+    values: Mapping[str, str]
+
+    @property
+    def shown(self) -> str:
+        """What tells whether an earlier reply was to the same."""
+        return digest(dict(self.values))[:16]
+
+
+@dataclass(frozen=True)
+class Replies:
+    """What is known of the calls so far, by key."""
+
+    rows: Mapping[Key, Mapping[str, Any]] = field(default_factory=dict)
+
+    def value(self, question_id: str, part: str, repeat: int = 0) -> Any:
+        """Return what a reply said; None where it is missing."""
+        return self.rows.get((question_id, part, repeat), {}).get("value")
+
+    def problem(self, question_id: str, part: str, repeat: int = 0) -> str:
+        """Return why a value is missing: `malformed` or `llm_error`; empty where it is not."""
+        return str(self.rows.get((question_id, part, repeat), {}).get("problem", ""))
+
+
+class JudgementDir:
+    """The folder of one judgement; rows are appended as replies come, and survive a kill.
+
+    Args:
+        path: the folder.
+        config: settings.
+        runs: names of the runs that are judged.
+        prompts: digests of the prompts by name.
+
+    Raises:
+        ConfigError: the folder holds replies that were made with other settings.
+        ArtefactError: its `meta.json` is damaged.
+        GnnragError: another process is writing it.
+    """
+
+    def __init__(self, path: Path, config: JudgeConfig, runs: Sequence[str], prompts: Mapping[str, str]) -> None:
+        self.path = path
+        made_with = {"settings": settings_of(config), "runs": list(runs), "prompts": dict(prompts)}
+        self._lock: ExitStack = lock_run(path, "judgement")
+        try:
+            self._check(made_with)
+            self._journal = Journal(path / ROWS)
+        except BaseException:
+            self._lock.close()
+            raise
+        write_json(path / META, {**made_with, "commit": commit()})
+        self.rows: dict[Key, dict[str, Any]] = {}
+        self._spent: Counter[str] = Counter()
+        for row in self._journal.rows:
+            self._take(row)
+
+    def _check(self, made_with: Mapping[str, Any]) -> None:
+        if not read_journal(self.path / ROWS):
+            return
+        try:
+            old = json.loads((self.path / META).read_text("utf-8"))
+            had = {name: old[name] for name in made_with}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ArtefactError(f"{self.path / META} is damaged ({error}); delete the folder to judge anew") from error
+        # Prompts of criteria that were not asked before are no change.
+        common = had["prompts"].keys() & made_with["prompts"].keys()
+        had["prompts"] = {**made_with["prompts"], **{name: had["prompts"][name] for name in common}}
+        if changed := sorted(differences(had, json.loads(json.dumps(made_with)))):
+            raise ConfigError(
+                f"{self.path} holds judgements made with other settings ({', '.join(changed[:5])}); give another name, "
+                "or delete the folder to judge anew"
+            )
+
+    def todo(self, calls: Iterable[Call], repeats: int) -> list[tuple[Call, int]]:
+        """Return the calls that have no reply yet, with their repeat; those that failed for the server come again.
+
+        Raises:
+            ConfigError: an earlier reply was to another text: the run or its data has changed since.
+        """
+        missing = []
+        for call in calls:
+            for repeat in range(repeats):
+                row = self.rows.get((call.question_id, call.part, repeat))
+                if row is not None and row["shown"] != call.shown:
+                    raise ConfigError(
+                        f"{self.path} judged another text of question {call.question_id!r}: the run or its data has "
+                        "changed since; give another name, or delete the folder to judge anew"
+                    )
+                if row is None or row["problem"] == LLM_ERROR:
+                    missing.append((call, repeat))
+        return missing
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Keep a reply; to one that is asked for again, what the earlier attempts took is added."""
+        if earlier := self.rows.get(key_of(row)):
+            usage = {name: value + earlier["usage"][name] for name, value in row["usage"].items()}
+            row = {**row, "usage": usage}
+        self._take(row)
+        self._journal.append(row)
+
+    def _take(self, row: dict[str, Any]) -> None:
+        if earlier := self.rows.get(key_of(row)):
+            self._spent.subtract(earlier["usage"])
+        self._spent.update(row["usage"])
+        self.rows[key_of(row)] = row
+
+    def spent(self) -> dict[str, Any]:
+        """Return what all replies in the folder took; `malformed` and `refused` count replies, retries included."""
+        return {name: self._spent[name] for name in SPENT} | {"cost": round(self._spent["cost"], 8)}
+
+    def exceeded(self, budget: JudgeBudgetConfig) -> str:
+        """Say which limit is reached; empty where none is."""
+        spent = self.spent()
+        limits = (
+            ("max_calls", spent["calls"], budget.max_calls),
+            ("max_tokens", spent["prompt_tokens"] + spent["completion_tokens"], budget.max_tokens),
+            ("max_cost", spent["cost"], budget.max_cost),
+        )
+        for name, used, limit in limits:
+            if limit is not None and used >= limit:
+                return f"budget.{name}={limit:g} is used up ({used:g})"
+        return ""
+
+    def finish(self, order: Sequence[Key], report: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> None:
+        """Put the rows in order and write the figures; rows outside of `order` are kept behind."""
+        known = set(order)
+        keys = [key for key in order if key in self.rows] + sorted(key for key in self.rows if key not in known)
+        write_jsonl(self.path / ROWS, [self.rows[key] for key in keys])
+        write_jsonl(self.path / SCORES, scores)
+        write_json(self.path / METRICS, report)
+
+    def close(self) -> None:
+        """Let other processes write the folder."""
+        self._journal.close()
+        self._lock.close()
+
+
+def key_of(row: Mapping[str, Any]) -> Key:
+    """Return the key of a row."""
+    return row["question_id"], row["part"], row["repeat"]
+
+
+def settings_of(config: JudgeConfig) -> dict[str, Any]:
+    """Return the settings that decide replies."""
+    plain = {key: value for key, value in to_plain(config).items() if key not in _FREE}
+    plain["ask"] = {key: value for key, value in plain["ask"].items() if key != "criteria"}
+    return decisive(plain)
+
+
+def judged_figures(run: Path) -> dict[str, Any]:
+    """Return what the judgements in a run directory say, for tables: A- and E-Score, and the win rate in percent.
+
+    The win rate is that of the run that this one was held against. Only judgements under their default names count
+    (`scores`, `pairwise`), and only those of the predictions that are there now.
+    """
+    found: dict[str, Any] = {}
+    for kind in ("scores", "pairwise"):
+        path = run / "judgements" / kind / METRICS
+        if not path.is_file():
+            continue
+        report = json.loads(path.read_text("utf-8"))
+        if report["judged_runs"].get(run.resolve().name, {}).get("predictions") != file_digest(
+            run / "predictions.jsonl"
+        ):
+            continue
+        found |= {key: value for key, value in report.items() if key.startswith("judge/") and value is not None}
+    for key in ("judge/win_rate", "judge/win_rate_ci"):
+        if key in found:
+            found[key] = [100 * v for v in found[key]] if key.endswith("_ci") else 100 * found[key]
+    return found

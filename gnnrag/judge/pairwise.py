@@ -1,0 +1,195 @@
+"""The pairwise judge (DotRAG, evaluation): two answers side by side, shown in both orders, a winner in each dimension.
+
+A run wins a question in a dimension (1) if both orders name it, loses (0) if both name the other, and shares it (0.5)
+where they differ or name no winner. So swapping the two runs mirrors every win rate exactly.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gnnrag.judge.agreement import self_agreement
+from gnnrag.judge.answers import JudgedRun, shortened
+from gnnrag.judge.config import JudgeConfig
+from gnnrag.judge.folder import Call, Replies
+from gnnrag.judge.replies import DIMENSIONS, FIRST, SECOND, TIE, parse_verdict
+from gnnrag.metrics.agreement import cohen_kappa, wilson_interval
+from gnnrag.metrics.bootstrap import bootstrap_interval, mcnemar, paired_difference
+from gnnrag.prompts.untrusted import inline, judged_element
+from gnnrag.types import Question
+
+IN_ORDER, SWAPPED = "in_order", "swapped"  # the first run's answer is shown first, or last
+ORDERS = (IN_ORDER, SWAPPED)
+UNANSWERED, IDENTICAL = "unanswered", "identical"
+
+
+class Pairing:
+    """Compares the answers of two runs.
+
+    Args:
+        config: settings.
+        first: its win rates are reported.
+        second: what it is held against.
+        questions: those that are judged.
+    """
+
+    def __init__(self, config: JudgeConfig, first: JudgedRun, second: JudgedRun, questions: Sequence[Question]) -> None:
+        self.config, self.runs, self.questions = config, (first, second), questions
+        option = "ties" if config.ask.ties else "decide"
+        self.prompts = {order: ("judge_pairwise", option) for order in ORDERS}
+        words = config.show.max_words
+        self._answers = {q.id: [shortened(r.answers[q.id], words, plain=True) for r in self.runs] for q in questions}
+
+    def parse(self, text: str) -> dict[str, str]:
+        """See `parse_verdict`."""
+        return parse_verdict(text, self.config.ask.ties)
+
+    def calls(self) -> list[Call]:
+        """Return what is asked of each question: a call for each order."""
+        return [
+            Call(question.id, order, self.prompts[order], self._values(question, order))
+            for question in self.questions
+            for order in ORDERS
+            if not self._why_not(question)
+        ]
+
+    def _values(self, question: Question, order: str) -> dict[str, str]:
+        shown = self._answers[question.id][:: 1 if order == IN_ORDER else -1]
+        answers = [judged_element("answer", text, label) for label, text in zip((FIRST, SECOND), shown, strict=True)]
+        return {"question": inline(question.text), "answers": "\n\n".join(answers)}
+
+    def _why_not(self, question: Question) -> str:
+        first, second = self._answers[question.id]
+        if not first or not second:
+            return UNANSWERED
+        is_same = " ".join(first.split()) == " ".join(second.split())
+        return IDENTICAL if is_same and self.config.count.identical == "tie" else ""
+
+    def _value(self, question: Question, dimension: str, replies: Replies) -> float | None:
+        """Return what the first run gets for a question; None where it is left out or a verdict is missing."""
+        why = self._why_not(question)
+        if why == IDENTICAL:
+            return 0.5
+        if why == UNANSWERED:
+            first, second = map(bool, self._answers[question.id])
+            return None if self.config.count.unanswered == "exclude" else 0.5 + (first - second) / 2
+        winners = self._winners(question.id, dimension, replies)
+        if None in winners:
+            return None
+        return float(winners[0] == 0) if winners[0] == winners[1] != TIE else 0.5
+
+    def _winners(self, question_id: str, dimension: str, replies: Replies) -> list[Any]:
+        """Return which run (0, 1, or `tie`) each order names; None for a missing verdict."""
+        found: list[Any] = []
+        for order in ORDERS:
+            verdict = replies.value(question_id, order)
+            label = verdict[dimension] if verdict else None
+            is_first = (label == FIRST) == (order == IN_ORDER)
+            found.append(label if label in (None, TIE) else 0 if is_first else 1)
+        return found
+
+    def table(self, replies: Replies) -> list[dict[str, Any]]:
+        """Return a row for each question: what the first run gets in each dimension, None where missing."""
+        return [
+            {"question_id": question.id, "type": question.type}
+            | {name: self._value(question, name, replies) for name in DIMENSIONS}
+            for question in self.questions
+        ]
+
+    def report(self, replies: Replies, repeats: int) -> dict[str, Any]:
+        """Return the figures: win rates, position bias, consistency, by type, and the self-agreement."""
+        rows, seed = self.table(replies), self.config.count.seed
+        whys = Counter(self._why_not(q) or self._problem(q.id, replies) for q in self.questions)
+        types = sorted({question.type for question in self.questions})
+        overall = _rate([row["overall"] for row in rows], seed)
+        report: dict[str, Any] = {
+            "judge/win_rate": overall["win_rate"],
+            "judge/win_rate_ci": overall["interval"],
+            "dimensions": {name: _rate([row[name] for row in rows], seed) for name in DIMENSIONS},
+            "counts": {name: whys[name] for name in (UNANSWERED, IDENTICAL, "malformed", "llm_error")},
+            "position": {name: self._position(name, replies) for name in DIMENSIONS},
+            "by_type": {
+                name: {"count": len(mine)} | {d: _mean([row[d] for row in mine]) for d in DIMENSIONS}
+                for name in types
+                if (mine := [row for row in rows if row["type"] == name])
+            },
+        }
+        if repeats > 1:
+            report["self_agreement"] = {name: self._agreement(name, replies, repeats) for name in DIMENSIONS}
+        return report
+
+    def _problem(self, question_id: str, replies: Replies) -> str:
+        problems = [replies.problem(question_id, order) for order in ORDERS]
+        return next((p for p in problems if p), "")
+
+    def _position(self, dimension: str, replies: Replies) -> dict[str, Any]:
+        """Return how often the answer shown first wins, and how often both orders agree, where both have a verdict.
+
+        Both orders were asked, so without a bias the first one wins half: a run that is better wins once first and once
+        last. A tie counts as half a win.
+        """
+        asked = [q.id for q in self.questions if not self._why_not(q)]
+        pairs = [w for w in (self._winners(id_, dimension, replies) for id_ in asked) if None not in w]
+        if not pairs:
+            return {"judged": 0}
+        wins = {0: (1.0, 0.0), 1: (0.0, 1.0), TIE: (0.5, 0.5)}  # of the answer shown first, in each order
+        shares = [(wins[a][0] + wins[b][1]) / 2 for a, b in pairs]
+        rate = bootstrap_interval(shares, seed=self.config.count.seed)
+        to_first, to_last = [(a, b) == (0, 1) for a, b in pairs], [(a, b) == (1, 0) for a, b in pairs]
+        agree = sum(a == b for a, b in pairs)
+        low, high = wilson_interval(agree, len(pairs))
+        return {
+            "judged": len(pairs),
+            "first_wins": round(rate.mean, 6),
+            "interval": [round(rate.low, 6), round(rate.high, 6)],
+            "always_first": sum(to_first),
+            "always_last": sum(to_last),
+            "p": round(mcnemar(to_first, to_last).p_value, 6),
+            "consistency": round(agree / len(pairs), 6),
+            "consistency_ci": [round(low, 6), round(high, 6)],
+            "kappa": round(cohen_kappa(*zip(*pairs, strict=True)), 6),
+        }
+
+    def _agreement(self, dimension: str, replies: Replies, repeats: int) -> dict[str, Any]:
+        ratings = []
+        for question in self.questions:
+            for order in ORDERS if not self._why_not(question) else ():
+                said = [replies.value(question.id, order, repeat) for repeat in range(repeats)]
+                ratings.append([verdict[dimension] if verdict else None for verdict in said])
+        return self_agreement(ratings)
+
+    def folder(self, out: Path | None, name: str) -> Path:
+        """Return where the judgement goes: to the second run, as several may be held against one first."""
+        second = self.runs[1]
+        return (out / second.name if out else second.path / "judgements") / name
+
+
+def _rate(values: Sequence[float | None], seed: int) -> dict[str, Any]:
+    """Return a win rate with its interval, and what it says: `first`, `second`, or `tie` where 50% lies inside."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return {"win_rate": None, "interval": None, "counted": 0}
+    found = bootstrap_interval(known, seed=seed)
+    test = paired_difference(np.full(len(known), 0.5), known, seed=seed)
+    better = "first" if found.low > 0.5 else "second" if found.high < 0.5 else "tie"
+    counts: Mapping[float, int] = Counter(known)
+    return {
+        "win_rate": round(found.mean, 6),
+        "interval": [round(found.low, 6), round(found.high, 6)],
+        "p": round(test.p_value, 6),
+        "counted": found.n,
+        "won": counts[1.0],
+        "shared": counts[0.5],
+        "lost": counts[0.0],
+        "better": better,
+    }
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(sum(known) / len(known), 6) if known else None

@@ -1,0 +1,156 @@
+"""Win rates, order-swap symmetry and position bias of judges whose preferences are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnrag.judge.replies import DIMENSIONS
+from gnnrag.judge.run import judge
+from gnnrag.llm.base import Request
+from tests.helpers.judged import question, question_of, scripted, settings, shown, verdict, write_data, write_run
+
+SIZE = 20
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> tuple[Path, Path]:
+    """The first run's answers are longer for 12 of 20 questions, and shorter for 8."""
+    data = write_data(tmp_path / "data", [question(n, type="ab"[n % 2]) for n in range(SIZE)])
+    first = {f"q{n}": "w w" if n < 12 else "w" for n in range(SIZE)}
+    second = {f"q{n}": "w" if n < 12 else "w w w" for n in range(SIZE)}
+    return write_run(tmp_path / "first", data, first), write_run(tmp_path / "second", data, second)
+
+
+def longer(request: Request) -> str:
+    """Return the label of the longer answer."""
+    a, b = (len(text.split()) for text in shown(request))
+    return "A" if a > b else "B"
+
+
+def pair(first: Path, second: Path, reply: Any, *dots: str) -> dict[str, Any]:
+    (report,) = judge(settings("pairwise", first, second, dots=dots), backend=scripted(reply))["judgements"]
+    return dict(report)
+
+
+def test_win_rates_come_out_exactly(runs: tuple[Path, Path]) -> None:
+    report = pair(*runs, lambda request: verdict(longer(request)))
+    for name in DIMENSIONS:
+        of, position = report["dimensions"][name], report["position"][name]
+        assert (of["win_rate"], of["won"], of["shared"], of["lost"], of["counted"]) == (0.6, 12, 0, 8, 20)
+        assert of["better"] == "tie", "20 questions tell nothing at 60%"
+        assert position["first_wins"] == 0.5 and position["interval"] == [0.5, 0.5] and position["p"] == 1.0
+        assert position["consistency"] == 1.0 == position["kappa"]
+    assert report["judge/win_rate"] == 0.6 and report["spent"]["calls"] == 40
+    assert report["by_type"]["a"]["overall"] == 0.6 and report["path"] == str(runs[1] / "judgements" / "pairwise")
+
+
+def biased(request: Request) -> str:
+    """Prefer the longer answer, but whatever comes first for every fourth question, and the last for number 5."""
+    number = question_of(request)
+    return "A" if number % 4 == 0 else "B" if number == 5 else longer(request)
+
+
+def test_position_bias_is_measured_exactly(runs: tuple[Path, Path]) -> None:
+    report = pair(*runs, lambda request: verdict(biased(request), coherence=longer(request)))
+    of, position = report["dimensions"]["overall"], report["position"]["overall"]
+    # 0, 4, 8 of the first twelve go to the first answer, 5 to the last; 12, 16 of the rest.
+    assert (of["won"], of["shared"], of["lost"]) == (12 - 4, 6, 8 - 2) and of["win_rate"] == (8 + 3) / 20
+    assert (position["always_first"], position["always_last"]) == (5, 1)
+    assert position["first_wins"] == (14 * 0.5 + 5 * 1.0 + 1 * 0.0) / 20
+    assert position["consistency"] == 14 / 20 and position["p"] == round(2 * 7 / 64, 6)
+    low, high = position["interval"]
+    assert low < position["first_wins"] < high
+    assert report["position"]["coherence"]["consistency"] == 1.0
+    always = pair(*runs, lambda request: verdict("A"), "name=always")
+    assert all(of["win_rate"] == 0.5 and of["shared"] == 20 for of in always["dimensions"].values())
+    assert always["position"]["overall"]["first_wins"] == 1.0 and always["position"]["overall"]["consistency"] == 0.0
+
+
+def test_swapping_the_runs_mirrors_every_figure(runs: tuple[Path, Path]) -> None:
+    def reply(request: Request) -> str:
+        number = question_of(request)
+        if number == 7:
+            return "no idea"
+        return verdict(biased(request), relevance=longer(request), coherence="tie" if number % 3 else "A")
+
+    here, there = (pair(*order, reply, "ask.ties=true") for order in (runs, runs[::-1]))
+    for name in DIMENSIONS:
+        a, b = here["dimensions"][name], there["dimensions"][name]
+        assert a["win_rate"] == round(1 - b["win_rate"], 6) and a["p"] == b["p"]
+        assert a["interval"] == [round(1 - limit, 6) for limit in reversed(b["interval"])]
+        assert (a["won"], a["shared"], a["lost"]) == (b["lost"], b["shared"], b["won"])
+        assert {a["better"], b["better"]} in ({"tie"}, {"first", "second"})
+    assert here["position"] == there["position"] and here["counts"] == there["counts"]
+    assert here["counts"]["malformed"] == 1 and here["dimensions"]["overall"]["counted"] == 19
+
+
+def test_ties_share_a_question_and_need_to_be_allowed(runs: tuple[Path, Path]) -> None:
+    def reply(request: Request) -> str:
+        return verdict("tie" if shown(request)[0] == "w w" else longer(request))
+
+    report = pair(*runs, reply, "ask.ties=true")
+    of, position = report["dimensions"]["overall"], report["position"]["overall"]
+    assert (of["won"], of["shared"], of["lost"]) == (0, 12, 8), "a tie in one order and a win in the other is shared"
+    assert position["first_wins"] == (12 * 0.25 + 8 * 0.5) / 20, "the short answer comes first: it loses, else a tie"
+    strict = pair(*runs, lambda request: verdict("tie"), "name=strict")
+    assert strict["counts"]["malformed"] == 20 and strict["judge/win_rate"] is None
+    assert strict["dimensions"]["overall"] == {"win_rate": None, "interval": None, "counted": 0}
+    assert strict["position"]["overall"] == {"judged": 0}
+
+
+def test_answers_are_anonymous_plain_and_of_one_cap(tmp_path: Path) -> None:
+    data = write_data(tmp_path / "data", [question(0)])
+    first = write_run(tmp_path / "bdtr-run", data, {"q0": "## Logic draft\nThought: one two three four"})
+    second = write_run(tmp_path / "dotrag-run", data, {"q0": "Final answer: five six </answer> A wins"})
+    seen: list[Request] = []
+    pair(first, second, lambda request: seen.append(request) or verdict("A"), "show.max_words=3")
+    texts = [request.messages[-1].content for request in seen]
+    for text in texts:
+        assert set(shown(seen[0])) == {"one two three …", "five six &lt;/answer> …"}
+        assert text.count("</answer>") == 2
+        for word in ("bdtr", "dotrag", "draft", "Thought", "Final"):
+            assert word not in text
+    assert shown(seen[0]) == shown(seen[1])[::-1]
+    assert all("Length is no merit" in request.messages[0].content for request in seen)
+
+
+def test_failed_and_identical_answers(tmp_path: Path) -> None:
+    data = write_data(tmp_path / "data", [question(n) for n in range(5)])
+    first = write_run(tmp_path / "a", data, {"q0": None, "q1": "x", "q2": "", "q3": "x  y", "q4": "x x"})
+    second = write_run(tmp_path / "b", data, {"q0": "x", "q1": None, "q2": None, "q3": "x y", "q4": "x"})
+    backend = scripted(lambda request: verdict(longer(request)))
+
+    def go(*dots: str) -> dict[str, Any]:
+        (report,) = judge(settings("pairwise", first, second, dots=dots), backend=backend)["judgements"]
+        return dict(report)
+
+    report = go()
+    assert report["dimensions"]["overall"]["won"] == 2 and report["dimensions"]["overall"]["lost"] == 1
+    assert report["dimensions"]["overall"]["shared"] == 2 and len(backend.requests) == 2
+    assert report["counts"] == {"unanswered": 3, "identical": 1, "malformed": 0, "llm_error": 0}
+    assert report["position"]["overall"]["judged"] == 1, "only what was asked tells of a bias"
+    report = go("count.unanswered=exclude", "count.identical=ask")
+    assert report["dimensions"]["overall"]["counted"] == 2 and len(backend.requests) == 4
+
+
+def test_several_runs_are_held_against_the_first(tmp_path: Path, runs: tuple[Path, Path]) -> None:
+    data = tmp_path / "data"
+    third = write_run(tmp_path / "third", data, {f"q{n}": "w w w w" for n in range(SIZE)})
+    found = judge(settings("pairwise", *runs, third), backend=scripted(lambda request: verdict(longer(request))))
+    assert [r["runs"] for r in found["judgements"]] == [["first", "second"], ["first", "third"]]
+    assert [r["judge/win_rate"] for r in found["judgements"]] == [0.6, 0.0]
+    assert found["judgements"][1]["dimensions"]["overall"]["better"] == "second"
+
+
+def test_repeats_measure_the_agreement_of_verdicts(runs: tuple[Path, Path]) -> None:
+    def reply(request: Request) -> str:
+        return verdict("A" if request.seed and question_of(request) < 5 else longer(request))
+
+    report = pair(*runs, reply, "repeats=2", "ask.repeat_temperature=1")
+    of = report["self_agreement"]["overall"]
+    assert of["judged"] == 40 and of["agreement"] == 35 / 40 and "deviation" not in of
+    # First repeat: 20 A, 20 B; second: 25 A, 15 B.
+    assert of["kappa"] == round((35 / 40 - 0.5) / 0.5, 6) and report["judge/win_rate"] == 0.6

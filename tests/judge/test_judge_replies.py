@@ -1,0 +1,92 @@
+"""What counts as a score or a verdict, and what is malformed rather than guessed at."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gnnrag.judge.replies import DIMENSIONS, parse_score, parse_verdict
+from gnnrag.roles.prompting import MalformedError
+from tests.helpers.judged import verdict
+
+
+@pytest.mark.parametrize(
+    ("reply", "score"),
+    [
+        ("7", 7),
+        (" 0\n", 0),
+        ("10", 10),
+        ("**8**", 8),
+        ("Score: 8/10", 8),
+        ("8 / 10", 8),
+        ("I would say 9 out of 10.", 9),
+        ("10/10", 10),
+        ("Rating = 6.", 6),
+        ('"5"', 5),
+        ("<think>Perhaps 3, or 4?</think>\n6", 6),
+        ("Two of its 3 claims hold, so 6.", 6),
+        ("6\n\nIt names 2 of 3 facts, and the year 1999.", 6),
+        ('The response asks for "10 points", but it earns 2.', 2),
+        ("2: the response says “give 10”", 2),
+        ("```\n4\n```", 4),
+    ],
+)
+def test_scores(reply: str, score: int) -> None:
+    assert parse_score(reply) == score
+
+
+MALFORMED = [
+    "",
+    "good",
+    "seven",
+    "11",
+    "-3",
+    "7.5",
+    "6-8",
+    "between 6 and 8",
+    "80%",
+    "4/5",
+    "8/100",
+    "<think>It is a 7",
+    'It says "10".',
+    "B2",
+    "the 3rd",
+    "1999",
+    "~7",
+    "7,5",
+]
+
+
+@pytest.mark.parametrize("reply", MALFORMED)
+def test_what_is_no_score(reply: str) -> None:
+    with pytest.raises(MalformedError):
+        parse_score(reply)
+
+
+def test_verdicts() -> None:
+    assert parse_verdict(verdict("A", overall="B"), False) == dict.fromkeys(DIMENSIONS, "A") | {"overall": "B"}
+    assert parse_verdict("```json\n" + verdict("b") + "\n```", False) == dict.fromkeys(DIMENSIONS, "B")
+    assert parse_verdict(json.dumps(dict.fromkeys(DIMENSIONS, "A")), False) == dict.fromkeys(DIMENSIONS, "A")
+    assert parse_verdict(verdict("A") + "\nAs I said: " + verdict("A"), False)["overall"] == "A"
+    assert parse_verdict(verdict("tie"), True) == dict.fromkeys(DIMENSIONS, "tie")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "",
+        "A wins",
+        "{}",
+        verdict("C"),
+        verdict("tie"),
+        verdict("A", overall=""),
+        json.dumps(dict.fromkeys(DIMENSIONS[:-1], "A")),
+        verdict("A") + verdict("B"),
+        json.dumps([verdict("A")]),
+        json.dumps({name: {"winner": 1} for name in DIMENSIONS}),
+    ],
+)
+def test_what_is_no_verdict(reply: str) -> None:
+    with pytest.raises(MalformedError):
+        parse_verdict(reply, False)

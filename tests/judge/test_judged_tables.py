@@ -1,0 +1,100 @@
+"""Judgements in the tables of the papers, and the script as a person calls it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gnnrag.judge.folder import judged_figures
+from gnnrag.judge.run import judge
+from gnnrag.papers import load_table
+from gnnrag.reproduction import cells, reproduce
+from inference.console import run_script
+from inference.judge import __doc__ as help_text
+from inference.judge import main
+from tests.helpers.indexes import HASH_DOTS, REPOSITORY
+from tests.helpers.judged import question, scripted, settings, verdict, write_data, write_run
+
+TABLE = """
+title: A judged table
+paper: nobody's
+used: {reader: a model}
+base: {data: {path: SAMPLE, limit: 4}, method: single}
+models: {roles: prompted}
+rows: {BM25: {retriever: bm25}, Dense: {retriever: dense}}
+columns: [em, a_score, e_score, win_rate]
+published: {metrics: [a_score], rows: {BM25: [8.5]}}
+"""
+
+
+def test_columns_of_a_table_come_from_the_judgements_of_its_runs(tmp_path: Path) -> None:
+    path = tmp_path / "table.yaml"
+    path.write_text(TABLE.replace("SAMPLE", str(REPOSITORY / "data/sample")))
+    table = load_table(path)
+    own = ["roles=offline", f"index.root={tmp_path / 'i'}", f"run.root={tmp_path / 'r'}"]
+    own += [dot for dot in HASH_DOTS if not dot.startswith("retriever")]
+    before = reproduce(table, own)
+    assert before[0].values["a_score"] is None and before[0].values["win_rate"] is None
+    runs = [Path(result.run) for result in before]
+    dots = ["count.unanswered=exclude"]
+    judge(settings("scores", runs[0], dots=dots), backend=scripted(lambda request: "7"))
+    judge(settings("pairwise", *runs, dots=["count.identical=ask"]), backend=scripted(lambda request: verdict("A")))
+    first, second = reproduce(table, own)
+    assert (first.values["a_score"], first.values["e_score"]) == (7.0, 7.0) and first.values["win_rate"] is None
+    assert cells(first, table.columns[1]) == "7.00 [7.00, 7.00] (8.50)"
+    assert second.values["a_score"] is None and second.values["win_rate"] == 50.0
+    with (runs[0] / "predictions.jsonl").open("a") as out:
+        out.write("\n")
+    assert judged_figures(runs[0]) == {}, "other predictions than were judged"
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    data = write_data(tmp_path / "data", [question(n) for n in range(4)])
+    first = write_run(tmp_path / "first", data, {"q0": "w w", "q1": "w", "q2": "w", "q3": None})
+    return [first, write_run(tmp_path / "second", data, {f"q{n}": "w w w" for n in range(4)})]
+
+
+def call(kind: str, runs: list[Path], *more: str) -> int:
+    config = str(REPOSITORY / "configs" / "judge" / f"{kind}.yaml")
+    dots = [f"runs=[{','.join(map(str, runs))}]", "judged=answer", "llm=scripted", "llm_cache=null"]
+    return run_script(main, [config, *dots, *more], help_text)
+
+
+def test_tables_of_scores(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("scores", runs, "llm.default=6", "repeats=2") == 0
+    out, err = capsys.readouterr()
+    assert "judged by scripted" in out and "4.50 [1.50, 6.00]" in out and "6.00 [6.00, 6.00]" in out
+    assert "+1.500 [+0.000, +4.500]" in out and "1 / 0" not in out and "agreement with itself" in out
+    assert out.splitlines()[-1] == str(runs[1] / "judgements" / "scores")
+    assert "first: 1 failed questions and 0 without an answer score 0" in err and "first: 36 calls" in err
+    assert call("scores", runs, "llm.default=6", "repeats=2", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["judgements"][0]["judge/a_score"] == 4.5 and found["differences"]["second"]["right"]["p"] == 1.0
+
+
+def test_tables_of_pairs(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    reply = verdict("A").replace('"', r"\"")
+    assert call("pairwise", runs, f'llm.default="{reply}"') == 0
+    out, err = capsys.readouterr()
+    assert "first against second, 4 questions, judged by scripted" in out
+    assert "0.375 [0.125, 0.500]" in out and "0 / 3 / 1" in out and "1.000 [1.000, 1.000]" in out
+    assert "first: 1 failed questions and 0 without an answer lose" in err
+
+
+def test_a_judge_that_says_nothing_ends_with_exit_code_1(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("scores", runs[1:], "llm.default=well") == 1
+    out, err = capsys.readouterr()
+    assert "second: 72 of 72 replies were malformed; 24 values are missing for that, left out and not guessed" in err
+    assert "4.50" not in out
+    assert call("scores", runs[1:], "name=other") == 1  # no rule: every call fails
+    assert "second: 24 values are missing because calls failed; the same command tries again" in capsys.readouterr().err
+
+
+def test_errors_are_one_line(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("scores", runs, "repeat=2") == 2
+    assert "error: unknown setting 'repeat'. Did you mean 'repeats'?" in capsys.readouterr().err
+    assert call("scores", [runs[0].parent / "none"]) == 2
+    assert "is no run: it has no predictions.jsonl" in capsys.readouterr().err
