@@ -20,7 +20,7 @@ from gnnrag.config import EvaluateConfig, RoleConfig, to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, nearest
 from gnnrag.evaluation import check_fallbacks, evaluate, load_questions_for, write_metrics
-from gnnrag.files import digest, read_journal, write_atomic, write_json, write_jsonl
+from gnnrag.files import digest, folds_of, read_journal, write_atomic, write_json, write_jsonl
 from gnnrag.fit.folds import draw
 from gnnrag.fit.seen import read_parts, read_seen, seen_hash, seen_in
 from gnnrag.index.build import Progress
@@ -89,7 +89,7 @@ def read_part(name: str, run: Path, data: Dataset) -> Part:
     if name != GNN and "tuned" not in ROLES.get(name, ()):
         known = [GNN, *(role for role, table in ROLES.items() if "tuned" in table)]
         raise ConfigError(f"{name}={run}: no such part is trained. {nearest(name, known)}")
-    folds = sorted(run.glob("fold[0-9]*"))
+    folds = folds_of(run)
     checkpoints = _of_folds(folds, data) if folds else _of_one(run, data)
     if missing := [q.id for q in data.questions if q.id not in checkpoints]:
         what = f"{len(missing)} of {len(data.questions)} questions, such as {missing[0]!r}, "

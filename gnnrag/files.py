@@ -141,3 +141,26 @@ def exclusive_lock(path: Path, what: str, wait_s: float = 0.0) -> Iterator[None]
                     raise GnnragError(problem) from error
                 time.sleep(0.2)
         yield
+
+
+def folds_of(run: Path) -> list[Path]:
+    """Return the folders of a training with cross=true, `fold0`, `fold1`, ..., in its run directory; else none."""
+    found = [path for path in run.glob("fold[0-9]*") if path.name[4:].isdecimal() and path.is_dir()]
+    return sorted(found, key=lambda path: int(path.name[4:]))
+
+
+def folds_advice(run: Path, part: str) -> str:
+    """Return what to do where a training with cross=true is given for a single checkpoint; empty for other folders.
+
+    Args:
+        run: the folder given.
+        part: `gnn` or a role, as `inference/cross_validate.py` names it.
+    """
+    folds = folds_of(run)
+    if not folds:
+        return ""
+    return (
+        f"{run} holds a checkpoint for each of {len(folds)} folds (cross=true): give one of them, such as {folds[0]}, "
+        "or have each question answered by the fold that did not see it: "
+        f"python inference/cross_validate.py CONFIG {part}={run}"
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -237,4 +237,5 @@ def chunking(config: DataConfig) -> Chunking:
 
 def data_source(config: DataConfig) -> dict[str, Any]:
     """Return what the index records about where its passages came from."""
-    return {"path": config.path}
+    cut, usual = chunking(config), Chunking()
+    return {"path": config.path} | ({"chunking": asdict(cut)} if cut != usual else {})

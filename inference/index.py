@@ -20,11 +20,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import load_passages
+from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import GnnragError, nearest
 from gnnrag.extract.estimate import estimate_extraction
 from gnnrag.graphs.schema import draft, to_yaml
@@ -71,21 +73,21 @@ def build(arguments: Sequence[str]) -> None:
 
 
 def add(arguments: Sequence[str]) -> None:
-    """Add documents, or replace those with known ids."""
+    """Add documents, cut as those of the index are, or replace those with known names."""
     if len(arguments) != 2:
         raise GnnragError("usage: python inference/index.py add INDEX PATH")
-    data = load_passages(arguments[1])
+    root = Path(arguments[0])
+    data = load_passages(arguments[1], Chunking(**Store(root).manifest["source"].get("chunking", {})))
     for remark in data.remarks:
         note(remark)
-    _change(Path(arguments[0]), lambda path, progress: update_index(path, add=data.passages, progress=progress))
+    _change(root, add=data.passages, documents=data.documents)
 
 
 def remove(arguments: Sequence[str]) -> None:
     """Remove passages by id, or all that were cut from a document."""
     if len(arguments) < 2:
         raise GnnragError("usage: python inference/index.py remove INDEX ID [ID ...]")
-    ids = arguments[1:]
-    _change(Path(arguments[0]), lambda path, progress: update_index(path, remove=ids, progress=progress))
+    _change(Path(arguments[0]), remove=arguments[1:])
 
 
 def estimate(arguments: Sequence[str]) -> None:
@@ -121,10 +123,10 @@ def draft_schema(arguments: Sequence[str]) -> None:
     print(to_yaml(draft(Index(arguments[0]).knowledge)), end="")
 
 
-def _change(path: Path, change: Callable[[Path, Callable[[str, int, int], None]], list[str]]) -> None:
+def _change(path: Path, **changes: Any) -> None:
     started = time.perf_counter()
     with IndexProgress() as progress:
-        built = change(path, progress)
+        built = update_index(path, progress=progress, **changes)
     _report(path, built, time.perf_counter() - started)
 
 

@@ -16,6 +16,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.files import digest
 from gnnrag.fit.config import FitConfig, FoldConfig, check_fit, check_run
 from gnnrag.fit.kinds import chosen_kind
+from gnnrag.fit.rundir import refuse_other_layout
 from gnnrag.fit.training import Plan, Report, Surroundings, train, write_report
 from gnnrag.metrics.bootstrap import with_interval
 from gnnrag.stopping import STOPPED, remember
@@ -106,6 +107,7 @@ def train_folds(
     """
     every: Report = []
     numbers = list(range(folds.count)) if cross else [folds.report]
+    refuse_other_layout(path, range(folds.count) if cross else None)
     for fold in numbers:
         folder = path / f"fold{fold}" if cross else path
         rows = train(folder, make_plan(fold), around)

@@ -30,6 +30,7 @@ class Dataset:
         questions: in file order.
         skipped: what was left out: reason -> names of the files, passages or questions.
         notes: remarks that a run should show, such as "a subset of the full release".
+        documents: of own documents, the files that the passages were cut from.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Dataset:
     questions: tuple[Question, ...] = ()
     skipped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    documents: tuple[str, ...] = ()
 
     @property
     def skip_counts(self) -> dict[str, int]:
@@ -123,8 +125,12 @@ def load_passages(path: str | Path, chunking: Chunking | None = None) -> Dataset
     """
     source = find_source(Path(path))
     skips = Skips()
-    passages = _passages(source, chunking, skips)
-    return Dataset(source.name, tuple(passages), (), skips.frozen(), tuple(skips.notes))
+    if source.kind == "folder":
+        cut = folder.load_documents(source.path, chunking or Chunking(), skips)
+        passages, documents = [p for own in cut.values() for p in own], tuple(cut)
+    else:
+        passages, documents = _passages(source, chunking, skips), ()
+    return Dataset(source.name, tuple(passages), (), skips.frozen(), tuple(skips.notes), documents)
 
 
 def load_questions(
@@ -149,7 +155,8 @@ def _passages(source: Source, chunking: Chunking | None, skips: Skips) -> list[P
         return kb.load_passages(source.path, skips)
     if source.kind in LOADERS:
         return LOADERS[source.kind].load_passages(source.path, chunking or Chunking(), skips)
-    return folder.load_passages(source.path, chunking or Chunking(), skips)
+    documents = folder.load_documents(source.path, chunking or Chunking(), skips)
+    return [passage for passages in documents.values() for passage in passages]
 
 
 def _questions(

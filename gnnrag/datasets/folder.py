@@ -19,11 +19,12 @@ from gnnrag.errors import DataError
 from gnnrag.types import Passage
 
 
-def load_passages(path: Path, chunking: Chunking, skips: Skips) -> list[Passage]:
-    """Return the passages of all documents below `path`, or of the one file `path`, ordered by relative path.
+def load_documents(path: Path, chunking: Chunking, skips: Skips) -> dict[str, list[Passage]]:
+    """Return the passages of all documents below `path`, or of the one file `path`, by relative path, in its order.
 
     Hidden files and folders (`.git`) and `questions.<split>.jsonl` directly in the folder are not documents. A file
-    that cannot be read is left out and recorded; so are files of other types and links that lead out of the folder.
+    that cannot be read is left out and recorded; so are files of other types and links that lead out of the folder. A
+    document without text is recorded, and has no passages.
 
     Raises:
         DataError: not one document could be read.
@@ -31,30 +32,30 @@ def load_passages(path: Path, chunking: Chunking, skips: Skips) -> list[Passage]
     """
     root = path if path.is_dir() else path.parent
     files = sorted(_files(root, skips)) if path.is_dir() else [path.name]
-    passages: list[Passage] = []
-    for relative in files:
-        passages.extend(_passages_of(root, relative, chunking, skips))
-    if not passages:
+    found = {relative: _passages_of(root, relative, chunking, skips) for relative in files}
+    documents = {relative: passages for relative, passages in found.items() if passages is not None}
+    if not any(documents.values()):
         seen = f" What is there: {skips.summary()}" if skips.by_reason else " It is empty."
         raise DataError(path, f"holds no documents with text ({', '.join(sorted(READERS))}).{seen}")
-    return passages
+    return documents
 
 
-def _passages_of(root: Path, relative: str, chunking: Chunking, skips: Skips) -> list[Passage]:
+def _passages_of(root: Path, relative: str, chunking: Chunking, skips: Skips) -> list[Passage] | None:
+    """Return the passages of a document; None for what is none, or cannot be read."""
     path = root / relative
     try:
         relative.encode()
     except UnicodeEncodeError:
         skips.add("file name is not UTF-8", os.fsencode(relative).decode("utf-8", "backslashreplace"))
-        return []
+        return None
     if path.suffix.lower() not in READERS:
         skips.add("unsupported file type", relative)
-        return []
+        return None
     try:
         sections = read_sections(path)
     except DataError as error:
         skips.add("unreadable file", f"{relative} ({str(error).removeprefix(str(path)).lstrip(':, ')})")
-        return []
+        return None
     if not any(section.text.strip() for section in sections):
         is_pdf = path.suffix.lower() == ".pdf"
         skips.add("PDF without text (scanned? recognise its text first)" if is_pdf else "empty file", relative)

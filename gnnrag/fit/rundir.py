@@ -7,7 +7,7 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 
 from gnnrag import __version__
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.files import Journal, read_journal, write_atomic, write_json, write_jsonl
+from gnnrag.files import Journal, folds_of, read_journal, write_atomic, write_json, write_jsonl
 from gnnrag.fit.curves import draw_curves
 from gnnrag.rundir import commit, differences, lock_run, start_over
 
@@ -153,3 +153,24 @@ class TrainingRun:
         if self._rows is not None:
             self._rows.close()
         self._lock.close()
+
+
+def refuse_other_layout(path: Path, folds: Sequence[int] | None) -> None:
+    """Refuse a folder that a training of another layout has written: one would overwrite the report of the other.
+
+    Args:
+        path: the run directory.
+        folds: those that are to be trained in folders of their own (cross=true), None for a single training in `path`.
+
+    Raises:
+        ConfigError: the folder holds a single training and folds are asked for, or folds that are not asked for.
+    """
+    known = {f"fold{number}" for number in folds or ()}
+    others = [folder.name for folder in folds_of(path) if folder.name not in known]
+    is_single = folds is not None and any((path / name).exists() for name in (STATE, "best"))
+    if others or is_single:
+        what = f"the folds of a training with cross=true ({', '.join(others)})" if others else "a single training"
+        raise ConfigError(
+            f"training run {path} holds {what}, and its report would be overwritten; give another run.name, or delete "
+            "the folder"
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from gnnrag.config import IndexConfig, to_plain
 from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError, nearest
 from gnnrag.files import digest, exclusive_lock
-from gnnrag.index.checks import check_passages, named
+from gnnrag.index.checks import check_passages, is_cut_from, named
 from gnnrag.index.embedder import Embedder, make_embedder
 from gnnrag.index.stage_base import Context, Stage
 from gnnrag.index.stages import STAGES
@@ -79,6 +79,7 @@ def update_index(
     add: Sequence[Passage] = (),
     remove: Sequence[str] = (),
     progress: Progress = lambda stage, done, total: None,
+    documents: Collection[str] = (),
 ) -> list[str]:
     """Add, replace or remove passages; equal to building the changed corpus from scratch.
 
@@ -89,6 +90,7 @@ def update_index(
         add: passages.
         remove: ids of passages; the name of a document, `notes.txt`, stands for all that were cut from it.
         progress: told what is being done.
+        documents: names of documents that `add` has all passages of: what else was cut from them goes.
 
     Raises:
         DataError: an id to remove is not in the index, or two passages to add share an id.
@@ -106,7 +108,8 @@ def update_index(
             for id_ in named(root, name, passages):
                 del passages[id_]
         passages.update((p.id, p) for p in add)
-        kept = list(passages.values())
+        added, whole = {p.id for p in add}, frozenset(documents)
+        kept = [p for p in passages.values() if p.id in added or not is_cut_from(p.id, whole)]
         if not kept:
             raise DataError(root, "no passage would be left; delete the folder instead")
         source = {**store.manifest["source"], "edited": True} if kept != before else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from gnnrag.errors import DataError, nearest
@@ -28,10 +28,19 @@ def named(root: Path, name: str, passages: Mapping[str, Passage]) -> list[str]:
     Raises:
         DataError: there are none.
     """
-    records = "(:.+)?" if name.endswith(".jsonl") else ""
-    pattern = re.compile(re.escape(name) + records + r"#\d+")
-    found = [name] if name in passages else [id_ for id_ in passages if pattern.fullmatch(id_)]
+    found = [name] if name in passages else [id_ for id_ in passages if is_cut_from(id_, {name})]
     if not found:
         hint = nearest(name, list(passages)[:2000])[:200]
         raise DataError(root, f"passage {name!r} is not in the index. {hint}")
     return found
+
+
+def is_cut_from(id_: str, documents: Collection[str]) -> bool:
+    """Tell whether a passage bears the name of one of these documents, or of a record of one of them.
+
+    Ids are made in `gnnrag.datasets.folder`: `notes/a.md#3`, `faq.jsonl:42#1`.
+    """
+    stem, _, number = id_.rpartition("#")
+    if not number.isdecimal():
+        return False
+    return stem in documents or any(stem[: m.end() - 1] in documents for m in re.finditer(r"\.jsonl:", stem, re.I))

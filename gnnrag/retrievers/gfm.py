@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.files import folds_advice
 from gnnrag.gnn.config import FALLBACKS, NODE_STAGES, entity_stages
 from gnnrag.index.index import Index
 from gnnrag.retrievers.base import best_positions, rank_graph, rank_passages
@@ -150,9 +151,8 @@ def _folder(config: GFMConfig) -> Path:
     if (folder / "best" / "config.json").is_file():  # a training run
         return folder / "best"
     if config.checkpoint:
-        raise ConfigError(
-            f"gnn.checkpoint={config.checkpoint!r}: no checkpoint there; give a folder that training wrote"
-        )
+        advice = folds_advice(Path(config.checkpoint), "gnn") or "give a folder that training wrote"
+        raise ConfigError(f"gnn.checkpoint={config.checkpoint!r}: no checkpoint there; {advice}")
     raise ConfigError(
         "retriever=gfm: no checkpoint comes with this installation; train one with training/train_gnn.py and give its "
         "folder as gnn.checkpoint=DIR"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.files import content_digest, digest, write_json
+from gnnrag.files import content_digest, digest, folds_advice, write_json
 from gnnrag.weights import read_record
 
 RECORD = "gnnrag.json"
@@ -68,7 +68,8 @@ def read_tuned(folder: str | Path, role: str, kinds: Sequence[str]) -> TunedReco
     folder = tuned_folder(folder)
     path = folder / RECORD
     fields = {"role": str, "kind": str, "base": dict, "settings": dict, "facts": dict, "files": dict}
-    missing = f"roles.{role}.path must name a folder that training/train_{role}.py wrote"
+    needed = f"roles.{role}.path must name a folder that training/train_{role}.py wrote"
+    missing = folds_advice(folder, role) or needed
     data = read_record(path, fields, missing)
     if data.get("format") != _FORMAT:
         raise ArtefactError(f"{path}: format {data.get('format')!r} cannot be read, only {_FORMAT}; train again")

@@ -121,6 +121,34 @@ class TestChange:
         assert Index(root).ids[-1] == "one.txt#1"
         update_index(root, remove=["one.txt#1"])
 
+    def test_a_document_that_got_shorter_leaves_nothing_behind(self, tmp_path, capsys):
+        folder, root = tmp_path / "docs", tmp_path / "index"
+        (folder / "deep").mkdir(parents=True)
+        long = "\n\n".join(f"Part {i} of it. " + "word " * 20 for i in range(4))
+        for name in ("a.txt", "a.txt.md", "deep/a.txt", "gone.txt"):
+            (folder / name).write_text(long)
+        (folder / "faq.jsonl").write_text('{"id": "x", "text": "A first answer."}\n{"text": "A second one."}\n')
+        build(folder, root, "data.chunk_words=30", "index.stages=lexical")
+        before = Index(root).ids
+        assert {"a.txt#4", "a.txt.md#4", "deep/a.txt#4", "faq.jsonl:x#1", "faq.jsonl:2#1"} <= set(before)
+        (folder / "a.txt").write_text(long[: len(long) // 2])
+        (folder / "faq.jsonl").write_text('{"id": "x", "text": "A first answer."}\n')
+        (folder / "gone.txt").write_text("")
+        main(["add", str(root), str(folder)])
+        told = capsys.readouterr().err
+        left = set(before) - {"a.txt#3", "a.txt#4", "faq.jsonl:2#1", *(f"gone.txt#{i}" for i in range(1, 5))}
+        assert set(Index(root).ids) == left and "gone.txt" in told
+        build(folder, tmp_path / "fresh", "data.chunk_words=30", "index.stages=lexical")
+        assert artefacts(root) == artefacts(tmp_path / "fresh"), "cut as the others are, too"
+        main(["add", str(root), str(folder / "deep" / "a.txt")])
+        assert {"a.txt#3", "a.txt#4"} <= set(Index(root).ids), "known by the name that it was given with"
+
+    def test_ids_of_a_corpus_file_are_no_names_of_documents(self, root, tmp_path):
+        parts = [replace(CORPUS[0], id=f"x#{i}") for i in (1, 2)]
+        main(["add", str(root), str(write_corpus(tmp_path / "more", parts))])
+        main(["add", str(root), str(write_corpus(tmp_path / "more", parts[:1]))])
+        assert Index(root).ids[-2:] == ["x#1", "x#2"]
+
     def test_a_document_goes_with_all_its_passages(self, root, tmp_path, capsys):
         folder = tmp_path / "docs"
         folder.mkdir()

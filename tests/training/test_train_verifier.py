@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from gnnrag.config import load_config
+from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.fit.verifier_config import TrainVerifierConfig, check_verifier
+from gnnrag.retrievers.gfm import GFMConfig, GFMRetriever
 from gnnrag.tuned.folder import read_tuned
 from gnnrag.weights import WEIGHTS, load_tensors
 from inference.console import run_script
@@ -90,12 +92,51 @@ def test_a_training_reports_on_unseen_questions_alone(folder: Path, capsys: pyte
     assert (run / "calibration.png").exists() and (run / "curves.png").exists()
 
 
-def test_the_folds_together_report_on_every_question_once(folder: Path) -> None:
+@pytest.fixture(scope="module")
+def crossed(folder: Path) -> Path:
     assert call(folder, "run.name=b", "cross=true", "network.text=false") == 0
-    rows = [json.loads(line) for line in (folder / "runs" / "b" / "report.jsonl").read_text().splitlines()]
+    return folder / "runs" / "b"
+
+
+def test_the_folds_together_report_on_every_question_once(crossed: Path) -> None:
+    rows = [json.loads(line) for line in (crossed / "report.jsonl").read_text().splitlines()]
     assert sorted(row["id"] for row in rows) == sorted(f"q{i}" for i in range(12))
     for row in rows:
-        assert row["id"] in read(folder / "runs" / "b" / f"fold{row['fold']}" / "folds.json")["toy"]["report"]
+        assert row["id"] in read(crossed / f"fold{row['fold']}" / "folds.json")["toy"]["report"]
+
+
+def test_no_training_overwrites_the_report_of_one_with_another_layout(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ("network.text=false", "fit.steps=2", "folds.count=2")
+    assert call(folder, "run.name=lone", *small) == 0
+    assert call(folder, "run.name=crossed", "cross=true", *small) == 0
+    reports = [folder / "runs" / name / "report.jsonl" for name in ("lone", "crossed")]
+    before = [path.read_bytes() for path in reports]
+    capsys.readouterr()
+    for more, told in (
+        (["run.name=lone", "cross=true"], "lone holds a single training"),
+        (["run.name=lone", "cross=true", "run.fresh=true"], "lone holds a single training"),
+        (["run.name=crossed"], "crossed holds the folds of a training with cross=true (fold0, fold1)"),
+    ):
+        assert call(folder, *small, *more) == 2
+        err = capsys.readouterr().err
+        assert told in err and "give another run.name, or delete the folder" in err
+    assert [path.read_bytes() for path in reports] == before
+    assert not (folder / "runs" / "lone" / "fold0").exists()
+    (folder / "runs" / "crossed" / "fold2").mkdir()
+    assert call(folder, *small, "run.name=crossed", "cross=true") == 2
+    assert "(fold2)" in capsys.readouterr().err, "fewer folds would leave one of the earlier training behind"
+
+
+def test_folds_are_no_checkpoint_and_the_error_says_what_takes_them(crossed: Path) -> None:
+    with pytest.raises(ArtefactError) as found:
+        read_tuned(crossed, "verifier", ("cross_encoder",))
+    for told in ("3 folds", str(crossed / "fold0"), f"inference/cross_validate.py CONFIG verifier={crossed}"):
+        assert told in str(found.value)
+    read_tuned(crossed / "fold0", "verifier", ("cross_encoder",))
+    with pytest.raises(ConfigError, match=rf"cross_validate\.py CONFIG gnn={crossed}$"):
+        GFMRetriever.checkpoints_for(GFMConfig(checkpoint=str(crossed)))
 
 
 def test_a_training_that_was_cut_off_ends_with_the_same_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
