@@ -17,6 +17,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.files import digest
 from gnnrag.fit.config import FitConfig, FoldConfig, check_fit, check_run
 from gnnrag.fit.kinds import chosen_kind
+from gnnrag.fit.tracked import track_folds
 from gnnrag.fit.training import Plan, Report, Surroundings, train, write_report
 from gnnrag.metrics.bootstrap import with_interval
 from inference.console import IndexProgress, note, render, split_arguments
@@ -108,7 +109,8 @@ def train_folds(
     numbers = list(range(folds.count)) if cross else [folds.report]
     for fold in numbers:
         folder = path / f"fold{fold}" if cross else path
-        rows = train(folder, make_plan(fold), around)
+        plan = make_plan(fold)
+        rows = train(folder, plan, around)
         if rows is None:
             note(f"stopped; the same command continues {folder}")
             return STOPPED
@@ -117,6 +119,8 @@ def train_folds(
         metrics = write_report(path, sorted(every, key=lambda row: (row["set"], row["id"])), {"folds": numbers})
         if every:
             print(report_table(metrics, columns))
+        if cross:
+            track_folds(plan.run, path, {**plan.settings, "fold": None}, metrics, around.on_note)
         print(path)
     return 0
 
