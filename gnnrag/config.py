@@ -62,7 +62,24 @@ class DataConfig:
 
 
 @dataclass
-class RunConfig:
+class TrackedRun:
+    """Who else is told of a run. The run directory records everything in any case."""
+
+    tracking: str = one_of("off", "offline", "online")  # Weights & Biases
+    project: str = "gnnrag"
+    entity: str | None = None  # team or account; null: that of whoever is logged in
+    group: str | None = None  # shows runs together; null: shards and folds of a run are a group
+    tags: list[str] = field(default_factory=list)
+    upload: str = one_of("results", "all", "none")  # all: traces, indexes and large checkpoints, too; none: digests
+    tracking_wait: float = 120.0  # seconds at most that a run waits for it at its end
+
+    def __post_init__(self) -> None:
+        """Take `off` back from YAML, which reads it as false."""
+        self.tracking = "off" if self.tracking == "False" else self.tracking
+
+
+@dataclass
+class RunConfig(TrackedRun):
     """The run directory."""
 
     root: str = "runs"
@@ -70,6 +87,13 @@ class RunConfig:
     fresh: bool = False  # throw an earlier run of that name away
     retry_failed: bool = True  # a resumed run tries questions again that had ended with an error
     traces: bool = True
+
+
+def check_tracking(config: TrackedRun) -> None:
+    """Raise ConfigError where a setting of `run` that W&B is told by is none of those allowed."""
+    check_choices(config, "run")
+    if config.tracking_wait <= 0:
+        raise ConfigError(f"run.tracking_wait={config.tracking_wait:g}: must be above 0, in seconds")
 
 
 @dataclass

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, get_args
 
-from gnnrag.config import EvaluateConfig, MetricsConfig, to_plain
+from gnnrag.config import EvaluateConfig, MetricsConfig, check_tracking, to_plain
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.files import read_journal, write_json, write_jsonl
@@ -21,7 +21,10 @@ from gnnrag.metrics.rounds import SIDES, by_round, by_step
 from gnnrag.pipeline import Pipeline, chunking, needed_stages, open_index
 from gnnrag.rundir import RunDir, commit, read_predictions, run_name
 from gnnrag.session import Session
-from gnnrag.trained import trained_on
+from gnnrag.tracking.artefacts import checkpoint_artefact, data_artefact, index_artefact
+from gnnrag.tracking.evaluating import EvaluationTracker, Sources, describe
+from gnnrag.tracking.tracker import Artefact, Job
+from gnnrag.trained import checkpoints, trained_on
 from gnnrag.types import Prediction, Question
 
 LEAST_QUERIES = 20  # fewer say nothing about a rate
@@ -54,25 +57,58 @@ def evaluate(
         The run directory and the metrics.
     """
     check_metrics(config.metrics)
-    if data is None:
-        data = load_questions_for(config)
-        for note in data.remarks:
-            on_note(note)
+    check_tracking(config.run)
+    data = data or _loaded(config, on_note)
     index = index or open_index(config, data.name, data.passages, on_index)
     # Before there is a run: a part that cannot be built leaves no folder behind.
     pipeline = Pipeline(config, index, wrap)
-    with closing(open_run(config, data, index, pipeline.roles.prompts)) as run:
+    with (
+        closing(open_run(config, data, index, pipeline.roles.prompts)) as run,
+        tracked(config, run.path, data, index, on_note) as mirror,
+    ):
         done = run.done(config.run.retry_failed)
+        mirror.start(done.values(), run.log)
         todo = [q for q in data.questions if q.id not in done]
         for note in _remarks(config, data, run, len(done), len(todo)):
             on_note(note)
         on_start(len(todo))
         if todo:
-            _predict(pipeline, run, todo, on_question)
+            _predict(pipeline, run, todo, mirror, on_question)
         predictions = run.finish([q.id for q in data.questions])
-    metrics = write_metrics(run.path, data.questions, predictions, config.metrics, config.seed)
+        metrics = write_metrics(run.path, data.questions, predictions, config.metrics, config.seed)
+        mirror.finish(metrics, predictions)
     check_fallbacks(config, run.path, predictions)
     return run.path, metrics
+
+
+def tracked(
+    config: EvaluateConfig, path: Path, data: Dataset, index: Index | None, on_note: Callable[[str], None]
+) -> EvaluationTracker:
+    """Return what shows a run in W&B, if `run.tracking` says so. A part of a run is shown in the group of the whole.
+
+    Args:
+        config: resolved settings.
+        path: the run directory, or that of a part in its folder `shards`.
+        data: corpus and questions.
+        index: the index it reads; None where its rows come from other runs.
+        on_note: told, once, where that fails.
+    """
+    upload = config.run.upload
+
+    def used() -> Iterator[Artefact]:
+        yield data_artefact(data.name, data.fingerprints)
+        if index is not None:
+            yield index_artefact(data.name, index.store.root, index.fingerprint, upload)
+        for folder in dict.fromkeys(folder for folders in checkpoints(config).values() for folder in folders):
+            yield checkpoint_artefact(folder, upload)
+
+    whole = path.parents[1].name if path.parent.name == "shards" else None
+    inputs = {"data": data.fingerprints, "index": dict(index.fingerprint) if index else {}}
+    settings = describe(to_plain(config), commit(), inputs) if config.run.tracking != "off" else {}
+    job = Job("evaluate", f"{whole}-{path.name}" if whole else path.name, settings, whole)
+    return EvaluationTracker(
+        config.run, config.metrics, path, job, Sources(data.questions, data.passages, used), on_note
+    )
 
 
 def _remarks(config: EvaluateConfig, data: Dataset, run: RunDir, done: int, todo: int) -> Iterator[str]:
@@ -132,6 +168,13 @@ def load_questions_for(config: EvaluateConfig) -> Dataset:
     return data
 
 
+def _loaded(config: EvaluateConfig, on_note: Callable[[str], None]) -> Dataset:
+    data = load_questions_for(config)
+    for note in data.remarks:
+        on_note(note)
+    return data
+
+
 def open_run(
     config: EvaluateConfig, data: Dataset, index: Index, prompts: Mapping[str, dict[str, str]] | None = None
 ) -> RunDir:
@@ -154,10 +197,12 @@ def _predict(
     pipeline: Pipeline,
     run: RunDir,
     questions: Sequence[Question],
+    mirror: EvaluationTracker,
     on_question: Callable[[Prediction], None],
 ) -> None:
     def record(prediction: Prediction, session: Session) -> None:
         run.add(prediction, session)
+        mirror.question(prediction)
         on_question(prediction)
 
     started = time.perf_counter()

@@ -46,3 +46,13 @@ def no_network(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(socket.socket, "connect", _guarded(socket.socket.connect))
     monkeypatch.setattr(socket.socket, "connect_ex", _guarded(socket.socket.connect_ex))
     monkeypatch.setattr(socket, "getaddrinfo", _guarded_lookup)
+
+
+@pytest.fixture(autouse=True)
+def no_tracking(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Let Weights & Biases find no account, no server and no home, in any test and in any process that it starts."""
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_SWEEP_ID", "WANDB_RUN_ID", "WANDB_PROJECT", "WANDB_SERVICE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    for name in ("WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "NETRC"):
+        monkeypatch.setenv(name, str(tmp_path_factory.getbasetemp() / "wandb-home"))

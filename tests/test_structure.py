@@ -36,7 +36,7 @@ LEVELS = [
     {"index_config", "search_config"},
     {"config", "session", "pool", "text", "batching", "plotting", "weights"},
     {"llm", "datasets", "metrics", "routes"},
-    {"prompts"},
+    {"prompts", "tracking"},
     {"extract"},
     {"graphs"},
     {"index"},

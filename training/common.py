@@ -17,6 +17,7 @@ from gnnrag.files import digest
 from gnnrag.fit.config import FitConfig, FoldConfig, check_fit, check_run
 from gnnrag.fit.kinds import chosen_kind
 from gnnrag.fit.rundir import refuse_other_layout
+from gnnrag.fit.tracked import track_folds
 from gnnrag.fit.training import Plan, Report, Surroundings, train, write_report
 from gnnrag.metrics.bootstrap import with_interval
 from gnnrag.stopping import STOPPED, remember
@@ -110,7 +111,8 @@ def train_folds(
     refuse_other_layout(path, range(folds.count) if cross else None)
     for fold in numbers:
         folder = path / f"fold{fold}" if cross else path
-        rows = train(folder, make_plan(fold), around)
+        plan = make_plan(fold)
+        rows = train(folder, plan, around)
         if rows is None:
             note(f"stopped; the same command continues {folder}")
             return STOPPED
@@ -119,6 +121,8 @@ def train_folds(
         metrics = write_report(path, sorted(every, key=lambda row: (row["set"], row["id"])), {"folds": numbers})
         if every:
             print(report_table(metrics, columns))
+        if cross:
+            track_folds(plan.run, path, {**plan.settings, "fold": None}, metrics, around.on_note)
         print(path)
     return 0
 

@@ -6,15 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gnnrag.config import TrackedRun, check_tracking
 from gnnrag.errors import ConfigError
 
 USES = ("folds", "train", "report")  # of the questions of a set
-SCHEDULES, PRECISIONS, KEPT, TRACKING = (
-    ("constant", "linear", "cosine"),
-    ("no", "bf16", "fp16"),
-    ("best", "last"),
-    ("off", "offline", "online"),
-)
+SCHEDULES, PRECISIONS, KEPT = ("constant", "linear", "cosine"), ("no", "bf16", "fp16"), ("best", "last")
 
 
 @dataclass
@@ -49,14 +45,12 @@ class FoldConfig:
 
 
 @dataclass
-class TrainingRunConfig:
+class TrainingRunConfig(TrackedRun):
     """The run directory of a training, and who else is told."""
 
     root: str = "runs"
     name: str | None = None  # default: the data and a hash of the settings
     fresh: bool = False  # throw an earlier run of that name away
-    tracking: str = "off"  # Weights & Biases: off, offline, online; the run directory records all in any case
-    project: str = "gnnrag"
     notes: list[str] = field(default_factory=list)  # go into the model card
     measured: list[str] = field(default_factory=list)  # runs with these settings whose figures go into the model card
 
@@ -101,5 +95,4 @@ def check_sets(sets: Mapping[str, Any], cross: bool, folds: FoldConfig) -> None:
 
 def check_run(config: TrainingRunConfig) -> None:
     """Raise ConfigError where a setting of the run is none of those allowed."""
-    if config.tracking not in TRACKING:
-        raise ConfigError(f"run.tracking={config.tracking!r}: allowed are {', '.join(TRACKING)}")
+    check_tracking(config)

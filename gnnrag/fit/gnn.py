@@ -31,6 +31,7 @@ from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.retrieval import Pool, RetrievalTask
 from gnnrag.gnn.sampling import Draws
 from gnnrag.gnn.starting import start_from
+from gnnrag.index.index import Index
 from gnnrag.rundir import commit
 from gnnrag.weights import difference
 
@@ -76,6 +77,11 @@ class NetworkPlan(Plan):
         self.inputs = {name: corpus.inputs for name, corpus in self.corpora.items()}
         self.parts = {name: p.plain() for name, p in self._parts.items()}
         self._found = pools(self.examples, self._parts)
+
+    @property
+    def indexes(self) -> Mapping[str, Index]:
+        """See `Plan`."""
+        return {one.data.name: one.index for one in self.corpora.values()}
 
     @property
     def seen(self) -> frozenset[str]:

@@ -18,7 +18,7 @@ from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.fit.config import FitConfig, check_fit
 from gnnrag.fit.resuming import agreed_state
 from gnnrag.fit.rundir import TrainingRun
-from gnnrag.fit.tracking import Tracker
+from gnnrag.tracking.tracker import Tracker
 
 Rows = dict[str, dict[str, float]]
 

@@ -21,6 +21,7 @@ from gnnrag.fit.reader_sets import ReaderSet, open_set
 from gnnrag.fit.reader_task import PracticeTask, ReaderTask, judge, learn_threshold
 from gnnrag.fit.seen import read_seen
 from gnnrag.fit.training import Plan, Report, Surroundings, gathered, score_rows
+from gnnrag.index.index import Index
 from gnnrag.roles.extractive.candidate_features import FEATURES
 from gnnrag.roles.extractive.span_items import ItemMaker
 from gnnrag.roles.reader_offline import OfflineReader
@@ -73,6 +74,11 @@ class ReaderPlan(Plan):
         if self.config.start:
             self.inputs["start"] = read_tuned(self.config.start, "reader", (SPAN,)).fingerprint
         self.parts = {name: p.plain() for name, p in self._parts.items()}
+
+    @property
+    def indexes(self) -> Mapping[str, Index]:
+        """See `Plan`."""
+        return {one.data.name: one.index for one in self.sets.values()}
 
     @property
     def seen(self) -> frozenset[str]:

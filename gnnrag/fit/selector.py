@@ -65,6 +65,11 @@ class SelectorPlan(Plan):
         self.inputs = {name: one.inputs for name, one in self.sets.items()}
         self.parts = {name: p.plain() for name, p in self._parts.items()}
 
+    @property
+    def indexes(self) -> Mapping[str, Index]:
+        """See `Plan`."""
+        return {one.data.name: one.index for one in self.sets.values()}
+
     def build(self) -> tuple[Task, nn.Module]:
         """See `Plan`."""
         task = SelectorTask(self.sets, self._parts, self.config, self.save)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -20,8 +21,11 @@ from gnnrag.fit.judging import pooled_metrics
 from gnnrag.fit.loop import Task, Trainer
 from gnnrag.fit.rundir import TrainingRun
 from gnnrag.fit.seen import seen_hash, seen_in, write_seen
-from gnnrag.fit.tracking import Tracker
+from gnnrag.fit.tracked import open_tracker, send_checkpoint
+from gnnrag.index.index import Index
 from gnnrag.metrics.bootstrap import bootstrap_interval, with_interval
+from gnnrag.tracking.evaluating import flattened
+from gnnrag.tracking.mirror import STOPPED
 
 Report = list[dict[str, Any]]
 PRIVATE = ("chances", "is_right", "probabilities", "truths")  # what a threshold was learned from: not for the report
@@ -64,6 +68,11 @@ class Plan(ABC):
     fold: int | None
 
     @property
+    def indexes(self) -> Mapping[str, Index]:
+        """Indexes that it reads, by the name of their data: what W&B shows a checkpoint to be made from."""
+        return {}
+
+    @property
     def seen(self) -> frozenset[str]:
         """Hashes of the questions that shape the weights; written beside them."""
         return seen_in(self.parts)
@@ -91,12 +100,14 @@ def train(path: Path, plan: Plan, around: Surroundings) -> Report | None:
     run = _open_run(path, plan, accelerator)
     run.on_row = lambda row: around.on_note(f"{path}, {told(row, plan.fit.steps)}")
     run.write("folds.json", dict(plan.parts))
-    tracker = Tracker(plan.run, path, plan.settings, around.on_note) if accelerator.is_main_process else None
+    tracker = open_tracker(path, plan, around.on_note) if accelerator.is_main_process else None
+    code = 1
     try:
         task, model = plan.build()
         trainer = Trainer(task, model, plan.fit, run, accelerator, tracker, around.stop)
         state = trainer.fit()
         if not state.is_done:
+            code = STOPPED
             return None
         rows, facts = plan.report(trainer)
         rows = [{**row, "fold": plan.fold} for row in rows]
@@ -110,11 +121,13 @@ def train(path: Path, plan: Plan, around: Surroundings) -> Report | None:
 
         run.save_folder("best", save)
         if tracker:
-            tracker.finish({"best_step": state.best_step, "best": state.best})
+            send_checkpoint(tracker, path, plan, metrics, state.step)
+            best = {"best": state.best} if math.isfinite(state.best) else {}
+            tracker.finish({"best_step": state.best_step, **best, **flattened(metrics)})
         return rows
     finally:
         if tracker:
-            tracker.finish()  # stopped or failed: the session ends too, and is taken up under its id
+            tracker.finish(code=code)  # stopped or failed: the session ends too, and is taken up under its id
         run.close()
 
 

@@ -69,9 +69,9 @@ def test_text_without_blanks_does_not_become_one_giant_passage(text, most):
 
 @pytest.mark.parametrize("unit", ["Word after word. ", "\n", "a\n\n", ". ", '."', "( ", "- x\n", "A. ", "\n \t"])
 def test_time_is_linear_in_the_text(unit):
-    start = time.perf_counter()
+    start = time.process_time()
     chunk_text(unit * (400_000 // len(unit)))
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,6 @@ from gnnrag.fit.config import FoldConfig, TrainingRunConfig, check_run
 from gnnrag.fit.curves import draw_curves
 from gnnrag.fit.folds import fold_of, split_questions
 from gnnrag.fit.rundir import TrainingRun
-from gnnrag.fit.tracking import Tracker
-from tests.helpers.tracking import FakeTracking
 
 IDS = [f"question-{i}" for i in range(2000)]
 
@@ -99,31 +95,6 @@ def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "a" / "best").iterdir()] == ["old"]
     run.save_folder("best", lambda folder: (folder / "new").touch())
     assert [p.name for p in (tmp_path / "a" / "best").iterdir()] == ["new"]
-
-
-def test_offline_tracking_keeps_what_is_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR", "WANDB_CONFIG_DIR"):
-        monkeypatch.setenv(name, str(tmp_path / "elsewhere"))
-    notes: list[str] = []
-    tracker = Tracker(TrainingRunConfig(tracking="offline"), tmp_path, {"a": 1}, notes.append)
-    tracker.log({"train/loss": 0.5}, step=1)
-    tracker.finish({"best": json.dumps(1)})
-    assert notes == []
-    assert list((tmp_path / "wandb").glob("offline-run-*/run-*.wandb"))
-
-
-def test_a_resumed_run_goes_on_under_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[dict[str, Any]] = []
-    monkeypatch.setitem(sys.modules, "wandb", FakeTracking(started))  # type: ignore[arg-type]
-    config = TrainingRunConfig(tracking="online")
-    for name in ("a", "a", "b"):
-        (tmp_path / name).mkdir(exist_ok=True)
-        tracker = Tracker(config, tmp_path / name, {}, lambda note: None)
-        tracker.finish()
-        tracker.finish()
-    first, again, other = ((row["id"], row["resume"]) for row in started)
-    assert first == again != other and first[1] == "allow"
-    assert [row["finished"] for row in started] == [1, 1, 1]
 
 
 def test_tracking_is_off_by_default_and_checked() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import types
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +20,7 @@ from gnnrag.fit.gnn_config import TrainGNNConfig
 from gnnrag.gnn.checkpoint import load_checkpoint
 from gnnrag.index.embedder import HashEmbedder
 from inference.console import run_script
-from tests.helpers.tracking import FakeTracking
+from tests.helpers.tracking import FakeWandb
 from training import common, train_gnn
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -144,18 +143,11 @@ def test_every_config_can_be_read(config: Path) -> None:
 
 
 def test_weights_and_biases_that_fail_do_not_stop_a_run(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Broken:
-        Settings = staticmethod(lambda **_: None)
-
-        @staticmethod
-        def init(**_: Any) -> None:
-            raise OSError("no server")
-
-    monkeypatch.setitem(sys.modules, "wandb", Broken)  # type: ignore[arg-type]
+    FakeWandb(tmp_path, monkeypatch, "init")
     assert call(folder, "run.name=f", "run.tracking=online") == 0
-    assert "Weights & Biases failed (OSError: no server); the run goes on without it" in capsys.readouterr().err
+    assert "Weights & Biases failed (OSError: no server; the run goes on without it)" in capsys.readouterr().err
 
 
 def test_fewer_questions_train_and_a_hash_draws_them(folder: Path) -> None:
@@ -164,14 +156,14 @@ def test_fewer_questions_train_and_a_hash_draws_them(folder: Path) -> None:
     assert set(few) == set(sorted(every, key=lambda id_: draw(id_, "limit"))[:2])
 
 
-def test_a_stopped_run_ends_its_tracking(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[dict[str, Any]] = []
-    monkeypatch.setitem(sys.modules, "wandb", FakeTracking(started))  # type: ignore[arg-type]
+def test_a_stopped_run_ends_its_tracking(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeWandb(tmp_path, monkeypatch)
     monkeypatch.setattr(common, "remember", lambda: ["SIGTERM"])
     assert call(folder, "run.name=stopped", "run.tracking=online") == common.STOPPED
     monkeypatch.setattr(common, "remember", lambda: [])
     assert call(folder, "run.name=stopped", "run.tracking=online") == 0
-    assert [row["finished"] for row in started] == [1, 1] and started[0]["id"] == started[1]["id"]
+    assert [row["code"] for row in fake.calls("finish")] == [75, 0] and len(fake.calls("preempting")) == 1
+    assert len({row["id"] for row in fake.calls("init")}) == 1
 
 
 def test_processes_build_one_after_the_other_and_wait_for_long() -> None:

@@ -1,0 +1,90 @@
+"""How a training looks in Weights & Biases: its curves, its report, its checkpoint, and what that was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from gnnrag.config import TrackedRun
+from gnnrag.index.index import Index
+from gnnrag.rundir import commit
+from gnnrag.tracking.artefacts import checkpoint_artefact, data_artefact, index_artefact
+from gnnrag.tracking.evaluating import describe, flattened
+from gnnrag.tracking.tracker import Artefact, Job, Tracker
+
+
+class Tracked(Protocol):
+    """What is read of a plan (`gnnrag.fit.training.Plan`)."""
+
+    settings: Mapping[str, Any]
+    inputs: Mapping[str, Any]
+    run: Any
+
+    @property
+    def indexes(self) -> Mapping[str, Index]:
+        """Indexes that are read."""
+        ...
+
+
+def open_tracker(path: Path, plan: Tracked, on_note: Callable[[str], None]) -> Tracker:
+    """Return the W&B run of a training; a fold is shown in the group of all folds."""
+    whole = path.parent.name if path.name.startswith("fold") else None
+    settings = describe(plan.settings, commit(), plan.inputs)
+    return Tracker(
+        plan.run, path, Job("train", f"{whole}-{path.name}" if whole else path.name, settings, whole), on_note
+    )
+
+
+def send_checkpoint(tracker: Tracker, path: Path, plan: Tracked, metrics: Mapping[str, Any], step: int) -> None:
+    """Send the picture of the curves, the report, and the checkpoint with what it was made from.
+
+    Args:
+        tracker: of this training.
+        path: its run directory.
+        plan: what it was made from.
+        metrics: the report: means of each set.
+        step: the last one.
+    """
+    upload = plan.run.upload
+    if (path / "curves.png").is_file():
+        tracker.image("curves", path / "curves.png", step)
+    send_report(tracker, metrics, step)
+    for used in _inputs(plan, upload):
+        tracker.artefact(used, is_input=True)
+    name = f"{path.parent.name}-{path.name}" if path.name.startswith("fold") else path.name
+    tracker.artefact(checkpoint_artefact(path / "best", upload, name))
+
+
+def send_report(tracker: Tracker, metrics: Mapping[str, Any], step: int) -> None:
+    """Send the report as a table, a line for each set."""
+    sets = {name: row for name, row in metrics.items() if isinstance(row, Mapping)}
+    columns = list(dict.fromkeys(key for row in sets.values() for key in row))
+    if sets:
+        rows = [[name, *(row.get(key) for key in columns)] for name, row in sets.items()]
+        tracker.table("tables/report", ["set", *columns], rows, step)
+
+
+def track_folds(
+    config: TrackedRun,
+    path: Path,
+    settings: Mapping[str, Any],
+    metrics: Mapping[str, Any],
+    on_note: Callable[[str], None],
+) -> None:
+    """Show the report on all folds together as a run of their group."""
+    if config.tracking != "off":
+        tracker = Tracker(config, path, Job("train", path.name, describe(settings, commit(), {}), path.name), on_note)
+        send_report(tracker, metrics, 0)
+        tracker.finish(flattened(metrics))
+
+
+def _inputs(plan: Tracked, upload: str) -> Iterator[Artefact]:
+    for name, value in plan.inputs.items():
+        whole = isinstance(value, Mapping) and "data" in value
+        yield data_artefact(name, value["data"]) if whole else data_artefact(f"training-{name}", value)
+    for name, index in plan.indexes.items():
+        yield index_artefact(name, index.store.root, index.fingerprint, upload)
+    if start := plan.settings.get("start"):
+        folder = Path(start) / "best"
+        yield checkpoint_artefact(folder if folder.is_dir() else Path(start), upload)
