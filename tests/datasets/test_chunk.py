@@ -71,7 +71,7 @@ def test_text_without_blanks_does_not_become_one_giant_passage(text, most):
 def test_time_is_linear_in_the_text(unit):
     start = time.process_time()
     chunk_text(unit * (400_000 // len(unit)))
-    assert time.process_time() - start < 3
+    assert time.process_time() - start < 10  # quadratic would be minutes
 
 
 @pytest.mark.parametrize(
