@@ -38,9 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--by", choices=("type", "hops", "length", "round"), help="also show the metric by group")
     parser.add_argument("--plot", help="write recall against k as a picture")
     parser.add_argument("--html", help="write a page to look at: results, plots, every question's rounds")
-    parser.add_argument(
-        "--data", help="with --html: the benchmark's folder, where the runs' own data.path is not there"
-    )
+    parser.add_argument("--data", help="with --html: the benchmark's folder, where it is not at the runs' data.path")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     runs = load_runs([Path(r) for r in options.runs])

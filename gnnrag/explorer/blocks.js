@@ -1,5 +1,5 @@
 // The blocks of a story. `about` says which passages are gold and which were read.
-const FIRST = 5; // hits that are shown at once
+const FIRST = 5, FEWER = 3; // hits that are shown at once, of one of few queries and of one of many
 
 function hit(number, rank, about, extra) {
   const own = passage(number), isGold = about.gold.has(number);
@@ -15,32 +15,37 @@ function hit(number, rank, about, extra) {
   return el("li", {}, details);
 }
 
-function queryBlock(block, about, stage) {
+function withMore(list, rows, first) {
+  // The first rows, and a button for the others; the focus goes to what it brings.
+  list.append(...rows.slice(0, first));
+  if (rows.length <= first) return [list];
+  const more = el("button", { type: "button", class: "quiet", text: "Show " + (rows.length - first) + " more", click: () => {
+    list.append(...rows.slice(first));
+    more.remove();
+    (rows[first].querySelector("summary") || rows[first]).focus();
+  } });
+  return [list, more];
+}
+
+function asked(text) {
+  return text.length <= 220 ? el("q", { text }) : el("details", { class: "long" }, el("summary", { text: short(text, 140) }), el("p", { class: "passage", text }));
+}
+
+function queryBlock(block, about, stage, first) {
   const kind = KINDS[block.kind] || block.kind.replaceAll("_", " ");
   const how = [block.channel && block.channel !== "text" ? "channel: " + block.channel : "", block.retriever ? "retriever: " + block.retriever : "",
     block.scope ? "in: " + block.scope : "", block.by ? "ranked by " + block.by : ""].filter(Boolean).join(" · ");
-  const holder = el("div", { class: "block query" }, el("p", { class: "asked" }, el("span", { class: "tag kind", text: kind || "query" }), el("q", { text: block.text })),
+  const holder = el("div", { class: "block query" }, el("p", { class: "asked" }, el("span", { class: "tag kind", text: kind || "query" }), asked(block.text)),
     how ? el("p", { class: "soft", text: how }) : null);
   if (block.names) {
-    holder.append(el("ol", { class: "names" }, ...block.names.map((name, i) => el("li", {}, el("span", { text: name }),
-      ...(block.sources && block.sources[i] || []).map((number) => el("span", { class: "tag" + (about.gold.has(number) ? " gold" : ""), text: (about.gold.has(number) ? "★ " : "from ") + passage(number).title }))))));
+    holder.append(...withMore(el("ol", { class: "names" }), block.names.map((name, i) => el("li", { tabindex: "-1" }, el("span", { text: name }),
+      ...(block.sources && block.sources[i] || []).map((number) => el("span", { class: "tag" + (about.gold.has(number) ? " gold" : ""), text: (about.gold.has(number) ? "★ " : "from ") + passage(number).title })))), first));
     if (!block.names.length) holder.append(el("p", { class: "soft", text: "It brought nothing." }));
     return holder;
   }
   const isNew = new Set(block.new), rows = block.hits.map((number, i) => hit(number, i + 1, about,
     [...(isNew.has(i) && stage !== 0 ? [["new", "new"]] : []), ...(block.scores[i] === undefined ? [] : [["score", String(block.scores[i])]])]));
-  const list = el("ol", { class: "hits" }, ...rows.slice(0, FIRST));
-  holder.append(list);
-  if (!rows.length) holder.append(el("p", { class: "soft", text: "It brought nothing." }));
-  if (rows.length > FIRST) {
-    const more = el("button", { type: "button", class: "quiet", text: "Show " + (rows.length - FIRST) + " more", click: () => {
-      const next = rows[FIRST].querySelector("summary");
-      list.append(...rows.slice(FIRST));
-      more.remove();
-      next.focus();
-    } });
-    holder.append(more);
-  }
+  holder.append(...(rows.length ? withMore(el("ol", { class: "hits" }), rows, first) : [el("p", { class: "soft", text: "It brought nothing." })]));
   for (const [number, rank] of block.far || []) holder.append(el("p", { class: "soft" }, el("span", { class: "tag gold", text: "★ gold" }), " " + passage(number).title + " came only at rank " + rank + "."));
   return holder;
 }
@@ -86,8 +91,8 @@ function framed(block) {
   return el("div", { class: "block " + block.t }, el("h5", { text: title(block) }), known ? el("p", { class: "help", text: known[1] }) : null);
 }
 
-function blockOf(block, about, stage) {
-  if (block.t === "query") return queryBlock(block, about, stage);
+function blockOf(block, about, stage, first) {
+  if (block.t === "query") return queryBlock(block, about, stage, first);
   if (block.t === "moves") return movesBlock(block, about);
   const holder = framed(block);
   if (block.t === "list") holder.append(block.items.length ? el("ol", { class: "names" }, ...block.items.map((text) => el("li", { text }))) : el("p", { class: "soft", text: "Nothing." }));

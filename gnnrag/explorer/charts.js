@@ -9,6 +9,12 @@ function roundSteps(high, count) {
   return Array.from({ length: Math.ceil(high / step - 1e-9) + 1 }, (_, i) => i * step);
 }
 
+function fitting(values) {
+  // Ticks from the fifth below the smallest value up to 1: lines need no zero, and high values lie close together.
+  const low = Math.min(...values.filter((value) => typeof value === "number"), 0.8);
+  return [0, 0.2, 0.4, 0.6, 0.8, 1].filter((tick) => tick > low - 0.2 + 1e-9 || tick === 1);
+}
+
 function frame(name, text, yName, ys, y) {
   const picture = draw("svg", { class: "chart", viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": name + ". " + text });
   for (const value of ys) {
@@ -26,9 +32,10 @@ function underneath(picture, xName) {
 
 function lineChart({ name, text, xName, yName, series, ticks, log, apart = 0 }) {
   // series: [{at, points: [[x, y]]}]
-  const y = scale(0, 1, HIGH - BOTTOM, TOP), turn = log ? Math.log : (value) => value;
+  const ys = fitting(series.flatMap((one) => one.points.map((point) => point[1])));
+  const y = scale(ys[0], 1, HIGH - BOTTOM, TOP), turn = log ? Math.log : (value) => value;
   const x0 = scale(turn(ticks[0]), turn(ticks[ticks.length - 1]), LEFT + 14, WIDE - RIGHT - 14), plain = (value) => x0(turn(value));
-  const picture = frame(name, text, yName, [0, 0.2, 0.4, 0.6, 0.8, 1], y);
+  const picture = frame(name, text, yName, ys, y);
   for (const tick of ticks) picture.append(draw("text", { class: "tick", x: plain(tick), y: HIGH - BOTTOM + 20, "text-anchor": "middle", text: tick }));
   for (const { at, points } of series) {
     const x = (value) => plain(value) + (at - (series.length - 1) / 2) * apart; // equal values would hide each other
@@ -80,22 +87,22 @@ function wrap(text, length) {
 function pointChart({ name, text, xName, yName, points }) {
   // points: one [x, y] for each run.
   const xs = roundSteps(Math.max(...points.map((point) => point[0] || 0)) * 1.08 || 1, 6);
-  const x = scale(0, xs[xs.length - 1], LEFT + 4, WIDE - RIGHT - 14), y = scale(0, 1, HIGH - BOTTOM, TOP);
-  const picture = frame(name, text, yName, [0, 0.2, 0.4, 0.6, 0.8, 1], y);
+  const x = scale(0, xs[xs.length - 1], LEFT + 4, WIDE - RIGHT - 14), ys = fitting(points.map((point) => point[1]));
+  const y = scale(ys[0], 1, HIGH - BOTTOM, TOP), picture = frame(name, text, yName, ys, y);
   for (const tick of xs) {
     picture.append(draw("line", { class: "grid", x1: x(tick), x2: x(tick), y1: TOP, y2: HIGH - BOTTOM }));
     picture.append(draw("text", { class: "tick", x: x(tick), y: HIGH - BOTTOM + 20, "text-anchor": "middle", text: +tick.toPrecision(6) }));
   }
-  const taken = [];
+  // A label stands where neither a mark nor another label is; where there is no such place, the legend has to do.
+  const taken = points.map(([a, b]) => [x(a) - 8, y(b) - 8, 16, 16]);
   points.forEach(([a, b], at) => {
     if (typeof a !== "number" || typeof b !== "number") return;
-    // The label goes where no other is: right or left of the point, then higher or lower.
-    const label = runs[at].method, right = x(a) < WIDE * 0.72;
-    let line = y(b) + 4;
-    while (taken.some(([p, q]) => Math.abs(p - x(a)) < 130 && Math.abs(q - line) < 15)) line += 15;
-    taken.push([x(a), line]);
-    picture.append(draw("g", {}, mark(at, x(a), y(b), 6),
-      draw("text", { class: "value", x: x(a) + (right ? 12 : -12), y: line, "text-anchor": right ? "start" : "end", text: short(label, 18) }),
+    const label = short(runs[at].method, 18), wide = label.length * 7.4;
+    const places = [[x(a) + 11, y(b) - 8], [x(a) - 11 - wide, y(b) - 8], [x(a) - wide / 2, y(b) - 26], [x(a) - wide / 2, y(b) + 10]];
+    const free = places.find(([left, top]) => left > LEFT && left + wide < WIDE && top > 0 &&
+      !taken.some(([p, q, w, h]) => left < p + w && p < left + wide && top < q + h && q < top + 16));
+    if (free) taken.push([free[0], free[1], wide, 16]);
+    picture.append(draw("g", {}, mark(at, x(a), y(b), 6), free ? draw("text", { class: "value", x: free[0], y: free[1] + 12, text: label }) : null,
       draw("title", { text: runs[at].label + ": " + fixed(b, 4) + " at " + a })));
   });
   underneath(picture, xName);

@@ -47,6 +47,10 @@ function column(story, row, run, letter) {
   const holder = el("section", { class: "column", "aria-labelledby": name, "data-run": runs[run].name },
     el("h3", { id: name }, el("span", { class: "letter", text: letter }), swatch(run), " " + runs[run].label),
     answerLine(story, row, run), chips(story, row, run), goldLines(story, about));
+  if (story.top && story.top.length) {
+    holder.append(el("details", {}, el("summary", { text: "Final ranking, the first " + story.top.length }),
+      el("ol", { class: "hits" }, ...story.top.map((number, i) => hit(number, i + 1, about, about.read.has(number) ? [["", "read"]] : [])))));
+  }
   if (story.nodes && story.nodes.length) {
     const known = new Set(row.answers.map(folded));
     holder.append(el("h4", { text: "Nodes found" }), el("ul", { class: "nodes" }, ...story.nodes.map((node) =>
@@ -56,7 +60,9 @@ function column(story, row, run, letter) {
   if (figure) holder.append(figure);
   if (!story.sections.length) holder.append(el("p", { class: "soft", text: "No trace was kept of this question, so its rounds cannot be shown." }));
   for (const section of story.sections) {
-    holder.append(el("section", { class: "stage" }, el("h4", { text: stageName(section.stage) }), ...section.blocks.map((block) => blockOf(block, about, section.stage))));
+    const first = section.blocks.filter((block) => block.t === "query").length > 3 ? FEWER : FIRST;
+    holder.append(el("section", { class: "stage" }, el("details", { open: true }, el("summary", {}, el("h4", { text: stageName(section.stage) })),
+      ...section.blocks.map((block) => blockOf(block, about, section.stage, first)))));
   }
   return holder;
 }

@@ -8,17 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+import yaml
 
 from gnnrag.comparison import Comparison, Run
 from gnnrag.datasets.base import Dataset, load_dataset
+from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import ConfigError, DataError
-from gnnrag.explorer.measures import MEASURES, trimmed
+from gnnrag.explorer.about import describe_runs, read_json
+from gnnrag.explorer.measures import MEASURES
 from gnnrag.explorer.story import SHOWN, Passages, Story, clipped
 from gnnrag.files import read_journal
-from gnnrag.rundir import read_predictions, roles_label
-from gnnrag.types import Prediction, Question
+from gnnrag.rundir import read_predictions
+from gnnrag.types import Passage, Prediction, Question
 
 PASSAGE_TEXT = 3000  # characters of a passage
 MOST_FACTS = 12
@@ -57,43 +58,38 @@ def build_model(paths: Sequence[Path], runs: Sequence[Run], data: str | None = N
     known = {question.id: question for question in corpus.questions} if corpus else {}
     if corpus and (lost := [id_ for id_ in runs[0].ids if id_ not in known]):
         notes.append(f"{len(lost)} questions of the runs are not in the data at hand; their gold is not known here.")
-    asked = [known.get(id_) or Question(id_, "") for id_ in runs[0].ids]
-    passages, stories, texts = Passages(), [], {}
-    for path in paths:
-        rows, first = _stories(path, asked, passages)
-        stories.append(rows)
-        texts |= {id_: text for id_, text in first.items() if id_ not in texts}
+    types = _types(paths[0])
+    asked = [known.get(id_) or Question(id_, "", type=types.get(id_, "unknown")) for id_ in runs[0].ids]
+    passages, texts = Passages(), dict[str, str]()
+    stories = [_stories(path, asked, passages, texts) for path in paths]
     measures = [m for m in MEASURES if all(m.key in run.scores for run in runs)]
-    head = {
-        "name": corpus.name if corpus else str(configs[0].get("data", {}).get("path", "")).rstrip("/").split("/")[-1],
-        "split": str(configs[0].get("data", {}).get("split", "")), "count": len(asked), "notes": notes,
+    place = str((configs[0].get("data") or {}).get("path", "")).rstrip("/")
+    head: dict[str, Any] = {
+        "name": corpus.name if corpus else place.split("/")[-1],
+        "split": str((configs[0].get("data") or {}).get("split", "")), "count": len(asked), "notes": notes,
         "has_texts": corpus is not None, "measures": [vars(m) for m in measures],
-        "runs": [_run(path, run, config) for path, run, config in zip(paths, runs, configs, strict=True)],
+        "runs": describe_runs(paths, runs, configs),
         "differences": Comparison(runs).differences([m.key for m in measures]),
     }  # fmt: skip
-    _distinct(head["runs"])
-    questions = [_question(q, texts.get(q.id, ""), passages) for q in asked]
-    types = _types(paths[0])
-    for row, question in zip(questions, asked, strict=True):
-        row["type"] = types.get(question.id, question.type)
-        row["runs"] = []
-    _add_values(questions, runs, [m.key for m in measures], stories)
-    by_id = {p.id: p for p in corpus.passages} if corpus else {}
-    shown = [by_id.get(id_) for id_ in passages.ids]
-    table = [
-        [i, p.title, clipped(p.text, PASSAGE_TEXT)] if p else [i, "", ""]
-        for i, p in zip(passages.ids, shown, strict=True)
-    ]
+    questions = [_question(question, texts.get(question.id, ""), passages) for question in asked]
+    for run, rows in zip(runs, stories, strict=True):
+        _add_values(questions, run, [m.key for m in measures], rows)
+    by_id = {passage.id: passage for passage in corpus.passages} if corpus else {}
+    table = [_passage(id_, by_id.get(id_)) for id_ in passages.ids]
     return Model(head, questions, stories, table)
+
+
+def _passage(id_: str, passage: Passage | None) -> list[str]:
+    return [id_, passage.title, clipped(passage.text, PASSAGE_TEXT)] if passage else [id_, "", ""]
 
 
 def _config(path: Path) -> dict[str, Any]:
     """Return the settings of a run as they were written; an older version's are read just as well."""
     try:
-        plain: Any = OmegaConf.to_container(OmegaConf.load(path / "config.yaml"))
-    except (OSError, ValueError, OmegaConfBaseException):
+        plain: Any = yaml.safe_load((path / "config.yaml").read_text("utf-8"))
+    except OSError:
         return {}
-    except Exception as error:  # noqa: BLE001 - the YAML library's own errors have no common base
+    except (ValueError, yaml.YAMLError) as error:
         raise DataError(path / "config.yaml", f"is damaged: {error}") from error
     return plain if isinstance(plain, dict) else {}
 
@@ -107,7 +103,8 @@ def _corpus(config: Mapping[str, Any], path: Path, given: str | None) -> tuple[D
     try:
         corpus = load_dataset(
             place, settings.get("split") or "dev", settings.get("questions"), settings.get("limit"),
-            popqa_aliases=settings.get("popqa_aliases") or "decoded", missing_gold=settings.get("missing_gold") or "error",
+            Chunking(settings.get("chunk_words") or 100, settings.get("chunk_overlap") or 0),
+            settings.get("popqa_aliases") or "decoded", settings.get("missing_gold") or "error",
         )  # fmt: skip
     except (DataError, ConfigError) as error:
         if given:
@@ -116,60 +113,20 @@ def _corpus(config: Mapping[str, Any], path: Path, given: str | None) -> tuple[D
             f"The data of the runs could not be read ({error}). Texts of passages and gold answers are missing here; "
             "give their folder with --data."
         ]
-    meta = _json(path / "meta.json").get("inputs", {}).get("data", {})
+    meta = read_json(path / "meta.json").get("inputs", {}).get("data", {})
     changed = [name for name, print_ in corpus.fingerprints.items() if meta.get(name, print_) != print_]
     words = f"The data at {place} are not those that the runs read: the {' and the '.join(changed)} differ."
     return corpus, [words] if changed else []
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _types(path: Path) -> dict[str, str]:
     return {row["question_id"]: str(row.get("type", "")) for row in read_journal(path / "scores.jsonl")}
 
 
-def _run(path: Path, run: Run, config: Mapping[str, Any]) -> dict[str, Any]:
-    roles = config.get("roles") or {}
-    method = (config.get("method") or {}).get("name", "?")
-    retriever = (config.get("retriever") or {}).get("name", "?")
-    who = roles_label({"default": roles.get("default", "?"), **{k: v for k, v in roles.items() if isinstance(v, dict)}})
-    meta, metrics = _json(path / "meta.json"), run.metrics
-    notes = [
-        f"{name} was trained on {count} of these questions: no result."
-        for name, count in meta.get("trained_on", {}).items()
-    ]
-    told = [name for name, role in roles.items() if isinstance(role, dict) and role.get("impl") == "oracle"]
-    if roles.get("default") == "oracle" or told:
-        whom = "All roles" if roles.get("default") == "oracle" else f"The {', '.join(told)}"
-        notes.append(f"{whom} read the gold annotations (oracle): a ceiling of what is possible, not a result.")
-    if metrics.get("failed"):
-        notes.append(f"{metrics['failed']} questions failed; they count as wrong.")
-    if not (path / "traces.jsonl").is_file():
-        notes.append("No traces were kept (run.traces=false): rounds cannot be shown.")
-    return {
-        "name": run.name, "label": f"{method} · {retriever} · {who}", "method": method, "notes": notes,
-        "commit": meta.get("commit", ""), "metrics": trimmed(metrics),
-    }  # fmt: skip
-
-
-def _distinct(runs: Sequence[dict[str, Any]]) -> None:
-    """Tell runs of the same label apart by the end of their folder's name."""
-    labels = [run["label"] for run in runs]
-    for run in runs:
-        if labels.count(run["label"]) > 1:
-            run["label"] += f" · {run['name'].rsplit('-', 1)[-1]}"
-
-
 def _question(question: Question, first: str, passages: Passages) -> dict[str, Any]:
     row: dict[str, Any] = {
         "id": question.id, "text": question.text or first, "answers": list(question.answers[:20]),
-        "gold": passages.numbers(question.gold),
+        "gold": passages.numbers(question.gold), "type": question.type, "runs": [],
     }  # fmt: skip
     if isinstance(question.extra.get("hops"), int):
         row["hops"] = question.extra["hops"]
@@ -183,34 +140,27 @@ def _question(question: Question, first: str, passages: Passages) -> dict[str, A
 
 
 def _add_values(
-    questions: Sequence[dict[str, Any]],
-    runs: Sequence[Run],
-    keys: Sequence[str],
-    stories: Sequence[Sequence[dict[str, Any]]],
+    questions: Sequence[dict[str, Any]], run: Run, keys: Sequence[str], stories: Sequence[dict[str, Any]]
 ) -> None:
-    for run, told in zip(runs, stories, strict=True):
-        for place, (row, story) in enumerate(zip(questions, told, strict=True)):
-            values = [round(float(run.scores[key][place]), 4) for key in keys]
-            row["runs"].append({"a": clipped(story["answer"], 160), "v": values, "f": int(bool(story["error"]))})
+    """Write a run's answer (`a`), its value of each measure (`v`) and whether it failed (`f`) into each question."""
+    for place, (row, story) in enumerate(zip(questions, stories, strict=True)):
+        values = [round(float(run.scores[key][place]), 4) for key in keys]
+        row["runs"].append({"a": clipped(story["answer"], 160), "v": values, "f": int(bool(story["error"]))})
 
 
-def _stories(path: Path, asked: Sequence[Question], passages: Passages) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Return a run's story of each question, and the questions' texts as the traces say them."""
-    places = {question.id: place for place, question in enumerate(asked)}
-    predictions = {p.question_id: p for p in read_predictions(path)}
-    rows: list[dict[str, Any]] = [{} for _ in asked]
-    texts: dict[str, str] = {}
-    for question, place in ((q, places[q.id]) for q in asked):
-        rows[place] = _ending(predictions.get(question.id), question, passages)
+def _stories(path: Path, asked: Sequence[Question], passages: Passages, texts: dict[str, str]) -> list[dict[str, Any]]:
+    """Return a run's story of each question; `texts` gets what the questions were, as the traces say it."""
+    predictions = {prediction.question_id: prediction for prediction in read_predictions(path)}
+    rows = {question.id: _ending(predictions.get(question.id), question, passages) for question in asked}
+    gold = {question.id: question.gold for question in asked}
     for trace in _traces(path):
-        place = places.get(str(trace.get("question_id")), -1)
-        if place < 0:
-            continue
-        events = [e for e in trace.get("events") or () if isinstance(e, dict)]
-        rows[place]["sections"] = Story(passages, asked[place].gold).tell(events)
-        first = next((e for e in events if e.get("event") == "query" and e.get("kind") == "question"), {})
-        texts[asked[place].id] = str(first.get("text", ""))
-    return rows, texts
+        id_ = str(trace.get("question_id"))
+        if id_ in rows:
+            events = [event for event in trace.get("events") or () if isinstance(event, dict)]
+            rows[id_]["sections"] = Story(passages, gold[id_]).tell(events)
+            first = next((e for e in events if e.get("event") == "query" and e.get("kind") == "question"), {})
+            texts.setdefault(id_, str(first.get("text", "")))
+    return list(rows.values())
 
 
 def _traces(path: Path) -> Iterator[dict[str, Any]]:
@@ -240,5 +190,6 @@ def _ending(prediction: Prediction | None, question: Question, passages: Passage
         "tokens": usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0),
         "gold": [[passages.number(id_), ranks.get(id_, 0)] for id_ in question.gold],
         "top": passages.numbers(prediction.ranking[:SHOWN]), "read": passages.numbers(prediction.context[:SHOWN * 2]),
-        "nodes": [clipped(node, 120) for node in prediction.nodes[:SHOWN]], "depth": len(prediction.ranking), "sections": [],
+        "nodes": [clipped(node, 120) for node in prediction.nodes[:SHOWN]], "depth": len(prediction.ranking),
+        "sections": [],
     }  # fmt: skip

@@ -25,6 +25,13 @@ function textLines(parent, lines, x, y, look) {
   lines.forEach((line, i) => parent.append(draw("text", { class: look, x, y: y + i * PATH.line, text: line })));
 }
 
+function headAndTail(text, length) {
+  // Queries of one question often begin alike: of a long one the end is shown too.
+  const lines = wrap(text, length);
+  if (lines.length <= 2) return lines.map((line) => short(line, length));
+  return [short(lines[0], length), "… " + wrap([...text].reverse().join(""), length - 2)[0].split("").reverse().join("")];
+}
+
 function inLines(text, length, most) {
   const lines = wrap(text.replaceAll("_", " "), length).map((line) => short(line, length));
   return lines.length <= most ? lines : [...lines.slice(0, most - 1), short(lines.slice(most - 1).join(" "), length)];
@@ -43,7 +50,7 @@ function pathPicture(story, row, letter) {
       boxes.append(draw("text", { class: "small strong", x: 2, y: y + 4, text: "Round " + round }));
       y += 12;
     }
-    const text = inLines(query.text, 33, 2), high = 14 + text.length * PATH.line;
+    const text = headAndTail(query.text.replace(/\s+/g, " "), 33), high = 14 + text.length * PATH.line;
     boxes.append(draw("g", {}, draw("rect", { class: "box-query", x: 1, y, width: PATH.query, height: high, rx: 6 }), draw("title", { text: query.text })));
     textLines(boxes, text, 10, y + 19, "label");
     queryAt.set(query.i, y + high / 2);

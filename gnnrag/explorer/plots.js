@@ -44,7 +44,7 @@ function roundFigure() {
   return figureOf(name,
     "Round 0 searches with the question itself; each later round searches with what the method thought of after reading. Reached: share of the gold " +
     "passages that some query so far had among its first 5. A method with a single round is a single mark.", null,
-    lineChart({ name, text: "Share of gold passages reached after each round.", xName: "round", yName: "gold passages reached", ticks: numbers, apart: 8,
+    lineChart({ name, text: "Share of gold passages reached after each round.", xName: "round", yName: "gold passages reached", ticks: numbers, apart: Math.min(8, 40 / runs.length),
       series: runs.map((run, at) => ({ at, points: rows[at].map((row) => [row.round, row.reached]) })) }),
     table(name, ["Run", "Round", "Questions that had it", "Queries per question", "Reached", "Recall@5 of the pool"],
       runs.flatMap((run, at) => rows[at].map((row, i) => [run.label, row.round, row.questions, fixed(row.queries, 2), fixed(row.reached, 4), fixed(cell(at, i, "pool"), 4)]))));

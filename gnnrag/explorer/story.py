@@ -64,7 +64,7 @@ class Story:
         self._tell: dict[str, Callable[[Event], Block | None]] = {
             "query": self._query, "merge": self._merge, "cut": self._cut, "mgranrag": self._reranked,
             "evidence": self._evidence, "answer": self._answer, "judged": _judged, "llm": _llm,
-            "decomposition": _decomposition, "nodes": _nodes, "expansion": _expansion,
+            "decomposition": _decomposition, "expansion": _expansion, "dot": _dot,
         }  # fmt: skip
 
     def tell(self, events: Iterable[Event]) -> list[dict[str, Any]]:
@@ -189,7 +189,7 @@ def _value(value: Any) -> str:
 def _judged(event: Event) -> Block:
     counts = Counter(str(label) for label, _ in event["labels"])
     verdicts = ", ".join(f"{count} {label}" for label, count in sorted(counts.items()))
-    facts = {"search from start": int(event["dot"]) + 1, "paths": event["paths"], "kept": event["kept"]}
+    facts = {"start": int(event["dot"]) + 1, "paths": event["paths"], "kept": event["kept"]}
     return {"t": "facts", "rows": _rows({**facts, "verdicts": verdicts})}
 
 
@@ -204,14 +204,16 @@ def _decomposition(event: Event) -> Block:
 
 
 def _expansion(event: Event) -> Block:
-    if "queries" not in event:
-        return {"t": "facts", "rows": _rows({k: str(v) for k, v in event.items() if k != "event"})}
-    return {
-        "t": "list",
-        "side": str(event.get("side", "")),
-        "items": [clipped(q, 400) for q in event["queries"][:MOST]],
-    }
+    if "queries" not in event:  # MGranRAG: what was added to the graph
+        return {"n": "additions", "t": "facts", "rows": _rows({"nodes": event["nodes"], "edges": event["edges"]})}
+    items = [clipped(query, 400) for query in event["queries"][:MOST]]
+    return {"t": "list", "side": str(event.get("side", "")), "items": items}
 
 
-def _nodes(event: Event) -> Block:
-    return {"t": "facts", "rows": _rows({k: v for k, v in event.items() if k != "event"})}
+def _dot(event: Event) -> Block:
+    facts = {
+        "start": int(event["number"]) + 1, "concept": event["concept"], "anchors": event["anchors"],
+        "matched by rule": event["rule"], "nodes within reach": event["nodes"], "remarks": event["notes"],
+        "only types": event["types"],
+    }  # fmt: skip
+    return {"t": "facts", "rows": _rows(facts)}

@@ -8,6 +8,7 @@ const WORDS = {
   chain: ["Reasoning chain", "Facts from the passages, joined into a line of reasoning; numbers in brackets are the passages' ranks."],
   decomposition: ["The question in parts", "Sub-questions that the method looks for one by one; #1 stands for the answer of part 1."],
   expansion: ["New directions", "What the method adds because something was missing."],
+  additions: ["Additions to the graph", "Nodes and edges that what was read added to the graph, for this question only."],
   background: ["Background", "What of the first search helps, in short."],
   sub_query: ["A sub-question and its answer", "What was sent, what of the passages helped (refined), and the interim answer."],
   draft: ["Draft answer", "A first answer, which is then checked."],
