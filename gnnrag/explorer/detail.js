@@ -15,7 +15,7 @@ function passagesOf(story) {
 function stageName(stage) {
   if (stage === "start") return "Before the first search";
   if (stage === "end") return "The end: what is kept, and the answer";
-  return "Round " + stage + (stage === 0 ? ": the first search" : "");
+  return "Round " + stage + (stage === 0 ? ": the first search" : ": searched with what was read so far");
 }
 
 function answerLine(story, row, run) {

@@ -18,7 +18,7 @@ function figure(run, key) {
 
 function differenceOf(run, key) { return head.differences.find((row) => row.run === run.name && row.metric === key); }
 
-function chance(p) { return p < 0.0001 ? "p < 0.0001" : "p = " + p.toFixed(p < 0.001 ? 4 : 3); }
+function chance(p) { return p < 0.0001 ? "p\u00a0<\u00a00.0001" : "p\u00a0=\u00a0" + p.toFixed(p < 0.001 ? 4 : 3); }
 
 function verdict(row, lower) {
   // In words first: the sign and the colour only repeat them.
