@@ -78,7 +78,7 @@ function movesBlock(block, about) {
 }
 
 function facts(rows, caption) {
-  return el("table", { class: "facts" }, el("caption", { class: "hidden", text: caption }), el("tbody", {}, ...rows.map(([name, value]) =>
+  return el("table", { class: "facts" }, el("caption", {}, el("span", { class: "hidden", text: caption })), el("tbody", {}, ...rows.map(([name, value]) =>
     el("tr", {}, el("th", { scope: "row", text: String(name).replaceAll("_", " ") }), el("td", {}, String(value).length > 400 ? longText(String(value), short(String(value), 90)) : value)))));
 }
 

@@ -31,17 +31,17 @@ function underneath(picture, xName) {
 }
 
 function lineChart({ name, text, xName, yName, series, ticks, log, apart = 0 }) {
-  // series: [{at, points: [[x, y]]}]
+  // series: [{at: number of the run, points: [[x, y]], look: a further class}]
   const ys = fitting(series.flatMap((one) => one.points.map((point) => point[1])));
   const y = scale(ys[0], 1, HIGH - BOTTOM, TOP), turn = log ? Math.log : (value) => value;
   const x0 = scale(turn(ticks[0]), turn(ticks[ticks.length - 1]), LEFT + 14, WIDE - RIGHT - 14), plain = (value) => x0(turn(value));
   const picture = frame(name, text, yName, ys, y);
   for (const tick of ticks) picture.append(draw("text", { class: "tick", x: plain(tick), y: HIGH - BOTTOM + 20, "text-anchor": "middle", text: tick }));
-  for (const { at, points } of series) {
-    const x = (value) => plain(value) + (at - (series.length - 1) / 2) * apart; // equal values would hide each other
+  for (const { at, points, look = "" } of series) {
+    const x = (value) => plain(value) + (apart ? (at - (runs.length - 1) / 2) * apart : 0); // equal values would hide each other
     const known = points.filter((point) => typeof point[1] === "number");
     if (!known.length) continue;
-    picture.append(draw("path", { class: "line c" + (at % 8), d: "M" + known.map(([a, b]) => x(a).toFixed(1) + " " + y(b).toFixed(1)).join("L") }));
+    picture.append(draw("path", { class: "line c" + (at % 8) + " " + look, d: "M" + known.map(([a, b]) => x(a).toFixed(1) + " " + y(b).toFixed(1)).join("L") }));
     for (const [a, b] of known) {
       picture.append(draw("g", {}, mark(at, x(a), y(b), 4.5), draw("title", { text: runs[at].label + ": " + fixed(b, 4) + " at " + a })));
     }

@@ -106,7 +106,7 @@ function wire() {
 }
 
 async function open() {
-  byId("title").textContent = head.name + ": " + (runs.length < 4 ? runs.map((run) => run.method).join(" and ") : plural(runs.length, "run"));
+  byId("title").textContent = head.name + ": " + (runs.length < 4 && new Set(runs.map((run) => run.method)).size === runs.length ? runs.map((run) => run.method).join(" and ") : plural(runs.length, "run"));
   byId("about").textContent = plural(head.count, "question") + ", " + plural(runs.length, "run") + ". This page is one file and asks the network for nothing.";
   byId("notes").replaceChildren(...head.notes.map((text) => el("p", { class: "note", text })));
   showResults();

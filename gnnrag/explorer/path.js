@@ -1,5 +1,5 @@
 // The way of one question as a picture: the question, its queries by round, the passages that matter, the answer.
-const PATH = { wide: 600, query: 250, gap: 84, line: 15, most: 12, passages: 10 };
+const PATH = { wide: 510, query: 212, gap: 62, line: 15, most: 12, passages: 10 };
 
 function pathData(story, row) {
   const queries = [];
@@ -50,7 +50,7 @@ function pathPicture(story, row, letter) {
       boxes.append(draw("text", { class: "small strong", x: 2, y: y + 4, text: "Round " + round }));
       y += 12;
     }
-    const text = headAndTail(query.text.replace(/\s+/g, " "), 33), high = 14 + text.length * PATH.line;
+    const text = headAndTail(query.text.replace(/\s+/g, " "), 28), high = 14 + text.length * PATH.line;
     boxes.append(draw("g", {}, draw("rect", { class: "box-query", x: 1, y, width: PATH.query, height: high, rx: 6 }), draw("title", { text: query.text })));
     textLines(boxes, text, 10, y + 19, "label");
     queryAt.set(query.i, y + high / 2);
@@ -59,7 +59,7 @@ function pathPicture(story, row, letter) {
   if (left) { boxes.append(draw("text", { class: "small", x: 2, y: y + 6, text: "and " + plural(left, "more query", "more queries") })); y += 18; }
   let down = start + 26;
   for (const number of passages) {
-    const own = passage(number), isGold = gold.has(number), text = inLines(own.title || own.id, isGold ? 29 : 32, 2), high = 12 + text.length * PATH.line;
+    const own = passage(number), isGold = gold.has(number), text = inLines(own.title || own.id, isGold ? 24 : 26, 2), high = 12 + text.length * PATH.line;
     const missing = firstly(number) === Infinity;
     boxes.append(draw("g", {}, draw("rect", { class: "box-passage" + (isGold ? " gold" : "") + (missing ? " missing" : ""), x: far, y: down, width: wide - far - 26, height: high, rx: 6 }),
       draw("title", { text: own.title + (isGold ? " (gold)" : "") + (missing ? ", in no query's first ten" : "") })));
@@ -70,9 +70,9 @@ function pathPicture(story, row, letter) {
   }
   const bottom = Math.max(y, down) + 14, failed = story.error;
   boxes.append(draw("rect", { class: "box-ask", x: 1, y: 1, width: wide - 2, height: 28, rx: 6 }));
-  textLines(boxes, [short("Question: " + (row.text || row.id), 84)], 10, 20, "label");
+  textLines(boxes, [short("Question: " + (row.text || row.id), 68)], 10, 20, "label");
   boxes.append(draw("rect", { class: "box-ask", x: 1, y: bottom, width: wide - 2, height: 28, rx: 6 }));
-  textLines(boxes, [short(failed ? "Failed: " + story.error : "Answer: " + (story.answer || "none"), 84)], 10, bottom + 19, "label");
+  textLines(boxes, [short(failed ? "Failed: " + story.error : "Answer: " + (story.answer || "none"), 68)], 10, bottom + 19, "label");
   for (const query of queries) {
     for (const number of passages) {
       if (!query.hits.has(number)) continue;

@@ -50,6 +50,18 @@ function roundFigure() {
       runs.flatMap((run, at) => rows[at].map((row, i) => [run.label, row.round, row.questions, fixed(row.queries, 2), fixed(row.reached, 4), fixed(cell(at, i, "pool"), 4)]))));
 }
 
+function stepFigure() {
+  // Two sides of GraphSearch: sub-questions in words (solid), and in relations of the graph (dashed).
+  const sides = runs.flatMap((run, at) => Object.entries(run.metrics.by_step || {}).filter(([, row]) => row.length).map(([side, row]) => ({ at, side, row })));
+  if (!sides.length) return null;
+  const most = Math.max(...sides.map(({ row }) => row.length)), numbers = Array.from({ length: most }, (_, i) => i + 1), name = "What each sub-question found";
+  const label = ({ at, side }) => runs[at].label + ", " + (SIDES[side] || side);
+  return figureOf(name, "Share of the gold passages found up to each sub-question. Solid: sub-questions in words; dashed: in relations of the graph.", null,
+    lineChart({ name, text: "Share of gold passages after each sub-question.", xName: "sub-question", yName: "gold passages found", ticks: numbers.length > 1 ? numbers : [1, 2],
+      series: sides.map(({ at, side, row }) => ({ at, look: side === "relational" ? "dashed" : "", points: row.map((value, i) => [i + 1, value]) })) }),
+    table(name, ["Run and side", ...numbers.map(String)], sides.map((one) => [label(one), ...numbers.map((_, i) => fixed(one.row[i], 4))])));
+}
+
 function chooser(label, rows, value, change) {
   const select = el("select", { "aria-label": label });
   options(select, rows, value);
@@ -111,7 +123,7 @@ async function showPlots(keepFocus) {
   const pick = chooser("Measure of the pictures by group", kinds.map((one) => [one.key, one.name]), plotted.group, (value) => { plotted.group = value; showPlots("Measure of the pictures by group"); });
   const grouped = GROUPINGS.map(([key, what]) => groupFigure(key, what)).filter(Boolean);
   if (grouped.length) grouped[0].querySelector("figcaption").append(el("div", { class: "controls" }, pick));
-  const figures = [recallFigure(), roundFigure(), ...grouped, costFigure(), sidesFigure(questions)].filter(Boolean);
+  const figures = [recallFigure(), roundFigure(), stepFigure(), ...grouped, costFigure(), sidesFigure(questions)].filter(Boolean);
   holder.replaceChildren(...figures);
   if (keepFocus) {
     const select = [...holder.querySelectorAll("select")].find((one) => one.getAttribute("aria-label") === keepFocus);

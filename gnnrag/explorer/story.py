@@ -65,6 +65,7 @@ class Story:
             "query": self._query, "merge": self._merge, "cut": self._cut, "mgranrag": self._reranked,
             "evidence": self._evidence, "answer": self._answer, "judged": _judged, "llm": _llm,
             "decomposition": _decomposition, "expansion": _expansion, "dot": _dot,
+            "sub_query": _sub_query, "background": _background, "draft": _draft, "check": _check,
         }  # fmt: skip
 
     def tell(self, events: Iterable[Event]) -> list[dict[str, Any]]:
@@ -217,3 +218,23 @@ def _dot(event: Event) -> Block:
         "only types": event["types"],
     }  # fmt: skip
     return {"t": "facts", "rows": _rows(facts)}
+
+
+def _sub_query(event: Event) -> Block:
+    """What it retrieved stands in the round's queries already."""
+    asked, planned = event["query"], event.get("raw_query")
+    facts = {"sub-question": asked, "as planned": planned if planned != asked else "", "answer": event.get("answer")}
+    return {"t": "facts", "side": str(event["side"]), "rows": _rows({**facts, "what helped": event.get("refined")})}
+
+
+def _background(event: Event) -> Block:
+    return {"t": "text", "side": str(event["side"]), "text": clipped(event["refined"])}
+
+
+def _draft(event: Event) -> Block:
+    return {"t": "text", "side": str(event["side"]), "text": clipped(event["text"])}
+
+
+def _check(event: Event) -> Block:
+    facts = {"verdict": event["verdict"], "because": event.get("analysis")}
+    return {"t": "facts", "side": str(event["side"]), "rows": _rows(facts)}

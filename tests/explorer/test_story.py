@@ -105,6 +105,29 @@ def test_verdicts_are_counted() -> None:
     assert ["verdicts", "1 complete, 2 partial"] in block["rows"] and ["kept", "2"] in block["rows"]
 
 
+def test_sub_questions_of_a_side() -> None:
+    row = {"index": 1, "raw_query": "who led #1", "query": "who led Rome", "kind": "decomposed", "sent": "who led Rome"}
+    (section,), _ = told(
+        {
+            "event": "sub_query",
+            "side": "semantic",
+            **row,
+            "refined": "Nero led it",
+            "answer": "Nero",
+            "context_ids": ["p"],
+        },
+        {"event": "check", "side": "semantic", "verdict": "accept", "analysis": "it is said"},
+        {"event": "draft", "side": "relational", "text": "Nero"},
+    )
+    asked, check, draft = section["blocks"]
+    assert asked["rows"] == [
+        ["sub-question", "who led Rome"], ["as planned", "who led #1"],
+        ["answer", "Nero"], ["what helped", "Nero led it"],
+    ]  # fmt: skip
+    assert check["rows"] == [["verdict", "accept"], ["because", "it is said"]] and check["side"] == "semantic"
+    assert (draft["t"], draft["text"], draft["side"]) == ("text", "Nero", "relational")
+
+
 def test_an_unknown_event_is_a_table_of_its_fields() -> None:
     (section,), _ = told(
         {"event": "brand_new", "yes": True, "share": 1 / 3, "names": ["a", "b"], "empty": [], "deep": {"k": 1}}
