@@ -62,7 +62,8 @@ def load_runs(paths: Sequence[Path]) -> list[Run]:
 def _load(path: Path) -> Run:
     try:
         metrics = json.loads((path / "metrics.json").read_text("utf-8"))
-        rows = [json.loads(line) for line in (path / "scores.jsonl").read_text("utf-8").splitlines()]
+        # Not `splitlines`: a type may hold U+2028.
+        rows = [json.loads(line) for line in (path / "scores.jsonl").read_text("utf-8").split("\n") if line]
     except FileNotFoundError as error:
         what = "has not ended: run its command again" if path.is_dir() else "does not exist"
         raise GnnragError(f"run {path} {what}") from error

@@ -1,10 +1,12 @@
 """Compare runs: a table, the significance of the differences, and a plot.
 
     python inference/compare.py RUN RUN [RUN ...] [--metric retrieval/recall@5] [--by type|hops|length|round]
-                                [--plot FILE.png] [--json]
+                                [--plot FILE.png] [--html FILE.html [--data FOLDER]] [--json]
 
 The first run is the one the others are compared with. Runs must have answered the same questions. "Both right / only
 first / only second / neither" counts questions whose metric is 1.
+
+--html writes one page that needs no network: results, plots, and every question as each run went about it.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from rich.table import Table
 
 from gnnrag.comparison import Comparison, Run, load_runs, overlap, recall_plot
 from gnnrag.errors import GnnragError
+from gnnrag.explorer.page import comparison_page
+from gnnrag.files import write_atomic
 from inference.console import render
 from inference.tables import metrics_table, plain_table
 
@@ -33,6 +37,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--metric", action="append", help="metric to test for differences; may be given again")
     parser.add_argument("--by", choices=("type", "hops", "length", "round"), help="also show the metric by group")
     parser.add_argument("--plot", help="write recall against k as a picture")
+    parser.add_argument("--html", help="write a page to look at: results, plots, every question's rounds")
+    parser.add_argument("--data", help="with --html: the benchmark's folder, where it is not at the runs' data.path")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     runs = load_runs([Path(r) for r in options.runs])
@@ -41,6 +47,8 @@ def main(arguments: Sequence[str]) -> int:
     rows = comparison.differences(metrics)
     if options.plot:
         recall_plot(runs, Path(options.plot))
+    if options.html:
+        write_atomic(Path(options.html), comparison_page([Path(r) for r in options.runs], runs, options.data))
     shares = [{"run": r.name, "metric": m, **overlap(runs[0], r, m)} for r in runs[1:] for m in metrics]
     if options.json:
         data = {"runs": {r.name: r.metrics for r in runs}, "differences": rows, "overlap": shares}
@@ -54,6 +62,8 @@ def main(arguments: Sequence[str]) -> int:
         print(_groups(runs, options.by, metrics))
     if options.plot:
         print(options.plot)
+    if options.html:
+        print(f"{options.html} ({Path(options.html).stat().st_size / 1e6:.1f} MB)")
     return 0
 
 

@@ -6,16 +6,12 @@ the page's own content policy allows that script (by its hash) and nothing else:
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
-import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.resources import files
 from typing import Any
 
+from gnnrag.drawing.html import fill, inert
 from gnnrag.drawing.layout import EDGE_CHARACTERS, HEIGHT, NODE_CHARACTERS, WIDTH, lay_out
 from gnnrag.drawing.subgraph import Subgraph
 from gnnrag.graphs.knowledge import KnowledgeGraph
@@ -23,8 +19,6 @@ from gnnrag.types import Passage
 
 MAX_PASSAGES = 6  # of a node or an edge
 MAX_STATEMENTS = 12  # of an edge
-_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-_SLOT = re.compile(r"__(TITLE|STYLE|DATA|SCRIPT|HASH)__")
 _ROLE_NAMES = {"focus": "asked for", "path": "on a path", "neighbour": "neighbour", "second": "second hop"}
 _EDGE_WORDS = 3  # of a sentence that are written on an edge
 _KINDS = 8  # colours
@@ -41,15 +35,8 @@ def render_page(graph: KnowledgeGraph, subgraph: Subgraph, passages: Sequence[Pa
     data = page_data(graph, subgraph, passages)
     folder = files("gnnrag.drawing")
     script, style = ((folder / name).read_text("utf-8") for name in ("graph.js", "graph.css"))
-    slots = {
-        "TITLE": html.escape(f"{subgraph.title} · gnnrag"),
-        "STYLE": style,
-        "DATA": _inert(data),
-        "SCRIPT": script,
-        "HASH": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii"),
-    }
-    # In one pass: a slot's name inside the data stays what it is.
-    return _SLOT.sub(lambda match: slots[match[1]], (folder / "graph.html").read_text("utf-8"))
+    template = (folder / "graph.html").read_text("utf-8")
+    return fill(template, f"{subgraph.title} · gnnrag", style, script, {"DATA": inert(data)})
 
 
 def page_data(graph: KnowledgeGraph, subgraph: Subgraph, passages: Sequence[Passage]) -> dict[str, Any]:
@@ -144,9 +131,3 @@ def _legend(kinds: Sequence[int], graph: KnowledgeGraph, subgraph: Subgraph) -> 
         name = graph.types[subgraph.nodes[place]] if is_typed else _ROLE_NAMES[subgraph.roles[place]]
         named.setdefault("other or unknown" if kind == 0 else name.replace("|", ", "), kind)
     return named
-
-
-def _inert(data: Any) -> str:
-    """Return JSON that no HTML parser can take for anything but text."""
-    text = json.dumps(data, ensure_ascii=False)
-    return "".join(_ESCAPES.get(c, c) for c in text)

@@ -1,0 +1,195 @@
+"""Scored runs as the page of `compare.py --html` reads them: results, plots, questions, and a story of each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gnnrag.comparison import Comparison, Run
+from gnnrag.datasets.base import Dataset, load_dataset
+from gnnrag.datasets.chunk import Chunking
+from gnnrag.errors import ConfigError, DataError
+from gnnrag.explorer.about import describe_runs, read_json
+from gnnrag.explorer.measures import MEASURES
+from gnnrag.explorer.story import SHOWN, Passages, Story, clipped
+from gnnrag.files import read_journal
+from gnnrag.rundir import read_predictions
+from gnnrag.types import Passage, Prediction, Question
+
+PASSAGE_TEXT = 3000  # characters of a passage
+MOST_FACTS = 12
+
+
+@dataclass
+class Model:
+    """What the page holds.
+
+    Attributes:
+        head: what is read at once: the runs, their figures, and what is worth knowing.
+        questions: one row each: text, answers, type, gold and, by run, its answer and its values.
+        stories: for each run, one row for each question.
+        passages: id, title and text of every passage that a story names, by number.
+    """
+
+    head: dict[str, Any]
+    questions: list[dict[str, Any]]
+    stories: list[list[dict[str, Any]]]
+    passages: list[list[str]] = field(default_factory=list)
+
+
+def build_model(paths: Sequence[Path], runs: Sequence[Run], data: str | None = None) -> Model:
+    """Return what a page of runs shows.
+
+    Args:
+        paths: folders of the runs.
+        runs: the same runs, as `load_runs` gives them.
+        data: the benchmark's folder or file, where it is not where the first run found it.
+
+    Raises:
+        GnnragError: a run's files are damaged, or `data` cannot be read.
+    """
+    configs = [_config(path) for path in paths]
+    corpus, notes = _corpus(configs[0], paths[0], data)
+    known = {question.id: question for question in corpus.questions} if corpus else {}
+    if corpus and (lost := [id_ for id_ in runs[0].ids if id_ not in known]):
+        notes.append(f"{len(lost)} questions of the runs are not in the data at hand; their gold is not known here.")
+    types = _types(paths[0])
+    asked = [known.get(id_) or Question(id_, "", type=types.get(id_, "unknown")) for id_ in runs[0].ids]
+    passages, texts = Passages(), dict[str, str]()
+    stories = [_stories(path, asked, passages, texts) for path in paths]
+    measures = [m for m in MEASURES if all(m.key in run.scores for run in runs)]
+    place = str((configs[0].get("data") or {}).get("path", "")).rstrip("/")
+    head: dict[str, Any] = {
+        "name": corpus.name if corpus else place.split("/")[-1],
+        "split": str((configs[0].get("data") or {}).get("split", "")), "count": len(asked), "notes": notes,
+        "has_texts": corpus is not None, "measures": [vars(m) for m in measures],
+        "runs": describe_runs(paths, runs, configs),
+        "differences": Comparison(runs).differences([m.key for m in measures]),
+    }  # fmt: skip
+    questions = [_question(question, texts.get(question.id, ""), passages) for question in asked]
+    for run, rows in zip(runs, stories, strict=True):
+        _add_values(questions, run, [m.key for m in measures], rows)
+    by_id = {passage.id: passage for passage in corpus.passages} if corpus else {}
+    table = [_passage(id_, by_id.get(id_)) for id_ in passages.ids]
+    return Model(head, questions, stories, table)
+
+
+def _passage(id_: str, passage: Passage | None) -> list[str]:
+    return [id_, passage.title, clipped(passage.text, PASSAGE_TEXT)] if passage else [id_, "", ""]
+
+
+def _config(path: Path) -> dict[str, Any]:
+    """Return the settings of a run as they were written; an older version's are read just as well."""
+    try:
+        plain: Any = yaml.safe_load((path / "config.yaml").read_text("utf-8"))
+    except OSError:
+        return {}
+    except (ValueError, yaml.YAMLError) as error:
+        raise DataError(path / "config.yaml", f"is damaged: {error}") from error
+    return plain if isinstance(plain, dict) else {}
+
+
+def _corpus(config: Mapping[str, Any], path: Path, given: str | None) -> tuple[Dataset | None, list[str]]:
+    """Return the benchmark that the runs answered, and what a reader should know of it; None where it is not there."""
+    settings = config.get("data") or {}
+    place = given or settings.get("path")
+    if not place:
+        return None, ["The runs do not say where their data were: texts of passages and gold answers are missing here."]
+    try:
+        corpus = load_dataset(
+            place, settings.get("split") or "dev", settings.get("questions"), settings.get("limit"),
+            Chunking(settings.get("chunk_words") or 100, settings.get("chunk_overlap") or 0),
+            settings.get("popqa_aliases") or "decoded", settings.get("missing_gold") or "error",
+        )  # fmt: skip
+    except (DataError, ConfigError) as error:
+        if given:
+            raise
+        return None, [
+            f"The data of the runs could not be read ({error}). Texts of passages and gold answers are missing here; "
+            "give their folder with --data."
+        ]
+    meta = read_json(path / "meta.json").get("inputs", {}).get("data", {})
+    changed = [name for name, print_ in corpus.fingerprints.items() if meta.get(name, print_) != print_]
+    words = f"The data at {place} are not those that the runs read: the {' and the '.join(changed)} differ."
+    return corpus, [words] if changed else []
+
+
+def _types(path: Path) -> dict[str, str]:
+    return {row["question_id"]: str(row.get("type", "")) for row in read_journal(path / "scores.jsonl")}
+
+
+def _question(question: Question, first: str, passages: Passages) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "id": question.id, "text": question.text or first, "answers": list(question.answers[:20]),
+        "gold": passages.numbers(question.gold), "type": question.type, "runs": [],
+    }  # fmt: skip
+    if isinstance(question.extra.get("hops"), int):
+        row["hops"] = question.extra["hops"]
+    if question.decomposition:
+        row["steps"] = [
+            [hop.question, hop.answer, passages.number(hop.gold) if hop.gold else -1] for hop in question.decomposition
+        ]
+    elif question.evidence:
+        row["facts"] = [list(fact) for fact in question.evidence[:MOST_FACTS]]
+    return row
+
+
+def _add_values(
+    questions: Sequence[dict[str, Any]], run: Run, keys: Sequence[str], stories: Sequence[dict[str, Any]]
+) -> None:
+    """Write a run's answer (`a`), its value of each measure (`v`) and whether it failed (`f`) into each question."""
+    for place, (row, story) in enumerate(zip(questions, stories, strict=True)):
+        values = [round(float(run.scores[key][place]), 4) for key in keys]
+        row["runs"].append({"a": clipped(story["answer"], 160), "v": values, "f": int(bool(story["error"]))})
+
+
+def _stories(path: Path, asked: Sequence[Question], passages: Passages, texts: dict[str, str]) -> list[dict[str, Any]]:
+    """Return a run's story of each question; `texts` gets what the questions were, as the traces say it."""
+    predictions = {prediction.question_id: prediction for prediction in read_predictions(path)}
+    rows = {question.id: _ending(predictions.get(question.id), question, passages) for question in asked}
+    gold = {question.id: question.gold for question in asked}
+    for trace in _traces(path):
+        id_ = str(trace.get("question_id"))
+        if id_ in rows:
+            events = [event for event in trace.get("events") or () if isinstance(event, dict)]
+            rows[id_]["sections"] = Story(passages, gold[id_]).tell(events)
+            first = next((e for e in events if e.get("event") == "query" and e.get("kind") == "question"), {})
+            texts.setdefault(id_, str(first.get("text", "")))
+    return list(rows.values())
+
+
+def _traces(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield rows one by one: the traces of GraphSearch are 100 KB a question."""
+    file = path / "traces.jsonl"
+    if not file.is_file():
+        return
+    with file.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise DataError(file, f"line {number} is damaged ({error}); run the run's command again") from error
+            if isinstance(row, dict):
+                yield row
+
+
+def _ending(prediction: Prediction | None, question: Question, passages: Passages) -> dict[str, Any]:
+    if prediction is None:
+        return {"answer": "", "error": "no prediction", "sections": []}
+    ranks = {id_: place for place, id_ in enumerate(prediction.ranking, start=1)}
+    usage = prediction.usage
+    return {
+        "answer": clipped(prediction.answer), "error": clipped(prediction.error) if prediction.error else "",
+        "rounds": prediction.rounds, "seconds": round(prediction.seconds, 2),
+        "calls": usage.get("llm_calls", 0), "queries": usage.get("retriever_calls", 0),
+        "tokens": usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0),
+        "gold": [[passages.number(id_), ranks.get(id_, 0)] for id_ in question.gold],
+        "top": passages.numbers(prediction.ranking[:SHOWN]), "read": passages.numbers(prediction.context[:SHOWN * 2]),
+        "nodes": [clipped(node, 120) for node in prediction.nodes[:SHOWN]], "depth": len(prediction.ranking),
+        "sections": [],
+    }  # fmt: skip

@@ -1,0 +1,155 @@
+"""Events told as a page shows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gnnrag.explorer.story import LONGEST, MOST, SHOWN, Passages, Story, clipped
+from tests.helpers.explorer_runs import query
+
+
+def told(*events: dict[str, Any], gold: tuple[str, ...] = ()) -> tuple[list[dict[str, Any]], Passages]:
+    passages = Passages()
+    return Story(passages, gold).tell(events), passages
+
+
+def blocks(sections: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    return [block for section in sections for block in section["blocks"] if block["n"] == name]
+
+
+def rows(block: dict[str, Any], group: str, passages: Passages) -> list[tuple[str, int, int]]:
+    found = next(one for one in block["groups"] if one["name"] == group)
+    return [(passages.ids[number], was, now) for number, was, now in found["rows"]]
+
+
+def test_rounds_are_sections_in_the_order_of_events() -> None:
+    sections, _ = told(
+        {"event": "decomposition", "parts": ["a", "b"]},
+        query(0, "first", ["p1"]),
+        {"event": "step", "text": "thought", "query": "next", "done": False, "answer": None},
+        query(1, "second", ["p2"], "step"),
+        {"event": "chain", "text": "p1 then p2"},
+        {"event": "answer", "text": "yes", "support": ["p2"], "confidence": 0.5, "thought": "", "flags": []},
+    )
+    assert [section["stage"] for section in sections] == ["start", 0, 1, "end"]
+    assert [[b["n"] for b in s["blocks"]] for s in sections] == [
+        ["decomposition"], ["query", "step"], ["query"], ["chain", "answer"],
+    ]  # fmt: skip
+
+
+def test_what_a_query_brought_that_none_before_had() -> None:
+    ids = [f"p{i}" for i in range(30)]
+    sections, passages = told(query(0, "a", ids[:15]), query(1, "b", [*ids[20:23], *ids[:9]]), gold=("p12", "p21"))
+    first, second = blocks(sections, "query")
+    assert [passages.ids[n] for n in first["hits"]] == ids[:SHOWN] and first["new"] == list(range(SHOWN))
+    assert second["new"] == [0, 1, 2], "p20, p21, p22 are new; what stood beyond the tenth rank had been seen"
+    assert [(passages.ids[n], rank) for n, rank in first["far"]] == [("p12", 13)]
+    assert second["far"] == [] and first["scores"][:2] == [1.0, 0.5]
+
+
+def test_graph_hits_are_names_with_the_passages_they_come_from() -> None:
+    event = query(0, "a", ["Ada", "Ada | born in | London"])
+    sections, passages = told(
+        {**event, "ranking": event["ranking"] | {"kind": "entity", "sources": [["p1"], ["p2", "p1"]]}}
+    )
+    (block,) = blocks(sections, "query")
+    assert block["names"] == ["Ada", "Ada | born in | London"]
+    assert [[passages.ids[n] for n in some] for some in block["sources"]] == [["p1"], ["p2", "p1"]]
+
+
+def test_the_merges_of_a_round_are_told_as_one() -> None:
+    before, after = [f"a{i}" for i in range(12)], ["b1", "a11", *(f"a{i}" for i in range(9))]
+    sections, passages = told(
+        query(0, "q", before), {"event": "merge", "round": 0, "kind": "question", "new": 12, "top": before},
+        query(1, "f", ["b1"]), query(1, "s", ["a11"]),
+        {"event": "merge", "round": 1, "kind": "fast", "new": 1, "top": ["b1", *before]},
+        {"event": "merge", "round": 1, "kind": "slow", "new": 2, "top": after},
+    )  # fmt: skip
+    first, second = blocks(sections, "merge")
+    assert (first["new"], first["groups"]) == (12, []) and second["new"] == 3
+    assert rows(second, "up", passages) == [("b1", 0, 1), ("a11", 12, 2)]
+    assert rows(second, "out", passages) == [("a8", 9, 11), ("a9", 10, 0)]
+
+
+def test_what_was_promoted_and_cut_at_the_end() -> None:
+    pool = [f"p{i}" for i in range(1, 15)]
+    sections, passages = told(
+        query(0, "q", pool), {"event": "merge", "round": 0, "kind": "question", "new": 14, "top": pool},
+        {"event": "cut", "selected": ["p13", "p2"], "kept": ["p13", "p2", "p1", "p3"], "mean": 1.0, "deviation": 0.1},
+    )  # fmt: skip
+    (cut,) = blocks(sections, "cut")
+    assert rows(cut, "chosen", passages) == [("p13", 13, 1), ("p2", 2, 2)]
+    assert rows(cut, "kept", passages) == [("p1", 1, 3), ("p3", 3, 4)]
+    assert rows(cut, "cut", passages) == [(f"p{i}", i, 0) for i in range(4, 11)]
+    assert sections[-1]["stage"] == "end"
+
+
+def test_reordering_by_evidence() -> None:
+    sections, passages = told(
+        query(0, "q", ["a"]), {"event": "mgranrag", "round": 1, "before": ["a", "b"], "after": ["c", "a"]}
+    )
+    (block,) = blocks(sections, "mgranrag")
+    assert rows(block, "order", passages) == [("c", 0, 1), ("a", 1, 2)] and rows(block, "out", passages) == [
+        ("b", 2, 0)
+    ]
+
+
+def test_verdicts_are_counted() -> None:
+    labels = [["partial", 0.5], ["complete", 0.9], ["partial", 0.1]]
+    sections, _ = told(
+        query(0, "q", ["a"]), {"event": "judged", "dot": 0, "round": 0, "paths": 3, "kept": 2, "labels": labels}
+    )
+    (block,) = blocks(sections, "judged")
+    assert ["verdicts", "1 complete, 2 partial"] in block["rows"] and ["kept", "2"] in block["rows"]
+
+
+def test_sub_questions_of_a_side() -> None:
+    row = {"index": 1, "raw_query": "who led #1", "query": "who led Rome", "kind": "decomposed", "sent": "who led Rome"}
+    (section,), _ = told(
+        {
+            "event": "sub_query",
+            "side": "semantic",
+            **row,
+            "refined": "Nero led it",
+            "answer": "Nero",
+            "context_ids": ["p"],
+        },
+        {"event": "check", "side": "semantic", "verdict": "accept", "analysis": "it is said"},
+        {"event": "draft", "side": "relational", "text": "Nero"},
+    )
+    asked, check, draft = section["blocks"]
+    assert asked["rows"] == [
+        ["sub-question", "who led Rome"], ["as planned", "who led #1"],
+        ["answer", "Nero"], ["what helped", "Nero led it"],
+    ]  # fmt: skip
+    assert check["rows"] == [["verdict", "accept"], ["because", "it is said"]] and check["side"] == "semantic"
+    assert (draft["t"], draft["text"], draft["side"]) == ("text", "Nero", "relational")
+
+
+def test_an_unknown_event_is_a_table_of_its_fields() -> None:
+    (section,), _ = told(
+        {"event": "brand_new", "yes": True, "share": 1 / 3, "names": ["a", "b"], "empty": [], "deep": {"k": 1}}
+    )
+    (block,) = section["blocks"]
+    assert block == {"n": "brand_new", "t": "facts",
+                     "rows": [["yes", "yes"], ["share", "0.3333"], ["names", "a; b"], ["deep", "k: 1"]]}  # fmt: skip
+
+
+@pytest.mark.parametrize("event", [
+    {"event": "query", "round": 0, "text": "no ranking"}, {"event": "merge", "top": 3}, {"event": "cut"},
+    {"event": "judged", "labels": [1], "dot": "x"}, {"event": "evidence"}, {"event": "decomposition", "parts": None},
+    {"event": "answer", "support": 7}, {"event": "mgranrag", "before": 1, "after": 2}, {},
+])  # fmt: skip
+def test_events_of_other_code_are_shown_and_stop_nothing(event: dict[str, Any]) -> None:
+    sections, _ = told(event, query(1, "after", ["p"]))
+    assert blocks(sections, "query")[-1]["text"] == "after"
+    assert len([b for s in sections for b in s["blocks"]]) == 2
+
+
+def test_long_values_are_cut_and_say_so() -> None:
+    assert clipped("a" * (LONGEST + 7)) == "a" * LONGEST + " … (7 more characters in the run's files)"
+    assert clipped(None) == "" and clipped("short") == "short"
+    sections, _ = told({"event": "x", "many": list(range(MOST + 2))})
+    assert sections[0]["blocks"][0]["rows"][0][1].endswith("39; … 2 more")
