@@ -10,14 +10,14 @@ many questions, judged=answer leaves the reasoning out, budget.max_cost=5 stops 
 
 Judgements go to RUN/judgements/KIND (pairwise: of the second run): replies.jsonl, scores.jsonl, metrics.json. The same
 command again continues. A reply that is malformed to the end is a missing value: it is left out and counted. The exit
-code is 1 where no reply could be read.
+code is 1 where none of a judgement's replies could be read.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,10 @@ from tqdm import tqdm
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gnnrag.config import load_config
-from gnnrag.judge.config import CRITERIA, JudgeConfig
+from gnnrag.judge.config import JudgeConfig
 from gnnrag.judge.run import Told, judge
-from gnnrag.metrics.bootstrap import with_interval
 from inference.console import note, run_script, split_arguments
-from inference.tables import gain, plain_table
-
-MEANS = {"judge/a_score": "A-Score", "judge/e_score": "E-Score"}
+from inference.judgements import is_judged, remarks, tables
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -60,89 +57,7 @@ def main(arguments: Sequence[str]) -> int:
         print(json.dumps(found, ensure_ascii=False, indent=2))
     else:
         print("\n".join(tables(found)))
-    return 0 if any(map(is_judged, found["judgements"])) else 1
-
-
-def is_judged(report: Mapping[str, Any]) -> bool:
-    """Tell whether there is any figure that a reply stands behind."""
-    spent = report["spent"]
-    return report["questions"] > 0 and spent["calls"] > spent["malformed"]
-
-
-def remarks(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a reader of the figures should know."""
-    name, spent = " against ".join(report["runs"]), report["spent"]
-    parts = report["criteria"].values() if report["kind"] == "scores" else [report["counts"]]
-    missing = {why: sum(part[why] for part in parts) for why in ("malformed", "llm_error")}
-    if spent["malformed"]:
-        yield (
-            f"{name}: {spent['malformed']} of {spent['calls']} replies were malformed; {missing['malformed']} values "
-            "are missing for that, left out and not guessed"
-        )
-    if missing["llm_error"]:
-        yield f"{name}: {missing['llm_error']} values are missing because calls failed; the same command tries again"
-    for run, counts in report["judged_runs"].items():
-        if counts["failed"] or counts["empty"]:
-            rule = report["settings"]["count"]["unanswered"]
-            outcome = "are left out" if rule == "exclude" else "score 0" if report["kind"] == "scores" else "lose"
-            yield f"{run}: {counts['failed']} failed questions and {counts['empty']} without an answer {outcome}"
-        if counts["cut"]:
-            yield f"{run}: {counts['cut']} answers were cut at {report['settings']['show']['max_words']} words"
-
-
-def tables(found: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the tables for people, and the folders."""
-    reports = found["judgements"]
-    judged_by = f"judged by {reports[0]['judge']['model']}"
-    if reports[0]["kind"] == "scores":
-        names = ["questions", *MEANS.values(), *(c.replace("_", " ") for c in CRITERIA)]
-        yield plain_table(["run", *names], [score_row(r) for r in reports], judged_by, width=180)
-    for report in reports if reports[0]["kind"] == "pairwise" else ():
-        title = f"{report['runs'][0]} against {report['runs'][1]}, {report['questions']} questions, {judged_by}"
-        yield plain_table(PAIR_HEADINGS, list(pair_rows(report)), title, width=180)
-    for report in reports:
-        if agreement := report.get("self_agreement"):
-            rows = [(name, *(_cell(of, key) for key in AGREEMENT)) for name, of in agreement.items()]
-            title = f"{report['repeats']} times {' against '.join(report['runs'])}: agreement with itself"
-            yield plain_table(["", *AGREEMENT], rows, title)
-    if differences := found.get("differences"):
-        rows = [
-            (run, name, gain(of) if name != "right" else f"{of['only_first']} / {of['only_second']} p {of['p']:.2g}")
-            for run, names in differences.items()
-            for name, of in names.items()
-        ]
-        yield plain_table(["run", "score", "difference [95%]"], rows, f"against {reports[0]['runs'][0]}")
-    for report in reports:
-        yield report["path"]
-
-
-PAIR_HEADINGS = ["dimension", "win rate [95%]", "won / shared / lost", "shown first wins [95%]", "both orders agree"]
-AGREEMENT = ["judged", "agreement", "kappa", "within_one", "deviation"]
-
-
-def score_row(report: Mapping[str, Any]) -> list[str]:
-    """Return a run's line: its scores with intervals, its criteria without."""
-    means = [_with(report[key], report[f"{key}_ci"], 2) for key in MEANS]
-    criteria = [_cell(report["criteria"].get(name, {}), "mean", 2) for name in CRITERIA]
-    return [report["runs"][0], str(report["questions"]), *means, *criteria]
-
-
-def pair_rows(report: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Yield a line for each dimension."""
-    for name, of in report["dimensions"].items():
-        position = report["position"][name]
-        counts = f"{of['won']} / {of['shared']} / {of['lost']}" if of["counted"] else "-"
-        first = _with(position.get("first_wins"), position.get("interval"), 3)
-        yield [name, _with(of["win_rate"], of["interval"], 3), counts, first, _cell(position, "consistency")]
-
-
-def _with(value: float | None, interval: Sequence[float] | None, digits: int) -> str:
-    return "-" if value is None else with_interval(value, interval, digits)
-
-
-def _cell(of: Mapping[str, Any], key: str, digits: int = 3) -> str:
-    value = of.get(key)
-    return "-" if value is None else str(value) if isinstance(value, int) else f"{value:.{digits}f}"
+    return 0 if all(map(is_judged, found["judgements"])) else 1
 
 
 if __name__ == "__main__":

@@ -94,10 +94,16 @@ class Pairing:
         return found
 
     def table(self, replies: Replies) -> list[dict[str, Any]]:
-        """Return a row for each question: what the first run gets in each dimension, None where missing."""
+        """Return a row for each question: what the first run gets in each dimension, None where missing.
+
+        Where replies were asked for and none could be read, no question has a value: those that need no judge would
+        look like a judgement.
+        """
+        calls = self.calls()
+        is_blind = bool(calls) and all(replies.value(call.question_id, call.part) is None for call in calls)
         return [
             {"question_id": question.id, "type": question.type}
-            | {name: self._value(question, name, replies) for name in DIMENSIONS}
+            | {name: None if is_blind else self._value(question, name, replies) for name in DIMENSIONS}
             for question in self.questions
         ]
 

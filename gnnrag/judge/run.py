@@ -188,6 +188,7 @@ class _WholeReplies:
 def _report(config: JudgeConfig, task: Task, backend: Backend, folder: JudgementDir) -> dict[str, Any]:
     """Return what goes into `metrics.json`."""
     ids = [question.id for question in task.questions]
+    replies, calls = Replies(folder.rows), task.calls()
     limit = config.show.max_words
     runs = {
         run.name: {
@@ -206,7 +207,9 @@ def _report(config: JudgeConfig, task: Task, backend: Backend, folder: Judgement
         "runs": [run.name for run in task.runs],
         "questions": len(ids),
         "repeats": config.repeats,
-        **task.report(Replies(folder.rows), config.repeats),
+        "asked": len(calls),
+        "read": sum(replies.value(call.question_id, call.part) is not None for call in calls),
+        **task.report(replies, config.repeats),
         "spent": folder.spent(),
         "judged_runs": runs,
         "warnings": list(_remarks(config, task.runs, backend)),

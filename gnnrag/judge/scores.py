@@ -76,14 +76,24 @@ class Scoring:
             return NO_REFERENCE
         return "" if self._answers[question.id] else UNANSWERED
 
+    def _is_blind(self, criterion: str, replies: Replies) -> bool:
+        """Tell whether a criterion was asked for and no reply could be read."""
+        asked = [q.id for q in self.questions if not self._why_not(q, criterion)]
+        return bool(asked) and all(replies.value(id_, criterion) is None for id_ in asked)
+
     def table(self, replies: Replies) -> list[dict[str, Any]]:
-        """Return a row for each question: its criteria, A- and E-Score, None where missing."""
+        """Return a row for each question: its criteria, A- and E-Score, None where missing.
+
+        Zeros of unanswered questions stand beside values that were read, or not at all: alone they would look like a
+        judgement where there was none.
+        """
         rows = []
+        blind = {c for c in self.prompts if self._is_blind(c, replies)}
         for question in self.questions:
             row: dict[str, Any] = {"question_id": question.id, "type": question.type}
             for criterion in self.prompts:
                 why = self._why_not(question, criterion)
-                is_zero = why == UNANSWERED and self.config.count.unanswered == "zero"
+                is_zero = why == UNANSWERED and self.config.count.unanswered == "zero" and criterion not in blind
                 row[criterion] = 0 if is_zero else replies.value(question.id, criterion)
             rows.append(row | {name: _mean([row.get(c) for c in _parts(name)]) for name in MEANS})
         return rows

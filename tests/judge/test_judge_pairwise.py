@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -67,6 +68,29 @@ def test_position_bias_is_measured_exactly(runs: tuple[Path, Path]) -> None:
     always = pair(*runs, lambda request: verdict("A"), "name=always")
     assert all(of["win_rate"] == 0.5 and of["shared"] == 20 for of in always["dimensions"].values())
     assert always["position"]["overall"]["first_wins"] == 1.0 and always["position"]["overall"]["consistency"] == 0.0
+
+
+@pytest.mark.parametrize("bias", [0.0, 0.25, 0.7, 1.0])
+def test_a_judge_that_prefers_the_first_with_a_probability(runs: tuple[Path, Path], bias: float) -> None:
+    """For each question and dimension a die says whether the judge looks at the order alone; the rest it does right."""
+
+    def is_careless(number: int, dimension: str) -> bool:
+        return Random(f"{number} {dimension}").random() < bias
+
+    def reply(request: Request) -> str:
+        number, right = question_of(request), longer(request)
+        return verdict(right, **{d: "A" for d in DIMENSIONS if is_careless(number, d)})
+
+    report = pair(*runs, reply)
+    for name in DIMENSIONS:
+        careless = [n for n in range(SIZE) if is_careless(n, name)]
+        won, lost = (len([n for n in span if n not in careless]) for span in (range(12), range(12, SIZE)))
+        of, position = report["dimensions"][name], report["position"][name]
+        assert (of["won"], of["shared"], of["lost"]) == (won, len(careless), lost)
+        assert of["win_rate"] == round((won + len(careless) / 2) / SIZE, 6)
+        assert position["first_wins"] == round(0.5 + len(careless) / SIZE / 2, 6)
+        assert (position["always_first"], position["always_last"]) == (len(careless), 0)
+        assert position["consistency"] == round(1 - len(careless) / SIZE, 6)
 
 
 def test_swapping_the_runs_mirrors_every_figure(runs: tuple[Path, Path]) -> None:
@@ -134,6 +158,17 @@ def test_failed_and_identical_answers(tmp_path: Path) -> None:
     assert report["position"]["overall"]["judged"] == 1, "only what was asked tells of a bias"
     report = go("count.unanswered=exclude", "count.identical=ask")
     assert report["dimensions"]["overall"]["counted"] == 2 and len(backend.requests) == 4
+
+
+def test_rules_alone_are_no_judgement(tmp_path: Path) -> None:
+    data = write_data(tmp_path / "data", [question(n) for n in range(3)])
+    first = write_run(tmp_path / "a", data, {"q0": None, "q1": "x", "q2": "x"})
+    second = write_run(tmp_path / "b", data, {"q0": "x", "q1": "x", "q2": "y"})
+    report = pair(first, second, lambda request: "neither")
+    assert report["judge/win_rate"] is None and (report["asked"], report["read"]) == (2, 0)
+    alike = write_run(tmp_path / "c", data, {"q0": None, "q1": "x", "q2": "x"})
+    report = pair(first, alike, lambda request: 1 / 0)
+    assert report["judge/win_rate"] == 0.5 and report["asked"] == 0, "nothing was left to ask"
 
 
 def test_several_runs_are_held_against_the_first(tmp_path: Path, runs: tuple[Path, Path]) -> None:

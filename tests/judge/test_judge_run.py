@@ -164,6 +164,13 @@ def test_failed_and_empty_answers_score_zero_without_a_call_or_are_left_out(tmp_
     assert report["judge/a_score"] == 8.0 and report["judge/a_score_counted"] == 8 and len(backend.requests) == 48
 
 
+def test_zeros_alone_are_no_judgement(tmp_path: Path, data: Path) -> None:
+    path = run(tmp_path, data, "a", q0=None, q1="")
+    (report,) = judge(settings("scores", path), backend=scripted(lambda request: "none"))["judgements"]
+    assert report["judge/a_score"] is None and report["criteria"]["relevance"]["counted"] == 0
+    assert (report["asked"], report["read"]) == (48, 0)
+
+
 def test_questions_without_gold_are_left_out(tmp_path: Path) -> None:
     rows = [question(0), question(1, answers=[]), question(2, gold=[], evidence=[])]
     data = write_data(tmp_path / "data", rows)

@@ -66,7 +66,7 @@ def call(kind: str, runs: list[Path], *more: str) -> int:
 def test_tables_of_scores(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert call("scores", runs, "llm.default=6", "repeats=2") == 0
     out, err = capsys.readouterr()
-    assert "judged by scripted" in out and "4.50 [1.50, 6.00]" in out and "6.00 [6.00, 6.00]" in out
+    assert "judged by scripted" in out and "4.50 [1.50, 6.00] (4)" in out and "6.00 [6.00, 6.00] (4)" in out
     assert "+1.500 [+0.000, +4.500]" in out and "1 / 0" not in out and "agreement with itself" in out
     assert out.splitlines()[-1] == str(runs[1] / "judgements" / "scores")
     assert "first: 1 failed questions and 0 without an answer score 0" in err and "first: 36 calls" in err
@@ -82,13 +82,18 @@ def test_tables_of_pairs(runs: list[Path], capsys: pytest.CaptureFixture[str]) -
     assert "first against second, 4 questions, judged by scripted" in out
     assert "0.375 [0.125, 0.500]" in out and "0 / 3 / 1" in out and "1.000 [1.000, 1.000]" in out
     assert "first: 1 failed questions and 0 without an answer lose" in err
+    assert "of overall, the answer shown first wins 100%: what flips counts as shared" in err
+    assert out.count("neither") == 5, "a half lies inside of the interval"
 
 
 def test_a_judge_that_says_nothing_ends_with_exit_code_1(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert call("scores", runs[1:], "llm.default=well") == 1
     out, err = capsys.readouterr()
     assert "second: 72 of 72 replies were malformed; 24 values are missing for that, left out and not guessed" in err
-    assert "4.50" not in out
+    assert "A-Score" not in out and out.splitlines()[-1] == str(runs[1] / "judgements" / "scores")
+    assert call("pairwise", runs, "llm.default=well") == 1
+    out, err = capsys.readouterr()
+    assert "win rate" not in out and "18 of 18 replies were malformed; 3 pairs are missing" in err
     assert call("scores", runs[1:], "name=other") == 1  # no rule: every call fails
     assert "second: 24 values are missing because calls failed; the same command tries again" in capsys.readouterr().err
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gnnrag.metrics.agreement import cohen_kappa, wilson_interval
+from gnnrag.metrics.agreement import cohen_kappa, fleiss_kappa, wilson_interval
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,14 @@ def test_kappa_wants_the_same_items() -> None:
         cohen_kappa(["a", "b"], ["a"])
     with pytest.raises(ValueError, match="0 and 0 labels"):
         cohen_kappa([], [])
+
+
+def test_fleiss_kappa() -> None:
+    # 3 raters, 4 items: pairs that agree 1, 1/3, 1/3, 1; labels a 7, b 5 of 12.
+    ratings = ["aaa", "aab", "aab", "bbb"]
+    expected = (7 / 12) ** 2 + (5 / 12) ** 2
+    assert fleiss_kappa(ratings) == pytest.approx(((1 + 1 / 3 + 1 / 3 + 1) / 4 - expected) / (1 - expected))
+    assert fleiss_kappa(["ab", "ba"]) == -1.0 and fleiss_kappa(["aa", "aa"]) == 1.0 == fleiss_kappa(["aa", "bb"])
+    for broken in ([], ["a", "b"], ["ab", "abc"]):
+        with pytest.raises(ValueError, match="the same number"):
+            fleiss_kappa(broken)
