@@ -25,6 +25,7 @@ restarts="${SLURM_RESTART_COUNT:-0}"
 mkdir -p "$job"
 export GNNRAG_STOP_FILE="$job/stop-$task"
 rm -f "$GNNRAG_STOP_FILE"
+: >"$job/started-$task"
 
 child="" is_told=0 forward=yes rc=0
 tell() {

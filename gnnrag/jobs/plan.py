@@ -9,6 +9,7 @@ from pathlib import Path
 from gnnrag.cross import split_trained
 from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.files import digest
+from gnnrag.index_config import SECTIONS
 from gnnrag.jobs.grid import Point, expand
 from gnnrag.jobs.job import Job, Target
 from gnnrag.jobs.training import trainings
@@ -149,7 +150,7 @@ class _Builder:
             chosen = (f"{own}/config.yaml", f"index.stages={','.join(stages)}")
             argv = ("inference/index.py", "build", *chosen)
             label = f"{folder}: {len(stages)} stages"
-            target = Target(folder, stages)
+            target = Target(folder, stages, {name: readers[0].index[name] for name in SECTIONS})
             alone = f"gnnrag-{name.rpartition('-')[0]}"
             first[name] = Job(name, "index", label, argv, chosen, own, target, alone=alone, config=readers[0].config)
             names[folder] = name
@@ -175,10 +176,10 @@ def vars_of(job: Job) -> dict[str, object]:
 
 def _refuse_two_ways(folder: str, readers: Sequence[Evaluation]) -> None:
     """Raise ConfigError where runs would build one folder with different settings, each undoing the other's."""
-    settings = {digest(one.index): one for one in readers}
+    settings = {digest([one.index[name] for name in SECTIONS]): one for one in readers}
     if len(settings) > 1:
         first, second = list(settings.values())[:2]
-        changed = sorted(k for k in first.index if first.index[k] != second.index.get(k))
+        changed = [k for k in SECTIONS if first.index[k] != second.index[k]]
         raise ConfigError(
             f"{first.label} and {second.label} build the index {folder} with another index.{changed[0]}; "
             "submit them one after the other, each with an index.root of its own"
