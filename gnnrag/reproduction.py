@@ -96,10 +96,13 @@ def checked(config: EvaluateConfig) -> EvaluateConfig:
 
 def absent_data(path: str, split: str, questions: str | None = None) -> str:
     """Return why data that a table names is not on this machine, and where to get it; empty where it is."""
+    for name in (path, *([questions] if questions else [])):
+        if not Path(name).exists() and not Path(path).with_name(f"{Path(path).stem}_corpus.json").exists():
+            return f"data not here: {name}; data/README.md says where to get it"
     try:
         source = find_source(Path(path))
-        if questions is not None:
-            return "" if Path(questions).is_file() else f"data not here: there is no {questions}"
+        if questions:
+            return ""
         _ = question_files(source.path, split) if source.kind == "kb" else source.questions_file(split)
     except DataError as error:
         return f"data not here: {error}"

@@ -1,6 +1,6 @@
 """Print how far a task of a job has come, as one word: the batch scripts compare it between two starts.
 
-    python slurm/progress.py runs/jobs/JOB TASK
+python slurm/progress.py runs/jobs/JOB TASK
 """
 
 from __future__ import annotations

@@ -18,16 +18,17 @@ from inference.console import note
 from inference.tables import plain_table
 
 HEADINGS = ("job", "state", "shards", "questions", "seconds", "what")
-SHOWN = 40  # jobs that are listed one by one; of more, only those that are not simply done or missing
+SHOWN = 40  # jobs that are listed one by one; of more, those that run, wait, failed or were stopped
+WIDTH = 180
 
 
 def state_table(states: Sequence[State], blocked: Mapping[str, str]) -> str:
     """Return the jobs as a table, their sum, and the last words of those that failed."""
-    few = len(states) <= SHOWN
-    rows = [_cells(s, blocked) for s in states if few or s.status not in ("done", "missing", "to do")]
-    counts = Counter("missing" if s.status == "missing" else s.status for s in states)
-    out = [plain_table(HEADINGS, rows)] if rows else []
-    reasons = Counter(s.detail.split("; ")[0] for s in states if s.status == "missing")
+    hidden = ("missing",) if len(states) <= SHOWN else ("missing", "done", "to do")
+    rows = [_cells(s, blocked) for s in states if s.status not in hidden or s.job.name in blocked]
+    counts = Counter(s.status for s in states)
+    out = [plain_table(HEADINGS, rows, width=WIDTH)] if rows else []
+    reasons = Counter(s.detail for s in states if s.status == "missing")
     out += [f"{count} cannot run here: {reason}" for reason, count in reasons.items()]
     for state in states:
         if state.status == "failed":
@@ -35,7 +36,9 @@ def state_table(states: Sequence[State], blocked: Mapping[str, str]) -> str:
             log = log_file(state.job, task)
             out += [f"{state.job.name}: {state.detail}; {log} ends with"]
             out += [f"    {line}" for line in log_tail(state.job, task)]
-    out.append(", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status]) + f" of {len(states)} jobs")
+    out.append(
+        ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status]) + f" of {len(states)} jobs"
+    )
     return "\n".join(out)
 
 
@@ -96,7 +99,10 @@ class Teller:
         """Tell how a task ended; of one that failed, its last words."""
         self.over += 1
         word = {0: "done", STOPPED: "stopped"}.get(ended.code, f"failed (exit code {ended.code})")
-        print(f"[{self.over}/{self.total}] {_called(ended.job, ended.task)}: {word}, {ended.seconds:.0f} s", file=sys.stderr)
+        print(
+            f"[{self.over}/{self.total}] {_called(ended.job, ended.task)}: {word}, {ended.seconds:.0f} s",
+            file=sys.stderr,
+        )
         if ended.code not in (0, STOPPED):
             for line in log_tail(ended.job, ended.task):
                 print(f"    {line}", file=sys.stderr)

@@ -24,8 +24,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-HOME = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(HOME))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gnnrag.errors import GnnragError
 from gnnrag.files import exclusive_lock
@@ -39,6 +38,7 @@ from gnnrag.stopping import STOPPED
 from inference.console import note
 from slurm.showing import Teller, as_json, command_lines, state_table
 
+HOME = Path(__file__).resolve().parents[1]
 SITE = HOME / "slurm" / "site.yaml"
 
 

@@ -80,10 +80,13 @@ class LocalRunner:
         self.home, self.workers, self.python = home, workers, python
         self.on_start, self.on_end, self.on_wait = on_start, on_end, on_wait
         self._jobs = {state.job.name: state.job for state in states}
-        self._todo: dict[str, list[int]] = {s.job.name: list(s.left) for s in states if s.left and s.status != "missing"}
+        self._todo: dict[str, list[int]] = {
+            s.job.name: list(s.left) for s in states if s.left and s.status != "missing"
+        }
         self._over = {state.job.name for state in states if state.job.name not in self._todo}
         self._bad: dict[str, str] = {}  # jobs without their result, and why
         self._running: list[_Running] = []
+        self._is_stopping = False
         self.outcome = Outcome()
 
     def run(self, deadline: float | None = None) -> Outcome:
@@ -115,8 +118,8 @@ class LocalRunner:
         for name in list(self._todo):
             job = self._jobs[name]
             broken = [need for need in job.needs if need in self._bad]
-            if broken and not job.ends_anyway:
-                self._bad.setdefault(name, f"{broken[0]} has failed")
+            if broken and (not job.ends_anyway or len(broken) == len(job.needs)):
+                self._bad.setdefault(name, f"{broken[0]} {self._bad[broken[0]]}")
             if name in self._bad and not any(r.job.name == name for r in self._running):
                 continue
             is_ready = all(need in self._over or need in self._bad for need in job.needs if need in self._jobs)
@@ -147,8 +150,12 @@ class LocalRunner:
         for one in [r for r in self._running if r.process.poll() is not None]:
             self._running.remove(one)
             code = one.process.returncode
+            if self._is_stopping and code in (-signal.SIGTERM, 128 + signal.SIGTERM):
+                code = STOPPED  # told before it could listen, or it never does; nothing that it had saved is lost
             name = one.job.name
-            told = {0: "done", STOPPED: "stopped"}.get(code, "failed" if code > 0 else f"killed by signal {-code}")
+            told = {0: "done", STOPPED: "was stopped"}.get(
+                code, "has failed" if code > 0 else f"was killed by signal {-code}"
+            )
             write_atomic(ended_file(one.job, one.task), f"{code} {told}\n")
             one.stop_file.unlink(missing_ok=True)
             self.outcome.codes[name, one.task] = code
@@ -162,6 +169,7 @@ class LocalRunner:
 
     def _stop(self) -> None:
         """Tell what runs to stop, and wait; a second Ctrl-C, or the grace period, ends the waiting."""
+        self._is_stopping = True
         for one in self._running:
             one.stop_file.write_text("")
             _signal(one, signal.SIGTERM)
@@ -187,4 +195,3 @@ def _signal(one: _Running, number: int) -> None:
             one.process.send_signal(number)
     except ProcessLookupError:
         return
-

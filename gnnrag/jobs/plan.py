@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gnnrag.cross import split_trained
@@ -157,7 +157,7 @@ class _Builder:
         for name, folders in self.readers.items():
             job = self.jobs[name]
             needs = tuple(names[folder] for folder in folders.split("\n"))
-            self.jobs[name] = Job(**{**vars_of(job), "needs": (*needs, *job.needs)})
+            self.jobs[name] = replace(job, needs=(*needs, *job.needs))
         shown = sum(job.missing != "" for job in self.jobs.values())
         notes = (f"{shown} of {len(self.jobs)} jobs cannot run on this machine",) if shown else ()
         return Plan({**first, **self.jobs}, notes)
@@ -167,11 +167,6 @@ class _Builder:
 
     def _add(self, job: Job) -> None:
         self.jobs[job.name] = job
-
-
-def vars_of(job: Job) -> dict[str, object]:
-    """Return the fields of a job, not copied."""
-    return {name: getattr(job, name) for name in Job.__dataclass_fields__}
 
 
 def _refuse_two_ways(folder: str, readers: Sequence[Evaluation]) -> None:

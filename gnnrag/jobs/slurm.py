@@ -92,7 +92,7 @@ def array_tasks(id_: str) -> list[int]:
     _, _, text = id_.partition("_")
     if not text:
         return [0]
-    found = []
+    found: list[int] = []
     for part in text.strip("[]").partition("%")[0].split(","):
         first, _, last = part.partition("-")
         last, _, step = last.partition(":")

@@ -139,7 +139,7 @@ class Desk:
         task = tasks[0]
         code, told = ended(job, task)
         shard = f"shard {task}: " if job.tasks else ""
-        text = self.queue.get((job.name, task)) or (f"exit code {code}" if told == "failed" else told)
+        text = self.queue.get((job.name, task)) or (f"exit code {code}" if "failed" in told else told)
         return f"{shard}{text}"
 
     # What each of these returns: tasks done, questions answered and asked, seconds, what was made, a remark.
