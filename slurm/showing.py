@@ -11,9 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gnnrag.jobs.job import Job
+from gnnrag.jobs.leftovers import log_file, log_tail
 from gnnrag.jobs.local import Ended, Task
 from gnnrag.jobs.slurm import Slurm
-from gnnrag.jobs.state import STATUSES, STOPPED, Desk, State, log_file, log_tail
+from gnnrag.jobs.state import STATUSES, Desk, State
+from gnnrag.stopping import STOPPED
 from inference.console import note
 from inference.tables import plain_table
 

@@ -5,9 +5,9 @@
     python slurm/submit.py configs/train/gnn_2wiki.yaml
     python slurm/submit.py configs/papers/*/*.yaml roles=offline --local --jobs 2 --budget 2h
 
-Each index is built once, each point of the grid is answered (in shards, then merged), each distinct row of tables is run
-once. Commas outside of brackets and quotes separate values. The same command again submits only what is missing: what is
-done is read off the run directories, what waits or runs off SLURM's queue. Nothing is ever cancelled.
+Each index is built once, each point of the grid is answered (in shards, then merged), each distinct row of tables is
+run once. Commas outside of brackets and quotes separate values. The same command again submits only what is missing:
+what is done is read off the run directories, what waits or runs off SLURM's queue. Nothing is ever cancelled.
 
 --local       run the jobs here, --jobs of them at a time (default 2); Ctrl-C, SIGTERM and the end of --budget (90m, 2h)
               stop them so that the same command goes on; exit code 75 says that something is left

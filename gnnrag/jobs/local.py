@@ -13,8 +13,9 @@ from pathlib import Path
 
 from gnnrag.files import write_atomic
 from gnnrag.jobs.job import Job
-from gnnrag.jobs.state import STOPPED, State, ended_file, log_file
-from gnnrag.stopping import STOP_FILE
+from gnnrag.jobs.leftovers import ended_file, log_file
+from gnnrag.jobs.state import State
+from gnnrag.stopping import STOP_FILE, STOPPED
 
 GRACE_S = 120.0  # for a job that was told to stop; then it is killed, and what it had not saved is done again
 POLL_S = 0.1

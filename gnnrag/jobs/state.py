@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
 from gnnrag.errors import GnnragError
-from gnnrag.files import digest, read_journal
+from gnnrag.files import digest
 from gnnrag.index.store import Store
 from gnnrag.jobs.job import Job, Target
+from gnnrag.jobs.leftovers import (
+    asked,
+    ended,
+    ended_file,
+    is_whole,
+    last_rows,
+    log_file,
+    predicted_seconds,
+    read_object,
+    rows,
+    was_cut_off,
+)
+from gnnrag.stopping import STOPPED
 
 STATUSES = ("done", "running", "waiting", "failed", "stopped", "to do", "missing")
-STOPPED = 75
 Queue = Mapping[tuple[str, int], str]  # job and task -> `running`, `waiting`, or why SLURM ended it
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -62,13 +73,13 @@ class Runs:
         found: dict[str, list[Path]] = {}
         for folder in sorted(self.root.iterdir()) if self.root.is_dir() else []:
             for one in (folder, *sorted(folder.glob("shards/*"))):
-                if (settings := _json(one / "meta.json").get("decisive")) is not None:
+                if (settings := read_object(one / "meta.json").get("decisive")) is not None:
                     found.setdefault(digest(settings), []).append(folder)
                     break
         return found
 
     def find(self, target: Target) -> Path | None:
-        """Return the run of an evaluation, the newest where its data or index have changed; None where there is none."""
+        """Return the run of an evaluation, the newest of several; None where there is none."""
         if target.name:
             return self.root / target.name if (self.root / target.name).is_dir() else None
         wanted = digest(json.loads(json.dumps(target.decisive)))
@@ -90,7 +101,7 @@ def _fits(path: Path, target: Target) -> bool:
         store = Store(Path(target.index))
     except GnnragError:
         return True  # its job will say what is wrong with the index
-    keys: Mapping[str, str] = _json(one / "meta.json").get("inputs", {}).get("index", {})
+    keys: Mapping[str, str] = read_object(one / "meta.json").get("inputs", {}).get("index", {})
     return all(store.key(stage) in (None, key) for stage, key in keys.items())
 
 
@@ -148,19 +159,19 @@ class Desk:
         run = runs.find(job.target)
         if run is None:
             return set(), 0, 0, 0.0, "", ""
-        metrics = _json(run / "metrics.json")
+        metrics = read_object(run / "metrics.json")
         if metrics and (run / "predictions.jsonl").is_file():
-            asked, failed = metrics.get("questions", 0), metrics.get("failed", 0)
-            remark = f"{failed} of {asked} questions failed" if failed else ""
-            return set(job.numbers), asked, asked, predicted_seconds([run]), str(run), remark
+            total, failed = metrics.get("questions", 0), metrics.get("failed", 0)
+            remark = f"{failed} of {total} questions failed" if failed else ""
+            return set(job.numbers), total, total, predicted_seconds([run]), str(run), remark
         if not job.tasks and job.kind == "evaluate":
-            return set(), rows(run), _questions(run), predicted_seconds([run]), str(run), ""
+            return set(), rows(run), asked(run), predicted_seconds([run]), str(run), ""
         if job.kind == "merge":
             return set(), 0, 0, 0.0, str(run), ""
         parts = {task: run / "shards" / f"{task}-of-{job.tasks}" for task in job.numbers}
-        done = {task for task, part in parts.items() if _is_whole(part)}
-        of = sum(_questions(part) for part in parts.values())
-        known = all(_questions(part) for part in parts.values())
+        done = {task for task, part in parts.items() if is_whole(part)}
+        of = sum(asked(part) for part in parts.values())
+        known = all(asked(part) for part in parts.values())
         answered = sum(rows(part) for part in parts.values())
         return done, answered, of if known else 0, predicted_seconds(parts.values()), str(run), ""
 
@@ -177,8 +188,8 @@ class Desk:
 
     def _training(self, job: Job) -> tuple[set[int], int, int, float, str, str]:
         run = Path(job.target.path)
-        step = max((row.get("step", 0) for row in _last_rows(run)), default=0)
-        seconds = sum(row.get("seconds", 0.0) for row in _last_rows(run))
+        step = max((row.get("step", 0) for row in last_rows(run)), default=0)
+        seconds = sum(row.get("seconds", 0.0) for row in last_rows(run))
         return {0} if (run / "metrics.json").is_file() else set(), step, 0, seconds, str(run), ""
 
     def _report(self, job: Job) -> tuple[set[int], int, int, float, str, str]:
@@ -188,43 +199,6 @@ class Desk:
         made = log.stat().st_mtime if ended(job, 0)[0] == 0 else 0.0
         is_new = made and all(not path.exists() or path.stat().st_mtime <= made for path in before)
         return {0} if is_new else set(), 0, 0, 0.0, str(log_file(job, 0)) if made else "", ""
-
-
-def ended_file(job: Job, task: int) -> Path:
-    """Return the file in which a task's exit code is written at its end."""
-    return Path(job.folder) / f"ended-{task}"
-
-
-def log_file(job: Job, task: int) -> Path:
-    """Return the file that takes what a task says."""
-    return Path(job.folder) / (f"log-{task}.txt" if job.tasks else "log.txt")
-
-
-def ended(job: Job, task: int) -> tuple[int | None, str]:
-    """Return exit code and remark of the last time that a task ran; None where it never ended."""
-    try:
-        code, _, told = ended_file(job, task).read_text("utf-8").strip().partition(" ")
-        return int(code), told
-    except (OSError, ValueError):
-        return None, ""
-
-
-def was_cut_off(job: Job, task: int) -> bool:
-    """Tell whether a task has started since it last ended: it was killed, or runs."""
-    started, end = Path(job.folder) / f"started-{task}", ended_file(job, task)
-    return started.exists() and (not end.exists() or end.stat().st_mtime < started.stat().st_mtime)
-
-
-def log_tail(job: Job, task: int, lines: int = 8) -> list[str]:
-    """Return the last lines of a task's log."""
-    try:
-        with log_file(job, task).open("rb") as handle:
-            handle.seek(max(0, handle.seek(0, 2) - 8192))
-            text = handle.read().decode("utf-8", "replace")
-    except OSError:
-        return []
-    # A progress bar writes over itself: what it showed last is left.
-    return [line.rpartition("\r")[2].rstrip() for line in text.strip().splitlines()][-lines:]
 
 
 def progress(job: Job, task: int) -> str:
@@ -241,60 +215,3 @@ def progress(job: Job, task: int) -> str:
         part = run_ / "shards" / f"{task}-of-{job.tasks}" if run_ and job.tasks else run_
         return str(rows(part)) if part else "0"
     return ""
-
-
-def rows(run: Path, name: str = "predictions.jsonl") -> int:
-    """Return how many whole rows a journal of a run has."""
-    try:
-        with (run / name).open("rb") as handle:
-            return sum(chunk.count(b"\n") for chunk in iter(lambda: handle.read(1 << 20), b""))
-    except OSError:
-        return 0
-
-
-def predicted_seconds(runs: Iterable[Path]) -> float:
-    """Return the seconds that answering took, as the runs' logs say."""
-    total = 0.0
-    for run in runs:
-        path = run / "log.jsonl"
-        lines = path.read_text("utf-8", "replace").splitlines() if path.is_file() else []
-        for line in (line for line in lines if '"predicted"' in line):
-            try:
-                total += json.loads(line).get("seconds", 0.0)
-            except ValueError:
-                continue  # the end of a journal that is being written
-    return total
-
-
-def _is_whole(run: Path) -> bool:
-    """Tell whether each question of a shard has a row; one that was tried again has several."""
-    asked = _questions(run)
-    if not 0 < asked <= rows(run):
-        return False
-    return len({row["question_id"] for row in read_journal(run / "predictions.jsonl")}) >= asked
-
-
-def _questions(run: Path) -> int:
-    return int(_json(run / "meta.json").get("questions", 0))
-
-
-def _last_rows(run: Path) -> list[dict[str, Any]]:
-    found = []
-    for folder in (run, *sorted(run.glob("fold*"))):
-        path = folder / "metrics.jsonl"
-        lines = path.read_text("utf-8", "replace").splitlines() if path.is_file() else []
-        for line in reversed(lines):
-            try:
-                found.append(json.loads(line))
-                break
-            except ValueError:
-                continue
-    return found
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
