@@ -47,5 +47,5 @@ def test_a_key_or_value_given_twice_is_refused(overrides: list[str], says: str) 
 def test_durations() -> None:
     assert [seconds_of(text) for text in ("90m", "2h", "1h30m", "45s", "1.5h")] == [5400, 7200, 5400, 45, 5400]
     for text in ("90", "2 h", "h", "0s", "-5m", "1h30"):
-        with pytest.raises(ConfigError, match="duration|longer"):
+        with pytest.raises(ConfigError, match=r"duration|longer"):
             seconds_of(text)

@@ -108,8 +108,11 @@ vllm: /opt/v env/bin/vllm serve
              "python3"],
             [""],
         ),
-        ("enroot", ["enroot", "start", "--rw", "--mount", f"{HOME}:{HOME}", "--mount", "/data:/data", "x.sif", "python3"],
-         [""]),
+        (
+            "enroot",
+            [*("enroot", "start", "--rw", "--mount", f"{HOME}:{HOME}", "--mount", "/data:/data"), "x.sif", "python3"],
+            [""],
+        ),
         (
             "pyxis",
             ["python3"],
