@@ -16,7 +16,9 @@ from typing import Any
 from gnnrag.comparison import load_runs, overlap
 from gnnrag.config import EvaluateConfig
 from gnnrag.cross import Watch, cross_evaluate, read_part, swapped
-from gnnrag.errors import ConfigError, described
+from gnnrag.datasets.kb import question_files
+from gnnrag.datasets.source import find_source
+from gnnrag.errors import ConfigError, DataError, described
 from gnnrag.evaluation import check_metrics, load_questions_for
 from gnnrag.files import read_journal
 from gnnrag.index.build import Progress
@@ -77,14 +79,34 @@ def resolved(table: PaperTable, row: Row, overrides: Sequence[str] = ()) -> Eval
     """
     config = row_config(table, row, overrides)
     try:
-        check_metrics(config.metrics)
-        check_fit(config)
-        needed_stages(config)
-        method = resolve("method", config.method.name, METHODS)
-        getattr(method, "check_settings", lambda settings: None)(config.method.settings)
+        return checked(config)
     except ConfigError as error:
         raise ConfigError(f"{table.path}: row {row.name!r}: {error}") from error
+
+
+def checked(config: EvaluateConfig) -> EvaluateConfig:
+    """Return the settings of a run. Raises ConfigError for what is wrong with them without looking at data or index."""
+    check_metrics(config.metrics)
+    check_fit(config)
+    needed_stages(config)
+    method = resolve("method", config.method.name, METHODS)
+    getattr(method, "check_settings", lambda settings: None)(config.method.settings)
     return config
+
+
+def absent_data(path: str, split: str, questions: str | None = None) -> str:
+    """Return why data that a table names is not on this machine, and where to get it; empty where it is."""
+    for name in (path, *([questions] if questions else [])):
+        if not Path(name).exists() and not Path(path).with_name(f"{Path(path).stem}_corpus.json").exists():
+            return f"data not here: {name}; data/README.md says where to get it"
+    try:
+        source = find_source(Path(path))
+        if questions:
+            return ""
+        _ = question_files(source.path, split) if source.kind == "kb" else source.questions_file(split)
+    except DataError as error:
+        return f"data not here: {error}"
+    return ""
 
 
 def reproduce(
@@ -121,6 +143,8 @@ def reproduce(
     for row in rows:
         if row.missing:
             result = Result(row, error=f"cannot be run: {row.missing}")
+        elif absent := absent_data((d := configs[row.name].data).path, d.split, d.questions):
+            result = Result(replace(row, missing=absent), error=f"cannot be run: {absent}")
         else:
             try:
                 config = configs[row.name]

@@ -49,6 +49,7 @@ LEVELS = [
     {"evaluation", "comparison"},
     {"audit", "tabulation", "papers", "cross", "distil", "explorer", "judge"},
     {"reproduction"},
+    {"jobs"},
 ]
 LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names}
 # The loop knows protocols only, never a concrete part.

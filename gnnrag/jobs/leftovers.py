@@ -1,0 +1,108 @@
+"""What jobs leave behind: logs, how each task ended, and rows of runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from gnnrag.files import read_journal
+from gnnrag.jobs.job import Job
+
+
+def ended_file(job: Job, task: int) -> Path:
+    """Return the file in which a task's exit code is written at its end."""
+    return Path(job.folder) / f"ended-{task}"
+
+
+def log_file(job: Job, task: int) -> Path:
+    """Return the file that takes what a task says."""
+    return Path(job.folder) / (f"log-{task}.txt" if job.tasks else "log.txt")
+
+
+def ended(job: Job, task: int) -> tuple[int | None, str]:
+    """Return exit code and remark of the last time that a task ran; None where it never ended."""
+    try:
+        code, _, told = ended_file(job, task).read_text("utf-8").strip().partition(" ")
+        return int(code), told
+    except (OSError, ValueError):
+        return None, ""
+
+
+def was_cut_off(job: Job, task: int) -> bool:
+    """Tell whether a task has started since it last ended: it was killed, or runs."""
+    started, end = Path(job.folder) / f"started-{task}", ended_file(job, task)
+    return started.exists() and (not end.exists() or end.stat().st_mtime < started.stat().st_mtime)
+
+
+def log_tail(job: Job, task: int, lines: int = 8) -> list[str]:
+    """Return the last lines of a task's log."""
+    try:
+        with log_file(job, task).open("rb") as handle:
+            handle.seek(max(0, handle.seek(0, 2) - 8192))
+            text = handle.read().decode("utf-8", "replace")
+    except OSError:
+        return []
+    # A progress bar writes over itself: what it showed last is left.
+    return [line.rpartition("\r")[2].rstrip() for line in text.strip().splitlines()][-lines:]
+
+
+def rows(run: Path, name: str = "predictions.jsonl") -> int:
+    """Return how many whole rows a journal of a run has."""
+    try:
+        with (run / name).open("rb") as handle:
+            return sum(chunk.count(b"\n") for chunk in iter(lambda: handle.read(1 << 20), b""))
+    except OSError:
+        return 0
+
+
+def predicted_seconds(runs: Iterable[Path]) -> float:
+    """Return the seconds that answering took, as the runs' logs say."""
+    total = 0.0
+    for run in runs:
+        path = run / "log.jsonl"
+        lines = path.read_text("utf-8", "replace").splitlines() if path.is_file() else []
+        for line in (line for line in lines if '"predicted"' in line):
+            try:
+                total += json.loads(line).get("seconds", 0.0)
+            except ValueError:
+                continue  # the end of a journal that is being written
+    return total
+
+
+def is_whole(run: Path) -> bool:
+    """Tell whether each question of a shard has a row; one that was tried again has several."""
+    count = asked(run)
+    if not 0 < count <= rows(run):
+        return False
+    return len({row["question_id"] for row in read_journal(run / "predictions.jsonl")}) >= count
+
+
+def asked(run: Path) -> int:
+    """Return how many questions a run will hold; 0 where it does not say."""
+    return int(read_object(run / "meta.json").get("questions", 0))
+
+
+def last_rows(run: Path) -> list[dict[str, Any]]:
+    """Return the last row of metrics of a training, of each of its folds."""
+    found = []
+    for folder in (run, *sorted(run.glob("fold*"))):
+        path = folder / "metrics.jsonl"
+        lines = path.read_text("utf-8", "replace").splitlines() if path.is_file() else []
+        for line in reversed(lines):
+            try:
+                found.append(json.loads(line))
+                break
+            except ValueError:
+                continue
+    return found
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return a JSON object from a file; nothing where there is none, or it is being written."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

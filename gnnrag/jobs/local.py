@@ -1,0 +1,198 @@
+"""The same graph of jobs on this machine: some processes at a time, each job after what it needs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gnnrag.files import write_atomic
+from gnnrag.jobs.job import Job
+from gnnrag.jobs.leftovers import ended_file, log_file
+from gnnrag.jobs.state import State
+from gnnrag.stopping import STOP_FILE, STOPPED
+
+GRACE_S = 120.0  # for a job that was told to stop; then it is killed, and what it had not saved is done again
+POLL_S = 0.1
+Task = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A task that has ended: exit code, and the seconds that it ran."""
+
+    job: Job
+    task: int
+    code: int
+    seconds: float
+
+
+@dataclass
+class Outcome:
+    """What became of the jobs: exit codes of those that ran, why others could not, and what was not started in time."""
+
+    codes: dict[Task, int] = field(default_factory=dict)
+    blocked: dict[str, str] = field(default_factory=dict)
+    left: list[str] = field(default_factory=list)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a task failed, or could not run because another one had."""
+        return bool(self.blocked) or any(code not in (0, STOPPED) for code in self.codes.values())
+
+
+@dataclass
+class _Running:
+    job: Job
+    task: int
+    process: subprocess.Popen[bytes]
+    started: float
+    stop_file: Path
+
+
+class LocalRunner:
+    """Runs what is left of jobs.
+
+    Args:
+        states: of all jobs, in an order in which they can run.
+        home: the repository.
+        workers: how many tasks run at the same time.
+        on_start: told about each task.
+        on_end: told about each task.
+        on_wait: asked about four times a minute, with the tasks that run.
+        python: the interpreter.
+    """
+
+    def __init__(
+        self,
+        states: Sequence[State],
+        home: Path,
+        workers: int,
+        on_start: Callable[[Job, int], None] = lambda job, task: None,
+        on_end: Callable[[Ended], None] = lambda ended: None,
+        on_wait: Callable[[Sequence[Task]], None] = lambda tasks: None,
+        python: str = sys.executable,
+    ) -> None:
+        self.home, self.workers, self.python = home, workers, python
+        self.on_start, self.on_end, self.on_wait = on_start, on_end, on_wait
+        self._jobs = {state.job.name: state.job for state in states}
+        self._todo: dict[str, list[int]] = {
+            s.job.name: list(s.left) for s in states if s.left and s.status != "missing"
+        }
+        self._over = {state.job.name for state in states if state.job.name not in self._todo}
+        self._bad: dict[str, str] = {}  # jobs without their result, and why
+        self._running: list[_Running] = []
+        self._is_stopping = False
+        self.outcome = Outcome()
+
+    def run(self, deadline: float | None = None) -> Outcome:
+        """Run to the end, or until `deadline` (of `time.monotonic`): then what runs is told to save and stop.
+
+        Raises:
+            KeyboardInterrupt: after what ran has been told to stop, and has.
+        """
+        told = time.monotonic()
+        try:
+            while self._todo or self._running:
+                if deadline is not None and time.monotonic() >= deadline:
+                    break
+                self._start_ready()
+                if not self._running:
+                    break  # what is left waits for something that will not come
+                self._collect()
+                if time.monotonic() - told >= 15:
+                    told = time.monotonic()
+                    self.on_wait([(r.job.name, r.task) for r in self._running])
+                time.sleep(POLL_S)
+        finally:
+            self._stop()
+        self.outcome.blocked = {name: why for name, why in self._bad.items() if name in self._todo}
+        self.outcome.left = [name for name in self._todo if name not in self._bad]
+        return self.outcome
+
+    def _start_ready(self) -> None:
+        for name in list(self._todo):
+            job = self._jobs[name]
+            broken = [need for need in job.needs if need in self._bad]
+            if broken and (not job.ends_anyway or len(broken) == len(job.needs)):
+                self._bad.setdefault(name, f"{broken[0]} {self._bad[broken[0]]}")
+            if name in self._bad and not any(r.job.name == name for r in self._running):
+                continue
+            is_ready = all(need in self._over or need in self._bad for need in job.needs if need in self._jobs)
+            busy = {r.job.alone for r in self._running if r.job.alone}
+            while is_ready and self._todo.get(name) and len(self._running) < self.workers and job.alone not in busy:
+                self._start(job, self._todo[name].pop(0))
+                busy |= {job.alone} - {""}
+
+    def _start(self, job: Job, task: int) -> None:
+        folder = self.home / job.folder
+        job.write()
+        stop_file = folder / f"stop-{task}"
+        stop_file.unlink(missing_ok=True)
+        (folder / f"started-{task}").write_text("")
+        threads = str(max(1, (os.cpu_count() or 1) // self.workers))
+        environment = {"OMP_NUM_THREADS": threads, **os.environ, STOP_FILE: str(stop_file)}
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(self.home), os.environ.get("PYTHONPATH", ""))))
+        log = log_file(job, task)
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [self.python, *job.command(task)], cwd=self.home, env=environment, stdin=subprocess.DEVNULL,
+                stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        self._running.append(_Running(job, task, process, time.monotonic(), stop_file))
+        self.on_start(job, task)
+
+    def _collect(self) -> None:
+        for one in [r for r in self._running if r.process.poll() is not None]:
+            self._running.remove(one)
+            code = one.process.returncode
+            if self._is_stopping and code in (-signal.SIGTERM, 128 + signal.SIGTERM):
+                code = STOPPED  # told before it could listen, or it never does; nothing that it had saved is lost
+            name = one.job.name
+            told = {0: "done", STOPPED: "was stopped"}.get(
+                code, "has failed" if code > 0 else f"was killed by signal {-code}"
+            )
+            write_atomic(ended_file(one.job, one.task), f"{code} {told}\n")
+            one.stop_file.unlink(missing_ok=True)
+            self.outcome.codes[name, one.task] = code
+            if code:
+                self._bad.setdefault(name, told)
+            if not self._todo.get(name) and not any(r.job.name == name for r in self._running):
+                self._todo.pop(name, None)
+                if name not in self._bad:
+                    self._over.add(name)
+            self.on_end(Ended(one.job, one.task, code, time.monotonic() - one.started))
+
+    def _stop(self) -> None:
+        """Tell what runs to stop, and wait; a second Ctrl-C, or the grace period, ends the waiting."""
+        self._is_stopping = True
+        for one in self._running:
+            one.stop_file.write_text("")
+            _signal(one, signal.SIGTERM)
+        deadline = time.monotonic() + GRACE_S
+        try:
+            while self._running and time.monotonic() < deadline:
+                self._collect()
+                time.sleep(POLL_S)
+        finally:
+            for one in self._running:
+                _signal(one, signal.SIGKILL)
+            while self._running:
+                self._collect()
+                time.sleep(POLL_S)
+
+
+def _signal(one: _Running, number: int) -> None:
+    """Signal a task: only its own process may save, but whatever it has started is killed with it."""
+    try:
+        if number == signal.SIGKILL:
+            os.killpg(one.process.pid, number)
+        else:
+            one.process.send_signal(number)
+    except ProcessLookupError:
+        return

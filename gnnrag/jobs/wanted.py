@@ -1,0 +1,171 @@
+"""What a command line asks for: evaluations (points of a grid, rows of the papers' tables) as plain data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gnnrag.config import CHOICES, EvaluateConfig, IndexConfig, load_config, read_yaml, to_plain
+from gnnrag.datasets.source import find_source
+from gnnrag.errors import ConfigError
+from gnnrag.files import digest, write_json
+from gnnrag.index.build import closure
+from gnnrag.jobs.grid import Point
+from gnnrag.papers import PaperTable, load_table
+from gnnrag.pipeline import index_path, index_settings, needed_stages
+from gnnrag.reproduction import absent_data, checked, resolved
+from gnnrag.rundir import decisive, roles_label
+
+LIBRARY = Path(__file__).resolve().parents[1]
+_CODE = (".py", ".yaml")  # what decides how settings are read
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One run of `inference/evaluate.py`.
+
+    Attributes:
+        label: what a person calls it.
+        config: its settings, those that differ from the defaults.
+        decisive: those that decide its predictions.
+        stages: that it reads, of the index.
+        index: settings of the index, resolved.
+        missing: why it cannot run here, whatever the machine holds.
+    """
+
+    label: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    decisive: Mapping[str, Any] = field(default_factory=dict)
+    stages: tuple[str, ...] = ()
+    index: Mapping[str, Any] = field(default_factory=dict)
+    missing: str = ""
+
+    @property
+    def data(self) -> tuple[str, str]:
+        """Where passages and questions are, as configured."""
+        d = self.config.get("data", {})
+        return d.get("path", EvaluateConfig().data.path), d.get("questions") or ""
+
+    @property
+    def root(self) -> str:
+        """Folder of all runs."""
+        return str(self.config.get("run", {}).get("root", EvaluateConfig().run.root))
+
+    @property
+    def key(self) -> str:
+        """Hash of what makes it another run."""
+        return digest([self.decisive, *self.data, self.root, self.config.get("run", {}).get("name")])[:8]
+
+    @property
+    def name(self) -> str:
+        """Fit for a folder: readable in front, the key behind."""
+        data, split = Path(self.data[0]).stem, self.decisive["data"]["split"]
+        parts = [data, split, *(self.decisive[part]["name"] for part in ("method", "retriever"))]
+        return "-".join([*parts, roles_label(self.decisive["roles"]), self.key])
+
+
+def is_table(source: Path) -> bool:
+    """Tell whether a file is a table of a paper."""
+    return "columns" in read_yaml(source, "configs/evaluate/sample.yaml")
+
+
+def is_training(source: Path) -> bool:
+    """Tell whether a file says how something is trained."""
+    return "fit" in read_yaml(source, "configs/evaluate/sample.yaml")
+
+
+def evaluations(source: Path, point: Point) -> list[Evaluation]:
+    """Return what a config file asks for at a point of the grid: one run, or the rows of a table.
+
+    Raises:
+        ConfigError: a setting is wrong; point or row is named.
+    """
+    if is_table(source):
+        return list(_rows(load_table(source), point))
+    try:
+        config = checked(load_config(EvaluateConfig, source, point.overrides))
+    except ConfigError as error:
+        raise ConfigError(f"{source}{f', {point.label}' if point.label else ''}: {error}") from error
+    return [_described(config, "/".join(filter(None, (source.stem, point.label))))]
+
+
+def _rows(table: PaperTable, point: Point) -> Iterator[Evaluation]:
+    where = f"{table.path.parent.name}/{table.path.stem}"
+    for row in table.rows:
+        label = " / ".join(filter(None, (where, row.name, point.label)))
+        if row.missing:
+            yield Evaluation(label, missing=row.missing)
+        else:
+            yield _described(resolved(table, row, point.overrides), label)
+
+
+def _described(config: EvaluateConfig, label: str) -> Evaluation:
+    if config.run.fresh:
+        raise ConfigError("run.fresh=true would throw away what a job had done whenever it goes on; delete the run")
+    plain = to_plain(config)
+    settings = to_plain(index_settings(config))
+    stages = tuple(closure(needed_stages(config), config.index))
+    return Evaluation(label, _trimmed(plain), decisive(plain), stages, settings)
+
+
+_DEFAULTS: dict[str, Any] = to_plain(EvaluateConfig())
+
+
+def _trimmed(plain: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the settings that differ from the defaults; a named part keeps all of its own."""
+    kept: dict[str, Any] = {}
+    for key, value in plain.items():
+        usual = (_DEFAULTS if defaults is None else defaults).get(key)
+        if defaults is None and key in CHOICES:
+            kept[key] = value
+        elif isinstance(value, Mapping) and isinstance(usual, Mapping) and usual:
+            if inner := _trimmed(value, usual):
+                kept[key] = inner
+        elif value != usual:
+            kept[key] = value
+    return kept
+
+
+def cached(folder: Path, sources: Sequence[Path], points: Sequence[Point]) -> list[list[Evaluation]]:
+    """Return the evaluations of each source; all tables of the papers take minutes to resolve, so they are kept.
+
+    What is kept is used again while neither a config nor a file of the library has changed.
+
+    Args:
+        folder: where it is kept.
+        sources: config files.
+        points: of the grid.
+    """
+    code = [(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in sorted(LIBRARY.rglob("*")) if p.suffix in _CODE]
+    found = []
+    for source in sources:
+        key = digest([str(source), source.read_text("utf-8"), [p.overrides for p in points], code])
+        path = folder / f"{source.parent.name}-{source.stem}-{key[:16]}.json"
+        if not path.exists():
+            made = [asdict(one) for point in points for one in evaluations(source, point)]
+            for old in folder.glob(f"{source.parent.name}-{source.stem}-*.json"):
+                old.unlink(missing_ok=True)
+            write_json(path, made)
+        raw = json.loads(path.read_text("utf-8"))
+        found.append([Evaluation(**{**row, "stages": tuple(row["stages"])}) for row in raw])
+    return found
+
+
+def index_folder(evaluation: Evaluation) -> str:
+    """Return the folder of the index that an evaluation reads. Raises DataError where its data are not here."""
+    settings = IndexConfig(path=evaluation.index.get("path"), root=evaluation.index["root"])
+    return str(index_path(settings, find_source(Path(evaluation.data[0])).name))
+
+
+@cache
+def _absent(path: str, questions: str, split: str) -> str:
+    return absent_data(path, split, questions or None)
+
+
+def unavailable(evaluation: Evaluation) -> str:
+    """Return why an evaluation cannot run on this machine: a part or its data are not here; empty where it can."""
+    return evaluation.missing or _absent(*evaluation.data, evaluation.decisive["data"]["split"])

@@ -1,0 +1,108 @@
+# What the batch scripts share. Sourced by them, after `set -euo pipefail`.
+#
+# A job saves and goes back into the queue when its time limit is near or another job needs its place: SLURM signals this
+# shell alone (--signal=B:USR1@N), which makes the stop file that every process looks for, and passes the signal on.
+#
+# submit.py exports GNNRAG_HOME (the repository), GNNRAG_JOB (the job's folder) and GNNRAG_SETUP (modules, Python,
+# container; see setup_script in gnnrag/jobs/site.py). Without them, as in `sbatch slurm/index.sbatch CONFIG`, the
+# repository is where the job was submitted, and Python that of .venv.
+
+if [ -z "${GNNRAG_HOME:-}" ]; then GNNRAG_HOME="${SLURM_SUBMIT_DIR:-$PWD}"; fi
+cd "$GNNRAG_HOME"
+export GNNRAG_HOME PYTHONPATH="$GNNRAG_HOME${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
+
+python=("$GNNRAG_HOME/.venv/bin/python") vllm=(vllm serve) srun_flags=()
+if [ -n "${GNNRAG_SETUP:-}" ]; then
+    set +u # `module`, and what it loads, may read variables that are not set
+    # shellcheck source=/dev/null
+    source "$GNNRAG_SETUP"
+    set -u
+fi
+
+job="${GNNRAG_JOB:-$GNNRAG_HOME/runs/jobs/${SLURM_JOB_NAME:-job}-${SLURM_ARRAY_JOB_ID:-${SLURM_JOB_ID:-0}}}"
+task="${SLURM_ARRAY_TASK_ID:-0}"
+restarts="${SLURM_RESTART_COUNT:-0}"
+mkdir -p "$job"
+export GNNRAG_STOP_FILE="$job/stop-$task"
+rm -f "$GNNRAG_STOP_FILE"
+: >"$job/started-$task"
+
+child="" is_told=0 forward=yes rc=0
+tell() {
+    is_told=1
+    : >"$GNNRAG_STOP_FILE"
+    if [ -n "$child" ] && [ "$forward" = yes ]; then kill -s "$1" "$child" 2>/dev/null || true; fi
+}
+trap 'tell USR1' USR1
+trap 'tell TERM' TERM
+
+# Become the command; in a container of pyxis it is a step of its own.
+become() {
+    if [ "${#srun_flags[@]}" -gt 0 ]; then exec srun --nodes=1 --ntasks=1 "${srun_flags[@]}" "$@"; fi
+    exec "$@"
+}
+
+# Run a command to its end, whatever signals come in between; sets rc.
+run() {
+    (
+        trap - USR1 TERM
+        become "$@"
+    ) &
+    child=$!
+    if [ "$is_told" -eq 1 ]; then tell TERM; fi
+    while :; do
+        rc=0
+        wait "$child" || rc=$?
+        kill -0 "$child" 2>/dev/null || break # a trapped signal ends `wait` before the command ends
+    done
+    child=""
+}
+
+# How far the job has come, as one word; nothing where submit.py does not know the job.
+progress() {
+    if [ -f "$job/job.json" ]; then "${python[@]}" slurm/progress.py "$job" "$task" 2>/dev/null || true; fi
+}
+
+# Write down how a task ended, for submit.py.
+record() {
+    printf '%s %s\n' "$1" "$2" >"$job/.ended-$task"
+    mv "$job/.ended-$task" "$job/ended-$task"
+    rm -f "$GNNRAG_STOP_FILE"
+}
+
+# Record it, and end.
+finish() {
+    record "$1" "$2"
+    exit "$1"
+}
+
+# End with the command's exit code, or go back into the queue where it was told to stop before its end.
+finish_or_requeue() {
+    if [ "$rc" -eq 0 ]; then finish 0 done; fi
+    if [ "$is_told" -eq 0 ] && [ "$rc" -ne 75 ]; then finish "$rc" failed; fi
+    local now idle=0
+    now="$(progress)"
+    if [ -n "$now" ] && [ "$now" = "$(cat "$job/progress-$task" 2>/dev/null || true)" ]; then
+        idle=$(($(cat "$job/idle-$task" 2>/dev/null || echo 0) + 1))
+    fi
+    printf '%s\n' "$now" >"$job/progress-$task"
+    printf '%s\n' "$idle" >"$job/idle-$task"
+    if [ "$idle" -ge 2 ]; then
+        echo "stopped again without having got further: it needs more time (jobs.KIND.time of the site file)" >&2
+        finish 1 "no progress between two starts"
+    fi
+    if [ "$restarts" -ge "${GNNRAG_MAX_RESTARTS:-50}" ]; then
+        echo "started $((restarts + 1)) times: not queued again; the same submit command goes on" >&2
+        finish 1 "stopped after too many starts"
+    fi
+    echo "stopped before its end, queued again (start $((restarts + 1)))" >&2
+    record 75 "queued again"
+    # Where the site queues again what exits with 75, that is enough.
+    if ! scontrol show config | grep -Eq '^RequeueExit +=(.*[ ,])?75(,|$)'; then
+        local id="$SLURM_JOB_ID"
+        if [ -n "${SLURM_ARRAY_JOB_ID:-}" ]; then id="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"; fi
+        scontrol requeue "$id" # SLURM then ends this shell
+        sleep 60
+    fi
+    exit 75
+}

@@ -1,0 +1,122 @@
+"""How `submit.py` shows jobs to a person."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gnnrag.jobs.job import Job
+from gnnrag.jobs.leftovers import log_file, log_tail
+from gnnrag.jobs.local import Ended, Task
+from gnnrag.jobs.slurm import Slurm
+from gnnrag.jobs.state import STATUSES, Desk, State
+from gnnrag.stopping import STOPPED
+from inference.console import note
+from inference.tables import plain_table
+
+HEADINGS = ("job", "state", "shards", "questions", "seconds", "what")
+SHOWN = 40  # jobs that are listed one by one; of more, those that run, wait, failed or were stopped
+WIDTH = 180
+
+
+def state_table(states: Sequence[State], blocked: Mapping[str, str]) -> str:
+    """Return the jobs as a table, their sum, and the last words of those that failed."""
+    hidden = ("missing",) if len(states) <= SHOWN else ("missing", "done", "to do")
+    rows = [_cells(s, blocked) for s in states if s.status not in hidden or s.job.name in blocked]
+    counts = Counter(s.status for s in states)
+    out = [plain_table(HEADINGS, rows, width=WIDTH)] if rows else []
+    reasons = Counter(s.detail for s in states if s.status == "missing")
+    out += [f"{count} cannot run here: {reason}" for reason, count in reasons.items()]
+    for state in states:
+        if state.status == "failed":
+            task = _failed_task(state)
+            log = log_file(state.job, task)
+            out += [f"{state.job.name}: {state.detail}; {log} ends with"]
+            out += [f"    {line}" for line in log_tail(state.job, task)]
+    out.append(
+        ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status]) + f" of {len(states)} jobs"
+    )
+    return "\n".join(out)
+
+
+def _failed_task(state: State) -> int:
+    told = state.detail.partition(":")[0].removeprefix("shard ")
+    return int(told) if state.job.tasks and told.isdigit() else state.job.numbers[0]
+
+
+def _cells(state: State, blocked: Mapping[str, str]) -> list[str]:
+    job = state.job
+    shards = f"{job.tasks - len(state.left)}/{job.tasks}" if job.tasks else ""
+    if job.tasks and state.status in ("running", "waiting"):
+        shards = f"of {job.tasks}"
+    answered = f"{state.questions}/{state.of}" if state.of else (str(state.questions) if state.questions else "")
+    what = blocked.get(job.name) or state.detail or state.run
+    return [job.name, state.status, shards, answered, f"{state.seconds:.0f}" if state.seconds else "", what]
+
+
+def as_json(states: Sequence[State], blocked: Mapping[str, str]) -> str:
+    """Return the jobs as JSON."""
+    rows: list[dict[str, Any]] = []
+    for state in states:
+        own = {"name": state.job.name, "kind": state.job.kind, "label": state.job.label, "status": state.status}
+        numbers = {"tasks": state.job.tasks, "left": list(state.left), "questions": state.questions, "of": state.of}
+        more = {"seconds": round(state.seconds, 3), "run": state.run, "folder": state.job.folder}
+        rows.append({**own, **numbers, **more, "detail": blocked.get(state.job.name) or state.detail})
+    return json.dumps(rows, indent=2, ensure_ascii=False)
+
+
+def command_lines(states: Sequence[State], slurm: Slurm | None) -> list[str]:
+    """Return what would be run: calls of `sbatch`, where names stand for numbers, or commands of this machine."""
+    todo = [state for state in states if state.left and state.status != "missing"]
+    if slurm is None:
+        return [shlex.join(["python", *s.job.command(task)]) for s in todo for task in s.left]
+    ids = {state.job.name: f"${{{state.job.name}}}" for state in todo}
+    return [shlex.join(slurm.command(s.job, s.left, [ids[n] for n in s.job.needs if n in ids])) for s in todo]
+
+
+class Teller:
+    """Tells what a local run is doing, a line at a time.
+
+    Args:
+        jobs: by name.
+        total: tasks that will run.
+    """
+
+    def __init__(self, jobs: Mapping[str, Job], total: int) -> None:
+        self.jobs, self.total = jobs, total
+        self.started = self.over = 0
+        self.begun = time.monotonic()
+
+    def on_start(self, job: Job, task: int) -> None:
+        """Tell that a task starts."""
+        self.started += 1
+        print(f"[{self.started}/{self.total}] {_called(job, task)}: started", file=sys.stderr)
+
+    def on_end(self, ended: Ended) -> None:
+        """Tell how a task ended; of one that failed, its last words."""
+        self.over += 1
+        word = {0: "done", STOPPED: "stopped"}.get(ended.code, f"failed (exit code {ended.code})")
+        print(
+            f"[{self.over}/{self.total}] {_called(ended.job, ended.task)}: {word}, {ended.seconds:.0f} s",
+            file=sys.stderr,
+        )
+        if ended.code not in (0, STOPPED):
+            for line in log_tail(ended.job, ended.task):
+                print(f"    {line}", file=sys.stderr)
+            print(f"    ({log_file(ended.job, ended.task)})", file=sys.stderr)
+
+    def on_wait(self, tasks: Sequence[Task]) -> None:
+        """Tell how far those that run have come."""
+        running = {name: self.jobs[name] for name, _ in tasks}
+        states = {state.job.name: state for state in Desk(running, {}).states()}
+        told = [f"{name} {s.questions}{f'/{s.of}' if s.of else ''}" for name, s in states.items() if s.questions]
+        note(f"{time.monotonic() - self.begun:.0f} s, {self.over} of {self.total} over; " + ("; ".join(told) or "..."))
+
+
+def _called(job: Job, task: int) -> str:
+    return f"{job.name} shard {task}/{job.tasks}" if job.tasks else job.name

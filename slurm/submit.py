@@ -1,0 +1,115 @@
+"""Run a grid, trainings or the papers' tables as jobs of a cluster, or of this machine.
+
+    python slurm/submit.py CONFIG [CONFIG ...] [key=a,b,c ...] [--shards N] [--site slurm/site.yaml]
+    python slurm/submit.py configs/evaluate/2wiki.yaml method=bdtr,single retriever=dense,chg seed=0,1 --shards 8
+    python slurm/submit.py configs/train/gnn_2wiki.yaml
+    python slurm/submit.py configs/papers/*/*.yaml roles=offline --local --jobs 2 --budget 2h
+
+Each index is built once, each point of the grid is answered (in shards, then merged), each distinct row of tables is
+run once. Commas outside of brackets and quotes separate values. The same command again submits only what is missing:
+what is done is read off the run directories, what waits or runs off SLURM's queue. Nothing is ever cancelled.
+
+--local       run the jobs here, --jobs of them at a time (default 2); Ctrl-C, SIGTERM and the end of --budget (90m, 2h)
+              stop them so that the same command goes on; exit code 75 says that something is left
+--status      only show how far they have come;  --dry-run  only show what would be submitted;  --json  as data
+--folder      where jobs keep settings, logs and how they ended (runs/jobs)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from gnnrag.errors import GnnragError
+from gnnrag.files import exclusive_lock
+from gnnrag.jobs.grid import seconds_of
+from gnnrag.jobs.local import LocalRunner
+from gnnrag.jobs.plan import Plan, make_plan
+from gnnrag.jobs.site import load_site
+from gnnrag.jobs.slurm import Queued, Slurm, read_queue
+from gnnrag.jobs.state import Desk, State
+from gnnrag.stopping import STOPPED
+from inference.console import note
+from slurm.showing import Teller, as_json, command_lines, state_table
+
+HOME = Path(__file__).resolve().parents[1]
+SITE = HOME / "slurm" / "site.yaml"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run; returns the exit code."""
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("settings", nargs="*")
+    parser.add_argument("--shards", type=int, default=0)
+    parser.add_argument("--site", type=Path)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--budget")
+    parser.add_argument("--folder", type=Path, default=Path("runs/jobs"))
+    for flag in ("--local", "--status", "--dry-run", "--json"):
+        parser.add_argument(flag, action="store_true")
+    options = parser.parse_intermixed_args(arguments)
+    if options.budget and not options.local:
+        raise GnnragError("--budget is for --local; on a cluster give jobs.KIND.time in the site file")
+    if options.jobs < 1:
+        raise GnnragError(f"--jobs {options.jobs}: must be at least 1")
+    budget = seconds_of(options.budget) if options.budget else None
+    started = time.monotonic()
+    plan = make_plan(options.settings, options.folder, options.shards)
+    for text in plan.notes:
+        note(text)
+    if options.local:
+        return _local(plan, options, None if budget is None else started + budget)
+    return _submit(plan, options)
+
+
+def _local(plan: Plan, options: argparse.Namespace, deadline: float | None) -> int:
+    desk = Desk(plan.jobs, {})
+    if options.status or options.dry_run:
+        return _show(plan, desk.states(), options)
+    with exclusive_lock(options.folder / ".local.lock", f"the jobs of {options.folder}"):
+        states = desk.states()
+        teller = Teller(plan.jobs, sum(len(s.left) for s in states if s.status != "missing"))
+        runner = LocalRunner(states, HOME, options.jobs, teller.on_start, teller.on_end, teller.on_wait)
+        outcome = runner.run(deadline)
+    states = Desk(plan.jobs, {}).states()
+    print(as_json(states, outcome.blocked) if options.json else state_table(states, outcome.blocked))
+    stopped = any(code == STOPPED for code in outcome.codes.values())
+    if outcome.left or stopped:
+        note(f"stopped with {len(outcome.left)} jobs not started; the same command goes on")
+        return STOPPED
+    return int(outcome.has_failed)
+
+
+def _submit(plan: Plan, options: argparse.Namespace) -> int:
+    site = load_site(options.site or (SITE if SITE.is_file() else None))
+    folders = {name: str(HOME / job.folder) for name, job in plan.jobs.items()}
+    queued = read_queue(folders) if not options.dry_run else Queued({}, {})
+    states = Desk(plan.jobs, queued.tasks).states()
+    if options.status or options.dry_run:
+        return _show(plan, states, options, Slurm(site, HOME))
+    submitted = Slurm(site, HOME).submit(states, queued.ids)
+    states = Desk(plan.jobs, read_queue(folders).tasks).states()
+    print(as_json(states, {}) if options.json else state_table(states, {}))
+    note(f"submitted {len(submitted)} jobs" if submitted else "nothing to submit")
+    return 0
+
+
+def _show(plan: Plan, states: Sequence[State], options: argparse.Namespace, slurm: Slurm | None = None) -> int:
+    if options.dry_run:
+        lines = command_lines(states, slurm)
+        print(json.dumps(lines, indent=2) if options.json else "\n".join(lines) or "nothing to do")
+        return 0
+    print(as_json(states, {}) if options.json else state_table(states, {}))
+    return int(any(state.status == "failed" for state in states))
+
+
+if __name__ == "__main__":
+    from inference.console import run_script
+
+    sys.exit(run_script(main, sys.argv[1:], __doc__))

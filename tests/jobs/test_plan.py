@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gnnrag.config import EvaluateConfig, load_config, to_plain
+from gnnrag.errors import ConfigError
+from gnnrag.jobs.plan import make_plan
+from gnnrag.jobs.training import SCRIPTS, script_for
+from gnnrag.rundir import decisive
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLE = str(ROOT / "configs/evaluate/sample.yaml")
+DATA = f"data.path={ROOT / 'data/sample'}"
+
+TABLE = """
+title: a table
+paper: none
+used: {all: nothing}
+base: {data: {path: %s, limit: 3}, method: single, roles: offline}
+rows:
+  flat: {retriever: bm25}
+  elsewhere: {retriever: bm25, data.path: /no/such/set}
+  not yet: {missing: no code}
+columns: [em]
+"""
+
+
+def test_a_grid_shares_one_index_with_the_stages_of_all(tmp_path: Path) -> None:
+    settings = [DATA, "method=single,multihop", "retriever=bm25,dense", f"index.root={tmp_path / 'i'}"]
+    plan = make_plan([SAMPLE, *settings], tmp_path / "jobs", shards=3)
+    kinds = [job.kind for job in plan.jobs.values()]
+    assert kinds == ["index", *["evaluate", "merge"] * 4]
+    index, first, merge, *_ = plan.jobs.values()
+    stages = index.arguments[1].removeprefix("index.stages=").split(",")
+    assert {"passages", "lexical", "embeddings"} <= set(stages)
+    assert "tree" not in stages
+    assert first.needs == (index.name,)
+    assert merge.needs == (first.name,)
+    assert first.command(2)[-1] == "shard=2/3"
+    assert merge.command(0)[-1] == "shard=merge"
+    assert list(first.numbers) == [1, 2, 3]
+
+
+def test_the_frozen_settings_are_those_that_were_asked_for(tmp_path: Path) -> None:
+    settings = [DATA, "method=bdtr", "retriever=chg", "roles.verifier=oracle", "data.limit=2", "method.max_rounds=1"]
+    plan = make_plan([SAMPLE, *settings], tmp_path / "jobs")
+    job = plan.jobs[list(plan.jobs)[-1]]
+    job.write()
+    asked = to_plain(load_config(EvaluateConfig, SAMPLE, settings))
+    frozen = to_plain(load_config(EvaluateConfig, Path(job.folder) / "config.yaml"))
+    assert frozen == asked
+    assert job.target.decisive == decisive(asked)
+    assert len((Path(job.folder) / "config.yaml").read_text().splitlines()) < 80  # what differs, not all defaults
+
+
+def test_rows_that_tables_share_are_run_once_and_absent_data_are_no_failure(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.yaml").write_text(TABLE % (ROOT / "data/sample"))
+    plan = make_plan([str(tmp_path / "one.yaml"), str(tmp_path / "two.yaml"), "roles=offline"], tmp_path / "jobs")
+    run = [job for job in plan.jobs.values() if not job.missing]
+    assert [job.kind for job in run] == ["index", "evaluate", "report", "report"]
+    assert [job.needs for job in run[2:]] == [(run[1].name,)] * 2
+    assert all(job.ends_anyway and job.alone for job in run[2:])
+    missing = sorted({job.missing for job in plan.jobs.values() if job.missing})
+    assert missing == ["data not here: /no/such/set; data/README.md says where to get it", "no code"]
+
+
+def test_what_is_resolved_is_kept_until_a_config_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = tmp_path / "one.yaml"
+    table.write_text(TABLE % (ROOT / "data/sample"))
+    first = make_plan([str(table), "roles=offline"], tmp_path / "jobs")
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("resolved again")
+
+    monkeypatch.setattr("gnnrag.jobs.wanted.evaluations", refuse)
+    assert make_plan([str(table), "roles=offline"], tmp_path / "jobs") == first
+    table.write_text(table.read_text().replace("limit: 3", "limit: 4"))
+    with pytest.raises(AssertionError, match="resolved again"):
+        make_plan([str(table), "roles=offline"], tmp_path / "jobs")
+
+
+def test_one_folder_is_not_built_in_two_ways(tmp_path: Path) -> None:
+    settings = [DATA, "retriever=bm25", "index.text.language=blank:en,blank:de", f"index.root={tmp_path}"]
+    with pytest.raises(ConfigError, match=r"with another index\.text"):
+        make_plan([SAMPLE, *settings], tmp_path / "jobs")
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (["retreiver=bm25"], "retriever"),
+        (["method=single,nope"], r"sample\.yaml, nope"),
+        (["run.fresh=true"], "delete the run"),
+        (["verifier=runs/x"], "tables of papers"),
+    ],
+)
+def test_wrong_settings_name_the_point(tmp_path: Path, settings: list[str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        make_plan([SAMPLE, DATA, *settings], tmp_path / "jobs")
+
+
+def test_trained_parts_make_one_job_of_a_table(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text(TABLE % (ROOT / "data/sample"))
+    plan = make_plan([str(tmp_path / "one.yaml"), "roles=offline", "verifier=runs/v"], tmp_path / "jobs")
+    index, report = (job for job in plan.jobs.values() if not job.missing)
+    assert (index.kind, report.kind, report.needs) == ("index", "report", (index.name,))
+    assert report.command(0)[-1] == "verifier=runs/v"
+
+
+def test_seeds_of_a_training_are_runs_of_their_own(tmp_path: Path) -> None:
+    plan = make_plan([str(ROOT / "configs/train/gnn_sample.yaml"), "seed=0,1"], tmp_path / "jobs")
+    commands = [job.command(0) for job in plan.jobs.values()]
+    assert [command[0] for command in commands] == ["training/train_gnn.py"] * 2
+    names = [command[-1] for command in commands]
+    assert len(set(names)) == 2
+    assert all(name.startswith("run.name=gnn_sample-") for name in names)
+    again = make_plan([str(ROOT / "configs/train/gnn_sample.yaml"), "seed=1,2"], tmp_path / "jobs")
+    assert len(plan.jobs.keys() & again.jobs.keys()) == 1  # seed 1 is the same run whatever stands beside it
+
+
+FEW = ("gnn_sample", "verifier_qwen05b", "thoughts_qwen15b", "thoughts_sample", "reader")
+TRAININGS = [
+    pytest.param(path, id=path.stem, marks=[] if path.stem in FEW else pytest.mark.slow)
+    for path in sorted((ROOT / "configs/train").glob("*.yaml"))
+]
+
+
+@pytest.mark.parametrize("path", TRAININGS)
+def test_every_training_config_has_one_script(path: Path) -> None:
+    assert script_for(path, ()) == f"training/train_{path.stem.split('_')[0]}.py"
+
+
+def test_a_config_that_several_scripts_read_needs_a_name_that_says_which(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    shutil.copy(ROOT / "configs/train/thoughts_sample.yaml", path)
+    assert script_for(path, ()) == "training/train_thoughts.py"  # kind=selector is of one script alone
+    path.write_text("fit: {steps: 1}\n")
+    with pytest.raises(ConfigError, match=r"train_gnn\.py, .* can all read it"):
+        script_for(path, ())
+    path.write_text("fit: {steps: 1}\nfits: 2\n")
+    with pytest.raises(ConfigError, match="no training script can read it"):
+        script_for(path, ())
+
+
+def test_kinds_are_those_of_the_scripts() -> None:
+    from training import train_reader, train_thoughts, train_verifier
+
+    for module in (train_reader, train_thoughts, train_verifier):
+        assert SCRIPTS[f"{module.__name__.rpartition('.')[2]}.py"] == module.KINDS
+    assert {f"{p.stem}.py" for p in (ROOT / "training").glob("train_*.py")} == set(SCRIPTS)
+
+
+def test_a_job_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    from gnnrag.jobs.job import job_of, read_job
+
+    plan = make_plan([SAMPLE, DATA, "retriever=bm25"], tmp_path / "jobs", shards=2)
+    for job in plan.jobs.values():
+        job.write()
+        back = read_job(job.folder)
+        assert json.loads(json.dumps(back.target.decisive)) == json.loads(json.dumps(job.target.decisive))
+        assert (back.name, back.argv, back.needs, back.tasks) == (job.name, job.argv, job.needs, job.tasks)
+        assert job_of(json.loads((Path(job.folder) / "job.json").read_text())) == back
