@@ -18,7 +18,7 @@ from gnnrag.index.index import Index
 from gnnrag.metrics.answer import F1Variant
 from gnnrag.metrics.report import per_question, score
 from gnnrag.metrics.rounds import SIDES, by_round, by_step
-from gnnrag.pipeline import Pipeline, chunking, needed_stages, open_index
+from gnnrag.pipeline import Pipeline, chunking, idle_settings, needed_stages, open_index
 from gnnrag.rundir import RunDir, commit, read_predictions, run_name
 from gnnrag.session import Session
 from gnnrag.tracking.artefacts import checkpoint_artefact, data_artefact, index_artefact
@@ -113,6 +113,7 @@ def tracked(
 
 def _remarks(config: EvaluateConfig, data: Dataset, run: RunDir, done: int, todo: int) -> Iterator[str]:
     """Yield what a user should know of a run before it goes on, and record it where a figure would mislead."""
+    yield from idle_settings(config)
     if trained := trained_on(config, data.questions):
         run.note(trained_on=trained)
         parts = ", ".join(f"{name} on {count}" for name, count in trained.items())

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from gnnrag.config import Choice, DataConfig, EvaluateConfig, IndexConfig, build_settings, to_plain
+from gnnrag.config import Choice, DataConfig, EvaluateConfig, IndexConfig, RoleConfig, build_settings, to_plain
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.build import Progress, build_index, closure, stored_config
@@ -132,6 +132,23 @@ def asked_roles(config: EvaluateConfig) -> list[str]:
         if needs_roles(searcher, retriever.settings):
             wanted.update(getattr(searcher, "roles_asked", ROLES))
     return [name for name in ROLES if name in wanted]
+
+
+def idle_settings(config: EvaluateConfig) -> list[str]:
+    """Return what the settings say of roles to no effect: of one that nobody asks, or of a model that it has not."""
+    asked, book, found = asked_roles(config), config.roles, []
+    for name in ROLES:
+        role: RoleConfig = getattr(book, name)
+        chosen = role.impl or book.default  # type: ignore[attr-defined]
+        given = [key for key, value in to_plain(role).items() if value not in (None, {})]
+        shown = ", ".join(f"roles.{name}={role.impl}" if key == "impl" else f"roles.{name}.{key}" for key in given)
+        if given and name not in asked:
+            who = f"method={config.method.name} on retriever={config.retriever.name}"
+            found.append(f"{shown}: without effect, for {who} asks only {', '.join(asked)}")
+        elif chosen != "prompted" and (model := [key for key in given if key in ("llm", "model", "settings")]):
+            of_model = ", ".join(f"roles.{name}.{key}" for key in model)
+            found.append(f"{of_model}: without effect, for the role is {chosen}; give roles.{name}=prompted")
+    return found
 
 
 def stages_of(cls: Any, settings: Any) -> Sequence[str]:

@@ -23,7 +23,7 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import load_passages
 from gnnrag.errors import GnnragError
 from gnnrag.index.index import Index
-from gnnrag.pipeline import Pipeline, chunking, open_index
+from gnnrag.pipeline import Pipeline, chunking, idle_settings, open_index
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Question
 from inference.console import IndexProgress, note, refuse_flags, split_arguments
@@ -43,6 +43,8 @@ def main(arguments: Sequence[str]) -> int:
     config = load_config(EvaluateConfig, source, overrides)
     index = find_index(config, is_alone=source is None and not any(o.startswith("data.") for o in overrides))
     pipeline = Pipeline(config, index)
+    for remark in idle_settings(config):
+        note(remark)
     if explains and not hasattr(pipeline.loop.retrievers[None], "explain"):
         raise GnnragError(f"--explain: retriever={config.retriever.name} has no paths to show; retriever=gfm has")
     result: list[tuple[Prediction, Session]] = []

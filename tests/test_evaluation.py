@@ -249,3 +249,27 @@ def test_a_run_on_triples_that_the_model_of_the_run_extracts(config: Any, tmp_pa
 def test_concurrency_must_be_positive(config: Any) -> None:
     with pytest.raises(ConfigError, match="concurrency=0: must be at least 1"):
         evaluate(config("data.limit=1", "concurrency=0"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (
+            ["roles.verifier=tuned", "roles.verifier.path=runs/mine"],
+            "roles.verifier=tuned, roles.verifier.path: without effect, "
+            "for method=single on retriever=hybrid asks only reader",
+        ),
+        (["roles.reader.options.guess=true", "roles.verifier.options.keep=3"], "roles.verifier.options: without"),
+        (["roles.reader.model=some", "roles.reader.llm=hf"], "roles.reader.llm, roles.reader.model: without effect"),
+        (["method=bdtr", "roles.verifier=oracle"], None),
+        (["roles=prompted", "llm=scripted", "roles.reader.model=some"], None),
+        ([], None),
+    ],
+)
+def test_settings_of_roles_that_nobody_asks_are_told(config: Any, settings: list[str], told: str | None) -> None:
+    notes: list[str] = []
+    made = config("method=single", "data.limit=1", *settings)
+    if told or not settings:
+        evaluate(made, on_note=notes.append)
+    assert len(pipeline_module.idle_settings(made)) == (told is not None)
+    assert any(told in note for note in notes) if told else not notes

@@ -24,7 +24,7 @@ from gnnrag.fit.language_model import LanguageModel, open_language_model
 from gnnrag.fit.language_task import LanguageTask, SupervisedTask
 from gnnrag.fit.loop import Task, Trainer
 from gnnrag.fit.preference import PreferenceTask, make_pairs, with_reference
-from gnnrag.fit.seen import read_seen, write_seen
+from gnnrag.fit.seen import read_seen
 from gnnrag.fit.training import Plan, Report, Surroundings, gathered
 from gnnrag.gnn.sampling import Draws
 from gnnrag.tuned.folder import RECORD, tuned_folder
@@ -136,16 +136,13 @@ class LanguagePlan(Plan):
         report = [
             {"set": row.set, "id": row.id, "question_id": row.question_id, "metrics": found[row.id]} for row in mine
         ]
-        if self.config.run.export == "both":
-            state = trainer.progress
-            record = {"step": state.best_step, "validation": state.kept_metrics}
-
-            def save(folder: Path) -> None:
-                self._saver.merged(trainer.bare, folder, record)
-                write_seen(folder, self.seen)
-
-            trainer.run.save_folder("merged", save)
         return gathered(accelerator, report), {}
+
+    def exports(self, trainer: Trainer, record: Mapping[str, Any]) -> Mapping[str, Callable[[Path], None]]:
+        """See `Plan`; the merged model, where both forms are asked for."""
+        if self.config.run.export != "both":
+            return {}
+        return {"merged": partial(self._saver.merged, trainer.bare, record=record)}
 
 
 def _is_measured(row: AnyRow, gains: Gains | None) -> bool:

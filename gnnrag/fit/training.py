@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,15 @@ class Plan(ABC):
         Called in every process once the kept weights are in place; every process must return all rows.
         """
 
+    def exports(self, trainer: Trainer, record: Mapping[str, Any]) -> Mapping[str, Callable[[Path], None]]:
+        """Return what writes further folders of the run beside `best`, by their names.
+
+        Args:
+            trainer: with the kept weights in place.
+            record: of the checkpoint, its report among it.
+        """
+        return {}
+
 
 def train(path: Path, plan: Plan, around: Surroundings) -> Report | None:
     """Train, report, and save the checkpoint `best`.
@@ -115,11 +125,13 @@ def train(path: Path, plan: Plan, around: Surroundings) -> Report | None:
         step = state.best_step if plan.fit.keep == "best" else state.step
         record = {"step": step, "validation": state.kept_metrics, **facts, "report": metrics}
 
-        def save(folder: Path) -> None:
-            task.save(trainer.bare, folder, record)
+        def save(write: Callable[[Path], None], folder: Path) -> None:
+            write(folder)
             write_seen(folder, plan.seen)
 
-        run.save_folder("best", save)
+        folders = {**plan.exports(trainer, record), "best": lambda folder: task.save(trainer.bare, folder, record)}
+        for name, write in folders.items():
+            run.save_folder(name, partial(save, write))
         if tracker:
             send_checkpoint(tracker, path, plan, metrics, state.step)
             best = {"best": state.best} if math.isfinite(state.best) else {}

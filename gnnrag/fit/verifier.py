@@ -44,6 +44,7 @@ class VerifierPlan(Plan):
         maker: of pairs.
         fold: the one reported on.
         command: the command line, for the card.
+        on_note: told what a person should know.
     """
 
     config: TrainVerifierConfig
@@ -51,6 +52,7 @@ class VerifierPlan(Plan):
     maker: PairMaker
     fold: int | None
     command: str = ""
+    on_note: Callable[[str], None] = lambda note: None
 
     def __post_init__(self) -> None:
         """Divide the questions."""
@@ -77,12 +79,23 @@ class VerifierPlan(Plan):
         round_weights(trainer.bare.eval(), self.config.network.store)
         s = self.config.selecting
         validation = [one for _, mine in self._judge(trainer, "validation") for one in mine]
+        is_fitted = any(one.labels.any() for one in validation)
         selection = learn_selection(validation, s.max_selected, s.top_k, s.calibrate)
         rows = [self._row(id_, mine, selection) for id_, mine in self._judge(trainer, "report")]
         if trainer.accelerator.is_main_process:
             draw_calibration(rows, trainer.run.path / "calibration.png")
+            if not is_fitted:
+                self.on_note(f"{trainer.run.path}: {self._unfitted()}")
         rows = sorted(rows, key=lambda row: (row["set"], row["id"]))
-        return rows, {"selection": asdict(selection), "read": s.read, "pooled": pooled_metrics(rows)}
+        facts = {"selection": asdict(selection), "is_fitted": is_fitted, "read": s.read}
+        return rows, {**facts, "pooled": pooled_metrics(rows)}
+
+    def _unfitted(self) -> str:
+        return (
+            "no validation question has a passage to select, so that threshold and calibration are not fitted: always "
+            f"the {self.config.selecting.max_selected} most probable are selected; raise folds.validation, change "
+            "folds.salt, or give roles.verifier.options.threshold where it is used"
+        )
 
     def _judge(self, trainer: Trainer, part: str) -> list[tuple[str, Any]]:
         """Judge the questions of a part, each process its share; every process gets all."""
@@ -130,7 +143,8 @@ class VerifierPlan(Plan):
         known |= {"selection": ", ".join(f"{k} {v}" for k, v in chosen.items()), "steps": facts["step"]}
         known |= {"commit": facts["commit"]} | ({"made by": f"`{self.command}`"} if self.command else {})
         data = tuple(sizes(self.sets, self._parts))
-        return Card("Verifier", SUMMARY, known, data, score_rows(facts), tuple(self.config.run.notes))
+        unfitted = () if facts.get("is_fitted", True) else (self._unfitted(),)
+        return Card("Verifier", SUMMARY, known, data, score_rows(facts), (*unfitted, *self.config.run.notes))
 
 
 def open_verifier(
@@ -140,7 +154,7 @@ def open_verifier(
     check_verifier(config)
     maker = PairMaker(config.network)
     sets = {name: open_set(name, config, maker) for name in config.sets}
-    return lambda fold: VerifierPlan(config, sets, maker, fold, around.command)
+    return lambda fold: VerifierPlan(config, sets, maker, fold, around.command, around.on_note)
 
 
 KIND = Kind(TrainVerifierConfig, open_verifier, COLUMNS, "verifier")

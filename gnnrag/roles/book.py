@@ -63,6 +63,8 @@ class Roles(Mapping[str, Any]):
         if not chosen:
             raise ConfigError(f"role {name!r} has no {self.config.default!r} form. {nearest('', ROLES[name])}")
         role: RoleConfig = getattr(self.config, name)
+        if role.path and chosen != "tuned":
+            raise ConfigError(f"roles.{name}.path={role.path}: the role is {chosen}; give roles.{name}=tuned as well")
         cls = resolve(f"roles.{name}", chosen, ROLES[name])
         options = dict(role.options) | ({"path": role.path} if role.path else {})
         settings = build_settings(cls, options, f"roles.{name}.options")

@@ -72,7 +72,13 @@ def test_a_run_reports_on_unseen_questions_and_describes_itself(sft: Path) -> No
 
 
 def test_the_adapter_and_the_merged_model_say_the_same(sft: Path) -> None:
-    assert read_tuned(sft / "merged", "thoughts", ["causal"]).settings["form"] == "merged"
+    found = read_tuned(sft / "merged", "thoughts", ["causal"])
+    assert found.settings["form"] == "merged"
+    assert found.facts["report"] == read_tuned(sft / "best", "thoughts", ["causal"]).facts["report"] != {}
+    tables = [
+        (sft / name / "README.md").read_text("utf-8").partition("## Evaluation")[2] for name in ("best", "merged")
+    ]
+    assert tables[0] == tables[1] and "| toy | report | likelihood |" in tables[1]
     assert not (sft / "merged" / "adapter_config.json").exists()
     adapter, merged = (asyncio.run(says(sft / name)) for name in ("best", "merged"))
     assert adapter == merged

@@ -92,6 +92,18 @@ def test_a_training_reports_on_unseen_questions_alone(folder: Path, capsys: pyte
     assert (run / "calibration.png").exists() and (run / "curves.png").exists()
 
 
+def test_a_selection_that_nothing_fitted_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ("network.text=false", "fit.steps=2", "fit.eval_every=2")
+    for name, share in (("fitted", "0.3"), ("unfitted", "0")):
+        assert call(folder, f"run.name={name}", f"folds.validation={share}", *small) == 0
+        err = capsys.readouterr().err
+        told = "threshold and calibration are not fitted: always the 5 most probable are selected"
+        card = (folder / "runs" / name / "best" / "README.md").read_text("utf-8")
+        assert (told in card, told in err) == ((name == "unfitted"),) * 2
+        facts = read_tuned(folder / "runs" / name, "verifier", ("cross_encoder",)).facts
+        assert facts["is_fitted"] == (name == "fitted")
+
+
 @pytest.fixture(scope="module")
 def crossed(folder: Path) -> Path:
     assert call(folder, "run.name=b", "cross=true", "network.text=false") == 0
