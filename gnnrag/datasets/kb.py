@@ -52,12 +52,16 @@ def load_passages(folder: Path, skips: Skips) -> list[Passage]:
         DataError: as in `read_triples`; an entity is named like a part of another's article.
     """
     passages = [article.passage for article in write_articles(read_triples(folder / FILE, skips))]
-    by_id = {passage.id: passage for passage in passages}
-    if len(by_id) < len(passages):
-        clash = next(p for p in passages if by_id[p.id] is not p)
-        problem = f"entity {clash.title!r} needs the id {clash.id!r}, which is another entity's name; rename one"
-        raise DataError(folder / FILE, problem)
+    refuse_clashes(folder / FILE, [(passage.id, passage.title) for passage in passages])
     return passages
+
+
+def refuse_clashes(path: Path, rows: Sequence[tuple[str, str]]) -> None:
+    """Raise DataError where two of some articles, (id, entity) each, have one id."""
+    last = {id_: number for number, (id_, _) in enumerate(rows)}
+    if len(last) < len(rows):
+        id_, name = next(row for number, row in enumerate(rows) if last[row[0]] != number)
+        raise DataError(path, f"entity {name!r} needs the id {id_!r}, which is another entity's name; rename one")
 
 
 def question_files(folder: Path, split: str) -> list[Path]:
