@@ -47,7 +47,7 @@ LEVELS = [
     {"fit"},
     {"drawing", "inspection", "trained"},
     {"evaluation", "comparison"},
-    {"audit", "tabulation", "papers", "cross", "distil", "judge"},
+    {"audit", "tabulation", "papers", "cross", "distil", "judge", "textualise"},
     {"reproduction"},
 ]
 LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names}

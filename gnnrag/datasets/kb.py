@@ -64,17 +64,23 @@ def refuse_clashes(path: Path, rows: Sequence[tuple[str, str]]) -> None:
         raise DataError(path, f"entity {name!r} needs the id {id_!r}, which is another entity's name; rename one")
 
 
-def question_files(folder: Path, split: str) -> list[Path]:
-    """Return the files of a split: `dev` is all of dev, `2-hop.dev` one part, such as `2-hop.questions.dev.jsonl`.
+def splits(folder: Path) -> list[tuple[str, Path]]:
+    """Return (split, file) of all questions, such as `2-hop.dev`, sorted; none where there are none.
 
     Files of the MetaQA release are looked at only where there are no others.
+    """
+    ours = sorted(folder.glob("*questions.*.jsonl"))
+    named = [(p.name.removesuffix(".jsonl").replace("questions.", "", 1), p) for p in ours]
+    return named or metaqa.question_files(folder)
+
+
+def question_files(folder: Path, split: str) -> list[Path]:
+    """Return the files of a split: `dev` is all of dev, `2-hop.dev` one part, such as `2-hop.questions.dev.jsonl`.
 
     Raises:
         DataError: there is none; the message lists the splits that exist.
     """
-    ours = sorted(folder.glob("*questions.*.jsonl"))
-    named = [(p.name.removesuffix(".jsonl").replace("questions.", "", 1), p) for p in ours]
-    named = named or metaqa.question_files(folder)
+    named = splits(folder)
     found = [p for name, p in named if name == split] or [p for name, p in named if name.endswith(f".{split}")]
     if split and found:
         return found

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from gnnrag.config import ExtractConfig
-from gnnrag.datasets.articles import Part, Triple
+from gnnrag.datasets.articles import Part, Triple, parts_of
+from gnnrag.datasets.canonical import load_passages
+from gnnrag.datasets.jsonl import read_jsonl
+from gnnrag.datasets.kb import FILE, read_triples
+from gnnrag.datasets.textualised import MARKED, NODES, read_nodes
+from gnnrag.errors import DataError
 from gnnrag.extract.offline import OfflineExtractor
 from gnnrag.extract.types import Extraction
 from gnnrag.text.analyse import RULES, analyse
+from gnnrag.textualise.markup import MarkupError, check_marked, read_marked
 from gnnrag.textualise.sentences import relations_said
 from gnnrag.types import Passage
 
@@ -69,3 +76,29 @@ def read_back(topic: str, extraction: Extraction) -> tuple[set[Triple], set[str]
             relation, forwards = said.pop()
             read.add((topic, relation, tail) if forwards else (tail, relation, topic))
     return read, joined
+
+
+def check_folder(folder: Path, language: str = RULES) -> dict[str, Any]:
+    """Check a folder that `textualise` wrote, from its files alone.
+
+    Returns:
+        What `round_trip` returns, with `articles`, and `uncovered`: how many articles leave a neighbour out.
+
+    Raises:
+        DataError: a file is missing or broken, or an article's markup is.
+    """
+    nodes = read_nodes(folder / NODES)
+    parts = {part.id: part for part in parts_of(read_triples(folder / FILE), {row.entity for row in nodes.values()})}
+    passages = load_passages(folder / "corpus.jsonl")
+    marked = {row["id"]: row["text"] for _, row in read_jsonl(folder / MARKED)}
+    uncovered = 0
+    for passage in passages:
+        try:
+            part = parts[passage.id]
+            uncovered += bool(check_marked(marked[passage.id], part.name, part.neighbours))
+            if read_marked(marked[passage.id])[0] != passage.text:
+                raise MarkupError("is not the corpus's text when its markup is stripped")
+        except (MarkupError, KeyError) as error:
+            raise DataError(folder / MARKED, f"article {passage.id!r}: {error}") from error
+    found = round_trip([parts[p.id] for p in passages], passages, language)
+    return found | {"articles": len(passages), "uncovered": uncovered}

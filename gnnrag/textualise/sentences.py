@@ -7,7 +7,7 @@ quotation marks, as a careful writer does: without them nobody could tell where 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 from gnnrag.datasets.articles import RELATIONS, Triple
@@ -177,11 +177,19 @@ def templates_of(relation: str, forwards: bool) -> tuple[str, ...]:
 
 def marked_sentence(triple: Triple, of: str, seed: int = 0) -> str:
     """Return a triple as a marked sentence of the article of one of its ends; a hash chooses among the templates."""
-    head, relation, tail = triple
-    forwards = of == head
+    relation, forwards = triple[1], of == triple[0]
     found = templates_of(relation, forwards)
     template = found[int(digest([seed, *triple, of])[:8], 16) % len(found)]
-    marks = (mark_topic, mark_neighbour) if forwards else (mark_neighbour, mark_topic)
+    return _filled(template, triple, (mark_topic, mark_neighbour) if forwards else (mark_neighbour, mark_topic))
+
+
+def bracketed_sentence(triple: Triple) -> str:
+    """Return a triple as a plain sentence from its head to its tail, both in square brackets."""
+    return _filled(templates_of(triple[1], True)[0], triple, (mark_neighbour, mark_neighbour))
+
+
+def _filled(template: str, triple: Triple, marks: tuple[Callable[[str], str], Callable[[str], str]]) -> str:
+    head, relation, tail = triple
     names = [quoted(mark(n), n, role) for mark, n, role in zip(marks, (head, tail), roles_of(relation), strict=True)]
     text = template.format(head=names[0], tail=names[1])
     # A name at the end may bring its own full stop (Sammy Davis Jr.), unless a quotation mark closes it.
