@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gnnrag.datasets import canonical, metaqa
-from gnnrag.datasets.articles import Triple, write_articles
+from gnnrag.datasets.articles import Triple, parts_of, write_articles
 from gnnrag.datasets.jsonl import read_lines
 from gnnrag.datasets.skips import Skips
 from gnnrag.errors import DataError, nearest
@@ -54,6 +54,12 @@ def load_passages(folder: Path, skips: Skips) -> list[Passage]:
     passages = [article.passage for article in write_articles(read_triples(folder / FILE, skips))]
     refuse_clashes(folder / FILE, [(passage.id, passage.title) for passage in passages])
     return passages
+
+
+def passage_nodes(folder: Path) -> dict[str, tuple[str, ...]]:
+    """Return article id to its entity and the neighbours that it mentions. Raises DataError as `read_triples` does."""
+    parts = parts_of(read_triples(folder / FILE))
+    return {part.id: tuple(dict.fromkeys((part.name, *part.neighbours))) for part in parts}
 
 
 def refuse_clashes(path: Path, rows: Sequence[tuple[str, str]]) -> None:

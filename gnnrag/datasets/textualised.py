@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gnnrag.datasets.articles import Triple
+from gnnrag.datasets.articles import Part, Triple, parts_of
 from gnnrag.datasets.jsonl import read_jsonl
+from gnnrag.datasets.kb import FILE, read_triples
 from gnnrag.errors import DataError
 from gnnrag.files import digest
 
@@ -78,6 +79,32 @@ def read_relations(path: Path) -> dict[Triple, str]:
         head, relation, tail = (_text(path, line, row, key) for key in ("head", "relation", "tail"))
         found[head, relation, tail] = _text(path, line, row, "description")
     return found
+
+
+@dataclass(frozen=True)
+class Textualised:
+    """A folder that `gnnrag.textualise` wrote, but for its texts and questions.
+
+    Attributes:
+        nodes: of each passage.
+        parts: what each passage states.
+        entities: name to (type, description).
+        relations: triple to its description.
+    """
+
+    nodes: Mapping[str, PassageNodes]
+    parts: Mapping[str, Part]
+    entities: Mapping[str, tuple[str, str]]
+    relations: Mapping[Triple, str]
+
+
+def read_textualised(folder: Path) -> Textualised:
+    """Read a folder back. Raises DataError as `read_nodes` does, or for a passage that `kb.txt` does not state."""
+    nodes = read_nodes(folder / NODES)
+    parts = {part.id: part for part in parts_of(read_triples(folder / FILE), {row.entity for row in nodes.values()})}
+    if strange := next((id_ for id_ in nodes if id_ not in parts), None):
+        raise DataError(folder / NODES, f"passage {strange!r} has no triples in {FILE}; convert the folder again")
+    return Textualised(nodes, parts, read_entities(folder / ENTITIES), read_relations(folder / RELATIONS))
 
 
 def _text(path: Path, line: int, row: Mapping[str, Any], key: str) -> str:
