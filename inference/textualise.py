@@ -1,6 +1,6 @@
 """Turn a knowledge base (a folder with kb.txt, such as MetaQA) into a text corpus with questions.
 
-    python inference/textualise.py configs/textualise/metaqa.yaml out=data/metaqa-text
+    python inference/textualise.py configs/textualise/metaqa.yaml out=runs/metaqa-text
     python inference/textualise.py configs/textualise/metaqa.yaml out=DIR sample.entities=2000 sample.questions=300
     python inference/textualise.py configs/textualise/metaqa.yaml out=DIR write=prompted llm.model=gpt-4o-mini
 

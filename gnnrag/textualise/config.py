@@ -50,7 +50,7 @@ class TextualiseConfig:
 def check_textualise(config: TextualiseConfig) -> None:
     """Refuse settings that cannot be. Raises ConfigError."""
     if not config.out:
-        raise ConfigError("out is missing: give the folder to write, as in out=data/metaqa-text")
+        raise ConfigError("out is missing: give the folder to write, as in out=runs/metaqa-text")
     w, s = config.write, config.sample
     least = {
         "write.tries": w.tries, "write.batch": w.batch, "write.max_tokens": w.max_tokens,
