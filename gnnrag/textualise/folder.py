@@ -59,19 +59,8 @@ def write_folder(
         nodes.append(
             {"id": part.id, "entity": part.name, "mentions": named, "text": text_digest(text), "flags": article.flags}
         )
-    rows: dict[str, list[Any]] = {
-        "corpus.jsonl": [{"id": p.id, "title": p.title, "text": p.text} for p in passages],
-        NODES: nodes,
-        MARKED: [{"id": p.id, "text": a.text} for p, a in zip(pieces.parts, pieces.articles, strict=True)],
-        ENTITIES: [
-            {"name": name, "type": d.type, "description": d.description, "flags": d.flags}
-            for name, d in pieces.entities.items()
-        ],
-        RELATIONS: [
-            {"head": h, "relation": r, "tail": t, "description": read_marked(text)[0], "marked": text}
-            for (h, r, t), text in pieces.relations.items()
-        ],
-    }
+    rows = {"corpus.jsonl": [{"id": p.id, "title": p.title, "text": p.text} for p in passages], NODES: nodes}
+    rows |= _descriptions(pieces)
     asked, counts = _questions(config, questions, passages)
     for name, values in (rows | asked).items():
         write_jsonl(folder / name, values)
@@ -90,6 +79,21 @@ def write_folder(
     }  # fmt: skip
     write_json(folder / SOURCE, source)
     return source
+
+
+def _descriptions(pieces: Pieces) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of what was written besides the plain articles."""
+    return {
+        MARKED: [{"id": p.id, "text": a.text} for p, a in zip(pieces.parts, pieces.articles, strict=True)],
+        ENTITIES: [
+            {"name": name, "type": d.type, "description": d.description, "flags": d.flags}
+            for name, d in pieces.entities.items()
+        ],
+        RELATIONS: [
+            {"head": h, "relation": r, "tail": t, "description": read_marked(text)[0], "marked": text}
+            for (h, r, t), text in pieces.relations.items()
+        ],
+    }
 
 
 def read_source(folder: Path) -> dict[str, Any]:
