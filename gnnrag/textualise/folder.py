@@ -59,7 +59,10 @@ def write_folder(
         nodes.append(
             {"id": part.id, "entity": part.name, "mentions": named, "text": text_digest(text), "flags": article.flags}
         )
-    rows = {"corpus.jsonl": [{"id": p.id, "title": p.title, "text": p.text} for p in passages], NODES: nodes}
+    rows: dict[str, list[Any]] = {
+        "corpus.jsonl": [{"id": p.id, "title": p.title, "text": p.text} for p in passages],
+        NODES: nodes,
+    }
     rows |= _descriptions(pieces)
     asked, counts = _questions(config, questions, passages)
     for name, values in (rows | asked).items():
