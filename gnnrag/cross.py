@@ -211,7 +211,7 @@ def cross_evaluate(
     _merge(runs, data.questions, merged)
     write_atomic(merged / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(to_plain(swapped(config, parts)))))
     predictions = read_predictions(merged)
-    metrics = write_metrics(merged, data.questions, predictions, config.metrics, config.seed)
+    metrics = write_metrics(merged, data.questions, predictions, config.metrics, config.seed, data.nodes)
     check_fallbacks(config, merged, predictions)
     return merged, metrics
 

@@ -75,7 +75,7 @@ def evaluate(
         if todo:
             _predict(pipeline, run, todo, mirror, on_question)
         predictions = run.finish([q.id for q in data.questions])
-        metrics = write_metrics(run.path, data.questions, predictions, config.metrics, config.seed)
+        metrics = write_metrics(run.path, data.questions, predictions, config.metrics, config.seed, data.nodes)
         mirror.finish(metrics, predictions)
     check_fallbacks(config, run.path, predictions)
     return run.path, metrics
@@ -214,22 +214,27 @@ def _predict(
 
 
 def write_metrics(
-    path: Path, questions: Sequence[Question], predictions: Iterable[Prediction], config: MetricsConfig, seed: int = 0
+    path: Path,
+    questions: Sequence[Question],
+    predictions: Iterable[Prediction],
+    config: MetricsConfig,
+    seed: int = 0,
+    nodes: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Any]:
-    """Score and write `metrics.json`, and `scores.jsonl` with each question's values.
+    """Score and write `metrics.json`, and `scores.jsonl` with each question's values; `nodes` as in `score`.
 
     Where the run has traces, what each round brought is in `by_round`, and for GraphSearch each sub-query in `by_step`.
     """
     rows, ks = list(predictions), tuple(config.ks)
     variant: Any = config.f1_variant
-    metrics = score(questions, rows, ks, variant, config.skip_no_gold, seed=seed)
+    metrics = score(questions, rows, ks, variant, config.skip_no_gold, seed=seed, nodes=nodes)
     if (path / "traces.jsonl").is_file():
         traces = read_journal(path / "traces.jsonl")
         metrics["by_round"] = by_round(traces, questions)
         if any(steps := by_step(traces, questions).values()):
             metrics["by_step"] = dict(zip(SIDES, steps, strict=True))
     metrics["settings"] = to_plain(config) | {"seed": seed}
-    columns = per_question(questions, rows, ks, variant)
+    columns = per_question(questions, rows, ks, variant, nodes)
     quality = [name for name in columns if name.startswith(("retrieval/", "answer/"))]
     write_jsonl(
         path / "scores.jsonl",

@@ -7,7 +7,7 @@ ends, once from either side. Articles are cut into parts of at most 25 neighbour
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gnnrag.types import Passage
@@ -51,6 +51,28 @@ _NOUNS = {"rating": "an IMDb rating", "votes": "a word for IMDb votes"}
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """At most `MAX_NEIGHBOURS` neighbours of an entity: what one article tells.
+
+    Attributes:
+        id: the entity's name, of part n `NAME#n`.
+        name: the entity.
+        type: its roles, see `entity_types`.
+        triples: those that join it to the part's neighbours.
+    """
+
+    id: str
+    name: str
+    type: str
+    triples: tuple[Triple, ...]
+
+    @property
+    def neighbours(self) -> tuple[str, ...]:
+        """The distinct neighbours, in order; a thing that is related to itself is its own neighbour."""
+        return tuple(dict.fromkeys(tail if head == self.name else head for head, _, tail in self.triples))
+
+
+@dataclass(frozen=True, slots=True)
 class Article:
     """A part of an entity's article, the roles of the entity, and the triples that the part states."""
 
@@ -71,11 +93,14 @@ def entity_types(triples: Iterable[Triple]) -> dict[str, str]:
     return {name: "|".join(sorted(found)) for name, found in roles.items()}
 
 
-def write_articles(triples: Sequence[Triple]) -> list[Article]:
-    """Return the articles of all entities, by first appearance, each part after the other.
+def parts_of(triples: Sequence[Triple], only: Collection[str] | None = None) -> Iterator[Part]:
+    """Yield the parts of all entities, by first appearance, each part after the other.
 
-    The first part's id is the entity's name, part n's is `NAME#n`; the title of all is the name. Neighbours come by
-    first appearance, each with all relations to it, so that parallel relations stay together.
+    Neighbours come by first appearance, each with all relations to it, so that parallel relations stay together.
+
+    Args:
+        triples: the knowledge base.
+        only: entities to yield; their parts are the same without it.
     """
     around: dict[str, dict[str, list[Triple]]] = {}
     for triple in triples:
@@ -84,14 +109,21 @@ def write_articles(triples: Sequence[Triple]) -> list[Article]:
         if head != tail:
             around.setdefault(tail, {}).setdefault(head, []).append(triple)
     types = entity_types(triples)
-    articles = []
     for name, neighbours in around.items():
+        if only is not None and name not in only:
+            continue
         groups = list(neighbours.values())
         for number, start in enumerate(range(0, len(groups), MAX_NEIGHBOURS), start=1):
             facts = tuple(triple for group in groups[start : start + MAX_NEIGHBOURS] for triple in group)
-            id_ = name if number == 1 else f"{name}#{number}"
-            articles.append(Article(Passage(id_, name, _text(name, types[name], facts)), types[name], facts))
-    return articles
+            yield Part(name if number == 1 else f"{name}#{number}", name, types[name], facts)
+
+
+def write_articles(triples: Sequence[Triple]) -> list[Article]:
+    """Return the articles of all entities, in the order of `parts_of`; the title of each is the entity's name."""
+    return [
+        Article(Passage(part.id, part.name, _text(part.name, part.type, part.triples)), part.type, part.triples)
+        for part in parts_of(triples)
+    ]
 
 
 def state(triple: Triple, of: str) -> str:
@@ -106,7 +138,12 @@ def state(triple: Triple, of: str) -> str:
     return sentence[:-1] if sentence[-2] in ".!?" else sentence
 
 
+def kinds_of(types: str) -> list[str]:
+    """Return the roles of an entity as words, such as `a movie`."""
+    return [_NOUNS.get(kind, f"a {kind}") for kind in types.split("|") if kind]
+
+
 def _text(name: str, types: str, facts: Sequence[Triple]) -> str:
-    kinds = [_NOUNS.get(kind, f"a {kind}") for kind in types.split("|") if kind]
+    kinds = kinds_of(types)
     first = [f"{name} is {' and '.join(kinds)}."] if kinds else []
     return " ".join([*first, *(state(fact, name) for fact in facts)])

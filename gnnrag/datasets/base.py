@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from gnnrag.datasets import canonical, folder, hipporag, kb
+from gnnrag.datasets import canonical, folder, hipporag, kb, textualised
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.layouts import LOADERS, is_own
 from gnnrag.datasets.placing import MissingGold
@@ -31,6 +31,7 @@ class Dataset:
         skipped: what was left out: reason -> names of the files, passages or questions.
         notes: remarks that a run should show, such as "a subset of the full release".
         documents: of own documents, the files that the passages were cut from.
+        nodes: of a knowledge base's articles: passage id to the entities it is about and mentions; empty for others.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Dataset:
     skipped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     documents: tuple[str, ...] = ()
+    nodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def skip_counts(self) -> dict[str, int]:
@@ -107,14 +109,16 @@ def load_dataset(
     if source.kind == "kb":
         files = kb.question_files(source.path, split) if questions is None else [Path(questions)]
         about = tuple(kb.load_questions(files, passages, limit))
-        return Dataset(source.name, tuple(passages), about, skips.frozen(), tuple(skips.notes))
+        nodes = kb.passage_nodes(source.path)
+        return Dataset(source.name, tuple(passages), about, skips.frozen(), tuple(skips.notes), nodes=nodes)
     file = source.questions_file(split) if questions is None else Path(questions)
     loaded: list[Question] = []
     if file is not None and is_own(source.kind, file):
         loaded = LOADERS[source.kind].load_questions(file, passages, skips, missing_gold)
     elif file is not None:
         loaded = _questions(file, passages, skips, popqa_aliases, missing_gold)
-    return Dataset(source.name, tuple(passages), tuple(loaded[:limit]), skips.frozen(), tuple(skips.notes))
+    nodes = _nodes(source)
+    return Dataset(source.name, tuple(passages), tuple(loaded[:limit]), skips.frozen(), tuple(skips.notes), nodes=nodes)
 
 
 def load_passages(path: str | Path, chunking: Chunking | None = None) -> Dataset:
@@ -157,6 +161,14 @@ def _passages(source: Source, chunking: Chunking | None, skips: Skips) -> list[P
         return LOADERS[source.kind].load_passages(source.path, chunking or Chunking(), skips)
     documents = folder.load_documents(source.path, chunking or Chunking(), skips)
     return [passage for passages in documents.values() for passage in passages]
+
+
+def _nodes(source: Source) -> dict[str, tuple[str, ...]]:
+    """Return the side table of a knowledge base that was turned into text; nothing for other corpora."""
+    table = source.path / textualised.NODES
+    if source.kind != "canonical" or not table.is_file():
+        return {}
+    return {id_: row.all for id_, row in textualised.read_nodes(table).items()}
 
 
 def _questions(

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gnnrag.datasets import canonical, metaqa
-from gnnrag.datasets.articles import Triple, write_articles
+from gnnrag.datasets.articles import Triple, parts_of, write_articles
 from gnnrag.datasets.jsonl import read_lines
 from gnnrag.datasets.skips import Skips
 from gnnrag.errors import DataError, nearest
@@ -52,25 +52,41 @@ def load_passages(folder: Path, skips: Skips) -> list[Passage]:
         DataError: as in `read_triples`; an entity is named like a part of another's article.
     """
     passages = [article.passage for article in write_articles(read_triples(folder / FILE, skips))]
-    by_id = {passage.id: passage for passage in passages}
-    if len(by_id) < len(passages):
-        clash = next(p for p in passages if by_id[p.id] is not p)
-        problem = f"entity {clash.title!r} needs the id {clash.id!r}, which is another entity's name; rename one"
-        raise DataError(folder / FILE, problem)
+    refuse_clashes(folder / FILE, [(passage.id, passage.title) for passage in passages])
     return passages
+
+
+def passage_nodes(folder: Path) -> dict[str, tuple[str, ...]]:
+    """Return article id to its entity and the neighbours that it mentions. Raises DataError as `read_triples` does."""
+    parts = parts_of(read_triples(folder / FILE))
+    return {part.id: tuple(dict.fromkeys((part.name, *part.neighbours))) for part in parts}
+
+
+def refuse_clashes(path: Path, rows: Sequence[tuple[str, str]]) -> None:
+    """Raise DataError where two of some articles, (id, entity) each, have one id."""
+    last = {id_: number for number, (id_, _) in enumerate(rows)}
+    if len(last) < len(rows):
+        id_, name = next(row for number, row in enumerate(rows) if last[row[0]] != number)
+        raise DataError(path, f"entity {name!r} needs the id {id_!r}, which is another entity's name; rename one")
+
+
+def splits(folder: Path) -> list[tuple[str, Path]]:
+    """Return (split, file) of all questions, such as `2-hop.dev`, sorted; none where there are none.
+
+    Files of the MetaQA release are looked at only where there are no others.
+    """
+    ours = sorted(folder.glob("*questions.*.jsonl"))
+    named = [(p.name.removesuffix(".jsonl").replace("questions.", "", 1), p) for p in ours]
+    return named or metaqa.question_files(folder)
 
 
 def question_files(folder: Path, split: str) -> list[Path]:
     """Return the files of a split: `dev` is all of dev, `2-hop.dev` one part, such as `2-hop.questions.dev.jsonl`.
 
-    Files of the MetaQA release are looked at only where there are no others.
-
     Raises:
         DataError: there is none; the message lists the splits that exist.
     """
-    ours = sorted(folder.glob("*questions.*.jsonl"))
-    named = [(p.name.removesuffix(".jsonl").replace("questions.", "", 1), p) for p in ours]
-    named = named or metaqa.question_files(folder)
+    named = splits(folder)
     found = [p for name, p in named if name == split] or [p for name, p in named if name.endswith(f".{split}")]
     if split and found:
         return found

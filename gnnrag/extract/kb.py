@@ -10,6 +10,7 @@ from typing import Any
 from gnnrag.config import ExtractConfig
 from gnnrag.datasets.articles import Article, write_articles
 from gnnrag.datasets.kb import read_triples
+from gnnrag.datasets.textualised import ENTITIES, NODES, RELATIONS, Textualised, read_textualised, text_digest
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.extract.types import EntityRecord, Extraction
 from gnnrag.files import file_digest
@@ -21,10 +22,10 @@ class KnowledgeBaseExtractor:
     """Gives each article of a knowledge base (`gnnrag.datasets.kb`) its triples, and its entity's type.
 
     Names are kept as they are: equal ones are one entity, all others are different. An entity of two roles has both as
-    its type, joined by "|".
+    its type, joined by "|". Of a folder that `gnnrag.textualise` wrote, entities and triples have their descriptions.
 
     Args:
-        config: `path` names the `kb.txt`.
+        config: `path` names the `kb.txt`, or the folder that was written.
 
     Raises:
         ConfigError: no path.
@@ -39,14 +40,23 @@ class KnowledgeBaseExtractor:
     def identity(self) -> Any:
         """See `Extractor`."""
         try:
-            return ["kb", 2, file_digest(self.path)]
+            if not self.path.is_dir():
+                return ["kb", 2, file_digest(self.path)]
+            files = ("kb.txt", NODES, ENTITIES, RELATIONS)
+            return ["kb", "textualised", *(file_digest(self.path / name) for name in files)]
         except OSError as error:
-            raise DataError(self.path, f"index.extract.path cannot be read: {error.strerror or error}") from error
+            problem = f"index.extract.path cannot be read: {error.strerror or error}; give a kb.txt, or a folder that "
+            raise DataError(self.path, f"{problem}inference/textualise.py wrote") from error
 
     @cached_property
     def articles(self) -> dict[str, Article]:
         """Passage id to what the knowledge base says there."""
         return {article.passage.id: article for article in write_articles(read_triples(self.path))}
+
+    @cached_property
+    def textualised(self) -> Textualised:
+        """What the folder says of its passages."""
+        return read_textualised(self.path)
 
     def key(self, passage: Passage, text: PassageText) -> Any:
         """See `Extractor`."""
@@ -54,7 +64,8 @@ class KnowledgeBaseExtractor:
 
     def extract(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> list[Extraction | None]:
         """See `Extractor`. A passage whose text is not the article's, such as one that was edited, has no record."""
-        return [self._extract(passage) for passage in passages]
+        read = self._described if self.path.is_dir() else self._extract
+        return [read(passage) for passage in passages]
 
     def _extract(self, passage: Passage) -> Extraction | None:
         article = self.articles.get(passage.id)
@@ -63,3 +74,13 @@ class KnowledgeBaseExtractor:
         names = dict.fromkeys([passage.title, *(name for h, _, t in article.triples for name in (h, t))])
         about = EntityRecord(passage.title, article.type)
         return Extraction(tuple(names), article.triples, details=(about,), names_are_ids=True)
+
+    def _described(self, passage: Passage) -> Extraction | None:
+        there = self.textualised
+        row = there.nodes.get(passage.id)
+        if row is None or row.text != text_digest(passage.text):
+            return None
+        part = there.parts[passage.id]
+        about = EntityRecord(part.name, *there.entities.get(part.name, (part.type, "")))
+        statements = tuple(there.relations.get(triple, "") for triple in part.triples)
+        return Extraction(row.all, part.triples, details=(about,), statements=statements, names_are_ids=True)

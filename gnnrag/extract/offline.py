@@ -8,6 +8,7 @@ from typing import Any
 from gnnrag.config import ExtractConfig
 from gnnrag.errors import ConfigError
 from gnnrag.extract.entity_types import opening, type_names
+from gnnrag.extract.quoted import quoted_names
 from gnnrag.extract.types import EntityRecord, Extraction, Triple
 from gnnrag.text.analyse import PassageText
 from gnnrag.text.normalise import phrase_key
@@ -15,7 +16,7 @@ from gnnrag.types import Passage
 
 
 class OfflineExtractor:
-    """Joins each passage's title to each phrase of its sentences; the sentence is the relation.
+    """Joins each passage's title to each phrase and quoted name of its sentences; the sentence is the relation.
 
     A passage is taken to be about its title; one without a title, about its first phrase.
 
@@ -30,7 +31,7 @@ class OfflineExtractor:
     @property
     def identity(self) -> Any:
         """See `Extractor`."""
-        return ["offline", 3]
+        return ["offline", 4]
 
     def key(self, passage: Passage, text: PassageText) -> Any:
         """See `Extractor`."""
@@ -43,10 +44,14 @@ class OfflineExtractor:
 
 def _extract(passage: Passage, text: PassageText) -> Extraction:
     title = passage.title.strip()
-    mentions = list(dict.fromkeys(phrase for row in text.phrases for phrase in row if phrase_key(phrase)))
+    rows = [
+        dict.fromkeys([*phrases, *quoted_names(sentence)])
+        for sentence, phrases in zip(text.sentences, text.phrases, strict=True)
+    ]
+    mentions = list(dict.fromkeys(phrase for row in rows for phrase in row if phrase_key(phrase)))
     topic = title if phrase_key(title) else next(iter(mentions), "")
     triples: dict[Triple, None] = {}
-    for sentence, phrases in zip(text.sentences, text.phrases, strict=True):
+    for sentence, phrases in zip(text.sentences, rows, strict=True):
         relation = " ".join(sentence.removeprefix(f"{title}\n\n").split())  # glued by `title_mode="merge"`
         for phrase in phrases:
             if phrase_key(phrase) not in ("", phrase_key(topic)):

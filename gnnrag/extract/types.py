@@ -49,6 +49,7 @@ class Extraction:
         details: types and descriptions of entities, where the extractor gives some.
         relations: described relations, from extractors that write those instead of triples.
         hyperedges: n-ary facts, from extractors that write some.
+        statements: of each triple, what says it in words; or none at all.
         is_sentences: the relation of each triple is the sentence that joins head and tail, not a predicate.
         names_are_ids: equal names are one thing and different ones are not (a curated knowledge base).
     """
@@ -59,6 +60,7 @@ class Extraction:
     details: tuple[EntityRecord, ...] = ()
     relations: tuple[RelationRecord, ...] = ()
     hyperedges: tuple[HyperedgeRecord, ...] = ()
+    statements: tuple[str, ...] = ()
     is_sentences: bool = False
     names_are_ids: bool = False
 
@@ -75,6 +77,8 @@ class Extraction:
         for name in ("details", "relations", "hyperedges"):
             if values := getattr(self, name):
                 row[name] = [list(asdict(value).values()) for value in values]
+        if self.statements:
+            row["statements"] = self.statements
         return row | {name: True for name in ("is_sentences", "names_are_ids") if getattr(self, name)}
 
     @classmethod
@@ -87,6 +91,7 @@ class Extraction:
             tuple(EntityRecord(*values) for values in row.get("details", ())),
             tuple(RelationRecord(h, t, d, tuple(k), w) for h, t, d, k, w in row.get("relations", ())),
             tuple(HyperedgeRecord(t, s, tuple((n, i) for n, i in m)) for t, s, m in row.get("hyperedges", ())),
+            tuple(row.get("statements", ())),
             row.get("is_sentences", False),
             row.get("names_are_ids", False),
         )

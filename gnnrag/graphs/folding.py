@@ -189,13 +189,14 @@ def _fold_relations(extractions: Sequence[Extraction], at: Callable[[str], int])
     relations: _Relations = defaultdict(_Stated)
     described: dict[tuple[int, int], _Stated] = defaultdict(_Stated)
     for passage, found in enumerate(extractions):
-        for head, predicate, tail in found.triples:
+        for number, (head, predicate, tail) in enumerate(found.triples):
             if not (clean_name(head) and clean_name(tail)):
                 continue
             text = " ".join(predicate.split())
             row = relations[at(head), at(tail), "" if found.is_sentences else text, text if found.is_sentences else ""]
             row.weights.append(1.0)
             row.passages.add(passage)
+            row.texts.update(found.statements[number : number + 1])
         for r in found.relations:
             if not (clean_name(r.head) and clean_name(r.tail)) or at(r.head) == at(r.tail):
                 continue

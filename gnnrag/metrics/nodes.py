@@ -5,11 +5,12 @@ Means are over questions: the mean of F1 is not the F1 of the mean recall and pr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from gnnrag.types import Question
 
 _NAMES = ("recall", "precision", "f1")
+_NODE, _RESOLVED = "retrieval/node_", "retrieval/resolved_"
 
 
 def node_scores(nodes: Collection[str], gold: Collection[str]) -> tuple[float, float, float]:
@@ -25,6 +26,24 @@ def node_scores(nodes: Collection[str], gold: Collection[str]) -> tuple[float, f
 def gold_nodes(question: Question) -> tuple[str, ...]:
     """Return the entities that a question asks for; nothing where its benchmark does not say."""
     return tuple(question.extra.get("nodes", ()))
+
+
+def resolved_nodes(nodes: Sequence[str], passages: Iterable[str], table: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return retrieved nodes, and those of retrieved passages, each once: what every system can be held to alike.
+
+    Args:
+        nodes: retrieved as such, best first.
+        passages: ids of the passages that the reader saw.
+        table: passage id to the entity it is about and the neighbours of that which it mentions.
+    """
+    return list(dict.fromkeys([*nodes, *(node for id_ in passages for node in table.get(id_, ()))]))
+
+
+def resolved_metrics(question: Question, nodes: Sequence[str]) -> dict[str, float]:
+    """Return `node_metrics` of resolved nodes, as `resolved_...`, and how many there are."""
+    found = {name: value for name, value in node_metrics(question, nodes).items() if name.startswith(_NODE)}
+    named = {name.replace(_NODE, _RESOLVED): value for name, value in found.items()}
+    return named | {f"{_RESOLVED}count": float(len(nodes))}
 
 
 def node_metrics(question: Question, nodes: Sequence[str]) -> dict[str, float]:
@@ -43,10 +62,10 @@ def node_metrics(question: Question, nodes: Sequence[str]) -> dict[str, float]:
     metrics = {"retrieval/hits@1": float(bool(nodes) and nodes[0] in answers)}
     for gold, ending in ((answers, ""), (wider, "_with_anchor")):
         for name, value in zip(_NAMES, node_scores(nodes, gold), strict=True):
-            metrics[f"retrieval/node_{name}{ending}"] = value
+            metrics[f"{_NODE}{name}{ending}"] = value
     return metrics
 
 
 def is_node_metric(name: str) -> bool:
-    """Tell whether a metric is one of `node_metrics`: it is counted over the questions that have gold nodes."""
-    return name == "retrieval/hits@1" or name.startswith("retrieval/node_")
+    """Tell whether a metric is of nodes, resolved or not: it is counted over the questions that have gold nodes."""
+    return name == "retrieval/hits@1" or name.startswith((_NODE, _RESOLVED))

@@ -14,7 +14,7 @@ import numpy as np
 from gnnrag.errors import GnnragError
 from gnnrag.metrics.answer import F1Variant, exact_match, f1, is_abstention, sub_em, sub_em_tok
 from gnnrag.metrics.bootstrap import bootstrap_interval
-from gnnrag.metrics.nodes import gold_nodes, is_node_metric, node_metrics
+from gnnrag.metrics.nodes import gold_nodes, is_node_metric, node_metrics, resolved_metrics, resolved_nodes
 from gnnrag.metrics.retrieval import all_at, mrr, precision, recall_at
 from gnnrag.types import Prediction, Question
 
@@ -23,6 +23,7 @@ DEFAULT_KS = (1, 2, 5, 10, 20, 30, 50, 100, 150, 200)
 _WITH_INTERVAL = (
     *("retrieval/recall@2", "retrieval/recall@5", "retrieval/all@5", "retrieval/mrr"),
     *("retrieval/hits@1", "retrieval/node_recall", "retrieval/node_precision", "retrieval/node_f1"),
+    *("retrieval/resolved_recall", "retrieval/resolved_precision", "retrieval/resolved_f1"),
     *("answer/em", "answer/f1", "answer/sub_em"),
 )
 _USAGE = {
@@ -44,6 +45,7 @@ def score(
     skip_no_gold: bool = False,
     resamples: int = 1000,
     seed: int = 0,
+    nodes: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Any]:
     """Return means over questions, intervals of the main ones, cost, and the same means per type and length.
 
@@ -59,12 +61,14 @@ def score(
             retrieval mean over no question is None.
         resamples: bootstrap samples behind the intervals; 0 leaves the intervals out.
         seed: of the bootstrap.
+        nodes: of a knowledge base's articles, see `metrics.nodes.resolved_nodes`: then there are also metrics of
+            retrieved nodes together with those of the passages that the reader saw.
 
     Raises:
         GnnragError: no questions; a question has no prediction or two; a prediction belongs to no question.
         ValueError: `ks` or `f1_variant` is out of range.
     """
-    columns = per_question(questions, predictions, ks, f1_variant)
+    columns = per_question(questions, predictions, ks, f1_variant, nodes)
     has_gold = np.array([bool(q.gold) for q in questions])
     everything = np.ones(len(questions), dtype=bool)
     has_nodes = np.array([bool(gold_nodes(q)) for q in questions])
@@ -97,20 +101,32 @@ def per_question(
     predictions: Iterable[Prediction],
     ks: Sequence[int] = DEFAULT_KS,
     f1_variant: F1Variant = "hipporag",
+    nodes: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, np.ndarray]:
     """Return one array per metric, (len(questions),) in the order of `questions`: what two runs are compared on.
 
     Raises:
         GnnragError, ValueError: as in `score`.
     """
-    has_nodes = any(gold_nodes(q) for q in questions)
-    rows = [_row(q, p, ks, f1_variant, has_nodes) for q, p in _paired(questions, predictions)]
+    pairs = _paired(questions, predictions)
+    rows = [_row(q, p, ks, f1_variant) for q, p in pairs]
+    if any(gold_nodes(q) for q in questions):
+        for row, (question, prediction) in zip(rows, pairs, strict=True):
+            found = _node_row(question, prediction, nodes)
+            row |= dict.fromkeys(found, 0.0) if prediction.error is not None else found
     return {name: np.array([row[name] for row in rows], dtype=np.float64) for name in rows[0]}
 
 
-def _row(
-    question: Question, prediction: Prediction, ks: Sequence[int], variant: F1Variant, has_nodes: bool
+def _node_row(
+    question: Question, prediction: Prediction, table: Mapping[str, Sequence[str]] | None
 ) -> dict[str, float]:
+    found = node_metrics(question, prediction.nodes)
+    if table:
+        found |= resolved_metrics(question, resolved_nodes(prediction.nodes, prediction.context, table))
+    return found
+
+
+def _row(question: Question, prediction: Prediction, ks: Sequence[int], variant: F1Variant) -> dict[str, float]:
     failed = prediction.error is not None
     answer, answers = prediction.answer, question.answers
     ranking, gold = prediction.ranking, question.gold
@@ -125,8 +141,6 @@ def _row(
         "answer/sub_em_tok": sub_em_tok(answer, answers),
         "answer/abstained": float(is_abstention(answer)),
     }
-    if has_nodes:
-        quality |= node_metrics(question, prediction.nodes)
     if failed:
         quality = dict.fromkeys(quality, 0.0)
     # A failed question has spent what it spent: its cost counts.

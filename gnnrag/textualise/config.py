@@ -1,0 +1,62 @@
+"""Settings of turning a knowledge base into text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from gnnrag.errors import ConfigError
+from gnnrag.index_config import one_of
+
+
+@dataclass
+class SampleConfig:
+    """Which entities get articles, and which questions come along."""
+
+    entities: int | None = None  # null: all; an article tells the whole neighbourhood either way
+    entities_by: str = one_of("uniform", "ball")  # ball: an entity and those around it, so that questions stay whole
+    ball_degree: int = 100  # ball: what has more neighbours is taken, but nothing beyond it
+    questions: int | None = None  # of each file; null: all whose anchor and answers have articles
+
+
+@dataclass
+class WriterConfig:
+    """Who writes, and how often a model is asked again."""
+
+    method: str = one_of("template", "prompted")
+    tries: int = 5  # prompted: replies to an article, and requests for what it left out, before a template steps in
+    batch: int = 25  # prompted: triples described in one call
+    infer_type: bool = False  # prompted: the type comes from the article, not from the entity's roles
+    temperature: float | None = None  # prompted; null: the backend's
+    max_tokens: int = 2048  # prompted: of an article; descriptions get half
+
+
+@dataclass
+class TextualiseConfig:
+    """Everything `inference/textualise.py` reads."""
+
+    path: str = "../shared/data/metaqa"  # a folder with kb.txt, and perhaps questions
+    out: str = ""  # the dataset that is written
+    licence: str = ""  # of the knowledge base, for the record; null where data/README.md names it
+    write: WriterConfig = field(default_factory=WriterConfig)
+    sample: SampleConfig = field(default_factory=SampleConfig)
+    llm: Any = "openai"
+    llm_cache: str | None = ".cache/llm.sqlite"  # null: no response cache
+    max_calls: int | None = None  # of this command; what is finished is kept
+    seed: int = 0  # of the samples, and of the choice among templates
+    concurrency: int = 16
+
+
+def check_textualise(config: TextualiseConfig) -> None:
+    """Refuse settings that cannot be. Raises ConfigError."""
+    if not config.out:
+        raise ConfigError("out is missing: give the folder to write, as in out=runs/metaqa-text")
+    w, s = config.write, config.sample
+    least = {
+        "write.tries": w.tries, "write.batch": w.batch, "write.max_tokens": w.max_tokens,
+        "sample.entities": s.entities, "sample.questions": s.questions, "sample.ball_degree": s.ball_degree,
+        "concurrency": config.concurrency, "max_calls": config.max_calls,
+    }  # fmt: skip
+    for name, value in least.items():
+        if value is not None and value < 1:
+            raise ConfigError(f"{name}={value}: must be at least 1")

@@ -1,0 +1,127 @@
+"""The three stages by a language model, checked: what it marks must be what it was given (DotRAG, specification 8.2).
+
+A name that cannot be shown to a model as it is, such as one with brackets or a chat template's control token in it, is
+left to the templates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gnnrag.datasets.articles import Part, Triple
+from gnnrag.llm.base import Backend
+from gnnrag.prompts.untrusted import inline, notes_element
+from gnnrag.roles.prompting import PromptedConfig, Prompter
+from gnnrag.session import Session
+from gnnrag.textualise.config import WriterConfig
+from gnnrag.textualise.markup import check_marked, read_marked
+from gnnrag.textualise.replies import can_be_shown, facts, read_article, read_entity, read_relations
+from gnnrag.textualise.sentences import bracketed_sentence
+from gnnrag.textualise.templates import appended_sentences, template_article, template_description
+from gnnrag.textualise.types import Described, EntityTask, Related, RelationsTask, Written, batches
+
+UNSURE = "unsure"
+# Flags of what a template had to do; those of an article are in the side table, too.
+APPENDED, REPLACED, PLAIN, STATED = "template_sentence", "template_article", "template_description", "template_relation"
+
+
+@dataclass
+class _Prompters:
+    article: Prompter
+    more: Prompter
+    entity: Prompter
+    relations: Prompter
+
+
+class PromptedWriter:
+    """Asks a model for each stage, and again for what is missing; a template does what the model does not.
+
+    Args:
+        backend: the language model.
+        config: settings.
+        kinds: types that an entity may be found to have.
+        seed: choice among the templates.
+    """
+
+    version = 1
+
+    def __init__(self, backend: Backend, config: WriterConfig, kinds: Sequence[str], seed: int = 0) -> None:
+        self.config, self.kinds, self.seed, self._backend = config, (*kinds, UNSURE), seed, backend
+        whole = PromptedConfig(temperature=config.temperature, max_tokens=config.max_tokens)
+        part = PromptedConfig(temperature=config.temperature, max_tokens=max(1, config.max_tokens // 2))
+        tries = config.tries
+        self._ask = _Prompters(
+            Prompter("article", backend, whole, tries=tries),
+            Prompter("article", backend, part, "article_more", tries=1),
+            Prompter("entity", backend, part, "entity_text", tries=tries),
+            Prompter("relations", backend, whole, "relation_texts", tries=tries),
+        )
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """See `Writer`."""
+        c, a = self.config, self._ask
+        prompts = {p.prompt.name: p.prompt.digest for p in (a.article, a.more, a.entity, a.relations)}
+        settings = [c.tries, c.batch, c.infer_type, c.temperature, c.max_tokens]
+        return {"method": "prompted", "version": self.version, "seed": self.seed, "settings": settings,
+                "prompts": prompts, "model": dict(self._backend.identity)}  # fmt: skip
+
+    async def close(self) -> None:
+        """See `Writer`."""
+        await self._backend.close()
+
+    async def article(self, task: Part, session: Session) -> Written:
+        """See `Writer`. First the whole article, then a paragraph for each round of names that are still missing."""
+        names = [name for name in task.neighbours if can_be_shown(name)]
+        if not can_be_shown(task.name) or not names:
+            return Written(template_article(task, self.seed), (REPLACED,))
+        values = {"topic": task.name, "kind": task.type.replace("|", " and ") or "unknown", "facts": facts(task, names)}
+        outcome = await self._ask.article.ask(session, values, lambda reply: read_article(reply, task))
+        if outcome.value is None:
+            return Written(template_article(task, self.seed), (REPLACED,))
+        text = outcome.value
+        for number in range(1, self.config.tries + 1):
+            left = check_marked(text, task.name, task.neighbours)
+            missing = [name for name in left if name in names]
+            if not missing:
+                break
+            plain = notes_element(read_marked(text)[0])
+            values = {"topic": task.name, "article": plain, "number": str(number), "facts": facts(task, missing)}
+            more = await self._ask.more.ask(session, values, lambda reply: read_article(reply, task))
+            longer = f"{text}\n\n{more.value or ''}"
+            if len(check_marked(longer, task.name, task.neighbours)) < len(left):
+                text = longer
+        left = check_marked(text, task.name, task.neighbours)
+        if not left:
+            return Written(text)
+        return Written(f"{text}\n\n{appended_sentences(task, left, self.seed)}", (APPENDED,))
+
+    async def entity(self, task: EntityTask, session: Session) -> Described:
+        """See `Writer`."""
+        part, kinds = task.part, self.kinds
+        if can_be_shown(part.name):
+            values = {"kinds": ", ".join(kinds), "name": part.name, "article": notes_element(task.article)}
+            known = (part.name, task.article, kinds)
+            outcome = await self._ask.entity.ask(session, values, lambda reply: read_entity(reply, *known))
+            if outcome.value is not None:
+                kind, description = outcome.value
+                return Described(kind if self.config.infer_type else part.type, description)
+        return Described(part.type, template_description(part), (PLAIN,))
+
+    async def relations(self, task: RelationsTask, session: Session) -> Related:
+        """See `Writer`. A batch whose replies cannot be used is halved, down to single triples."""
+        found: dict[Triple, str] = {}
+        waiting = batches([t for t in task.triples if can_be_shown(t[0]) and can_be_shown(t[2])], self.config.batch)
+        while waiting:
+            batch = waiting.pop(0)
+            rows = [f"{n}. {h} | {inline(r.replace('_', ' '))} | {t}" for n, (h, r, t) in enumerate(batch, start=1)]
+            values = {"article": notes_element(task.article), "triples": notes_element("\n".join(rows))}
+            outcome = await self._ask.relations.ask(session, values, lambda reply, b=batch: read_relations(reply, b))  # type: ignore[misc]
+            if outcome.value is not None:
+                found.update(zip(batch, outcome.value, strict=True))
+            elif len(batch) > 1:
+                waiting[:0] = [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
+        texts = tuple(found.get(triple) or bracketed_sentence(triple) for triple in task.triples)
+        return Related(texts, (STATED,) * (len(task.triples) - len(found)))

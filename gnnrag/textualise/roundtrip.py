@@ -1,0 +1,104 @@
+"""From text back to triples: how much of a knowledge base the offline extractor reads out of its articles."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gnnrag.config import ExtractConfig
+from gnnrag.datasets.articles import Part, Triple, parts_of
+from gnnrag.datasets.canonical import load_passages
+from gnnrag.datasets.jsonl import read_jsonl
+from gnnrag.datasets.kb import FILE, read_triples
+from gnnrag.datasets.textualised import MARKED, NODES, read_nodes
+from gnnrag.errors import DataError
+from gnnrag.extract.offline import OfflineExtractor
+from gnnrag.extract.types import Extraction
+from gnnrag.text.analyse import RULES, analyse
+from gnnrag.textualise.markup import MarkupError, check_marked, read_marked
+from gnnrag.textualise.sentences import relations_said
+from gnnrag.types import Passage
+
+
+def round_trip(parts: Sequence[Part], passages: Sequence[Passage], language: str = RULES) -> dict[str, Any]:
+    """Extract triples from articles, and hold them against those that the articles were written from.
+
+    The offline extractor's relations are sentences. A triple counts as recovered where the extractor joins both its
+    ends, spelt exactly so, by a sentence that says its relation in its direction, read by the templates' own words
+    (`relations_said`), and no other; where it joins both ends at all, it counts as `both_ends`.
+
+    Args:
+        parts: what each passage states.
+        passages: the articles, without markup.
+        language: of the text analysis, see `analyse`.
+
+    Returns:
+        `stated`, `recovered`, `both_ends`: how often an article states a triple, and how often that was read;
+        `triples`, `triples_recovered`: distinct ones; `read`, `false`: relations that were read, and those of them that
+        the part does not state; `by_relation`: the first three of each relation and side.
+    """
+    found = OfflineExtractor(ExtractConfig()).extract(passages, analyse(passages, language))
+    counts: Counter[str] = Counter()
+    sides: dict[str, Counter[str]] = {}
+    stated: set[Triple] = set()
+    recovered: set[Triple] = set()
+    for part, extraction in zip(parts, found, strict=True):
+        assert extraction is not None
+        read, joined = read_back(part.name, extraction)
+        counts["read"] += len(read)
+        counts["false"] += len(read - set(part.triples))
+        for triple in part.triples:
+            head, relation, tail = triple
+            row = sides.setdefault(f"{relation}, told of its {'head' if head == part.name else 'tail'}", Counter())
+            row["stated"] += 1
+            row["recovered"] += triple in read
+            row["both_ends"] += (tail if head == part.name else head) in joined
+        stated |= set(part.triples)
+        recovered |= read & set(part.triples)
+    for name in ("stated", "recovered", "both_ends"):
+        counts[name] = sum(row[name] for row in sides.values())
+    distinct = {"triples": len(stated), "triples_recovered": len(recovered)}
+    return {**dict(counts), **distinct, "by_relation": {name: dict(row) for name, row in sorted(sides.items())}}
+
+
+def read_back(topic: str, extraction: Extraction) -> tuple[set[Triple], set[str]]:
+    """Return the triples that the sentences of an extraction say, and all that it joins with the topic."""
+    read: set[Triple] = set()
+    joined: set[str] = set()
+    for head, sentence, tail in extraction.triples:
+        if head != topic:
+            continue
+        joined.add(tail)
+        said = relations_said(sentence, topic, tail)
+        if len(said) == 1:
+            relation, forwards = said.pop()
+            read.add((topic, relation, tail) if forwards else (tail, relation, topic))
+    return read, joined
+
+
+def check_folder(folder: Path, language: str = RULES) -> dict[str, Any]:
+    """Check a folder that `textualise` wrote, from its files alone.
+
+    Returns:
+        What `round_trip` returns, with `articles`, and `uncovered`: how many articles leave a neighbour out.
+
+    Raises:
+        DataError: a file is missing or broken, or an article's markup is.
+    """
+    nodes = read_nodes(folder / NODES)
+    parts = {part.id: part for part in parts_of(read_triples(folder / FILE), {row.entity for row in nodes.values()})}
+    passages = load_passages(folder / "corpus.jsonl")
+    marked = {row["id"]: row["text"] for _, row in read_jsonl(folder / MARKED)}
+    uncovered = 0
+    for passage in passages:
+        try:
+            part = parts[passage.id]
+            uncovered += bool(check_marked(marked[passage.id], part.name, part.neighbours))
+            if read_marked(marked[passage.id])[0] != passage.text:
+                raise MarkupError("is not the corpus's text when its markup is stripped")
+        except (MarkupError, KeyError) as error:
+            raise DataError(folder / MARKED, f"article {passage.id!r}: {error}") from error
+    found = round_trip([parts[p.id] for p in passages], passages, language)
+    return found | {"articles": len(passages), "uncovered": uncovered}

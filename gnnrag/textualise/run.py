@@ -1,0 +1,226 @@
+"""Turns a knowledge base into a dataset folder: what `inference/textualise.py` does, importable and testable.
+
+Every article, description and batch of relations that is finished is in a journal beside the folder; the same command
+goes on from there after a kill and ends with the same bytes. The folder appears whole, or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gnnrag.datasets import kb
+from gnnrag.datasets.articles import Part, Triple, parts_of
+from gnnrag.datasets.skips import Skips
+from gnnrag.errors import BudgetError, ConfigError, LLMError
+from gnnrag.files import Journal, digest, exclusive_lock, file_digest
+from gnnrag.llm.opening import open_backend
+from gnnrag.session import Session
+from gnnrag.textualise.config import TextualiseConfig, check_textualise
+from gnnrag.textualise.folder import Pieces, read_source, write_folder
+from gnnrag.textualise.markup import read_marked
+from gnnrag.textualise.prompted import PromptedWriter
+from gnnrag.textualise.sample import chosen_entities
+from gnnrag.textualise.templates import TemplateWriter
+from gnnrag.textualise.types import Described, EntityTask, Related, RelationsTask, Writer, Written, batches
+from gnnrag.types import Passage
+
+Progress = Callable[[str, int, int], None]  # stage, finished since the last call, all of the stage
+STAGES = ("article", "entity", "relations")
+
+
+@dataclass
+class _Work:
+    """The journal of one conversion, and what it has spent."""
+
+    journal: Journal
+    writer: Writer
+    config: TextualiseConfig
+    done: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    calls: int = 0  # of this process
+
+    def __post_init__(self) -> None:
+        self.done = {(row["stage"], row["key"]): row for row in self.journal.rows}
+
+    @property
+    def usage(self) -> dict[str, dict[str, int]]:
+        """Calls, tokens and failures of each stage; replies out of the cache count like all others."""
+        spent = {stage: Counter[str]() for stage in STAGES}
+        for (stage, _), row in self.done.items():
+            spent[stage].update(row["usage"])
+        return {stage: dict(sorted(counts.items())) for stage, counts in spent.items() if counts}
+
+
+def textualise(
+    config: TextualiseConfig,
+    on_progress: Progress = lambda stage, done, total: None,
+    on_note: Callable[[str], None] = lambda note: None,
+) -> tuple[Path, dict[str, Any]]:
+    """Write the folder `config.out`, or go on with writing it.
+
+    Returns:
+        The folder, and what its `SOURCE.json` holds.
+
+    Raises:
+        ConfigError: a setting that cannot be, or `out` holds something else.
+        DataError: the knowledge base or its questions are broken.
+        LLMError: a call failed for good; what is finished is kept.
+        BudgetError: `max_calls` is used up; what is finished is kept.
+    """
+    check_textualise(config)
+    folder, out = Path(config.path), Path(config.out)
+    skips = Skips()
+    triples = kb.read_triples(folder / kb.FILE, skips)
+    for reason, names in skips.frozen().items():
+        on_note(f"{len(names)} x {reason}")
+    entities = chosen_entities(triples, config.sample, config.seed)
+    parts = list(parts_of(triples, entities))
+    kb.refuse_clashes(folder / kb.FILE, [(part.id, part.name) for part in parts])
+    writer = make_writer(config, parts)
+    splits = kb.splits(folder)
+    made = {
+        "inputs": {
+            str(file.relative_to(folder)): file_digest(file) for file in (folder / kb.FILE, *dict(splits).values())
+        },
+        "sample": {**vars(config.sample), "seed": config.seed},
+        "writer": dict(writer.identity),
+    }
+    if (out / "SOURCE.json").is_file() and (there := read_source(out)).get("made") == made:
+        on_note(f"{out} is finished")
+        return out, there
+    if out.exists():
+        raise ConfigError(f"out={config.out!r} exists and was not made from this with these settings; give another out")
+    every = [Passage(part.id, part.name, part.name) for part in parts_of(triples)]
+    questions = {name: kb.load_questions([file], every) for name, file in splits}  # broken ones are found now
+    work = out.with_name(f"{out.name}.work")
+    with exclusive_lock(work / ".lock", str(work)):
+        _same_work(work, digest(made))
+        pieces, usage = _write_all(config, writer, work, triples, parts, on_progress)
+        source = write_folder(work / "folder", config, made, pieces, questions, usage)
+        (work / "folder").rename(out)
+    shutil.rmtree(work)
+    return out, source
+
+
+def make_writer(config: TextualiseConfig, parts: Sequence[Part]) -> Writer:
+    """Return who writes. Raises ConfigError where a model is asked for and its settings do not fit."""
+    if config.write.method == "template":
+        return TemplateWriter(config.seed)
+    kinds = sorted({kind for part in parts for kind in part.type.split("|") if kind})
+    backend = open_backend("llm", config.llm.name, config.llm.settings, config.llm_cache)
+    return PromptedWriter(backend, config.write, kinds, config.seed)
+
+
+def _same_work(work: Path, identity: str) -> None:
+    """Refuse to go on with what other settings have begun."""
+    mark = work / "made"
+    if mark.is_file() and mark.read_text("utf-8") != identity:
+        raise ConfigError(
+            f"{work} holds the beginning of a conversion with other settings, another model or another knowledge base; "
+            "give these again, delete that folder, or give another out"
+        )
+    mark.write_text(identity, "utf-8")
+    shutil.rmtree(work / "folder", ignore_errors=True)
+
+
+def _write_all(
+    config: TextualiseConfig, writer: Writer, folder: Path, triples: Sequence[Triple], parts: list[Part], told: Progress
+) -> tuple[Pieces, dict[str, Any]]:
+    """Do the three stages, each over all parts."""
+    work = _Work(Journal(folder / "journal.jsonl"), writer, config)
+    try:
+        rows = _run(work, "article", [(p.id, p) for p in parts], writer.article, told)
+        articles = [Written(row["text"], tuple(row["flags"])) for row in rows]
+        plain = [read_marked(article.text)[0] for article in articles]
+        first = {part.name: i for i, part in reversed(list(enumerate(parts)))}
+        entities = [EntityTask(parts[i], plain[i]) for i in sorted(first.values())]
+        rows = _run(work, "entity", [(task.part.name, task) for task in entities], writer.entity, told)
+        described = {
+            task.part.name: Described(row["type"], row["description"], tuple(row["flags"]))
+            for task, row in zip(entities, rows, strict=True)
+        }
+        tasks = list(_relation_tasks(parts, plain, config.write.batch))
+        keys = [(digest([task.part.id, task.triples])[:24], task) for task in tasks]
+        rows = _run(work, "relations", keys, writer.relations, told)
+        related = [Related(tuple(row["texts"]), tuple(row["flags"])) for row in rows]
+        texts = {
+            t: s for task, row in zip(tasks, related, strict=True) for t, s in zip(task.triples, row.texts, strict=True)
+        }
+        every: list[Written | Described | Related] = [*articles, *described.values(), *related]
+        flags = Counter(flag for row in every for flag in row.flags)
+        order = [triple for triple in triples if triple in texts]
+        return Pieces(parts, articles, described, {t: texts[t] for t in order}, dict(sorted(flags.items()))), work.usage
+    finally:
+        work.journal.close()
+
+
+def _relation_tasks(parts: Sequence[Part], plain: Sequence[str], size: int) -> Iterator[RelationsTask]:
+    """Yield each triple once, with the first article that states it."""
+    seen: set[Triple] = set()
+    for part, text in zip(parts, plain, strict=True):
+        new = [triple for triple in part.triples if triple not in seen]
+        seen.update(new)
+        yield from (RelationsTask(part, text, batch) for batch in batches(new, size))
+
+
+def _run(
+    work: _Work,
+    stage: str,
+    tasks: Sequence[tuple[str, Any]],
+    do: Callable[[Any, Session], Awaitable[Any]],
+    told: Progress,
+) -> list[dict[str, Any]]:
+    """Return the rows of a stage in the order of its tasks; what the journal has is not done again."""
+    todo = [(key, task) for key, task in tasks if (stage, key) not in work.done]
+    told(stage, len(tasks) - len(todo), len(tasks))
+    if todo:
+        asyncio.run(_run_missing(work, stage, todo, do, lambda: told(stage, 1, len(tasks))))
+    return [work.done[stage, key] for key, _ in tasks]
+
+
+async def _run_missing(
+    work: _Work,
+    stage: str,
+    todo: Sequence[tuple[str, Any]],
+    do: Callable[[Any, Session], Awaitable[Any]],
+    on_done: Callable[[], None],
+) -> None:
+    """Work off tasks, a bounded number at once; the first failure ends it, with what is finished in the journal."""
+    waiting = iter(todo)
+
+    async def worker() -> None:
+        for key, task in waiting:
+            if work.config.max_calls is not None and work.calls >= work.config.max_calls:
+                raise BudgetError(f"max_calls={work.config.max_calls} is used up; the same command goes on from here")
+            session = Session(key)
+            result = await do(task, session)
+            if problem := session.failed_calls():
+                raise LLMError(f"{stage} {key!r}: {problem}")
+            spent: Counter[str] = Counter()
+            for counts in session.by_role.values():
+                spent.update(counts)
+            work.calls += spent["calls"]
+            spent.pop("cached_calls", None)  # would tell a run that was interrupted from one that was not
+            row = {
+                "stage": stage,
+                "key": key,
+                **result.to_json(),
+                "usage": {k: v for k, v in sorted(spent.items()) if v},
+            }
+            work.journal.append(row)
+            work.done[stage, key] = row
+            on_done()
+
+    workers = [asyncio.ensure_future(worker()) for _ in range(min(work.config.concurrency, len(todo)))]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for one in workers:
+            one.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+        await work.writer.close()
