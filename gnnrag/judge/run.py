@@ -58,6 +58,7 @@ def judge(config: JudgeConfig, told: Told | None = None, backend: Backend | None
     runs = [read_run(Path(run), config.judged) for run in config.runs]
     data = load_data(runs, config.data_path)
     questions = draw(data.questions, config.sample)
+    runs = [replace(run, short=run.short & {question.id for question in questions}) for run in runs]
     tasks: list[Task]
     if config.kind == "scores":
         passages = {passage.id: passage for passage in data.passages}
