@@ -45,8 +45,9 @@ function filter() {
   });
   for (const row of rest) { row.side = sideOf(row, state.by, state.a, state.b); counts[row.side]++; }
   const who = [["", "anyone or no one (" + rest.length + ")"], ...SIDES_RIGHT.map(([key, label]) => [key, label + " (" + counts[key] + ")"])];
-  const differ = counts.first + counts.second;
-  who.splice(3, 0, ["differ", "exactly one right (" + differ + ")"]);
+  who.splice(3, 0, ["differ", "exactly one right (" + (counts.first + counts.second) + ")"]);
+  if (runs.length < 2) who.splice(1, who.length, ["both", "right (" + counts.both + ")"], ["neither", "wrong (" + counts.neither + ")"]);
+  if (!who.some(([key]) => key === state.who)) state.who = "";
   options(byId("who"), who, state.who);
   found = rest.filter((row) => !state.who || row.side === state.who || (state.who === "differ" && (row.side === "first" || row.side === "second")));
   const order = ORDERS[state.sort] && ORDERS[state.sort][1];

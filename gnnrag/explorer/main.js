@@ -99,8 +99,10 @@ function wire() {
   document.addEventListener("keydown", (event) => {
     if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
     event.preventDefault();
-    if (state.view !== "explore") { location.hash = exploreLink({}).slice(1); setTimeout(() => byId("text").focus(), 0); }
-    byId("text").focus();
+    if (state.view !== "explore") {
+      history.pushState(null, "", exploreLink({}));
+      apply().then(() => byId("text").focus());
+    } else byId("text").focus();
   });
   window.addEventListener("hashchange", apply);
 }
@@ -108,6 +110,7 @@ function wire() {
 async function open() {
   byId("title").textContent = head.name + ": " + (runs.length < 4 && new Set(runs.map((run) => run.method)).size === runs.length ? runs.map((run) => run.method).join(" and ") : plural(runs.length, "run"));
   byId("about").textContent = plural(head.count, "question") + ", " + plural(runs.length, "run") + ". This page is one file and asks the network for nothing.";
+  byId("run-b").closest("label").hidden = runs.length < 2;
   byId("notes").replaceChildren(...head.notes.map((text) => el("p", { class: "note", text })));
   showResults();
   prepare(await unpack("questions"));
@@ -115,4 +118,4 @@ async function open() {
   await apply();
 }
 
-open();
+open().catch((error) => byId("notes").append(el("p", { class: "note", role: "alert", text: "This page is damaged or not whole (" + error.message + "); write it again." })));

@@ -62,7 +62,7 @@ def build_model(paths: Sequence[Path], runs: Sequence[Run], data: str | None = N
     asked = [known.get(id_) or Question(id_, "", type=types.get(id_, "unknown")) for id_ in runs[0].ids]
     passages, texts = Passages(), dict[str, str]()
     stories = [_stories(path, asked, passages, texts) for path in paths]
-    measures = [m for m in MEASURES if all(m.key in run.scores for run in runs)]
+    measures = [m for m in MEASURES if all(run.metrics.get(m.key) is not None and m.key in run.scores for run in runs)]
     place = str((configs[0].get("data") or {}).get("path", "")).rstrip("/")
     head: dict[str, Any] = {
         "name": corpus.name if corpus else place.split("/")[-1],

@@ -26,6 +26,9 @@ const WORDS = {
   llm: ["Language model asked", "The role it played, and its reply."],
   retriever_failed: ["A search failed", "Its query brought nothing; the round went on."],
   error: ["The question failed", "What stopped it; it counts as wrong."],
+  decision: ["Decision of a role", "What it was shown and what it decided, written down for training a small model."],
+  global_search: ["Reports chosen", "Summaries of the graph's communities that are asked for points on the question, in batches."],
+  global_points: ["Points kept", "What the reports say on the question, with how much it helps (0 to 100)."],
   verifier_scores: ["Scores of the trained verifier", "One for each passage, in their order; higher is kept."],
 };
 const KINDS = {

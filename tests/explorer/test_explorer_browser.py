@@ -362,9 +362,40 @@ def test_without_the_browsers_own_decompression(browser: Any, invented: tuple[Pa
         browser.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", {"identifier": script["identifier"]})
 
 
+def test_a_run_alone(browser: Any, sample: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    _, paths = sample
+    opened(browser, page_of(paths[1:], tmp_path / "one.html"), "#view=explore&q=sample-q1&who=both")
+    shows(browser, "The end")
+    assert len(browser.find_elements("css selector", ".column")) == 1
+    assert not browser.find_element("id", "run-b").is_displayed()
+    options = browser.execute_script("return [...document.getElementById('who').options].map(o => o.value)")
+    assert options == ["", "both", "neither"]
+    browser.find_element("css selector", "nav a[data-view=plots]").click()
+    until(lambda: browser.find_elements("css selector", "figure"))
+    assert quiet(browser)
+
+
+def test_a_page_cut_short_says_so(browser: Any, sample: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    html = sample[0].read_text("utf-8")
+    block = html.index('data-block="questions">') + len('data-block="questions">')
+    broken = tmp_path / "broken.html"
+    broken.write_text(html[: block + 80] + "AAAA" + html[block + 90 :], "utf-8")
+    browser.get(broken.as_uri())
+    until(lambda: browser.find_elements("css selector", "[role=alert]"))
+    assert "damaged" in browser.find_element("css selector", "[role=alert]").text
+
+
+def test_the_slash_leads_from_any_view_to_the_search(browser: Any, sample: tuple[Path, list[Path]]) -> None:
+    opened(browser, sample[0], "#view=plots")
+    press(browser, "/")
+    until(lambda: browser.execute_script("return document.activeElement.id") == "text")
+    browser.back()
+    until(lambda: browser.find_element("id", "figures").is_displayed())
+
+
 def test_addresses_that_name_nothing(browser: Any, sample: tuple[Path, list[Path]]) -> None:
     page, _ = sample
-    opened(browser, page, "#view=explore&q=nobody&a=nothing&type=none&sort=up&by=luck")
+    opened(browser, page, "#view=explore&q=nobody&a=nothing&type=none&who=luck&sort=up&by=luck")
     assert "no question nobody" in text_of(browser, "#question")
     assert browser.find_element("id", "run-a").get_attribute("value") == "0" and len(listed(browser)) == min(
         50, len(SAMPLE_QUESTIONS)

@@ -149,6 +149,34 @@ def test_the_script_writes_it(
     assert "page.html (" in capsys.readouterr().out and out.read_text("utf-8").startswith("<!doctype html>")
 
 
+def test_colours_of_runs_stand_out_from_the_page() -> None:
+    css = (REPOSITORY / "gnnrag/explorer/page.css").read_text("utf-8")
+    for scheme in re.findall(r":root \{(.*?)\}", css, re.S):
+        colours = dict(re.findall(r"--(\w+): #(\w+);", scheme))
+        card = luminance(colours["card"])
+        for name in [*(f"c{i}" for i in range(8)), "line", "mark", "goldline"]:
+            low, high = sorted((card, luminance(colours[name])))
+            assert (high + 0.05) / (low + 0.05) >= 3, (name, "WCAG AA for what is no text")
+    assert css.count(":root {") == 2
+
+
+def luminance(colour: str) -> float:
+    digits = colour if len(colour) == 6 else "".join(c * 2 for c in colour)
+    parts = [int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_questions_without_gold_that_are_left_out(pair: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    _, paths = pair
+    copies = [Path(shutil.copytree(path, tmp_path / path.name)) for path in paths]
+    for copy in copies:
+        metrics = json.loads((copy / "metrics.json").read_text())
+        gone = {key: None for key in metrics if key.startswith("retrieval/")}
+        (copy / "metrics.json").write_text(json.dumps(metrics | gone))
+    assert {m["group"] for m in model(copies).head["measures"]} == {"answer"}
+
+
 def test_the_package_brings_its_files() -> None:
     folder = REPOSITORY / "gnnrag" / "explorer"
     assert {p.stem for p in folder.glob("*.js")} == set(SCRIPTS) and {p.stem for p in folder.glob("*.css")} == set(
