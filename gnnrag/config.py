@@ -129,6 +129,7 @@ class EvaluateConfig:
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     run: RunConfig = field(default_factory=RunConfig)
+    shard: str | None = None  # 3/16: the third of 16 parts of the questions; merge: all parts together
     seed: int = 0  # of the bootstrap behind the intervals; predictions draw no random numbers
     concurrency: int = 16
 

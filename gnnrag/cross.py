@@ -27,6 +27,7 @@ from gnnrag.index.build import Progress
 from gnnrag.pipeline import asked_roles, open_index
 from gnnrag.registry import RETRIEVERS, ROLES
 from gnnrag.rundir import commit, read_predictions
+from gnnrag.sharding import refuse_shard
 from gnnrag.types import Prediction, Question
 
 GNN = "gnn"  # the part that is no role: the network of retriever=gfm
@@ -196,6 +197,7 @@ def cross_evaluate(
     parts = used_parts(config, parts)
     if not parts:
         return evaluate(config, *told, data=data)
+    refuse_shard(config.shard, "a run over folds")
     data = data or load_questions_for(config)
     index, runs = None, dict[Path, Group]()
     for number, (chosen, group) in enumerate(_groups(parts, data)):

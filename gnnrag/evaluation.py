@@ -19,8 +19,9 @@ from gnnrag.metrics.answer import F1Variant
 from gnnrag.metrics.report import per_question, score
 from gnnrag.metrics.rounds import SIDES, by_round, by_step
 from gnnrag.pipeline import Pipeline, chunking, idle_settings, needed_stages, open_index
-from gnnrag.rundir import RunDir, commit, read_predictions, run_name
+from gnnrag.rundir import RunDir, commit, decisive, read_predictions, run_name
 from gnnrag.session import Session
+from gnnrag.sharding import MERGE, check_siblings, lock_parts, read_shard, take_parts
 from gnnrag.tracking.artefacts import checkpoint_artefact, data_artefact, index_artefact
 from gnnrag.tracking.evaluating import EvaluationTracker, Sources, describe
 from gnnrag.tracking.tracker import Artefact, Job
@@ -54,11 +55,14 @@ def evaluate(
         wrap: see `Pipeline`.
 
     Returns:
-        The run directory and the metrics.
+        The run directory and the metrics. For `shard=3/16` the directory of that part, and the counts `questions` and
+        `failed`: only the whole run is scored.
     """
     check_metrics(config.metrics)
     check_tracking(config.run)
+    shard = read_shard(config.shard)
     data = data or _loaded(config, on_note)
+    asked = shard.of(data.questions) if shard else data.questions
     index = index or open_index(config, data.name, data.passages, on_index)
     # Before there is a run: a part that cannot be built leaves no folder behind.
     pipeline = Pipeline(config, index, wrap)
@@ -66,15 +70,13 @@ def evaluate(
         closing(open_run(config, data, index, pipeline.roles.prompts)) as run,
         tracked(config, run.path, data, index, on_note) as mirror,
     ):
-        done = run.done(config.run.retry_failed)
-        mirror.start(done.values(), run.log)
-        todo = [q for q in data.questions if q.id not in done]
-        for note in _remarks(config, data, run, len(done), len(todo)):
-            on_note(note)
+        todo = _left(config, run, asked, mirror, on_note)
         on_start(len(todo))
         if todo:
             _predict(pipeline, run, todo, mirror, on_question)
-        predictions = run.finish([q.id for q in data.questions])
+        predictions = run.finish([q.id for q in asked])
+        if shard:
+            return run.path, {"questions": len(asked), "failed": sum(p.error is not None for p in predictions)}
         metrics = write_metrics(run.path, data.questions, predictions, config.metrics, config.seed, data.nodes)
         mirror.finish(metrics, predictions)
     check_fallbacks(config, run.path, predictions)
@@ -111,18 +113,38 @@ def tracked(
     )
 
 
-def _remarks(config: EvaluateConfig, data: Dataset, run: RunDir, done: int, todo: int) -> Iterator[str]:
+def _left(
+    config: EvaluateConfig,
+    run: RunDir,
+    asked: Sequence[Question],
+    mirror: EvaluationTracker,
+    on_note: Callable[[str], None],
+) -> list[Question]:
+    """Return the questions that have no row yet, neither in the run nor in its parts; where they are merged, none."""
+    run.note(questions=len(asked))
+    merges = config.shard == MERGE
+    if merges or config.shard is None:
+        take_parts(run, [q.id for q in asked], config.run.retry_failed, must_be_whole=merges)
+    done = run.done(config.run.retry_failed and not merges)
+    mirror.start(done.values(), run.log)
+    todo = [q for q in asked if q.id not in done]
+    for note in _remarks(config, asked, run, len(done)):
+        on_note(note)
+    return todo
+
+
+def _remarks(config: EvaluateConfig, asked: Sequence[Question], run: RunDir, done: int) -> Iterator[str]:
     """Yield what a user should know of a run before it goes on, and record it where a figure would mislead."""
     yield from idle_settings(config)
-    if trained := trained_on(config, data.questions):
+    if trained := trained_on(config, asked):
         run.note(trained_on=trained)
         parts = ", ".join(f"{name} on {count}" for name, count in trained.items())
         yield f"trained on questions that are asked here: {parts}; {NO_RESULT}"
     if stale := run.made_by - {commit()}:
         yield f"{run.path} holds predictions of other code ({', '.join(sorted(stale))}); run.fresh=true redoes them"
-    if done:
-        then = "going on with the others" if todo else "run.fresh=true answers them again"
-        yield f"{done} of {len(data.questions)} questions were answered before; {then}"
+    if done and config.shard != MERGE:
+        then = "going on with the others" if done < len(asked) else "run.fresh=true answers them again"
+        yield f"{done} of {len(asked)} questions were answered before; {then}"
 
 
 def check_fallbacks(config: EvaluateConfig, path: Path, predictions: Iterable[Prediction]) -> None:
@@ -179,8 +201,9 @@ def _loaded(config: EvaluateConfig, on_note: Callable[[str], None]) -> Dataset:
 def open_run(
     config: EvaluateConfig, data: Dataset, index: Index, prompts: Mapping[str, dict[str, str]] | None = None
 ) -> RunDir:
-    """Open the run directory of a config on this data, index and prompts."""
-    plain = to_plain(config)
+    """Open the run directory of a config on this data, index and prompts, or that of its part."""
+    shard, fresh = read_shard(config.shard), config.run.fresh
+    plain = to_plain(config) | ({} if shard else {"shard": None})  # merged, it is as if never divided
     # Only the stages that this run reads: an index that has gained others since is still the same input.
     stages = {
         name: index.fingerprint[name]
@@ -191,7 +214,14 @@ def open_run(
     if config.run.name and Path(config.run.name).name != config.run.name:
         raise ConfigError(f"run.name={config.run.name!r}: must be a folder's name; where it lies is run.root")
     name = config.run.name or run_name(plain, f"{data.name}-{config.data.split}", inputs)
-    return RunDir(config.run.root, name, plain, inputs, config.run.fresh, config.run.traces)
+    if shard and not fresh:
+        check_siblings(Path(config.run.root) / name, decisive(plain), inputs)
+    if fresh and not shard:
+        if config.shard:
+            raise ConfigError(f"run.fresh=true with shard={MERGE} would delete the parts; leave run.fresh out")
+        lock_parts(Path(config.run.root) / name).close()  # none of those that go is being written
+    where = f"{name}/{shard.folder}" if shard else name
+    return RunDir(config.run.root, where, plain, inputs, fresh, config.run.traces)
 
 
 def _predict(

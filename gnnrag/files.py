@@ -9,7 +9,7 @@ import os
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -71,11 +71,11 @@ def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
 
 def read_journal(path: Path) -> list[Any]:
     """Return the rows of a journal up to a cut or broken line; the file, which may be in use, stays as it is."""
-    return [row for row, _ in _whole_rows(path)]
+    return [row for row, _ in read_lines(path)]
 
 
-def _whole_rows(path: Path) -> Iterator[tuple[Any, int]]:
-    """Yield each row with its length in bytes; what a kill left of the last line is passed over.
+def read_lines(path: Path) -> Iterator[tuple[Any, bytes]]:
+    """Yield each row of a journal with its line as it stands; what a kill left of the last line is passed over.
 
     Raises:
         ArtefactError: a line before the last is no JSON. No kill does that, and dropping the rest would lose it.
@@ -92,7 +92,7 @@ def _whole_rows(path: Path) -> Iterator[tuple[Any, int]]:
                 if handle.read(1):
                     raise ArtefactError(f"{path}, line {number} is damaged; mend or delete that line, or the file")
                 return
-            yield row, len(line)
+            yield row, line
 
 
 class Journal:
@@ -105,9 +105,12 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        found = list(_whole_rows(path))
-        self.rows: list[Any] = [row for row, _ in found]
-        if path.exists() and (good := sum(size for _, size in found)) < path.stat().st_size:
+        self.rows: list[Any] = []
+        good = 0
+        for row, line in read_lines(path):
+            self.rows.append(row)
+            good += len(line)
+        if path.exists() and good < path.stat().st_size:
             os.truncate(path, good)
         self._out = path.open("a", encoding="utf-8")
 
@@ -141,6 +144,19 @@ def exclusive_lock(path: Path, what: str, wait_s: float = 0.0) -> Iterator[None]
                     raise GnnragError(problem) from error
                 time.sleep(0.2)
         yield
+
+
+def lock_run(path: Path, what: str) -> ExitStack:
+    """Return a stack that holds the lock of a run directory until it is closed; `what` names its kind in the error.
+
+    The lock file is beside the folder, because starting a run over deletes what is in it.
+
+    Raises:
+        GnnragError: another process is writing the run.
+    """
+    lock = ExitStack()
+    lock.enter_context(exclusive_lock(path.with_name(f".{path.name}.lock"), f"{what} {path}"))
+    return lock
 
 
 def folds_of(run: Path) -> list[Path]:

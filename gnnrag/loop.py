@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from gnnrag.errors import GnnragError
 from gnnrag.methods.base import Method
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import Answer, ReaderTask
-from gnnrag.session import Budget, Session, folded
+from gnnrag.session import Budget, Session
 from gnnrag.types import Evidence, Passage, Prediction, Query, Question, Ranking, shallow
 
 Reader = Callable[[ReaderTask, Session], Awaitable[Answer]]
@@ -150,6 +151,7 @@ class Loop:
     async def search(self, queries: Sequence[Query], session: Session) -> list[Ranking | Exception]:
         """Rank queries without booking them, unless the retriever itself does; one that fails gives its exception."""
         _check_queries(queries, self.retrievers)
+        queries = [replace(query, text=session.spelling(query)) for query in queries]
         keys = [self._cache_key(query, session) for query in queries]
         found: dict[Hashable, Ranking | Exception] = {key: self._cache[key] for key in keys if key in self._cache}
         new: dict[Hashable, Query] = {}
@@ -163,14 +165,17 @@ class Loop:
         return [found[key] for key in keys]
 
     def _cache_key(self, query: Query, session: Session) -> Hashable:
-        """Return what decides a ranking: `kind` does not, nor do case and spaces.
+        """Return what decides a ranking: `kind` does not.
+
+        Rankings are shared between questions that spell a query alike, because case decides about names: else they
+        would depend on which question comes first. Within a question two spellings are one query.
 
         A retriever that asks roles counts them in the question's books, and may fall back: its rankings are kept for
         the one question. Shared, the counts would depend on which question comes first.
         """
         asks_roles = hasattr(self.retrievers[query.retriever], "retrieve_for")
         owner = session.question_id if asks_roles else None
-        return (folded(query.text), query.channel, query.top_k, query.scope, query.retriever, owner)
+        return (query.text, query.channel, query.top_k, query.scope, query.retriever, owner)
 
     async def _ask(self, queries: list[Query], session: Session) -> Sequence[Ranking | Exception]:
         """Hand queries to their retrievers: in batches over all questions, or, to one that needs roles, alone.

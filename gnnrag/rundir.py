@@ -7,8 +7,8 @@ import platform
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence, Set
-from contextlib import ExitStack
+from collections.abc import Iterable, Mapping, Sequence, Set
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,27 @@ from omegaconf import OmegaConf
 from gnnrag import __version__
 from gnnrag.config import to_plain
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError
-from gnnrag.files import Journal, digest, exclusive_lock, read_journal, write_atomic, write_json, write_jsonl
+from gnnrag.files import (
+    Journal,
+    digest,
+    lock_run,
+    read_journal,
+    read_lines,
+    write_atomic,
+    write_json,
+    write_jsonl,
+)
 from gnnrag.session import Session
 from gnnrag.types import Prediction, shallow
 
 # Settings that have no influence on any prediction, or that the fingerprints of the inputs stand for: a run may be
 # continued with other values of these (a server comes back under another address, an index has moved).
 FREE = {
-    *("concurrency", "run", "metrics", "llm_cache", "data.path", "data.questions", "index.path", "index.root"),
+    *("concurrency", "run", "shard", "metrics", "llm_cache", "data.path", "data.questions", "index.path", "index.root"),
     *(f"llm.{name}" for name in ("base_url", "api_key_env", "timeout_s", "max_retries", "backoff_s", "concurrency")),
 }
-FILES = {"config.yaml", "predictions.jsonl", "traces.jsonl", "log.jsonl"}  # what a run holds before its meta.json
+SHARDS = "shards"  # folder of a run's parts: runs of their own (gnnrag.sharding)
+FILES = {"config.yaml", "predictions.jsonl", "traces.jsonl", "log.jsonl", SHARDS}  # what may be before meta.json
 
 
 class RunDir:
@@ -61,7 +71,7 @@ class RunDir:
         self.path = Path(root) / name
         self.decisive = decisive(config)
         if not fresh:
-            self._check(inputs)
+            check_same(self.path, self.decisive, inputs)
         self._lock = lock_run(self.path, "run")
         if fresh:
             start_over(self.path, FILES)
@@ -70,6 +80,7 @@ class RunDir:
         self._predictions = Journal(self.path / "predictions.jsonl")
         self._traces = Journal(self.path / "traces.jsonl") if traces else None
         self._log = Journal(self.path / "log.jsonl")
+        self.inputs = inputs
         self._meta = {"decisive": self.decisive, "inputs": inputs, "commit": commit(), "gnnrag": __version__}
         self.note(python=platform.python_version())
         self.log("start", commit=commit())
@@ -78,24 +89,6 @@ class RunDir:
         """Write facts into `meta.json` that are worth knowing and decide nothing."""
         self._meta |= facts
         write_json(self.path / "meta.json", self._meta)
-
-    def _check(self, inputs: Mapping[str, Any]) -> None:
-        path = self.path / "meta.json"
-        if not path.exists() or not read_journal(self.path / "predictions.jsonl"):
-            return  # without predictions there is nothing that other settings could have made
-        try:
-            old = json.loads(path.read_text("utf-8"))
-            pairs = (("settings", old["decisive"], self.decisive), ("inputs", old["inputs"], inputs))
-        except (ValueError, KeyError, TypeError) as error:
-            raise ArtefactError(f"{path} is damaged ({error}); run.fresh=true starts the run over") from error
-        for what, have, want in pairs:
-            # Through JSON, so that tuples and lists compare equal.
-            changed = sorted(differences(have, json.loads(json.dumps(want))))
-            if changed:
-                raise ConfigError(
-                    f"run {self.path} exists with other {what} ({', '.join(changed[:5])}); "
-                    "give another run.name, or run.fresh=true to start it over"
-                )
 
     @property
     def made_by(self) -> set[str]:
@@ -106,7 +99,7 @@ class RunDir:
 
     def done(self, retry_failed: bool = True) -> dict[str, Prediction]:
         """Return the predictions of earlier sessions; failed ones are left out when they are to be tried again."""
-        seconds = {row["id"]: row["seconds"] for row in self._log.rows if row.get("event") == "question"}
+        seconds = _seconds(self._log.rows)
         rows = {row["question_id"]: row for row in self._predictions.rows}
         return {
             id_: _prediction(row, seconds.get(id_, 0.0))
@@ -120,12 +113,28 @@ class RunDir:
         seconds = row.pop("seconds")
         if self._traces:
             self._traces.append({"question_id": prediction.question_id, "events": session.events})
-        self.log("question", id=prediction.question_id, seconds=round(seconds, 4))
+        self.log("question", id=prediction.question_id, seconds=round(seconds, 4), cached_calls=session.cached_calls)
         self._predictions.append(row)
 
     def log(self, event: str, **details: Any) -> None:
         """Append to `log.jsonl`."""
         self._log.append({"time": round(time.time(), 3), "event": event, **details})
+
+    def replace(self, predictions: Iterable[Any], traces: Iterable[bytes], log: Iterable[Any]) -> None:
+        """Put other rows in the place of all that are there; the predictions, which decide what is done, come last.
+
+        Args:
+            predictions: rows of `predictions.jsonl`.
+            traces: lines of `traces.jsonl`.
+            log: rows of `log.jsonl`.
+        """
+        self._close_files()
+        write_jsonl(self.path / "log.jsonl", log)
+        if self._traces:
+            write_atomic(self.path / "traces.jsonl", b"".join(traces))
+            self._traces = Journal(self.path / "traces.jsonl")
+        write_jsonl(self.path / "predictions.jsonl", predictions)
+        self._log, self._predictions = Journal(self.path / "log.jsonl"), Journal(self.path / "predictions.jsonl")
 
     def finish(self, order: Sequence[str]) -> list[Prediction]:
         """Put predictions and traces into question order, one row each, the newest where a question was redone.
@@ -139,30 +148,50 @@ class RunDir:
             raise GnnragError(f"run {self.path}: {len(missing)} questions have no row, the first is {missing[0]!r}")
         write_jsonl(self.path / "predictions.jsonl", [rows[id_] for id_ in order])
         if self._traces:
-            traces = {row["question_id"]: row for row in read_journal(self.path / "traces.jsonl")}
-            write_jsonl(self.path / "traces.jsonl", [traces[id_] for id_ in order if id_ in traces])
+            traces = trace_lines(self.path)
+            write_atomic(self.path / "traces.jsonl", b"".join(traces[id_] for id_ in order if id_ in traces))
         self.close()
         return read_predictions(self.path)
 
     def close(self) -> None:
         """Close the files and let other processes write them."""
+        self._close_files()
+        self._lock.close()
+
+    def _close_files(self) -> None:
         for journal in (self._predictions, self._traces, self._log):
             if journal:
                 journal.close()
-        self._lock.close()
 
 
-def lock_run(path: Path, what: str) -> ExitStack:
-    """Return a stack that holds the lock of a run directory until it is closed; `what` names its kind in the error.
+def check_same(path: Path, decisive: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
+    """Refuse to go on with a run that was made with something else.
 
-    The lock file is beside the folder, because `start_over` deletes what is in it.
+    Args:
+        path: the run; one without predictions holds nothing that other settings could have made.
+        decisive: its settings are to be these (`decisive`).
+        inputs: and its inputs these.
 
     Raises:
-        GnnragError: another process is writing the run.
+        ConfigError: the run has others; they are named.
+        ArtefactError: its `meta.json` is damaged.
     """
-    lock = ExitStack()
-    lock.enter_context(exclusive_lock(path.with_name(f".{path.name}.lock"), f"{what} {path}"))
-    return lock
+    meta, rows = path / "meta.json", path / "predictions.jsonl"
+    if not meta.exists() or not rows.exists() or not rows.stat().st_size:
+        return
+    try:
+        old = json.loads(meta.read_text("utf-8"))
+        pairs = (("settings", old["decisive"], decisive), ("inputs", old["inputs"], inputs))
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArtefactError(f"{meta} is damaged ({error}); run.fresh=true starts the run over") from error
+    for what, have, want in pairs:
+        # Through JSON, so that tuples and lists compare equal.
+        changed = sorted(differences(have, json.loads(json.dumps(want))))
+        if changed:
+            raise ConfigError(
+                f"run {path} exists with other {what} ({', '.join(changed[:5])}); "
+                "give another run.name, or run.fresh=true to start it over"
+            )
 
 
 def start_over(path: Path, files: Set[str]) -> None:
@@ -188,10 +217,14 @@ def read_predictions(path: str | Path) -> list[Prediction]:
     folder = Path(path)
     if not (folder / "predictions.jsonl").is_file():
         raise GnnragError(f"{folder} is no run: it has no predictions.jsonl")
-    log = read_journal(folder / "log.jsonl")
-    seconds = {row["id"]: row["seconds"] for row in log if row.get("event") == "question"}
+    seconds = _seconds(read_journal(folder / "log.jsonl"))
     rows = read_journal(folder / "predictions.jsonl")
     return [_prediction(row, seconds.get(row["question_id"], 0.0)) for row in rows]
+
+
+def trace_lines(path: Path) -> dict[str, bytes]:
+    """Return the lines of a run's `traces.jsonl` by question, the newest where one was redone: they may be large."""
+    return {row["question_id"]: line for row, line in read_lines(path / "traces.jsonl")}
 
 
 def trained_note(path: str | Path) -> str:
@@ -227,6 +260,7 @@ def decisive(config: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     return {k: decisive(v, f"{where}{k}.") if isinstance(v, Mapping) else v for k, v in kept.items()}
 
 
+@cache
 def commit() -> str:
     """Return the short commit of the code, with `+` where the tree has changes; empty outside a checkout."""
     here = Path(__file__).parent
@@ -238,6 +272,10 @@ def commit() -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     return described.stdout.strip()
+
+
+def _seconds(log: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    return {row["id"]: row["seconds"] for row in log if row.get("event") == "question"}
 
 
 def _prediction(row: Mapping[str, Any], seconds: float) -> Prediction:

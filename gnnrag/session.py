@@ -40,8 +40,10 @@ class Session:
     counts: Counter[str] = field(default_factory=Counter)
     by_role: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     cost: float = 0.0
+    cached_calls: int = 0
     started: float = field(default_factory=time.monotonic)
-    seen: set[tuple[str | None, ...]] = field(default_factory=set)  # queries so far
+    seen: dict[tuple[str | None, ...], str] = field(default_factory=dict)  # queries so far, as first spelt
+    counted: set[tuple[str | None, ...]] = field(default_factory=set)  # those that are in the counts
 
     def record(self, event: str, **details: Any) -> None:
         """Append one event to the trace (JSON-serialisable details only)."""
@@ -50,10 +52,14 @@ class Session:
     def count_queries(self, queries: Sequence[Query]) -> None:
         """Count retriever calls, and among them repeats of a query of this question, whatever thought it came from."""
         for query in queries:
-            key = (folded(query.text), query.channel, query.scope, query.retriever)
+            key = _same(query)
             self.counts["retriever_calls"] += 1
-            self.counts["duplicate_query"] += int(key in self.seen)
-            self.seen.add(key)
+            self.counts["duplicate_query"] += int(key in self.counted)
+            self.counted.add(key)
+
+    def spelling(self, query: Query) -> str:
+        """Return the text under which this question first asked a query that differs in case or spaces at most."""
+        return self.seen.setdefault(_same(query), query.text)
 
     def flag(self, role: str, *names: str) -> None:
         """Count failures and fallbacks (`parse_failure`, `verifier_failed`, ...) under the role that had them."""
@@ -63,12 +69,15 @@ class Session:
     def add_call(
         self, role: str, prompt_tokens: int, completion_tokens: int, cost: float = 0.0, cached: bool = False
     ) -> None:
-        """Count one language-model call; a cached reply counts as if executed, and once more as cached."""
+        """Count one language-model call; a cached reply counts as if executed.
+
+        How many were cached stays out of `usage`: like the seconds it says what had run before, or beside this one.
+        """
         row = self.by_role[role]
         row["calls"] += 1
         row["prompt_tokens"] += prompt_tokens
         row["completion_tokens"] += completion_tokens
-        row["cached_calls"] += int(cached)
+        self.cached_calls += int(cached)
         self.cost += cost
         self.check()
 
@@ -79,6 +88,7 @@ class Session:
         for role, row in part.by_role.items():
             self.by_role[role].update(row)
         self.cost += part.cost
+        self.cached_calls += part.cached_calls
 
     def failed_calls(self) -> str | None:
         """Say how many language-model calls failed for good; None if none did.
@@ -117,6 +127,10 @@ class Session:
             "roles": {role: dict(sorted(row.items())) for role, row in sorted(self.by_role.items())},
             "flags": {k: v for k, v in sorted(self.counts.items()) if v and k != "retriever_calls"},
         }
+
+
+def _same(query: Query) -> tuple[str | None, ...]:
+    return (folded(query.text), query.channel, query.scope, query.retriever)
 
 
 async def concurrently(session: Session, jobs: Sequence[Callable[[Session], Awaitable[T]]]) -> list[T]:

@@ -23,6 +23,7 @@ from gnnrag.pipeline import Pipeline, check_fit, open_index, open_shared_index, 
 from gnnrag.registry import RETRIEVERS, resolve
 from gnnrag.rundir import read_predictions, trained_note
 from gnnrag.session import Session
+from gnnrag.sharding import refuse_shard
 from gnnrag.types import Prediction, Query
 
 RECALL_AT = (2, 5, 10)
@@ -144,6 +145,7 @@ def _build_for_all(source: str | None, overrides: Sequence[str], labels: Sequenc
 def measure(config: EvaluateConfig, label: str, on_index: Progress = lambda stage, done, total: None) -> RetrieverRow:
     """Build what the retriever reads, time it, and run the questions. Raises GnnragError where a part does not fit."""
     check_fit(config)
+    refuse_shard(config.shard, "a table of retrievers")
     data = load_questions_for(config)
     path = open_index(config, data.name, data.passages, on_index).store.root
     timing = time_retriever(config, path, [q.text for q in data.questions])

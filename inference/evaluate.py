@@ -3,7 +3,13 @@
     python inference/evaluate.py configs/evaluate/2wiki.yaml method=bdtr retriever=chg roles=offline
 
 The same command again continues an interrupted run. The last line printed is the run directory.
-The exit code is 1, and no table is printed, where every question failed.
+The exit code is 1, and no table is printed, where every question failed. A scheduler's SIGTERM or SIGUSR1, or the file
+that the environment variable GNNRAG_STOP_FILE names, stops the run with exit code 75.
+
+In parts, on as many machines as there are, in any order, and then together (what one process would have left):
+
+    python inference/evaluate.py CONFIG shard=3/16          # the third of 16 parts
+    python inference/evaluate.py CONFIG shard=merge
 """
 
 from __future__ import annotations
@@ -18,6 +24,7 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.evaluation import evaluate
 from gnnrag.registry import METHODS, RETRIEVERS, ROLES
 from gnnrag.rundir import read_predictions, run_label
+from gnnrag.sharding import MERGE, read_shard
 from inference.console import IndexProgress, describe_failures, note, split_arguments
 from inference.tables import metrics_table
 
@@ -26,7 +33,8 @@ def main(arguments: Sequence[str]) -> int:
     """Run; returns the exit code."""
     source, overrides = split_arguments(arguments)
     config = load_config(EvaluateConfig, source, overrides)
-    label = run_label(config)
+    shard = read_shard(config.shard)
+    label = run_label(config) + (f" {shard}" if shard else "")
     bar: Any = None
 
     progress = IndexProgress()
@@ -36,11 +44,16 @@ def main(arguments: Sequence[str]) -> int:
         progress.close()
         bar = tqdm(total=questions, unit=" questions", desc=label, file=sys.stderr, disable=None)
 
-    with progress as on_index:
-        path, metrics = evaluate(config, on_index, lambda _: bar.update(), note, on_start)
-    bar.close()
-    is_measured = metrics["failed"] < metrics["questions"]
-    if is_measured:  # else its zeros would look like a result
+    try:
+        with progress as on_index:
+            path, metrics = evaluate(config, on_index, lambda _: bar.update(), note, on_start)
+    finally:
+        if bar is not None:
+            bar.close()
+    is_measured = metrics["failed"] < max(metrics["questions"], 1)
+    if shard:
+        note(f"part {shard} has ended, with {metrics['questions']} questions; shard={MERGE} puts all parts together")
+    elif is_measured:  # else its zeros would look like a result
         print(metrics_table([(label, metrics)]))
     if metrics["failed"]:
         print(describe_failures(read_predictions(path)), file=sys.stderr)

@@ -242,6 +242,22 @@ def test_a_ranking_that_falls_out_of_the_cache_while_it_is_needed(monkeypatch: p
     assert {p.error for p, _ in results} == {None} and {p.ranking for p, _ in results} == {("a",)}
 
 
+def test_no_question_decides_how_another_spells_its_query() -> None:
+    """Case decides about names: a ranking must not depend on which question comes first, or on what is in the cache."""
+    table = {"Reading": {"town": 1.0}, "reading": {"hobby": 1.0}}
+
+    class PerQuestion(Asks):
+        async def start(self, question: Question, session: Session) -> State:
+            self.rounds = [[Query(text)] for text in spellings[question.id]]
+            return await super().start(question, session)
+
+    one, two = QUESTIONS[:2]
+    spellings = {one.id: ["Reading", "reading"], two.id: ["reading"]}
+    for order in ((one, two), (two, one)):
+        results = answer_all(PerQuestion(), ToyRetriever(table), order, concurrency=1)
+        assert {p.question_id: p.ranking for p, _ in results} == {one.id: ("town",), two.id: ("hobby",)}
+
+
 # ------------------------------------------------------------------------------------------------------- rounds
 def test_rounds_are_counted_without_the_first() -> None:
     def rounds(*queries: Sequence[Query]) -> int:

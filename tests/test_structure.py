@@ -45,7 +45,7 @@ LEVELS = [
     {"loop", "methods"},
     {"pipeline", "rundir"},
     {"fit"},
-    {"drawing", "inspection", "trained"},
+    {"drawing", "inspection", "trained", "sharding"},
     {"evaluation", "comparison"},
     {"audit", "tabulation", "papers", "cross", "distil", "explorer", "judge", "textualise"},
     {"reproduction"},

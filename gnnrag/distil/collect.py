@@ -26,6 +26,7 @@ from gnnrag.index.index import Index
 from gnnrag.pipeline import asked_roles, open_shared_index, stages_of
 from gnnrag.registry import CANDIDATES, METHODS, RETRIEVERS, resolve
 from gnnrag.retrievers.base import needs_roles
+from gnnrag.sharding import refuse_shard
 from gnnrag.types import Prediction
 
 RUN = "run"  # the run directory, in the folder of the rows
@@ -64,6 +65,7 @@ def collect(config: EvaluateConfig, own: TracesConfig, told: Told | None = None)
     """
     told = told or Told()
     check_traces(own)
+    refuse_shard(config.shard, "a recording")
     if config.run.name or not config.run.traces:
         raise ConfigError("run.name and run.traces are given: the run lies in out/run, and its traces are what is read")
     roles = recorded_roles(config)

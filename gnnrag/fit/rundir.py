@@ -17,9 +17,9 @@ from omegaconf import OmegaConf
 
 from gnnrag import __version__
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.files import Journal, folds_of, read_journal, write_atomic, write_json, write_jsonl
+from gnnrag.files import Journal, folds_of, lock_run, read_journal, write_atomic, write_json, write_jsonl
 from gnnrag.fit.curves import draw_curves
-from gnnrag.rundir import commit, differences, lock_run, start_over
+from gnnrag.rundir import commit, differences, start_over
 
 # Settings that a resumed run may change: they decide where it lies and who is told, not what comes out.
 FREE = ("run",)
