@@ -134,6 +134,40 @@ def test_run_killed_at_random_moments(tmp_path, kills):
     harass_run(tmp_path, kills, seed=kills)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_parts_killed_at_random_moments(tmp_path):
+    """Eight processes at once, on an index that none of them finds, each killed now and then."""
+    moments, parts = random.Random(5), 8
+
+    def evaluate(path: Path, *more: str) -> list[str]:
+        dots = ["method=bdtr", "roles=offline", SAMPLE, f"index.path={path}/index", f"run.root={path}", "run.name=run"]
+        return command("inference/evaluate.py", *HASH_DOTS, *dots, *more)
+
+    duration = finish(evaluate(tmp_path / "one"))
+    left = [f"shard={number}/{parts}" for number in range(1, parts + 1) for _ in range(2)]
+    died = 0
+    while left:
+        quiet: Any = {"cwd": REPOSITORY, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        calls = {shard: evaluate(tmp_path / "many", shard) for shard in dict.fromkeys(left)}
+        processes = {shard: subprocess.Popen(call, env=environment(), **quiet) for shard, call in calls.items()}
+        for shard, process in processes.items():
+            left.remove(shard)
+            if shard in left:  # the last time it may end
+                try:
+                    process.wait(moments.uniform(0.1, 1.0) * duration)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+            died += process.wait() == -9
+            assert process.returncode in (0, -9)
+    assert died
+    finish(evaluate(tmp_path / "many", "shard=merge"))
+    for name in ("predictions.jsonl", "traces.jsonl", "scores.jsonl"):
+        assert (tmp_path / "many/run" / name).read_bytes() == (tmp_path / "one/run" / name).read_bytes(), name
+    assert metrics(tmp_path / "many/run") == metrics(tmp_path / "one/run")
+    assert artefacts(tmp_path / "many/index") == artefacts(tmp_path / "one/index")
+
+
 # Dies before and after each rename in turn: those are all the moments at which the index on disk changes its meaning.
 # In a process of its own, because a process with threads must not fork.
 DIE_AT_EVERY_RENAME = """

@@ -151,6 +151,30 @@ def test_a_scheduler_stops_a_run_and_the_same_command_ends_it(
     assert f"{len(rows)} of 4 questions were answered before" in capsys.readouterr().err
 
 
+def test_a_run_in_parts(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    for number in (2, 3):
+        assert call([*arguments, f"shard={number}/3"]) == 0
+        out, err = capsys.readouterr()
+        assert f"part {number}/3 has ended, with 1 questions; shard=merge puts all parts together" in err
+        assert out.strip().endswith(f"shards/{number}-of-3") and len(out.splitlines()) == 1, "only the whole is scored"
+    assert call([*arguments, "shard=merge"]) == 2
+    assert "2 of 4 questions have no row in any part; run the same command with shard=1/3 (2" in capsys.readouterr().err
+    assert call([*arguments, "shard=1/3"]) == 0 and call([*arguments, "shard=merge"]) == 0
+    merged = capsys.readouterr().out
+    assert "Recall@5" in merged
+    assert call(arguments) == 0
+    again, err = capsys.readouterr()
+    assert again.splitlines()[-1] == merged.splitlines()[-1] and "4 of 4 questions were answered before" in err
+    assert call([*arguments, "shard=9/9"]) == 0, "a part without questions"
+
+
+def test_a_part_in_which_every_question_failed(arguments: list[str]) -> None:
+    rules = "llm.rules=[{match: '.', reply: 'Answer: x'}]"
+    dots = [*arguments, "roles=prompted", "llm=scripted", rules, "budget.max_tokens=1"]
+    assert call([*dots, "shard=1/2"]) == 1 and call([*dots, "shard=2/2"]) == 1
+    assert call([*dots, "shard=merge"]) == 1
+
+
 def test_as_a_process(arguments: list[str]) -> None:
     """From another folder, as `python inference/evaluate.py`."""
     done = subprocess.run(
