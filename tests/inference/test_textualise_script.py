@@ -25,5 +25,5 @@ def test_convert_and_check(tmp_path, capsys):
         textualise.main(["check", str(out)])
     with pytest.raises(GnnragError, match=r"usage: .*check DIR"):
         textualise.main(["check"])
-    with pytest.raises(GnnragError, match="unknown setting 'write.methd'"):
+    with pytest.raises(GnnragError, match=r"unknown setting 'write\.methd'"):
         textualise.main([*command, "write.methd=template"])
