@@ -20,6 +20,8 @@ COLUMNS = (
     ("Hits@1", "retrieval/hits@1", 3),
     ("node recall", "retrieval/node_recall", 3),
     ("node F1", "retrieval/node_f1", 3),
+    ("resolved recall", "retrieval/resolved_recall", 3),
+    ("resolved F1", "retrieval/resolved_f1", 3),
     ("EM", "answer/em", 3),
     ("F1", "answer/f1", 3),
     ("retriever calls", "cost/retriever_calls", 1),
@@ -62,7 +64,7 @@ def metrics_table(rows: Iterable[tuple[str, dict[str, Any]]], title: str = "") -
         table.add_column(heading, justify="right")
     for name, metrics in rows:
         table.add_row(name, *(_cell(metrics, key, digits) for _, key, digits in columns))
-    return render(table, width=140 if len(columns) < len(COLUMNS) else 180)
+    return render(table, width=140 if len(columns) < len(COLUMNS) - 2 else 200)
 
 
 def _cell(metrics: dict[str, Any], key: str, digits: int) -> str:

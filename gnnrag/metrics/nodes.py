@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from gnnrag.types import Question
 
 _NAMES = ("recall", "precision", "f1")
-_NODE, _RESOLVED = "retrieval/node_", "retrieval/resolved_"
+_NODE, _RESOLVED, _COUNT = "retrieval/node_", "retrieval/resolved_", "context/nodes"
 
 
 def node_scores(nodes: Collection[str], gold: Collection[str]) -> tuple[float, float, float]:
@@ -43,7 +43,7 @@ def resolved_metrics(question: Question, nodes: Sequence[str]) -> dict[str, floa
     """Return `node_metrics` of resolved nodes, as `resolved_...`, and how many there are."""
     found = {name: value for name, value in node_metrics(question, nodes).items() if name.startswith(_NODE)}
     named = {name.replace(_NODE, _RESOLVED): value for name, value in found.items()}
-    return named | {f"{_RESOLVED}count": float(len(nodes))}
+    return named | {_COUNT: float(len(nodes))}
 
 
 def node_metrics(question: Question, nodes: Sequence[str]) -> dict[str, float]:
@@ -68,4 +68,4 @@ def node_metrics(question: Question, nodes: Sequence[str]) -> dict[str, float]:
 
 def is_node_metric(name: str) -> bool:
     """Tell whether a metric is of nodes, resolved or not: it is counted over the questions that have gold nodes."""
-    return name == "retrieval/hits@1" or name.startswith((_NODE, _RESOLVED))
+    return name in ("retrieval/hits@1", _COUNT) or name.startswith((_NODE, _RESOLVED))

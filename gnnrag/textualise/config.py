@@ -37,7 +37,7 @@ class TextualiseConfig:
 
     path: str = "../shared/data/metaqa"  # a folder with kb.txt, and perhaps questions
     out: str = ""  # the dataset that is written
-    licence: str = ""  # of the knowledge base, for the record; null where data/README.md names it
+    licence: str = ""  # of the knowledge base, for the record; empty: see data/README.md
     write: WriterConfig = field(default_factory=WriterConfig)
     sample: SampleConfig = field(default_factory=SampleConfig)
     llm: Any = "openai"

@@ -48,12 +48,13 @@ class _Work:
         self.done = {(row["stage"], row["key"]): row for row in self.journal.rows}
 
     @property
-    def usage(self) -> dict[str, dict[str, int]]:
-        """Calls, tokens and failures of each stage; replies out of the cache count like all others."""
+    def usage(self) -> dict[str, dict[str, float]]:
+        """Calls, tokens, failures and cost of each stage; replies out of the cache count like all others."""
         spent = {stage: Counter[str]() for stage in STAGES}
         for (stage, _), row in self.done.items():
             spent[stage].update(row["usage"])
-        return {stage: dict(sorted(counts.items())) for stage, counts in spent.items() if counts}
+        # Rounded: the order of the journal, in which costs are added up, depends on timing.
+        return {stage: {k: round(v, 4) for k, v in sorted(counts.items())} for stage, counts in spent.items() if counts}
 
 
 def textualise(
@@ -206,6 +207,7 @@ async def _run_missing(
                 spent.update(counts)
             work.calls += spent["calls"]
             spent.pop("cached_calls", None)  # would tell a run that was interrupted from one that was not
+            spent["cost"] = round(session.cost, 8)  # type: ignore[assignment]
             row = {
                 "stage": stage,
                 "key": key,

@@ -184,7 +184,7 @@ def test_nodes_are_resolved_alike_for_every_system(films):
     data = load_dataset(films)
     rows = [Prediction(q.id, "", ("Night Harbour",), ("Night Harbour",), 1, {}, 0.0) for q in data.questions]
     metrics = score(data.questions, rows, nodes=data.nodes, resamples=0)
-    assert metrics["retrieval/node_recall"] == 0 and metrics["retrieval/resolved_count"] == 5
+    assert metrics["retrieval/node_recall"] == 0 and metrics["context/nodes"] == 5
     # Vera Lind, then 1971, then one of two: each among five nodes.
     assert metrics["retrieval/resolved_recall"] == pytest.approx((1 + 1 + 0.5) / 3, abs=1e-4)
     assert metrics["retrieval/resolved_precision"] == pytest.approx(0.2, abs=1e-4)
