@@ -3,7 +3,9 @@ const head = JSON.parse(document.getElementById("data").textContent);
 const runs = head.runs;
 const MARKS = ["circle", "square", "triangle", "diamond", "cross", "ring"];
 
-function byId(id) { return document.getElementById(id); }
+function byId(id) {
+  return document.getElementById(id);
+}
 
 function fillIn(element, attributes, children) {
   for (const name in attributes || {}) {
@@ -20,28 +22,45 @@ function fillIn(element, attributes, children) {
   return element;
 }
 
-function el(name, attributes, ...children) { return fillIn(document.createElement(name), attributes, children); }
+function el(name, attributes, ...children) {
+  return fillIn(document.createElement(name), attributes, children);
+}
 
 function draw(name, attributes, ...children) {
   return fillIn(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
 }
 
-function fixed(value, digits) { return typeof value === "number" ? value.toFixed(digits) : "–"; }
+function fixed(value, digits) {
+  return typeof value === "number" ? value.toFixed(digits) : "–";
+}
 
-function signed(value, digits) { return (value > 0 ? "+" : value < 0 ? "−" : "±") + Math.abs(value).toFixed(digits); }
+function signed(value, digits) {
+  return (value > 0 ? "+" : value < 0 ? "−" : "±") + Math.abs(value).toFixed(digits);
+}
 
 function plural(count, word, many) {
   return count.toLocaleString("en") + " " + (count === 1 ? word : many || word + "s");
 }
 
-function short(text, length) { return text.length <= length ? text : text.slice(0, length - 1).trimEnd() + "…"; }
+function short(text, length) {
+  return text.length <= length ? text : text.slice(0, length - 1).trimEnd() + "…";
+}
 
 function table(caption, headings, rows) {
   // Rows are lists whose first item heads the row.
-  return el("table", { class: "plain" }, el("caption", { text: caption }),
+  return el(
+    "table",
+    { class: "plain" },
+    el("caption", { text: caption }),
     el("thead", {}, el("tr", {}, ...headings.map((text) => el("th", { scope: "col", text })))),
-    el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map((cell, i) =>
-      el(i ? "td" : "th", i ? { text: cell } : { scope: "row", text: cell }))))));
+    el(
+      "tbody",
+      {},
+      ...rows.map((row) =>
+        el("tr", {}, ...row.map((cell, i) => el(i ? "td" : "th", i ? { text: cell } : { scope: "row", text: cell }))),
+      ),
+    ),
+  );
 }
 
 function region(label, ...children) {
@@ -58,12 +77,15 @@ const unpacked = new Map();
 
 async function unpack(name) {
   if (!unpacked.has(name)) {
-    unpacked.set(name, (async () => {
-      const source = document.querySelector('script[data-block="' + name + '"]');
-      const bytes = Uint8Array.from(atob(source.textContent), (letter) => letter.charCodeAt(0));
-      source.remove();
-      return JSON.parse(new TextDecoder().decode(await decompressed(bytes)));
-    })());
+    unpacked.set(
+      name,
+      (async () => {
+        const source = document.querySelector('script[data-block="' + name + '"]');
+        const bytes = Uint8Array.from(atob(source.textContent), (letter) => letter.charCodeAt(0));
+        source.remove();
+        return JSON.parse(new TextDecoder().decode(await decompressed(bytes)));
+      })(),
+    );
     document.body.dataset.unpacked = unpacked.size;
   }
   return unpacked.get(name);
@@ -87,10 +109,14 @@ const passageTable = new Map();
 async function loadPassages(numbers) {
   const size = head.passages_in_block;
   const blocks = [...new Set([...numbers].map((number) => Math.floor(number / size)))];
-  await Promise.all(blocks.map(async (at) => {
-    const rows = await unpack("passages-" + at);
-    rows.forEach((row, i) => passageTable.set(at * size + i, { id: row[0], title: row[1] || row[0], text: row[2] }));
-  }));
+  await Promise.all(
+    blocks.map(async (at) => {
+      const rows = await unpack("passages-" + at);
+      rows.forEach((row, i) => passageTable.set(at * size + i, { id: row[0], title: row[1] || row[0], text: row[2] }));
+    }),
+  );
 }
 
-function passage(number) { return passageTable.get(number) || { id: "?", title: "unknown passage", text: "" }; }
+function passage(number) {
+  return passageTable.get(number) || { id: "?", title: "unknown passage", text: "" };
+}

@@ -8,7 +8,9 @@ function runNumber(name, otherwise) {
   return /^\d+$/.test(name || "") && Number(name) < runs.length ? Number(name) : otherwise;
 }
 
-function runKey(at) { return runs.filter((run) => run.name === runs[at].name).length > 1 ? String(at) : runs[at].name; }
+function runKey(at) {
+  return runs.filter((run) => run.name === runs[at].name).length > 1 ? String(at) : runs[at].name;
+}
 
 function exploreLink(changes) {
   const parts = { view: "explore", a: runKey(state.a), b: runKey(state.b) };
@@ -82,22 +84,42 @@ function changedRuns(key, value) {
 
 function wire() {
   byId("compare").addEventListener("submit", (event) => event.preventDefault());
-  byId("filters").addEventListener("submit", (event) => { event.preventDefault(); byId("list").focus(); });
+  byId("filters").addEventListener("submit", (event) => {
+    event.preventDefault();
+    byId("list").focus();
+  });
   byId("run-a").addEventListener("change", (event) => changedRuns("a", Number(event.target.value)));
   byId("run-b").addEventListener("change", (event) => changedRuns("b", Number(event.target.value)));
   byId("measure").addEventListener("change", (event) => changed("by", event.target.value));
   byId("text").addEventListener("input", (event) => changed("text", event.target.value));
-  for (const key of ["type", "hops", "who", "sort"]) byId(key).addEventListener("change", (event) => changed(key, event.target.value));
-  byId("earlier").addEventListener("click", () => { at = Math.max(0, (Math.floor(at / PAGE) - 1) * PAGE); showPage(); });
-  byId("later").addEventListener("click", () => { at = Math.min(found.length - 1, (Math.floor(at / PAGE) + 1) * PAGE); showPage(); });
+  for (const key of ["type", "hops", "who", "sort"])
+    byId(key).addEventListener("change", (event) => changed(key, event.target.value));
+  byId("earlier").addEventListener("click", () => {
+    at = Math.max(0, (Math.floor(at / PAGE) - 1) * PAGE);
+    showPage();
+  });
+  byId("later").addEventListener("click", () => {
+    at = Math.min(found.length - 1, (Math.floor(at / PAGE) + 1) * PAGE);
+    showPage();
+  });
   byId("list").addEventListener("keydown", listKey);
   byId("list").addEventListener("click", (event) => {
     const option = event.target.closest("[role=option]");
     if (option) move(found.findIndex((row) => row.at === Number(option.dataset.at)));
   });
-  byId("skip").addEventListener("click", (event) => { event.preventDefault(); byId("main").focus(); });
+  byId("skip").addEventListener("click", (event) => {
+    event.preventDefault();
+    byId("main").focus();
+  });
   document.addEventListener("keydown", (event) => {
-    if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
+    if (
+      event.key !== "/" ||
+      event.ctrlKey ||
+      event.metaKey ||
+      event.altKey ||
+      /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)
+    )
+      return;
     event.preventDefault();
     if (state.view !== "explore") {
       history.pushState(null, "", exploreLink({}));
@@ -105,11 +127,21 @@ function wire() {
     } else byId("text").focus();
   });
   window.addEventListener("hashchange", apply);
+  NARROW.addEventListener("change", () => state.view === "plots" && showPlots());
 }
 
 async function open() {
-  byId("title").textContent = head.name + ": " + (runs.length < 4 && new Set(runs.map((run) => run.method)).size === runs.length ? runs.map((run) => run.method).join(" and ") : plural(runs.length, "run"));
-  byId("about").textContent = plural(head.count, "question") + ", " + plural(runs.length, "run") + ". This page is one file and asks the network for nothing.";
+  byId("title").textContent =
+    head.name +
+    ": " +
+    (runs.length < 4 && new Set(runs.map((run) => run.method)).size === runs.length
+      ? runs.map((run) => run.method).join(" and ")
+      : plural(runs.length, "run"));
+  byId("about").textContent =
+    plural(head.count, "question") +
+    ", " +
+    plural(runs.length, "run") +
+    ". This page is one file and asks the network for nothing.";
   byId("run-b").closest("label").hidden = runs.length < 2;
   byId("notes").replaceChildren(...head.notes.map((text) => el("p", { class: "note", text })));
   showResults();
@@ -118,4 +150,12 @@ async function open() {
   await apply();
 }
 
-open().catch((error) => byId("notes").append(el("p", { class: "note", role: "alert", text: "This page is damaged or not whole (" + error.message + "); write it again." })));
+open().catch((error) =>
+  byId("notes").append(
+    el("p", {
+      class: "note",
+      role: "alert",
+      text: "This page is damaged or not whole (" + error.message + "); write it again.",
+    }),
+  ),
+);

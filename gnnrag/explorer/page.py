@@ -19,7 +19,20 @@ from gnnrag.comparison import Run
 from gnnrag.drawing.html import fill, inert
 from gnnrag.explorer.model import Model, build_model
 
-SCRIPTS = ("base", "inflate", "results", "charts", "plots", "words", "list", "path", "blocks", "detail", "main")
+SCRIPTS = (
+    "base",
+    "inflate",
+    "results",
+    "charts",
+    "sides",
+    "plots",
+    "words",
+    "list",
+    "path",
+    "blocks",
+    "detail",
+    "main",
+)
 STYLES = ("page", "parts")
 STORIES, PASSAGES = 20, 200  # of a block
 

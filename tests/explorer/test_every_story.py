@@ -28,7 +28,7 @@ OF_AN_INDEX = {"report", "summary", "triples"}  # written while an index is buil
 def worded() -> set[str]:
     block = re.search(r"const WORDS = \{(.*?)\n\};", WORDS, re.S)
     assert block
-    return set(re.findall(r"^  (\w+): \[\"", block[1], re.M)) | {"query"}
+    return set(re.findall(r"^  (\w+): \[", block[1], re.M)) | {"query"}
 
 
 def config(name: str) -> EvaluateConfig:

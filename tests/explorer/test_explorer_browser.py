@@ -292,6 +292,8 @@ def test_narrow_windows_scroll_down_only(browser: Any, sample: tuple[Path, list[
         if "q=" in view:
             shows(browser, "The end")
         assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+        letters = "return [...document.querySelectorAll('.chart text')].map(e => e.getBoundingClientRect().height)"
+        assert min(browser.execute_script(letters), default=12) >= 10, "pixels"
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 

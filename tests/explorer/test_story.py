@@ -128,6 +128,24 @@ def test_sub_questions_of_a_side() -> None:
     assert (draft["t"], draft["text"], draft["side"]) == ("text", "Nero", "relational")
 
 
+def test_what_a_language_model_was_asked() -> None:
+    call = {
+        "event": "llm",
+        "prompt": "reader",
+        "messages": [{"role": "user", "content": "long"}],
+        "finish_reason": "stop",
+    }
+    sections, _ = told(
+        query(0, "q", ["a"]),
+        {**call, "role": "thoughts", "reply": "look for Rome", "problem": None},
+        {**call, "role": "reader", "reply": None, "problem": "timeout"},
+    )
+    assert [section["stage"] for section in sections] == [0, "end"], "the reader's call belongs to the end"
+    first, second = blocks(sections, "llm")
+    assert first["rows"] == [["role", "thoughts"], ["prompt", "reader"], ["reply", "look for Rome"]]
+    assert second["rows"] == [["role", "reader"], ["prompt", "reader"], ["problem", "timeout"]]
+
+
 def test_an_unknown_event_is_a_table_of_its_fields() -> None:
     (section,), _ = told(
         {"event": "brand_new", "yes": True, "share": 1 / 3, "names": ["a", "b"], "empty": [], "deep": {"k": 1}}
