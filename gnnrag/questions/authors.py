@@ -62,7 +62,10 @@ class TemplateAuthor:
 
     async def __call__(self, view: PathView, session: Session) -> Written:
         """Write them; see `Author`."""
-        told = _told(view).questions()
+        telling = _told(view)
+        if telling.is_vague:
+            return Written((), "nothing says what sort of thing an entity is")
+        told = telling.questions()
         found = [text for text in told if not broken_rules(text, view.names)]
         chosen = different(found, self._wanted, self._embed)
         if len(chosen) < self._wanted.count:

@@ -24,11 +24,12 @@ class QuestionsConfig:
     seed: int = 0
     min_degree: int = 2  # neighbours that an entity of a path has at least
     percentile: float = 95.0  # of the degrees; an entity above it is a hub
+    min_passages: int = 2  # distinct gold passages of a question: one that a single passage answers is not multi-hop
     typed: bool = True  # entities have a known type, or are what a passage is about
     similarity: float = 0.95  # cosine that two questions of a path stay below
     necessity: bool = False  # leave out what the reader answers from the passages of E1 alone
     necessity_passages: int = 5
-    attempts: int = 200_000  # walks that are tried
+    attempts: int = 50_000  # walks that are tried
     fresh: bool = False  # throw away what `out` holds of an earlier run
 
 
@@ -50,7 +51,7 @@ def check_questions(config: QuestionsConfig) -> None:
         raise ConfigError("make.out is not given: the folder that is written, such as make.out=data/made/musique-3hop")
     if not MIN_HOPS <= config.hops <= MAX_HOPS:
         raise ConfigError(f"make.hops={config.hops}: must lie between {MIN_HOPS} and {MAX_HOPS}")
-    for name in ("paths", "per_path", "min_degree", "attempts", "necessity_passages"):
+    for name in ("paths", "per_path", "min_degree", "min_passages", "attempts", "necessity_passages"):
         if getattr(config, name) < 1:
             raise ConfigError(f"make.{name}={getattr(config, name)}: must be at least 1")
     if not 0.0 < config.similarity <= 1.0:

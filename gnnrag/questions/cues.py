@@ -29,6 +29,8 @@ _OTHER_SUBJECT = re.compile(
     re.IGNORECASE,
 )
 _PRONOUN = re.compile(r"\s*(?:he|she|it|they|the \w+|this \w+)\b", re.IGNORECASE)
+_NO_KIN = ("part of", "member of", "capital of")
+_NAME = re.compile(r"\b[A-Z]")
 _MOST = 200  # characters between the start of the sentence and the name
 
 
@@ -48,4 +50,8 @@ def cue_of(sentence: str, subject: str, name: str) -> str | None:
         return None
     body = re.sub(re.escape(opening), " ", before[: found.start()], count=1, flags=re.IGNORECASE)
     body = re.sub(r"\([^()]*\)", " ", body)  # dates of life
-    return None if _OTHER_SUBJECT.search(body) else found[1].lower()
+    if _OTHER_SUBJECT.search(body):
+        return None
+    # "He married Ann, daughter of Jim": with another name before it, kinship may be that one's.
+    is_kinship = found[1].lower().endswith(" of") and found[1].lower() not in _NO_KIN
+    return None if is_kinship and _NAME.search(body.strip()[1:]) else found[1].lower()

@@ -138,6 +138,9 @@ class _Maker:
             if is_leaking(view.names):
                 self.counts["E1 says the answer"] += 1
                 continue
+            if len({view.gold(step) for step in path.steps}) < self.own.min_passages:
+                self.counts["too few passages"] += 1
+                continue
             row = known.get(path.nodes)
             if row is None:
                 written = await self._write(view)

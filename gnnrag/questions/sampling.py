@@ -11,7 +11,7 @@ import numpy as np
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.questions.cues import cue_of
-from gnnrag.questions.wording import Wording, fits, wording_of
+from gnnrag.questions.wording import Wording, fits, names_fit, wording_of
 from gnnrag.text.normalise import phrase_key
 
 TIMES = frozenset(("date", "year", "number", "rating", "votes"))  # good answers, but nothing leads on from them
@@ -141,6 +141,8 @@ class PathSampler:
             predicate = graph.labels[relation] or cue_of(graph.texts[relation], graph.names[head], graph.names[tail])
             wording = wording_of(predicate, bool(self._is_time[tail])) if predicate and head != tail else None
             if wording is None or not fits(wording, graph.types[head], graph.types[tail]):
+                continue
+            if not names_fit(wording, graph.names[head], graph.names[tail]):
                 continue
             for source, target, is_forward in ((head, tail, True), (tail, head, False)):
                 if wording.is_one_way and not is_forward:

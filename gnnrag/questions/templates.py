@@ -36,6 +36,12 @@ class Telling:
                 if noun != THING:
                     self._nouns.setdefault(node, noun_of(types[node], noun))
 
+    @property
+    def is_vague(self) -> bool:
+        """Whether nothing is known of what one of the entities is: "the thing by which the thing was claimed"."""
+        steps = self._path.steps
+        return THING in (self._noun_before(steps[0]), *(self._noun(step) for step in steps))
+
     def questions(self) -> list[str]:
         """Return questions about the path, the most natural first; all have the same answer."""
         start, last, between = self._names[self._path.nodes[0]], self._path.steps[-1], self._path.steps[:-1]

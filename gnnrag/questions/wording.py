@@ -15,6 +15,8 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
+PERSON = "person"
+_ROMAN = re.compile(r"[IVX]+|of|the|von|de")
 THING = "thing"  # what is said of an entity of which nothing is known
 
 
@@ -94,6 +96,17 @@ def fits(wording: Wording, head_types: str, tail_types: str) -> bool:
     return True
 
 
+def names_fit(wording: Wording, head: str, tail: str) -> bool:
+    """Tell whether those ends that must be persons have names by which one can be told: not "Louis" or "John II"."""
+    return all(
+        noun != PERSON or _is_full(name) for noun, name in ((wording.head_noun, head), (wording.tail_noun, tail))
+    )
+
+
+def _is_full(name: str) -> bool:
+    return len([word for word in re.findall(r"[^\W\d_]+", name) if not _ROMAN.fullmatch(word)]) > 1
+
+
 def _is_passive(verb: str) -> bool:
     return (verb.endswith("ed") or verb in _PARTICIPLES) and verb not in _INTRANSITIVE
 
@@ -102,7 +115,7 @@ def _when(verb: str, rest: str) -> Wording | None:
     """Return the wording of a time: (published in 1919)."""
     if not _is_passive(verb) or (rest and rest not in _OF_TIME):
         return None
-    tails = (f"the date when {{x}} was {verb}", f"when {{x}} was {verb}")
+    tails = (f"the date when {{x}} was {verb}", f"the time at which {{x}} was {verb}")
     return Wording(f"{verb}_when", tails, tails, f"When was {{x}} {verb}?", "", "date", is_one_way=True)
 
 
