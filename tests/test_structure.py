@@ -47,7 +47,7 @@ LEVELS = [
     {"fit"},
     {"drawing", "inspection", "trained", "sharding"},
     {"evaluation", "comparison"},
-    {"audit", "tabulation", "papers", "cross", "distil", "explorer", "judge", "textualise"},
+    {"audit", "tabulation", "papers", "cross", "distil", "explorer", "judge", "questions", "textualise"},
     {"reproduction"},
     {"jobs"},
 ]

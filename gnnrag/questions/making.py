@@ -1,0 +1,229 @@
+"""Sample paths, have questions written about them, and write both down: what `inference/make_questions.py` does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gnnrag import __version__
+from gnnrag.config import Choice, RoleConfig, build_settings, to_plain
+from gnnrag.datasets.base import Dataset, fingerprint, load_passages
+from gnnrag.errors import ConfigError, GnnragError
+from gnnrag.files import Journal, digest, exclusive_lock, file_digest, write_json, write_jsonl
+from gnnrag.index.build import Progress
+from gnnrag.index.index import Index
+from gnnrag.metrics.answer import exact_match, f1
+from gnnrag.pipeline import chunking, open_shared_index
+from gnnrag.questions.authors import Author, PromptedAuthor, TemplateAuthor, Wanted, Written
+from gnnrag.questions.config import MakeQuestionsConfig, check_questions
+from gnnrag.questions.rules import is_leaking
+from gnnrag.questions.sampling import PathSampler, SamplingRules
+from gnnrag.questions.view import PathView
+from gnnrag.registry import METHODS, RETRIEVERS, resolve
+from gnnrag.roles.base import ReaderTask
+from gnnrag.roles.book import Roles
+from gnnrag.session import Session
+from gnnrag.types import Question
+
+SPLIT = "generated"
+JOURNAL, SOURCE = "paths.jsonl", "SOURCE.json"
+_ANSWERED = 0.8  # token F1 from which the reader's answer counts as the right one
+
+
+@dataclass(frozen=True)
+class Told:
+    """Who is told of progress."""
+
+    on_index: Progress = lambda stage, done, total: None
+    on_path: Callable[[int], None] = lambda accepted: None
+    on_note: Callable[[str], None] = lambda note: None
+
+
+def make_questions(config: MakeQuestionsConfig, told: Told | None = None) -> dict[str, Any]:
+    """Write `questions.generated.jsonl` and `SOURCE.json` into `make.out`; returns what the latter holds.
+
+    The same command again continues an interrupted run: what became of each path is kept in `paths.jsonl`. The seed,
+    the settings and the index decide every path, and with templates every question.
+
+    Raises:
+        ConfigError: a setting that cannot be, or a folder that holds something made with others.
+        GnnragError: no path could be used.
+        LLMError: the model cannot be reached; the paths that are finished are kept.
+    """
+    told, own = told or Told(), config.make
+    check_questions(own)
+    data = load_passages(config.data.path, chunking(config.data))
+    plain = replace(config, method=_part("method", "single", METHODS), retriever=_part("retriever", "bm25", RETRIEVERS))
+    roles_asked = ["reader"] if own.necessity else []
+    index = open_shared_index([plain], data.name, data.passages, told.on_index, roles_asked, ("knowledge",))
+    roles = Roles(index, config.roles, config.llm, config.llm_cache)
+    out = Path(own.out)
+    out.mkdir(parents=True, exist_ok=True)
+    with exclusive_lock(out / ".lock", str(out)):
+        maker = _Maker(config, data, index, roles, told)
+        return asyncio.run(maker.run(out))
+
+
+def _part(where: str, name: str, table: dict[str, str]) -> Choice:
+    return Choice(name, build_settings(resolve(where, name, table), {}, where))
+
+
+class _Maker:
+    """One run: its sampler, its author, and what is known of earlier paths."""
+
+    def __init__(self, config: MakeQuestionsConfig, data: Dataset, index: Index, roles: Roles, told: Told) -> None:
+        self.config, self.own, self.data, self.index, self.roles, self.told = (
+            config,
+            config.make,
+            data,
+            index,
+            roles,
+            told,
+        )
+        graph, own = index.knowledge, config.make
+        rules = SamplingRules(own.hops, own.min_degree, own.percentile, own.typed, worded=own.method == "template")
+        self.sampler = PathSampler(graph, rules, (passage.title for passage in data.passages))
+        self.author = self._author()
+        self._prefix = f"{data.name}-{own.hops}hop"  # of the ids
+        self.counts: Counter[str] = Counter()
+        self.usage = Session("make-questions")
+
+    async def run(self, out: Path) -> dict[str, Any]:
+        """Go through the paths until there are enough, and write the folder."""
+        origin = self._origin()
+        journal = self._journal(out, origin)
+        try:
+            accepted = await self._paths(journal)
+        finally:
+            journal.close()
+            await self.roles.close()
+        if not accepted:
+            raise GnnragError(f"{self._shortage(0)}; {self._why()}")
+        if len(accepted) < self.own.paths:
+            self.told.on_note(f"{self._shortage(len(accepted))}; {self._why()}")
+        rows = [
+            view.row(f"{self._prefix}-{i:03d}-{n}", text, self.author.parts(view), origin["generator"])
+            for i, (view, questions) in enumerate(accepted)
+            for n, text in enumerate(questions, start=1)
+        ]
+        file = out / f"questions.{SPLIT}.jsonl"
+        write_jsonl(file, rows)
+        about = {
+            **origin,
+            "questions": len(rows),
+            "paths": len(accepted),
+            "left_out": dict(sorted(self.counts.items())),
+            "usage": self.usage.usage(),
+            "files": {file.name: file_digest(file)},
+        }
+        write_json(out / SOURCE, about)
+        return about
+
+    async def _paths(self, journal: Journal) -> list[tuple[PathView, list[str]]]:
+        known = {tuple(row["nodes"]): row for row in journal.rows[1:]}
+        tried: set[tuple[int, ...]] = set()
+        ends: set[int] = set()
+        accepted: list[tuple[PathView, list[str]]] = []
+        for path in self.sampler.draw(self.own.seed, self.own.attempts):
+            if len(accepted) == self.own.paths:
+                break
+            if path.nodes in tried or path.nodes[-1] in ends:
+                continue
+            tried.add(path.nodes)
+            view = PathView(self.index, path)
+            if is_leaking(view.names):
+                self.counts["E1 says the answer"] += 1
+                continue
+            if len({view.gold(step) for step in path.steps}) < self.own.min_passages:
+                self.counts["too few passages"] += 1
+                continue
+            row = known.get(path.nodes)
+            if row is None:
+                written = await self._write(view)
+                row = {"nodes": list(path.nodes), "path": [n[0] for n in view.names.names], **_plain(written)}
+                journal.append(row)
+            if row["questions"]:
+                ends.add(path.nodes[-1])
+                accepted.append((view, row["questions"]))
+                self.told.on_path(len(accepted))
+            else:
+                self.counts[row["why"].partition(": ")[2].partition(":")[0] or row["why"]] += 1
+        return accepted
+
+    async def _write(self, view: PathView) -> Written:
+        session = Session("path")
+        try:
+            written = await self.author(view, session)
+            if written.questions and self.own.necessity:
+                for text in written.questions:
+                    if await self._is_answered_at_once(text, view, session):
+                        return Written((), f"one step is enough: the reader answers {text!r} from passages of E1 alone")
+            return written
+        finally:
+            self.usage.take(session)
+
+    async def _is_answered_at_once(self, text: str, view: PathView, session: Session) -> bool:
+        """Tell whether the reader finds the answer in passages that mention E1."""
+        task = ReaderTask(Question("check", text), view.start_passages(self.own.necessity_passages))
+        answer = await self.roles["reader"](task, session)
+        gold = view.names.names[-1]
+        return exact_match(answer.text, gold) == 1.0 or f1(answer.text, gold) >= _ANSWERED
+
+    def _author(self) -> Author:
+        wanted = Wanted(self.own.per_path, self.own.similarity)
+        if self.own.method == "template":
+            return TemplateAuthor(wanted, self.index.embedder.encode)
+        return PromptedAuthor(self.roles.backend(RoleConfig()), self.config.ask, wanted, self.index.embedder.encode)
+
+    def _origin(self) -> dict[str, Any]:
+        """Return what decides the questions, for the record and for telling one run from another."""
+        prompters = getattr(self.author, "prompters", ())
+        generator = {"method": self.own.method, "seed": self.own.seed, "gnnrag": __version__}
+        if prompters:
+            generator |= {"llm": dict(prompters[0].backend.identity)}
+            generator |= {"prompts": {p.prompt.name: p.prompt.digest for p in prompters}}
+        settings = {k: v for k, v in to_plain(self.own).items() if k not in ("out", "fresh", "paths")}
+        return {
+            "set": self.data.name,
+            "data": self.config.data.path,
+            "passages": fingerprint(self.data.passages),
+            "graph": self.index.fingerprint["knowledge"],
+            "generator": generator,
+            "settings": settings,
+        }
+
+    def _journal(self, out: Path, origin: dict[str, Any]) -> Journal:
+        path, mark = out / JOURNAL, {"made with": digest({k: v for k, v in origin.items() if k != "data"})}
+        if self.own.fresh:
+            path.unlink(missing_ok=True)
+        elif not path.exists() and any((out / name).exists() for name in (f"questions.{SPLIT}.jsonl", SOURCE)):
+            raise ConfigError(
+                f"make.out={out} holds questions of another origin; give another folder, or make.fresh=true"
+            )
+        journal = Journal(path)
+        if journal.rows and journal.rows[0] != mark:
+            journal.close()
+            raise ConfigError(
+                f"make.out={out} was made with other settings, another model or another index; give another folder, or "
+                "make.fresh=true to make it anew"
+            )
+        if not journal.rows:
+            journal.append(mark)
+            journal.rows.append(mark)
+        return journal
+
+    def _shortage(self, found: int) -> str:
+        return f"{found} of {self.own.paths} paths were found in {self.own.attempts:,} walks"
+
+    def _why(self) -> str:
+        reasons = ", ".join(f"{why}: {n}" for why, n in self.counts.most_common(3))
+        hubs = f"entities with {self.own.min_degree} to {self.sampler.max_degree:g} neighbours"
+        return f"taken are {hubs}; left out: {reasons or 'none'}. make.percentile=99 or make.typed=false takes in more"
+
+
+def _plain(written: Written) -> dict[str, Any]:
+    return {"questions": list(written.questions), "why": written.why}
