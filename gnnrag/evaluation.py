@@ -277,6 +277,11 @@ def write_metrics(
     return metrics
 
 
-def score_run(path: str | Path, questions: Sequence[Question], config: MetricsConfig) -> dict[str, Any]:
-    """Score a finished run again, from its files alone."""
-    return write_metrics(Path(path), questions, read_predictions(path), config)
+def score_run(
+    path: str | Path,
+    questions: Sequence[Question],
+    config: MetricsConfig,
+    nodes: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, Any]:
+    """Score a finished run again, from its files alone; `nodes` as in `score`."""
+    return write_metrics(Path(path), questions, read_predictions(path), config, nodes=nodes)
