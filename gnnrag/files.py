@@ -129,7 +129,7 @@ def exclusive_lock(path: Path, what: str, wait_s: float = 0.0) -> Iterator[None]
     """Hold a lock file while one process writes; a second writer waits, then gets an error instead of a race.
 
     Raises:
-        GnnragError: another process holds the lock.
+        GnnragError: another process holds the lock, or the file system has none.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as handle:
@@ -143,6 +143,9 @@ def exclusive_lock(path: Path, what: str, wait_s: float = 0.0) -> Iterator[None]
                     problem = f"{what} is being written by another process; wait for it, or use another folder"
                     raise GnnragError(problem) from error
                 time.sleep(0.2)
+            except OSError as error:
+                problem = f"{path} cannot be locked ({error.strerror}): its file system has no locks; use another one"
+                raise GnnragError(f"{problem}, or mount it with them (Lustre: -o flock)") from error
         yield
 
 

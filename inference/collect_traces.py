@@ -32,7 +32,7 @@ from gnnrag.distil.config import TracesConfig, check_traces
 from gnnrag.distil.joining import join, take_in
 from gnnrag.errors import ConfigError
 from gnnrag.rundir import run_label
-from inference.console import IndexProgress, note, run_script, split_arguments
+from inference.console import IndexProgress, note, refuse_unknown, run_script, split_arguments
 from inference.tables import plain_table
 
 OWN = {field.name for field in fields(TracesConfig)}
@@ -44,6 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     if command:
         return _existing(command, arguments[1:])
     source, overrides = split_arguments(arguments)
+    refuse_unknown(overrides, OWN)
     mine = [o for o in overrides if o.split("=")[0].split(".")[0] in OWN]
     own = _own(mine)
     config = load_config(EvaluateConfig, source, [o for o in overrides if o not in mine])

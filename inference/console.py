@@ -7,13 +7,15 @@ import logging
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from typing import Any
 
 from rich.console import Console
 from tqdm import tqdm
 
-from gnnrag.errors import GnnragError
+from gnnrag.config import EvaluateConfig
+from gnnrag.errors import ConfigError, GnnragError, nearest
 from gnnrag.stopping import STOPPED, listening
 from gnnrag.types import Prediction
 
@@ -61,6 +63,19 @@ def refuse_flags(arguments: Sequence[str], known: Sequence[str]) -> None:
         if argument.startswith("-") and " " not in argument:
             allowed = ", ".join([*known, "--help"])
             raise GnnragError(f"{argument}: allowed are {allowed}; settings are written key=value")
+
+
+def refuse_unknown(overrides: Sequence[str], own: Iterable[str]) -> None:
+    """Raise ConfigError for a setting that neither the script nor a run has, naming the nearest of both.
+
+    Args:
+        overrides: `key=value` strings.
+        own: the script's own keys.
+    """
+    known = {*own, "gnn", *(field.name for field in fields(EvaluateConfig))}
+    for override in overrides:
+        if (key := override.split("=")[0].split(".")[0]) not in known:
+            raise ConfigError(f"unknown setting {key!r}. {nearest(key, known)}")
 
 
 def note(text: str) -> None:

@@ -33,9 +33,9 @@ from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError
 from gnnrag.evaluation import load_questions_for
 from gnnrag.metrics.bootstrap import with_interval
-from gnnrag.registry import RETRIEVERS
+from gnnrag.registry import RETRIEVERS, ROLES
 from gnnrag.rundir import roles_label
-from inference.console import IndexProgress, note, run_script, split_arguments
+from inference.console import IndexProgress, note, refuse_unknown, run_script, split_arguments
 from inference.tables import gain, markdown_table, plain_table
 
 OWN = {"methods": "single", "retrievers": "", "against": "", "sample": ""}
@@ -98,6 +98,7 @@ def _parse(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, Path], s
             flags.add(argument)
         else:
             rest.append(argument)
+    refuse_unknown(split_arguments(rest)[1], {*OWN, GNN, *ROLES})
     if not trained:
         raise ConfigError("name a trained part and its run: gnn=RUN, verifier=RUN, thoughts=RUN or reader=RUN")
     if own["sample"] and not own["sample"].isdigit():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import random
@@ -22,7 +24,7 @@ from gnnrag.index.index import Index
 from gnnrag.llm.cache import CachedBackend
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.pipeline import open_index
-from gnnrag.rundir import read_predictions
+from gnnrag.rundir import read_predictions, trained_note
 from gnnrag.sharding import Shard, parts_of, read_shard
 from gnnrag.types import Prediction
 from tests.helpers.every_method import SETTINGS
@@ -350,3 +352,35 @@ def test_a_merge_that_is_killed_is_done_again(toy: Bench, monkeypatch: pytest.Mo
             toy.run("r", "merge")
         monkeypatch.undo()
         same(toy.run("r", "merge"), want)
+
+
+def test_only_the_whole_is_judged_by_its_fallbacks(toy: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part may have more than its share of them."""
+
+    def refuse(config: Any, path: Path, predictions: Sequence[Prediction]) -> None:
+        raise GnnragError(f"{len(predictions)} looked at")
+
+    monkeypatch.setattr("gnnrag.evaluation.check_fallbacks", refuse)
+    for shard in ("1/2", "2/2"):
+        toy.run("r", shard)
+    with pytest.raises(GnnragError, match="7 looked at"):
+        toy.run("r", "merge")
+
+
+def test_a_merged_run_says_which_of_all_questions_had_trained_its_parts(
+    toy: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gnnrag.evaluation.trained_on", lambda config, asked: {"roles.reader": f"1 of {len(asked)}"})
+    paths = [toy.run("r", shard) for shard in ("1/2", "2/2", "merge")]
+    assert [trained_note(path) for path in paths] == [
+        f"roles.reader trained on 1 of {count} of these questions" for count in (4, 3, 7)
+    ]
+
+
+def test_a_file_system_without_locks_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(GnnragError, match=r"\.run\.lock cannot be locked \(No locks available\): its file system has"):
+        lock_run(tmp_path / "run", "run")

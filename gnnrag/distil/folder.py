@@ -12,10 +12,9 @@ from gnnrag.distil.sifting import Row, check_sides
 from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.files import file_digest, write_atomic, write_json, write_jsonl
 from gnnrag.rundir import commit
-from gnnrag.tuned.rows import ThoughtsRow, VerifierRow, plain_rows
+from gnnrag.tuned.rows import KINDS, plain_rows
 
 MARK = "recording.json"  # the first file of a folder of rows
-FILES: dict[str, type[VerifierRow] | type[ThoughtsRow]] = {"verifier": VerifierRow, "thoughts": ThoughtsRow}
 # Of the originals; data/README.md says where they come from. Passages of Wikipedia are under its own licence as well.
 LICENCES = {
     "2wiki": "Apache-2.0",
@@ -38,7 +37,7 @@ def licence_of(name: str) -> str:
 
 def mark(folder: Path, what: dict[str, Any] | None = None) -> None:
     """Begin or go on with a folder of rows. Raises ConfigError where files of something else would be written over."""
-    ours = [*(f"{role}.jsonl" for role in FILES), "README.md", "meta.json"]
+    ours = [*(f"{role}.jsonl" for role in KINDS), "README.md", "meta.json"]
     if not (folder / MARK).exists() and (taken := [name for name in ours if (folder / name).exists()]):
         raise ConfigError(f"out={folder} would write over {taken[0]}, which is not of such a folder; give another out")
     if what is not None or not (folder / MARK).exists():
@@ -59,13 +58,13 @@ def write_folder(folder: Path, rows: Mapping[str, Sequence[Row]], facts: Mapping
     Raises:
         GnnragError: there are no rows, or a question is on two sides.
     """
-    kept = {role: rows[role] for role in FILES if rows.get(role)}
+    kept = {role: rows[role] for role in KINDS if rows.get(role)}
     if not kept:
         told = "; ".join(f"{role}: {counts}" for role, counts in facts.get("counts", {}).items())
         raise GnnragError(f"no row is left to write to {folder} ({told}); see keep.* in gnnrag/distil/config.py")
     check_sides(row for role in kept.values() for row in role)
     mark(folder)
-    for role in FILES:
+    for role in KINDS:
         path = folder / f"{role}.jsonl"
         if role in kept:
             write_jsonl(path, plain_rows(kept[role]))
@@ -122,7 +121,7 @@ def card(meta: Mapping[str, Any]) -> str:
 
 
 def _loading(files: Mapping[str, str]) -> list[str]:
-    kinds = {f"{role}.jsonl": kind.__name__ for role, kind in FILES.items()}
+    kinds = {f"{role}.jsonl": kind.__name__ for role, kind in KINDS.items()}
     names = ", ".join(kinds[name] for name in files)
     reads = [f'{name.removesuffix(".jsonl")} = read_rows("{name}", {kinds[name]})' for name in files]
     return [f"from gnnrag.tuned.rows import {names}, read_rows", "", *reads]

@@ -9,11 +9,11 @@ from typing import Any
 
 from gnnrag.distil.chats import with_chat
 from gnnrag.distil.config import TracesConfig
-from gnnrag.distil.folder import FILES, licence_of, write_folder
+from gnnrag.distil.folder import licence_of, write_folder
 from gnnrag.distil.sifting import parts_of, unique
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.files import file_digest
-from gnnrag.tuned.rows import ThoughtsRow, VerifierRow, read_rows
+from gnnrag.tuned.rows import KINDS, ThoughtsRow, VerifierRow, read_rows
 
 
 def join(folders: Sequence[Path], own: TracesConfig) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def join(folders: Sequence[Path], own: TracesConfig) -> dict[str, Any]:
         )
     metas = [_read_meta(folder) for folder in folders]
     rows, counts = {}, {}
-    for role, kind in FILES.items():
+    for role, kind in KINDS.items():
         paths = [
             f / f"{role}.jsonl" for f, meta in zip(folders, metas, strict=True) if f"{role}.jsonl" in meta["files"]
         ]
@@ -68,10 +68,10 @@ def take_in(file: Path, own: TracesConfig) -> dict[str, Any]:
         GnnragError: a question is on two sides.
     """
     role = _role_of(file)
-    for other in FILES:
+    for other in KINDS:
         if other != role and (Path(own.out) / f"{other}.jsonl").exists():
             raise ConfigError(f"out={own.out} holds {other}.jsonl, which would be lost: give another folder, then join")
-    found: list[Any] = list(read_rows(file, FILES[role]))
+    found: list[Any] = list(read_rows(file, KINDS[role]))
     parts = parts_of(((row.question_id, row.question) for row in found), own.folds)
     stated = {row.question_id for row in found if "part" in row.model_fields_set}
     made = []
@@ -112,9 +112,9 @@ def _read_meta(folder: Path) -> dict[str, Any]:
 
 def _role_of(file: Path) -> str:
     """Return whose rows a file holds, by its name."""
-    found = [role for role in FILES if file.name.startswith(role)]
+    found = [role for role in KINDS if file.name.startswith(role)]
     if not found:
-        raise ConfigError(f"import {file}: its name must begin with {' or '.join(FILES)}, to say whose rows it holds")
+        raise ConfigError(f"import {file}: its name must begin with {' or '.join(KINDS)}, to say whose rows it holds")
     return found[0]
 
 

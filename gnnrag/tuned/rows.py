@@ -150,6 +150,10 @@ class ThoughtsRow(_Row):
 
 
 RowT = TypeVar("RowT", bound=_Row)
+KINDS: dict[str, type[VerifierRow] | type[ThoughtsRow]] = {
+    "verifier": VerifierRow,
+    "thoughts": ThoughtsRow,
+}  # role to its rows
 
 
 def read_rows(path: str | Path, kind: type[RowT]) -> list[RowT]:
@@ -163,6 +167,10 @@ def read_rows(path: str | Path, kind: type[RowT]) -> list[RowT]:
         try:
             row = kind.model_validate(data)
         except ValidationError as error:
+            if not rows and (other := next((role for role, one in KINDS.items() if _fits(one, data)), None)):
+                mine = next(role for role, one in KINDS.items() if one is kind)
+                problem = f"holds rows of the role {other}; those of {mine} are needed here, such as {mine}.jsonl"
+                raise DataError(path, problem, number) from error
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) or "the row"
             raise DataError(path, f"{where}: {first['msg']}", number) from error
@@ -173,6 +181,14 @@ def read_rows(path: str | Path, kind: type[RowT]) -> list[RowT]:
     if not rows:
         raise DataError(path, "holds no rows")
     return rows
+
+
+def _fits(kind: type[_Row], data: Mapping[str, Any]) -> bool:
+    try:
+        kind.model_validate(data)
+    except ValidationError:
+        return False
+    return True
 
 
 def plain_rows(rows: Iterable[_Row]) -> Iterator[dict[str, Any]]:

@@ -84,3 +84,14 @@ def test_kill_at_any_moment(tmp_path: Path) -> None:
 
     harass(collecting("killed"), 4, duration, 5, whole)
     same()
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("outt=x", "out"), ("kep.helped=no", "keep"), ("metod=x", "method")])
+def test_a_misspelt_key_of_its_own_is_matched(capsys: pytest.CaptureFixture[str], wrong: str, right: str) -> None:
+    assert call("data.path=data/sample", wrong) == 2
+    assert f"Did you mean '{right}'? Allowed: budget, candidates, " in capsys.readouterr().err
+
+
+def test_a_recording_has_no_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("data.path=data/sample", f"out={tmp_path}", "shard=1/2") == 2
+    assert "shard='1/2' is a setting of inference/evaluate.py; a recording answers all" in capsys.readouterr().err

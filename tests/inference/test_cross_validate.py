@@ -89,3 +89,12 @@ def test_questions_that_trained_are_refused(folder: Path, capsys: pytest.Capture
     assert call(folder, "none") == 2 and "is no training run" in capsys.readouterr().err
     assert run_script(cross_validate.main, [f"data.path={SAMPLE}"], "") == 2
     assert "name a trained part" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"), [("agianst=chg", "against"), ("verifer=runs/x", "verifier"), ("retriver=chg", "retriever")]
+)
+def test_a_misspelt_key_of_its_own_is_matched(capsys: pytest.CaptureFixture[str], wrong: str, right: str) -> None:
+    assert run_script(cross_validate.main, [f"data.path={SAMPLE}", "gnn=runs/y", wrong], "") == 2
+    name = wrong.partition("=")[0]
+    assert f"unknown setting '{name}'. Did you mean '{right}'? Allowed: against, " in capsys.readouterr().err

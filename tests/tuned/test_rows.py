@@ -60,6 +60,15 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, kind: Any, bad: di
         read_rows(path, kind)
 
 
+def test_rows_of_another_role_are_told_apart(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.jsonl", THOUGHT)
+    with pytest.raises(DataError, match=r"line 1: holds rows of the role thoughts; those of verifier are needed here"):
+        read_rows(path, VerifierRow)
+    path = written(tmp_path / "rows.jsonl", ROW | {"selected": ["a"]})
+    with pytest.raises(DataError, match=r"line 1: holds rows of the role verifier; those of thoughts are needed here"):
+        read_rows(path, ThoughtsRow)
+
+
 def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"line 2: is no JSON"):
         read_rows(written(tmp_path / "a", ROW, "{"), VerifierRow)
