@@ -115,6 +115,9 @@ def train(path: Path, plan: Plan, around: Surroundings) -> Report | None:
     try:
         task, model = plan.build()
         trainer = Trainer(task, model, plan.fit, run, accelerator, tracker, around.stop)
+        if trainer.progress.step == 0:
+            for row in getattr(task, "prepared", ()):
+                run.log(row)
         state = trainer.fit()
         if not state.is_done:
             code = STOPPED
