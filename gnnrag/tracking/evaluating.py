@@ -12,10 +12,11 @@ from types import TracebackType
 from typing import Any
 
 from gnnrag.config import MetricsConfig, RunConfig
+from gnnrag.errors import GnnragError
 from gnnrag.files import digest, read_journal
 from gnnrag.metrics.report import per_question
+from gnnrag.stopping import STOPPED
 from gnnrag.tracking.artefacts import run_artefact
-from gnnrag.tracking.mirror import STOPPED
 from gnnrag.tracking.tracker import Artefact, Job, Tracker, run_state
 from gnnrag.types import Passage, Prediction, Question
 
@@ -155,7 +156,7 @@ class EvaluationTracker:
             self._open().finish(flattened(metrics))
             if self._open().has_succeeded:
                 run_state(self._path, metrics=figures, step=self._step)
-        except (OSError, ValueError) as error:  # a full disk, a damaged wandb.json: metrics.json is written
+        except (GnnragError, OSError, ValueError) as error:  # a full disk, a damaged file: metrics.json is written
             self._on_note(f"Weights & Biases failed ({error}); the run directory has all of it")
 
     def _send(

@@ -20,7 +20,7 @@ from typing import Any
 
 from gnnrag.config import TrackedRun
 from gnnrag.files import write_json
-from gnnrag.tracking.mirror import STOPPED
+from gnnrag.stopping import STOPPED
 
 WAITING = 20_000  # orders that may wait for a slow mirror; more are dropped
 INIT_S = 30.0  # in which a server has to answer

@@ -123,10 +123,10 @@ def test_bytes_are_sent_as_asked(config: Any, tmp_path: Path) -> None:
     path, _ = evaluate(config("data.limit=2", "run.tracking=off", "method=single"))
     root = next(Path(config().index.root).iterdir())
     stages = Index(root).fingerprint
-    assert not index_artefact("sample", root, stages, "results").files
-    sent = index_artefact("sample", root, stages, "all").files
+    assert not index_artefact(root, stages, "results").files
+    sent = index_artefact(root, stages, "all").files
     assert "manifest.json" in sent and any(name.startswith("embeddings-") for name in sent)
-    assert index_artefact("sample", root, stages, "all").aliases == index_artefact("x", root, stages, "none").aliases
+    assert index_artefact(root, stages, "all").aliases == index_artefact(root, stages, "none").aliases
     assert "traces.jsonl" in run_artefact(path, {}, "all").files and not run_artefact(path, {}, "none").files
     folder = tmp_path / "verifier" / "best"
     folder.mkdir(parents=True)
