@@ -114,7 +114,8 @@ def tracked(
     whole = path.parents[1].name if path.parent.name == "shards" else None
     inputs = {"data": data.fingerprints, "index": dict(index.fingerprint) if index else {}}
     settings = describe(to_plain(config), commit(), inputs) if config.run.tracking != "off" else {}
-    job = Job("evaluate", f"{whole}-{path.name}" if whole else path.name, settings, whole)
+    group = whole or (path.name if (path / "shards").is_dir() else None)
+    job = Job("evaluate", f"{whole}-{path.name}" if whole else path.name, settings, group)
     return EvaluationTracker(
         config.run, config.metrics, path, job, Sources(data.questions, data.passages, used), on_note
     )
@@ -247,6 +248,7 @@ def _predict(
     try:
         asyncio.run(pipeline.run(questions, record))
     finally:
+        mirror.flush()
         run.log("predicted", seconds=round(time.perf_counter() - started, 3), roles=pipeline.roles.record)
 
 

@@ -185,6 +185,15 @@ def test_a_part_of_a_run_is_shown_in_the_group_of_the_whole(
     assert start["name"] == "mine-3-of-16" and start["group"] == "mine" and start["dir"] == str(part)
 
 
+def test_the_last_figures_are_of_all_questions_however_seldom_they_are_sent(
+    config: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluating, "EVERY_S", 1e9)
+    path, _ = evaluate(config("method=single", "data.limit=9"))
+    rows = [row for row in history(run_files(path)[0]) if "running/questions" in row]
+    assert [row["_step"] for row in rows] == [1, 9]
+
+
 def test_tracking_changes_nothing_else_and_a_failing_one_is_a_note(
     config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
