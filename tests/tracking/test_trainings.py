@@ -64,6 +64,7 @@ def inputs_of(file: Path) -> dict[str, Any]:
     return {row.name: row for row in artifacts(file) if row.use_after_commit}
 
 
+@pytest.mark.slow
 def test_the_curves_the_report_and_the_checkpoint_of_a_verifier(tmp_path: Path) -> None:
     make_encoder(tmp_path / "encoder")
     write_rows(tmp_path / "a.jsonl", make_rows(12, mined=1))
@@ -92,6 +93,7 @@ def test_the_curves_the_report_and_the_checkpoint_of_a_verifier(tmp_path: Path) 
     assert {name: found.get(name) for name in expected} == expected and run_record(file).job_type == "train"
 
 
+@pytest.mark.slow
 def test_a_network_is_made_from_an_index_and_a_checkpoint(tmp_path: Path) -> None:
     places = [
         f"sets.sample.index.path={tmp_path / 'index'}",
