@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 from gnnrag.config import EvaluateConfig, RoleConfig, to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, nearest
-from gnnrag.evaluation import check_fallbacks, evaluate, load_questions_for, write_metrics
+from gnnrag.evaluation import check_fallbacks, evaluate, load_questions_for, tracked, write_metrics
 from gnnrag.files import digest, folds_of, read_journal, write_atomic, write_json, write_jsonl
 from gnnrag.fit.folds import draw
 from gnnrag.fit.seen import read_parts, read_seen, seen_hash, seen_in
@@ -201,9 +201,10 @@ def cross_evaluate(
     data = data or load_questions_for(config)
     index, runs = None, dict[Path, Group]()
     for number, (chosen, group) in enumerate(_groups(parts, data)):
-        own = with_checkpoints(config, chosen)
+        part = replace(config.run, tracking="off")  # W&B is shown the whole
         if config.run.name:
-            own = replace(own, run=replace(own.run, name=f"{config.run.name}-group{number}"))
+            part = replace(part, name=f"{config.run.name}-group{number}")
+        own = replace(with_checkpoints(config, chosen), run=part)
         index = index or open_index(own, data.name, data.passages, watch.on_index)
         path, _ = evaluate(own, *told, index=index, data=group)
         runs[path] = (chosen, group)
@@ -211,9 +212,13 @@ def cross_evaluate(
     name = config.run.name or f"{first.name.rpartition('-')[0]}-folds-{digest([p.name for p in runs])[:8]}"
     merged = first.with_name(name)
     _merge(runs, data.questions, merged)
-    write_atomic(merged / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(to_plain(swapped(config, parts)))))
+    whole = swapped(config, parts)
+    write_atomic(merged / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(to_plain(whole))))
     predictions = read_predictions(merged)
-    metrics = write_metrics(merged, data.questions, predictions, config.metrics, config.seed, data.nodes)
+    used = [folder for chosen, _ in runs.values() for folder in chosen.values()]
+    with tracked(whole, merged, data, index, watch.on_note, used) as mirror:
+        metrics = write_metrics(merged, data.questions, predictions, config.metrics, config.seed, data.nodes)
+        mirror.finish(metrics, predictions)
     check_fallbacks(config, merged, predictions)
     return merged, metrics
 

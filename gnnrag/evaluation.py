@@ -84,7 +84,12 @@ def evaluate(
 
 
 def tracked(
-    config: EvaluateConfig, path: Path, data: Dataset, index: Index | None, on_note: Callable[[str], None]
+    config: EvaluateConfig,
+    path: Path,
+    data: Dataset,
+    index: Index | None,
+    on_note: Callable[[str], None],
+    trained: Iterable[Path] | None = None,
 ) -> EvaluationTracker:
     """Return what shows a run in W&B, if `run.tracking` says so. A part of a run is shown in the group of the whole.
 
@@ -92,22 +97,25 @@ def tracked(
         config: resolved settings.
         path: the run directory, or that of a part in its folder `shards`.
         data: corpus and questions.
-        index: the index it reads; None where its rows come from other runs.
+        index: the index it reads, where that is known.
         on_note: told, once, where that fails.
+        trained: folders of the checkpoints it uses; None: those that the settings name.
     """
     upload = config.run.upload
 
     def used() -> Iterator[Artefact]:
         yield data_artefact(data.name, data.fingerprints)
         if index is not None:
-            yield index_artefact(data.name, index.store.root, index.fingerprint, upload)
-        for folder in dict.fromkeys(folder for folders in checkpoints(config).values() for folder in folders):
+            yield index_artefact(index.store.root, index.fingerprint, upload)
+        folders = trained if trained is not None else (one for many in checkpoints(config).values() for one in many)
+        for folder in dict.fromkeys(folders):
             yield checkpoint_artefact(folder, upload)
 
     whole = path.parents[1].name if path.parent.name == "shards" else None
     inputs = {"data": data.fingerprints, "index": dict(index.fingerprint) if index else {}}
     settings = describe(to_plain(config), commit(), inputs) if config.run.tracking != "off" else {}
-    job = Job("evaluate", f"{whole}-{path.name}" if whole else path.name, settings, whole)
+    group = whole or (path.name if (path / "shards").is_dir() else None)
+    job = Job("evaluate", f"{whole}-{path.name}" if whole else path.name, settings, group)
     return EvaluationTracker(
         config.run, config.metrics, path, job, Sources(data.questions, data.passages, used), on_note
     )
@@ -240,6 +248,7 @@ def _predict(
     try:
         asyncio.run(pipeline.run(questions, record))
     finally:
+        mirror.flush()
         run.log("predicted", seconds=round(time.perf_counter() - started, 3), roles=pipeline.roles.record)
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from rich.table import Table
 
-from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.config import EvaluateConfig, load_config, to_plain
 from gnnrag.datasets.base import load_passages
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import GnnragError, nearest
@@ -35,6 +35,7 @@ from gnnrag.index.index import Index
 from gnnrag.index.store import Store
 from gnnrag.pipeline import chunking, data_source, index_path, index_settings, needed_stages, refuse_other_data
 from gnnrag.roles.jobs import model_settings
+from gnnrag.tracking.building import track_build
 from inference.console import IndexProgress, note, render, split_arguments
 from inference.inspecting import inspect
 
@@ -70,6 +71,7 @@ def build(arguments: Sequence[str]) -> None:
     with IndexProgress() as progress:
         built = build_index(path, data.passages, index_settings(config), wanted, data_source(config.data), progress)
     _report(path, built, time.perf_counter() - started)
+    track_build(config.run, path, to_plain(config.index), built, note)
 
 
 def add(arguments: Sequence[str]) -> None:

@@ -13,8 +13,9 @@ from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwar
 
 from gnnrag.config import load_config, to_plain
 from gnnrag.errors import ConfigError
-from gnnrag.files import digest
+from gnnrag.files import digest, read_journal
 from gnnrag.fit.config import FitConfig, FoldConfig, check_fit, check_run
+from gnnrag.fit.curves import draw_curves
 from gnnrag.fit.kinds import chosen_kind
 from gnnrag.fit.rundir import refuse_other_layout
 from gnnrag.fit.tracked import track_folds
@@ -122,6 +123,8 @@ def train_folds(
         if every:
             print(report_table(metrics, columns))
         if cross:
+            runs = {str(fold): read_journal(path / f"fold{fold}" / "metrics.jsonl") for fold in numbers}
+            draw_curves(runs, path / "curves.png", path.name)
             track_folds(plan.run, path, {**plan.settings, "fold": None}, metrics, around.on_note)
         print(path)
     return 0

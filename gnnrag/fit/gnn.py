@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -79,9 +79,9 @@ class NetworkPlan(Plan):
         self._found = pools(self.examples, self._parts)
 
     @property
-    def indexes(self) -> Mapping[str, Index]:
+    def indexes(self) -> Sequence[Index]:
         """See `Plan`."""
-        return {one.data.name: one.index for one in self.corpora.values()}
+        return [one.index for one in self.corpora.values()]
 
     @property
     def seen(self) -> frozenset[str]:

@@ -111,7 +111,7 @@ class TrainingRun:
     def draw(self) -> None:
         """Draw `curves.png` anew."""
         if self.is_main:
-            draw_curves(self.rows, self.path / "curves.png", self.path.name)
+            draw_curves({"": self.rows}, self.path / "curves.png", self.path.name)
 
     def save_state(self, state: Mapping[str, Any]) -> None:
         """Save what training resumes from, so that a kill leaves the old state or the new one."""

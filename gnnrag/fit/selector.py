@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -66,9 +66,9 @@ class SelectorPlan(Plan):
         self.parts = {name: p.plain() for name, p in self._parts.items()}
 
     @property
-    def indexes(self) -> Mapping[str, Index]:
+    def indexes(self) -> Sequence[Index]:
         """See `Plan`."""
-        return {one.data.name: one.index for one in self.sets.values()}
+        return [one.index for one in self.sets.values()]
 
     def build(self) -> tuple[Task, nn.Module]:
         """See `Plan`."""

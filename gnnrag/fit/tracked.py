@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ class Tracked(Protocol):
     run: Any
 
     @property
-    def indexes(self) -> Mapping[str, Index]:
+    def indexes(self) -> Sequence[Index]:
         """Indexes that are read."""
         ...
 
@@ -83,8 +83,8 @@ def _inputs(plan: Tracked, upload: str) -> Iterator[Artefact]:
     for name, value in plan.inputs.items():
         whole = isinstance(value, Mapping) and "data" in value
         yield data_artefact(name, value["data"]) if whole else data_artefact(f"training-{name}", value)
-    for name, index in plan.indexes.items():
-        yield index_artefact(name, index.store.root, index.fingerprint, upload)
+    for index in plan.indexes:
+        yield index_artefact(index.store.root, index.fingerprint, upload)
     if start := plan.settings.get("start"):
         folder = Path(start) / "best"
         yield checkpoint_artefact(folder if folder.is_dir() else Path(start), upload)

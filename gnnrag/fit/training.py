@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,8 +25,8 @@ from gnnrag.fit.seen import seen_hash, seen_in, write_seen
 from gnnrag.fit.tracked import open_tracker, send_checkpoint
 from gnnrag.index.index import Index
 from gnnrag.metrics.bootstrap import bootstrap_interval, with_interval
+from gnnrag.stopping import STOPPED
 from gnnrag.tracking.evaluating import flattened
-from gnnrag.tracking.mirror import STOPPED
 
 Report = list[dict[str, Any]]
 PRIVATE = ("chances", "is_right", "probabilities", "truths")  # what a threshold was learned from: not for the report
@@ -69,9 +69,9 @@ class Plan(ABC):
     fold: int | None
 
     @property
-    def indexes(self) -> Mapping[str, Index]:
-        """Indexes that it reads, by the name of their data: what W&B shows a checkpoint to be made from."""
-        return {}
+    def indexes(self) -> Sequence[Index]:
+        """Indexes that it reads: what W&B shows a checkpoint to be made from."""
+        return ()
 
     @property
     def seen(self) -> frozenset[str]:
@@ -115,6 +115,9 @@ def train(path: Path, plan: Plan, around: Surroundings) -> Report | None:
     try:
         task, model = plan.build()
         trainer = Trainer(task, model, plan.fit, run, accelerator, tracker, around.stop)
+        if trainer.progress.step == 0:
+            for row in getattr(task, "prepared", ()):
+                run.log(row)
         state = trainer.fit()
         if not state.is_done:
             code = STOPPED

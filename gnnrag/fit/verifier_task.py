@@ -54,6 +54,7 @@ class VerifierTask:
         self._draws = Draws(counts, config.fit.batch_size, config.fit.steps, config.seed, shares)
         self.validation = validation
         self._order: dict[int, np.ndarray] = {}  # of each example's passages, the hardest first
+        self.prepared: list[dict[str, float]] = []  # rows of metrics from before the first step
         self._now = (0, 0)  # step, and parts of its batch so far
 
     def prepare(self, model: CrossEncoder) -> None:
@@ -66,7 +67,10 @@ class VerifierTask:
             names = [name for name, mine in self._train.items() for _ in mine]
             sizes = {name: len(mine) for name, mine in self._train.items()}
             weights = np.array([self.config.sets[n].share / math.sqrt(sizes[n]) for n in names])
-            fit_features(model, rows, weights / weights.sum(), self.config.ranking, self.config.seed)
+            found = fit_features(model, rows, weights / weights.sum(), self.config.ranking, self.config.seed)
+            self.prepared = [
+                {"step": 0, "features/fitted": n, "features/loss": loss, "seconds": 0.0} for n, loss in found
+            ]
         with torch.no_grad():
             for example in rows:
                 rough = model.judge(torch.from_numpy(example.features)).numpy()
@@ -127,7 +131,7 @@ class VerifierTask:
 
 def fit_features(
     model: CrossEncoder, examples: Sequence[Example], chances: np.ndarray, config: RankingConfig, seed: int
-) -> None:
+) -> list[tuple[int, float]]:
     """Fit the head of the features to whole lists.
 
     Args:
@@ -136,6 +140,9 @@ def fit_features(
         chances: of each example to be drawn; they add up to 1.
         config: steps, batch, rate and loss.
         seed: of the draws.
+
+    Returns:
+        Mean losses at a dozen steps, each since the one before: (steps done, loss).
     """
     rng = np.random.default_rng([seed, 1])
     orders = [np.argsort(~e.labels, kind="stable") for e in examples]  # positives first
@@ -143,14 +150,21 @@ def fit_features(
     shapes = [(len(e.labels), int(e.labels.sum())) for e in examples]
     weights = [*model.by_features.parameters(), *([model.shift] if model.shift.requires_grad else [])]
     optimizer = torch.optim.AdamW(weights, lr=config.feature_lr, weight_decay=0.01)
+    found, losses, every = [], [], max(config.feature_steps // 12, 1)
     for step in range(config.feature_steps):
         for group in optimizer.param_groups:
             group["lr"] = config.feature_lr * (1 - step / config.feature_steps)
         drawn = rng.choice(len(ready), size=config.feature_batch, p=chances).tolist()
         logits = model.judge(torch.cat([ready[i] for i in drawn]))
-        list_losses(logits, [shapes[i] for i in drawn], config).mean().backward()
+        loss = list_losses(logits, [shapes[i] for i in drawn], config).mean()
+        loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+        if (step + 1) % every == 0:
+            found.append((step + 1, sum(losses) / len(losses)))
+            losses = []
+    return found
 
 
 def draw_list(example: Example, order: np.ndarray, config: RankingConfig, rng: np.random.Generator) -> DrawnList:

@@ -24,17 +24,16 @@ def data_artefact(name: str, fingerprint: Any) -> Artefact:
     return _named(f"data-{name}", "dataset", fingerprint, {})
 
 
-def index_artefact(name: str, root: Path, stages: Mapping[str, str], upload: str) -> Artefact:
-    """Return an index.
+def index_artefact(root: Path, stages: Mapping[str, str], upload: str) -> Artefact:
+    """Return an index, named as its folder is.
 
     Args:
-        name: of the data.
         root: its folder.
         stages: key of each artefact in it (`Index.fingerprint`), which decide the version.
         upload: `run.upload`.
     """
     sent = _files(root) if upload == "all" else {}
-    return _named(f"index-{name}", "index", dict(stages), sent, path=str(root), stages=len(stages))
+    return _named(f"index-{root.name}", "index", dict(stages), sent, path=str(root), stages=len(stages))
 
 
 def checkpoint_artefact(folder: Path, upload: str, name: str | None = None) -> Artefact:

@@ -12,10 +12,11 @@ from types import TracebackType
 from typing import Any
 
 from gnnrag.config import MetricsConfig, RunConfig
+from gnnrag.errors import GnnragError
 from gnnrag.files import digest, read_journal
 from gnnrag.metrics.report import per_question
+from gnnrag.stopping import STOPPED
 from gnnrag.tracking.artefacts import run_artefact
-from gnnrag.tracking.mirror import STOPPED
 from gnnrag.tracking.tracker import Artefact, Job, Tracker, run_state
 from gnnrag.types import Passage, Prediction, Question
 
@@ -74,7 +75,7 @@ class EvaluationTracker:
         self._tracker: Tracker | None = None
         self._done, self._sums = 0, dict.fromkeys((*RUNNING, "failed"), 0.0)
         self._spent = dict.fromkeys(("usd", "llm_calls", "tokens"), 0.0)
-        self._sent = -math.inf
+        self._sent, self._is_pending = -math.inf, False
         self._started = time.monotonic()
         self._log: Callable[..., None] = lambda event, **values: None
 
@@ -107,9 +108,15 @@ class EvaluationTracker:
         if self._config.tracking == "off":
             return
         self._count(prediction)
-        now = time.monotonic()
-        if now - self._sent < EVERY_S and self._done < len(self._sources.questions):
+        self._is_pending = True
+        if time.monotonic() - self._sent >= EVERY_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send the running figures, if questions have ended since they were sent."""
+        if not self._is_pending or not self._done:
             return
+        now, self._is_pending = time.monotonic(), False
         self._sent = now
         means = {f"running/{name}": value / self._done for name, value in self._sums.items() if name != "failed"}
         row = {"running/questions": self._done, "running/failed": int(self._sums["failed"]), **means}
@@ -155,7 +162,7 @@ class EvaluationTracker:
             self._open().finish(flattened(metrics))
             if self._open().has_succeeded:
                 run_state(self._path, metrics=figures, step=self._step)
-        except (OSError, ValueError) as error:  # a full disk, a damaged wandb.json: metrics.json is written
+        except (GnnragError, OSError, ValueError) as error:  # a full disk, a damaged file: metrics.json is written
             self._on_note(f"Weights & Biases failed ({error}); the run directory has all of it")
 
     def _send(

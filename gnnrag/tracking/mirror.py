@@ -13,7 +13,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
-STOPPED = 75  # exit code of a run that was told to stop and will be continued
+STOPPED = 75  # `gnnrag.stopping`, which this process does not load
 FAILURES = 3  # that are told; more of the same would say no more
 MUTABLE = 1 << 26  # a larger file is not copied before it is sent
 
@@ -80,7 +80,7 @@ class Mirror:
 
     def finish(self, code: int) -> None:
         """End the run; a scheduler's stop is no failure."""
-        if code == STOPPED:
+        if code == STOPPED and not os.environ.get("WANDB_SWEEP_ID"):  # a sweep that stops a run wants no more of it
             self._run.mark_preempting()
         self._run.finish(exit_code=code)
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from gnnrag.config import TrackedRun
 from gnnrag.files import write_json
-from gnnrag.tracking.mirror import STOPPED
+from gnnrag.stopping import STOPPED
 
 WAITING = 20_000  # orders that may wait for a slow mirror; more are dropped
 INIT_S = 30.0  # in which a server has to answer
@@ -103,7 +103,7 @@ class Tracker:
             "group": config.group or job.group, "tags": list(config.tags), "job_type": job.kind, "name": job.name,
             "dir": str(folder), "config": without_secrets(dict(job.settings)),
         }  # fmt: skip
-        settings = {**QUIET, "init_timeout": INIT_S, "finish_timeout": config.tracking_wait}
+        settings = {**QUIET, "init_timeout": INIT_S, "finish_timeout": 0.8 * config.tracking_wait}
         self._put(wait=config.tracking_wait, mode=config.tracking, run=run, settings=settings)
         home = {name: str(own) for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR")}
         with (own / "mirror.log").open("a", encoding="utf-8") as log:

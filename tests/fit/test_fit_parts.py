@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gnnrag.errors import ConfigError, GnnragError
+from gnnrag.fit import curves
 from gnnrag.fit.card import Card
 from gnnrag.fit.config import FoldConfig, TrainingRunConfig, check_run
 from gnnrag.fit.curves import draw_curves
@@ -56,11 +57,30 @@ def test_the_card_says_what_it_is_given() -> None:
 
 
 def test_curves_are_drawn_from_rows(tmp_path: Path) -> None:
-    draw_curves([], tmp_path / "none.png")
+    draw_curves({"": []}, tmp_path / "none.png")
     assert not (tmp_path / "none.png").exists()
     rows = [{"step": 1, "train/loss": 2.0}, {"step": 2, "train/loss": 1.0, "validation/mrr": 0.5}]
-    draw_curves(rows, tmp_path / "a.png", "run")
+    draw_curves({"": rows}, tmp_path / "a.png", "run")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_curves_have_a_panel_for_each_kind_of_figure_and_a_line_for_each_fold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(curves, "write_figure", lambda figure, path: drawn.append(figure))
+    rows = [
+        {"step": 0, "features/fitted": 5, "features/loss": 3.0},
+        {"step": 0, "features/fitted": 9, "features/loss": 2.0},
+        {"step": 1, "train/loss": 2.0, "train/lr": 0.1},
+        {"step": 2, "train/loss": 1.0, "validation/mrr": 0.5, "validation/auc": 0.7},
+    ]
+    draw_curves({"0": rows, "1": rows}, tmp_path / "a.png")
+    first, second, third = drawn[0].axes
+    assert [list(line.get_xdata()) for line in first.lines] == [[5, 9]] * 2
+    assert [list(line.get_ydata()) for line in second.lines] == [[2.0, 1.0]] * 2
+    assert third.get_legend_handles_labels()[1] == ["auc, 2 folds", "mrr, 2 folds"]
+    assert second.get_xlim() == third.get_xlim() != first.get_xlim()
 
 
 def test_fresh_deletes_runs_only(tmp_path: Path) -> None:

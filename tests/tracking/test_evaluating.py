@@ -123,10 +123,10 @@ def test_bytes_are_sent_as_asked(config: Any, tmp_path: Path) -> None:
     path, _ = evaluate(config("data.limit=2", "run.tracking=off", "method=single"))
     root = next(Path(config().index.root).iterdir())
     stages = Index(root).fingerprint
-    assert not index_artefact("sample", root, stages, "results").files
-    sent = index_artefact("sample", root, stages, "all").files
+    assert not index_artefact(root, stages, "results").files
+    sent = index_artefact(root, stages, "all").files
     assert "manifest.json" in sent and any(name.startswith("embeddings-") for name in sent)
-    assert index_artefact("sample", root, stages, "all").aliases == index_artefact("x", root, stages, "none").aliases
+    assert index_artefact(root, stages, "all").aliases == index_artefact(root, stages, "none").aliases
     assert "traces.jsonl" in run_artefact(path, {}, "all").files and not run_artefact(path, {}, "none").files
     folder = tmp_path / "verifier" / "best"
     folder.mkdir(parents=True)
@@ -183,6 +183,15 @@ def test_a_part_of_a_run_is_shown_in_the_group_of_the_whole(
         shown.question(Prediction(data.questions[0].id, "", (), (), 1, {}, 0.1))
     (start,) = fake.calls("init")
     assert start["name"] == "mine-3-of-16" and start["group"] == "mine" and start["dir"] == str(part)
+
+
+def test_the_last_figures_are_of_all_questions_however_seldom_they_are_sent(
+    config: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluating, "EVERY_S", 1e9)
+    path, _ = evaluate(config("method=single", "data.limit=9"))
+    rows = [row for row in history(run_files(path)[0]) if "running/questions" in row]
+    assert [row["_step"] for row in rows] == [1, 9]
 
 
 def test_tracking_changes_nothing_else_and_a_failing_one_is_a_note(

@@ -20,6 +20,7 @@ from gnnrag.fit.gnn_config import TrainGNNConfig
 from gnnrag.gnn.checkpoint import load_checkpoint
 from gnnrag.index.embedder import HashEmbedder
 from inference.console import run_script
+from tests.helpers.pictures import is_drawn
 from tests.helpers.tracking import FakeWandb
 from training import common, train_gnn
 
@@ -71,7 +72,7 @@ def test_a_training_reports_on_unseen_questions_alone(folder: Path, capsys: pyte
     assert checkpoint.model.config.features and checkpoint.facts["prune"]["passages"] == 12
     card = (run / "best" / "README.md").read_text("utf-8")
     assert "| sample | report | recall@5 |" in card and "a small one" in card
-    assert (run / "curves.png").exists()
+    assert is_drawn(run / "curves.png")
 
 
 def test_the_folds_together_report_on_every_question_once(folder: Path) -> None:
@@ -81,12 +82,14 @@ def test_the_folds_together_report_on_every_question_once(folder: Path) -> None:
     assert sorted(row["id"] for row in rows) == sorted(json.loads(line)["id"] for line in questions)
     for row in rows:
         assert row["id"] in read(folder / "runs" / "b" / f"fold{row['fold']}" / "folds.json")["sample"]["report"]
+    assert all(is_drawn(folder / "runs" / "b" / name / "curves.png") for name in (".", "fold0", "fold1"))
 
 
 def test_stage_1_starts_stage_2(folder: Path) -> None:
     stage1 = ["stage=completion", "completion.triples=4", "completion.negatives=4"]
     assert call(folder, "run.name=c", *stage1) == 0
     assert any("validation/mrr" in line for line in (folder / "runs" / "c" / "metrics.jsonl").open())
+    assert is_drawn(folder / "runs" / "c" / "curves.png")
     start = f"start={folder / 'runs' / 'c' / 'best'}"
     assert call(folder, "run.name=d", start, "fit.lr=1e-12", "fit.weight_decay=0") == 0
     before, after = (load_checkpoint(folder / "runs" / name / "best").model.state_dict() for name in "cd")
@@ -162,6 +165,7 @@ def test_a_stopped_run_ends_its_tracking(folder: Path, tmp_path: Path, monkeypat
     assert call(folder, "run.name=stopped", "run.tracking=online") == common.STOPPED
     monkeypatch.setattr(common, "remember", lambda: [])
     assert call(folder, "run.name=stopped", "run.tracking=online") == 0
+    assert is_drawn(folder / "runs" / "stopped" / "curves.png")
     assert [row["code"] for row in fake.calls("finish")] == [75, 0] and len(fake.calls("preempting")) == 1
     assert len({row["id"] for row in fake.calls("init")}) == 1
 

@@ -16,6 +16,7 @@ from gnnrag.fit.reader_config import TrainReaderConfig, check_reader
 from gnnrag.fit.seen import read_seen, seen_hash
 from gnnrag.roles.reader_tuned import TunedReader, TunedReaderConfig
 from inference.console import run_script
+from tests.helpers.pictures import is_drawn
 from tests.helpers.tiny_encoder import make_tiny_encoder
 from training import train_reader
 
@@ -73,6 +74,7 @@ def test_a_training_reports_on_unseen_questions_alone(folder: Path, capsys: pyte
     assert not set(parts["report"]) & {*parts["train"], *parts["validation"]}
     assert read_seen(run) == {seen_hash(id_) for id_ in (*parts["train"], *parts["validation"])}
     assert "a small one" in (run / "best" / "README.md").read_text("utf-8")
+    assert is_drawn(run / "curves.png")
     reader = TunedReader(None, TunedReaderConfig(path=str(run)))  # a run serves as a checkpoint
     assert reader.threshold == read(run / "best" / "gnnrag.json")["facts"]["threshold"]
 
@@ -81,7 +83,7 @@ def test_practice_reads_no_question_and_starts_a_training(folder: Path) -> None:
     assert call(folder, "run.name=practice", "stage=practice", "metric=em") == 0
     practice = folder / "runs" / "practice"
     assert read(practice / "folds.json") == {"sample": {"train": [], "validation": [], "report": []}}
-    assert read_seen(practice) == frozenset()
+    assert read_seen(practice) == frozenset() and is_drawn(practice / "curves.png")
     more = [f"start={practice}", "network.fixed=true", "network.precision=bf16", "network.vectors=3", "cross=true"]
     assert call(folder, *more, "run.name=b") == 0
     rows = [json.loads(line) for line in (folder / "runs" / "b" / "report.jsonl").read_text().splitlines()]
@@ -89,6 +91,7 @@ def test_practice_reads_no_question_and_starts_a_training(folder: Path) -> None:
     assert sorted(row["id"] for row in rows) == sorted(q["id"] for q in answered)
     for row in rows:
         assert row["id"] in read(folder / "runs" / "b" / f"fold{row['fold']}" / "folds.json")["sample"]["report"]
+    assert all(is_drawn(folder / "runs" / "b" / name / "curves.png") for name in (".", "fold0"))
     before, after = weights(practice), weights(folder / "runs" / "b" / "fold0")
     same = {name: name in before and before[name].equal(value) for name, value in after.items()}
     assert same["span.weight"] and "project.weight" in after
@@ -109,7 +112,7 @@ def test_a_killed_training_ends_with_the_same_weights(folder: Path, monkeypatch:
         assert call(folder, "run.name=cut") != 0
         raise SystemExit
     assert not (folder / "runs" / "cut" / "metrics.json").exists()
-    assert call(folder, "run.name=cut") == 0
+    assert call(folder, "run.name=cut") == 0 and is_drawn(folder / "runs" / "cut" / "curves.png")
     one, other = weights(folder / "runs" / "whole"), weights(folder / "runs" / "cut")
     assert all(value.equal(other[name]) for name, value in one.items())
 

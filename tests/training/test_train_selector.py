@@ -19,6 +19,7 @@ from gnnrag.tuned.folder import read_tuned
 from gnnrag.tuned.selector import load_selector
 from gnnrag.weights import load_tensors
 from inference.console import run_script
+from tests.helpers.pictures import is_drawn
 from training import train_thoughts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,7 +66,7 @@ def test_a_training_reports_on_unseen_questions_alone(folder: Path, capsys: pyte
     assert (record["role"], record["kind"]) == ("thoughts", "selector") and record["settings"]["candidates"] == 16
     card = (run / "best" / "README.md").read_text("utf-8")
     assert "a small one" in card and "| sample | report | recall@5 |" in card
-    assert (run / "best" / "questions.json").exists()
+    assert (run / "best" / "questions.json").exists() and is_drawn(run / "curves.png")
 
 
 def test_a_trained_selector_gains_more_than_chance_on_questions_that_it_has_not_seen(folder: Path) -> None:
@@ -96,7 +97,7 @@ def test_a_stopped_training_goes_on_to_the_same_weights(folder: Path, monkeypatc
         patch.setattr(Trainer, "_update", killed)
         with pytest.raises(RuntimeError, match="killed"):
             call(folder, "run.name=cut", "fit.save_every=10")
-    assert call(folder, "run.name=cut", "fit.save_every=10") == 0
+    assert call(folder, "run.name=cut", "fit.save_every=10") == 0 and is_drawn(folder / "runs" / "cut" / "curves.png")
     whole, cut = (load_tensors(folder / "runs" / name / "best" / "model.safetensors") for name in ("whole", "cut"))
     assert all((whole[name] == cut[name]).all() for name in whole)
 

@@ -21,6 +21,7 @@ from gnnrag.llm.hf import HFBackend, HFConfig
 from gnnrag.tuned.folder import read_tuned
 from inference.console import run_script
 from tests.helpers.language_rows import settings
+from tests.helpers.pictures import is_drawn
 from tests.helpers.tiny_model import make_tiny_model, make_tiny_seq2seq
 from training import train_thoughts
 
@@ -69,6 +70,7 @@ def test_a_run_reports_on_unseen_questions_and_describes_itself(sft: Path) -> No
     assert Path(record.base["name"]).is_absolute() and record.facts["report"]["toy"]["questions"] == len(report)
     card = (sft / "best" / "README.md").read_text("utf-8")
     assert "a toy" in card and "| toy | report | likelihood |" in card
+    assert is_drawn(sft / "curves.png")
 
 
 def test_the_adapter_and_the_merged_model_say_the_same(sft: Path) -> None:
@@ -104,6 +106,7 @@ def test_a_stopped_run_ends_with_the_same_weights(base: Path, tmp_path: Path) ->
             around = Surroundings(Accelerator(cpu=True), stop=lambda steps=steps, done=done: next(done) == steps)
             found = train(tmp_path / name, THOUGHTS_CAUSAL.open(config, around, lambda *_: None)(0), around)
             assert (found is None) == (steps is not None)
+        assert is_drawn(tmp_path / name / "curves.png")
         weights.append(load_file(tmp_path / name / "best" / "adapter_model.safetensors"))
     assert weights[0].keys() == weights[1].keys()
     assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
@@ -120,6 +123,7 @@ def test_preferences_are_a_second_stage(reference: str, sft: Path, base: Path, t
     run = tmp_path / "runs" / "b"
     (first, *_) = [row["train/loss"] for row in rows(run / "metrics.jsonl") if "train/loss" in row]
     validated = [row for row in rows(run / "metrics.jsonl") if "validation/order" in row]
+    assert is_drawn(run / "curves.png")
     assert validated and {"validation/reward", "validation/likelihood"} <= validated[0].keys()
     cached = list((tmp_path / "cache").glob("reference-*.json"))
     assert len(cached) == 2, "of training pairs and of validation pairs"
@@ -142,6 +146,7 @@ def test_other_forms_train_and_load(more: list[str], base: Path, tmp_path: Path)
     model = make_tiny_seq2seq(base, tmp_path / "t5") if is_seq2seq else base
     assert call(settings(tmp_path, "thoughts", model, "run.name=c", "judging.rows=0", "fit.steps=2", *more)) == 0
     record = read_tuned(tmp_path / "runs" / "c", "thoughts", ["seq2seq" if is_seq2seq else "causal"])
+    assert is_drawn(tmp_path / "runs" / "c" / "curves.png")
     assert record.settings["form"] == ("full" if more == ["model.train=full"] else "adapter")
     assert len(asyncio.run(says(tmp_path / "runs" / "c" / "best"))) == 2
 

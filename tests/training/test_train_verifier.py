@@ -19,6 +19,9 @@ from gnnrag.tuned.folder import read_tuned
 from gnnrag.weights import WEIGHTS, load_tensors
 from inference.console import run_script
 from tests.helpers.indexes import command, environment
+from tests.helpers.language_rows import settings
+from tests.helpers.pictures import is_drawn
+from tests.helpers.tiny_model import make_tiny_model
 from tests.helpers.toy_verifier import make_encoder, make_rows, write_rows
 from training import common, train_verifier
 
@@ -89,7 +92,7 @@ def test_a_training_reports_on_unseen_questions_alone(folder: Path, capsys: pyte
     assert record.settings["features"] and record.base["name"] == str(folder / "encoder")
     card = (run / "best" / "README.md").read_text("utf-8")
     assert "a small one" in card and "| toy | report | auc |" in card and "accelerate launch" in card
-    assert (run / "calibration.png").exists() and (run / "curves.png").exists()
+    assert is_drawn(run / "calibration.png") and is_drawn(run / "curves.png")
 
 
 def test_a_selection_that_nothing_fitted_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -115,6 +118,10 @@ def test_the_folds_together_report_on_every_question_once(crossed: Path) -> None
     assert sorted(row["id"] for row in rows) == sorted(f"q{i}" for i in range(12))
     for row in rows:
         assert row["id"] in read(crossed / f"fold{row['fold']}" / "folds.json")["toy"]["report"]
+    assert all(is_drawn(crossed / name / "curves.png") for name in (".", "fold0", "fold1", "fold2"))
+    logged = [json.loads(line) for line in (crossed / "fold0" / "metrics.jsonl").open()]
+    fitted = [(row["features/fitted"], row["features/loss"]) for row in logged if row["step"] == 0]
+    assert [step for step, _ in fitted] == [1, 2, 3, 4, 5] and all(loss > 0 for _, loss in fitted)
 
 
 def test_no_training_overwrites_the_report_of_one_with_another_layout(
@@ -173,6 +180,15 @@ def test_a_training_that_was_cut_off_ends_with_the_same_weights(folder: Path, mo
     assert call(folder, "run.name=cut", *more) == 0
     assert gap(folder / "runs" / "whole", folder / "runs" / "cut") <= 1e-6
     assert read(folder / "runs" / "whole" / "metrics.json") == read(folder / "runs" / "cut" / "metrics.json")
+    whole, cut = ((folder / "runs" / name / "metrics.jsonl").read_text().splitlines() for name in ("whole", "cut"))
+    assert is_drawn(folder / "runs" / "cut" / "curves.png") and len(whole) == len(cut), "each row stands there once"
+
+
+def test_a_language_model_that_judges_leaves_a_picture_too(tmp_path: Path) -> None:
+    model = make_tiny_model(tmp_path / "base", lively=True)
+    assert run_script(train_verifier.main, settings(tmp_path, "verifier", model, "run.name=c", "fit.steps=2"), "") == 0
+    assert is_drawn(tmp_path / "runs" / "c" / "curves.png")
+    assert read_tuned(tmp_path / "runs" / "c", "verifier", ("causal",)).facts["report"]
 
 
 @pytest.mark.slow
