@@ -308,7 +308,7 @@ def test_an_empty_folder_of_a_benchmark_is_told_too(tmp_path):
     from gnnrag.datasets.base import load_dataset
 
     (tmp_path / "multihop-rag").mkdir()
-    with pytest.raises(DataError, match="holds no documents.*It is empty. MultiHop-RAG.*fetch.py get multihop_rag"):
+    with pytest.raises(DataError, match=r"holds no documents.*It is empty. MultiHop-RAG.*fetch.py get multihop_rag"):
         load_dataset(tmp_path / "multihop-rag")
 
 
