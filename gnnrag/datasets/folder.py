@@ -14,6 +14,7 @@ from pathlib import Path
 
 from gnnrag.datasets.chunk import Chunking, chunk_text
 from gnnrag.datasets.documents import READERS, Section, read_sections
+from gnnrag.datasets.releases import advice
 from gnnrag.datasets.skips import Skips
 from gnnrag.errors import DataError
 from gnnrag.types import Passage
@@ -36,7 +37,8 @@ def load_documents(path: Path, chunking: Chunking, skips: Skips) -> dict[str, li
     documents = {relative: passages for relative, passages in found.items() if passages is not None}
     if not any(documents.values()):
         seen = f" What is there: {skips.summary()}" if skips.by_reason else " It is empty."
-        raise DataError(path, f"holds no documents with text ({', '.join(sorted(READERS))}).{seen}")
+        where = f" {known}" if (known := advice(path)) else ""
+        raise DataError(path, f"holds no documents with text ({', '.join(sorted(READERS))}).{seen}{where}")
     return documents
 
 

@@ -99,7 +99,8 @@ class PathView:
             "decomposition": [{"question": q, "answer": a, "gold": g} for q, a, g in hops],
             "hops": len(self.path.steps),
             "anchor": names[0],
-            "nodes": [names[-1]],
             "path": names,
             "generator": origin,
+            # Methods are scored by the nodes they find where the nodes are the corpus.
+            **({"nodes": [names[-1]]} if self.index.config.extract.method == "kb" else {}),
         }

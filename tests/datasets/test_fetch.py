@@ -304,6 +304,14 @@ def test_a_missing_benchmark_is_told_where_it_is(tmp_path, path, title):
         load_dataset(tmp_path / path)
 
 
+def test_an_empty_folder_of_a_benchmark_is_told_too(tmp_path):
+    from gnnrag.datasets.base import load_dataset
+
+    (tmp_path / "multihop-rag").mkdir()
+    with pytest.raises(DataError, match=r"holds no documents.*It is empty. MultiHop-RAG.*fetch.py get multihop_rag"):
+        load_dataset(tmp_path / "multihop-rag")
+
+
 @pytest.mark.parametrize(
     "text",
     [
