@@ -27,11 +27,14 @@ export GNNRAG_STOP_FILE="$job/stop-$task"
 rm -f "$GNNRAG_STOP_FILE"
 : >"$job/started-$task"
 
-child="" is_told=0 forward=yes rc=0
+child="" is_told=0 rc=0
+forward=same # the signal that the command gets: the same, another one by name, or no
 tell() {
     is_told=1
     : >"$GNNRAG_STOP_FILE"
-    if [ -n "$child" ] && [ "$forward" = yes ]; then kill -s "$1" "$child" 2>/dev/null || true; fi
+    local signal="$forward"
+    if [ "$signal" = same ]; then signal="$1"; fi
+    if [ -n "$child" ] && [ "$signal" != no ]; then kill -s "$signal" "$child" 2>/dev/null || true; fi
 }
 trap 'tell USR1' USR1
 trap 'tell TERM' TERM
