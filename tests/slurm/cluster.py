@@ -42,17 +42,17 @@ class Cluster:
         for name in ("SLURM_JOB_ID", "GNNRAG_JOB", "GNNRAG_SETUP", "GNNRAG_HOME"):
             self.environment.pop(name, None)
 
-    def run(self, *command: str, cwd: Path = ROOT) -> str:
-        """Return what a command prints; fails where it fails."""
+    def run(self, *command: str, expect: int = 0) -> str:
+        """Return what a command prints; fails where it ends with another exit code."""
         done = subprocess.run(
-            command, env=self.environment, cwd=cwd, capture_output=True, text=True, timeout=600, check=False
+            command, env=self.environment, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
         )
-        assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode == expect, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
-    def python(self, *command: str, cwd: Path = ROOT) -> str:
+    def python(self, *command: str, expect: int = 0) -> str:
         """Run a script of the repository."""
-        return self.run(sys.executable, *command, cwd=cwd)
+        return self.run(sys.executable, *command, expect=expect)
 
     def site(self, signal_s: int = 60) -> Path:
         """Write a site file."""
@@ -61,19 +61,12 @@ class Cluster:
         path.write_text(SITE.format(python=sys.executable, signal_s=signal_s, max_running=cpus, server=server))
         return path
 
-    def submit(self, name: str, *arguments: str, signal_s: int = 60, cwd: Path = ROOT) -> list[dict[str, Any]]:
+    def submit(self, name: str, *arguments: str, signal_s: int = 60, expect: int = 0) -> list[dict[str, Any]]:
         """Call `submit.py`; returns the states of its jobs."""
         folder = ["--folder", str(self.folder / name / "jobs"), "--site", str(self.site(signal_s)), "--json"]
-        rows: list[dict[str, Any]] = json.loads(
-            self.python(str(ROOT / "slurm/submit.py"), *arguments, *folder, cwd=cwd)
-        )
+        printed = self.python("slurm/submit.py", *arguments, *folder, expect=expect)
+        rows: list[dict[str, Any]] = json.loads(printed)
         return rows
-
-    def queue(self) -> dict[str, tuple[str, int]]:
-        """Return state and starts of each job of SLURM, by its id."""
-        lines = self.run("squeue", "-h", "-t", "all", "-o", "%i|%T").splitlines()
-        states = dict(line.split("|") for line in lines)
-        return {id_: (state, self.restarts(id_)) for id_, state in states.items()}
 
     def restarts(self, id_: str) -> int:
         """Return how often SLURM has started a job again."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -119,3 +120,61 @@ async def with_slurm(cluster: Cluster, wait: Coroutine[Any, Any, T]) -> T:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
         return await wait
+
+
+GRID = ["method=single,multihop", "retriever=bm25,dense"]
+EMBEDDER = ["index.embedder.model=hash", "index.text.language=blank:en"]  # starts in no time
+FILES = ("predictions.jsonl", "traces.jsonl", "scores.jsonl")
+
+
+def timeless(value: Any) -> Any:
+    """Return metrics without what a clock decides."""
+    if not isinstance(value, dict):
+        return value
+    return {key: timeless(inner) for key, inner in value.items() if "seconds" not in key}
+
+
+def test_a_grid_in_eight_shards_survives_kills_and_equals_single_processes(cluster: Cluster) -> None:
+    folder = cluster.folder / "grid"
+    common = [f"data.path={ROOT / 'data/sample'}", "data.limit=16", f"index.path={folder / 'index'}", *EMBEDDER]
+    arguments = [SAMPLE, *GRID, f"run.root={folder / 'runs'}", *common, "--shards", "8"]
+    rows = cluster.submit("grid", *arguments)
+    assert [row["kind"] for row in rows] == ["index", *["evaluate", "merge"] * 4]
+    assert statuses(rows) <= {"waiting", "running"}
+
+    requeued, killed = (find(rows, "evaluate", *words)["name"] for words in (("single", "bm25"), ("single", "dense")))
+    one = wait_for(lambda: running_task(cluster, requeued), "a task that runs", 300)
+    cluster.run("scontrol", "requeue", one)  # as SLURM does when a node is lost
+    two = wait_for(lambda: running_task(cluster, killed), "a second one", 400)
+    cluster.run("scancel", "--full", "--signal=KILL", two)
+    wait_for(lambda: cluster.restarts(one) == 1, "its second start")
+    wait_for(lambda: not cluster.run("squeue", "-h", "-t", "PD,R,CG", "-o", "%i").strip(), "the end of the grid", 900)
+
+    rows = cluster.submit("grid", *arguments, "--status", expect=1)
+    shard = int(two.rpartition("_")[2])
+    assert (find(rows, "evaluate", killed)["status"], find(rows, "evaluate", killed)["left"]) == ("failed", [shard])
+    assert [row["status"] for row in rows if row["kind"] == "merge"].count("done") == 3
+    submitted = cluster.submit("grid", *arguments)
+    assert sum(row["status"] != "done" for row in submitted) == 2  # that shard's job and its merge, nothing else
+    assert cluster.run("squeue", "-h", "-r", "-t", "PD,R,CG", "-o", "%i").count("\n") == 2
+    cluster.end(cluster.id_of(find(rows, "merge", "single", "dense")["name"]))
+    rows = cluster.submit("grid", *arguments)
+    assert statuses(rows) == {"done"}
+    assert not cluster.run("squeue", "-h", "-t", "PD,R,CG", "-o", "%i").strip()
+
+    for method in ("single", "multihop"):
+        for retriever in ("bm25", "dense"):
+            merged = Path(find(rows, "merge", method, retriever)["run"])
+            own = [f"method={method}", f"retriever={retriever}", f"run.root={folder / 'whole'}", *common]
+            whole = Path(cluster.python("inference/evaluate.py", SAMPLE, *own).splitlines()[-1])
+            assert merged.name == whole.name
+            assert [digest(merged / name) for name in FILES] == [digest(whole / name) for name in FILES]
+            metrics = [json.loads((run / "metrics.json").read_text()) for run in (merged, whole)]
+            assert timeless(metrics[0]) == timeless(metrics[1])
+            assert metrics[0]["questions"] == 16
+
+
+def running_task(cluster: Cluster, job: str) -> str:
+    """Return the number of a task of an array that runs, if any."""
+    lines = cluster.run("squeue", "-h", "-r", "-t", "R", "-o", "%i|%j").splitlines()
+    return next((id_ for id_, name in (line.split("|") for line in lines) if name == job), "")
