@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,16 @@ class Cluster:
         printed = self.python("slurm/submit.py", *arguments, *folder, expect=expect)
         rows: list[dict[str, Any]] = json.loads(printed)
         return rows
+
+    @contextmanager
+    def paused(self, id_: str, stop_file: Path) -> Iterator[None]:
+        """Halt the steps of a job until its batch script has been signalled, which makes the stop file."""
+        self.run("scancel", "--signal=STOP", id_)
+        try:
+            yield
+            wait_for(stop_file.exists, "the signal", 200)
+        finally:
+            self.run("scancel", "--signal=CONT", id_)
 
     def restarts(self, id_: str) -> int:
         """Return how often SLURM has started a job again."""
