@@ -105,6 +105,7 @@ def test_a_killed_job_is_a_failure_that_says_so(tmp_path: Path) -> None:
     assert not was_cut_off(jobs["killed"], 0)
 
 
+@pytest.mark.slow
 def test_sigterm_ends_the_script_cleanly_and_the_same_command_goes_on(tmp_path: Path) -> None:
     """`submit.py --local`, with a real evaluation, told to stop while its first job runs."""
     command = [
