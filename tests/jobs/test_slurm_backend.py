@@ -105,7 +105,7 @@ def test_batch_scripts_are_bash(path: Path) -> None:
 FAKES = {
     "scontrol": """case "$*" in
   "show hostnames"*) printf 'node1\\nnode2\\n' ;; "show config") echo "RequeueExit = (null)" ;;
-  requeue*) echo "$*" >>"$OUT/requeued"; exit 0 ;; esac""",
+  "show job"*) echo "JobId=7 JobState=${STATE:-RUNNING}" ;; requeue*) echo "$*" >>"$OUT/requeued"; exit 0 ;; esac""",
     "srun": 'echo "srun $*" >>"$OUT/ran"; shift_to_python "$@"',
     "sleep": "exit 0",
 }
@@ -182,6 +182,13 @@ def test_what_was_stopped_goes_back_into_the_queue_but_not_for_ever(tmp_path: Pa
     assert done.returncode == 75
     done = batch(tmp_path, "evaluate.sbatch", ["a"], moving, SLURM_RESTART_COUNT="50", **array)
     assert (done.returncode, "started 51 times" in done.stderr) == (1, True)
+
+
+def test_what_a_person_cancels_does_not_come_back(tmp_path: Path) -> None:
+    done = batch(tmp_path, "index.sbatch", ["a"], "exit 75", STATE="CANCELLED")
+    assert done.returncode == 143
+    assert (tmp_path / "job/ended-0").read_text() == "75 cancelled\n"
+    assert not (tmp_path / "requeued").exists()
 
 
 def test_a_training_on_two_nodes_meets_on_the_first(tmp_path: Path) -> None:

@@ -110,8 +110,10 @@ def test_a_server_is_found_by_its_file_and_leaves_it_when_it_is_stopped(cluster:
     wait_for(lambda: not read_servers(file), "the server's leaving")
     wait_for(lambda: cluster.restarts(id_) == 1, "the server's return to the queue")
     wait_for(lambda: read_servers(file), "the server's second start")
-    cluster.run("scancel", "--full", "--signal=KILL", id_)
-    cluster.end(id_)
+    cluster.run("scancel", "--full", id_)
+    assert cluster.end(id_) == "CANCELLED", "what a person cancels must not come back"
+    assert not read_servers(file)
+    file.write_text(f"http://127.0.0.1:9/v1 job={id_} key=x\n")  # what a server leaves that is killed outright
     with pytest.raises(LLMError, match=f"job {id_} has ended: this line is stale"):
         wait = wait_for_servers(file, 0.1, lambda told: None)
         asyncio.run(with_slurm(cluster, wait))
