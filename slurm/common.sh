@@ -81,7 +81,7 @@ finish() {
 
 # Whether a person has taken the job back: it ends like one that was stopped, but nothing may put it into the queue again.
 is_cancelled() {
-    scontrol show job -o "$1" 2>/dev/null | grep -q 'JobState=CANCELLED'
+    scontrol show job -o "$1" 2>/dev/null | grep 'JobState=CANCELLED' >/dev/null
 }
 
 # End with the command's exit code, or go back into the queue where it was told to stop before its end.
@@ -111,7 +111,7 @@ finish_or_requeue() {
     echo "stopped before its end, queued again (start $((restarts + 1)))" >&2
     record 75 "queued again"
     # Where the site queues again what exits with 75, that is enough.
-    if ! scontrol show config | grep -Eq '^RequeueExit +=(.*[ ,])?75(,|$)'; then
+    if ! scontrol show config | grep -E '^RequeueExit +=(.*[ ,])?75(,|$)' >/dev/null; then # -q would break the pipe
         scontrol requeue "$id" # SLURM then ends this shell
         sleep 60
     fi
