@@ -72,7 +72,7 @@ def test_a_training_of_two_processes_is_interrupted_twice_and_ends_with_the_same
 
     wait_for(lambda: lines(run / "metrics.jsonl") > stopped_at + 1, "steps after the first start", 400)
     with cluster.paused(id_, Path(row["folder"]) / "stop-0"):
-        urgent = ("--partition=urgent", "--exclusive", "--mem=100M", "--output=/dev/null", "--wrap", ":")
+        urgent = ("--partition=urgent", "--exclusive", "--mem=100M", "--output=/dev/null", "--wrap=true")
         other = cluster.run("sbatch", "--parsable", *urgent).strip()
     assert cluster.end(other) == "COMPLETED"
     assert "queued again (start 2)" in log.read_text()
