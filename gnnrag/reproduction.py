@@ -17,6 +17,7 @@ from gnnrag.comparison import load_runs, overlap
 from gnnrag.config import EvaluateConfig
 from gnnrag.cross import Watch, cross_evaluate, read_part, swapped
 from gnnrag.datasets.kb import question_files
+from gnnrag.datasets.releases import advice
 from gnnrag.datasets.source import find_source
 from gnnrag.errors import ConfigError, DataError, described
 from gnnrag.evaluation import check_metrics, load_questions_for
@@ -98,7 +99,7 @@ def absent_data(path: str, split: str, questions: str | None = None) -> str:
     """Return why data that a table names is not on this machine, and where to get it; empty where it is."""
     for name in (path, *([questions] if questions else [])):
         if not Path(name).exists() and not Path(path).with_name(f"{Path(path).stem}_corpus.json").exists():
-            return f"data not here: {name}; data/README.md says where to get it"
+            return f"data not here: {name}; {advice(Path(name)) or 'data/README.md says where to get it'}"
     try:
         source = find_source(Path(path))
         if questions:
