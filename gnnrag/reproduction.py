@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -110,6 +111,18 @@ def absent_data(path: str, split: str, questions: str | None = None) -> str:
     return ""
 
 
+def absent_model(name: str) -> str:
+    """Return why an embedder cannot be loaded on this machine; empty where it can, or may be fetched."""
+    if name in ("embedded", "hash") or Path(name).exists():
+        return ""
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() not in ("1", "ON", "YES", "TRUE"):
+        return ""
+    from huggingface_hub import try_to_load_from_cache
+
+    is_here = isinstance(try_to_load_from_cache(name, "config.json"), str)
+    return "" if is_here else f"model not here: {name}, and HF_HUB_OFFLINE forbids to fetch it"
+
+
 def reproduce(
     table: PaperTable,
     overrides: Sequence[str] = (),
@@ -144,7 +157,10 @@ def reproduce(
     for row in rows:
         if row.missing:
             result = Result(row, error=f"cannot be run: {row.missing}")
-        elif absent := absent_data((d := configs[row.name].data).path, d.split, d.questions):
+        elif absent := (
+            absent_data((d := configs[row.name].data).path, d.split, d.questions)
+            or absent_model(configs[row.name].index.embedder.model)
+        ):
             result = Result(replace(row, missing=absent), error=f"cannot be run: {absent}")
         else:
             try:

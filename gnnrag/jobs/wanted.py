@@ -17,7 +17,7 @@ from gnnrag.index.build import closure
 from gnnrag.jobs.grid import Point
 from gnnrag.papers import PaperTable, load_table
 from gnnrag.pipeline import index_path, index_settings, needed_stages
-from gnnrag.reproduction import absent_data, checked, resolved
+from gnnrag.reproduction import absent_data, absent_model, checked, resolved
 from gnnrag.rundir import decisive, roles_label
 
 LIBRARY = Path(__file__).resolve().parents[1]
@@ -172,5 +172,8 @@ def _absent(path: str, questions: str, split: str) -> str:
 
 
 def unavailable(evaluation: Evaluation) -> str:
-    """Return why an evaluation cannot run on this machine: a part or its data are not here; empty where it can."""
-    return evaluation.missing or _absent(*evaluation.data, evaluation.decisive["data"]["split"])
+    """Return why an evaluation cannot run on this machine: a part, data or a model is not here; empty where it can."""
+    if evaluation.missing:
+        return evaluation.missing
+    absent = _absent(*evaluation.data, evaluation.decisive["data"]["split"])
+    return absent or absent_model(evaluation.index["embedder"]["model"])
