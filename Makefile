@@ -9,7 +9,7 @@ export TOKENIZERS_PARALLELISM = false
 export HF_HUB_OFFLINE = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-vllm lint bench clean
+.PHONY: help install demo test test-all test-vllm test-slurm lint bench clean
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
@@ -47,6 +47,11 @@ $(VLLM_STAMP): pyproject.toml
 
 test-vllm: $(VLLM_STAMP)  ## every method on vLLM (in process and as a server, on the CPU), and schemas under transformers
 	$(VLLM_VENV)/bin/python -m pytest -m '' tests/llm/test_vllm.py tests/llm/test_hf.py tests/llm/test_tuned_language.py
+
+# Nothing is installed here: the packages are the machine's. What it starts is one node, as root, on the loopback.
+test-slurm: $(STAMP)  ## a grid in shards, a training and a server on a real SLURM of one node, started for it
+	@$(BIN)/python tests/slurm/local_slurm.py check
+	GNNRAG_NEEDS_SLURM=1 $(BIN)/python -m pytest -m slurm tests/slurm tests/jobs --durations=5
 
 lint: $(STAMP)  ## ruff and mypy
 	$(BIN)/ruff check .

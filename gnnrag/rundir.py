@@ -35,6 +35,7 @@ from gnnrag.types import Prediction, shallow
 FREE = {
     *("concurrency", "run", "shard", "metrics", "llm_cache", "data.path", "data.questions", "index.path", "index.root"),
     *(f"llm.{name}" for name in ("base_url", "api_key_env", "timeout_s", "max_retries", "backoff_s", "concurrency")),
+    *("llm.server_file", "llm.server_wait_s"),
 }
 SHARDS = "shards"  # folder of a run's parts: runs of their own (gnnrag.sharding)
 FILES = {"config.yaml", "predictions.jsonl", "traces.jsonl", "log.jsonl", SHARDS}  # what may be before meta.json

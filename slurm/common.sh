@@ -27,11 +27,14 @@ export GNNRAG_STOP_FILE="$job/stop-$task"
 rm -f "$GNNRAG_STOP_FILE"
 : >"$job/started-$task"
 
-child="" is_told=0 forward=yes rc=0
+child="" is_told=0 rc=0
+forward=same # the signal that the command gets: the same, another one by name, or no
 tell() {
     is_told=1
     : >"$GNNRAG_STOP_FILE"
-    if [ -n "$child" ] && [ "$forward" = yes ]; then kill -s "$1" "$child" 2>/dev/null || true; fi
+    local signal="$forward"
+    if [ "$signal" = same ]; then signal="$1"; fi
+    if [ -n "$child" ] && [ "$signal" != no ]; then kill -s "$signal" "$child" 2>/dev/null || true; fi
 }
 trap 'tell USR1' USR1
 trap 'tell TERM' TERM
@@ -76,11 +79,21 @@ finish() {
     exit "$1"
 }
 
+# Whether a person has taken the job back: it ends like one that was stopped, but nothing may put it into the queue again.
+is_cancelled() {
+    scontrol show job -o "$1" 2>/dev/null | grep 'JobState=CANCELLED' >/dev/null
+}
+
 # End with the command's exit code, or go back into the queue where it was told to stop before its end.
 finish_or_requeue() {
     if [ "$rc" -eq 0 ]; then finish 0 done; fi
     if [ "$is_told" -eq 0 ] && [ "$rc" -ne 75 ]; then finish "$rc" failed; fi
-    local now idle=0
+    local now idle=0 id="$SLURM_JOB_ID"
+    if [ -n "${SLURM_ARRAY_JOB_ID:-}" ]; then id="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"; fi
+    if is_cancelled "$id"; then
+        record 75 cancelled
+        exit 143
+    fi
     now="$(progress)"
     if [ -n "$now" ] && [ "$now" = "$(cat "$job/progress-$task" 2>/dev/null || true)" ]; then
         idle=$(($(cat "$job/idle-$task" 2>/dev/null || echo 0) + 1))
@@ -98,9 +111,7 @@ finish_or_requeue() {
     echo "stopped before its end, queued again (start $((restarts + 1)))" >&2
     record 75 "queued again"
     # Where the site queues again what exits with 75, that is enough.
-    if ! scontrol show config | grep -Eq '^RequeueExit +=(.*[ ,])?75(,|$)'; then
-        local id="$SLURM_JOB_ID"
-        if [ -n "${SLURM_ARRAY_JOB_ID:-}" ]; then id="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"; fi
+    if ! scontrol show config | grep -E '^RequeueExit +=(.*[ ,])?75(,|$)' >/dev/null; then # -q would break the pipe
         scontrol requeue "$id" # SLURM then ends this shell
         sleep 60
     fi

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -60,12 +61,22 @@ def main(arguments: Sequence[str]) -> int:
         raise GnnragError(f"--jobs {options.jobs}: must be at least 1")
     budget = seconds_of(options.budget) if options.budget else None
     started = time.monotonic()
-    plan = make_plan(options.settings, options.folder, options.shards)
+    plan = make_plan(_at_home(options), options.folder, options.shards, note)
     for text in plan.notes:
         note(text)
     if options.local:
         return _local(plan, options, None if budget is None else started + budget)
     return _submit(plan, options)
+
+
+def _at_home(options: argparse.Namespace) -> list[str]:
+    """Go to the repository's root, where every script runs; returns the settings with files named from there."""
+    if Path.cwd() == HOME:
+        return list(options.settings)
+    options.site = options.site.resolve() if options.site else None
+    settings = [text if "=" in text else str(Path(text).resolve()) for text in options.settings]
+    os.chdir(HOME)
+    return settings
 
 
 def _local(plan: Plan, options: argparse.Namespace, deadline: float | None) -> int:

@@ -26,6 +26,7 @@ MORE_FIELDS = {
     "BDTRConfig": 16,
     "MGranRAGConfig": 15,
     "GNNConfig": 19,  # the switches of two papers
+    "OpenAIConfig": 17,  # one server or a file of several, retries, sampling and prices
     "LightRAGConfig": 16,  # the parameters of two releases
 }  # the switches of the paper's ablations, and those for what it leaves open
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -31,13 +31,16 @@ class Plan:
     notes: tuple[str, ...] = ()
 
 
-def make_plan(arguments: Sequence[str], folder: Path, shards: int = 0) -> Plan:
+def make_plan(
+    arguments: Sequence[str], folder: Path, shards: int = 0, on_note: Callable[[str], None] = lambda note: None
+) -> Plan:
     """Return the jobs that a command line asks for.
 
     Args:
         arguments: config files, then `key=value` or `key=a,b,c`; trained parts of tables, `verifier=RUN`.
         folder: where jobs have their folders.
         shards: in how many parts the questions of a run are divided; 0 does not divide them.
+        on_note: told what takes long.
 
     Raises:
         ConfigError: a file or a setting is wrong, or two runs would build one index in two ways.
@@ -55,7 +58,7 @@ def make_plan(arguments: Sequence[str], folder: Path, shards: int = 0) -> Plan:
     asked = [source for source in sources if source not in fitted]
     if trained and (others := [str(s) for s in asked if not is_table(s)]):
         raise ConfigError(f"{', '.join(trained)}=RUN is for tables of papers, and {others[0]} is none")
-    wanted = dict(zip(asked, cached(folder / "resolved", asked, points), strict=True))
+    wanted = dict(zip(asked, cached(folder / "resolved", asked, points, on_note), strict=True))
     builder = _Builder(folder, shards)
     for source, found in wanted.items():
         if is_table(source):

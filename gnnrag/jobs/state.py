@@ -169,10 +169,10 @@ class Desk:
         if job.kind == "merge":
             return set(), 0, 0, 0.0, str(run), ""
         parts = {task: run / "shards" / f"{task}-of-{job.tasks}" for task in job.numbers}
-        done = {task for task, part in parts.items() if is_whole(part)}
+        done = {t for t, part in parts.items() if is_whole(part) or (part.is_dir() and ended(job, t)[0] == 0)}
         of = sum(asked(part) for part in parts.values())
         known = all(asked(part) for part in parts.values())
-        answered = sum(rows(part) for part in parts.values())
+        answered = sum(min(rows(part), asked(part) or rows(part)) for part in parts.values())
         return done, answered, of if known else 0, predicted_seconds(parts.values()), str(run), ""
 
     def _index(self, job: Job) -> tuple[set[int], int, int, float, str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from gnnrag.index.build import closure
 from gnnrag.jobs.grid import Point
 from gnnrag.papers import PaperTable, load_table
 from gnnrag.pipeline import index_path, index_settings, needed_stages
-from gnnrag.reproduction import absent_data, checked, resolved
+from gnnrag.reproduction import absent_data, absent_model, checked, resolved
 from gnnrag.rundir import decisive, roles_label
 
 LIBRARY = Path(__file__).resolve().parents[1]
@@ -130,7 +130,9 @@ def _trimmed(plain: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
     return kept
 
 
-def cached(folder: Path, sources: Sequence[Path], points: Sequence[Point]) -> list[list[Evaluation]]:
+def cached(
+    folder: Path, sources: Sequence[Path], points: Sequence[Point], on_note: Callable[[str], None] = lambda note: None
+) -> list[list[Evaluation]]:
     """Return the evaluations of each source; all tables of the papers take minutes to resolve, so they are kept.
 
     What is kept is used again while neither a config nor a file of the library has changed.
@@ -139,6 +141,7 @@ def cached(folder: Path, sources: Sequence[Path], points: Sequence[Point]) -> li
         folder: where it is kept.
         sources: config files.
         points: of the grid.
+        on_note: told about each table that is resolved.
     """
     code = [(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in sorted(LIBRARY.rglob("*")) if p.suffix in _CODE]
     found = []
@@ -146,6 +149,8 @@ def cached(folder: Path, sources: Sequence[Path], points: Sequence[Point]) -> li
         key = digest([str(source), source.read_text("utf-8"), [p.overrides for p in points], code])
         path = folder / f"{source.parent.name}-{source.stem}-{key[:16]}.json"
         if not path.exists():
+            if is_table(source):
+                on_note(f"{source}: resolving its rows, once")
             made = [asdict(one) for point in points for one in evaluations(source, point)]
             for old in folder.glob(f"{source.parent.name}-{source.stem}-*.json"):
                 old.unlink(missing_ok=True)
@@ -167,5 +172,8 @@ def _absent(path: str, questions: str, split: str) -> str:
 
 
 def unavailable(evaluation: Evaluation) -> str:
-    """Return why an evaluation cannot run on this machine: a part or its data are not here; empty where it can."""
-    return evaluation.missing or _absent(*evaluation.data, evaluation.decisive["data"]["split"])
+    """Return why an evaluation cannot run on this machine: a part, data or a model is not here; empty where it can."""
+    if evaluation.missing:
+        return evaluation.missing
+    absent = _absent(*evaluation.data, evaluation.decisive["data"]["split"])
+    return absent or absent_model(evaluation.index["embedder"]["model"])

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
-from weakref import WeakKeyDictionary
 
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.base import ContextLengthError, Reply, Request, shaping
+from gnnrag.llm.clients import Clients
+from gnnrag.llm.servers import Replicas, Server
 from gnnrag.llm.transport import (
     MAX_WAIT_S,
     RefusedError,
@@ -39,6 +39,8 @@ class OpenAIConfig:
 
     model: str = "gpt-4o-mini"
     base_url: str = "https://api.openai.com/v1"
+    server_file: str | None = None  # file with the addresses of servers, instead of base_url: see gnnrag.llm.servers
+    server_wait_s: float = 1800.0  # how long to wait until one of them answers
     api_key_env: str | None = "OPENAI_API_KEY"  # variable that holds the key; null for servers without one
     temperature: float | None = 0.0  # null leaves it out, for models that refuse it
     seed: int | None = None
@@ -52,14 +54,6 @@ class OpenAIConfig:
     price_in: float = 0.0  # per million prompt tokens
     price_out: float = 0.0  # per million completion tokens
     extra_body: dict[str, Any] = field(default_factory=dict)  # further fields: top_p, chat_template_kwargs, ...
-
-
-@dataclass(slots=True)
-class _LoopState:
-    """What is bound to one event loop."""
-
-    client: openai.AsyncOpenAI
-    slots: asyncio.Semaphore
 
 
 class OpenAIBackend:
@@ -87,11 +81,11 @@ class OpenAIBackend:
             raise ConfigError("llm: concurrency and timeout_s must be positive, max_retries at least 0")
         if not c.base_url.startswith(("http://", "https://")):
             raise ConfigError(f"llm.base_url={c.base_url!r}: give a URL such as http://127.0.0.1:8000/v1")
-        self._host = host(c.base_url)
+        self._host = f"the servers of {c.server_file}" if c.server_file else host(c.base_url)
         if self._host == "api.openai.com" and not self._key():
             raise ConfigError(f"llm: set the variable {c.api_key_env} to your key, or base_url to your server")
-        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState] = WeakKeyDictionary()
-        self._lock = threading.Lock()
+        replicas = Replicas(c.server_file, c.server_wait_s) if c.server_file else None
+        self._clients = Clients(lambda: Server(c.base_url, key=self._key() or ""), c.timeout_s, c.concurrency, replicas)
         self._level: str = "json_schema" if c.structured == "auto" else c.structured
         self._is_unreachable = False  # since the last call that ran out of retries
 
@@ -100,15 +94,15 @@ class OpenAIBackend:
         """Model, server and default sampling."""
         kept = ("model", "temperature", "seed", "structured", "extra_body")
         url = self.config.base_url.replace(urlsplit(self.config.base_url).netloc, self._host)  # without credentials
+        url = "server_file" if self.config.server_file else url  # servers come back at other addresses
         return {"type": "openai", "base_url": url, **shaping(self.config, kept)}
 
     async def generate(self, request: Request) -> Reply:
         """Answer one request; see the class for retries and limits."""
-        state = self._state()
-        async with state.slots:
+        async with self._clients.slots:
             attempts = 1 if self._is_unreachable else self.config.max_retries + 1
             try:
-                reply = await with_retries(lambda: self._negotiate(state, request), attempts, self.config.backoff_s)
+                reply = await with_retries(lambda: self._negotiate(request), attempts, self.config.backoff_s)
             except RetryableError as failure:
                 self._is_unreachable = failure.is_connection
                 raise failure.error from failure.__cause__
@@ -117,37 +111,20 @@ class OpenAIBackend:
 
     async def close(self) -> None:
         """Close the running loop's connections."""
-        with self._lock:
-            state = self._loops.pop(asyncio.get_running_loop(), None)
-        if state:
-            await state.client.close()
-
-    def _state(self) -> _LoopState:
-        """Return the running loop's client, made on first use: connections cannot move between loops."""
-        loop = asyncio.get_running_loop()
-        with self._lock:
-            if loop not in self._loops:
-                for ended in [other for other in self._loops if other.is_closed()]:
-                    del self._loops[ended]  # its connections keep it alive otherwise
-                c, key = self.config, self._key() or "none"  # the client insists on one; servers without keys ignore it
-                client = import_openai().AsyncOpenAI(
-                    api_key=key, base_url=c.base_url, timeout=c.timeout_s, max_retries=0
-                )
-                self._loops[loop] = _LoopState(client, asyncio.Semaphore(c.concurrency))
-            return self._loops[loop]
+        await self._clients.close()
 
     def _key(self) -> str | None:
         """Read the key where it is needed; it is never kept here."""
         return os.environ.get(self.config.api_key_env) if self.config.api_key_env else None
 
-    async def _negotiate(self, state: _LoopState, request: Request) -> Reply:
+    async def _negotiate(self, request: Request) -> Reply:
         """Make one attempt, at the highest level of structured output that the server takes."""
         highest = self._level if request.schema and not request.raw else "off"
         levels = _LEVELS[_LEVELS.index(highest) :] if self.config.structured == "auto" else (highest,)
         refusal: LLMError | None = None
         for level in levels:
             try:
-                reply = await self._attempt(state, request, level)
+                reply = await self._attempt(request, level)
             except RefusedError as refused:
                 # Was it the response format? Known only when the same request passes without it.
                 refusal = refusal or refused.error
@@ -158,11 +135,12 @@ class OpenAIBackend:
         assert refusal is not None
         raise refusal
 
-    async def _attempt(self, state: _LoopState, request: Request, level: str) -> Reply:
+    async def _attempt(self, request: Request, level: str) -> Reply:
         """Send one HTTP request and translate its failures."""
         openai, c = import_openai(), self.config
         body = request_body(request, self.identity, c.token_limit, level)
-        create: Any = state.client.completions.create if request.raw else state.client.chat.completions.create
+        client, server = await self._clients.pick()
+        create: Any = client.completions.create if request.raw else client.chat.completions.create
         try:
             # The client's own timeout is per read: a server that sends a byte now and then would never hit it.
             async with asyncio.timeout(c.timeout_s):
@@ -173,6 +151,7 @@ class OpenAIBackend:
         except openai.APIStatusError as error:
             raise self._status_error(error, level) from error
         except openai.APIConnectionError as error:
+            self._clients.lost(server)
             problem = f"connection failed: {error.__cause__ or error}"
             raise RetryableError(self._error(problem), is_connection=True) from error
         except (openai.APIError, ValueError) as error:

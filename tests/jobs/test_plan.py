@@ -69,6 +69,15 @@ def test_rows_that_tables_share_are_run_once_and_absent_data_are_no_failure(tmp_
     assert missing == ["data not here: /no/such/set; data/README.md says where to get it", "no code"]
 
 
+def test_a_model_that_is_not_here_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    settings = [DATA, "retriever=dense", "index.embedder.model=hash,nobody/no-such-model", f"index.root={tmp_path}"]
+    plan = make_plan([SAMPLE, *settings], tmp_path / "jobs")
+    assert [job.kind for job in plan.jobs.values()] == ["index", "evaluate", "evaluate"]
+    assert [job.missing for job in plan.jobs.values()][:2] == ["", ""]
+    assert "model not here: nobody/no-such-model" in [job.missing for job in plan.jobs.values()][2]
+
+
 def test_what_is_resolved_is_kept_until_a_config_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = tmp_path / "one.yaml"
     table.write_text(TABLE % (ROOT / "data/sample"))

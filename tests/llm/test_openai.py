@@ -313,7 +313,7 @@ def test_one_backend_serves_several_event_loops() -> None:
         for _ in range(3):  # without close(): loops that ended are forgotten
             replies = asyncio.run(asyncio.wait_for(_three(llm), 5))
             assert [r.text for r in replies] == ["fine"] * 3
-        assert len(llm._loops) == 1
+        assert len(llm._clients._loops) == 1
 
 
 async def _three(llm: OpenAIBackend) -> list[Reply]:

@@ -2,6 +2,7 @@
 
     python tests/slurm/local_slurm.py start FOLDER     prints the `export SLURM_CONF=...` line to use it
     python tests/slurm/local_slurm.py stop FOLDER
+    python tests/slurm/local_slurm.py check            says what is missing, if anything is
 
 Debian's packages slurm-wlm, slurm-client and munge, and root, are needed; nothing is installed here.
 """
@@ -22,7 +23,8 @@ PACKAGES = "apt-get install -y --no-install-recommends slurm-wlm slurm-client mu
 START_S, STOP_S = 30.0, 15.0
 
 # proctrack/linuxproc and task/none: in a container without its own cgroups the other plugins end each job unrun, and
-# report it as completed. cred_expire is also the time that a requeued job waits. MinJobAge keeps ended jobs in squeue.
+# report it as completed. cred_expire is also the time that a requeued job waits; below 5 it falls back to 120.
+# MinJobAge keeps ended jobs in squeue.
 SETTINGS = """\
 ClusterName=gnnrag
 SlurmctldHost={host}(127.0.0.1)
@@ -170,6 +172,8 @@ def _free_ports(count: int) -> int:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["check"]:
+        sys.exit(why_not() or 0)
     if len(sys.argv) != 3 or sys.argv[1] not in ("start", "stop"):
         sys.exit((__doc__ or "").strip())
     cluster = LocalSlurm(Path(sys.argv[2]))

@@ -1,0 +1,80 @@
+"""Connections of one event loop to one server, or to several that are asked in turn."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from gnnrag.llm.servers import Replicas, Server
+from gnnrag.llm.transport import import_openai
+
+if TYPE_CHECKING:
+    import openai
+
+
+@dataclass(slots=True)
+class _LoopState:
+    """What is bound to one event loop: a client for each server, and what bounds their use."""
+
+    slots: asyncio.Semaphore
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    clients: dict[str, openai.AsyncOpenAI] = field(default_factory=dict)
+
+
+class Clients:
+    """Clients of the OpenAI protocol, made on first use for each event loop: connections cannot move between loops.
+
+    Args:
+        own: returns the server, and its key, where there is no file of servers; called where it is needed.
+        timeout_s: of one request.
+        concurrency: requests in flight in one event loop.
+        replicas: servers of a file, instead of that one.
+    """
+
+    def __init__(
+        self, own: Callable[[], Server], timeout_s: float, concurrency: int, replicas: Replicas | None = None
+    ) -> None:
+        self.own, self.timeout_s, self.concurrency, self.replicas = own, timeout_s, concurrency, replicas
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState] = WeakKeyDictionary()
+        self._guard = threading.Lock()
+
+    @property
+    def slots(self) -> asyncio.Semaphore:
+        """What a request of the running loop has to hold."""
+        return self._state().slots
+
+    async def pick(self) -> tuple[openai.AsyncOpenAI, Server]:
+        """Return the client of the server whose turn it is, and the server; waits until one of a file answers."""
+        state = self._state()
+        server = await self.replicas.pick(state.lock) if self.replicas else self.own()
+        if server.url not in state.clients:
+            key = server.key or "none"  # the client insists on one; servers without keys ignore it
+            state.clients[server.url] = import_openai().AsyncOpenAI(
+                api_key=key, base_url=server.url, timeout=self.timeout_s, max_retries=0
+            )
+        return state.clients[server.url], server
+
+    def lost(self, server: Server) -> None:
+        """Note that a server could not be reached: another one of its file is asked."""
+        if self.replicas:
+            self.replicas.lost(server)
+
+    async def close(self) -> None:
+        """Close the running loop's connections."""
+        with self._guard:
+            state = self._loops.pop(asyncio.get_running_loop(), None)
+        for client in state.clients.values() if state else ():
+            await client.close()
+
+    def _state(self) -> _LoopState:
+        loop = asyncio.get_running_loop()
+        with self._guard:
+            if loop not in self._loops:
+                for ended in [other for other in self._loops if other.is_closed()]:
+                    del self._loops[ended]  # its connections keep it alive otherwise
+                self._loops[loop] = _LoopState(asyncio.Semaphore(self.concurrency))
+            return self._loops[loop]

@@ -1,0 +1,148 @@
+"""Language-model servers that other jobs of a cluster run: their addresses are in a file that they write themselves.
+
+A line of the file is an address and facts, `http://node7:20123/v1 job=4711 key=...`. A server adds its line once it
+answers and takes it away when it ends (`slurm/vllm_server.sbatch`); one that was killed leaves a stale line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import shutil
+import subprocess
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from gnnrag.errors import LLMError
+
+PAUSE_S = 2.0  # between two looks
+HEALTH_S = 5.0  # for one answer
+REMIND_S = 60.0  # a person is told again what is waited for
+_OVER = "has ended"
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server: the address for a client, SLURM's number of its job, and the key that it wants; empty for none."""
+
+    url: str
+    job: str = ""
+    key: str = ""
+
+
+def read_servers(path: Path) -> list[Server]:
+    """Return the servers of a file, none where there is no file yet.
+
+    Raises:
+        LLMError: a line is none of an address and facts.
+    """
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    found = []
+    for number, line in enumerate(lines, start=1):
+        url, *facts = line.split() or [""]
+        pairs = dict(fact.split("=", 1) for fact in facts if "=" in fact)
+        if url and (not url.startswith(("http://", "https://")) or len(pairs) != len(facts)):
+            raise LLMError(f"{path}, line {number}: not of the form http://HOST:PORT/v1 job=NUMBER key=KEY")
+        if url:
+            found.append(Server(url.rstrip("/"), pairs.get("job", ""), pairs.get("key", "")))
+    return found
+
+
+def is_healthy(server: Server) -> bool:
+    """Tell whether a server answers at `/health`. It is asked directly, whatever proxies the environment names."""
+    parts = urlsplit(server.url)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(f"{parts.scheme}://{parts.netloc}/health", timeout=HEALTH_S) as reply:
+            return bool(reply.status == 200)
+    except (OSError, ValueError):
+        return False
+
+
+def job_state(job: str) -> str:
+    """Return what SLURM says of a job: its state, `has ended` where it knows it no more; empty without SLURM."""
+    if not job or shutil.which("squeue") is None:
+        return ""
+    command = ["squeue", "--noheader", f"--jobs={job}", "--format=%T"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except subprocess.TimeoutExpired:
+        return ""
+    if done.returncode:
+        return _OVER if "Invalid job id" in done.stderr else ""
+    return f"is {done.stdout.split()[0].lower()}" if done.stdout.strip() else _OVER
+
+
+async def wait_for_servers(path: Path, wait_s: float, tell: Callable[[str], None]) -> list[Server]:
+    """Return the servers of a file that answer, once there is one.
+
+    Args:
+        path: the file.
+        wait_s: how long to wait.
+        tell: told what is waited for, at once and every minute.
+
+    Raises:
+        LLMError: none answered in that time; says what there was instead.
+    """
+    started, reminded, before = time.monotonic(), 0.0, ""
+    while True:
+        servers = read_servers(path)
+        answers = await asyncio.gather(*(asyncio.to_thread(is_healthy, server) for server in servers))
+        if healthy := [server for server, answer in zip(servers, answers, strict=True) if answer]:
+            return healthy
+        why = await asyncio.to_thread(_why_not, path, servers)
+        waited = time.monotonic() - started
+        if waited >= wait_s:
+            raise LLMError(
+                f"no language-model server within {wait_s:g} s (llm.server_wait_s): {why}; "
+                "start one: sbatch slurm/vllm_server.sbatch MODEL"
+            )
+        if why != before or waited - reminded >= REMIND_S:
+            tell(f"{why}; waiting for a server, {waited:.0f} of at most {wait_s:.0f} s")
+            before, reminded = why, waited
+        await asyncio.sleep(min(PAUSE_S, max(0.0, wait_s - waited)))
+
+
+def _why_not(path: Path, servers: Sequence[Server]) -> str:
+    """Return in words why no server of a file can be asked."""
+    if not servers:
+        return f"there is no {path} yet" if not path.exists() else f"{path} names no server"
+    told = []
+    for server in servers:
+        state = job_state(server.job)
+        about = f" (job {server.job} {state}{': this line is stale' if state == _OVER else ''})" if state else ""
+        told.append(f"{server.url} does not answer{about}")
+    return f"{path}: " + ", ".join(told)
+
+
+class Replicas:
+    """Servers of a file, asked in turn. One that cannot be reached is left out until none is left; then it waits again.
+
+    Args:
+        path: the file.
+        wait_s: how long to wait for a server.
+    """
+
+    def __init__(self, path: str | Path, wait_s: float) -> None:
+        self.path, self.wait_s = Path(path), wait_s
+        self._servers: list[Server] = []
+        self._turn = itertools.count()
+
+    async def pick(self, lock: asyncio.Lock) -> Server:
+        """Return the server whose turn it is; `lock` is the running loop's, so that one caller alone waits."""
+        async with lock:
+            if not self._servers:
+                self._servers = await wait_for_servers(self.path, self.wait_s, logging.getLogger(__name__).warning)
+            return self._servers[next(self._turn) % len(self._servers)]
+
+    def lost(self, server: Server) -> None:
+        """Leave a server out that could not be reached."""
+        self._servers = [other for other in self._servers if other != server]

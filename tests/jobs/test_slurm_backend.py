@@ -1,0 +1,234 @@
+"""What `sbatch` is told, and what is made of `squeue`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from gnnrag.errors import GnnragError
+from gnnrag.jobs.site import SiteConfig, SizeConfig, SizesConfig
+from gnnrag.jobs.slurm import Slurm, array_tasks, call, ranges, read_queue
+from gnnrag.jobs.state import State
+from tests.helpers.jobs import job
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = sorted((ROOT / "slurm").glob("*.sbatch"))
+
+
+def test_ranges_and_what_squeue_makes_of_them() -> None:
+    assert ranges([1, 2, 3, 7, 9, 10]) == "1-3,7,9-10"
+    assert array_tasks("12") == [0]
+    assert array_tasks("12_3") == [3]
+    assert array_tasks("12_[1-3,7,9-11%2]") == [1, 2, 3, 7, 9, 10, 11]
+    assert array_tasks("12_[1-7:3]") == [1, 4, 7]
+
+
+def test_the_queue_is_read_by_the_folder_of_a_job(tmp_path: Path) -> None:
+    mine = f"gnnrag:{tmp_path / 'a'}"
+    lines = [
+        f"7_[3-4%2]|PENDING|JobArrayTaskLimit|{mine}",
+        f"7_1|RUNNING|None|{mine}",
+        f"7_2|COMPLETED|None|{mine}",
+        f"5_1|FAILED|NonZeroExitCode|{mine}",  # an earlier submission of it
+        f"5_5|OUT_OF_MEMORY|OutOfMemory|{mine}",
+        f"9|PENDING|DependencyNeverSatisfied|gnnrag:{tmp_path / 'b'}",
+        "8|RUNNING|None|gnnrag:/elsewhere/a",
+        "10|RUNNING|None|(null)",
+    ]
+    found = read_queue({"a": str(tmp_path / "a"), "b": str(tmp_path / "b")}, lambda command: "\n".join(lines))
+    assert found.tasks == {
+        ("a", 1): "running", ("a", 3): "waiting", ("a", 4): "waiting", ("a", 5): "out of memory",
+        ("b", 0): "cancelled: DependencyNeverSatisfied",
+    }  # fmt: skip
+    assert found.ids == {"a": "7"}
+
+
+def test_only_what_is_left_is_submitted_after_what_is_there(tmp_path: Path) -> None:
+    index = job(tmp_path, "index", kind="index", alone="gnnrag-index")
+    parts = job(tmp_path, "parts", kind="evaluate", tasks=8, needs=("index",))
+    merge = job(tmp_path, "merge", needs=("parts",))
+    report = job(tmp_path, "report", kind="report", needs=("merge",), ends_anyway=True)
+    gone = job(tmp_path, "gone", missing="data not here")
+    states = [State(index, "running"), State(parts, "failed", (2, 3, 7)), State(merge, "to do", (0,)),
+              State(report, "to do", (0,)), State(gone, "missing")]  # fmt: skip
+    calls: list[Sequence[str]] = []
+
+    def run(command: Sequence[str]) -> str:
+        calls.append(command)
+        return f"{100 + len(calls)};cluster\n"
+
+    size = SizesConfig(evaluate=SizeConfig(time="30", mem="500M"))
+    slurm = Slurm(SiteConfig(max_running=4, jobs=size), ROOT, run)
+    assert slurm.submit(states, {"index": "42"}) == {"parts": "101", "merge": "102", "report": "103"}
+    one, two, three = (" ".join(command) for command in calls)
+    folder = tmp_path / "jobs/parts"
+    for flag in (
+        *("--array=2-3,7%4", "--dependency=afterok:42", "--time=30", "--mem=500M", "--requeue", "--signal=B:USR1@120"),
+        *(f"--output={folder}/log-%a.txt", f"GNNRAG_SETUP={folder}/setup.sh", "GNNRAG_SHARDS=8", f"GNNRAG_HOME={ROOT}"),
+        *("--kill-on-invalid-dep=yes", f"--comment=gnnrag:{folder}"),
+    ):
+        assert flag in one
+    assert "--dependency=afterok:101" in two
+    assert "--array" not in two
+    assert "--dependency=afterany:102" in three
+    assert (folder / "setup.sh").is_file()
+    assert (folder / "job.json").is_file()
+    alone = slurm.command(index, [0], [])
+    assert "--dependency=singleton" in alone
+    assert "--job-name=gnnrag-index" in alone
+
+
+def test_a_cluster_that_refuses_or_is_not_there_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(GnnragError, match="--local runs the jobs on this machine"):
+        call(["sbatch"])
+    fake = tmp_path / "sbatch"
+    fake.write_text("#!/bin/sh\necho 'sbatch: error: invalid partition specified: gpu' >&2\nexit 1\n")
+    fake.chmod(0o755)
+    with pytest.raises(GnnragError, match="invalid partition specified: gpu"):
+        call(["sbatch", "--partition=gpu"])
+
+
+# ------------------------------------------------------------------------------------------------- batch scripts
+@pytest.mark.parametrize("path", [*SCRIPTS, ROOT / "slurm/common.sh"], ids=lambda path: path.name)
+def test_batch_scripts_are_bash(path: Path) -> None:
+    subprocess.run(["bash", "-n", str(path)], check=True)
+    if shutil.which("shellcheck"):
+        subprocess.run(["shellcheck", "-x", "-s", "bash", str(path)], check=True, cwd=ROOT)
+
+
+FAKES = {
+    "scontrol": """case "$*" in
+  "show hostnames"*) printf 'node1\\nnode2\\n' ;; "show config") echo "RequeueExit = (null)" ;;
+  "show job"*) echo "JobId=7 JobState=${STATE:-RUNNING}" ;; requeue*) echo "$*" >>"$OUT/requeued"; exit 0 ;; esac""",
+    "srun": 'echo "srun $*" >>"$OUT/ran"; shift_to_python "$@"',
+    "sleep": "exit 0",
+}
+
+
+def batch(
+    tmp_path: Path, name: str, arguments: Sequence[str], python: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a batch script without SLURM: its commands are noted, Python is a script."""
+    tools = tmp_path / "tools"
+    tools.mkdir(exist_ok=True)
+    for command, code in {**FAKES, "python": python}.items():
+        (tools / command).write_text(f"#!/bin/bash\nshift_to_python() {{ :; }}\n{code}\n")
+        (tools / command).chmod(0o755)
+    (tmp_path / "setup.sh").write_text(f"python=({tools}/python)\nsrun_flags=()\n")
+    own = {"GNNRAG_HOME": str(ROOT), "GNNRAG_JOB": str(tmp_path / "job"), "GNNRAG_SETUP": str(tmp_path / "setup.sh"),
+           "SLURM_JOB_ID": "7", "OUT": str(tmp_path), "PATH": f"{tools}:{os.environ['PATH']}"}  # fmt: skip
+    return subprocess.run(
+        ["bash", str(ROOT / "slurm" / name), *arguments], env={**os.environ, **own, **environment}, cwd=tmp_path,
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+NOTE = 'echo "python $*" >>"$OUT/ran"'
+
+
+@pytest.mark.parametrize(
+    ("name", "environment", "runs"),
+    [
+        ("index.sbatch", {}, "python inference/index.py build a b=1"),
+        ("evaluate.sbatch", {}, "python inference/evaluate.py a b=1"),
+        (
+            "evaluate.sbatch",
+            {"SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_JOB_ID": "6", "GNNRAG_SHARDS": "8"},
+            "python inference/evaluate.py a b=1 shard=3/8",
+        ),
+        ("merge.sbatch", {}, "python inference/evaluate.py a b=1 shard=merge"),
+        ("report.sbatch", {}, "python inference/reproduce.py a b=1"),
+    ],
+)
+def test_a_batch_script_starts_its_script_and_writes_down_how_it_ended(
+    tmp_path: Path, name: str, environment: dict[str, str], runs: str
+) -> None:
+    done = batch(tmp_path, name, ["a", "b=1"], NOTE, **environment)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "ran").read_text().splitlines() == [runs]
+    task = environment.get("SLURM_ARRAY_TASK_ID", "0")
+    assert (tmp_path / "job" / f"ended-{task}").read_text() == "0 done\n"
+    assert (tmp_path / "job" / f"started-{task}").exists()
+
+
+def test_a_failure_is_no_reason_to_go_back_into_the_queue(tmp_path: Path) -> None:
+    done = batch(tmp_path, "index.sbatch", ["a"], "exit 2")
+    assert done.returncode == 2
+    assert (tmp_path / "job/ended-0").read_text() == "2 failed\n"
+    assert not (tmp_path / "requeued").exists()
+
+
+def test_what_was_stopped_goes_back_into_the_queue_but_not_for_ever(tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job/job.json").write_text("{}")
+    stuck = 'case "$1" in slurm/progress.py) echo 5 ;; *) exit 75 ;; esac'
+    array = {"SLURM_ARRAY_JOB_ID": "6", "SLURM_ARRAY_TASK_ID": "2", "GNNRAG_SHARDS": "4"}
+    for start in ("0", "1"):
+        done = batch(tmp_path, "evaluate.sbatch", ["a"], stuck, SLURM_RESTART_COUNT=start, **array)
+        assert done.returncode == 75
+        assert (tmp_path / "job/ended-2").read_text() == "75 queued again\n"
+    assert (tmp_path / "requeued").read_text() == "requeue 6_2\nrequeue 6_2\n"
+    done = batch(tmp_path, "evaluate.sbatch", ["a"], stuck, SLURM_RESTART_COUNT="2", **array)
+    assert done.returncode == 1
+    assert (tmp_path / "job/ended-2").read_text() == "1 no progress between two starts\n"
+    moving = f'case "$1" in slurm/progress.py) echo $RANDOM$RANDOM ;; *) exit 75 ;; esac; {NOTE}'
+    done = batch(tmp_path, "evaluate.sbatch", ["a"], moving, SLURM_RESTART_COUNT="49", **array)
+    assert done.returncode == 75
+    done = batch(tmp_path, "evaluate.sbatch", ["a"], moving, SLURM_RESTART_COUNT="50", **array)
+    assert (done.returncode, "started 51 times" in done.stderr) == (1, True)
+
+
+def test_what_a_person_cancels_does_not_come_back(tmp_path: Path) -> None:
+    done = batch(tmp_path, "index.sbatch", ["a"], "exit 75", STATE="CANCELLED")
+    assert done.returncode == 143
+    assert (tmp_path / "job/ended-0").read_text() == "75 cancelled\n"
+    assert not (tmp_path / "requeued").exists()
+
+
+def test_a_training_on_two_nodes_meets_on_the_first(tmp_path: Path) -> None:
+    environment = {"SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "node[1-2]", "SLURM_GPUS_ON_NODE": "4",
+                   "SLURM_CPUS_PER_TASK": "8"}  # fmt: skip
+    arguments = [str(ROOT / "training/train_gnn.py"), "c.yaml", "seed=1"]
+    assert batch(tmp_path, "train.sbatch", arguments, NOTE, **environment).returncode == 0
+    (ran,) = (tmp_path / "ran").read_text().splitlines()
+    assert ran.startswith("srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --kill-on-bad-exit=1 ")
+    for part in (
+        "--nnodes 2 --nproc_per_node 4",
+        "--rdzv_endpoint node1:20007",
+        "--rdzv_backend c10d",
+        "c.yaml seed=1",
+    ):
+        assert part in ran
+    (tmp_path / "ran").unlink()
+    assert batch(tmp_path, "train.sbatch", arguments, NOTE, GNNRAG_LAUNCHER="accelerate", **environment).returncode == 0
+    ran = (tmp_path / "ran").read_text()
+    for part in ("--num_machines 2 --num_processes 8", "--main_process_ip node1", "--multi_gpu"):
+        assert part in ran
+    alone = batch(tmp_path, "train.sbatch", arguments, NOTE, GNNRAG_LAUNCHER="accelerate")
+    assert (alone.returncode, "single process" in alone.stderr) == (2, True)
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_slurm_takes_the_batch_scripts(path: Path, tmp_path: Path) -> None:
+    from tests.slurm.local_slurm import LocalSlurm, why_not
+
+    if problem := why_not():
+        pytest.skip(problem)
+    import tempfile
+
+    folder = Path(tempfile.mkdtemp(prefix="gnnrag-slurm-"))
+    folder.chmod(0o755)
+    slurm = LocalSlurm(folder)
+    try:
+        environment = {**os.environ, **slurm.start()}
+        subprocess.run(["sbatch", "--test-only", "--mem=100M", str(path)], env=environment, check=True, cwd=tmp_path)
+    finally:
+        slurm.stop()
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,142 @@
+"""What is done is read off run directories; what happened to the rest off how its tasks ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gnnrag.jobs.job import Job, Target
+from gnnrag.jobs.leftovers import ended_file
+from gnnrag.jobs.state import Desk, State, progress
+from tests.helpers.jobs import graph, job, leave_run
+
+DECISIVE = {"method": {"name": "single"}, "ks": (1, 2)}
+
+
+def evaluation(folder: Path, tasks: int = 0, **target: object) -> Job:
+    made = Target(str(folder / "runs"), decisive=DECISIVE, data=("here", ""), index=str(folder / "index"), **target)  # type: ignore[arg-type]
+    return job(folder, "evaluate", kind="evaluate", tasks=tasks, target=made)
+
+
+def state(one: Job, queue: dict[tuple[str, int], str] | None = None) -> State:
+    return Desk(graph(one), queue or {}).state(one)
+
+
+def end(one: Job, task: int, text: str) -> None:
+    path = ended_file(one, task)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_a_run_is_found_by_its_settings_and_is_done_when_it_is_scored(tmp_path: Path) -> None:
+    one = evaluation(tmp_path)
+    assert (state(one).status, state(one).left) == ("to do", (0,))
+    leave_run(tmp_path / "runs/other", {"method": {"name": "bdtr"}}, ["a", "b"], 2, scored=True)
+    assert state(one).status == "to do"
+    leave_run(tmp_path / "runs/mine", DECISIVE, ["a"], 2)
+    found = state(one)
+    assert (found.status, found.questions, found.of, found.run) == ("to do", 1, 2, str(tmp_path / "runs/mine"))
+    assert progress(one, 0) == "1"
+    leave_run(tmp_path / "runs/mine", DECISIVE, ["a", "b"], 2, scored=True)
+    found = state(one)
+    assert (found.status, found.left, found.questions, found.seconds) == ("done", (), 2, 1.5)
+
+
+def test_a_run_on_other_data_or_another_state_of_the_index_is_another_run(tmp_path: Path) -> None:
+    one = evaluation(tmp_path)
+    leave_run(tmp_path / "runs/mine", DECISIVE, ["a"], 1, scored=True)
+    assert state(one).status == "done"
+    (tmp_path / "runs/mine/config.yaml").write_text("data: {path: there, questions: null}\n")
+    assert state(one).status == "to do"
+    leave_run(tmp_path / "runs/mine", DECISIVE, ["a"], 1, scored=True)
+    meta = json.loads((tmp_path / "runs/mine/meta.json").read_text())
+    meta["inputs"]["index"] = {"passages": "old"}
+    (tmp_path / "runs/mine/meta.json").write_text(json.dumps(meta))
+    assert state(one).status == "done"  # there is no index any more, and nothing that contradicts it
+    from gnnrag.index.store import Store
+
+    store = Store(tmp_path / "index")
+    store.root.mkdir()
+    store.commit("passages", "new", lambda folder: {})
+    assert state(one).status == "to do"
+
+
+def test_shards_are_told_one_by_one(tmp_path: Path) -> None:
+    one = evaluation(tmp_path, tasks=4)
+    shards = tmp_path / "runs/mine/shards"
+    leave_run(shards / "1-of-4", DECISIVE, ["a", "e"], 2)
+    leave_run(shards / "2-of-4", DECISIVE, ["b"], 2)
+    leave_run(shards / "3-of-4", DECISIVE, ["c", "c"], 2)  # one question, tried twice
+    leave_run(shards / "4-of-4", DECISIVE, ["d"], 2)
+    end(one, 2, "75 queued again\n")
+    end(one, 3, "2 failed\n")
+    found = state(one, {("evaluate", 4): "running"})
+    assert (found.status, found.left, found.questions, found.of) == ("running", (2, 3), 6, 8)
+    found = state(one)
+    assert (found.status, found.left, found.detail) == ("failed", (2, 3, 4), "shard 3: exit code 2")
+    end(one, 3, "75 queued again\n")
+    assert state(one).status == "stopped"
+    leave_run(tmp_path / "runs/mine", DECISIVE, ["a", "b"], 2, scored=True)
+    shutil.rmtree(shards)
+    assert state(one).status == "done"  # merged: the parts are not needed any more
+
+
+def test_what_slurm_says_counts_where_the_task_itself_wrote_nothing(tmp_path: Path) -> None:
+    one = evaluation(tmp_path)
+    assert state(one, {("evaluate", 0): "waiting"}).status == "waiting"
+    found = state(one, {("evaluate", 0): "out of memory"})
+    assert (found.status, found.detail, found.left) == ("failed", "out of memory", (0,))
+
+
+def test_a_task_that_started_and_never_ended_was_cut_off(tmp_path: Path) -> None:
+    one = evaluation(tmp_path)
+    end(one, 0, "0 done\n")
+    started = Path(one.folder) / "started-0"
+    started.write_text("")
+    later = ended_file(one, 0).stat().st_mtime + 5
+    os.utime(started, (later, later))
+    assert state(one).status == "stopped"
+    assert state(one, {("evaluate", 0): "node fail"}).status == "failed"
+
+
+def test_a_training_is_done_when_its_metrics_are_there(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    one = job(tmp_path, "train", kind="train", target=Target(str(run)))
+    assert state(one).status == "to do"
+    run.mkdir()
+    (run / "metrics.jsonl").write_text('{"step": 20, "seconds": 3.0}\n{"step": 40, "seconds": 6.0}\n{"step": 6')
+    found = state(one)
+    assert (found.status, found.questions, found.seconds) == ("to do", 40, 6.0)
+    assert progress(one, 0) == "2"
+    (run / "metrics.json").write_text("{}")
+    assert state(one).status == "done"
+
+
+def test_a_report_is_made_again_when_a_run_that_it_shows_is_newer(tmp_path: Path) -> None:
+    table = tmp_path / "table.yaml"
+    table.write_text("")
+    row = evaluation(tmp_path)
+    report = job(tmp_path, "report", kind="report", needs=("evaluate",))
+    report = Job(**{**{n: getattr(report, n) for n in Job.__dataclass_fields__}, "arguments": (str(table),)})
+    desk = Desk(graph(row, report), {})
+    assert desk.state(report).status == "to do"
+    end(row, 0, "0 done\n")
+    end(report, 0, "0 done\n")
+    now = ended_file(report, 0).stat().st_mtime
+    os.utime(ended_file(row, 0), (now - 5, now - 5))
+    os.utime(table, (now - 5, now - 5))
+    assert desk.state(report).status == "done"
+    os.utime(ended_file(row, 0), (now + 5, now + 5))
+    assert desk.state(report).status == "to do"
+    end(report, 0, "1 failed\n")
+    assert desk.state(report).status == "failed"
+
+
+@pytest.mark.parametrize("reason", ["data not here", "no code"])
+def test_what_cannot_run_here_is_missing_and_never_left(tmp_path: Path, reason: str) -> None:
+    found = state(job(tmp_path, "x", missing=reason))
+    assert (found.status, found.left, found.detail) == ("missing", (), reason)
