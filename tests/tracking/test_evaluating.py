@@ -185,6 +185,21 @@ def test_a_part_of_a_run_is_shown_in_the_group_of_the_whole(
     assert start["name"] == "mine-3-of-16" and start["group"] == "mine" and start["dir"] == str(part)
 
 
+def test_parts_and_what_they_are_merged_into_are_one_group_with_the_figures_of_the_whole(config: Any) -> None:
+    for number in (2, 1):
+        part, _ = evaluate(config("method=single", "data.limit=9", f"shard={number}/2"))
+        (file,) = run_files(part)
+        assert (run_record(file).run_group, run_record(file).display_name) == ("mine", f"mine-{number}-of-2")
+        assert max(row["running/questions"] for row in history(file)) == (5 if number == 1 else 4)
+    whole, _ = evaluate(config("method=single", "data.limit=9", "shard=merge"))
+    (file,) = run_files(whole)
+    expected, found = flattened(read(whole / "metrics.json")), summary(file)
+    assert {name: found.get(name) for name in expected} == expected
+    assert run_record(file).run_group == run_record(file).display_name == "mine"
+    evaluate(config("method=single", "data.limit=9"))
+    assert len(run_files(whole)) == 1, "the ordinary command has nothing to add"
+
+
 def test_the_last_figures_are_of_all_questions_however_seldom_they_are_sent(
     config: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
