@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -14,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from gnnrag.errors import ArtefactError
+from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.files import write_atomic
 
 WEIGHTS = "model.safetensors"
@@ -49,6 +50,22 @@ def fill(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], path: Path) 
     with torch.no_grad():
         for name, tensor in wanted.items():
             tensor.copy_(given[name])
+
+
+def check_tokenizer(folder: Path) -> None:
+    """Refuse a model whose tokenizer is a SentencePiece file (DeBERTa-v3, T5, Llama-2) where nothing can read it.
+
+    Raises:
+        ConfigError: sentencepiece is not installed.
+    """
+    if (folder / "tokenizer.json").is_file() or find_spec("sentencepiece") is not None:
+        return
+    names = ("spm.model", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
+    if found := next((name for name in names if (folder / name).is_file()), None):
+        raise ConfigError(
+            f"{folder}: its tokenizer is a SentencePiece file ({found}), and sentencepiece is not installed: "
+            "pip install 'gnnrag[sentencepiece]'"
+        )
 
 
 def read_record(path: Path, kinds: Mapping[str, Any], missing: str) -> dict[str, Any]:

@@ -20,11 +20,9 @@ Row = VerifierRow | ThoughtsRow
 
 def parts_of(questions: Iterable[tuple[str, str]], folds: FoldConfig) -> dict[str, str]:
     """Return the part of each question, given as (id, text); one asked twice under two ids is on one side."""
-    first: dict[str, str] = {}
-    leader = {id_: first.setdefault(folded(text), id_) for id_, text in questions}
-    split = split_questions(first.values(), folds).plain()
-    part = {id_: name for name, ids in split.items() for id_ in ids}
-    return {id_: part[lead] for id_, lead in leader.items()}
+    texts = dict(questions)
+    split = split_questions(texts, folds, texts).plain()
+    return {id_: name for name, ids in split.items() for id_ in ids}
 
 
 def check_sides(rows: Iterable[Row]) -> None:

@@ -1,14 +1,18 @@
-"""Which questions train and which are reported on: decided by each question's id alone, and written into the run."""
+"""Which questions train and which are reported on: decided by each question's id alone, and written into the run.
+
+Where a set asks a question under two ids, both go where the lesser id goes: no part is to know another's answers.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from gnnrag.errors import ConfigError
 from gnnrag.fit.config import FoldConfig
+from gnnrag.session import folded
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,13 @@ def fold_of(question_id: str, config: FoldConfig) -> int:
     return int(draw(question_id, config.salt) * config.count)
 
 
-def split_questions(ids: Iterable[str], config: FoldConfig) -> Parts:
-    """Split questions into parts.
+def split_questions(ids: Iterable[str], config: FoldConfig, texts: Mapping[str, str] | None = None) -> Parts:
+    """Split the questions of a set into parts.
+
+    Args:
+        ids: of the questions.
+        config: how many folds, and how they are drawn.
+        texts: of the questions, by id; those of equal text, but for case and spacing, are on one side.
 
     Raises:
         ConfigError: there is no such fold, or the share of validation is not in [0, 1).
@@ -46,11 +55,17 @@ def split_questions(ids: Iterable[str], config: FoldConfig) -> Parts:
         )
     if not 0 <= config.validation < 1:
         raise ConfigError(f"folds.validation={config.validation}: must be at least 0 and below 1")
+    ids = list(ids)
+    known = {id_: text for id_ in ids if (text := folded(texts[id_]))} if texts else {}
+    least: dict[str, str] = {}
+    for id_ in sorted(known):
+        least.setdefault(known[id_], id_)
     parts: dict[str, list[str]] = {"train": [], "validation": [], "report": []}
     for id_ in ids:
-        if config.report is not None and fold_of(id_, config) == config.report:
+        lead = least[known[id_]] if id_ in known else id_
+        if config.report is not None and fold_of(lead, config) == config.report:
             part = "report"
         else:
-            part = "validation" if draw(id_, f"{config.salt}/validation") < config.validation else "train"
+            part = "validation" if draw(lead, f"{config.salt}/validation") < config.validation else "train"
         parts[part].append(id_)
     return Parts(**{name: tuple(rows) for name, rows in parts.items()})

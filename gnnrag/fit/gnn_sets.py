@@ -134,7 +134,7 @@ def divide(corpus: Corpus, settings: TrainGNNConfig, fold: int | None) -> Parts:
     if corpus.config.use == "report":
         return Parts(tuple(question.id for question in corpus.synthetic), (), tuple(ids))
     folds = replace(settings.folds, report=None if corpus.config.use == "train" else fold)
-    parts = split_questions(ids, folds)
+    parts = split_questions(ids, folds, {question.id: question.text for question in corpus.data.questions})
     train = _limited(parts.train, corpus)
     return Parts((*train, *(question.id for question in corpus.synthetic)), parts.validation, parts.report)
 

@@ -19,7 +19,7 @@ from gnnrag.fit.language_config import TrainLanguageConfig, check_language
 from gnnrag.fit.language_data import AnyRow, RoleRows, encoded, limited, read_role
 from gnnrag.fit.language_export import Saver
 from gnnrag.fit.language_gain import Gains, open_gain
-from gnnrag.fit.language_judging import Judge, default_metric
+from gnnrag.fit.language_judging import Judge, default_metric, limits_of
 from gnnrag.fit.language_model import LanguageModel, open_language_model
 from gnnrag.fit.language_task import LanguageTask, SupervisedTask
 from gnnrag.fit.loop import Task, Trainer
@@ -122,9 +122,9 @@ class LanguagePlan(Plan):
         pairs = make_pairs(rows, self.data.prompt_name, model.encoder, config.preference, note)
         inputs = {"base": model.base, "start": self.inputs.get("start"), "precision": config.fit.precision}
         inputs |= {"dtype": config.model.dtype, "device": self.around.accelerator.device.type}
-        size = config.fit.micro_batch or config.judging.batch
+        limits = replace(limits_of(config.judging), rows=config.fit.micro_batch or config.judging.batch)
         return with_reference(
-            pairs, model, config.preference, Path(config.cache), inputs, self.around.accelerator, size
+            pairs, model, config.preference, Path(config.cache), inputs, self.around.accelerator, limits
         )
 
     def report(self, trainer: Trainer) -> tuple[Report, dict[str, Any]]:

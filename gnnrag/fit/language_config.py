@@ -20,7 +20,8 @@ CHOICES = {
     "preference.chosen": ("teacher", "best"),
     "run.export": ("adapter", "merged", "both"),
 }
-LEAST = {"lora.rank": 1, "preference.pairs": 1, "judging.rows": 0, "judging.batch": 1, "judging.tokens": 1}
+LEAST = {"lora.rank": 1, "preference.pairs": 1}
+LEAST |= {"judging.rows": 0, "judging.batch": 1, "judging.batch_tokens": 1, "judging.tokens": 1}
 
 
 @dataclass
@@ -85,7 +86,7 @@ class JudgingConfig:
     """How validation and report are measured: replies are generated, parsed, and put to use."""
 
     rows: int | None = None  # most validation rows, by a hash of their ids; 0: no validation; null: all
-    batch: int = 16  # replies generated together
+    batch: int = 16  # replies generated, or scored, together; of DPO, pairs of them
     batch_tokens: int = 32768  # limit of rows times (longest prompt + reply) of such a batch: its memory
     tokens: int = 160  # of a reply
     metric: str | None = None  # that decides which weights are kept; null: f1; gain, or likelihood without corpora

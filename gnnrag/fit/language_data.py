@@ -72,9 +72,9 @@ class RoleRows:
         found = {}
         for name in sorted({row.set for row in self.rows}):
             rows = [row for row in self.rows if row.set == name]
-            ids = dict.fromkeys(row.question_id for row in rows)
+            ids = {row.question_id: row.question for row in rows}
             if config.data.divide == "folds":
-                found[name] = split_questions(ids, replace(config.folds, report=fold))
+                found[name] = split_questions(ids, replace(config.folds, report=fold), ids)
             else:
                 parts = [_of_part(rows, part) for part in PARTS]
                 if both := [id_ for id_ in ids if sum(id_ in part for part in parts) > 1]:

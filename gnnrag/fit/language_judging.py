@@ -52,9 +52,7 @@ class TrainingBackend:
     def answer(self, requests: Sequence[Request]) -> list[Reply]:
         """Answer a batch of requests, greedily."""
         c, settings = self.config, self.model.encoder.config
-        inside = HFModel(
-            self.model.network, self.model.tokenizer, self.model.is_seq2seq, Limits(c.batch, c.batch_tokens, 0.5)
-        )
+        inside = HFModel(self.model.network, self.model.tokenizer, self.model.is_seq2seq, limits_of(c, padding=0.5))
         tickets = [
             Ticket(
                 Job(
@@ -120,7 +118,8 @@ class Judge:
             found[row.id] = {**own, "parse_failure": float(failures > 0)}
         with torch.inference_mode():
             examples = encoded(rows, self.prompt, self.model.encoder)
-            for example, value in zip(examples, self.model.scored(examples, device, self.config.batch), strict=True):
+            values = self.model.scored(examples, device, limits_of(self.config))
+            for example, value in zip(examples, values, strict=True):
                 found[example.row.id]["likelihood"] = math.exp(value)
         return found
 
@@ -157,6 +156,11 @@ class Judge:
             pairs = ((thoughts.fast, row.fast), (thoughts.slow, row.slow))
             scores["agrees"] = float(all(folded(mine or "") == folded(theirs or "") for mine, theirs in pairs))
         return scores | (self.brings(row, queries) if self.brings else {})
+
+
+def limits_of(config: JudgingConfig, padding: float = 1.0) -> Limits:
+    """Return the limits of a batch of replies that are generated or scored."""
+    return Limits(config.batch, config.batch_tokens, padding)
 
 
 def selection_scores(selected: set[str], truth: set[str]) -> tuple[float, float, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from gnnrag.fit.language_config import TrainLanguageConfig
 from gnnrag.fit.language_data import Encoder, Example
 from gnnrag.llm.folders import ModelFiles, find_model, kind_of
 from gnnrag.llm.hf_load import load_model, put_on
+from gnnrag.llm.tickets import Limits
 from gnnrag.tuned.folder import read_tuned, tuned_folder
 
 Sequences = Sequence[tuple[Sequence[int], Sequence[int]]]  # prompt and reply
@@ -89,14 +90,33 @@ class LanguageModel:
         losses = F.cross_entropy(logits.float().transpose(1, 2), labels, ignore_index=-100, reduction="none")
         return -losses.sum(-1), (labels != -100).sum(-1)
 
-    def scored(self, examples: Sequence[Example], device: torch.device, batch: int) -> list[float]:
-        """Return the mean log-probability of a token of each example's reply, computed `batch` examples at a time."""
+    def scored(self, examples: Sequence[Example], device: torch.device, limits: Limits) -> list[float]:
+        """Return the mean log-probability of a token of each example's reply, computed in batches."""
         found: list[float] = []
-        for start in range(0, len(examples), batch):
-            rows = [(e.prompt, e.reply) for e in examples[start : start + batch]]
+        for rows in in_batches([[(e.prompt, e.reply)] for e in examples], limits):
             total, number = self.log_probabilities(self.network, rows, device)
             found += (total / number).tolist()
         return found
+
+
+def in_batches(items: Iterable[Sequences], limits: Limits) -> Iterator[list[Any]]:
+    """Yield the rows of several items together, in their order; those of one item are never parted.
+
+    Args:
+        items: prompts and replies of each.
+        limits: of a batch, its `rows` counted in items. One item always makes a batch.
+    """
+    batch: list[Any] = []
+    count = 0
+    for item in items:
+        together = [*batch, *item]
+        width = max(len(prompt) for prompt, _ in together) + max(len(reply) for _, reply in together)
+        if count and (count == limits.rows or len(together) * width > limits.tokens):
+            yield batch
+            together, count = list(item), 0
+        batch, count = together, count + 1
+    if batch:
+        yield batch
 
 
 def open_language_model(config: TrainLanguageConfig, role: str, device: torch.device) -> LanguageModel:

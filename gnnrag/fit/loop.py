@@ -101,7 +101,8 @@ class Trainer:
         optimizer = torch.optim.AdamW(groups_of(model), lr=config.lr, weight_decay=config.weight_decay)
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
         self.bare = accelerator.unwrap_model(self.model)
-        self.mean = copied(self.bare) if config.average else {}
+        # The mean changes with every step, so that it lies with the weights; copies only to be put back lie aside.
+        self.mean = copied(self.bare, accelerator.device) if config.average else {}
         self.kept = copied(self.bare)
         self._resume()
 
@@ -241,9 +242,8 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         if self.accelerator.scaler is not None and state.get("scaler"):
             self.accelerator.scaler.load_state_dict(state["scaler"])
-        self.mean, self.kept = (
-            {k: v.to(self.accelerator.device) for k, v in state[name].items()} for name in ("mean", "kept")
-        )
+        self.mean = {name: value.to(self.accelerator.device) for name, value in state["mean"].items()}
+        self.kept = state["kept"]
         if self.accelerator.process_index < len(state["rng"]):
             torch.set_rng_state(state["rng"][self.accelerator.process_index])
         self.run.cut(self.progress.step)
@@ -262,9 +262,9 @@ def learned(model: nn.Module) -> dict[str, Tensor]:
     return {name: value for name, value in model.state_dict().items() if name not in frozen}
 
 
-def copied(model: nn.Module) -> dict[str, Tensor]:
-    """Return a copy of what training changes."""
-    return {name: value.detach().clone() for name, value in learned(model).items()}
+def copied(model: nn.Module, device: str | torch.device = "cpu") -> dict[str, Tensor]:
+    """Return a copy of what training changes, by default aside: a GPU's memory is for what it computes with."""
+    return {name: value.detach().to(device, copy=True) for name, value in learned(model).items()}
 
 
 def put(model: nn.Module, weights: Mapping[str, Tensor]) -> None:

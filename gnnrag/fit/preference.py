@@ -25,9 +25,11 @@ from gnnrag.errors import ArtefactError
 from gnnrag.files import digest, write_json
 from gnnrag.fit.language_config import PreferenceConfig
 from gnnrag.fit.language_data import AnyRow, Encoder, asked, task_of
-from gnnrag.fit.language_model import LanguageModel
+from gnnrag.fit.language_judging import limits_of
+from gnnrag.fit.language_model import LanguageModel, in_batches
 from gnnrag.fit.language_task import LanguageTask
 from gnnrag.fit.loop import Rows
+from gnnrag.llm.tickets import Limits
 from gnnrag.roles.base import Thoughts, ThoughtsTask
 from gnnrag.roles.thoughts_prompted import thoughts_chat
 from gnnrag.session import folded
@@ -168,14 +170,12 @@ class PreferenceTask(LanguageTask):
 
     def judged(self, pairs: Sequence[Pair], device: torch.device, rows: Rows) -> Rows:
         """Return rows with `order` (share of pairs whose chosen reply has risen more) and `reward` added."""
-        size, found = self.judge.config.batch, {id_: dict(row) for id_, row in rows.items()}
+        found = {id_: dict(row) for id_, row in rows.items()}
         differences: dict[str, list[float]] = {}
-        for start in range(0, len(pairs), size):
-            part = pairs[start : start + size]
-            policy = pair_scores(self.model, self.model.network, part, device)
-            reference = torch.tensor([pair.reference for pair in part], device=device)
-            for pair, value in zip(part, rewards(policy, reference).tolist(), strict=True):
-                differences.setdefault(pair.row.id, []).append(value)
+        policy = batch_scores(self.model, pairs, device, limits_of(self.judge.config))
+        reference = torch.tensor([pair.reference for pair in pairs]).reshape(-1, 2)
+        for pair, value in zip(pairs, rewards(policy, reference).tolist(), strict=True):
+            differences.setdefault(pair.row.id, []).append(value)
         for id_, values in differences.items():
             found[id_]["order"] = sum(value > 0 for value in values) / len(values)
             found[id_]["reward"] = self.config.beta * sum(values) / len(values)
@@ -189,6 +189,14 @@ def pair_scores(model: LanguageModel, network: nn.Module, pairs: Sequence[Pair],
     return torch.stack(total.chunk(2), dim=1)
 
 
+def batch_scores(model: LanguageModel, pairs: Sequence[Pair], device: torch.device, limits: Limits) -> Tensor:
+    """Return what `pair_scores` does, computed in batches (`rows` counts pairs), on the CPU. Shape (len(pairs), 2)."""
+    found = [torch.zeros(0)]
+    for rows in in_batches([[(p.prompt, p.chosen), (p.prompt, p.rejected)] for p in pairs], limits):
+        found.append(model.log_probabilities(model.network, rows, device)[0].cpu())
+    return torch.cat(found).reshape(-1, 2)
+
+
 def with_reference(
     pairs: Sequence[Pair],
     model: LanguageModel,
@@ -196,7 +204,7 @@ def with_reference(
     cache: Path,
     inputs: Mapping[str, Any],
     accelerator: Accelerator,
-    batch: int,
+    limits: Limits,
 ) -> list[Pair]:
     """Return pairs with the log-probabilities of the reference: read from the cache, or computed by all processes.
 
@@ -207,7 +215,7 @@ def with_reference(
         cache: folder.
         inputs: what else the values depend on: base, start, precision.
         accelerator: processes and device.
-        batch: pairs computed together.
+        limits: of pairs computed together.
     """
     key = digest([inputs, config.reference, [[p.prompt, p.chosen, p.rejected] for p in pairs]])
     path = cache / f"reference-{key[:16]}.json"
@@ -217,7 +225,7 @@ def with_reference(
     everywhere = all(gather_object(has) if accelerator.num_processes > 1 else has)
     if values is None or not everywhere:
         mine = range(accelerator.process_index, len(pairs), accelerator.num_processes)
-        rows = list(zip(mine, _reference([pairs[i] for i in mine], model, config, accelerator, batch), strict=True))
+        rows = list(zip(mine, _reference([pairs[i] for i in mine], model, config, accelerator, limits), strict=True))
         every = gather_object(rows) if accelerator.num_processes > 1 else rows
         values = [value for _, value in sorted(every)]
         if accelerator.is_main_process:
@@ -226,17 +234,13 @@ def with_reference(
 
 
 def _reference(
-    pairs: Sequence[Pair], model: LanguageModel, config: PreferenceConfig, accelerator: Accelerator, batch: int
+    pairs: Sequence[Pair], model: LanguageModel, config: PreferenceConfig, accelerator: Accelerator, limits: Limits
 ) -> list[list[float]]:
     network: Any = model.network
     network.eval()
-    found: list[list[float]] = []
-    with torch.inference_mode(), network.disable_adapter() if config.reference == "base" else nullcontext():
-        for start in range(0, len(pairs), batch):
-            with accelerator.autocast():
-                scores = pair_scores(model, network, pairs[start : start + batch], accelerator.device)
-            found += scores.tolist()
-    return found
+    bare = network.disable_adapter() if config.reference == "base" else nullcontext()
+    with torch.inference_mode(), bare, accelerator.autocast():
+        return batch_scores(model, pairs, accelerator.device, limits).tolist()
 
 
 def _cached(path: Path, count: int) -> list[list[float]] | None:

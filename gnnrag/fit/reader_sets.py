@@ -83,7 +83,8 @@ class ReaderSet:
             return Parts((), (), ())
         if self.config.use == "report":
             return Parts((), (), tuple(ids))
-        return split_questions(ids, replace(config.folds, report=None if self.config.use == "train" else fold))
+        folds = replace(config.folds, report=None if self.config.use == "train" else fold)
+        return split_questions(ids, folds, {q.id: q.text for q in self.data.questions})
 
 
 def open_set(name: str, config: TrainReaderConfig, progress: Progress) -> ReaderSet:

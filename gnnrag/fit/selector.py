@@ -142,7 +142,8 @@ def _divide(one: ThoughtSet, config: TrainSelectorConfig, fold: int | None) -> P
     ids = list(one.questions)
     if one.config.use == "report":
         return Parts((), (), tuple(ids))
-    parts = split_questions(ids, replace(config.folds, report=None if one.config.use == "train" else fold))
+    folds = replace(config.folds, report=None if one.config.use == "train" else fold)
+    parts = split_questions(ids, folds, {id_: question.text for id_, question in one.questions.items()})
     train, validation = (
         tuple(i for i in ids_ if i in one.decisions.decisions) for ids_ in (parts.train, parts.validation)
     )

@@ -48,17 +48,17 @@ class Example:
 
 @dataclass(frozen=True)
 class VerifierSet:
-    """The examples of a set, and ids of all its questions."""
+    """The examples of a set, and all its questions: texts by id."""
 
     name: str
     config: RowsConfig
     examples: tuple[Example, ...]
-    questions: tuple[str, ...]
+    questions: Mapping[str, str]
     fingerprint: str
 
     def parts(self, config: TrainVerifierConfig, fold: int | None) -> Parts:
         """Return which questions train, validate and report."""
-        return split_questions(self.questions, replace(config.folds, report=fold))
+        return split_questions(self.questions, replace(config.folds, report=fold), self.questions)
 
 
 def open_set(name: str, config: TrainVerifierConfig, maker: PairMaker) -> VerifierSet:
@@ -66,11 +66,11 @@ def open_set(name: str, config: TrainVerifierConfig, maker: PairMaker) -> Verifi
     given = config.sets[name]
     rows = [row for path in given.rows for row in read_rows(path, VerifierRow)]
     examples = tuple(make_example(name, row, maker, config.ranking.labels) for row in rows)
-    ids = [row.question_id for row in rows]
+    asked = [(row.question_id, row.question) for row in rows]
     if given.data:
-        ids = [q.id for q in load_dataset(given.data, given.split).questions] + ids
-    content = [[file_digest(Path(path)) for path in given.rows], ids]
-    return VerifierSet(name, given, examples, tuple(dict.fromkeys(ids)), digest(content))
+        asked = [(q.id, q.text) for q in load_dataset(given.data, given.split).questions] + asked
+    content = [[file_digest(Path(path)) for path in given.rows], [id_ for id_, _ in asked]]
+    return VerifierSet(name, given, examples, dict(asked), digest(content))
 
 
 def make_example(name: str, row: VerifierRow, maker: PairMaker, labels: str = "selected") -> Example:

@@ -22,13 +22,17 @@ def load_model(folder: Path, kind: str, merged: Path | None, device: str, dtype:
         dtype: as in `HFConfig`.
 
     Raises:
-        ConfigError: there is no such device. ArtefactError: the folder or the adapter is damaged.
+        ConfigError: there is no such device, or nothing that can read the tokenizer.
+        ArtefactError: the folder or the adapter is damaged.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
+    from gnnrag.weights import check_tokenizer  # torch
+
     where = _device(device)
     number = getattr(torch, ("bfloat16" if where.type == "cuda" else "float32") if dtype == "auto" else dtype)
+    check_tokenizer(folder)
     cls = AutoModelForSeq2SeqLM if kind == "seq2seq" else AutoModelForCausalLM
     try:
         # Said outright: left open, transformers asks at the terminal whether to run the code that a folder names.

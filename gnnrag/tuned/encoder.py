@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import model_folder, quiet_loading
 from gnnrag.tuned.folder import TunedRecord, write_tuned
-from gnnrag.weights import WEIGHTS, fill, load_tensors, save_tensors
+from gnnrag.weights import WEIGHTS, check_tokenizer, fill, load_tensors, save_tensors
 
 ConfigT = TypeVar("ConfigT")
 ModelT = TypeVar("ModelT", bound=nn.Module)
@@ -160,6 +160,7 @@ def load_tokenizer(base: str) -> Any:
     from transformers import AutoTokenizer
 
     folder, _ = base_folder(base)
+    check_tokenizer(Path(folder))
     try:
         return AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError) as error:

@@ -19,7 +19,7 @@ from gnnrag.errors import ArtefactError, ConfigError, GnnragError
 from gnnrag.fit import resuming
 from gnnrag.fit import training as fit_training
 from gnnrag.fit.config import FitConfig, check_fit
-from gnnrag.fit.loop import Trainer, learning_rate, means
+from gnnrag.fit.loop import Trainer, copied, learning_rate, means, put
 from gnnrag.fit.rundir import TrainingRun
 from gnnrag.fit.seen import seen_hash
 from gnnrag.fit.training import Surroundings
@@ -247,3 +247,18 @@ def test_nodes_with_disks_of_their_own_resume_together_or_not_at_all(tmp_path: P
     shutil.copytree(tmp_path / "a-0", tmp_path / "a-1", dirs_exist_ok=True)
     together = start(tmp_path / "a", settings, processes=2)
     assert together.returncode == 0, together.stderr
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_copies_of_weights_lie_aside_and_can_be_put_back(device: str) -> None:
+    model = make_model().to(device)
+    kept = copied(model)
+    assert {value.device.type for value in kept.values()} == {"cpu"}
+    before = {name: value.clone() for name, value in kept.items()}
+    with torch.no_grad():
+        for value in model.parameters():
+            value.add_(1)
+    assert all(torch.equal(value, before[name]) for name, value in kept.items()), "a copy, not the weights themselves"
+    put(model, kept)
+    assert all(torch.equal(value.cpu(), before[name]) for name, value in model.state_dict().items())
+    assert {value.device.type for value in copied(model, device).values()} == {device}

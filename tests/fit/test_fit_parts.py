@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +12,16 @@ from gnnrag.fit import curves
 from gnnrag.fit.card import Card
 from gnnrag.fit.config import FoldConfig, TrainingRunConfig, check_run
 from gnnrag.fit.curves import draw_curves
-from gnnrag.fit.folds import fold_of, split_questions
+from gnnrag.fit.folds import Parts, fold_of, split_questions
+from gnnrag.fit.gnn_sets import divide
+from gnnrag.fit.language_data import RoleRows
+from gnnrag.fit.reader_sets import ReaderSet
 from gnnrag.fit.rundir import TrainingRun
+from gnnrag.fit.selector import _divide
+from gnnrag.fit.verifier_config import RowsConfig
+from gnnrag.fit.verifier_rows import VerifierSet
+from gnnrag.types import Question
+from tests.helpers.traces import verifier_row
 
 IDS = [f"question-{i}" for i in range(2000)]
 
@@ -38,6 +47,53 @@ def test_a_question_keeps_its_part_when_others_come() -> None:
 def test_without_a_report_all_others_train() -> None:
     parts = split_questions(IDS, FoldConfig(report=None, validation=0.0))
     assert parts.train == tuple(IDS) and not parts.report and not parts.validation
+
+
+def sides(parts: Parts, *ids: str) -> set[str]:
+    return {name for name, members in parts.plain().items() if {*ids} & {*members}}
+
+
+def test_a_question_asked_under_two_ids_is_on_one_side() -> None:
+    config = FoldConfig(count=3, validation=0.3)
+    texts = {id_: f"Question {number % 1000}?" if number % 2 else f"question  {number % 1000}?  "
+             for number, id_ in enumerate(IDS)}  # fmt: skip
+    found = split_questions(IDS, config, texts).plain()
+    part = {id_: name for name, ids in found.items() for id_ in ids}
+    assert all(part[one] == part[other] for one, other in zip(IDS[:1000], IDS[1000:], strict=True))
+    pairs = list(zip(IDS[:1000], IDS[1000:], strict=True))
+    alone = split_questions(IDS, config)
+    assert any(len(sides(alone, *pair)) == 2 for pair in pairs)
+    assert part == {id_: name for name, ids in split_questions(IDS[::-1], config, texts).plain().items() for id_ in ids}
+    assert split_questions(IDS, config, dict(zip(IDS, IDS, strict=True))) == split_questions(IDS, config)
+    assert split_questions(IDS, config, dict.fromkeys(IDS, " ")) == split_questions(IDS, config), (
+        "no text is no sameness"
+    )
+
+
+def test_every_training_keeps_equal_questions_on_one_side() -> None:
+    """As its sets divide them; the ids are such that alone they would part."""
+    pair = next([a, b] for a in map("a{}".format, range(9)) for b in map("b{}".format, range(9))
+                if len(sides(split_questions([a, b], FoldConfig(report=0)), a, b)) == 2)  # fmt: skip
+    questions = [Question(id_, "Who wrote it?", gold=("p",)) for id_ in pair]
+    rows = [verifier_row(id_, id_, question="who wrote  it?", set="toy") for id_ in pair]
+    folds = FoldConfig(report=0)
+    data: Any = SimpleNamespace(questions=questions)
+    own: Any = SimpleNamespace(use="folds", train_limit=None)
+    corpus: Any = SimpleNamespace(data=data, config=own, synthetic=())
+    decided: Any = SimpleNamespace(decisions=dict.fromkeys(pair))
+    thoughts: Any = SimpleNamespace(questions={q.id: q for q in questions}, config=own, decisions=decided)
+    settings: Any = SimpleNamespace(folds=folds, stage="questions", data=SimpleNamespace(divide="folds"))
+    verifier = VerifierSet("toy", RowsConfig(), (), {q.id: q.text for q in questions}, "")
+    reader: Any = SimpleNamespace(data=data, config=own)
+    language: Any = SimpleNamespace(rows=rows)
+    for parts in (
+        divide(corpus, settings, 0),
+        _divide(thoughts, settings, 0),
+        verifier.parts(settings, 0),
+        ReaderSet.parts(reader, settings, 0),
+        RoleRows.split(language, settings, 0)["toy"],
+    ):
+        assert len(sides(parts, *pair)) == 1
 
 
 @pytest.mark.parametrize("wrong", [{"count": 1}, {"report": 5}, {"validation": 1.0}])

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from accelerate import Accelerator
 
-from gnnrag.fit.language_config import PreferenceConfig
-from gnnrag.fit.preference import Pair, PreferenceTask, dpo_loss, ranked_texts, rewards
+from gnnrag.fit.language_config import JudgingConfig, PreferenceConfig
+from gnnrag.fit.language_judging import limits_of
+from gnnrag.fit.language_model import LanguageModel
+from gnnrag.fit.preference import (
+    Pair,
+    PreferenceTask,
+    batch_scores,
+    dpo_loss,
+    ranked_texts,
+    rewards,
+    with_reference,
+)
 from gnnrag.tuned.rows import Candidate
 from tests.helpers.language_rows import thoughts_row
 
@@ -89,3 +102,34 @@ class Fixed:
 
     def log_probabilities(self, network: Any, rows: Any, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         return POLICY[0].float(), torch.tensor([len(reply) for _, reply in rows])
+
+
+def test_no_scoring_pass_is_larger_than_judging_allows(tmp_path: Path) -> None:
+    """With limits of 4 and 40 tokens: pairs of 2 x 5 tokens pass four at a time, one of 2 x 30 alone."""
+    lengths = [3, 3, 3, 3, 3, 28, 3, 3]
+    pairs: list[Any] = [Pair(thoughts_row(i), (1,) * n, (i, 2), (i, 3), 0.1) for i, n in enumerate(lengths)]
+    passes: list[tuple[int, int]] = []
+
+    def log_probabilities(network: Any, rows: Any, device: Any) -> tuple[torch.Tensor, None]:
+        passes.append((len(rows), len(rows) * max(len(p) + len(r) for p, r in rows)))
+        return torch.tensor([float(10 * r[0] + r[1]) for _, r in rows]), None
+
+    model: Any = SimpleNamespace(network=torch.nn.Linear(1, 1), log_probabilities=log_probabilities)
+    limits = limits_of(JudgingConfig(batch=4, batch_tokens=40))
+    found = batch_scores(model, pairs, torch.device("cpu"), limits)
+    assert found.tolist() == [[10 * i + 2, 10 * i + 3] for i in range(8)]
+    assert passes == [(8, 40), (2, 10), (2, 60), (4, 20)]
+    passes.clear()
+    examples: Any = [SimpleNamespace(prompt=p.prompt, reply=p.chosen) for p in pairs]
+    model.log_probabilities = lambda *given: (log_probabilities(*given)[0], torch.tensor(1.0))
+    assert LanguageModel.scored(model, examples, torch.device("cpu"), limits) == [10 * i + 2 for i in range(8)]
+    assert passes == [(4, 20), (1, 5), (1, 30), (2, 10)]
+    passes.clear()
+    judge = SimpleNamespace(config=JudgingConfig(batch=4, batch_tokens=40))
+    task: Any = SimpleNamespace(model=model, judge=judge, config=PreferenceConfig())
+    PreferenceTask.judged(task, pairs, torch.device("cpu"), {p.row.id: {} for p in pairs})
+    assert max(tokens for rows, tokens in passes if rows > 2) <= 40
+    passes.clear()
+    whole = with_reference(pairs, model, PreferenceConfig(), tmp_path, {}, Accelerator(cpu=True), limits)
+    assert [p.reference for p in whole] == [(10 * i + 2, 10 * i + 3) for i in range(8)]
+    assert max(tokens for rows, tokens in passes if rows > 2) <= 40

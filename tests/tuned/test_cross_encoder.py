@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from gnnrag import weights
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.fit.verifier_rows import make_example
+from gnnrag.llm.hf_load import load_model
 from gnnrag.tuned.cross_encoder import CrossEncoder, CrossEncoderConfig, load_cross_encoder, save_cross_encoder
-from gnnrag.tuned.encoder import load_encoder, round_weights, trained
+from gnnrag.tuned.encoder import load_encoder, load_tokenizer, round_weights, trained
 from gnnrag.tuned.folder import RECORD, read_tuned
 from gnnrag.tuned.pairs import PairMaker, PairScorer, best_to_read, merged, padded
 from gnnrag.weights import WEIGHTS, load_tensors, save_tensors
@@ -189,3 +192,21 @@ def test_bad_settings_are_refused(base: Path, changes: dict[str, Any], message: 
 def test_dropout_reaches_every_family_of_encoders(base: Path) -> None:
     encoder, width = load_encoder(str(base), None, dropout=0.25)
     assert width == 16 and encoder.config.hidden_dropout_prob == encoder.config.attention_probs_dropout_prob == 0.25
+
+
+def test_a_tokenizer_that_needs_sentencepiece_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the folder of DeBERTa-v3 is: `spm.model`, no `tokenizer.json`."""
+    make_encoder(tmp_path)
+    (tmp_path / "spm.model").write_bytes(b"x")
+    monkeypatch.setattr(weights, "find_spec", lambda name: None)
+    assert load_tokenizer(str(tmp_path)) is not None, "tokenizer.json is read without it"
+    (tmp_path / "tokenizer.json").unlink()
+    told = r"spm\.model\), and sentencepiece is not installed: pip install 'gnnrag\[sentencepiece\]'"
+    with pytest.raises(ConfigError, match=told):
+        load_tokenizer(str(tmp_path))
+    with pytest.raises(ConfigError, match=told):
+        load_model(tmp_path, "causal", None, "cpu", "float32")
+    extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
+    assert any(one.startswith("sentencepiece") for one in extras["optional-dependencies"]["sentencepiece"])
