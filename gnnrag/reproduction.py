@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,13 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gnnrag.absent import absent_data, absent_model
 from gnnrag.comparison import load_runs, overlap
 from gnnrag.config import EvaluateConfig
 from gnnrag.cross import Watch, cross_evaluate, read_part, swapped
-from gnnrag.datasets.kb import question_files
-from gnnrag.datasets.releases import advice
-from gnnrag.datasets.source import find_source
-from gnnrag.errors import ConfigError, DataError, described
+from gnnrag.errors import ConfigError, described
 from gnnrag.evaluation import check_metrics, load_questions_for
 from gnnrag.files import read_journal
 from gnnrag.index.build import Progress
@@ -94,33 +91,6 @@ def checked(config: EvaluateConfig) -> EvaluateConfig:
     method = resolve("method", config.method.name, METHODS)
     getattr(method, "check_settings", lambda settings: None)(config.method.settings)
     return config
-
-
-def absent_data(path: str, split: str, questions: str | None = None) -> str:
-    """Return why data that a table names is not on this machine, and where to get it; empty where it is."""
-    for name in (path, *([questions] if questions else [])):
-        if not Path(name).exists() and not Path(path).with_name(f"{Path(path).stem}_corpus.json").exists():
-            return f"data not here: {name}; {advice(Path(name)) or 'data/README.md says where to get it'}"
-    try:
-        source = find_source(Path(path))
-        if questions:
-            return ""
-        _ = question_files(source.path, split) if source.kind == "kb" else source.questions_file(split)
-    except DataError as error:
-        return f"data not here: {error}"
-    return ""
-
-
-def absent_model(name: str) -> str:
-    """Return why an embedder cannot be loaded on this machine; empty where it can, or may be fetched."""
-    if name in ("embedded", "hash") or Path(name).exists():
-        return ""
-    if os.environ.get("HF_HUB_OFFLINE", "").upper() not in ("1", "ON", "YES", "TRUE"):
-        return ""
-    from huggingface_hub import try_to_load_from_cache
-
-    is_here = isinstance(try_to_load_from_cache(name, "config.json"), str)
-    return "" if is_here else f"model not here: {name}, and HF_HUB_OFFLINE forbids to fetch it"
 
 
 def reproduce(

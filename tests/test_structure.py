@@ -48,7 +48,7 @@ LEVELS = [
     {"fit"},
     {"drawing", "inspection", "trained", "sharding"},
     {"evaluation", "comparison"},
-    {"audit", "tabulation", "papers", "cross", "distil", "explorer", "judge", "questions", "textualise"},
+    {"absent", "audit", "tabulation", "papers", "cross", "distil", "explorer", "judge", "questions", "textualise"},
     {"reproduction"},
     {"jobs"},
 ]

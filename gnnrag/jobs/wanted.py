@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from gnnrag.absent import absent_data, absent_model
 from gnnrag.config import CHOICES, EvaluateConfig, IndexConfig, load_config, read_yaml, to_plain
 from gnnrag.datasets.source import find_source
 from gnnrag.errors import ConfigError
@@ -17,7 +18,7 @@ from gnnrag.index.build import closure
 from gnnrag.jobs.grid import Point
 from gnnrag.papers import PaperTable, load_table
 from gnnrag.pipeline import index_path, index_settings, needed_stages
-from gnnrag.reproduction import absent_data, absent_model, checked, resolved
+from gnnrag.reproduction import checked, resolved
 from gnnrag.rundir import decisive, roles_label
 
 LIBRARY = Path(__file__).resolve().parents[1]

@@ -1,0 +1,38 @@
+"""What a run names and this machine does not have: data, and models that may not be fetched."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from gnnrag.datasets.kb import question_files
+from gnnrag.datasets.releases import advice
+from gnnrag.datasets.source import find_source
+from gnnrag.errors import DataError
+
+
+def absent_data(path: str, split: str, questions: str | None = None) -> str:
+    """Return why data that a table names is not on this machine, and where to get it; empty where it is."""
+    for name in (path, *([questions] if questions else [])):
+        if not Path(name).exists() and not Path(path).with_name(f"{Path(path).stem}_corpus.json").exists():
+            return f"data not here: {name}; {advice(Path(name)) or 'data/README.md says where to get it'}"
+    try:
+        source = find_source(Path(path))
+        if questions:
+            return ""
+        _ = question_files(source.path, split) if source.kind == "kb" else source.questions_file(split)
+    except DataError as error:
+        return f"data not here: {error}"
+    return ""
+
+
+def absent_model(name: str) -> str:
+    """Return why an embedder cannot be loaded on this machine; empty where it can, or may be fetched."""
+    if name in ("embedded", "hash") or Path(name).exists():
+        return ""
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() not in ("1", "ON", "YES", "TRUE"):
+        return ""
+    from huggingface_hub import try_to_load_from_cache
+
+    is_here = isinstance(try_to_load_from_cache(name, "config.json"), str)
+    return "" if is_here else f"model not here: {name}, and HF_HUB_OFFLINE forbids to fetch it"
