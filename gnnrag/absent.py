@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from gnnrag.config import EvaluateConfig
 from gnnrag.datasets.kb import question_files
 from gnnrag.datasets.releases import advice
 from gnnrag.datasets.source import find_source
@@ -36,3 +37,9 @@ def absent_model(name: str) -> str:
 
     is_here = isinstance(try_to_load_from_cache(name, "config.json"), str)
     return "" if is_here else f"model not here: {name}, and HF_HUB_OFFLINE forbids to fetch it"
+
+
+def absent_from(config: EvaluateConfig) -> str:
+    """Return what a run names and this machine does not have; empty where all is here."""
+    data = config.data
+    return absent_data(data.path, data.split, data.questions) or absent_model(config.index.embedder.model)

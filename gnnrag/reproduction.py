@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gnnrag.absent import absent_data, absent_model
+from gnnrag.absent import absent_from
 from gnnrag.comparison import load_runs, overlap
 from gnnrag.config import EvaluateConfig
 from gnnrag.cross import Watch, cross_evaluate, read_part, swapped
@@ -127,10 +127,7 @@ def reproduce(
     for row in rows:
         if row.missing:
             result = Result(row, error=f"cannot be run: {row.missing}")
-        elif absent := (
-            absent_data((d := configs[row.name].data).path, d.split, d.questions)
-            or absent_model(configs[row.name].index.embedder.model)
-        ):
+        elif absent := absent_from(configs[row.name]):
             result = Result(replace(row, missing=absent), error=f"cannot be run: {absent}")
         else:
             try:
