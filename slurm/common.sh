@@ -79,9 +79,14 @@ finish() {
     exit "$1"
 }
 
-# Whether a person has taken the job back: it ends like one that was stopped, but nothing may put it into the queue again.
-is_cancelled() {
-    scontrol show job -o "$1" 2>/dev/null | grep 'JobState=CANCELLED' >/dev/null
+# Whether SLURM is ending the job by itself: a person has cancelled it, or it is put back into the queue anyway. One
+# that only ran out of time may come back.
+is_being_ended() {
+    local told
+    told="$(scontrol show job -o "$1" 2>/dev/null || true)"
+    case "$told" in
+        "" | *JobState=RUNNING* | *JobState=SUSPENDED* | *Reason=TimeLimit*) return 1 ;;
+    esac
 }
 
 # End with the command's exit code, or go back into the queue where it was told to stop before its end.
@@ -90,8 +95,8 @@ finish_or_requeue() {
     if [ "$is_told" -eq 0 ] && [ "$rc" -ne 75 ]; then finish "$rc" failed; fi
     local now idle=0 id="$SLURM_JOB_ID"
     if [ -n "${SLURM_ARRAY_JOB_ID:-}" ]; then id="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"; fi
-    if is_cancelled "$id"; then
-        record 75 cancelled
+    if is_being_ended "$id"; then
+        record 75 "ended by SLURM"
         exit 143
     fi
     now="$(progress)"

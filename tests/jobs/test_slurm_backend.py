@@ -184,11 +184,20 @@ def test_what_was_stopped_goes_back_into_the_queue_but_not_for_ever(tmp_path: Pa
     assert (done.returncode, "started 51 times" in done.stderr) == (1, True)
 
 
-def test_what_a_person_cancels_does_not_come_back(tmp_path: Path) -> None:
-    done = batch(tmp_path, "index.sbatch", ["a"], "exit 75", STATE="CANCELLED")
-    assert done.returncode == 143
-    assert (tmp_path / "job/ended-0").read_text() == "75 cancelled\n"
-    assert not (tmp_path / "requeued").exists()
+@pytest.mark.parametrize(
+    ("state", "comes_back"),
+    [
+        ("RUNNING Reason=None", True),
+        ("COMPLETING Reason=TimeLimit", True),
+        ("COMPLETING Reason=None", False),  # what `scontrol` shows of a job that is being cancelled
+        ("CANCELLED Reason=None", False),
+    ],
+)
+def test_what_a_person_cancels_does_not_come_back(tmp_path: Path, state: str, comes_back: bool) -> None:
+    done = batch(tmp_path, "index.sbatch", ["a"], "exit 75", STATE=state)
+    assert done.returncode == (75 if comes_back else 143)
+    assert (tmp_path / "job/ended-0").read_text() == ("75 queued again\n" if comes_back else "75 ended by SLURM\n")
+    assert (tmp_path / "requeued").exists() == comes_back
 
 
 def test_a_training_on_two_nodes_meets_on_the_first(tmp_path: Path) -> None:
