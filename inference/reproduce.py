@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from inference.console import IndexProgress, note, split_arguments
 from inference.tables import markdown_table, plain_table
 
 WIDTH = 180
+PLACES = ("run.", "data.path=", "index.path=", "index.root=", "llm_cache=", "concurrency=")  # change no figure
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -45,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     source, overrides = split_arguments(settings)
     if source is None:
         raise GnnragError("give a table, such as configs/papers/bdtr/table5.yaml")
-    table = load_table(source)
+    table = retitled(load_table(source), [*overrides, *(f"{name}={path}" for name, path in trained.items())])
     if options.plot and not table.plot:
         raise GnnragError(f"{source} is a table: there is nothing to draw")
 
@@ -72,6 +74,12 @@ def main(arguments: Sequence[str]) -> int:
         draw(table, results, options.plot)
         print(options.plot, file=sys.stderr)
     return int(any((r.error and not r.row.missing) or r.failed for r in results))
+
+
+def retitled(table: PaperTable, given: Sequence[str]) -> PaperTable:
+    """Return the table with a title that says what was set otherwise than its file has it, but for places."""
+    shown = [one for one in given if not one.startswith(PLACES)]
+    return replace(table, title=f"{table.title} [here with {' '.join(shown)}]") if shown else table
 
 
 def text(table: PaperTable, results: Sequence[Result], as_markdown: bool) -> str:

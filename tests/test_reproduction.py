@@ -15,7 +15,7 @@ from gnnrag.registry import ROLES
 from gnnrag.reproduction import Result, as_json, cells, draw, lines, overlaps, reproduce
 from gnnrag.rundir import read_predictions
 from inference.console import run_script
-from inference.reproduce import main, text
+from inference.reproduce import main, retitled, text
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY
 from tests.helpers.toy_tuned import REGISTERED, toy_training
 
@@ -134,6 +134,11 @@ def test_the_script(
     assert not (tmp_path / "r").exists()
     assert main([*call, "--markdown", "--plot", str(tmp_path / "f.png")]) == 0
     out = capsys.readouterr().out
+    title = next(line for line in out.splitlines() if line.startswith("A small table"))
+    assert "[here with data.path" not in title and f"run.root={tmp_path}" not in title
+    assert all(given in title for given in overrides if given.startswith(("roles", "index.embedder", "data.limit")))
+    assert retitled(table, ["run.root=x"]) is table
+    assert retitled(table, ["roles=offline", "verifier=R"]).title.endswith("[here with roles=offline verifier=R]")
     assert "| row | EM | F1 | Recall@5 |" in out and "(0.400) |" in out and "Only a test." in out
     assert "The paper used reader: a model." in out and "both " in out and (tmp_path / "f.png").is_file()
     assert main([*call, "--json"]) == 0

@@ -79,8 +79,13 @@ def collect(config: EvaluateConfig, own: TracesConfig, told: Told | None = None)
     index = open_shared_index(readers, data.name, data.passages, told.on_index, further=stages_of(build, None))
     _same_recording(out, own, config.run.fresh)
     wrap = partial(Recorder, build=build)
+
+    def on_start(questions: int) -> None:
+        mark(out, {"candidates": own.candidates})  # what an earlier recording left is gone by now, if that was asked
+        told.on_start(questions)
+
     try:
-        run, _ = evaluate(config, told.on_index, told.on_question, told.on_note, told.on_start, index, data, wrap)
+        run, _ = evaluate(config, told.on_index, told.on_question, told.on_note, on_start, index, data, wrap)
     except ConfigError as error:  # of a recording with other settings, whose name is not for the user to give
         raise ConfigError(str(error).replace("another run.name", "another out")) from error
     return write(run, config, own, data, index, roles)
@@ -169,17 +174,23 @@ def mining_retrievers(own: TracesConfig, config: EvaluateConfig) -> list[Choice]
 def _same_recording(out: Path, own: TracesConfig, fresh: bool) -> None:
     """Refuse to go on with a recording that labelled other candidates: the run's own settings do not tell."""
     path, told = out / MARK, {"candidates": own.candidates}
-    if path.exists() and not fresh and read_journal(out / RUN / "predictions.jsonl"):
+    is_begun = bool(read_journal(out / RUN / "predictions.jsonl"))
+    if path.exists() and not fresh and is_begun:
         try:
             have = json.loads(path.read_text("utf-8"))
         except ValueError as error:
             raise ArtefactError(f"{path} is damaged ({error}); run.fresh=true records anew") from error
+        if have.get("replaced"):
+            raise ConfigError(
+                f"{out} holds a recording that run.fresh=true was to replace, and was cut off before; repeat that "
+                "command, run.fresh=true included"
+            )
         if have != told:
             raise ConfigError(
                 f"{out} was recorded with candidates={have.get('candidates')}, not {own.candidates}; "
                 "give another out, or run.fresh=true to record anew"
             )
-    mark(out, told)
+    mark(out, {**told, "replaced": True} if fresh and is_begun else told)
 
 
 def _sifted(rows: list[Any], own: TracesConfig, gone: Counter[str]) -> list[Row]:

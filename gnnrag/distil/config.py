@@ -31,7 +31,9 @@ class TracesConfig:
     without: str | None = None  # a run without the teacher's decisions: answers that became right count as help
     mine: list[str] = field(default_factory=lambda: ["bm25", "dense"])  # retrievers whose near misses become negatives
     mine_top: int = 5  # hits of each that are looked at
-    negatives: int | None = None  # most passages of a verifier row that are not selected, hardest first; null: all
+    negatives: int | None = (
+        None  # most passages of a verifier row not selected, hardest first; null: all, as pair features need
+    )
     chat_passages: int = 20  # most passages in the chat of a verifier row
     licence: str | None = None  # of the source; null: what gnnrag knows of the set
     keep: KeepConfig = field(default_factory=KeepConfig)

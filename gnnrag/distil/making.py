@@ -49,8 +49,9 @@ class RowMaker:
         gold, selected = set(question.gold), set(event["selected"])
         seen, scores = self._chosen(event, gold | selected)
         mined = [id_ for id_ in self.mined.get(question.id, ()) if id_ not in event["passages"]]
+        gone = {"left_out": count} if (count := len(event["passages"]) - len(seen)) else {}
         row = VerifierRow(
-            **self._common(decision, "verifier", seen=len(seen), mined=len(mined)),
+            **self._common(decision, "verifier", seen=len(seen), mined=len(mined), **gone),
             passages=(*self._shown(question, seen, scores), *self._shown(question, mined, ())),
             chain=event["chain"],
             support=tuple(event["support"]),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from gnnrag.datasets.base import load_dataset
+from gnnrag.errors import DataError
 from gnnrag.files import digest, file_digest
 from gnnrag.fit.folds import Parts, split_questions
 from gnnrag.fit.verifier_config import RowsConfig, TrainVerifierConfig
@@ -65,6 +66,13 @@ def open_set(name: str, config: TrainVerifierConfig, maker: PairMaker) -> Verifi
     """Read the rows of a set. Raises DataError where a file is missing or holds something else."""
     given = config.sets[name]
     rows = [row for path in given.rows for row in read_rows(path, VerifierRow)]
+    if config.network.features and (cut := next((row for row in rows if row.source.get("left_out")), None)):
+        raise DataError(
+            ", ".join(given.rows),
+            f"row {cut.id!r} lacks {cut.source['left_out']} of the passages that were shown, so that ranks and other "
+            "features would differ from those at inference: collect the rows again with negatives=null, or give "
+            "network.features=[] for a network of the text alone",
+        )
     examples = tuple(make_example(name, row, maker, config.ranking.labels) for row in rows)
     asked = [(row.question_id, row.question) for row in rows]
     if given.data:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
@@ -93,6 +95,21 @@ class VLLMEngine:
         return self._adapters[folder]
 
 
+@contextmanager
+def _hidden(name: str) -> Iterator[None]:
+    """Keep a loaded module out of the list of modules; who has imported it before does not notice.
+
+    Without Triton, vLLM (0.32) asks each object of each module for its `__dict__`, and cannot bear the answer of
+    llvmlite's: bm25s has loaded numba, and that llvmlite, wherever BM25 was used before the engine starts.
+    """
+    module = sys.modules.pop(name, None)
+    try:
+        yield
+    finally:
+        if module is not None:
+            sys.modules[name] = module
+
+
 def start_engine(settings: Mapping[str, Any], ranks: Mapping[str, int], lora_rank: int | None) -> VLLMEngine:
     """Start an engine.
 
@@ -117,7 +134,8 @@ def start_engine(settings: Mapping[str, Any], ranks: Mapping[str, int], lora_ran
         held = arguments.pop("structured_outputs_config", {"backend": "xgrammar", "disable_any_whitespace": True})
         arguments["structured_outputs_config"] = StructuredOutputsConfig(**held)
 
-        return VLLMEngine(LLMEngine.from_engine_args(EngineArgs(**arguments)), rank)
+        with _hidden("llvmlite.binding.ffi"):
+            return VLLMEngine(LLMEngine.from_engine_args(EngineArgs(**arguments)), rank)
     except Exception as error:  # vLLM raises whatever a missing device, kernel or file leads to
         problem = " ".join(str(error).split())[:400]
         raise ArtefactError(

@@ -15,9 +15,11 @@ from gnnrag.config import load_config
 from gnnrag.distil import collect as module
 from gnnrag.distil.config import TracesConfig
 from gnnrag.distil.recorder import Recorder
-from gnnrag.errors import ArtefactError, ConfigError, GnnragError
+from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
 from gnnrag.evaluation import evaluate, load_questions_for
 from gnnrag.files import read_journal
+from gnnrag.fit.verifier_config import TrainVerifierConfig
+from gnnrag.fit.verifier_rows import open_set
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend, ScriptedConfig
 from gnnrag.pipeline import Pipeline, open_index
@@ -27,6 +29,7 @@ from gnnrag.roles.verifier_prompted import parse_selection
 from gnnrag.rundir import read_predictions
 from gnnrag.session import Session
 from gnnrag.tuned.gain import gain
+from gnnrag.tuned.pairs import PairMaker
 from gnnrag.tuned.rows import ThoughtsRow, VerifierRow, read_rows
 from gnnrag.types import Query
 from tests.helpers.replies import good
@@ -255,6 +258,42 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not(root: Path, oracle: Path
     module.collect(config, own)
     for name in OUTPUTS:
         assert (tmp_path / "out" / name).read_bytes() == (oracle / name).read_bytes()
+
+
+def test_a_new_recording_cut_off_before_it_began_is_not_taken_for_it(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed while the parts are made: the rows of the recording that was to be replaced are still there."""
+    out = tmp_path / "out"
+    collected(root, out, *ORACLE)
+    old = (out / "thoughts.jsonl").read_bytes()
+
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(Pipeline, "__init__", killed)
+        collected(root, out, *ORACLE, "run.fresh=true", own=("candidates=rules",))
+    for own in (("candidates=rules",), ()):
+        with pytest.raises(ConfigError, match="was to replace, and was cut off before; repeat that command"):
+            collected(root, out, *ORACLE, own=own)
+    collected(root, out, *ORACLE, "run.fresh=true", own=("candidates=rules",))
+    assert (out / "thoughts.jsonl").read_bytes() != old
+    collected(root, out, *ORACLE, own=("candidates=rules",))
+    with pytest.raises(ConfigError, match="was recorded with candidates=rules, not None"):
+        collected(root, out, *ORACLE)
+
+
+def test_rows_that_lack_passages_train_no_features(root: Path, tmp_path: Path) -> None:
+    collected(root, tmp_path, *ORACLE, own=("negatives=1",))
+    cut, _ = rows_of(tmp_path)
+    assert any(row.source.get("left_out") for row in cut)
+    sets = [f"sets.toy.rows=[{tmp_path / 'verifier.jsonl'}]", "network.text=false"]
+    config = load_config(TrainVerifierConfig, None, sets)
+    with pytest.raises(DataError, match=r"lacks \d+ of the passages .* collect the rows again with negatives=null"):
+        open_set("toy", config, PairMaker(config.network))
+    collected(root, tmp_path / "all", *ORACLE)
+    assert not any("left_out" in row.source for row in rows_of(tmp_path / "all")[0])
 
 
 def test_methods_that_decide_nothing_are_refused(root: Path, oracle: Path, tmp_path: Path) -> None:

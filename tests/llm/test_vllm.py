@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.base import ContextLengthError, Message, Reply, Request
 from gnnrag.llm.hf import HFBackend, HFConfig
 from gnnrag.llm.vllm import VLLMBackend, VLLMConfig
+from gnnrag.llm.vllm_engine import start_engine
 from gnnrag.prompts import load_prompt
 from tests.helpers.real_models import ON, EveryMethod, check, prompt_counter
 from tests.helpers.tiny_model import ServedModel, make_tiny_adapter, make_tiny_model, serve_vllm
@@ -45,6 +47,37 @@ def test_a_missing_vllm_is_named_with_its_fix(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("gnnrag.llm.folders.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"llm=vllm needs the package vllm, which is not installed; run: pip install"):
         VLLMBackend(VLLMConfig(model=str(tmp_path)))
+
+
+def test_an_engine_starts_beside_numba(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As vLLM does without Triton, where bm25s has loaded numba: every object of every module is looked into."""
+
+    class Library:
+        __slots__ = ()
+
+        def __getattr__(self, name: str) -> object:
+            return object()  # not a dictionary, even for `__dict__`
+
+    class Engine:
+        @staticmethod
+        def from_engine_args(arguments: Any) -> Any:
+            for module in (m for name, m in sys.modules.items() if name.startswith("llvmlite")):
+                for value in vars(module).values():
+                    vars(value).get("kernel")
+            model = SimpleNamespace(max_model_len=arguments["max_model_len"])
+            return SimpleNamespace(get_tokenizer=lambda: None, model_config=model)
+
+    ffi, fake, config = ModuleType("llvmlite.binding.ffi"), ModuleType("vllm"), ModuleType("vllm.config")
+    vars(ffi).clear()
+    vars(ffi)["lib"] = Library()
+    vars(fake).update(EngineArgs=dict, LLMEngine=Engine)
+    vars(config).update(StructuredOutputsConfig=dict)
+    for module, name in ((ffi, "llvmlite.binding.ffi"), (fake, "vllm"), (config, "vllm.config")):
+        monkeypatch.setitem(sys.modules, name, module)
+    for name in [n for n in sys.modules if n.startswith("llvmlite") and n != "llvmlite.binding.ffi"]:
+        monkeypatch.delitem(sys.modules, name)
+    assert start_engine({"model": "m", "max_model_len": 9}, {}, None).context == 9
+    assert sys.modules["llvmlite.binding.ffi"] is ffi, "there again for who imports it later"
 
 
 def test_settings_are_checked_before_anything_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
