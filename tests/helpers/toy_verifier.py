@@ -35,7 +35,7 @@ def make_rows(count: int = 12, passages: int = 8, mined: int = 0) -> list[Verifi
     for number in range(count):
         first, second = PLACES[number % 8], PLACES[(number * 3 + 1) % 8]
         second = second if second != first else PLACES[(number + 5) % 8]
-        shown = []
+        shown, other = [], f"{WORDS[number // 8 % 8]} " if number >= 8 else ""  # equal texts would be one question
         for i in range(passages + mined):
             title = (first, second)[i] if i < 2 else f"{WORDS[(number + i) % 8]} {WORDS[(i * 5) % 8]}"
             text = f"The {WORDS[i % 8]} of {second if i == 0 else 'the north'} is a {WORDS[(i + number) % 8]}."
@@ -48,7 +48,7 @@ def make_rows(count: int = 12, passages: int = 8, mined: int = 0) -> list[Verifi
                 id=f"r{number}",
                 set="toy",
                 question_id=f"q{number}",
-                question=f"Where was the poet of {first} born?",
+                question=f"Where was the {other}poet of {first} born?",
                 teacher="oracle",
                 passages=(*seen, *shown[passages:]),
                 chain=f"{first} [1]\n{first} -> {second} -> {second} [2]",
