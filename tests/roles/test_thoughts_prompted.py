@@ -98,7 +98,6 @@ def test_joint_asks_once_and_shows_everything() -> None:
         "calls": 1,
         "prompt_tokens": session.usage()["prompt_tokens"],
         "completion_tokens": 9,
-        "cached_calls": 0,
     }
     (event,) = session.events
     assert (event["event"], event["role"], event["reply"]) == ("llm", "thoughts", "Fast Thought: A?\nSlow Thought: B?")
