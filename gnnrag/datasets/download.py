@@ -78,19 +78,9 @@ def _receive(url: str, part: Path, timeout_s: float, on_progress: Progress | Non
     asked = {"User-Agent": "gnnrag", "Accept-Encoding": "identity"}
     if have and version:
         asked |= {"Range": f"bytes={have}-", "If-Range": version}
-    try:
-        response = urlopen(Request(url, headers=asked), timeout=timeout_s)
-    except HTTPError as error:
-        if error.code == 416 and have and (error.headers.get("Content-Range") or "").endswith(f"*/{have}"):
-            return  # it was complete: the process ended before it was moved into its place
-        if error.code == 416:  # the part is no beginning of what is there now
-            part.unlink(missing_ok=True)
-            raise HTTPException("the part was longer than the file; it was begun anew") from error
-        raise
-    except URLError:
-        raise
-    except OSError as error:  # while the answer's head is read; urllib wraps only what sending raises
-        raise _lost(error) from error
+    response = _open(Request(url, headers=asked), part, have, timeout_s)
+    if response is None:
+        return  # it was complete: the process ended before it was moved into its place
     with response:
         goes_on = response.status == 206 and _first_byte(response.headers.get("Content-Range")) == have
         if response.status == 206 and not goes_on:
@@ -116,6 +106,23 @@ def _receive(url: str, part: Path, timeout_s: float, on_progress: Progress | Non
             os.fsync(out.fileno())
     if total is not None and have != total:
         raise HTTPException(f"the connection ended after {have:,} of {total:,} bytes")
+
+
+def _open(request: Request, part: Path, have: int, timeout_s: float) -> Any:
+    """Return the answer to a request, None where the part is the whole file; raises HTTPException where it breaks."""
+    try:
+        return urlopen(request, timeout=timeout_s)
+    except HTTPError as error:
+        if error.code == 416 and have and (error.headers.get("Content-Range") or "").endswith(f"*/{have}"):
+            return None
+        if error.code == 416:  # the part is no beginning of what is there now
+            part.unlink(missing_ok=True)
+            raise HTTPException("the part was longer than the file; it was begun anew") from error
+        raise
+    except URLError:
+        raise
+    except OSError as error:  # while the answer's head is read; urllib wraps only what sending raises
+        raise _lost(error) from error
 
 
 def _read(response: IO[bytes]) -> bytes:
