@@ -195,7 +195,8 @@ class _Maker:
             generator |= {"prompts": {p.prompt.name: p.prompt.digest for p in prompters}}
         if self.own.necessity:
             _ = self.roles["reader"]  # built now: the record tells of built ones only
-            asked = {"options": dict(self.config.roles.reader.options), "prompts": self.roles.prompts.get("reader")}
+            roles: Any = self.config.roles
+            asked = {"options": dict(roles.reader.options), "prompts": self.roles.prompts.get("reader")}
             generator["reader"] = self.roles.record["reader"] | asked
         settings = {k: v for k, v in to_plain(self.own).items() if k not in ("out", "fresh", "paths")}
         return {

@@ -92,11 +92,7 @@ def textualise(
         "sample": {**vars(config.sample), "seed": config.seed},
         "writer": dict(writer.identity),
     }
-    if (out / SOURCE).is_file() and digest((there := read_source(out)).get("made")) == digest(made):
-        on_note(f"{out} is finished")
-        if there.get("licence") != config.licence != "":  # it changes no text, but the record must not hold an old one
-            there = update_licence(out, there, config.licence)
-            on_note(f"{out / SOURCE} now says licence {config.licence!r}")
+    if there := _finished(out, made, config.licence, on_note):
         return out, there
     if out.exists():
         raise ConfigError(f"out={config.out!r} exists and was not made from this with these settings; give another out")
@@ -110,6 +106,20 @@ def textualise(
         (work / "folder").rename(out)
     shutil.rmtree(work)
     return out, source
+
+
+def _finished(out: Path, made: dict[str, Any], licence: str, on_note: Callable[[str], None]) -> dict[str, Any] | None:
+    """Return what `SOURCE.json` holds where this very conversion is there already; another licence is written down."""
+    if not (out / SOURCE).is_file():
+        return None
+    there = read_source(out)
+    if digest(there.get("made")) != digest(made):
+        return None
+    on_note(f"{out} is finished")
+    if licence and there.get("licence") != licence:  # it changes no text, but the record must not hold an old one
+        there = update_licence(out, there, licence)
+        on_note(f"{out / SOURCE} now says licence {licence!r}")
+    return there
 
 
 def make_writer(config: TextualiseConfig, parts: Sequence[Part]) -> Writer:
