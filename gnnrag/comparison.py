@@ -20,7 +20,7 @@ class Run:
     """A scored run.
 
     Attributes:
-        name: of its folder.
+        name: of its folder; runs whose folders share a name are told apart by the folders above.
         metrics: `metrics.json`.
         ids: question ids in run order.
         has_gold: (n,) whether the question has gold passages.
@@ -40,7 +40,7 @@ def load_runs(paths: Sequence[Path]) -> list[Run]:
     Raises:
         GnnragError: a folder is no scored run, or the runs answered different questions.
     """
-    runs = [_load(path) for path in paths]
+    runs = [_load(path, name) for path, name in zip(paths, _names(paths), strict=True)]
     for run in runs[1:]:
         if set(run.ids) != set(runs[0].ids):
             both = len(set(run.ids) & set(runs[0].ids))
@@ -59,7 +59,20 @@ def load_runs(paths: Sequence[Path]) -> list[Run]:
     return [_reorder(run, order) for run in runs]
 
 
-def _load(path: Path) -> Run:
+def _names(paths: Sequence[Path]) -> list[str]:
+    """Return a name for each run, no two alike: as much of the path's end as it takes, and a number for repeats."""
+    places = [path.resolve() for path in paths]
+    names = []
+    for number, place in enumerate(places):
+        others, depth = {other.parts for other in places if other != place}, 1
+        while any(parts[-depth:] == place.parts[-depth:] for parts in others):
+            depth += 1
+        before = places[:number].count(place)
+        names.append("/".join(place.parts[-depth:]) + (f" ({before + 1})" if before else ""))
+    return names
+
+
+def _load(path: Path, name: str) -> Run:
     try:
         metrics = json.loads((path / "metrics.json").read_text("utf-8"))
         # Not `splitlines`: a type may hold U+2028.
@@ -72,7 +85,7 @@ def _load(path: Path) -> Run:
     names = [k for k in rows[0] if k not in ("question_id", "type", "has_gold")]
     columns = {name: np.array([row[name] for row in rows]) for name in names}
     gold = np.array([row["has_gold"] for row in rows])
-    return Run(path.resolve().name, metrics, tuple(row["question_id"] for row in rows), gold, columns)
+    return Run(name, metrics, tuple(row["question_id"] for row in rows), gold, columns)
 
 
 def _reorder(run: Run, order: dict[str, int]) -> Run:
@@ -94,18 +107,20 @@ class Comparison:
     def differences(self, metrics: Sequence[str]) -> list[dict[str, Any]]:
         """Return one row per run and metric: mean difference, its bootstrap interval, p, and who was better where.
 
+        `at` is the run's place among the runs, from 0.
+
         The p-value is McNemar's for right-or-wrong metrics, else that of the paired bootstrap.
 
         Raises:
             GnnragError: unknown metric.
         """
         rows = []
-        for run in self.runs[1:]:
+        for at, run in enumerate(self.runs[1:], start=1):
             for metric in metrics:
                 for each in (self.runs[0], run):
                     if metric not in each.scores:
                         raise GnnragError(f"{each.name} has no metric {metric!r}. {nearest(metric, each.scores)}")
-                rows.append(_difference(self.runs[0], run, metric))
+                rows.append({"run": run.name, "at": at, **_difference(self.runs[0], run, metric)})
         return rows
 
 
@@ -116,7 +131,6 @@ def _difference(base: Run, run: Run, metric: str) -> dict[str, Any]:
     found = paired_difference(a, b)
     is_binary = np.isin(np.concatenate([a, b]), (0.0, 1.0)).all()
     return {
-        "run": run.name,
         "metric": metric,
         "questions": len(a),
         "difference": round(found.difference, 6),

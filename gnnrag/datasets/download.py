@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
@@ -64,7 +64,7 @@ def download(
             problem = f"{error.code} {error.reason}"
             if error.code not in _AGAIN:
                 break
-        except (HTTPException, URLError, TimeoutError, ConnectionError) as error:
+        except (HTTPException, URLError) as error:
             problem = str(getattr(error, "reason", error)) or type(error).__name__
     size = part.stat().st_size if part.exists() else 0
     kept = f"; {size:,} bytes are kept in {part.name}, the same command goes on from there" if size else ""
@@ -78,15 +78,9 @@ def _receive(url: str, part: Path, timeout_s: float, on_progress: Progress | Non
     asked = {"User-Agent": "gnnrag", "Accept-Encoding": "identity"}
     if have and version:
         asked |= {"Range": f"bytes={have}-", "If-Range": version}
-    try:
-        response = urlopen(Request(url, headers=asked), timeout=timeout_s)
-    except HTTPError as error:
-        if error.code == 416 and have and (error.headers.get("Content-Range") or "").endswith(f"*/{have}"):
-            return  # it was complete: the process ended before it was moved into its place
-        if error.code == 416:  # the part is no beginning of what is there now
-            part.unlink(missing_ok=True)
-            raise HTTPException("the part was longer than the file; it was begun anew") from error
-        raise
+    response = _open(Request(url, headers=asked), part, have, timeout_s)
+    if response is None:
+        return  # it was complete: the process ended before it was moved into its place
     with response:
         goes_on = response.status == 206 and _first_byte(response.headers.get("Content-Range")) == have
         if response.status == 206 and not goes_on:
@@ -98,9 +92,12 @@ def _receive(url: str, part: Path, timeout_s: float, on_progress: Progress | Non
         # A weak tag promises the same meaning, not the same bytes.
         tag = response.headers.get("ETag") or ""
         version = tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified")
-        write_json(_facts_of(part), {"url": url, "version": version})
-        with part.open("ab" if goes_on else "wb") as out:
-            while block := response.read(_BLOCK):
+        if not goes_on:
+            # The old bytes go first: a kill in between must not leave them under the new version's name.
+            part.unlink(missing_ok=True)
+            write_json(_facts_of(part), {"url": url, "version": version})
+        with part.open("ab") as out:
+            while block := _read(response):
                 out.write(block)
                 have += len(block)
                 if on_progress:
@@ -109,6 +106,35 @@ def _receive(url: str, part: Path, timeout_s: float, on_progress: Progress | Non
             os.fsync(out.fileno())
     if total is not None and have != total:
         raise HTTPException(f"the connection ended after {have:,} of {total:,} bytes")
+
+
+def _open(request: Request, part: Path, have: int, timeout_s: float) -> Any:
+    """Return the answer to a request, None where the part is the whole file; raises HTTPException where it breaks."""
+    try:
+        return urlopen(request, timeout=timeout_s)
+    except HTTPError as error:
+        if error.code == 416 and have and (error.headers.get("Content-Range") or "").endswith(f"*/{have}"):
+            return None
+        if error.code == 416:  # the part is no beginning of what is there now
+            part.unlink(missing_ok=True)
+            raise HTTPException("the part was longer than the file; it was begun anew") from error
+        raise
+    except URLError:
+        raise
+    except OSError as error:  # while the answer's head is read; urllib wraps only what sending raises
+        raise _lost(error) from error
+
+
+def _read(response: IO[bytes]) -> bytes:
+    """Return the next block; raises HTTPException where the connection breaks, so that writing's errors stay apart."""
+    try:
+        return response.read(_BLOCK)
+    except OSError as error:  # a timeout, a reset, and whatever TLS makes of either
+        raise _lost(error) from error
+
+
+def _lost(error: OSError) -> HTTPException:
+    return HTTPException(f"the connection broke: {error or type(error).__name__}")
 
 
 def put_in_place(target: Path) -> None:

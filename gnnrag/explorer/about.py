@@ -18,9 +18,10 @@ def describe_runs(
     """Return name, label, method, notes and figures of each run; no two have one label."""
     rows = [_describe(path, run, config) for path, run, config in zip(paths, runs, configs, strict=True)]
     labels = [row["label"] for row in rows]
-    for row in rows:
-        if labels.count(row["label"]) > 1:
-            row["label"] += f" · {row['name'].rsplit('-', 1)[-1]}"
+    ends = [f"{row['label']} · {row['name'].rsplit('-', 1)[-1]}" for row in rows]
+    for row, label, end in zip(rows, labels, ends, strict=True):
+        if labels.count(label) > 1:  # the end of a folder's name is its digest; folders of one name need all of it
+            row["label"] = end if ends.count(end) == 1 else f"{label} · {row['name']}"
     return rows
 
 

@@ -18,8 +18,8 @@ function figure(run, key) {
   return metrics[key];
 }
 
-function differenceOf(run, key) {
-  return head.differences.find((row) => row.run === run.name && row.metric === key);
+function differenceOf(at, key) {
+  return head.differences.find((row) => row.at === at && row.metric === key);
 }
 
 function chance(p) {
@@ -49,7 +49,7 @@ function resultCell(run, at, measure) {
   );
   if (interval)
     cell.append(el("span", { class: "ci", text: "95%: " + fixed(interval[0], 4) + " to " + fixed(interval[1], 4) }));
-  const row = at && differenceOf(run, measure.key);
+  const row = at && differenceOf(at, measure.key);
   if (row) cell.append(verdict(row, measure.key === "answer/abstained"));
   return cell;
 }
@@ -146,7 +146,7 @@ function showResults() {
 function differencesTable() {
   const names = Object.fromEntries(head.measures.map((measure) => [measure.key, measure.name]));
   const rows = head.differences.map((row) => [
-    (runs.find((run) => run.name === row.run) || { label: row.run }).label,
+    runs[row.at].label,
     names[row.metric],
     signed(row.difference, 4),
     signed(row.interval[0], 4) + " to " + signed(row.interval[1], 4),

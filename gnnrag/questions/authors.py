@@ -11,7 +11,7 @@ import numpy as np
 from gnnrag.errors import LLMError
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, notes_element
-from gnnrag.questions.rules import broken_rules, pick_different
+from gnnrag.questions.rules import Fault, broken_rules, faults, pick_different
 from gnnrag.questions.templates import Telling
 from gnnrag.questions.view import PathView
 from gnnrag.roles.parsing import clean_line, json_objects, strip_thinking
@@ -19,14 +19,22 @@ from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.session import Session
 
 Embed = Callable[[Sequence[str]], np.ndarray]
+ALIKE = Fault("too much alike", "it says nearly the same as another one")
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The questions of a path, as many as were wanted, or none and why."""
+    """The questions of a path, as many as were wanted, or none and why.
+
+    Attributes:
+        questions: as many as were wanted, or none.
+        why: for a reader of the journal; it may quote questions.
+        reason: the same in a word or two, to count by.
+    """
 
     questions: tuple[str, ...] = ()
     why: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +72,13 @@ class TemplateAuthor:
         """Write them; see `Author`."""
         telling = _told(view)
         if telling.is_vague:
-            return Written((), "nothing says what sort of thing an entity is")
+            return Written((), "nothing says what sort of thing an entity is", "vague")
         told = telling.questions()
-        found = [text for text in told if not broken_rules(text, view.names)]
-        chosen = different(found, self._wanted, self._embed)
+        wrong = {text: faults(text, view.names) for text in told}
+        chosen = different([text for text in told if not wrong[text]], self._wanted, self._embed)
         if len(chosen) < self._wanted.count:
-            broken = next((broken_rules(t, view.names)[0] for t in told if t not in found), "too much alike")
-            return Written((), f"{len(chosen)} of {self._wanted.count} questions: {broken}")
+            broken = next((found[0] for found in wrong.values() if found), ALIKE)
+            return Written((), f"{len(chosen)} of {self._wanted.count} questions: {broken.text}", broken.code)
         return Written(tuple(chosen))
 
     def parts(self, view: PathView) -> list[str]:
@@ -101,13 +109,16 @@ class PromptedAuthor:
         good = [text for text in told if not broken_rules(text, view.names)]
         chosen = different(good, self._wanted, self._embed)
         if len(chosen) < self._wanted.count:
-            values |= {"kept": _listed(chosen), "faults": _listed(self._faults(told, chosen, view))}
+            rejected = [fault.text for fault in _rejected(told, chosen, view)]
+            values |= {"kept": _listed(chosen), "faults": _listed(rejected)}
             more = await self._ask(self._repair, session, values, self._wanted.count - len(chosen))
             good = [*chosen, *(text for text in more if not broken_rules(text, view.names))]
             chosen = different(good, self._wanted, self._embed)
+            told = more or told
         if len(chosen) < self._wanted.count:
-            broken = next(iter(self._faults(told, chosen, view)), "no usable reply")
-            return Written((), f"{len(chosen)} of {self._wanted.count} questions after one repair: {broken}")
+            broken = next(iter(_rejected(told, chosen, view)), Fault("no usable reply", "no usable reply"))
+            short = f"{len(chosen)} of {self._wanted.count} questions after one repair: {broken.text}"
+            return Written((), short, broken.code)
         return Written(tuple(chosen))
 
     def parts(self, view: PathView) -> list[str]:
@@ -120,15 +131,6 @@ class PromptedAuthor:
         if outcome.failure == "llm_error":
             raise LLMError(session.failed_calls() or "the language model failed")
         return outcome.value or []
-
-    def _faults(self, told: Sequence[str], chosen: Sequence[str], view: PathView) -> list[str]:
-        """Return each rejected question with what is wrong with it."""
-        found = []
-        for text in told:
-            if text not in chosen:
-                wrong = broken_rules(text, view.names) or ["it says nearly the same as another one"]
-                found.append(f"{text} ({'; '.join(wrong)})")
-        return found
 
 
 def different(questions: Sequence[str], wanted: Wanted, embed: Embed) -> list[str]:
@@ -157,6 +159,16 @@ def parse_questions(text: str) -> list[str]:
 
 def _told(view: PathView) -> Telling:
     return Telling(view.graph.names, view.graph.types, view.path)
+
+
+def _rejected(told: Sequence[str], chosen: Sequence[str], view: PathView) -> list[Fault]:
+    """Return each question that was not taken with all that is wrong with it, under the first rule that it breaks."""
+    found = []
+    for text in told:
+        if text not in chosen:
+            wrong = faults(text, view.names) or [ALIKE]
+            found.append(Fault(wrong[0].code, f"{text} ({'; '.join(fault.text for fault in wrong)})"))
+    return found
 
 
 def _listed(lines: Sequence[str]) -> str:

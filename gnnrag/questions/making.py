@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from gnnrag import __version__
 from gnnrag.config import Choice, RoleConfig, build_settings, to_plain
 from gnnrag.datasets.base import Dataset, fingerprint, load_passages
-from gnnrag.errors import ConfigError, GnnragError
+from gnnrag.errors import ConfigError, GnnragError, LLMError
 from gnnrag.files import Journal, digest, exclusive_lock, file_digest, write_json, write_jsonl
 from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
@@ -90,16 +90,18 @@ class _Maker:
         self.author = self._author()
         self._prefix = f"{data.name}-{own.hops}hop"  # of the ids
         self.counts: Counter[str] = Counter()
-        self.usage = Session("make-questions")
+        self.usage = Session("make-questions")  # of all paths that were looked at, those of earlier runs included
 
     async def run(self, out: Path) -> dict[str, Any]:
         """Go through the paths until there are enough, and write the folder."""
-        origin = self._origin()
-        journal = self._journal(out, origin)
         try:
-            accepted = await self._paths(journal)
+            origin = self._origin()
+            journal = self._journal(out, origin)
+            try:
+                accepted = await self._paths(journal)
+            finally:
+                journal.close()
         finally:
-            journal.close()
             await self.roles.close()
         if not accepted:
             raise GnnragError(f"{self._shortage(0)}; {self._why()}")
@@ -143,33 +145,37 @@ class _Maker:
                 continue
             row = known.get(path.nodes)
             if row is None:
-                written = await self._write(view)
+                session = Session("path")
+                written = await self._write(view, session)
                 row = {"nodes": list(path.nodes), "path": [n[0] for n in view.names.names], **_plain(written)}
+                row["usage"] = session.usage()
                 journal.append(row)
+            _add_usage(self.usage, row.get("usage", {}))
             if row["questions"]:
                 ends.add(path.nodes[-1])
                 accepted.append((view, row["questions"]))
                 self.told.on_path(len(accepted))
             else:
-                self.counts[row["why"].partition(": ")[2].partition(":")[0] or row["why"]] += 1
+                self.counts[row.get("reason") or "unknown"] += 1
         return accepted
 
-    async def _write(self, view: PathView) -> Written:
-        session = Session("path")
-        try:
-            written = await self.author(view, session)
-            if written.questions and self.own.necessity:
-                for text in written.questions:
-                    if await self._is_answered_at_once(text, view, session):
-                        return Written((), f"one step is enough: the reader answers {text!r} from passages of E1 alone")
-            return written
-        finally:
-            self.usage.take(session)
+    async def _write(self, view: PathView, session: Session) -> Written:
+        """Return the questions of a path. Raises LLMError where a call failed for good: the path is not to blame."""
+        written = await self.author(view, session)
+        if self.own.necessity:
+            for text in written.questions:
+                if await self._is_answered_at_once(text, view, session):
+                    why = f"one step is enough: the reader answers {text!r} from passages of E1 alone"
+                    return Written((), why, "one step is enough")
+        return written
 
     async def _is_answered_at_once(self, text: str, view: PathView, session: Session) -> bool:
         """Tell whether the reader finds the answer in passages that mention E1."""
         task = ReaderTask(Question("check", text), view.start_passages(self.own.necessity_passages))
         answer = await self.roles["reader"](task, session)
+        session.flag("reader", *answer.flags)
+        if problem := session.failed_calls():  # else an unanswered question would count as one that needs its hops
+            raise LLMError(problem)
         gold = view.names.names[-1]
         return exact_match(answer.text, gold) == 1.0 or f1(answer.text, gold) >= _ANSWERED
 
@@ -182,10 +188,16 @@ class _Maker:
     def _origin(self) -> dict[str, Any]:
         """Return what decides the questions, for the record and for telling one run from another."""
         prompters = getattr(self.author, "prompters", ())
-        generator = {"method": self.own.method, "seed": self.own.seed, "gnnrag": __version__}
+        generator: dict[str, Any] = {"method": self.own.method, "seed": self.own.seed, "gnnrag": __version__}
+        generator["embedder"] = self.index.embedder.identity  # says which questions are too much alike
         if prompters:
-            generator |= {"llm": dict(prompters[0].backend.identity)}
+            generator |= {"llm": dict(prompters[0].backend.identity), "sampling": to_plain(self.config.ask)}
             generator |= {"prompts": {p.prompt.name: p.prompt.digest for p in prompters}}
+        if self.own.necessity:
+            _ = self.roles["reader"]  # built now: the record tells of built ones only
+            roles: Any = self.config.roles
+            asked = {"options": dict(roles.reader.options), "prompts": self.roles.prompts.get("reader")}
+            generator["reader"] = self.roles.record["reader"] | asked
         settings = {k: v for k, v in to_plain(self.own).items() if k not in ("out", "fresh", "paths")}
         return {
             "set": self.data.name,
@@ -226,4 +238,13 @@ class _Maker:
 
 
 def _plain(written: Written) -> dict[str, Any]:
-    return {"questions": list(written.questions), "why": written.why}
+    return {"questions": list(written.questions), "why": written.why, "reason": written.reason}
+
+
+def _add_usage(session: Session, usage: Mapping[str, Any]) -> None:
+    """Add what a path has spent, as `Session.usage` gave it."""
+    for role, counts in usage.get("roles", {}).items():
+        session.by_role[role].update(counts)
+    session.counts.update(usage.get("flags", {}))
+    session.counts["retriever_calls"] += usage.get("retriever_calls", 0)
+    session.cost += usage.get("cost", 0.0)

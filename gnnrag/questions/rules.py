@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -33,26 +34,38 @@ class PathNames:
         return self.names[-1][0]
 
 
+class Fault(NamedTuple):
+    """A rule that a question breaks: a short name to count it by, and a sentence for who mends it."""
+
+    code: str
+    text: str
+
+
 def broken_rules(question: str, path: PathNames) -> list[str]:
     """Return what is wrong with a question, as sentences; nothing for a good one."""
+    return [fault.text for fault in faults(question, path)]
+
+
+def faults(question: str, path: PathNames) -> list[Fault]:
+    """Return the rules that a question breaks, in a fixed order."""
     asked = words(question)
     wrong = []
     if "\n" in question.strip() or not question.strip().endswith("?"):
-        wrong.append("it must be one paragraph that ends with a question mark")
+        wrong.append(Fault("no question", "it must be one paragraph that ends with a question mark"))
     if not MIN_WORDS <= len(asked) <= MAX_WORDS:
-        wrong.append(f"it has {len(asked)} words; {MIN_WORDS} to {MAX_WORDS} are allowed")
+        wrong.append(Fault("length", f"it has {len(asked)} words; {MIN_WORDS} to {MAX_WORDS} are allowed"))
     if not any(_holds(asked, name) for name in _forms(path.names[0])):
-        wrong.append(f"it does not name {path.start!r}, where it starts")
-    start = words(" ".join(path.names[0]))
+        wrong.append(Fault("start not named", f"it does not name {path.start!r}, where it starts"))
+    start = words(path.start)  # an alias that says the answer is as bad as any other word that does
     for names in path.names[1:]:
         for name in _forms(names):
             # A name that is a part of the start's cannot be kept out: such a path is no good (`is_leaking`).
             if _holds(asked, name):
-                wrong.append(f"it names {name!r}, which it must only describe")
+                wrong.append(Fault("hidden name", f"it names {name!r}, which it must only describe"))
                 break
     given = [word for word in content_words(path.names[-1]) if word in asked and word not in start]
     if given:
-        wrong.append(f"it gives words of the answer away: {', '.join(given)}")
+        wrong.append(Fault("answer given away", f"it gives words of the answer away: {', '.join(given)}"))
     return wrong
 
 

@@ -11,10 +11,10 @@ from gnnrag.datasets import kb
 from gnnrag.datasets.articles import Part, Triple
 from gnnrag.datasets.jsonl import read_json
 from gnnrag.datasets.textualised import ENTITIES, MARKED, NODES, RELATIONS, SOURCE, text_digest
-from gnnrag.errors import DataError
+from gnnrag.errors import ArtefactError, DataError
 from gnnrag.files import file_digest, write_atomic, write_json, write_jsonl
 from gnnrag.textualise.config import TextualiseConfig
-from gnnrag.textualise.markup import check_marked, read_marked
+from gnnrag.textualise.markup import MarkupError, Mention, check_marked, read_marked
 from gnnrag.textualise.sample import chosen_questions
 from gnnrag.textualise.types import Described, Written
 from gnnrag.types import Passage, Question
@@ -47,13 +47,15 @@ def write_folder(
     questions: Mapping[str, Sequence[Question]],
     usage: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Write all files, and return what `SOURCE.json` holds."""
+    """Write all files, and return what `SOURCE.json` holds.
+
+    Raises:
+        ArtefactError: an article does not mark all that its part tells; a journal that was edited is one way there.
+    """
     folder.mkdir(parents=True)
     passages, nodes = [], []
     for part, article in zip(pieces.parts, pieces.articles, strict=True):
-        text, mentions = read_marked(article.text)
-        left = check_marked(article.text, part.name, part.neighbours)
-        assert not left, f"{part.id}: {left}"  # a writer's promise
+        text, mentions = checked(part, article, folder.parent)
         named = list(dict.fromkeys(mention.name for mention in mentions if mention.kind == "neighbour"))
         passages.append(Passage(part.id, part.name, text))
         nodes.append(
@@ -84,6 +86,22 @@ def write_folder(
     return source
 
 
+def checked(part: Part, article: Written, work: Path) -> tuple[str, list[Mention]]:
+    """Return an article without its markup, and its mentions; holds its writer to what `Writer` promises.
+
+    Raises:
+        ArtefactError: broken markup, or a neighbour that is not marked; `work` is the folder that holds the article.
+    """
+    try:
+        left = check_marked(article.text, part.name, part.neighbours)
+        problem = f"does not mark {', '.join(left)[:200]}" if left else ""
+    except MarkupError as error:
+        problem = f"has broken markup: {error}"
+    if problem:
+        raise ArtefactError(f"article {part.id!r} {problem}; delete {work} and run the command again")
+    return read_marked(article.text)
+
+
 def _descriptions(pieces: Pieces) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of what was written besides the plain articles."""
     return {
@@ -105,6 +123,13 @@ def read_source(folder: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise DataError(folder / SOURCE, "must hold an object")
     return found
+
+
+def update_licence(folder: Path, source: Mapping[str, Any], licence: str) -> dict[str, Any]:
+    """Write another licence into `SOURCE.json`, and return what it holds then."""
+    updated = dict(source) | {"licence": licence}
+    write_json(folder / SOURCE, updated)
+    return updated
 
 
 def _questions(

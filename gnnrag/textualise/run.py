@@ -17,13 +17,13 @@ from typing import Any
 from gnnrag.datasets import kb
 from gnnrag.datasets.articles import Part, Triple, parts_of
 from gnnrag.datasets.skips import Skips
+from gnnrag.datasets.textualised import SOURCE
 from gnnrag.errors import BudgetError, ConfigError, LLMError
 from gnnrag.files import Journal, digest, exclusive_lock, file_digest
 from gnnrag.llm.opening import open_backend
 from gnnrag.session import Session
 from gnnrag.textualise.config import TextualiseConfig, check_textualise
-from gnnrag.textualise.folder import Pieces, read_source, write_folder
-from gnnrag.textualise.markup import read_marked
+from gnnrag.textualise.folder import Pieces, checked, read_source, update_licence, write_folder
 from gnnrag.textualise.prompted import PromptedWriter
 from gnnrag.textualise.sample import chosen_entities
 from gnnrag.textualise.templates import TemplateWriter
@@ -70,6 +70,7 @@ def textualise(
     Raises:
         ConfigError: a setting that cannot be, or `out` holds something else.
         DataError: the knowledge base or its questions are broken.
+        ArtefactError: the journal was edited or is damaged.
         LLMError: a call failed for good; what is finished is kept.
         BudgetError: `max_calls` is used up; what is finished is kept.
     """
@@ -91,8 +92,7 @@ def textualise(
         "sample": {**vars(config.sample), "seed": config.seed},
         "writer": dict(writer.identity),
     }
-    if (out / "SOURCE.json").is_file() and (there := read_source(out)).get("made") == made:
-        on_note(f"{out} is finished")
+    if there := _finished(out, made, config.licence, on_note):
         return out, there
     if out.exists():
         raise ConfigError(f"out={config.out!r} exists and was not made from this with these settings; give another out")
@@ -106,6 +106,20 @@ def textualise(
         (work / "folder").rename(out)
     shutil.rmtree(work)
     return out, source
+
+
+def _finished(out: Path, made: dict[str, Any], licence: str, on_note: Callable[[str], None]) -> dict[str, Any] | None:
+    """Return what `SOURCE.json` holds where this very conversion is there already; another licence is written down."""
+    if not (out / SOURCE).is_file():
+        return None
+    there = read_source(out)
+    if digest(there.get("made")) != digest(made):
+        return None
+    on_note(f"{out} is finished")
+    if licence and there.get("licence") != licence:  # it changes no text, but the record must not hold an old one
+        there = update_licence(out, there, licence)
+        on_note(f"{out / SOURCE} now says licence {licence!r}")
+    return there
 
 
 def make_writer(config: TextualiseConfig, parts: Sequence[Part]) -> Writer:
@@ -137,7 +151,7 @@ def _write_all(
     try:
         rows = _run(work, "article", [(p.id, p) for p in parts], writer.article, told)
         articles = [Written(row["text"], tuple(row["flags"])) for row in rows]
-        plain = [read_marked(article.text)[0] for article in articles]
+        plain = [checked(part, article, folder)[0] for part, article in zip(parts, articles, strict=True)]
         first = {part.name: i for i, part in reversed(list(enumerate(parts)))}
         entities = [EntityTask(parts[i], plain[i]) for i in sorted(first.values())]
         rows = _run(work, "entity", [(task.part.name, task) for task in entities], writer.entity, told)

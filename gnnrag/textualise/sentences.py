@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from gnnrag.datasets.articles import RELATIONS, Triple
 from gnnrag.files import digest
-from gnnrag.textualise.markup import mark_neighbour, mark_topic
+from gnnrag.textualise.markup import escape, mark_neighbour, mark_topic
 
 # Of each relation: sentences for the article of its head, and for that of its tail.
 SENTENCES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -172,7 +172,9 @@ def templates_of(relation: str, forwards: bool) -> tuple[str, ...]:
     """Return the templates of a relation, for the article of its head or for that of its tail."""
     if relation in SENTENCES:
         return SENTENCES[relation][0 if forwards else 1]
-    return (_UNKNOWN.replace("{relation}", relation.replace("_", " ").replace("{", "{{").replace("}", "}}")),)
+    # What is no word of ours is neither a placeholder nor markup.
+    words = escape(relation.replace("_", " ")).replace("{", "{{").replace("}", "}}")
+    return (_UNKNOWN.replace("{relation}", words),)
 
 
 def marked_sentence(triple: Triple, of: str, seed: int = 0) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -13,10 +14,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from gnnrag.datasets import download as downloading
 from gnnrag.datasets.download import download, part_of
 from gnnrag.datasets.fetch import LOCK, get, read_lock, verify, write_down
 from gnnrag.datasets.releases import Release, ReleaseFile, advice, described, read_releases, release, releases
 from gnnrag.errors import ConfigError, DataError, GnnragError
+from gnnrag.files import write_json
 from inference import fetch as script
 
 BODY = bytes(range(256)) * 4000  # 1 MB
@@ -135,6 +138,76 @@ def test_a_file_that_changed_meanwhile_is_begun_anew(site, tmp_path):
     site.files["/a.json"] = BODY[::-1]
     fetch(site, tmp_path)
     assert (tmp_path / "a.json").read_bytes() == BODY[::-1]
+
+
+def test_a_kill_before_the_old_bytes_are_gone_does_not_mix_two_versions(site, tmp_path, monkeypatch):
+    site.faults = ["cut", 404]
+    with pytest.raises(DataError, match=r"400,000 bytes are kept"):
+        fetch(site, tmp_path)
+    site.files["/a.json"] = BODY[::-1]
+
+    def write_and_die(path, data):
+        write_json(path, data)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(downloading, "write_json", write_and_die)
+        with pytest.raises(KeyboardInterrupt):
+            fetch(site, tmp_path)
+    fetch(site, tmp_path)
+    assert (tmp_path / "a.json").read_bytes() == BODY[::-1]
+
+
+class BrokenReply:
+    """A reply whose connection breaks, as TLS says it, after its first block or in its head."""
+
+    def __init__(self, reply):
+        self.reply, self.reads = reply, 0
+
+    def __getattr__(self, name):
+        return getattr(self.reply, name)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.reply.close()
+
+    def read(self, size):
+        self.reads += 1
+        if self.reads > 1:
+            raise ssl.SSLError("bad record mac")
+        return self.reply.read(size)
+
+
+@pytest.mark.parametrize("place", ["head", "body"])
+def test_a_broken_tls_connection_is_tried_again_and_told(site, tmp_path, monkeypatch, place):
+    real, broken = downloading.urlopen, [True]
+
+    def opened(*given, **more):
+        if not any(broken):
+            return real(*given, **more)
+        broken.pop()
+        if place == "head":
+            raise ssl.SSLError("bad record mac")
+        return BrokenReply(real(*given, **more))
+
+    monkeypatch.setattr(downloading, "urlopen", opened)
+    fetch(site, tmp_path)
+    assert (tmp_path / "a.json").read_bytes() == BODY
+    broken[:] = [True]
+    kept = "" if place == "head" else r"; 262,144 bytes are kept in a.json.part"
+    with pytest.raises(DataError, match=f"the connection broke: .*bad record mac.*{kept}"):
+        get(site.release("a.json"), tmp_path / "once", tries=1)
+
+
+def test_a_full_disk_is_no_broken_connection(site, tmp_path):
+    def full(path, have, total):
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        download(f"{site.url}/a.json", tmp_path / "a.json", wait_s=0.01, on_progress=full)
+    assert len(site.requests) == 1
 
 
 def test_a_part_that_was_complete_is_only_moved(site, tmp_path):

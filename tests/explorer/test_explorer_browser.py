@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -375,6 +376,25 @@ def test_a_run_alone(browser: Any, sample: tuple[Path, list[Path]], tmp_path: Pa
     browser.find_element("css selector", "nav a[data-view=plots]").click()
     until(lambda: browser.find_elements("css selector", "figure"))
     assert quiet(browser)
+
+
+def test_verdicts_belong_to_their_columns(browser: Any, sample: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    """Three runs, two of one folder name: the third is the first again, so that it differs from it in nothing."""
+    data = invented_data(tmp_path / "data", 45)
+    first = invented_run(data, tmp_path / "one", 1, 3, "single")
+    better = invented_run(data, tmp_path / "a" / "two", 1, 1, "single")
+    same = Path(shutil.copytree(first, tmp_path / "b" / "two"))
+    opened(browser, page_of([first, better, same], tmp_path / "page.html"), "#view=results")
+    cells = browser.find_elements("css selector", "#results-table td[data-key='answer/em']")
+    texts = [cell.get_attribute("textContent") for cell in cells]
+    assert [("better" in text, "no clear difference" in text) for text in texts] == [
+        (False, False),
+        (True, False),
+        (False, True),
+    ]
+    rows = browser.find_elements("css selector", "#results-more tbody tr")
+    ends = [row.get_attribute("textContent") for row in rows]
+    assert sum("a/two" in end for end in ends) == sum("b/two" in end for end in ends) == len(ends) / 2
 
 
 def test_a_page_cut_short_says_so(browser: Any, sample: tuple[Path, list[Path]], tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,24 @@ def test_groups_and_rounds(runs: list[str], capsys: pytest.CaptureFixture[str]) 
 def test_a_benchmark_without_hops(runs: list[str]) -> None:
     with pytest.raises(GnnragError, match="no figures by hops"):
         main([*runs, "--metric", METRIC, "--by", "hops"])
+
+
+def test_runs_of_one_folder_name_are_told_apart(
+    runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "deep" / "two"
+    shutil.copytree(runs[0], other)
+    given = [runs[0], runs[1], str(other), runs[1]]
+    assert main([*given, "--metric", METRIC, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    two = f"{tmp_path.name}/two"
+    assert list(found["runs"]) == ["one", two, "deep/two", f"{two} (2)"]
+    assert [found["runs"][name][METRIC] for name in found["runs"]] == [0.5, 0.75, 0.5, 0.75]
+    assert [(row["run"], row["at"], row["difference"]) for row in found["differences"]] == [
+        (two, 1, 0.25),
+        ("deep/two", 2, 0.0),
+        (f"{two} (2)", 3, 0.25),
+    ]
+    assert main([*given, "--metric", METRIC, "--by", "length"]) == 0
+    groups = capsys.readouterr().out.rpartition("count")[2]
+    assert groups.count("deep/two") == 1

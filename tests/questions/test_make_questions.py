@@ -202,8 +202,22 @@ def test_good_replies_become_questions(dots, tmp_path):
     assert rows[0]["decomposition"][1]["question"].startswith("#1 >> ")
     shown = seen[0].messages[-1].content
     assert shown.count("->") == 2 and "<notes>" in shown and f"Start: {rows[0]['anchor']}" in shown
-    make(dots, *PROMPTED, llm=model(write))
+    assert make(dots, *PROMPTED, llm=model(write)) == about  # what was spent, too
     assert len(seen) == 2  # nothing is asked twice
+
+
+def test_what_was_spent_does_not_depend_on_how_often_the_command_ran(dots, tmp_path):
+    make(dots, *PROMPTED, "make.paths=1", llm=model(good))
+    bits, once = (make(dots, *PROMPTED, f"make.out={tmp_path / o}", llm=model(good)) for o in ("out", "once"))
+    assert bits == once and bits["usage"]["llm_calls"] == 2 and bits["usage"]["prompt_tokens"] > 0
+    few = make(dots, *PROMPTED, "make.paths=1", llm=model(good))
+    assert few["usage"]["llm_calls"] == 1  # of the paths that are written
+
+
+def test_other_sampling_is_another_origin(dots):
+    make(dots, *PROMPTED, llm=model(good))
+    with pytest.raises(ConfigError, match="made with other settings, another model"):
+        make(dots, *PROMPTED, "ask.temperature=0.5", llm=model(good))
 
 
 def test_bad_questions_are_repaired_once_and_told_why(dots, tmp_path):
@@ -238,7 +252,10 @@ def test_a_path_without_good_questions_gives_way_to_the_next(dots, tmp_path):
 
     about = make(dots, *PROMPTED, llm=model(write))
     assert len(spoiled) == 2 and spoiled[0] not in [row["path"] for row in rows_of(tmp_path)]
-    assert about["paths"] == 2 and sum(about["left_out"].values()) >= 1
+    assert about["paths"] == 2 and about["left_out"].pop("length") == 1
+    assert about["left_out"].keys() <= {"E1 says the answer", "too few passages"}
+    why = json.loads((tmp_path / "out" / JOURNAL).read_text().splitlines()[1])["why"]
+    assert why.startswith("0 of 2 questions after one repair: Too short? (it has 2 words")
 
 
 def test_replies_that_cannot_be_read_are_counted(dots):
@@ -285,6 +302,25 @@ def test_what_one_step_answers_is_left_out(dots, tmp_path):
     assert about["paths"] == 2
     rows = [json.loads(line) for line in (tmp_path / "out" / JOURNAL).read_text().splitlines()]
     assert rows[1]["questions"] == [] and "the reader answers" in rows[1]["why"]
+    assert about["left_out"]["one step is enough"] == 1 and about["generator"]["reader"]["impl"] == "prompted"
+    assert about["usage"]["roles"]["reader"]["calls"] == 5  # one of the first path, two of each that was taken
+
+
+def test_a_reader_out_of_reach_lets_no_question_pass(dots, tmp_path):
+    reached = []
+
+    def write(request):
+        if "<passage" in request.messages[-1].content:
+            return "Answer: unknown" if reached else LLMError("no connection")
+        return good(request)
+
+    llm = Choice("scripted", ScriptedConfig([(lambda r: True, write)]))
+    checked = [*dots, *PROMPTED, "make.necessity=true", "roles.reader=prompted"]
+    with pytest.raises(LLMError, match="no connection"):
+        make(checked, llm=llm)
+    assert len((tmp_path / "out" / JOURNAL).read_text().splitlines()) == 1
+    reached.append(True)
+    assert make(checked, llm=llm)["paths"] == 2
 
 
 def test_texts_of_the_graph_cannot_leave_their_place(tmp_path):

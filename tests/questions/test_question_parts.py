@@ -11,7 +11,7 @@ import pytest
 from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
 from gnnrag.questions.authors import parse_questions
 from gnnrag.questions.cues import cue_of
-from gnnrag.questions.rules import PathNames, broken_rules, is_leaking, pick_different
+from gnnrag.questions.rules import PathNames, broken_rules, faults, is_leaking, pick_different
 from gnnrag.questions.sampling import GraphPath, PathSampler, SamplingRules, Step
 from gnnrag.questions.templates import Telling
 from gnnrag.questions.wording import WORDINGS, fits, names_fit, noun_of, wording_of
@@ -146,6 +146,13 @@ NAMES = PathNames(
 def test_each_rule_is_checked(question, fault):
     wrong = broken_rules(question, NAMES)
     assert bool(wrong) == bool(fault) and (fault is None or any(fault in text for text in wrong))
+
+
+def test_an_alias_of_the_start_excuses_no_word_of_the_answer():
+    path = PathNames((("Boston College", "Massachusetts College"), ("Bo Ek",), ("Massachusetts",)))
+    assert not is_leaking(path)
+    (fault,) = faults("Which colony, perhaps Massachusetts Bay, is home to a man of Boston College?", path)[1:]
+    assert fault == ("answer given away", "it gives words of the answer away: massachusetts")
 
 
 def test_a_start_that_says_the_answer_is_no_start():

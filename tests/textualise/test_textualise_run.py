@@ -14,7 +14,7 @@ from gnnrag.config import ExtractConfig, load_config
 from gnnrag.datasets.base import load_dataset
 from gnnrag.datasets.kb import read_triples
 from gnnrag.datasets.textualised import read_textualised
-from gnnrag.errors import BudgetError, ConfigError, DataError, LLMError
+from gnnrag.errors import ArtefactError, BudgetError, ConfigError, DataError, LLMError
 from gnnrag.extract.kb import KnowledgeBaseExtractor
 from gnnrag.graphs.folding import fold
 from gnnrag.metrics.report import score
@@ -108,6 +108,48 @@ def test_the_same_command_again_and_another_one(films, tmp_path):
         textualise(settings(films, out, "write.tries=0"))
     with pytest.raises(ConfigError, match=r"sample\.entities=99: the knowledge base has 8; null"):
         textualise(settings(films, tmp_path / "new", "sample.entities=99"))
+
+
+def test_another_licence_reaches_the_record_and_none_leaves_it(films, tmp_path):
+    notes = []
+    out, first = textualise(settings(films, tmp_path / "out", "licence=CC0"))
+    _, source = textualise(settings(films, out, "licence=CC-BY-4.0"), on_note=notes.append)
+    assert source == first | {"licence": "CC-BY-4.0"} == json.loads((out / "SOURCE.json").read_text())
+    assert len(notes) == 2 and "now says licence 'CC-BY-4.0'" in notes[1]
+    notes.clear()
+    assert textualise(settings(films, out), on_note=notes.append)[1] == source and len(notes) == 1
+
+
+def test_relations_are_words_whatever_they_hold(films, tmp_path):
+    """Markup, placeholders and tags in a relation's name stay text."""
+    kb = f"{KB}12|goes [with] <b>|harbour\n12|{{head}} of \\[|1971\n"
+    (films / "kb.txt").write_text(kb, "utf-8")
+    out, _ = textualise(settings(films, tmp_path / "out"))
+    assert check_folder(out)["uncovered"] == 0
+    rows = [json.loads(line) for line in (out / "relations.jsonl").read_text().splitlines()]
+    told = {row["relation"]: row["description"] for row in rows}
+    assert "goes [with] <b>" in told["goes [with] <b>"] and "{head} of \\[" in told["{head} of \\["]
+    text = next(p.text for p in load_dataset(out).passages if p.id == "12")
+    assert "goes [with] <b>" in text and "{head} of \\[" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("<12> and [1971].", r"does not mark Otto Brandt Jr\.;"), ("<12", "has broken markup: .*;")]
+)
+def test_an_article_that_breaks_its_promise_is_refused(films, tmp_path, text, message):
+    def stop(stage, done, total):
+        if stage == "entity":
+            raise KeyboardInterrupt
+
+    config, journal = settings(films, tmp_path / "out"), tmp_path / "out.work" / "journal.jsonl"
+    with pytest.raises(KeyboardInterrupt):
+        textualise(config, on_progress=stop)
+    rows = [json.loads(line) for line in journal.read_text().splitlines()]
+    edited = [row | {"text": text} if row["key"] == "12" else row for row in rows]
+    journal.write_text("".join(json.dumps(row) + "\n" for row in edited))
+    with pytest.raises(ArtefactError, match=f"article '12' {message} delete .*out.work and run"):
+        textualise(config)
+    assert not (tmp_path / "out").exists()
 
 
 def test_broken_questions_are_refused_before_anything_is_written(films, tmp_path):
