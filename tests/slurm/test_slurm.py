@@ -103,13 +103,23 @@ def test_a_server_is_found_by_its_file_and_leaves_it_when_it_is_stopped(cluster:
     assert file.stat().st_mode & 0o077 == 0, "only its owner may read the key"
 
     llm = OpenAIBackend(OpenAIConfig(model="some-model", server_file=str(file), server_wait_s=100))
-    assert asyncio.run(llm.generate(Request((Message("user", "hello"),)))).text == "some-model"
-    assert read_servers(file)[0].job == id_
+    first = read_servers(file)[0]
 
-    cluster.run("scancel", "--batch", "--signal=USR1", id_)
-    wait_for(lambda: not read_servers(file), "the server's leaving")
-    wait_for(lambda: cluster.restarts(id_) == 1, "the server's return to the queue")
-    wait_for(lambda: read_servers(file), "the server's second start")
+    def interrupt() -> None:
+        cluster.run("scancel", "--batch", "--signal=USR1", id_)
+        wait_for(lambda: not read_servers(file), "the server's leaving")
+        wait_for(lambda: cluster.restarts(id_) == 1, "the server's return to the queue")
+        wait_for(lambda: read_servers(file), "the server's second start")
+
+    async def ask_before_and_after() -> list[str]:
+        before = await llm.generate(Request((Message("user", "hello"),)))
+        await asyncio.to_thread(interrupt)
+        return [before.text, (await llm.generate(Request((Message("user", "again"),)))).text]
+
+    assert asyncio.run(ask_before_and_after()) == ["some-model"] * 2
+    second = read_servers(file)[0]
+    assert (first.job, first.url) == (id_, second.url)
+    assert first.key != second.key
     cluster.run("scancel", "--full", id_)
     assert cluster.end(id_) == "CANCELLED", "what a person cancels must not come back"
     assert not read_servers(file)
