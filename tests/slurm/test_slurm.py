@@ -99,7 +99,7 @@ def test_a_server_is_found_by_its_file_and_leaves_it_when_it_is_stopped(cluster:
     options = ["--parsable", "--mem=100M", f"--output={folder / 'log.txt'}"]
     export = f"--export=ALL,{','.join(f'{name}={value}' for name, value in exported.items())}"
     id_ = cluster.run("sbatch", *options, export, str(ROOT / "slurm/vllm_server.sbatch"), "some-model").strip()
-    wait_for(file.exists, "the server's file")
+    wait_for(lambda: read_servers(file), "the server's line")
     assert file.stat().st_mode & 0o077 == 0, "only its owner may read the key"
 
     llm = OpenAIBackend(OpenAIConfig(model="some-model", server_file=str(file), server_wait_s=100))
