@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 import pytest
 
 from gnnrag.errors import LLMError
-from gnnrag.jobs.site import load_site, setup_script
 from gnnrag.llm.base import Message, Request
 from gnnrag.llm.openai import OpenAIBackend, OpenAIConfig
 from gnnrag.llm.servers import read_servers, wait_for_servers
@@ -91,14 +90,12 @@ def test_a_server_is_found_by_its_file_and_leaves_it_when_it_is_stopped(cluster:
     folder = cluster.folder / "servers"
     folder.mkdir()
     file = folder / "servers.txt"
-    site = cluster.site()
-    setup = folder / "setup.sh"
-    setup.write_text(setup_script(load_site(site), "server", ROOT))
-    exported = {"GNNRAG_HOME": ROOT, "GNNRAG_SETUP": setup, "GNNRAG_JOB": folder, "GNNRAG_SERVER_FILE": file,
-                "GNNRAG_SERVER_HOST": "127.0.0.1"}  # fmt: skip
-    options = ["--parsable", "--mem=100M", f"--output={folder / 'log.txt'}"]
-    export = f"--export=ALL,{','.join(f'{name}={value}' for name, value in exported.items())}"
-    id_ = cluster.run("sbatch", *options, export, str(ROOT / "slurm/vllm_server.sbatch"), "some-model").strip()
+    own = {"GNNRAG_SERVER_FILE": str(file), "GNNRAG_SERVER_HOST": "127.0.0.1"}
+    cluster.environment |= own
+    serve = ("slurm/serve.py", "--site", str(cluster.site()), "--folder", str(folder), "some-model")
+    id_ = cluster.python(*serve).strip()
+    for name in own:
+        del cluster.environment[name]
     wait_for(lambda: read_servers(file), "the server's line")
     assert file.stat().st_mode & 0o077 == 0, "only its owner may read the key"
 
