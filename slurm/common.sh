@@ -39,11 +39,12 @@ tell() {
 trap 'tell USR1' USR1
 trap 'tell TERM' TERM
 
-# Become the command; in a container of pyxis it is a step of its own.
-become() {
+# Become the command; in a container of pyxis it is a step of its own. A script may define `become` anew.
+single() {
     if [ "${#srun_flags[@]}" -gt 0 ]; then exec srun --nodes=1 --ntasks=1 "${srun_flags[@]}" "$@"; fi
     exec "$@"
 }
+become() { single "$@"; }
 
 # Run a command to its end, whatever signals come in between; sets rc.
 run() {
@@ -61,9 +62,11 @@ run() {
     child=""
 }
 
-# How far the job has come, as one word; nothing where submit.py does not know the job.
+# How far the job has come, as one word, where the job's Python is: empty for what begins anew with every start. Fails
+# where it cannot be told, as of a job that submit.py does not know.
 progress() {
-    if [ -f "$job/job.json" ]; then "${python[@]}" slurm/progress.py "$job" "$task" 2>/dev/null || true; fi
+    if [ ! -f "$job/job.json" ]; then return 1; fi
+    (single "${python[@]}" slurm/progress.py "$job" "$task")
 }
 
 # Write down how a task ended, for submit.py.
@@ -99,12 +102,13 @@ finish_or_requeue() {
         record 75 "ended by SLURM"
         exit 143
     fi
-    now="$(progress)"
-    if [ -n "$now" ] && [ "$now" = "$(cat "$job/progress-$task" 2>/dev/null || true)" ]; then
-        idle=$(($(cat "$job/idle-$task" 2>/dev/null || echo 0) + 1))
+    if now="$(progress)"; then
+        if [ -f "$job/progress-$task" ] && [ "$now" = "$(cat "$job/progress-$task")" ]; then
+            idle=$(($(cat "$job/idle-$task" 2>/dev/null || echo 0) + 1))
+        fi
+        printf '%s\n' "$now" >"$job/progress-$task"
+        printf '%s\n' "$idle" >"$job/idle-$task"
     fi
-    printf '%s\n' "$now" >"$job/progress-$task"
-    printf '%s\n' "$idle" >"$job/idle-$task"
     if [ "$idle" -ge 2 ]; then
         echo "stopped again without having got further: it needs more time (jobs.KIND.time of the site file)" >&2
         finish 1 "no progress between two starts"

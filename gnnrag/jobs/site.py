@@ -15,6 +15,7 @@ from gnnrag.index_config import one_of
 _TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}")
 _MEMORY = re.compile(r"\d+[KMGT]?")
 _NAME = re.compile(r"[A-Za-z_]\w*=.*", re.S)
+_VARIABLE = re.compile(r"(\$[A-Za-z_]\w*)", re.A)
 
 
 @dataclass
@@ -48,7 +49,7 @@ class SizesConfig:
 class ContainerConfig:
     """An image that holds Python and the packages; the repository itself is mounted where it lies."""
 
-    kind: str = one_of("none", "apptainer", "enroot", "pyxis")
+    kind: str = one_of("none", "apptainer", "pyxis")
     image: str | None = None
     mounts: list[str] = field(default_factory=list)  # FOLDER or FOLDER:FOLDER_INSIDE
     python: str = "python3"  # inside the image
@@ -66,7 +67,7 @@ class SiteConfig:
     signal_s: int = 120  # how long before the time limit a job is told to save
     max_restarts: int = 50  # after so many starts a job is not put into the queue again
     modules: list[str] = field(default_factory=list)  # `module load` for each
-    environment: list[str] = field(default_factory=list)  # NAME=VALUE for each, after the modules
+    environment: list[str] = field(default_factory=list)  # NAME=VALUE for each, after the modules; may name $OTHERS
     python: str = ".venv/bin/python"  # relative to the repository, or absolute; not used in a container
     launcher: str = one_of("torchrun", "accelerate")  # of trainings
     vllm: str = "vllm serve"  # command of the server job, before the model
@@ -134,7 +135,7 @@ def setup_script(site: SiteConfig, kind: str, home: Path) -> str:
     lines = [f"module load {shlex.quote(name)}" for name in site.modules]
     for line in site.environment:
         name, _, value = line.partition("=")
-        lines.append(f"export {name}={shlex.quote(value)}")
+        lines.append(f"export {name}={_with_variables(value)}")
     inside, flags = _container(site, home, bool(size.gres))
     own = site.python if Path(site.python).is_absolute() or "/" not in site.python else str(home / site.python)
     for name, words in (
@@ -145,7 +146,7 @@ def setup_script(site: SiteConfig, kind: str, home: Path) -> str:
         lines.append(f"{name}=({' '.join(map(shlex.quote, words))})")
     lines.append(f"export GNNRAG_LAUNCHER={site.launcher} GNNRAG_MAX_RESTARTS={site.max_restarts}")
     lines.append(f"export GNNRAG_PROCESSES={size.processes or ''}")
-    return "\n".join([f"# written by submit.py for jobs of the kind {kind}", *lines, ""])
+    return "\n".join([f"# written for jobs of the kind {kind}", *lines, ""])
 
 
 def _container(site: SiteConfig, home: Path, has_gpu: bool) -> tuple[list[str], list[str]]:
@@ -159,13 +160,18 @@ def _container(site: SiteConfig, home: Path, has_gpu: bool) -> tuple[list[str], 
             ["apptainer", "exec", *(["--nv"] if has_gpu else []), f"--pwd={home}", *_each("--bind", pairs), image],
             [],
         ),
-        "enroot": lambda: (["enroot", "start", "--rw", *_each("--mount", pairs), image], []),
         "pyxis": lambda: (
             [],
             [f"--container-image={image}", f"--container-mounts={','.join(pairs)}", f"--container-workdir={home}"],
         ),
     }
     return words[box.kind]()
+
+
+def _with_variables(value: str) -> str:
+    """Return a value for bash in which `$NAME` stands for a variable, and all else for itself."""
+    parts = _VARIABLE.split(value)  # every second one is a variable
+    return "".join(f'"{part}"' if i % 2 else shlex.quote(part) for i, part in enumerate(parts) if part) or "''"
 
 
 def _each(flag: str, values: Sequence[str]) -> list[str]:

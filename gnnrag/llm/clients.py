@@ -22,7 +22,7 @@ class _LoopState:
 
     slots: asyncio.Semaphore
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    clients: dict[str, openai.AsyncOpenAI] = field(default_factory=dict)
+    clients: dict[tuple[str, str], openai.AsyncOpenAI] = field(default_factory=dict)  # by address and key
 
 
 class Clients:
@@ -51,17 +51,24 @@ class Clients:
         """Return the client of the server whose turn it is, and the server; waits until one of a file answers."""
         state = self._state()
         server = await self.replicas.pick(state.lock) if self.replicas else self.own()
-        if server.url not in state.clients:
+        known = (server.url, server.key)  # a server that its job starts again has the old address and a new key
+        if known not in state.clients:
             key = server.key or "none"  # the client insists on one; servers without keys ignore it
-            state.clients[server.url] = import_openai().AsyncOpenAI(
+            state.clients[known] = import_openai().AsyncOpenAI(
                 api_key=key, base_url=server.url, timeout=self.timeout_s, max_retries=0
             )
-        return state.clients[server.url], server
+        return state.clients[known], server
 
     def lost(self, server: Server) -> None:
         """Note that a server could not be reached: another one of its file is asked."""
         if self.replicas:
             self.replicas.lost(server)
+
+    def refused(self) -> bool:
+        """Note that a server did not take its key; tells whether there is a file, which is then read again."""
+        if self.replicas:
+            self.replicas.forget()
+        return self.replicas is not None
 
     async def close(self) -> None:
         """Close the running loop's connections."""

@@ -60,8 +60,8 @@ class OpenAIBackend:
     """Calls an OpenAI-compatible server, at most `concurrency` requests at a time for each event loop.
 
     Rate limits, server errors, timeouts and lost connections are retried with growing, random pauses; other refusals
-    raise at once. Once the server could not be reached at all, calls try it only once each until one gets through,
-    so that a run against a dead server ends in minutes.
+    raise at once, but that of a key from a file of servers, which is read again. Once the server could not be reached
+    at all, calls try it only once each until one gets through, so that a run against a dead server ends in minutes.
 
     With `structured=auto` a request's schema is sent as `json_schema`; a server that refuses it gets `json_object`,
     then nothing, and the level it took is remembered.
@@ -168,6 +168,8 @@ class OpenAIBackend:
             if code == "insufficient_quota" or (wait or 0.0) > MAX_WAIT_S:
                 return self._error(f"{described} (asks to wait {wait:g} s)" if wait else described)
             return RetryableError(self._error(described), wait)
+        if status == 401 and self._clients.refused():
+            return RetryableError(self._error(described))
         if status in (400, 413, 422) and is_context_error(code, message):
             return ContextLengthError(str(self._error(f"prompt longer than the model's context: {described}")))
         if status in (400, 422) and level != "off":

@@ -146,3 +146,7 @@ class Replicas:
     def lost(self, server: Server) -> None:
         """Leave a server out that could not be reached."""
         self._servers = [other for other in self._servers if other != server]
+
+    def forget(self) -> None:
+        """Read the file again before the next call: a server that was started anew has another key."""
+        self._servers = []

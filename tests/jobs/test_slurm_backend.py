@@ -14,6 +14,7 @@ from gnnrag.errors import GnnragError
 from gnnrag.jobs.site import SiteConfig, SizeConfig, SizesConfig
 from gnnrag.jobs.slurm import Slurm, array_tasks, call, ranges, read_queue
 from gnnrag.jobs.state import State
+from tests.helpers.batches import NOTE, SKIP_FLAGS, batch
 from tests.helpers.jobs import job
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,36 +103,6 @@ def test_batch_scripts_are_bash(path: Path) -> None:
         subprocess.run(["shellcheck", "-x", "-s", "bash", str(path)], check=True, cwd=ROOT)
 
 
-FAKES = {
-    "scontrol": """case "$*" in
-  "show hostnames"*) printf 'node1\\nnode2\\n' ;; "show config") echo "RequeueExit = (null)" ;;
-  "show job"*) echo "JobId=7 JobState=${STATE:-RUNNING}" ;; requeue*) echo "$*" >>"$OUT/requeued"; exit 0 ;; esac""",
-    "srun": 'echo "srun $*" >>"$OUT/ran"; shift_to_python "$@"',
-    "sleep": "exit 0",
-}
-
-
-def batch(
-    tmp_path: Path, name: str, arguments: Sequence[str], python: str, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    """Run a batch script without SLURM: its commands are noted, Python is a script."""
-    tools = tmp_path / "tools"
-    tools.mkdir(exist_ok=True)
-    for command, code in {**FAKES, "python": python}.items():
-        (tools / command).write_text(f"#!/bin/bash\nshift_to_python() {{ :; }}\n{code}\n")
-        (tools / command).chmod(0o755)
-    (tmp_path / "setup.sh").write_text(f"python=({tools}/python)\nsrun_flags=()\n")
-    own = {"GNNRAG_HOME": str(ROOT), "GNNRAG_JOB": str(tmp_path / "job"), "GNNRAG_SETUP": str(tmp_path / "setup.sh"),
-           "SLURM_JOB_ID": "7", "OUT": str(tmp_path), "PATH": f"{tools}:{os.environ['PATH']}"}  # fmt: skip
-    return subprocess.run(
-        ["bash", str(ROOT / "slurm" / name), *arguments], env={**os.environ, **own, **environment}, cwd=tmp_path,
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-
-
-NOTE = 'echo "python $*" >>"$OUT/ran"'
-
-
 @pytest.mark.parametrize(
     ("name", "environment", "runs"),
     [
@@ -182,6 +153,45 @@ def test_what_was_stopped_goes_back_into_the_queue_but_not_for_ever(tmp_path: Pa
     assert done.returncode == 75
     done = batch(tmp_path, "evaluate.sbatch", ["a"], moving, SLURM_RESTART_COUNT="50", **array)
     assert (done.returncode, "started 51 times" in done.stderr) == (1, True)
+    assert (tmp_path / "job/ended-2").read_text() == "1 stopped after too many starts\n"
+
+
+def test_the_site_says_how_often_a_job_is_started(tmp_path: Path) -> None:
+    """Here of a job that submit.py does not know, of which nobody can tell how far it is."""
+    for start, code in (("0", 75), ("1", 75), ("2", 1)):
+        restarts = {"SLURM_RESTART_COUNT": start, "GNNRAG_MAX_RESTARTS": "2"}
+        assert batch(tmp_path, "index.sbatch", ["a"], "exit 75", **restarts).returncode == code
+    assert (tmp_path / "requeued").read_text() == "requeue 7\n" * 2
+    assert (tmp_path / "job/ended-0").read_text() == "1 stopped after too many starts\n"
+
+
+@pytest.mark.parametrize("name", ["merge.sbatch", "report.sbatch"])
+def test_what_begins_anew_with_every_start_gets_nowhere_when_it_is_stopped(tmp_path: Path, name: str) -> None:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job/job.json").write_text("{}")
+    silent = 'case "$1" in slurm/progress.py) echo ;; *) exit 75 ;; esac'
+    assert [batch(tmp_path, name, ["a"], silent).returncode for _ in range(3)] == [75, 75, 1]
+    assert (tmp_path / "job/ended-0").read_text() == "1 no progress between two starts\n"
+
+
+def test_progress_that_cannot_be_read_is_not_taken_for_none(tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job/job.json").write_text("{}")
+    broken = 'case "$1" in slurm/progress.py) echo "no package" >&2; exit 1 ;; *) exit 75 ;; esac'
+    for _ in range(4):
+        done = batch(tmp_path, "index.sbatch", ["a"], broken)
+        assert (done.returncode, "no package" in done.stderr) == (75, True)
+
+
+def test_progress_is_asked_where_the_jobs_python_is(tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job/job.json").write_text("{}")
+    inside = '[ -n "${INSIDE:-}" ] || exit 9; case "$1" in slurm/progress.py) echo 5 ;; *) exit 75 ;; esac'
+    step = {"srun": f'{SKIP_FLAGS}; INSIDE=1 "$@"'}
+    flags = {"FLAGS": "--container-image=x"}
+    codes = [batch(tmp_path, "index.sbatch", ["a"], inside, step, **flags).returncode for _ in range(3)]
+    assert codes == [75, 75, 1]
+    assert (tmp_path / "job/progress-0").read_text() == "5\n"
 
 
 @pytest.mark.parametrize(
@@ -209,8 +219,7 @@ def test_a_training_on_two_nodes_meets_on_the_first(tmp_path: Path) -> None:
     assert ran.startswith("srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --kill-on-bad-exit=1 ")
     for part in (
         "--nnodes 2 --nproc_per_node 4",
-        "--rdzv_endpoint node1:20007",
-        "--rdzv_backend c10d",
+        "--rdzv_backend static --rdzv_id 7-0 --master_addr node1 --master_port 20007 --node_rank",
         "c.yaml seed=1",
     ):
         assert part in ran
@@ -219,8 +228,23 @@ def test_a_training_on_two_nodes_meets_on_the_first(tmp_path: Path) -> None:
     ran = (tmp_path / "ran").read_text()
     for part in ("--num_machines 2 --num_processes 8", "--main_process_ip node1", "--multi_gpu"):
         assert part in ran
-    alone = batch(tmp_path, "train.sbatch", arguments, NOTE, GNNRAG_LAUNCHER="accelerate")
-    assert (alone.returncode, "single process" in alone.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "launcher", "says"),
+    [(["training/train_gnn.py", "c.yaml"], "accelerate", "single process"), (["missing.py"], "torchrun", "usage:")],
+)
+def test_a_training_that_cannot_start_is_written_down_as_failed(
+    tmp_path: Path, arguments: list[str], launcher: str, says: str
+) -> None:
+    done = batch(tmp_path, "train.sbatch", arguments, NOTE, GNNRAG_LAUNCHER=launcher)
+    assert (done.returncode, says in done.stderr) == (2, True)
+    assert (tmp_path / "job/ended-0").read_text() == "2 failed\n"
+
+
+def test_a_server_without_a_model_is_written_down_as_failed(tmp_path: Path) -> None:
+    assert batch(tmp_path, "vllm_server.sbatch", [], NOTE).returncode == 2
+    assert (tmp_path / "job/ended-0").read_text() == "2 failed\n"
 
 
 @pytest.mark.slurm

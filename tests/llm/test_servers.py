@@ -16,7 +16,7 @@ from gnnrag.llm import servers
 from gnnrag.llm.base import Message, Request
 from gnnrag.llm.openai import OpenAIBackend, OpenAIConfig
 from gnnrag.llm.servers import Server, is_healthy, job_state, read_servers, wait_for_servers
-from tests.helpers.http_stub import Handler, ok, stub
+from tests.helpers.http_stub import Behaviour, Handler, ok, status, stub
 
 ASK = Request((Message("user", "hello"),))
 
@@ -74,6 +74,44 @@ def test_a_server_that_is_gone_is_left_out_and_one_that_comes_is_found(tmp_path:
     with stub(default=ok("three")) as three:
         path.write_text(f"{three.url} job=3\n")
         assert asked(llm, 1) == ["three"]
+
+
+def wants(key: str) -> Behaviour:
+    def behave(handler: Handler, body: dict[str, Any]) -> None:
+        is_right = handler.headers["Authorization"] == f"Bearer {key}"
+        (ok(f"took {key}") if is_right else status(401, "wrong key"))(handler, body)
+
+    return behave
+
+
+def test_a_server_that_comes_back_with_a_new_key_is_asked_with_it(tmp_path: Path) -> None:
+    """Its job keeps its number, so the address is the old one."""
+    path = tmp_path / "servers.txt"
+    with stub(default=wants("first")) as server:
+        path.write_text(f"{server.url} job=1 key=first\n")
+        llm = backend(path)
+
+        async def run() -> list[str]:
+            before = (await llm.generate(ASK)).text
+            server.default = wants("second")
+            path.write_text(f"{server.url} job=1 key=second\n")
+            return [before, *[(await llm.generate(ASK)).text for _ in range(2)]]
+
+        assert asyncio.run(run()) == ["took first", "took second", "took second"]
+    assert [h["authorization"] for h in server.headers] == ["Bearer first", "Bearer first", *["Bearer second"] * 2]
+
+
+def test_a_key_that_stays_wrong_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "servers.txt"
+    with stub(default=wants("right")) as server:
+        path.write_text(f"{server.url} job=1 key=wrong\n")
+        with pytest.raises(LLMError, match="status 401: wrong key"):
+            asked(backend(path, max_retries=2), 1)
+        assert len(server.headers) == 3
+        one = OpenAIBackend(OpenAIConfig(model="m", base_url=server.url, backoff_s=0.01))
+        with pytest.raises(LLMError, match="status 401"):  # no file could bring another key: asked once
+            asked(one, 1)
+        assert len(server.headers) == 4
 
 
 def test_a_run_waits_for_the_file_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
