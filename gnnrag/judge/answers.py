@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,16 +20,6 @@ from gnnrag.judge.config import SampleConfig
 from gnnrag.rundir import read_predictions
 from gnnrag.types import Passage, Question
 
-# Lines that are headings and nothing else, and labels in front of text: they would tell a judge which method wrote it.
-_HEADING = re.compile(
-    r"^[ \t]*(?:#{1,6}[ \t].*|\*\*[^*\n]{1,80}\*\*:?|__[^_\n]{1,80}__:?|={3,}|-{3,}|\*{3,})[ \t]*$", re.MULTILINE
-)
-_LABEL = re.compile(
-    r"^[ \t*_]*(?:(?:final|short|interim|sub)[ \t-]+)?(?:answer|response|reply|thoughts?|reasoning|draft|conclusion|"
-    r"summary|evidence|paths?|context)(?:[ \t]+\d+)?[*_]*[ \t]*:[*_]*[ \t]*",
-    re.IGNORECASE | re.MULTILINE,
-)
-
 
 @dataclass(frozen=True)
 class JudgedRun:
@@ -43,6 +32,7 @@ class JudgedRun:
         short: ids whose reasoning is not recorded, so that the short answer stands for it.
         models: names of the language models that its roles asked.
         fingerprint: SHA-256 of `predictions.jsonl`.
+        finals: question id to the short answer, which no cut may lose.
     """
 
     path: Path
@@ -51,6 +41,7 @@ class JudgedRun:
     short: frozenset[str]
     models: frozenset[str]
     fingerprint: str
+    finals: Mapping[str, str]
 
     @property
     def name(self) -> str:
@@ -73,6 +64,7 @@ def read_run(path: Path, judged: str) -> JudgedRun:
         raise GnnragError(f"run {path} has not ended: run its command again")
     failed = frozenset(p.question_id for p in predictions if p.error is not None)
     answers = {p.question_id: "" if p.question_id in failed else p.answer.strip() for p in predictions}
+    finals = dict(answers)
     short: set[str] = set()
     if judged == "full":
         traces = {row["question_id"]: row["events"] for row in _traces(path)}
@@ -81,7 +73,8 @@ def read_run(path: Path, judged: str) -> JudgedRun:
             text = long_answer(traces.get(id_, ()), prediction.answer) if answers[id_] else ""
             short |= {id_} if answers[id_] and not text else set()
             answers[id_] = text or answers[id_]
-    return JudgedRun(path, answers, failed, frozenset(short), _models(path), file_digest(path / "predictions.jsonl"))
+    fingerprint = file_digest(path / "predictions.jsonl")
+    return JudgedRun(path, answers, failed, frozenset(short), _models(path), fingerprint, finals)
 
 
 def long_answer(events: Sequence[Mapping[str, Any]], answer: str) -> str:
@@ -160,21 +153,6 @@ def golden_evidence(question: Question, passages: Mapping[str, Passage], kind: s
     if kind == "passages" or (kind == "auto" and texts):
         triples = []
     return "\n\n".join([*(texts if kind != "triples" else ()), *(["\n".join(triples)] if triples else [])])
-
-
-def shortened(text: str, max_words: int, plain: bool = False) -> str:
-    """Return a text of at most so many words, `…` behind what is cut.
-
-    Args:
-        text: what is judged.
-        max_words: words are what blanks part.
-        plain: without headings and labels.
-    """
-    if plain:
-        text = _LABEL.sub("", _HEADING.sub("", text))
-        text = re.sub(r"\n\s*\n\s*", "\n\n", text).strip()
-    words = list(re.finditer(r"\S+", text))
-    return text if len(words) <= max_words else f"{text[: words[max_words - 1].end()]} …"
 
 
 def _traces(path: Path) -> list[Any]:

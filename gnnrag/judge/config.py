@@ -36,7 +36,7 @@ class ShowConfig:
     """What the judge is shown."""
 
     evidence: str = one_of("auto", "passages", "triples", "both")  # auto: passages; triples where there are none
-    max_words: int = 600  # of an answer, the same for every run; the rest is cut off
+    max_words: int = 600  # of an answer, the same for every run; what is more is cut before the end
 
 
 @dataclass

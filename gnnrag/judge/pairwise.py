@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from gnnrag.judge.agreement import self_agreement
-from gnnrag.judge.answers import JudgedRun, shortened
+from gnnrag.judge.answers import JudgedRun
 from gnnrag.judge.config import JudgeConfig
 from gnnrag.judge.folder import Call, Replies
 from gnnrag.judge.replies import DIMENSIONS, FIRST, SECOND, TIE, parse_verdict
+from gnnrag.judge.shown import shortened
 from gnnrag.metrics.agreement import cohen_kappa, wilson_interval
 from gnnrag.metrics.bootstrap import bootstrap_interval, mcnemar, paired_difference
 from gnnrag.prompts.untrusted import inline, judged_element
@@ -43,7 +44,11 @@ class Pairing:
         option = "ties" if config.ask.ties else "decide"
         self.prompts = {order: ("judge_pairwise", option) for order in ORDERS}
         words = config.show.max_words
-        self._answers = {q.id: [shortened(r.answers[q.id], words, plain=True) for r in self.runs] for q in questions}
+        self.shown = tuple(
+            {q.id: shortened(r.answers[q.id], words, plain=True, answer=r.finals[q.id]) for q in questions}
+            for r in self.runs
+        )
+        self._answers = {q.id: [texts[q.id] for texts in self.shown] for q in questions}
 
     def parse(self, text: str) -> dict[str, str]:
         """See `parse_verdict`."""

@@ -196,11 +196,11 @@ def _report(config: JudgeConfig, task: Task, backend: Backend, folder: Judgement
             "predictions": run.fingerprint,
             "models": sorted(run.models),
             "failed": sum(id_ in run.failed for id_ in ids),
-            "empty": sum(id_ not in run.failed and not run.answers[id_] for id_ in ids),
+            "empty": sum(id_ not in run.failed and not texts[id_] for id_ in ids),
             "without_reasoning": sum(id_ in run.short for id_ in ids),
             "cut": sum(len(run.answers[id_].split()) > limit for id_ in ids),
         }
-        for run in task.runs
+        for run, texts in zip(task.runs, task.shown, strict=True)
     }
     return {
         "kind": config.kind,

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 
 from gnnrag.judge.agreement import self_agreement
-from gnnrag.judge.answers import JudgedRun, golden_answer, golden_evidence, shortened
+from gnnrag.judge.answers import JudgedRun, golden_answer, golden_evidence
 from gnnrag.judge.config import ANSWER, CRITERIA, EVIDENCE, JudgeConfig
 from gnnrag.judge.folder import Call, Replies
 from gnnrag.judge.replies import HIGHEST, parse_score
+from gnnrag.judge.shown import shortened
 from gnnrag.metrics.bootstrap import bootstrap_interval, mcnemar, paired_difference
 from gnnrag.prompts.untrusted import inline, judged_element
 from gnnrag.types import Passage, Question
@@ -43,7 +44,9 @@ class Scoring:
         self.config, self.runs, self.questions = config, (run,), questions
         self.judged = run
         self.prompts = {name: (CRITERIA[name], name) for name in config.ask.criteria}
-        self._answers = {q.id: shortened(run.answers[q.id], config.show.max_words) for q in questions}
+        words = config.show.max_words
+        self._answers = {q.id: shortened(run.answers[q.id], words, answer=run.finals[q.id]) for q in questions}
+        self.shown = (self._answers,)
         self._references = {
             ANSWER: {q.id: golden_answer(q) for q in questions},
             EVIDENCE: {q.id: golden_evidence(q, passages, config.show.evidence) for q in questions},

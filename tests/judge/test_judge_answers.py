@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gnnrag.errors import ConfigError, DataError, GnnragError
-from gnnrag.judge.answers import draw, golden_answer, golden_evidence, load_data, long_answer, read_run, shortened
+from gnnrag.judge.answers import draw, golden_answer, golden_evidence, load_data, long_answer, read_run
 from gnnrag.judge.config import SampleConfig
 from gnnrag.types import Passage, Question
 from tests.helpers.judged import question, write_data, write_run
@@ -80,14 +80,6 @@ def test_gold() -> None:
     bare = Question("q", "?", evidence=(("h", "r", "t"),))
     assert golden_evidence(bare, passages, "auto") == "h | r | t" and golden_evidence(bare, passages, "passages") == ""
     assert golden_answer(bare) == ""
-
-
-def test_long_texts_are_cut_and_headings_go() -> None:
-    assert shortened("one two\nthree four", 3) == "one two\nthree …"
-    assert shortened("one two", 2) == "one two"
-    text = "# Logic draft\n\n**Final answer**\nThought: a [1].\n\n\n---\n**Answer:** Rome: the city\nSub-answer 2: x"
-    assert shortened(text, 50, plain=True) == "a [1].\n\nRome: the city\nx"
-    assert shortened(text, 50) == text
 
 
 def test_the_sample_grows_with_its_limit_and_keeps_the_order() -> None:
