@@ -118,6 +118,11 @@ def check_judge(config: JudgeConfig) -> None:
         raise ConfigError(f"runs={c.runs}: kind={c.kind} takes at least {least}, as runs=[RUN{',RUN' * (least - 1)}]")
     if len({Path(run).resolve() for run in c.runs}) < len(c.runs):
         raise ConfigError(f"runs={c.runs}: each run once")
+    names = [Path(run).resolve().name for run in c.runs]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(
+            f"runs={c.runs}: several folders are called {twice[0]!r}, and figures go by these names; rename all but one"
+        )
     if c.name is not None and (not c.name or Path(c.name).name != c.name):
         raise ConfigError(f"name={c.name!r}: must be a folder's name; where it lies is out")
     for criterion in c.ask.criteria:

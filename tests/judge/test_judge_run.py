@@ -323,6 +323,7 @@ def test_warnings(tmp_path: Path, data: Path) -> None:
         (["kind=pairwise"], "kind=pairwise takes at least 2"),
         (["runs=[x,x]"], "each run once"),
         (["ask.criteria=[correctnes]"], "Did you mean 'correctness'"),
+        (["runs=[r1/a,r2/a]"], "several folders are called 'a', .*; rename all but one"),
         (["name=a/b"], "must be a folder's name"),
         (["repeats=0"], "repeats=0: must be at least 1"),
         (["sample.limit=0"], "sample.limit=0"),
