@@ -1,8 +1,8 @@
 """Prompt files: loading, strict rendering, digest.
 
 A prompt is a YAML file with `system`, `user`, and optionally `examples` (a list of user and assistant texts), `stop`,
-`reminder` (the line appended when a malformed reply is asked for again), `schema` (JSON schema of the reply) and
-`options` (named sentences that a role may append to the system text).
+`reminder` (the line appended when a malformed reply is asked for again), `schema` (JSON schema of the reply),
+`options` (named sentences that a role may append to the system text) and `schemas` (by option: the schema under it).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gnnrag.llm.base import Message
 
 # Only {identifier} is a placeholder, so the braces of a JSON example need no escaping.
 _PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
-_KEYS = {"system", "user", "examples", "stop", "reminder", "schema", "options"}
+_KEYS = {"system", "user", "examples", "stop", "reminder", "schema", "options", "schemas"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +116,10 @@ def _build(path: Path, data: Any, options: tuple[str, ...]) -> Prompt:
     for option in options:
         if option not in sentences:
             raise ConfigError(f"prompt {path.stem!r} has no option {option!r}. {nearest(option, sentences)}")
+    schemas = data.get("schemas") or {}
+    for option in schemas:
+        if option not in sentences:
+            raise DataError(path, f"schemas: {option!r} is no option. {nearest(str(option), sentences)}")
     try:
         examples = tuple((str(e["user"]).strip(), str(e["assistant"]).strip()) for e in data.get("examples") or ())
     except (KeyError, TypeError) as error:
@@ -128,6 +132,6 @@ def _build(path: Path, data: Any, options: tuple[str, ...]) -> Prompt:
         examples=examples,
         stop=tuple(data.get("stop") or ()),
         reminder=str(data.get("reminder") or "").strip(),
-        schema=data.get("schema"),
+        schema=next((schemas[o] for o in options if o in schemas), data.get("schema")),
         digest=hashlib.sha256(json.dumps([data, options], sort_keys=True, default=str).encode()).hexdigest(),
     )

@@ -58,6 +58,11 @@ def path_elements(paths: Iterable[tuple[str, str]]) -> str:
     return "\n".join(f'<path id="{id_}">{inline(text)}</path>' for id_, text in paths)
 
 
+def judged_line(text: str) -> str:
+    """Return a question for a judge: `inline`, and unable to open or close what `judged_element` makes."""
+    return _JUDGED_TAG.sub(_ANGLE, inline(text))
+
+
 def judged_element(name: str, text: str, label: str = "") -> str:
     """Return `<name id="label">` newline, text, newline, `</name>`, for what a judge is shown.
 
