@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from gnnrag.judge.config import CRITERIA
 from gnnrag.roles.parsing import json_objects, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError
 
@@ -12,41 +13,78 @@ DIMENSIONS = ("comprehensiveness", "logicality", "relevance", "coherence", "over
 FIRST, SECOND, TIE = "A", "B", "tie"  # the answer that is shown first, the other one, neither
 HIGHEST = 10
 
-_TOP = r"(?:/|(?:out\s+)?of)\s*10(?![\d.,]*\d)"  # the scale behind a score: 8/10, 8 out of 10
-_OF_TEN = re.compile(rf"(?<=\d)\s*{_TOP}", re.IGNORECASE)
-_LINE = re.compile(r"[\s>#'\"(]*(?:(?:final\s+)?(?:score|rating)\s*[:=]?\s*)?(\d{1,2})[\s.)'\"]*", re.IGNORECASE)
+# The scale behind, or around, a score: 8/10, 8 (out of 10), 8 (max 10), 8 (10 being the best), on a scale from 0 to 10.
+_TEN = r"10(?![\d.,]*\d)"
+_SCALES = re.compile(
+    rf"(?<=\d)\s*[(\[]?\s*(?:/|out\s+of|of(?=\s*10\b(?!\s+[a-z])))\s*{_TEN}\s*[)\]]?"
+    rf"|[(,;]\s*(?:max(?:imum)?\.?|at\s+most)\s*(?:of|is|[:=])?\s*{_TEN}\)?"
+    rf"|[(,;]\s*{_TEN}\s+(?:being|is|means|=)\s+(?:the\s+)?(?:best|highest|top|perfect|maximum|max)\b\)?"
+    r"|\b(?:on|using)\s+(?:a|the)\s+(?:10|ten)[\s-]point\s+scale\b"
+    rf"|\b(?:on\s+)?(?:a|the)\s+scale\s+(?:of|from)\s+[01]\s*(?:to|[-–])\s*{_TEN}",
+    re.IGNORECASE,
+)
+_NAMES = "|".join(("score", "rating", "grade", *(name.replace("_", "[ _]") for name in CRITERIA)))
+# A line that starts with what is rated and a colon.
+_LABELLED = re.compile(
+    rf"^[\s>#'\"(-]*(?:(?:final|overall|my)\s+)?(?:{_NAMES})\s*[:=]\s*", re.IGNORECASE | re.MULTILINE
+)
+_LINE = re.compile(r"[\s>#'\"(]*(\d{1,2})[\s.)'\"]*")
 _QUOTED = re.compile(r'"[^"\n]*"|“[^”\n]*”|«[^»\n]*»|`[^`\n]*`')
 _NUMBER = re.compile(r"[-−–+~<>]?\d+(?:[.,]\d+)*")
 _JOINED = re.compile(r"\d\s*(?:to|or|and|/|:)\s*$", re.IGNORECASE)  # in front of the second number of a range
+_JOINS = re.compile(r"\s*(?:to|or|and|[-−–/:])\s*\d", re.IGNORECASE)  # behind the first number of one
 
 
 def parse_score(text: str) -> int:
     """Return the score that a reply gives, a whole number from 0 to 10.
 
-    That is the last line that holds nothing but a score, else the last number of the reply. What stands in quotation
-    marks is somebody else's, and `8/10` is 8.
+    That is the number behind a label (`Score: 8`, `Correctness: 8`); without one, the number that fills a line; without
+    one, the last number of the reply. What stands in quotation marks is somebody else's, and `8/10` is 8.
 
     Raises:
-        MalformedError: there is no number, or the last one is a fraction, part of a range or a word, or above 10.
+        MalformedError: there is no number; labels, or lines, give different ones; the number is a fraction, part of a
+            range or a word, or above 10; or it is merely the last one, and another one up to 10 is in the reply.
     """
-    text = _OF_TEN.sub("", strip_markup(strip_thinking(text)))
-    lines = [found[1] for line in text.splitlines() if (found := _LINE.fullmatch(line))]
-    if lines:
-        score = int(lines[-1])
-    else:
-        text = _QUOTED.sub(" ", text)
-        numbers = list(_NUMBER.finditer(text))
-        if not numbers:
-            raise MalformedError("no number")
-        last = numbers[-1]
-        before, after = text[: last.start()], text[last.end() :]
-        stands_alone = not (before[-1:].isalnum() or before[-1:] == "_" or re.match(r"[\w%/]", after))
-        if not last[0].isdecimal() or not stands_alone or _JOINED.search(before):
-            raise MalformedError(f"{last[0]!r} is no whole number that stands alone")
-        score = int(last[0])
+    text = _SCALES.sub(" ", strip_markup(strip_thinking(text)))
+    labels = list(_LABELLED.finditer(text))
+    given = [_labelled(text, found) for label in labels if (found := _NUMBER.match(text, label.end()))]
+    given = given or [int(found[1]) for line in text.splitlines() if (found := _LINE.fullmatch(line))]
+    if len(set(given)) > 1:
+        raise MalformedError(f"several scores: {', '.join(map(str, given))}")
+    if labels and not given:
+        raise MalformedError("no number behind a label")
+    score = given[0] if given else _last(_QUOTED.sub(" ", text))
     if score > HIGHEST:
         raise MalformedError(f"{score} is above {HIGHEST}")
     return score
+
+
+def _labelled(text: str, number: re.Match[str]) -> int:
+    if not _is_whole(text, number) or _JOINS.match(text, number.end()):
+        raise MalformedError(f"{number[0]!r} behind a label is no whole number that stands alone")
+    return int(number[0])
+
+
+def _last(text: str) -> int:
+    """Return the last number of a text."""
+    numbers = list(_NUMBER.finditer(text))
+    if not numbers:
+        raise MalformedError("no number")
+    last = numbers[-1]
+    if not _is_whole(text, last) or _JOINED.search(text[: last.start()]):
+        raise MalformedError(f"{last[0]!r} is no whole number that stands alone")
+    for other in numbers[:-1]:
+        size = int(re.split("[.,]", other[0].lstrip("-−–+~<>"))[0])
+        is_in_word = text[: other.start()][-1:].isalpha()
+        if size <= HIGHEST and other[0] != last[0] and not is_in_word:
+            raise MalformedError(f"both {other[0]!r} and {last[0]!r} may be the score")
+    return int(last[0])
+
+
+def _is_whole(text: str, number: re.Match[str]) -> bool:
+    before, after = text[: number.start()][-1:], text[number.end() :]
+    is_part = before.isalnum() or before == "_" or re.match(r"[\w%/]", after)
+    return number[0].isdecimal() and not is_part
 
 
 def parse_verdict(text: str, ties: bool) -> dict[str, str]:
