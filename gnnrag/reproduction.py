@@ -43,13 +43,14 @@ class Result:
         row: the row.
         label: method, retriever and roles that did it.
         values: by column; None where a run has no such figure.
-        intervals: 95% bootstrap intervals, by column.
+        intervals: 95% intervals, by column.
         questions, failed: how many were asked, and how many of them ended with an error (they score zero).
         run: the run directory.
         error: why there is no result.
         trained_on: says it where these questions trained a part of the run: its figures are then no result.
         steps: evidence recall after each sub-query, by side (`metrics.rounds.by_step`).
         parts: the same by type or hops of the questions, where the table asks for it.
+        counted: by judged column, how many of the questions its figure is of.
     """
 
     row: Row
@@ -63,6 +64,7 @@ class Result:
     trained_on: str = ""
     steps: Mapping[str, Sequence[float]] = field(default_factory=dict)
     parts: Sequence[Result] = ()
+    counted: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_done(self) -> bool:
@@ -160,7 +162,8 @@ def measured(table: PaperTable, row: Row, config: EvaluateConfig, run: Path, met
     intervals = {c.name: tuple(figures[key]) for c in table.columns if (key := f"{c.key}_ci") in figures}
     values = _values(table, figures)
     told = ("", trained_note(run))
-    return Result(row, label, values, intervals, asked, failed, str(run), *told, steps, parts)  # type: ignore[arg-type]
+    counted = {c.name: figures[key] for c in table.columns if (key := f"{c.key}_counted") in figures}
+    return Result(row, label, values, intervals, asked, failed, str(run), *told, steps, parts, counted)  # type: ignore[arg-type]
 
 
 def _values(table: PaperTable, figures: Mapping[str, Any]) -> dict[str, float | None]:
@@ -250,6 +253,7 @@ def as_json(table: PaperTable, results: Sequence[Result]) -> str:
                 f: getattr(r, f)
                 for f in ("label", "values", "intervals", "questions", "failed", "run", "error", "trained_on", "steps")
             },
+            "counted": r.counted,
             "name": r.row.name,
             "published": r.row.published,
         }
@@ -260,12 +264,14 @@ def as_json(table: PaperTable, results: Sequence[Result]) -> str:
 
 
 def cells(result: Result, column: Column) -> str:
-    """Return a figure as text: with its interval, and with the published one behind it."""
+    """Return a figure as text: with its interval, `n=` if not all questions count, and the published one behind it."""
     value, published = result.values.get(column.name), result.row.published.get(column.name)
     text = "" if value is None else f"{value:.{column.digits}f}"
     if text and column.name in result.intervals:
         low, high = result.intervals[column.name]
         text += f" [{low:.{column.digits}f}, {high:.{column.digits}f}]"
+    if text and (n := result.counted.get(column.name, result.questions)) != result.questions:
+        text += f" n={n}"
     if published is not None:
         text = f"{text} ({published:.{column.digits}f})".strip()
     return text or "-"

@@ -11,7 +11,8 @@ from inference.tables import gain, plain_table
 
 MEANS = {"judge/a_score": "A-Score", "judge/e_score": "E-Score"}
 PAIR_HEADINGS = [
-    "dimension", "win rate [95%]", "better", "won / shared / lost", "shown first wins [95%]", "both orders agree",
+    "dimension", "win rate [95%]", "better", "won / shared / lost of asked", "shown first wins [95%]",
+    "both orders agree",
 ]  # fmt: skip
 AGREEMENT = ["judged", "agreement", "kappa", "within_one", "deviation"]
 
@@ -40,6 +41,12 @@ def remarks(report: Mapping[str, Any]) -> Iterator[str]:
             yield f"{run}: {counts['failed']} failed questions and {counts['empty']} without an answer {outcome}"
         if counts["cut"]:
             yield f"{run}: {counts['cut']} answers were cut at {report['settings']['show']['max_words']} words"
+    overall = report.get("dimensions", {}).get("overall", {})
+    if overall.get("better") == "too_few":
+        yield (
+            f"{name}: {overall['counted']} of {overall['asked']} questions have a value: too few to call a run better, "
+            "or for the tables of the papers (count.least, count.missing)"
+        )
     for dimension, position in report.get("position", {}).items():
         if position["judged"] and not position["interval"][0] <= 0.5 <= position["interval"][1]:
             which = "first" if position["first_wins"] > 0.5 else "last"
@@ -84,10 +91,10 @@ def score_row(report: Mapping[str, Any]) -> list[str]:
 
 def pair_rows(report: Mapping[str, Any]) -> Iterator[list[str]]:
     """Yield a line for each dimension."""
-    names = {**dict(zip(("first", "second"), report["runs"], strict=True)), "tie": "neither"}
+    names = {**dict(zip(("first", "second"), report["runs"], strict=True)), "tie": "neither", "too_few": "too few"}
     for name, of in report["dimensions"].items():
         position = report["position"][name]
-        counts = f"{of['won']} / {of['shared']} / {of['lost']}" if of["counted"] else "-"
+        counts = f"{of['won']} / {of['shared']} / {of['lost']} of {of['asked']}" if of["counted"] else "-"
         first = _with(position.get("first_wins"), position.get("interval"), 3)
         better = names.get(of.get("better", ""), "-")
         yield [name, _with(of["win_rate"], of["interval"], 3), better, counts, first, _cell(position, "consistency")]

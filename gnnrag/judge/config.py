@@ -75,6 +75,12 @@ class CountConfig:
     identical: str = one_of("tie", "ask")  # two answers of a pair that read the same
     right: int = 8  # from this correctness on an answer counts as right, for McNemar's test of two runs
     seed: int = 0  # of the bootstrap behind the intervals
+    least: int = 20  # so many questions must have a value before a run is called better, or a paper's table shows it
+    missing: float = 0.1  # nor is it where a larger share of what should have a value has none
+
+    def is_enough(self, counted: int, asked: int) -> bool:
+        """Tell whether so many values of so many say something."""
+        return counted >= self.least and asked - counted <= self.missing * asked
 
 
 @dataclass
@@ -138,6 +144,8 @@ def check_judge(config: JudgeConfig) -> None:
         ("ask.retries", c.ask.retries, 0),
         ("ask.max_tokens", c.ask.max_tokens, 1),
         ("count.right", c.count.right, 0),
+        ("count.least", c.count.least, 1),
+        ("count.missing", c.count.missing, 0),
     )
     for name, value, low in numbers:
         if value is not None and value < low:

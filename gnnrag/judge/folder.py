@@ -13,7 +13,7 @@ from typing import Any
 from gnnrag.config import to_plain
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.files import Journal, digest, file_digest, read_journal, write_json, write_jsonl
-from gnnrag.judge.config import JudgeBudgetConfig, JudgeConfig
+from gnnrag.judge.config import CountConfig, JudgeBudgetConfig, JudgeConfig
 from gnnrag.rundir import commit, decisive, differences, lock_run
 
 Key = tuple[str, str, int]  # question, part (a criterion, or an order), repeat from 0
@@ -189,20 +189,44 @@ def judged_figures(run: Path) -> dict[str, Any]:
     """Return what the judgements in a run directory say, for tables: A- and E-Score, and the win rate in percent.
 
     The win rate is that of the run that this one was held against. Only judgements under their default names count
-    (`scores`, `pairwise`), and only those of the predictions that are there now.
+    (`scores`, `pairwise`), and only those of the predictions that are there now, of both runs of a pair. Left out are
+    samples of some types, and figures of too few questions, or with too many values missing (`CountConfig`).
     """
     found: dict[str, Any] = {}
-    for kind in ("scores", "pairwise"):
+    for kind, figures in (("scores", ("a_score", "e_score")), ("pairwise", ("win_rate",))):
         path = run / "judgements" / kind / METRICS
         if not path.is_file():
             continue
         report = json.loads(path.read_text("utf-8"))
-        if report["judged_runs"].get(run.resolve().name, {}).get("predictions") != file_digest(
-            run / "predictions.jsonl"
-        ):
+        settings = report["settings"]
+        if settings["sample"]["types"] or not _is_current(run, report["judged_runs"]):
             continue
-        found |= {key: value for key, value in report.items() if key.startswith("judge/") and value is not None}
+        rules = CountConfig(**settings["count"])
+        for name in figures:
+            counted, asked = (report.get(f"judge/{name}_{what}", 0) for what in ("counted", "asked"))
+            if rules.is_enough(counted, asked):
+                own = {key: value for key, value in report.items() if key.startswith(f"judge/{name}")}
+                found |= {key: value for key, value in own.items() if value is not None}
     for key in ("judge/win_rate", "judge/win_rate_ci"):
         if key in found:
             found[key] = [100 * v for v in found[key]] if key.endswith("_ci") else 100 * found[key]
     return found
+
+
+def _is_current(run: Path, judged: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Tell whether all runs of a judgement still have the predictions that were judged.
+
+    Args:
+        run: the run in whose directory the judgement lies.
+        judged: `judged_runs` of its report. Another run is looked for where it was, and beside `run`.
+    """
+    here = run.resolve()
+    if here.name not in judged:
+        return False
+    for name, of in judged.items():
+        places = [here] if name == here.name else [Path(of.get("path", here.parent / name)), here.parent / name]
+        files = [place / "predictions.jsonl" for place in places]
+        there = next((path for path in files if path.is_file()), None)
+        if there is None or file_digest(there) != of["predictions"]:
+            return False
+    return True

@@ -7,26 +7,26 @@ where they differ or name no winner. So swapping the two runs mirrors every win 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
-
-import numpy as np
 
 from gnnrag.judge.agreement import self_agreement
 from gnnrag.judge.answers import JudgedRun
-from gnnrag.judge.config import JudgeConfig
+from gnnrag.judge.config import CountConfig, JudgeConfig
 from gnnrag.judge.folder import Call, Replies
 from gnnrag.judge.replies import DIMENSIONS, FIRST, SECOND, TIE, parse_verdict
 from gnnrag.judge.shown import shortened
-from gnnrag.metrics.agreement import cohen_kappa, wilson_interval
-from gnnrag.metrics.bootstrap import bootstrap_interval, mcnemar, paired_difference
+from gnnrag.metrics.agreement import cohen_kappa, share_interval, wilson_interval
+from gnnrag.metrics.bootstrap import mcnemar
 from gnnrag.prompts.untrusted import judged_element, judged_line
 from gnnrag.types import Question
 
 IN_ORDER, SWAPPED = "in_order", "swapped"  # the first run's answer is shown first, or last
 ORDERS = (IN_ORDER, SWAPPED)
 UNANSWERED, IDENTICAL = "unanswered", "identical"
+_SIGNIFICANT = 0.05
 
 
 class Pairing:
@@ -114,14 +114,17 @@ class Pairing:
 
     def report(self, replies: Replies, repeats: int) -> dict[str, Any]:
         """Return the figures: win rates, position bias, consistency, by type, and the self-agreement."""
-        rows, seed = self.table(replies), self.config.count.seed
+        rows, count = self.table(replies), self.config.count
         whys = Counter(self._why_not(q) or self._problem(q.id, replies) for q in self.questions)
         types = sorted({question.type for question in self.questions})
-        overall = _rate([row["overall"] for row in rows], seed)
+        asked = len(rows) - (whys[UNANSWERED] if count.unanswered == "exclude" else 0)
+        rates = {name: _rate([row[name] for row in rows], asked, count) for name in DIMENSIONS}
         report: dict[str, Any] = {
-            "judge/win_rate": overall["win_rate"],
-            "judge/win_rate_ci": overall["interval"],
-            "dimensions": {name: _rate([row[name] for row in rows], seed) for name in DIMENSIONS},
+            "judge/win_rate": rates["overall"]["win_rate"],
+            "judge/win_rate_ci": rates["overall"]["interval"],
+            "judge/win_rate_counted": rates["overall"]["counted"],
+            "judge/win_rate_asked": asked,
+            "dimensions": rates,
             "counts": {name: whys[name] for name in (UNANSWERED, IDENTICAL, "malformed", "llm_error")},
             "position": {name: self._position(name, replies) for name in DIMENSIONS},
             "by_type": {
@@ -150,14 +153,14 @@ class Pairing:
             return {"judged": 0}
         wins = {0: (1.0, 0.0), 1: (0.0, 1.0), TIE: (0.5, 0.5)}  # of the answer shown first, in each order
         shares = [(wins[a][0] + wins[b][1]) / 2 for a, b in pairs]
-        rate = bootstrap_interval(shares, seed=self.config.count.seed)
+        first_low, first_high = share_interval(shares)
         to_first, to_last = [(a, b) == (0, 1) for a, b in pairs], [(a, b) == (1, 0) for a, b in pairs]
         agree = sum(a == b for a, b in pairs)
         low, high = wilson_interval(agree, len(pairs))
         return {
             "judged": len(pairs),
-            "first_wins": round(rate.mean, 6),
-            "interval": [round(rate.low, 6), round(rate.high, 6)],
+            "first_wins": round(fmean(shares), 6),
+            "interval": [round(first_low, 6), round(first_high, 6)],
             "always_first": sum(to_first),
             "always_last": sum(to_last),
             "p": round(mcnemar(to_first, to_last).p_value, 6),
@@ -180,24 +183,33 @@ class Pairing:
         return (out / second.name if out else second.path / "judgements") / name
 
 
-def _rate(values: Sequence[float | None], seed: int) -> dict[str, Any]:
-    """Return a win rate with its interval, and what it says: `first`, `second`, or `tie` where 50% lies inside."""
+def _rate(values: Sequence[float | None], asked: int, count: CountConfig) -> dict[str, Any]:
+    """Return a win rate, its interval, the exact p-value of a sign test, and what they say.
+
+    Args:
+        values: what the first run gets for each question; None for those without a value.
+        asked: how many should have one.
+        count: what is enough to say which run is better: `first`, `second`, `tie` where interval or test leave it open,
+            or `too_few`.
+    """
     known = [value for value in values if value is not None]
     if not known:
-        return {"win_rate": None, "interval": None, "counted": 0}
-    found = bootstrap_interval(known, seed=seed)
-    test = paired_difference(np.full(len(known), 0.5), known, seed=seed)
-    better = "first" if found.low > 0.5 else "second" if found.high < 0.5 else "tie"
-    counts: Mapping[float, int] = Counter(known)
+        return {"win_rate": None, "interval": None, "counted": 0, "asked": asked}
+    low, high = share_interval(known)
+    won, lost = [value == 1.0 for value in known], [value == 0.0 for value in known]
+    test = mcnemar(won, lost)
+    better = "first" if low > 0.5 else "second" if high < 0.5 else "tie"
+    better = better if test.p_value < _SIGNIFICANT else "tie"
     return {
-        "win_rate": round(found.mean, 6),
-        "interval": [round(found.low, 6), round(found.high, 6)],
+        "win_rate": round(fmean(known), 6),
+        "interval": [round(low, 6), round(high, 6)],
         "p": round(test.p_value, 6),
-        "counted": found.n,
-        "won": counts[1.0],
-        "shared": counts[0.5],
-        "lost": counts[0.0],
-        "better": better,
+        "counted": len(known),
+        "asked": asked,
+        "won": test.only_a,
+        "shared": len(known) - test.only_a - test.only_b,
+        "lost": test.only_b,
+        "better": better if count.is_enough(len(known), asked) else "too_few",
     }
 
 

@@ -193,6 +193,7 @@ def _report(config: JudgeConfig, task: Task, backend: Backend, folder: Judgement
     limit = config.show.max_words
     runs = {
         run.name: {
+            "path": str(run.path.resolve()),
             "predictions": run.fingerprint,
             "models": sorted(run.models),
             "failed": sum(id_ in run.failed for id_ in ids),

@@ -114,6 +114,7 @@ class Scoring:
                 f"{PREFIX}{name}_ci": interval,
                 f"{PREFIX}{name}_01": None if mean is None else round(mean / HIGHEST, 6),
                 f"{PREFIX}{name}_counted": found["counted"],
+                f"{PREFIX}{name}_asked": sum(self._is_expected(question, name) for question in self.questions),
             }
         types = sorted({question.type for question in self.questions})
         report["criteria"] = criteria
@@ -121,6 +122,11 @@ class Scoring:
         if repeats > 1:
             report["self_agreement"] = {c: self._agreement(replies, c, repeats) for c in self.prompts}
         return report
+
+    def _is_expected(self, question: Question, name: str) -> bool:
+        """Tell whether a question should have a mean: it has gold for it, and an answer if that is needed."""
+        whys = {self._why_not(question, c) for c in _parts(name)}
+        return NO_REFERENCE not in whys and (UNANSWERED not in whys or self.config.count.unanswered == "zero")
 
     def _counts(self, replies: Replies, criterion: str) -> dict[str, int]:
         """Count why values are missing, or were not asked for."""

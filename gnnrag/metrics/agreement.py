@@ -1,4 +1,4 @@
-"""Counts with their uncertainty: a share's Wilson interval, and how well two annotators agree."""
+"""Counts with their uncertainty: intervals of shares, and how well two annotators agree."""
 
 from __future__ import annotations
 
@@ -29,6 +29,31 @@ def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> tuple[f
     # At 0 and n the two terms cancel, but for rounding.
     low = 0.0 if successes == 0 else (middle - width) / scale
     return low, 1.0 if successes == n else (middle + width) / scale
+
+
+def share_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
+    """Return the interval of a mean of shares: wins 1, losses 0, and what lies between.
+
+    The normal interval of the values with a 0 and a 1 added (Bonett and Price 2012 for paired proportions, where
+    1/2 + (won - lost) / 2n is the mean). Unlike a bootstrap it is wide where values are few, even if all are the same.
+
+    Args:
+        values: (n,) each from 0 to 1.
+        confidence: coverage of the interval.
+
+    Raises:
+        ValueError: no values, one out of range, or a confidence out of range.
+    """
+    if not values or not all(0.0 <= value <= 1.0 for value in values):
+        raise ValueError(f"{list(values)[:5]}: give at least one value, and each from 0 to 1")
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence={confidence}: must lie between 0 and 1, for example 0.95")
+    z = round(NormalDist().inv_cdf(0.5 + confidence / 2), 2)
+    n = len(values) + 2
+    mean = (math.fsum(values) + 1) / n
+    variance = (math.fsum(value * value for value in values) + 1) / n - mean * mean
+    width = z * math.sqrt(variance / n)
+    return max(0.0, mean - width), min(1.0, mean + width)
 
 
 def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float:

@@ -36,13 +36,21 @@ def pair(first: Path, second: Path, reply: Any, *dots: str) -> dict[str, Any]:
     return dict(report)
 
 
+def interval(won: int, lost: int, n: int) -> list[float]:
+    """Bonett and Price (2012): the normal interval of a difference of paired proportions, one added to both counts."""
+    p, q = (won + 1) / (n + 2), (lost + 1) / (n + 2)
+    half = 1.96 * ((p + q - (p - q) ** 2) / (n + 2)) ** 0.5
+    return [round(max(0.0, 0.5 + (p - q - half) / 2), 6), round(min(1.0, 0.5 + (p - q + half) / 2), 6)]
+
+
 def test_win_rates_come_out_exactly(runs: tuple[Path, Path]) -> None:
     report = pair(*runs, lambda request: verdict(longer(request)))
     for name in DIMENSIONS:
         of, position = report["dimensions"][name], report["position"][name]
         assert (of["win_rate"], of["won"], of["shared"], of["lost"], of["counted"]) == (0.6, 12, 0, 8, 20)
         assert of["better"] == "tie", "20 questions tell nothing at 60%"
-        assert position["first_wins"] == 0.5 and position["interval"] == [0.5, 0.5] and position["p"] == 1.0
+        assert position["first_wins"] == 0.5 and position["interval"] == interval(0, 0, 20) and position["p"] == 1.0
+        assert of["interval"] == interval(12, 8, 20) and of["p"] == 0.503445
         assert position["consistency"] == 1.0 == position["kappa"]
     assert report["judge/win_rate"] == 0.6 and report["spent"]["calls"] == 40
     assert report["by_type"]["a"]["overall"] == 0.6 and report["path"] == str(runs[1] / "judgements" / "pairwise")
@@ -100,13 +108,14 @@ def test_swapping_the_runs_mirrors_every_figure(runs: tuple[Path, Path]) -> None
             return "no idea"
         return verdict(biased(request), relevance=longer(request), coherence="tie" if number % 3 else "A")
 
-    here, there = (pair(*order, reply, "ask.ties=true") for order in (runs, runs[::-1]))
+    here, there = (pair(*order, reply, "ask.ties=true", "count.least=19") for order in (runs, runs[::-1]))
     for name in DIMENSIONS:
         a, b = here["dimensions"][name], there["dimensions"][name]
         assert a["win_rate"] == round(1 - b["win_rate"], 6) and a["p"] == b["p"]
         assert a["interval"] == [round(1 - limit, 6) for limit in reversed(b["interval"])]
         assert (a["won"], a["shared"], a["lost"]) == (b["lost"], b["shared"], b["won"])
         assert {a["better"], b["better"]} in ({"tie"}, {"first", "second"})
+    assert here["dimensions"]["overall"]["asked"] == 20
     assert here["position"] == there["position"] and here["counts"] == there["counts"]
     assert here["counts"]["malformed"] == 1 and here["dimensions"]["overall"]["counted"] == 19
 
@@ -121,7 +130,7 @@ def test_ties_share_a_question_and_need_to_be_allowed(runs: tuple[Path, Path]) -
     assert position["first_wins"] == (12 * 0.25 + 8 * 0.5) / 20, "the short answer comes first: it loses, else a tie"
     strict = pair(*runs, lambda request: verdict("tie"), "name=strict")
     assert strict["counts"]["malformed"] == 20 and strict["judge/win_rate"] is None
-    assert strict["dimensions"]["overall"] == {"win_rate": None, "interval": None, "counted": 0}
+    assert strict["dimensions"]["overall"] == {"win_rate": None, "interval": None, "counted": 0, "asked": 20}
     assert strict["position"]["overall"] == {"judged": 0}
 
 
@@ -180,6 +189,35 @@ def test_failed_and_identical_answers(tmp_path: Path) -> None:
     assert report["position"]["overall"]["judged"] == 1, "only what was asked tells of a bias"
     report = go("count.unanswered=exclude", "count.identical=ask")
     assert report["dimensions"]["overall"]["counted"] == 2 and len(backend.requests) == 4
+
+
+def test_almost_nothing_is_no_result(runs: tuple[Path, Path]) -> None:
+    """The judge can be read for as many questions as it takes, and always prefers the first run."""
+
+    def preferring(known: int) -> Any:
+        return lambda r: "?" if question_of(r) >= known else verdict("A" if shown(r)[0] in ("w w",) else "B")
+
+    low = {}
+    for known, dots in ((1, ()), (11, ()), (11, ("count.least=11",)), (11, ("count.least=11", "count.missing=0.5"))):
+        of = pair(*runs, preferring(known), f"name=n{known}", *dots)["dimensions"]["overall"]
+        assert (of["win_rate"], of["counted"], of["asked"]) == (1.0, known, 20)
+        assert of["interval"] == interval(known, 0, known) and of["p"] == round(min(1.0, 2 * 0.5**known), 6)
+        assert of["better"] == ("first" if len(dots) == 2 else "too_few")
+        low[known] = of["interval"][0]
+    assert low[1] < 0.14 and 0.5 < low[11] < 0.9
+
+
+def test_no_winner_without_both_test_and_interval(tmp_path: Path) -> None:
+    """Five wins and fifteen shared questions: the interval is above a half, the sign test is not significant."""
+    data = write_data(tmp_path / "data", [question(n) for n in range(SIZE)])
+    first, second = (write_run(tmp_path / x, data, {f"q{n}": x for n in range(SIZE)}) for x in "ab")
+
+    def reply(request: Request) -> str:
+        return verdict("A" if question_of(request) >= 5 or shown(request)[0] == "a" else "B")
+
+    of = pair(first, second, reply)["dimensions"]["overall"]
+    assert (of["won"], of["shared"], of["lost"], of["p"]) == (5, 15, 0, 0.0625)
+    assert of["interval"][0] > 0.5 and of["better"] == "tie"
 
 
 def test_rules_alone_are_no_judgement(tmp_path: Path) -> None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gnnrag.judge.folder import judged_figures
 from gnnrag.judge.run import judge
-from gnnrag.papers import load_table
-from gnnrag.reproduction import cells, reproduce
+from gnnrag.llm.base import Request
+from gnnrag.papers import COLUMNS, load_table
+from gnnrag.reproduction import Result, cells, reproduce
 from inference.console import run_script
 from inference.judge import __doc__ as help_text
 from inference.judge import main
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY
-from tests.helpers.judged import question, scripted, settings, verdict, write_data, write_run
+from tests.helpers.judged import criterion, question, question_of, scripted, settings, verdict, write_data, write_run
 
 TABLE = """
 title: A judged table
@@ -38,16 +41,66 @@ def test_columns_of_a_table_come_from_the_judgements_of_its_runs(tmp_path: Path)
     before = reproduce(table, own)
     assert before[0].values["a_score"] is None and before[0].values["win_rate"] is None
     runs = [Path(result.run) for result in before]
-    dots = ["count.unanswered=exclude"]
+    judge(settings("scores", runs[0]), backend=scripted(lambda request: "7"))
+    assert judged_figures(runs[0]) == {}, "four questions are too few"
+    dots = ["count.unanswered=exclude", "count.least=3"]
     judge(settings("scores", runs[0], dots=dots), backend=scripted(lambda request: "7"))
-    judge(settings("pairwise", *runs, dots=["count.identical=ask"]), backend=scripted(lambda request: verdict("A")))
+    judge(
+        settings("pairwise", *runs, dots=["count.identical=ask", "count.least=4"]),
+        backend=scripted(lambda request: verdict("A")),
+    )
     first, second = reproduce(table, own)
     assert (first.values["a_score"], first.values["e_score"]) == (7.0, 7.0) and first.values["win_rate"] is None
     assert cells(first, table.columns[1]) == "7.00 [7.00, 7.00] (8.50)"
     assert second.values["a_score"] is None and second.values["win_rate"] == 50.0
+    both = judged_figures(runs[1])
     with (runs[0] / "predictions.jsonl").open("a") as out:
         out.write("\n")
     assert judged_figures(runs[0]) == {}, "other predictions than were judged"
+    assert both["judge/win_rate_counted"] == 4 and judged_figures(runs[1]) == {}, "nor of what it was held against"
+
+
+def test_figures_of_few_or_chosen_questions_stay_out_of_tables(tmp_path: Path) -> None:
+    data = write_data(tmp_path / "data", [question(n, type="ab"[n % 2]) for n in range(10)])
+    first, second = (write_run(tmp_path / x, data, {f"q{n}": x for n in range(10)}) for x in "ab")
+
+    def known(least: int, *dots: str, read: int = 10) -> list[object]:
+        def pairs(request: Request) -> str:
+            return verdict("A") if question_of(request) < read else "?"
+
+        def scores(request: Request) -> str:
+            return "6" if question_of(request) < read or criterion(request) != "factuality" else "?"
+
+        shutil.rmtree(second / "judgements", ignore_errors=True)
+        own = [f"count.least={least}", *dots]
+        judge(settings("pairwise", first, second, dots=own), backend=scripted(pairs))
+        judge(settings("scores", second, dots=own), backend=scripted(scores))
+        found = judged_figures(second)
+        return [found.get(f"judge/{name}") for name in ("win_rate", "a_score", "e_score")]
+
+    assert known(10) == [50.0, 6.0, 6.0]
+    assert known(11) == [None] * 3 == known(5, "sample.limit=4") == known(2, "sample.types=[a]")
+    assert known(5, "sample.limit=5") == [50.0, 6.0, 6.0]
+    assert known(5, read=9) == [50.0, 6.0, 6.0] and known(5, read=8) == [None, 6.0, None]
+    assert known(5, "count.missing=0.2", read=8) == [50.0, 6.0, 6.0]
+    first.rename(tmp_path / "elsewhere")
+    found = judged_figures(second)
+    assert found["judge/a_score"] == 6.0 and "judge/win_rate" not in found, "what it was held against is not there"
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    (tmp_path / "elsewhere").rename(moved / "a")
+    second.rename(moved / "b")
+    assert judged_figures(moved / "b")["judge/win_rate"] == 50.0, "moved together"
+
+
+def test_a_cell_says_how_many_questions_were_judged() -> None:
+    row = load_table(REPOSITORY / "configs/papers/dotrag/table3.yaml").rows[0]
+    column = COLUMNS["win_rate"]
+    here = Result(
+        replace(row, published={}), values={"win_rate": 60.0}, intervals={"win_rate": (50.0, 70.0)}, questions=300
+    )
+    assert cells(here, column) == "60 [50, 70]" == cells(replace(here, counted={"win_rate": 300}), column)
+    assert cells(replace(here, counted={"win_rate": 100}), column) == "60 [50, 70] n=100"
 
 
 @pytest.fixture
@@ -80,10 +133,14 @@ def test_tables_of_pairs(runs: list[Path], capsys: pytest.CaptureFixture[str]) -
     assert call("pairwise", runs, f'llm.default="{reply}"') == 0
     out, err = capsys.readouterr()
     assert "first against second, 4 questions, judged by scripted" in out
-    assert "0.375 [0.125, 0.500]" in out and "0 / 3 / 1" in out and "1.000 [1.000, 1.000]" in out
+    assert "0.375 [0.142, 0.692]" in out and "0 / 3 / 1 of 4" in out and "1.000 [0.449, 1.000]" in out
     assert "first: 1 failed questions and 0 without an answer lose" in err
-    assert "of overall, the answer shown first wins 100%: what flips counts as shared" in err
-    assert out.count("neither") == 5, "a half lies inside of the interval"
+    assert "shown first wins 100%" not in err, "three pairs tell nothing"
+    assert "first against second: 4 of 4 questions have a value: too few to call a run better" in err
+    assert out.count("too few") == 5
+    assert call("pairwise", runs, f'llm.default="{reply}"', "count.least=4") == 0
+    out, err = capsys.readouterr()
+    assert out.count("neither") == 5 and "too few" not in out + err, "a half lies inside of the interval"
 
 
 def test_a_judge_that_says_nothing_ends_with_exit_code_1(runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gnnrag.metrics.agreement import cohen_kappa, fleiss_kappa, wilson_interval
+from gnnrag.metrics.agreement import cohen_kappa, fleiss_kappa, share_interval, wilson_interval
 
 
 @pytest.mark.parametrize(
@@ -55,3 +55,23 @@ def test_fleiss_kappa() -> None:
     for broken in ([], ["a", "b"], ["ab", "abc"]):
         with pytest.raises(ValueError, match="the same number"):
             fleiss_kappa(broken)
+
+
+def test_the_interval_of_shares() -> None:
+    # Bonett and Price for 46 won, 54 lost of 100: d = (47 - 55) / 102, half the width 1.96 sqrt((1 - d^2) / 102).
+    d = -8 / 102
+    width = 1.96 * ((1 - d * d) / 102) ** 0.5
+    assert share_interval([1.0] * 46 + [0.0] * 54) == pytest.approx((0.5 + (d - width) / 2, 0.5 + (d + width) / 2))
+    low, high = share_interval([1.0])
+    assert low < 0.2 and high == 1.0, "one win is no proof"
+    low, high = share_interval([0.5] * 5)
+    assert low < 0.45 and high == pytest.approx(1 - low)
+    widths = [high - low for low, high in (share_interval([0.5] * n) for n in (1, 10, 100))]
+    assert widths == sorted(widths, reverse=True) and widths[-1] < 0.03
+    assert share_interval([1.0, 0.5], 0.99)[0] < share_interval([1.0, 0.5])[0]
+
+
+@pytest.mark.parametrize(("values", "confidence"), [([], 0.95), ([1.5], 0.95), ([-0.1], 0.95), ([1.0], 1.0)])
+def test_what_has_no_interval_of_shares(values: list[float], confidence: float) -> None:
+    with pytest.raises(ValueError, match=r"give at least|must lie between"):
+        share_interval(values, confidence)
