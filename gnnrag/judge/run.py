@@ -147,7 +147,8 @@ async def _ask(prompter: Prompter, call: Call, repeat: int, parse: Callable[[str
     session = Session(call.question_id)
     outcome = await prompter.ask(session, call.values, parse)
     used = session.by_role[ROLE]
-    counted = {name: used[name] for name in ("calls", "cached_calls", "prompt_tokens", "completion_tokens", "refused")}
+    counted = {name: used[name] for name in ("calls", "prompt_tokens", "completion_tokens", "refused")}
+    counted["cached_calls"] = session.cached_calls
     return {
         "question_id": call.question_id,
         "part": call.part,
