@@ -34,8 +34,8 @@ from gnnrag.jobs.grid import seconds_of
 from gnnrag.jobs.local import LocalRunner
 from gnnrag.jobs.plan import Plan, make_plan
 from gnnrag.jobs.site import load_site
-from gnnrag.jobs.slurm import Live, Queued, Slurm, read_queue
-from gnnrag.jobs.state import Desk, State
+from gnnrag.jobs.slurm import Queued, Slurm, read_queue
+from gnnrag.jobs.state import Desk
 from gnnrag.stopping import STOPPED
 from inference.console import note
 from slurm.showing import Teller, as_json, command_lines, state_table
@@ -84,11 +84,10 @@ def _at_home(options: argparse.Namespace) -> list[str]:
 
 
 def _local(plan: Plan, options: argparse.Namespace, deadline: float | None) -> int:
-    desk = Desk(plan.jobs, {})
     if options.status or options.dry_run:
-        return _show(plan, desk.states(), options)
+        return _show(plan, Queued({}, {}), options)
     with _locked(options):
-        states = desk.states()
+        states = Desk(plan.jobs, {}).states()
         teller = Teller(plan.jobs, sum(len(s.left) for s in states if s.status != "missing"))
         runner = LocalRunner(states, HOME, options.jobs, teller.on_start, teller.on_end, teller.on_wait)
         outcome = runner.run(deadline)
@@ -107,7 +106,7 @@ def _submit(plan: Plan, options: argparse.Namespace) -> int:
     slurm = Slurm(site, HOME)
     if options.status or options.dry_run:
         queued = _queue_to_show(folders) if options.dry_run else read_queue(folders)
-        return _show(plan, Desk(plan.jobs, queued.tasks).states(), options, slurm, queued.live)
+        return _show(plan, queued, options, slurm)
     with _locked(options):  # two that read the queue before either has submitted would submit everything twice
         queued = read_queue(folders)
         submitted = slurm.submit(Desk(plan.jobs, queued.tasks).states(), queued.live)
@@ -130,15 +129,10 @@ def _locked(options: argparse.Namespace) -> AbstractContextManager[None]:
     return exclusive_lock(options.folder / ".submit.lock", f"the jobs of {options.folder}")
 
 
-def _show(
-    plan: Plan,
-    states: Sequence[State],
-    options: argparse.Namespace,
-    slurm: Slurm | None = None,
-    live: Live | None = None,
-) -> int:
+def _show(plan: Plan, queued: Queued, options: argparse.Namespace, slurm: Slurm | None = None) -> int:
+    states = Desk(plan.jobs, queued.tasks).states()
     if options.dry_run:
-        lines = command_lines(states, slurm, live or {})
+        lines = command_lines(states, slurm, queued.live)
         print(json.dumps(lines, indent=2) if options.json else "\n".join(lines) or "nothing to do")
         return 0
     print(as_json(states, {}) if options.json else state_table(states, {}))
