@@ -13,7 +13,7 @@ from gnnrag.index_config import SECTIONS
 from gnnrag.jobs.grid import Point, expand
 from gnnrag.jobs.job import Job, Target
 from gnnrag.jobs.training import Training, trainings
-from gnnrag.jobs.wanted import LIBRARY, Evaluation, cached, index_folder, is_table, is_training, unavailable
+from gnnrag.jobs.wanted import LIBRARY, Evaluation, cached, index_folder, is_table, is_training, target_of, unavailable
 
 PAPERS = LIBRARY.parent / "configs" / "papers"  # two words name each of its tables: paper and table
 REPORTS = "gnnrag-reports"  # they open runs that they share, one after the other
@@ -91,14 +91,13 @@ class _Builder:
             return ""
         if one.key in self.last:
             return self.last[one.key]
-        index = index_folder(one)
-        self.indexes.setdefault(index, []).append(one)
-        target = Target(one.root, (), one.decisive, one.data, index, str(one.config.get("run", {}).get("name") or ""))
+        target = target_of(one)
+        self.indexes.setdefault(target.index, []).append(one)
         name = f"evaluate-{one.name}"
         config = f"{self._own(name)}/config.yaml"
         script = "inference/evaluate.py"
         shard = ("shard={shard}",) if self.shards > 1 else ()
-        self.readers[name] = index
+        self.readers[name] = target.index
         count = self.shards if self.shards > 1 else 0
         self._add(Job(name, "evaluate", one.label, (script, config, *shard), (config,), self._own(name), target,
                       tasks=count, config=one.config))  # fmt: skip
@@ -128,6 +127,8 @@ class _Builder:
                 for one in here:
                     self.indexes.setdefault(index_folder(one), []).append(one)
                 self.readers[name] = "\n".join(dict.fromkeys(index_folder(one) for one in here))
+            if not trained:  # its rows have jobs of their own: one that failed is not done again in the limits of this
+                arguments += ("--finished",)
             self._add(Job(
                 name, "report", label, ("inference/reproduce.py", *arguments), arguments, self._own(name), Target(""),
                 tuple(dict.fromkeys(need for need in needs if need)), 0, True, REPORTS, "" if here else missing[0],

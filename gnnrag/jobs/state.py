@@ -161,8 +161,8 @@ class Desk:
         run = runs.find(job.target)
         if run is None:
             return set(), 0, 0, 0.0, "", ""
-        metrics = read_object(run / "metrics.json")
-        if metrics and (run / "predictions.jsonl").is_file():
+        if is_scored(run):
+            metrics = read_object(run / "metrics.json")
             total, failed = metrics.get("questions", 0), metrics.get("failed", 0)
             remark = f"{failed} of {total} questions failed" if failed else ""
             return set(job.numbers), total, total, predicted_seconds([run]), str(run), remark
@@ -207,6 +207,11 @@ class Desk:
         made = log.stat().st_mtime if ended(job, 0)[0] == 0 else 0.0
         is_new = made and all(not path.exists() or path.stat().st_mtime <= made for path in before)
         return {0} if is_new else set(), 0, 0, 0.0, str(log_file(job, 0)) if made else "", ""
+
+
+def is_scored(run: Path) -> bool:
+    """Tell whether a run has its predictions and its metrics."""
+    return bool(read_object(run / "metrics.json")) and (run / "predictions.jsonl").is_file()
 
 
 def changed_settings(run: Path, wanted: Mapping[str, Any]) -> list[str]:

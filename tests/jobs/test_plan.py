@@ -146,6 +146,8 @@ def test_trained_parts_make_one_job_of_a_table(tmp_path: Path) -> None:
     index, report = (job for job in plan.jobs.values() if not job.missing)
     assert (index.kind, report.kind, report.needs) == ("index", "report", (index.name,))
     assert report.command(0)[-1] == "verifier=runs/v"
+    plan = make_plan([str(tmp_path / "one.yaml"), "roles=offline"], tmp_path / "jobs")
+    assert list(plan.jobs.values())[-1].command(0)[-1] == "--finished"  # rows have jobs of their own
 
 
 def test_seeds_of_a_training_are_runs_of_their_own(tmp_path: Path) -> None:
