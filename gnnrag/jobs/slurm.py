@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,9 @@ WAITING = {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "CONFIGURING", 
 RUNNING = {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
 NEVER = {"DependencyNeverSatisfied"}
 MARK = "gnnrag:"  # comments of our jobs: the mark, and where the job's folder is
+# Else squeue cuts the tasks of an array after 64 bytes, and a cut 47 reads as 4. (A line for each task, --array, leaves
+# out the last of 1-49:4.)
+WHOLE = {"SLURM_BITSTR_LEN": "0"}
 TIMEOUT_S = 60
 Queue = dict[tuple[str, int], str]
 Live = Mapping[str, Mapping[str, str]]
@@ -31,7 +35,9 @@ def call(command: Sequence[str]) -> str:
         GnnragError: it is not installed, failed, or did not answer.
     """
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env={**os.environ, **WHOLE}
+        )
     except FileNotFoundError as error:
         raise GnnragError(f"{command[0]} is not installed here; --local runs the jobs on this machine") from error
     except subprocess.TimeoutExpired as error:
@@ -63,8 +69,7 @@ def read_queue(folders: Mapping[str, str], run: Run = call) -> Queued:
         folders: job folder by name: two checkouts may submit jobs of one name.
         run: runs a command.
     """
-    # A line for each task: what stands for many is cut after 64 bytes, and a cut 47 reads as 4.
-    lines = run(["squeue", "--noheader", "--me", "--array", "--states=all", "--format=%i|%T|%r|%k"]).splitlines()
+    lines = run(["squeue", "--noheader", "--me", "--states=all", "--format=%i|%T|%r|%k"]).splitlines()
     ours = {MARK + str(Path(folder).resolve()): name for name, folder in folders.items()}
     tasks: Queue = {}
     live: dict[str, dict[str, str]] = {}
@@ -73,29 +78,36 @@ def read_queue(folders: Mapping[str, str], run: Run = call) -> Queued:
         id_, state, reason, comment = (*line.strip().split("|", 3), "", "", "")[:4]
         if not (name := ours.get(comment)):
             continue
-        number, task = task_of(id_)
+        number, numbers = array_tasks(id_)
         state = state.split(",")[0]
         is_over = state not in WAITING | RUNNING or (state in WAITING and reason in NEVER)
         told = "running" if state in RUNNING else "waiting"
         if is_over:
             told = f"cancelled: {reason}" if reason in NEVER else state.lower().replace("_", " ")
-        if newest.get((name, task), -1) <= number:
-            newest[name, task] = number
-            tasks[name, task] = told
-        if not is_over:
-            live.setdefault(name, {})[id_] = told
+        for task in numbers:
+            if newest.get((name, task), -1) <= number:
+                newest[name, task] = number
+                tasks[name, task] = told
+            if not is_over:
+                live.setdefault(name, {})[f"{number}_{task}" if "_" in id_ else str(number)] = told
     return Queued({key: told for key, told in tasks.items() if told != "completed"}, live)
 
 
-def task_of(id_: str) -> tuple[int, int]:
-    """Return number and task of an id of `squeue --array`: of `12` 12 and 0, of `12_3` 12 and 3.
+def array_tasks(id_: str) -> tuple[int, list[int]]:
+    """Return number and tasks that an id of `squeue` stands for: `12` (none: 0), `12_3`, `12_[1,4-6,10-18:4%2]`.
 
     Raises:
         GnnragError: it is something else; to guess would submit again what waits.
     """
-    if not (found := re.fullmatch(r"(\d+)(?:_(\d+))?", id_)):
-        raise GnnragError(f"squeue --array names a job {id_!r}; expected a number, or a number and a task as in 12_3")
-    return int(found[1]), int(found[2] or 0)
+    part = r"\d+(?:-\d+(?::\d+)?)?"
+    if not (found := re.fullmatch(rf"(\d+)(?:_(\d+)|_\[({part}(?:,{part})*)(?:%\d+)?\])?", id_)):
+        raise GnnragError(f"squeue names a job {id_!r}; expected a form such as 12, 12_3 or 12_[1,4-6]")
+    tasks: list[int] = []
+    for text in (found[3] or found[2] or "0").split(","):
+        first, _, rest = text.partition("-")
+        last, _, step = rest.partition(":")
+        tasks += range(int(first), int(last or first) + 1, int(step or 1))
+    return int(found[1]), tasks
 
 
 class Slurm:
@@ -131,7 +143,7 @@ class Slurm:
                 mine = live.get(job.name, {})
                 lost = self._lost(job, mine, before)
                 live = {**live, job.name: {id_: told for id_, told in mine.items() if id_ not in lost}}
-                left += [task for task in (task_of(id_)[1] for id_ in lost) if task not in left]
+                left += [task for task in (array_tasks(id_)[1][0] for id_ in lost) if task not in left]
             if left:
                 if self.write:
                     self._prepare(job)

@@ -12,7 +12,7 @@ import pytest
 
 from gnnrag.errors import GnnragError
 from gnnrag.jobs.site import SiteConfig, SizeConfig, SizesConfig
-from gnnrag.jobs.slurm import Slurm, call, ranges, read_queue, task_of
+from gnnrag.jobs.slurm import Slurm, array_tasks, call, ranges, read_queue
 from gnnrag.jobs.state import State
 from tests.helpers.jobs import job
 
@@ -22,17 +22,27 @@ SCRIPTS = sorted((ROOT / "slurm").glob("*.sbatch"))
 
 def test_ranges_and_ids() -> None:
     assert ranges([1, 2, 3, 7, 9, 10]) == "1-3,7,9-10"
-    assert (task_of("12"), task_of("12_3")) == ((12, 0), (12, 3))
-    for text in ("12_[1-3,7,9-11%2]", "12_[1,3,5,...]", "12_4...", ""):
-        with pytest.raises(GnnragError, match="expected a number"):
-            task_of(text)
+    assert array_tasks("12") == (12, [0])
+    assert array_tasks("12_3") == (12, [3])
+    assert array_tasks("12_[3]") == (12, [3])
+    assert array_tasks("12_[1-3,7,9-11%2]") == (12, [1, 2, 3, 7, 9, 10, 11])
+    assert array_tasks("12_[1-9:4]") == (12, [1, 5, 9])
+    for text in ("12_[1,3,5,...]", "12_[1,3,4...", "12_[1,3,", "12+1", ""):  # cut, or of another kind
+        with pytest.raises(GnnragError, match="expected a form"):
+            array_tasks(text)
+
+
+def test_squeue_is_asked_for_whole_arrays(tmp_path: Path) -> None:
+    tool = tmp_path / "squeue"
+    tool.write_text('#!/bin/sh\necho "length $SLURM_BITSTR_LEN"\n')
+    tool.chmod(0o755)
+    assert call([str(tool)]) == "length 0\n"
 
 
 def test_the_queue_is_read_by_the_folder_of_a_job(tmp_path: Path) -> None:
     mine = f"gnnrag:{tmp_path / 'a'}"
     lines = [
-        f"7_3|PENDING|JobArrayTaskLimit|{mine}",
-        f"7_47|PENDING|JobArrayTaskLimit|{mine}",
+        f"7_[3,47%2]|PENDING|JobArrayTaskLimit|{mine}",
         f"7_1|RUNNING|None|{mine}",
         f"7_2|COMPLETED|None|{mine}",
         f"5_1|FAILED|NonZeroExitCode|{mine}",  # an earlier submission of it
@@ -42,14 +52,7 @@ def test_the_queue_is_read_by_the_folder_of_a_job(tmp_path: Path) -> None:
         "8|RUNNING|None|gnnrag:/elsewhere/a",
         "10|RUNNING|None|(null)",
     ]
-    calls: list[Sequence[str]] = []
-
-    def run(command: Sequence[str]) -> str:
-        calls.append(command)
-        return "\n".join(lines)
-
-    found = read_queue({"a": str(tmp_path / "a"), "b": str(tmp_path / "b")}, run)
-    assert "--array" in calls[0]  # a line for each task: SLURM cuts what stands for many
+    found = read_queue({"a": str(tmp_path / "a"), "b": str(tmp_path / "b")}, lambda command: "\n".join(lines))
     assert found.tasks == {
         ("a", 1): "running", ("a", 3): "waiting", ("a", 47): "waiting", ("a", 5): "out of memory", ("a", 6): "running",
         ("b", 0): "cancelled: DependencyNeverSatisfied",
