@@ -1,14 +1,14 @@
 """Reproduce a table or figure of a paper: run its rows and print them beside the published figures.
 
     python inference/reproduce.py configs/papers/bdtr/table5.yaml [key=value ...] [verifier=RUN ...] [--only TEXT]
-                                  [--dry-run] [--markdown | --json] [--plot FILE]
+                                  [--finished] [--dry-run] [--markdown | --json] [--plot FILE]
 
 Without overrides the rows ask the paper's models; with roles=offline, or roles=oracle, no language model. Settings go
 to every row: data.limit=50, index.root=FOLDER, run.root=FOLDER. Runs of a training go to the rows that ask that part:
 gnn=RUN, verifier=RUN, thoughts=RUN, reader=RUN; no question meets a checkpoint that trained on it. --only runs the rows
-whose names hold TEXT, which may be given again; --dry-run only checks every row; --plot draws the figure. The same
-command goes on where it stopped. A row that fails is shown with its error, and the exit code is 1. Published figures
-stand in brackets.
+whose names hold TEXT, which may be given again; --finished answers nothing and shows rows whose run has not ended as
+missing; --dry-run only checks every row; --plot draws the figure. The same command goes on where it stopped. A row that
+fails is shown with its error, and the exit code is 1. Published figures stand in brackets.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 from gnnrag.cross import split_trained
 from gnnrag.errors import GnnragError
+from gnnrag.jobs.finished import only_finished, refuse_questions
 from gnnrag.papers import PaperTable, Row, load_table
 from gnnrag.reproduction import Result, as_json, cells, draw, overlaps, reproduce, resolved
 from gnnrag.rundir import run_label
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("settings", nargs="*")
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--plot", type=Path)
-    for flag in ("--dry-run", "--markdown", "--json"):
+    for flag in ("--finished", "--dry-run", "--markdown", "--json"):
         parser.add_argument(flag, action="store_true")
     options = parser.parse_intermixed_args(arguments)
     trained, settings = split_trained(options.settings)
@@ -61,15 +62,14 @@ def main(arguments: Sequence[str]) -> int:
         for row in rows:
             print(f"{row.name}: {row.missing or run_label(resolved(table, row, overrides))}")
         return 0
-    with _Progress() as progress:
-        results = reproduce(
-            *(table, overrides, chosen, progress.on_index, progress.on_start, progress.on_question, progress.on_row),
-            trained=trained,
-        )
-    if options.json:
-        print(as_json(table, results))
-    else:
-        print(text(table, results, options.markdown))
+    if options.finished:  # what has failed in its own run stays as it is
+        overrides = [*(o for o in overrides if not o.startswith("run.retry_failed=")), "run.retry_failed=false"]
+        table = only_finished(table, overrides, trained)
+    with _Progress() as p:
+        on_start = refuse_questions if options.finished else p.on_start
+        told = (p.on_index, on_start, p.on_question, p.on_row)
+        results = reproduce(table, overrides, chosen, *told, trained=trained)
+    print(as_json(table, results) if options.json else text(table, results, options.markdown))
     if options.plot:
         draw(table, results, options.plot)
         print(options.plot, file=sys.stderr)

@@ -13,7 +13,7 @@ from typing import Any
 from gnnrag.jobs.job import Job
 from gnnrag.jobs.leftovers import log_file, log_tail
 from gnnrag.jobs.local import Ended, Task
-from gnnrag.jobs.slurm import Slurm
+from gnnrag.jobs.slurm import Live, Slurm, waited_for
 from gnnrag.jobs.state import STATUSES, Desk, State
 from gnnrag.stopping import STOPPED
 from inference.console import note
@@ -70,13 +70,13 @@ def as_json(states: Sequence[State], blocked: Mapping[str, str]) -> str:
     return json.dumps(rows, indent=2, ensure_ascii=False)
 
 
-def command_lines(states: Sequence[State], slurm: Slurm | None) -> list[str]:
+def command_lines(states: Sequence[State], slurm: Slurm | None, live: Live) -> list[str]:
     """Return what would be run: calls of `sbatch`, where names stand for numbers, or commands of this machine."""
     todo = [state for state in states if state.left and state.status != "missing"]
     if slurm is None:
         return [shlex.join(["python", *s.job.command(task)]) for s in todo for task in s.left]
-    ids = {state.job.name: f"${{{state.job.name}}}" for state in todo}
-    return [shlex.join(slurm.command(s.job, s.left, [ids[n] for n in s.job.needs if n in ids])) for s in todo]
+    names = {state.job.name: f"${{{state.job.name}}}" for state in todo}
+    return [shlex.join(slurm.command(s.job, s.left, waited_for(s.job, live, names))) for s in todo]
 
 
 class Teller:

@@ -22,7 +22,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -34,13 +35,14 @@ from gnnrag.jobs.local import LocalRunner
 from gnnrag.jobs.plan import Plan, make_plan
 from gnnrag.jobs.site import load_site
 from gnnrag.jobs.slurm import Queued, Slurm, read_queue
-from gnnrag.jobs.state import Desk, State
+from gnnrag.jobs.state import Desk
 from gnnrag.stopping import STOPPED
 from inference.console import note
 from slurm.showing import Teller, as_json, command_lines, state_table
 
 HOME = Path(__file__).resolve().parents[1]
 SITE = HOME / "slurm" / "site.yaml"
+FOLDER = Path("runs/jobs")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -51,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--site", type=Path)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--budget")
-    parser.add_argument("--folder", type=Path, default=Path("runs/jobs"))
+    parser.add_argument("--folder", type=Path)
     for flag in ("--local", "--status", "--dry-run", "--json"):
         parser.add_argument(flag, action="store_true")
     options = parser.parse_intermixed_args(arguments)
@@ -72,19 +74,20 @@ def main(arguments: Sequence[str]) -> int:
 def _at_home(options: argparse.Namespace) -> list[str]:
     """Go to the repository's root, where every script runs; returns the settings with files named from there."""
     if Path.cwd() == HOME:
+        options.folder = options.folder or FOLDER
         return list(options.settings)
     options.site = options.site.resolve() if options.site else None
+    options.folder = options.folder.resolve() if options.folder else FOLDER
     settings = [text if "=" in text else str(Path(text).resolve()) for text in options.settings]
     os.chdir(HOME)
     return settings
 
 
 def _local(plan: Plan, options: argparse.Namespace, deadline: float | None) -> int:
-    desk = Desk(plan.jobs, {})
     if options.status or options.dry_run:
-        return _show(plan, desk.states(), options)
-    with exclusive_lock(options.folder / ".local.lock", f"the jobs of {options.folder}"):
-        states = desk.states()
+        return _show(plan, Queued({}, {}), options)
+    with _locked(options):
+        states = Desk(plan.jobs, {}).states()
         teller = Teller(plan.jobs, sum(len(s.left) for s in states if s.status != "missing"))
         runner = LocalRunner(states, HOME, options.jobs, teller.on_start, teller.on_end, teller.on_wait)
         outcome = runner.run(deadline)
@@ -100,20 +103,36 @@ def _local(plan: Plan, options: argparse.Namespace, deadline: float | None) -> i
 def _submit(plan: Plan, options: argparse.Namespace) -> int:
     site = load_site(options.site or (SITE if SITE.is_file() else None))
     folders = {name: str(HOME / job.folder) for name, job in plan.jobs.items()}
-    queued = read_queue(folders) if not options.dry_run else Queued({}, {})
-    states = Desk(plan.jobs, queued.tasks).states()
+    slurm = Slurm(site, HOME)
     if options.status or options.dry_run:
-        return _show(plan, states, options, Slurm(site, HOME))
-    submitted = Slurm(site, HOME).submit(states, queued.ids)
+        queued = _queue_to_show(folders) if options.dry_run else read_queue(folders)
+        return _show(plan, queued, options, slurm)
+    with _locked(options):  # two that read the queue before either has submitted would submit everything twice
+        queued = read_queue(folders)
+        submitted = slurm.submit(Desk(plan.jobs, queued.tasks).states(), queued.live)
     states = Desk(plan.jobs, read_queue(folders).tasks).states()
     print(as_json(states, {}) if options.json else state_table(states, {}))
     note(f"submitted {len(submitted)} jobs" if submitted else "nothing to submit")
     return 0
 
 
-def _show(plan: Plan, states: Sequence[State], options: argparse.Namespace, slurm: Slurm | None = None) -> int:
+def _queue_to_show(folders: Mapping[str, str]) -> Queued:
+    """Return what is queued for a dry run, which is of use on a machine without SLURM as well."""
+    try:
+        return read_queue(folders)
+    except GnnragError as error:
+        note(f"no queue is read, so this is all that is not done ({str(error).splitlines()[0]})")
+        return Queued({}, {})
+
+
+def _locked(options: argparse.Namespace) -> AbstractContextManager[None]:
+    return exclusive_lock(options.folder / ".submit.lock", f"the jobs of {options.folder}")
+
+
+def _show(plan: Plan, queued: Queued, options: argparse.Namespace, slurm: Slurm | None = None) -> int:
+    states = Desk(plan.jobs, queued.tasks).states()
     if options.dry_run:
-        lines = command_lines(states, slurm)
+        lines = command_lines(states, slurm, queued.live)
         print(json.dumps(lines, indent=2) if options.json else "\n".join(lines) or "nothing to do")
         return 0
     print(as_json(states, {}) if options.json else state_table(states, {}))

@@ -145,6 +145,27 @@ def test_the_script(
     assert json.loads(capsys.readouterr().out)["rows"][1]["name"] == "bm25 / IRCOT"
 
 
+def test_the_script_shows_what_has_ended_and_answers_nothing(
+    table: PaperTable, overrides: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = [str(table.path), *overrides]
+    assert main([*call, "--finished", "--only", "bm25 / O", "--json"]) == 0
+    assert "its run has not ended" in json.loads(capsys.readouterr().out)["rows"][0]["error"]
+    assert not (tmp_path / "r").exists() and not (tmp_path / "i").exists()
+    assert main([*call, "--only", "bm25 / O", "--json"]) == 0
+    (whole,) = json.loads(capsys.readouterr().out)["rows"]
+    runs = sorted((tmp_path / "r").iterdir())
+    assert main([*call, "--finished", "--only", "bm25", "--json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)["rows"]
+    assert first == whole and "its run has not ended" in second["error"]
+    assert sorted((tmp_path / "r").iterdir()) == runs
+    (Path(whole["run"]) / "metrics.json").unlink()
+    assert main([*call, "--finished", "--only", "bm25 / O", "--json"]) == 0
+    assert "its run has not ended" in json.loads(capsys.readouterr().out)["rows"][0]["error"]
+    assert run_script(main, [*call, "--finished", "verifier=runs/v"], "") == 2
+    assert "trained parts (verifier=RUN)" in capsys.readouterr().err
+
+
 def test_mistakes_on_the_command_line(table: PaperTable, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in (
         ([], "give a table"),

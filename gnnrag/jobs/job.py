@@ -23,7 +23,8 @@ class Target:
     Attributes:
         path: of an index: its folder; of a training: its run; of evaluations: the folder of all runs.
         stages: of an index.
-        decisive: of an evaluation: the settings that decide its predictions (`gnnrag.rundir.decisive`).
+        decisive: of an evaluation: the settings that decide its predictions (`gnnrag.rundir.decisive`); of an index and
+            of a training: the settings that it is made with.
         data: of an evaluation: where its passages are, and where its questions, as configured.
         index: of an evaluation: the folder of its index; a run on another state of it is another run.
         name: of its run, where the settings give one.

@@ -84,8 +84,8 @@ class LocalRunner:
         self._todo: dict[str, list[int]] = {
             s.job.name: list(s.left) for s in states if s.left and s.status != "missing"
         }
-        self._over = {state.job.name for state in states if state.job.name not in self._todo}
         self._bad: dict[str, str] = {}  # jobs without their result, and why
+        self._blocked: set[str] = set()  # those among them that are not run, as another one has no result
         self._running: list[_Running] = []
         self._is_stopping = False
         self.outcome = Outcome()
@@ -111,23 +111,28 @@ class LocalRunner:
                 time.sleep(POLL_S)
         finally:
             self._stop()
-        self.outcome.blocked = {name: why for name, why in self._bad.items() if name in self._todo}
-        self.outcome.left = [name for name in self._todo if name not in self._bad]
+        self.outcome.blocked = {name: self._bad[name] for name in self._todo if name in self._blocked}
+        self.outcome.left = [name for name in self._todo if name not in self._blocked]
         return self.outcome
 
     def _start_ready(self) -> None:
         for name in list(self._todo):
             job = self._jobs[name]
             broken = [need for need in job.needs if need in self._bad]
-            if broken and (not job.ends_anyway or len(broken) == len(job.needs)):
-                self._bad.setdefault(name, f"{broken[0]} {self._bad[broken[0]]}")
-            if name in self._bad and not any(r.job.name == name for r in self._running):
-                continue
-            is_ready = all(need in self._over or need in self._bad for need in job.needs if need in self._jobs)
+            if name not in self._bad and broken and (not job.ends_anyway or len(broken) == len(job.needs)):
+                self._bad[name] = f"{broken[0]} {self._bad[broken[0]]}"
+                self._blocked.add(name)
+            is_ready = name not in self._blocked and all(self._is_over(need) for need in job.needs)
             busy = {r.job.alone for r in self._running if r.job.alone}
             while is_ready and self._todo.get(name) and len(self._running) < self.workers and job.alone not in busy:
                 self._start(job, self._todo[name].pop(0))
                 busy |= {job.alone} - {""}
+
+    def _is_over(self, name: str) -> bool:
+        """Tell whether no task of a job is left, nor, where it is not run itself, of what it needs."""
+        if name in self._blocked:
+            return all(self._is_over(need) for need in self._jobs[name].needs)
+        return name not in self._todo
 
     def _start(self, job: Job, task: int) -> None:
         folder = self.home / job.folder
@@ -164,8 +169,6 @@ class LocalRunner:
                 self._bad.setdefault(name, told)
             if not self._todo.get(name) and not any(r.job.name == name for r in self._running):
                 self._todo.pop(name, None)
-                if name not in self._bad:
-                    self._over.add(name)
             self.on_end(Ended(one.job, one.task, code, time.monotonic() - one.started))
 
     def _stop(self) -> None:

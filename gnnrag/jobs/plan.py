@@ -12,9 +12,10 @@ from gnnrag.files import digest
 from gnnrag.index_config import SECTIONS
 from gnnrag.jobs.grid import Point, expand
 from gnnrag.jobs.job import Job, Target
-from gnnrag.jobs.training import trainings
-from gnnrag.jobs.wanted import Evaluation, cached, index_folder, is_table, is_training, unavailable
+from gnnrag.jobs.training import Training, trainings
+from gnnrag.jobs.wanted import LIBRARY, Evaluation, cached, index_folder, is_table, is_training, target_of, unavailable
 
+PAPERS = LIBRARY.parent / "configs" / "papers"  # two words name each of its tables: paper and table
 REPORTS = "gnnrag-reports"  # they open runs that they share, one after the other
 
 
@@ -68,7 +69,7 @@ def make_plan(
                 builder.evaluation(one)
     for source in fitted:
         for training in trainings(source, points):
-            builder.training(training.label, training.script, training.arguments, training.run)
+            builder.training(training)
     return builder.finish()
 
 
@@ -90,14 +91,13 @@ class _Builder:
             return ""
         if one.key in self.last:
             return self.last[one.key]
-        index = index_folder(one)
-        self.indexes.setdefault(index, []).append(one)
-        target = Target(one.root, (), one.decisive, one.data, index, str(one.config.get("run", {}).get("name") or ""))
+        target = target_of(one)
+        self.indexes.setdefault(target.index, []).append(one)
         name = f"evaluate-{one.name}"
         config = f"{self._own(name)}/config.yaml"
         script = "inference/evaluate.py"
         shard = ("shard={shard}",) if self.shards > 1 else ()
-        self.readers[name] = index
+        self.readers[name] = target.index
         count = self.shards if self.shards > 1 else 0
         self._add(Job(name, "evaluate", one.label, (script, config, *shard), (config,), self._own(name), target,
                       tasks=count, config=one.config))  # fmt: skip
@@ -115,45 +115,47 @@ class _Builder:
             share = len(rows) // len(points)
             mine = rows[number * share : (number + 1) * share]
             name = f"report-{source.parent.name}-{source.stem}"
-            name += f"-{digest([point.overrides, trained])[:8]}" if point.overrides or trained else ""
+            away = str(source.resolve()) if source.resolve().parent.parent != PAPERS else ""
+            told = [*point.overrides, *trained, away]  # `away`: another table elsewhere may have the same two names
+            name += f"-{digest(told)[:8]}" if any(told) else ""
             label = " / ".join(filter(None, (f"{source.parent.name}/{source.stem}", "table", point.label)))
             arguments = (str(source), *point.overrides, *trained)
             missing = [reason for one in mine if (reason := unavailable(one))]
             here = [one for one in mine if not unavailable(one)]
             needs: Iterable[str] = [self.evaluation(one) for one in (mine if not trained else [])]
             if trained and here:
-                self.indexes.setdefault(index_folder(here[0]), [])
                 for one in here:
                     self.indexes.setdefault(index_folder(one), []).append(one)
                 self.readers[name] = "\n".join(dict.fromkeys(index_folder(one) for one in here))
+            if not trained:  # its rows have jobs of their own: one that failed is not done again in the limits of this
+                arguments += ("--finished",)
             self._add(Job(
                 name, "report", label, ("inference/reproduce.py", *arguments), arguments, self._own(name), Target(""),
                 tuple(dict.fromkeys(need for need in needs if need)), 0, True, REPORTS, "" if here else missing[0],
             ))  # fmt: skip
 
-    def training(self, label: str, script: str, arguments: tuple[str, ...], run: str) -> None:
+    def training(self, one: Training) -> None:
         """Add a training, which builds its own indexes."""
-        name = f"train-{Path(run).name}"
+        name = f"train-{Path(one.run).name}"
         if name in self.jobs:
-            raise ConfigError(f"two trainings have the run {run}; give one of them another run.name")
-        argv = (script, *arguments)
-        self._add(Job(name, "train", label, argv, argv, self._own(name), Target(run)))
+            raise ConfigError(f"two trainings have the run {one.run}; give one of them another run.name")
+        argv, target = (one.script, *one.arguments), Target(one.run, decisive=one.settings)
+        self._add(Job(name, "train", one.label, argv, argv, self._own(name), target))
 
     def finish(self) -> Plan:
         """Return the plan."""
         names = {}
         first: dict[str, Job] = {}
         for folder, readers in self.indexes.items():
-            if not readers:
-                continue
             stages = tuple(dict.fromkeys(stage for one in readers for stage in one.stages))
             _refuse_two_ways(folder, readers)
-            name = f"index-{Path(folder).name}-{digest([folder, sorted(stages)])[:8]}"
+            settings = {name: readers[0].index[name] for name in SECTIONS}
+            name = f"index-{Path(folder).name}-{digest([folder, sorted(stages), settings])[:8]}"
             own = self._own(name)
             chosen = (f"{own}/config.yaml", f"index.stages={','.join(stages)}")
             argv = ("inference/index.py", "build", *chosen)
             label = f"{folder}: {len(stages)} stages"
-            target = Target(folder, stages, {name: readers[0].index[name] for name in SECTIONS})
+            target = Target(folder, stages, settings)
             alone = f"gnnrag-{name.rpartition('-')[0]}"
             first[name] = Job(name, "index", label, argv, chosen, own, target, alone=alone, config=readers[0].config)
             names[folder] = name
@@ -169,6 +171,8 @@ class _Builder:
         return str(self.folder / name)
 
     def _add(self, job: Job) -> None:
+        if not job.missing and job.name in self.jobs:
+            raise ConfigError(f"two jobs are called {job.name}: {self.jobs[job.name].label} and {job.label}")
         self.jobs[job.name] = job
 
 

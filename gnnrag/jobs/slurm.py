@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +19,12 @@ WAITING = {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "CONFIGURING", 
 RUNNING = {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}
 NEVER = {"DependencyNeverSatisfied"}
 MARK = "gnnrag:"  # comments of our jobs: the mark, and where the job's folder is
+# Else squeue cuts the tasks of an array after 64 bytes, and a cut 47 reads as 4. (A line for each task, --array, leaves
+# out the last of 1-49:4.)
+WHOLE = {"SLURM_BITSTR_LEN": "0"}
 TIMEOUT_S = 60
 Queue = dict[tuple[str, int], str]
+Live = Mapping[str, Mapping[str, str]]
 Run = Callable[[Sequence[str]], str]
 
 
@@ -32,7 +35,9 @@ def call(command: Sequence[str]) -> str:
         GnnragError: it is not installed, failed, or did not answer.
     """
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env={**os.environ, **WHOLE}
+        )
     except FileNotFoundError as error:
         raise GnnragError(f"{command[0]} is not installed here; --local runs the jobs on this machine") from error
     except subprocess.TimeoutExpired as error:
@@ -49,11 +54,12 @@ class Queued:
 
     Attributes:
         tasks: `running`, `waiting` or why it ended, by job and task.
-        ids: number of the newest job of SLURM that is not over, by name of ours.
+        live: SLURM's jobs and tasks that are not over (`7`, `7_3`), whether they are `running` or `waiting`, by name of
+            ours; one that was submitted again while some of its tasks ran has several numbers.
     """
 
     tasks: Queue
-    ids: Mapping[str, str]
+    live: Live
 
 
 def read_queue(folders: Mapping[str, str], run: Run = call) -> Queued:
@@ -66,39 +72,42 @@ def read_queue(folders: Mapping[str, str], run: Run = call) -> Queued:
     lines = run(["squeue", "--noheader", "--me", "--states=all", "--format=%i|%T|%r|%k"]).splitlines()
     ours = {MARK + str(Path(folder).resolve()): name for name, folder in folders.items()}
     tasks: Queue = {}
-    ids: dict[str, str] = {}
+    live: dict[str, dict[str, str]] = {}
     newest: dict[tuple[str, int], int] = {}
     for line in lines:
         id_, state, reason, comment = (*line.strip().split("|", 3), "", "", "")[:4]
         if not (name := ours.get(comment)):
             continue
-        number = int(re.match(r"\d+", id_)[0])  # type: ignore[index]
+        number, numbers = array_tasks(id_)
         state = state.split(",")[0]
         is_over = state not in WAITING | RUNNING or (state in WAITING and reason in NEVER)
         told = "running" if state in RUNNING else "waiting"
         if is_over:
             told = f"cancelled: {reason}" if reason in NEVER else state.lower().replace("_", " ")
-        for task in array_tasks(id_):
+        for task in numbers:
             if newest.get((name, task), -1) <= number:
                 newest[name, task] = number
                 tasks[name, task] = told
-        if not is_over and number >= int(ids.get(name, -1)):
-            ids[name] = str(number)
-    return Queued({key: told for key, told in tasks.items() if told != "completed"}, ids)
+            if not is_over:
+                live.setdefault(name, {})[f"{number}_{task}" if "_" in id_ else str(number)] = told
+    return Queued({key: told for key, told in tasks.items() if told != "completed"}, live)
 
 
-def array_tasks(id_: str) -> list[int]:
-    """Return the tasks that an id of `squeue` stands for: `12` (none: 0), `12_3`, `12_[1,4-6%2]`."""
-    _, _, text = id_.partition("_")
-    if not text:
-        return [0]
-    found: list[int] = []
-    for part in text.strip("[]").partition("%")[0].split(","):
-        first, _, last = part.partition("-")
-        last, _, step = last.partition(":")
-        if first.isdigit():
-            found += range(int(first), int(last or first) + 1, int(step or 1))
-    return found
+def array_tasks(id_: str) -> tuple[int, list[int]]:
+    """Return number and tasks that an id of `squeue` stands for: `12` (none: 0), `12_3`, `12_[1,4-6,10-18:4%2]`.
+
+    Raises:
+        GnnragError: it is something else; to guess would submit again what waits.
+    """
+    part = r"\d+(?:-\d+(?::\d+)?)?"
+    if not (found := re.fullmatch(rf"(\d+)(?:_(\d+)|_\[({part}(?:,{part})*)(?:%\d+)?\])?", id_)):
+        raise GnnragError(f"squeue names a job {id_!r}; expected a form such as 12, 12_3 or 12_[1,4-6]")
+    tasks: list[int] = []
+    for text in (found[3] or found[2] or "0").split(","):
+        first, _, rest = text.partition("-")
+        last, _, step = rest.partition(":")
+        tasks += range(int(first), int(last or first) + 1, int(step or 1))
+    return int(found[1]), tasks
 
 
 class Slurm:
@@ -114,28 +123,54 @@ class Slurm:
     def __init__(self, site: SiteConfig, home: Path, run: Run = call, write: bool = True) -> None:
         self.site, self.home, self.run, self.write = site, home, run, write
 
-    def submit(self, states: Sequence[State], queued: Mapping[str, str]) -> dict[str, str]:
-        """Submit what is left of each job, after what it needs.
+    def submit(self, states: Sequence[State], live: Live) -> dict[str, str]:
+        """Submit what is left of each job, after what it needs; what waits already waits for that as well.
 
         Args:
             states: of all jobs, in an order in which they can run.
-            queued: SLURM's number of those that wait or run already, by name.
+            live: what waits or runs already (`Queued.live`).
 
         Returns:
             SLURM's number of each job that was submitted now, by name.
         """
-        ids = dict(queued)
         submitted: dict[str, str] = {}
         for state in states:
-            if not state.left or state.status == "missing":
+            job, left = state.job, list(state.left)
+            if state.status == "missing":
                 continue
-            job = state.job
-            before = [ids[name] for name in job.needs if name in ids]
-            if self.write:
-                self._prepare(job)
-            id_ = self.run(self.command(job, state.left, before)).strip().split(";")[0]
-            ids[job.name] = submitted[job.name] = id_
+            before = waited_for(job, live, submitted)
+            if any(name in submitted for name in job.needs):
+                mine = live.get(job.name, {})
+                lost = self._lost(job, mine, before)
+                live = {**live, job.name: {id_: told for id_, told in mine.items() if id_ not in lost}}
+                left += [task for task in (array_tasks(id_)[1][0] for id_ in lost) if task not in left]
+            if left:
+                if self.write:
+                    self._prepare(job)
+                submitted[job.name] = self.run(self.command(job, left, before)).strip().split(";")[0]
         return submitted
+
+    def _lost(self, job: Job, live: Mapping[str, str], before: Sequence[str]) -> list[str]:
+        """Let what waits wait for other jobs, since some that it needs were submitted again.
+
+        Returns:
+            Ids that SLURM does not let wait for others: they ended just now, mostly as what they needed had failed.
+        """
+        lost = []
+        for id_ in [id_ for id_, told in live.items() if told == "waiting"]:
+            try:
+                self.run(["scontrol", "update", f"JobId={id_}", f"Dependency={dependency(job, before)}"])
+            except GnnragError:
+                if not self._is_running(id_):
+                    lost.append(id_)
+        return lost
+
+    def _is_running(self, id_: str) -> bool:
+        try:
+            told = self.run(["squeue", "--noheader", f"--jobs={id_}", "--states=all", "--format=%T"])
+        except GnnragError:  # SLURM has forgotten it
+            return False
+        return told.strip().split(",")[0] in RUNNING
 
     def command(self, job: Job, tasks: Sequence[int], before: Sequence[str]) -> list[str]:
         """Return the call of `sbatch` for some tasks of a job.
@@ -147,9 +182,6 @@ class Slurm:
         """
         folder = (self.home / job.folder).resolve()
         exported = {"GNNRAG_HOME": self.home, "GNNRAG_JOB": folder, "GNNRAG_SETUP": folder / "setup.sh"}
-        # singleton: of the jobs with this name one at a time.
-        waits = [f"{'afterany' if job.ends_anyway else 'afterok'}:{':'.join(before)}"] if before else []
-        waits += ["singleton"] if job.alone else []
         command = [
             *("sbatch", "--parsable", "--requeue", "--open-mode=append", "--kill-on-invalid-dep=yes"),
             *(f"--job-name={job.alone or job.name}", f"--comment={MARK}{folder}", f"--chdir={self.home}"),
@@ -159,7 +191,8 @@ class Slurm:
             exported["GNNRAG_SHARDS"] = Path(str(job.tasks))
             command.append(f"--array={ranges(tasks)}%{self.site.max_running}")
         command.append(f"--output={folder / ('log-%a.txt' if job.tasks else 'log.txt')}")
-        command += [f"--dependency={','.join(waits)}"] if waits else []
+        waits = dependency(job, before)
+        command += [f"--dependency={waits}"] if waits else []
         command.append(f"--export=ALL,{','.join(f'{name}={value}' for name, value in exported.items())}")
         return [*command, str(self.home / "slurm" / f"{job.kind}.sbatch"), *job.arguments]
 
@@ -172,6 +205,25 @@ class Slurm:
                 path.unlink(missing_ok=True)
 
 
+def waited_for(job: Job, live: Live, submitted: Mapping[str, str]) -> list[str]:
+    """Return what a job has to wait for: whatever is not over of each job that it needs, and what was submitted now.
+
+    Of an array that was there before it is the tasks that are not over: one of the others may have failed, and nothing
+    that waits for the whole array would ever start.
+    """
+    found: list[str] = []
+    for name in job.needs:
+        found += [*live.get(name, {}), *([submitted[name]] if name in submitted else [])]
+    return found
+
+
+def dependency(job: Job, before: Sequence[str]) -> str:
+    """Return the dependency of a job on SLURM's jobs and tasks, as `sbatch` takes it; empty where there is none."""
+    waits = [f"{'afterany' if job.ends_anyway else 'afterok'}:{':'.join(before)}"] if before else []
+    waits += ["singleton"] if job.alone else []  # of the jobs with this name one at a time
+    return ",".join(waits)
+
+
 def ranges(tasks: Sequence[int]) -> str:
     """Return task numbers as `sbatch --array` takes them: 1, 2, 3, 7 as `1-3,7`."""
     found: list[list[int]] = []
@@ -181,10 +233,3 @@ def ranges(tasks: Sequence[int]) -> str:
         else:
             found.append([task, task])
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
-
-
-def is_here() -> bool:
-    """Tell whether jobs can be submitted from this machine."""
-    return shutil.which("sbatch") is not None and (
-        "SLURM_CONF" in os.environ or any(Path(p).exists() for p in ("/etc/slurm/slurm.conf", "/run/slurm/conf"))
-    )

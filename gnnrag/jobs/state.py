@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
@@ -26,6 +27,7 @@ from gnnrag.jobs.leftovers import (
     rows,
     was_cut_off,
 )
+from gnnrag.rundir import differences
 from gnnrag.stopping import STOPPED
 
 STATUSES = ("done", "running", "waiting", "failed", "stopped", "to do", "missing")
@@ -159,8 +161,8 @@ class Desk:
         run = runs.find(job.target)
         if run is None:
             return set(), 0, 0, 0.0, "", ""
-        metrics = read_object(run / "metrics.json")
-        if metrics and (run / "predictions.jsonl").is_file():
+        if is_scored(run):
+            metrics = read_object(run / "metrics.json")
             total, failed = metrics.get("questions", 0), metrics.get("failed", 0)
             remark = f"{failed} of {total} questions failed" if failed else ""
             return set(job.numbers), total, total, predicted_seconds([run]), str(run), remark
@@ -182,7 +184,10 @@ class Desk:
         settings = store.manifest["settings"]
         is_same = all(settings.get(name) == value for name, value in job.target.decisive.items())
         is_whole = store.manifest["complete"] and len(there) == len(job.target.stages)
-        done = {0} if is_whole and (is_same or ended(job, 0)[0] == 0) else set()
+        # What none of its stages reads keeps its settings when the job has run: then nobody may have built since.
+        manifest, log = folder / "manifest.json", ended_file(job, 0)
+        is_newest = ended(job, 0)[0] == 0 and manifest.exists() and log.stat().st_mtime >= manifest.stat().st_mtime
+        done = {0} if is_whole and (is_same or is_newest) else set()
         seconds = sum(store.info(stage).get("seconds", 0.0) for stage in there)
         return done, 0, 0, seconds, str(folder) if there else "", f"{len(there)} of {len(job.target.stages)} stages"
 
@@ -190,7 +195,10 @@ class Desk:
         run = Path(job.target.path)
         step = max((row.get("step", 0) for row in last_rows(run)), default=0)
         seconds = sum(row.get("seconds", 0.0) for row in last_rows(run))
-        return {0} if (run / "metrics.json").is_file() else set(), step, 0, seconds, str(run), ""
+        changed = changed_settings(run, job.target.decisive)
+        remark = f"{run} has another value of {', '.join(changed[:5])}" if changed else ""
+        done = {0} if read_object(run / "metrics.json") and not changed else set()
+        return done, step, 0, seconds, str(run), remark
 
     def _report(self, job: Job) -> tuple[set[int], int, int, float, str, str]:
         log = ended_file(job, 0)
@@ -199,6 +207,21 @@ class Desk:
         made = log.stat().st_mtime if ended(job, 0)[0] == 0 else 0.0
         is_new = made and all(not path.exists() or path.stat().st_mtime <= made for path in before)
         return {0} if is_new else set(), 0, 0, 0.0, str(log_file(job, 0)) if made else "", ""
+
+
+def is_scored(run: Path) -> bool:
+    """Tell whether a run has its predictions and its metrics."""
+    return bool(read_object(run / "metrics.json")) and (run / "predictions.jsonl").is_file()
+
+
+def changed_settings(run: Path, wanted: Mapping[str, Any]) -> list[str]:
+    """Return the settings of a training run, or of one of its folds, that differ from those that are wanted."""
+    plain = json.loads(json.dumps(dict(wanted)))
+    found: set[str] = set()
+    for folder in (run, *sorted(run.glob("fold*"))):
+        if (held := read_object(folder / "meta.json").get("settings")) is not None:
+            found |= set(differences({key: held.get(key) for key in plain}, plain))
+    return sorted(found)
 
 
 def progress(job: Job, task: int) -> str:

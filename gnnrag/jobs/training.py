@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
-from gnnrag.config import load_config, read_yaml
+from gnnrag.config import load_config, read_yaml, to_plain
 from gnnrag.errors import ConfigError, GnnragError, described, nearest
 from gnnrag.files import digest
 from gnnrag.jobs.grid import Point
 from gnnrag.registry import resolve
 
 EXAMPLES = "those of configs/train"
-GNN = "train_gnn.py"
+GNN, READER = "train_gnn.py", "train_reader.py"
 # Script: what each kind of its models is defined by, the kind of a config that names none first.
 SCRIPTS: dict[str, dict[str, str]] = {
     GNN: {},
@@ -29,7 +29,7 @@ SCRIPTS: dict[str, dict[str, str]] = {
         "causal": "gnnrag.fit.language:THOUGHTS_CAUSAL",
         "seq2seq": "gnnrag.fit.language:THOUGHTS_SEQ2SEQ",
     },
-    "train_reader.py": {"span": "gnnrag.fit.reader:KIND"},
+    READER: {"span": "gnnrag.fit.reader:KIND"},
 }
 
 
@@ -42,12 +42,14 @@ class Training:
         script: its path in the repository.
         arguments: config file and overrides.
         run: its directory.
+        settings: all that its script notes of the run, but for the fold and where the run is.
     """
 
     label: str
     script: str
     arguments: tuple[str, ...]
     run: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def script_for(source: Path, overrides: Sequence[str]) -> str:
@@ -83,16 +85,22 @@ def script_for(source: Path, overrides: Sequence[str]) -> str:
 
 
 def _read(script: str, source: Path, overrides: Sequence[str]) -> Any:
-    """Read a config as a script does. Raises ConfigError where it would."""
+    """Read a config as a script does, with what it leaves open written out. Raises ConfigError where it would."""
     if script == GNN:
+        from gnnrag.fit.gnn import settle
         from gnnrag.fit.gnn_config import load_training
 
-        return load_training(source, overrides)
+        return settle(load_training(source, overrides))
     kinds = SCRIPTS[script]
     name = _merged(source, overrides).get("kind") or next(iter(kinds))
     if name not in kinds:
         raise ConfigError(f"kind={name!r} is unknown. {nearest(str(name), kinds)}")
-    return load_config(resolve("kind", str(name), kinds).schema, source, overrides)
+    config = load_config(resolve("kind", str(name), kinds).schema, source, overrides)
+    if script == READER:
+        from gnnrag.fit import reader
+
+        return reader.settle(config)
+    return config
 
 
 def _merged(source: Path, overrides: Sequence[str]) -> Any:
@@ -118,4 +126,6 @@ def trainings(source: Path, points: Sequence[Point]) -> Iterator[Training]:
             raise ConfigError("run.fresh=true would throw away what a job had done whenever it goes on; delete the run")
         label = "/".join(filter(None, (source.stem, point.label)))
         arguments = (str(source), *(o for o in point.overrides if not o.startswith("run.name=")), f"run.name={name}")
-        yield Training(label, script, arguments, str(Path(run.get("root") or "runs") / name))
+        read = to_plain(_read(Path(script).name, source, point.overrides))
+        settings = {key: value for key, value in read.items() if key != "run"}
+        yield Training(label, script, arguments, str(Path(run.get("root") or "runs") / name), settings)

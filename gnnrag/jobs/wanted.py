@@ -16,6 +16,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.files import digest, write_json
 from gnnrag.index.build import closure
 from gnnrag.jobs.grid import Point
+from gnnrag.jobs.job import Target
 from gnnrag.papers import PaperTable, load_table
 from gnnrag.pipeline import index_path, index_settings, needed_stages
 from gnnrag.reproduction import checked, resolved
@@ -91,7 +92,7 @@ def evaluations(source: Path, point: Point) -> list[Evaluation]:
         config = checked(load_config(EvaluateConfig, source, point.overrides))
     except ConfigError as error:
         raise ConfigError(f"{source}{f', {point.label}' if point.label else ''}: {error}") from error
-    return [_described(config, "/".join(filter(None, (source.stem, point.label))))]
+    return [evaluation_of(config, "/".join(filter(None, (source.stem, point.label))))]
 
 
 def _rows(table: PaperTable, point: Point) -> Iterator[Evaluation]:
@@ -101,10 +102,11 @@ def _rows(table: PaperTable, point: Point) -> Iterator[Evaluation]:
         if row.missing:
             yield Evaluation(label, missing=row.missing)
         else:
-            yield _described(resolved(table, row, point.overrides), label)
+            yield evaluation_of(resolved(table, row, point.overrides), label)
 
 
-def _described(config: EvaluateConfig, label: str) -> Evaluation:
+def evaluation_of(config: EvaluateConfig, label: str) -> Evaluation:
+    """Return a run as plain data. Raises ConfigError where it would start over each time."""
     if config.run.fresh:
         raise ConfigError("run.fresh=true would throw away what a job had done whenever it goes on; delete the run")
     plain = to_plain(config)
@@ -165,6 +167,12 @@ def index_folder(evaluation: Evaluation) -> str:
     """Return the folder of the index that an evaluation reads. Raises DataError where its data are not here."""
     settings = IndexConfig(path=evaluation.index.get("path"), root=evaluation.index["root"])
     return str(index_path(settings, find_source(Path(evaluation.data[0])).name))
+
+
+def target_of(evaluation: Evaluation) -> Target:
+    """Return what an evaluation makes. Raises DataError where its data are not here."""
+    name = str(evaluation.config.get("run", {}).get("name") or "")
+    return Target(evaluation.root, (), evaluation.decisive, evaluation.data, index_folder(evaluation), name)
 
 
 @cache

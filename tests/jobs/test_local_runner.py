@@ -62,6 +62,22 @@ def test_what_needs_a_failed_job_is_not_run_but_a_report_is(tmp_path: Path) -> N
     assert log_tail(bad, 0) == ["the reason"]
 
 
+def test_a_failed_shard_costs_no_other_shard_and_reports_wait_for_all(tmp_path: Path) -> None:
+    code = NOTE.format(name="part") + ";sys.exit(3) if sys.argv[1] == 'shard=1/4' else time.sleep(0.3)"
+    parts = job(tmp_path, "parts", code, "evaluate", tasks=4)
+    merge = job(tmp_path, "merge", NOTE.format(name="merge"), needs=("parts",))
+    other = job(tmp_path, "other", NOTE.format(name="other"))
+    report = job(tmp_path, "report", NOTE.format(name="report"), needs=("merge", "other"), ends_anyway=True)
+    for workers in (1, 3):
+        (tmp_path / "order.txt").unlink(missing_ok=True)
+        outcome = run(graph(other, parts, merge, report), tmp_path, workers)
+        assert sorted(order(tmp_path)[:-1]) == ["other", *(f"part shard={i}/4" for i in (1, 2, 3, 4))]
+        assert order(tmp_path)[-1] == "report"
+        assert [outcome.codes["parts", i] for i in (1, 2, 3, 4)] == [3, 0, 0, 0]
+        assert outcome.blocked == {"merge": "parts has failed"}
+        assert outcome.left == []
+
+
 def test_jobs_of_one_word_never_run_together(tmp_path: Path) -> None:
     code = "import os, time; os.mkdir('held'); time.sleep(0.2); os.rmdir('held')"
     jobs = graph(*(job(tmp_path, f"j{i}", code, alone="word") for i in range(3)))

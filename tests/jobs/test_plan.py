@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,6 +71,31 @@ def test_rows_that_tables_share_are_run_once_and_absent_data_are_no_failure(tmp_
     assert missing == ["data not here: /no/such/set; data/README.md says where to get it", "no code"]
 
 
+def test_tables_of_one_name_have_reports_of_their_own(tmp_path: Path) -> None:
+    tables = [tmp_path / place / "paper" / "table.yaml" for place in ("a", "b")]
+    for table in tables:
+        table.parent.mkdir(parents=True)
+        table.write_text(TABLE % (ROOT / "data/sample"))
+
+    def reports(*sources: Path) -> dict[str, str]:
+        plan = make_plan([*map(str, sources), "roles=offline"], tmp_path / "jobs")
+        return {job.arguments[0]: job.name for job in plan.jobs.values() if job.kind == "report"}
+
+    both = reports(*tables)
+    assert len(set(both.values())) == 2
+    assert reports(tables[0]) == {str(tables[0]): both[str(tables[0])]}  # whatever stands beside it
+
+
+def test_other_settings_of_an_index_are_another_job(tmp_path: Path) -> None:
+    common = [SAMPLE, DATA, "retriever=bm25", f"index.root={tmp_path}"]
+    names = [
+        next(iter(make_plan([*common, f"index.text.language=blank:{language}"], tmp_path / "jobs").jobs))
+        for language in ("en", "de", "en")
+    ]
+    assert names[0] == names[2] != names[1]
+    assert all(name.startswith("index-") for name in names)
+
+
 def test_a_model_that_is_not_here_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     settings = [DATA, "retriever=dense", "index.embedder.model=hash,nobody/no-such-model", f"index.root={tmp_path}"]
@@ -119,6 +146,8 @@ def test_trained_parts_make_one_job_of_a_table(tmp_path: Path) -> None:
     index, report = (job for job in plan.jobs.values() if not job.missing)
     assert (index.kind, report.kind, report.needs) == ("index", "report", (index.name,))
     assert report.command(0)[-1] == "verifier=runs/v"
+    plan = make_plan([str(tmp_path / "one.yaml"), "roles=offline"], tmp_path / "jobs")
+    assert list(plan.jobs.values())[-1].command(0)[-1] == "--finished"  # rows have jobs of their own
 
 
 def test_seeds_of_a_training_are_runs_of_their_own(tmp_path: Path) -> None:
@@ -130,6 +159,21 @@ def test_seeds_of_a_training_are_runs_of_their_own(tmp_path: Path) -> None:
     assert all(name.startswith("run.name=gnn_sample-") for name in names)
     again = make_plan([str(ROOT / "configs/train/gnn_sample.yaml"), "seed=1,2"], tmp_path / "jobs")
     assert len(plan.jobs.keys() & again.jobs.keys()) == 1  # seed 1 is the same run whatever stands beside it
+
+
+def test_a_training_knows_the_settings_that_its_run_will_have(tmp_path: Path) -> None:
+    def settings(source: Path) -> Mapping[str, Any]:
+        (job,) = make_plan([str(source)], tmp_path / "jobs").jobs.values()
+        return job.target.decisive
+
+    path = tmp_path / "gnn_mine.yaml"
+    shutil.copy(ROOT / "configs/train/gnn_sample.yaml", path)
+    first = settings(path)
+    assert "run" not in first
+    assert first["gnn"]["features"], "those that the script writes out where none are named"
+    path.write_text(path.read_text().replace("seed:", "# seed:") + "\nseed: 77\n")
+    changed = {key for key, value in settings(path).items() if value != first[key]}
+    assert changed == {"seed"}
 
 
 FEW = ("gnn_sample", "verifier_qwen05b", "thoughts_qwen15b", "thoughts_sample", "reader")

@@ -21,32 +21,62 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted((ROOT / "slurm").glob("*.sbatch"))
 
 
-def test_ranges_and_what_squeue_makes_of_them() -> None:
+def test_ranges_and_ids() -> None:
     assert ranges([1, 2, 3, 7, 9, 10]) == "1-3,7,9-10"
-    assert array_tasks("12") == [0]
-    assert array_tasks("12_3") == [3]
-    assert array_tasks("12_[1-3,7,9-11%2]") == [1, 2, 3, 7, 9, 10, 11]
-    assert array_tasks("12_[1-7:3]") == [1, 4, 7]
+    assert array_tasks("12") == (12, [0])
+    assert array_tasks("12_3") == (12, [3])
+    assert array_tasks("12_[3]") == (12, [3])
+    assert array_tasks("12_[1-3,7,9-11%2]") == (12, [1, 2, 3, 7, 9, 10, 11])
+    assert array_tasks("12_[1-9:4]") == (12, [1, 5, 9])
+    for text in ("12_[1,3,5,...]", "12_[1,3,4...", "12_[1,3,", "12+1", ""):  # cut, or of another kind
+        with pytest.raises(GnnragError, match="expected a form"):
+            array_tasks(text)
+
+
+def test_squeue_is_asked_for_whole_arrays(tmp_path: Path) -> None:
+    tool = tmp_path / "squeue"
+    tool.write_text('#!/bin/sh\necho "length $SLURM_BITSTR_LEN"\n')
+    tool.chmod(0o755)
+    assert call([str(tool)]) == "length 0\n"
 
 
 def test_the_queue_is_read_by_the_folder_of_a_job(tmp_path: Path) -> None:
     mine = f"gnnrag:{tmp_path / 'a'}"
     lines = [
-        f"7_[3-4%2]|PENDING|JobArrayTaskLimit|{mine}",
+        f"7_[3,47%2]|PENDING|JobArrayTaskLimit|{mine}",
         f"7_1|RUNNING|None|{mine}",
         f"7_2|COMPLETED|None|{mine}",
         f"5_1|FAILED|NonZeroExitCode|{mine}",  # an earlier submission of it
         f"5_5|OUT_OF_MEMORY|OutOfMemory|{mine}",
+        f"5_6|RUNNING|None|{mine}",
         f"9|PENDING|DependencyNeverSatisfied|gnnrag:{tmp_path / 'b'}",
         "8|RUNNING|None|gnnrag:/elsewhere/a",
         "10|RUNNING|None|(null)",
     ]
     found = read_queue({"a": str(tmp_path / "a"), "b": str(tmp_path / "b")}, lambda command: "\n".join(lines))
     assert found.tasks == {
-        ("a", 1): "running", ("a", 3): "waiting", ("a", 4): "waiting", ("a", 5): "out of memory",
+        ("a", 1): "running", ("a", 3): "waiting", ("a", 47): "waiting", ("a", 5): "out of memory", ("a", 6): "running",
         ("b", 0): "cancelled: DependencyNeverSatisfied",
     }  # fmt: skip
-    assert found.ids == {"a": "7"}
+    assert found.live == {"a": {"7_3": "waiting", "7_47": "waiting", "7_1": "running", "5_6": "running"}}
+
+
+class Cluster:
+    """Notes what it is told; `scontrol update` of the ids in `refused` fails, and those of `running` run."""
+
+    def __init__(self, refused: Sequence[str] = (), running: Sequence[str] = ()) -> None:
+        self.refused, self.running = refused, running
+        self.calls: list[str] = []
+        self.number = 100
+
+    def __call__(self, command: Sequence[str]) -> str:
+        self.calls.append(" ".join(command))
+        if command[0] == "scontrol" and command[2].partition("=")[2] in self.refused:
+            raise GnnragError("Job is no longer pending execution")
+        if command[0] == "squeue":
+            return "RUNNING\n" if any(f"--jobs={id_}" in command for id_ in self.running) else "CANCELLED\n"
+        self.number += command[0] == "sbatch"
+        return f"{self.number};cluster\n"
 
 
 def test_only_what_is_left_is_submitted_after_what_is_there(tmp_path: Path) -> None:
@@ -57,16 +87,12 @@ def test_only_what_is_left_is_submitted_after_what_is_there(tmp_path: Path) -> N
     gone = job(tmp_path, "gone", missing="data not here")
     states = [State(index, "running"), State(parts, "failed", (2, 3, 7)), State(merge, "to do", (0,)),
               State(report, "to do", (0,)), State(gone, "missing")]  # fmt: skip
-    calls: list[Sequence[str]] = []
-
-    def run(command: Sequence[str]) -> str:
-        calls.append(command)
-        return f"{100 + len(calls)};cluster\n"
-
+    cluster = Cluster()
     size = SizesConfig(evaluate=SizeConfig(time="30", mem="500M"))
-    slurm = Slurm(SiteConfig(max_running=4, jobs=size), ROOT, run)
-    assert slurm.submit(states, {"index": "42"}) == {"parts": "101", "merge": "102", "report": "103"}
-    one, two, three = (" ".join(command) for command in calls)
+    slurm = Slurm(SiteConfig(max_running=4, jobs=size), ROOT, cluster)
+    live = {"index": {"42": "running"}, "parts": {"43_4": "running", "41_8": "waiting"}}
+    assert slurm.submit(states, live) == {"parts": "101", "merge": "102", "report": "103"}
+    one, two, three = cluster.calls
     folder = tmp_path / "jobs/parts"
     for flag in (
         *("--array=2-3,7%4", "--dependency=afterok:42", "--time=30", "--mem=500M", "--requeue", "--signal=B:USR1@120"),
@@ -74,7 +100,7 @@ def test_only_what_is_left_is_submitted_after_what_is_there(tmp_path: Path) -> N
         *("--kill-on-invalid-dep=yes", f"--comment=gnnrag:{folder}"),
     ):
         assert flag in one
-    assert "--dependency=afterok:101" in two
+    assert "--dependency=afterok:43_4:41_8:101 " in two  # tasks that still run, and those that were submitted again
     assert "--array" not in two
     assert "--dependency=afterany:102" in three
     assert (folder / "setup.sh").is_file()
@@ -82,6 +108,30 @@ def test_only_what_is_left_is_submitted_after_what_is_there(tmp_path: Path) -> N
     alone = slurm.command(index, [0], [])
     assert "--dependency=singleton" in alone
     assert "--job-name=gnnrag-index" in alone
+
+
+def test_what_waits_for_tasks_that_were_submitted_again_waits_for_the_new_ones(tmp_path: Path) -> None:
+    parts = job(tmp_path, "parts", kind="evaluate", tasks=3)
+    merge = job(tmp_path, "merge", needs=("parts",))
+    report = job(tmp_path, "report", kind="report", needs=("merge",), ends_anyway=True, alone="one")
+    states = [State(parts, "running", (2,)), State(merge, "waiting"), State(report, "waiting")]
+    live = {"parts": {"7_1": "running"}, "merge": {"8": "waiting"}, "report": {"9": "waiting"}}
+    cluster = Cluster()
+    assert Slurm(SiteConfig(), ROOT, cluster).submit(states, live) == {"parts": "101"}
+    assert cluster.calls[1:] == ["scontrol update JobId=8 Dependency=afterok:7_1:101"]
+
+    # SLURM has just ended the merge, as what it waited for had failed: another one, for which the report waits.
+    cluster = Cluster(refused=["8"])
+    assert Slurm(SiteConfig(), ROOT, cluster).submit(states, live) == {"parts": "101", "merge": "102"}
+    assert "--dependency=afterok:7_1:101 " in cluster.calls[3]
+    assert cluster.calls[4] == "scontrol update JobId=9 Dependency=afterany:102,singleton"
+
+    cluster = Cluster(refused=["8"], running=["8"])
+    assert Slurm(SiteConfig(), ROOT, cluster).submit(states, live) == {"parts": "101"}
+
+    cluster = Cluster()  # nothing was submitted again: nothing is touched
+    assert Slurm(SiteConfig(), ROOT, cluster).submit([State(parts, "running"), *states[1:]], live) == {}
+    assert cluster.calls == []
 
 
 def test_a_cluster_that_refuses_or_is_not_there_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,7 +112,47 @@ def test_a_training_is_done_when_its_metrics_are_there(tmp_path: Path) -> None:
     found = state(one)
     assert (found.status, found.questions, found.seconds) == ("to do", 40, 6.0)
     assert progress(one, 0) == "2"
-    (run / "metrics.json").write_text("{}")
+    for text in ("", "{}", '{"em": 0.'):
+        (run / "metrics.json").write_text(text)
+        assert state(one).status == "to do"
+    (run / "metrics.json").write_text('{"folds": [0]}')
+    assert state(one).status == "done"
+
+
+def test_a_training_with_other_settings_is_not_the_one_that_is_wanted(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    one = job(tmp_path, "train", kind="train", target=Target(str(run), decisive={"seed": 1, "fit": {"sizes": (2, 3)}}))
+    (run / "fold1").mkdir(parents=True)
+    (run / "metrics.json").write_text('{"folds": [0, 1]}')
+    for folder in (run, run / "fold1"):
+        held = {"seed": 1, "fit": {"sizes": [2, 3]}, "fold": 1}
+        (folder / "meta.json").write_text(json.dumps({"settings": held}))
+    assert state(one).status == "done"
+    held["fit"] = {"sizes": [2, 4]}
+    (run / "fold1/meta.json").write_text(json.dumps({"settings": held}))
+    found = state(one)
+    assert (found.status, found.left, found.detail) == ("to do", (0,), f"{run} has another value of fit.sizes")
+
+
+def test_an_index_with_other_settings_is_done_only_if_its_job_was_the_last_to_build(tmp_path: Path) -> None:
+    from gnnrag.index.store import Store
+
+    store = Store(tmp_path / "index")
+    store.root.mkdir()
+    store.commit("passages", "key", lambda folder: {})
+    store.manifest |= {"complete": True, "settings": {"text": {"language": "de"}}}
+    store.save()
+    target = Target(str(store.root), ("passages",), {"text": {"language": "en"}})
+    one = job(tmp_path, "index", kind="index", target=target)
+    assert state(one).status == "to do"
+    end(one, 0, "0 done\n")
+    built = (store.root / "manifest.json").stat().st_mtime
+    os.utime(ended_file(one, 0), (built + 5, built + 5))
+    assert state(one).status == "done"  # its stages do not read that section, so it keeps its value
+    os.utime(ended_file(one, 0), (built - 5, built - 5))
+    assert state(one).status == "to do"
+    store.manifest["settings"] = {"text": {"language": "en"}}
+    store.save()
     assert state(one).status == "done"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gnnrag.errors import ConfigError, GnnragError
+from gnnrag.files import exclusive_lock
 from slurm.progress import main as show_progress
 from slurm.submit import main
 from tests.helpers.jobs import leave_run
@@ -92,6 +93,52 @@ def test_it_works_from_another_directory(
     assert main([*arguments, "--local", "--dry-run"]) == 0
     assert "inference/evaluate.py" in capsys.readouterr().out
     assert Path.cwd() == ROOT
+
+
+def test_folders_are_named_from_where_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("method: single\nretriever: bm25\n")
+    assert main(["mine.yaml", f"run.root={tmp_path / 'runs'}", "--folder", "own", "--local", "--dry-run"]) == 0
+    assert (tmp_path / "own" / "resolved").is_dir()
+
+
+def fake_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch, squeue: str) -> None:
+    tools = folder / "tools"
+    tools.mkdir()
+    for name, code in {"squeue": squeue, "sbatch": f"echo called >>{folder}/called; echo 12"}.items():
+        (tools / name).write_text(f"#!/bin/sh\n{code}\n")
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
+
+
+def test_a_dry_run_leaves_out_what_is_queued(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = [*settings(tmp_path, "retriever=bm25", "method=single"), "--dry-run"]
+    assert main([*arguments, "--json", "--local"]) == 0
+    from gnnrag.jobs.plan import make_plan
+
+    index = next(iter(make_plan(arguments[:5], tmp_path / "jobs").jobs))
+    fake_slurm(tmp_path, monkeypatch, f"echo '31|PENDING|Resources|gnnrag:{tmp_path}/jobs/{index}'")
+    capsys.readouterr()
+    assert main(arguments) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "--dependency=afterok:31 " in line
+    (tmp_path / "tools/squeue").write_text("#!/bin/sh\necho 'squeue: error: no controller' >&2; exit 1\n")
+    assert main(arguments) == 0
+    told = capsys.readouterr()
+    assert len(told.out.splitlines()) == 2
+    assert "no queue is read" in told.err
+
+
+def test_nobody_reads_the_queue_while_another_submits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = settings(tmp_path, "retriever=bm25", "method=single")
+    fake_slurm(tmp_path, monkeypatch, "exit 0")
+    with exclusive_lock(tmp_path / "jobs/.submit.lock", "x"), pytest.raises(GnnragError, match="another process"):
+        main(arguments)
+    assert not (tmp_path / "called").exists()
+    assert main(arguments) == 0
+    assert (tmp_path / "called").read_text().count("called") == 2
 
 
 @pytest.mark.parametrize(
