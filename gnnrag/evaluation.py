@@ -73,6 +73,7 @@ def evaluate(
         todo = _left(config, run, asked, mirror, on_note)
         on_start(len(todo))
         if todo:
+            run.unscore()
             _predict(pipeline, run, todo, mirror, on_question)
         predictions = run.finish([q.id for q in asked])
         if shard:

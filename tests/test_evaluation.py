@@ -16,6 +16,7 @@ from gnnrag.config import EvaluateConfig, MetricsConfig, load_config
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.evaluation import evaluate, load_questions_for, score_run
+from gnnrag.files import read_journal, write_jsonl
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Answer
 from gnnrag.rundir import read_predictions
@@ -130,6 +131,26 @@ def test_failures_are_rows_score_zero_and_are_tried_again(config: Any, monkeypat
     assert seen == []
     _, metrics = evaluate(config("method=single"), on_question=lambda p: seen.append(p.question_id))
     assert sorted(seen) == ["sample-q3", "sample-q5"] and metrics["failed"] == 0 and metrics["answer/em"] == 1
+
+
+def test_figures_go_before_a_question_is_answered_again(config: Any) -> None:
+    dots = ("method=single", "retriever=bm25", "data.limit=3")
+    path, metrics = evaluate(config(*dots))
+    rows = read_journal(path / "predictions.jsonl")
+    write_jsonl(path / "predictions.jsonl", [*rows[:2], rows[2] | {"error": "down"}])
+    evaluate(config(*dots, "run.retry_failed=false"))
+    assert json.loads((path / "metrics.json").read_text())["failed"] == 1
+    seen: list[Prediction] = []
+
+    def stop(prediction: Prediction) -> None:
+        seen.append(prediction)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(config(*dots), on_question=stop)
+    assert len(seen) == 1 and not (path / "metrics.json").exists() and not (path / "scores.jsonl").exists()
+    assert len(read_journal(path / "predictions.jsonl")) == 4 and len(read_predictions(path)) == 3
+    assert same_metrics(evaluate(config(*dots))[1], metrics) and (path / "scores.jsonl").exists()
 
 
 def test_other_settings_under_the_same_name_are_refused(config: Any) -> None:
