@@ -180,9 +180,7 @@ def test_online_an_input_is_used_and_a_stop_is_no_failure(tmp_path: Path, monkey
     assert fake.calls("preempting") and fake.calls("finish")[0]["code"] == 75
 
 
-def test_a_signal_to_a_whole_step_leaves_the_mirror_to_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_to_a_whole_step_leaves_the_mirror_to_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeWandb(tmp_path / "fake", monkeypatch)
     one = Tracker(TrackedRun(tracking="online"), tmp_path / "a", JOB, pytest.fail)
     child: Any = one._child
