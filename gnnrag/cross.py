@@ -217,7 +217,8 @@ def cross_evaluate(
     predictions = read_predictions(merged)
     used = [folder for chosen, _ in runs.values() for folder in chosen.values()]
     with tracked(whole, merged, data, index, watch.on_note, used) as mirror:
-        metrics = write_metrics(merged, data.questions, predictions, config.metrics, config.seed, data.nodes)
+        asked, note = data.questions, watch.on_note
+        metrics = write_metrics(merged, asked, predictions, config.metrics, config.seed, data.nodes, note)
         mirror.finish(metrics, predictions)
     check_fallbacks(config, merged, predictions)
     return merged, metrics

@@ -19,7 +19,7 @@ from gnnrag.metrics.answer import F1Variant
 from gnnrag.metrics.report import per_question, score
 from gnnrag.metrics.rounds import SIDES, by_round, by_step
 from gnnrag.pipeline import Pipeline, chunking, idle_settings, needed_stages, open_index
-from gnnrag.rundir import RunDir, commit, decisive, read_predictions, run_name
+from gnnrag.rundir import RunDir, commit, decisive, run_name
 from gnnrag.session import Session
 from gnnrag.sharding import MERGE, check_siblings, lock_parts, read_shard, take_parts
 from gnnrag.tracking.artefacts import checkpoint_artefact, data_artefact, index_artefact
@@ -73,11 +73,12 @@ def evaluate(
         todo = _left(config, run, asked, mirror, on_note)
         on_start(len(todo))
         if todo:
+            run.unscore()
             _predict(pipeline, run, todo, mirror, on_question)
         predictions = run.finish([q.id for q in asked])
         if shard:
             return run.path, {"questions": len(asked), "failed": sum(p.error is not None for p in predictions)}
-        metrics = write_metrics(run.path, data.questions, predictions, config.metrics, config.seed, data.nodes)
+        metrics = write_metrics(run.path, data.questions, predictions, config.metrics, config.seed, data.nodes, on_note)
         mirror.finish(metrics, predictions)
     check_fallbacks(config, run.path, predictions)
     return run.path, metrics
@@ -259,18 +260,27 @@ def write_metrics(
     config: MetricsConfig,
     seed: int = 0,
     nodes: Mapping[str, Sequence[str]] | None = None,
+    on_note: Callable[[str], None] = lambda note: None,
 ) -> dict[str, Any]:
     """Score and write `metrics.json`, and `scores.jsonl` with each question's values; `nodes` as in `score`.
 
-    Where the run has traces, what each round brought is in `by_round`, and for GraphSearch each sub-query in `by_step`.
+    Where each question has a trace, what each round brought is in `by_round`, and for GraphSearch each sub-query in
+    `by_step`; where only some have one, neither: those without would leave the mean. `on_note` is told so.
     """
     rows, ks = list(predictions), tuple(config.ks)
     variant: Any = config.f1_variant
     metrics = score(questions, rows, ks, variant, config.skip_no_gold, seed=seed, nodes=nodes)
     if (path / "traces.jsonl").is_file():
         traces = read_journal(path / "traces.jsonl")
-        metrics["by_round"] = by_round(traces, questions)
-        if any(steps := by_step(traces, questions).values()):
+        lacking = {q.id for q in questions} - {trace["question_id"] for trace in traces}
+        if lacking:
+            on_note(
+                f"{path}: {len(lacking)} of {len(questions)} questions have no trace (run.traces=false), so nothing is "
+                "said by round; run.fresh=true answers all of them again"
+            )
+        else:
+            metrics["by_round"] = by_round(traces, questions)
+        if not lacking and any(steps := by_step(traces, questions).values()):
             metrics["by_step"] = dict(zip(SIDES, steps, strict=True))
     metrics["settings"] = to_plain(config) | {"seed": seed}
     columns = per_question(questions, rows, ks, variant, nodes)
@@ -284,13 +294,3 @@ def write_metrics(
     )
     write_json(path / "metrics.json", metrics)
     return metrics
-
-
-def score_run(
-    path: str | Path,
-    questions: Sequence[Question],
-    config: MetricsConfig,
-    nodes: Mapping[str, Sequence[str]] | None = None,
-) -> dict[str, Any]:
-    """Score a finished run again, from its files alone; `nodes` as in `score`."""
-    return write_metrics(Path(path), questions, read_predictions(path), config, nodes=nodes)

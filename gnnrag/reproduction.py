@@ -22,7 +22,6 @@ from gnnrag.evaluation import check_metrics, load_questions_for
 from gnnrag.files import read_journal
 from gnnrag.index.build import Progress
 from gnnrag.judge.folder import judged_figures
-from gnnrag.metrics.rounds import by_step
 from gnnrag.papers import COLUMNS, Column, PaperTable, Row, row_config
 from gnnrag.pipeline import check_fit, needed_stages
 from gnnrag.plotting import blank_axes, write_figure
@@ -149,9 +148,9 @@ def reproduce(
 def measured(table: PaperTable, row: Row, config: EvaluateConfig, run: Path, metrics: Mapping[str, Any]) -> Result:
     """Return the figures of a finished run."""
     figures = {**metrics, **run_figures(run), **judged_figures(run)}
-    steps: dict[str, list[float]] = {}
+    steps: Mapping[str, Sequence[float]] = {}
     if any(column.key in SIDES.values() for column in table.columns):
-        steps = by_step(read_journal(run / "traces.jsonl"), load_questions_for(config).questions)
+        steps = metrics.get("by_step", {})
         figures |= {SIDES[side]: points[-1] for side, points in steps.items() if points}
     label = run_label(config)
     asked, failed = metrics["questions"], metrics["failed"]

@@ -38,6 +38,7 @@ FREE = {
     *("llm.server_file", "llm.server_wait_s"),
 }
 SHARDS = "shards"  # folder of a run's parts: runs of their own (gnnrag.sharding)
+SCORED = ("metrics.json", "scores.jsonl")  # what is made of the rows once all are there
 FILES = {"config.yaml", "predictions.jsonl", "traces.jsonl", "log.jsonl", SHARDS}  # what may be before meta.json
 
 
@@ -116,6 +117,11 @@ class RunDir:
             self._traces.append({"question_id": prediction.question_id, "events": session.events})
         self.log("question", id=prediction.question_id, seconds=round(seconds, 4), cached_calls=session.cached_calls)
         self._predictions.append(row)
+
+    def unscore(self) -> None:
+        """Remove the figures of an earlier end: there is something to answer again, and they would say all is done."""
+        for name in SCORED:
+            (self.path / name).unlink(missing_ok=True)
 
     def log(self, event: str, **details: Any) -> None:
         """Append to `log.jsonl`."""
@@ -214,13 +220,13 @@ def start_over(path: Path, files: Set[str]) -> None:
 
 
 def read_predictions(path: str | Path) -> list[Prediction]:
-    """Read `predictions.jsonl` of a run, with the seconds from its log."""
+    """Read `predictions.jsonl` of a run, the newest row of each question, with the seconds from its log."""
     folder = Path(path)
     if not (folder / "predictions.jsonl").is_file():
         raise GnnragError(f"{folder} is no run: it has no predictions.jsonl")
     seconds = _seconds(read_journal(folder / "log.jsonl"))
-    rows = read_journal(folder / "predictions.jsonl")
-    return [_prediction(row, seconds.get(row["question_id"], 0.0)) for row in rows]
+    rows = {row["question_id"]: row for row in read_journal(folder / "predictions.jsonl")}
+    return [_prediction(row, seconds.get(id_, 0.0)) for id_, row in rows.items()]
 
 
 def trace_lines(path: Path) -> dict[str, bytes]:

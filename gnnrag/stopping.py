@@ -8,9 +8,11 @@ again.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +21,7 @@ from types import FrameType
 STOPPED = 75  # exit code of what was told to stop, and goes on when the same command is started again
 STOP_FILE = "GNNRAG_STOP_FILE"  # environment variable: the file whose being there says stop
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+AGAIN_S = 20.0  # after which one more signal interrupts again: longer than any orderly end takes (W&B has 15 s)
 POLL_S = 1.0  # between two looks at the stop file: one system call each
 
 
@@ -39,7 +42,10 @@ def remember() -> list[str]:
 
 @contextmanager
 def listening(told: list[str]) -> Iterator[None]:
-    """Take the first signal to stop as Ctrl-C is taken, whatever the process is doing; later ones change nothing.
+    """Take the first signal to stop as Ctrl-C is taken, whatever the process is doing.
+
+    Those that come while it is being obeyed change nothing. One that comes `AGAIN_S` seconds later interrupts again,
+    for code may have swallowed the first; so does a stop file that is still there.
 
     Between synchronous steps that is a KeyboardInterrupt, in `asyncio.run` the cancelling of what runs in it: what
     survives Ctrl-C, and a kill, survives this. For the main thread only.
@@ -49,15 +55,18 @@ def listening(told: list[str]) -> Iterator[None]:
             tell it from Ctrl-C.
     """
     file = os.environ.get(STOP_FILE)
+    ended = threading.Event()
+    interrupted = -math.inf
 
     def take(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupted
         is_file = number == signal.SIGUSR1 and file and Path(file).exists()
         told.append(f"the file {file}" if is_file else signal.Signals(number).name)
-        if len(told) == 1:
+        if time.monotonic() - interrupted >= AGAIN_S and not ended.is_set():
+            interrupted = time.monotonic()
             _interrupt(frame)
 
     before = {number: signal.signal(number, take) for number in SIGNALS}
-    ended = threading.Event()
     watcher = threading.Thread(target=_watch, args=(Path(file), ended), daemon=True) if file else None
     try:
         with _interruptible():
@@ -73,11 +82,11 @@ def listening(told: list[str]) -> Iterator[None]:
 
 
 def _watch(file: Path, ended: threading.Event) -> None:
-    """Send this process SIGUSR1 once the file is there."""
-    while not file.exists():
-        if ended.wait(POLL_S):
-            return
-    os.kill(os.getpid(), signal.SIGUSR1)
+    """Send this process SIGUSR1 once the file is there, and again as long as that has not ended it."""
+    is_told = False
+    while not ended.wait(AGAIN_S + POLL_S if is_told else 0.0 if file.exists() else POLL_S):
+        if is_told := file.exists():
+            os.kill(os.getpid(), signal.SIGUSR1)
 
 
 def _interrupt(frame: FrameType | None) -> None:

@@ -15,7 +15,8 @@ from gnnrag import pipeline as pipeline_module
 from gnnrag.config import EvaluateConfig, MetricsConfig, load_config
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
-from gnnrag.evaluation import evaluate, load_questions_for, score_run
+from gnnrag.evaluation import evaluate, load_questions_for, write_metrics
+from gnnrag.files import read_journal, write_jsonl
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Answer
 from gnnrag.rundir import read_predictions
@@ -132,6 +133,26 @@ def test_failures_are_rows_score_zero_and_are_tried_again(config: Any, monkeypat
     assert sorted(seen) == ["sample-q3", "sample-q5"] and metrics["failed"] == 0 and metrics["answer/em"] == 1
 
 
+def test_figures_go_before_a_question_is_answered_again(config: Any) -> None:
+    dots = ("method=single", "retriever=bm25", "data.limit=3")
+    path, metrics = evaluate(config(*dots))
+    rows = read_journal(path / "predictions.jsonl")
+    write_jsonl(path / "predictions.jsonl", [*rows[:2], rows[2] | {"error": "down"}])
+    evaluate(config(*dots, "run.retry_failed=false"))
+    assert json.loads((path / "metrics.json").read_text())["failed"] == 1
+    seen: list[Prediction] = []
+
+    def stop(prediction: Prediction) -> None:
+        seen.append(prediction)
+        raise OSError("cut off")
+
+    with pytest.raises(ExceptionGroup):
+        evaluate(config(*dots), on_question=stop)
+    assert len(seen) == 1 and not (path / "metrics.json").exists() and not (path / "scores.jsonl").exists()
+    assert len(read_journal(path / "predictions.jsonl")) == 4 and len(read_predictions(path)) == 3
+    assert same_metrics(evaluate(config(*dots))[1], metrics) and (path / "scores.jsonl").exists()
+
+
 def test_other_settings_under_the_same_name_are_refused(config: Any) -> None:
     path, _ = evaluate(config("data.limit=3"))
     with pytest.raises(ConfigError, match=r"exists with other settings \(method\.max_rounds\)"):
@@ -148,11 +169,21 @@ def test_scoring_reads_files_only(config: Any, tmp_path: Path) -> None:
     shutil.copytree(path, moved)
     (moved / "metrics.json").unlink()
     questions = load_dataset(SAMPLE).questions
-    again = score_run(moved, questions, MetricsConfig(skip_no_gold=True))
+    rows = read_predictions(moved)
+    again = write_metrics(moved, questions, rows, MetricsConfig(skip_no_gold=True))
     assert again == metrics == json.loads((moved / "metrics.json").read_text())
-    assert score_run(moved, questions, MetricsConfig(ks=[3]))["retrieval/recall@3"] >= metrics["retrieval/recall@2"]
-    with pytest.raises(GnnragError, match="is no run"):
-        score_run(tmp_path, questions, MetricsConfig())
+    third = write_metrics(moved, questions, rows, MetricsConfig(ks=[3]))["retrieval/recall@3"]
+    assert third >= metrics["retrieval/recall@2"]
+
+
+def test_rounds_are_told_of_all_questions_or_of_none(config: Any) -> None:
+    dots = ("method=multihop", "retriever=bm25", "data.limit=4")
+    path, metrics = evaluate(config(*dots))
+    before, notes = (path / "traces.jsonl").read_text().splitlines(keepends=True), list[str]()
+    assert len(before) == 4 and metrics["by_round"][0]["queries"] == 1
+    (path / "traces.jsonl").write_text("".join(before[:3]))
+    _, metrics = evaluate(config(*dots), on_note=notes.append)
+    assert "by_round" not in metrics and any("1 of 4 questions have no trace (run.traces=false)" in n for n in notes)
 
 
 def test_other_metrics_need_no_new_predictions(config: Any) -> None:

@@ -279,6 +279,16 @@ def test_a_part_started_over_gives_its_new_rows_to_the_next_merge(toy: Bench) ->
     same(toy.run("r", "merge"), toy.run("whole"))
 
 
+def test_parts_with_and_without_traces(toy: Bench) -> None:
+    """A mean over those that have a trace would be of other questions than the rest of the figures."""
+    toy.run("r", "1/2", traces=False)
+    toy.run("r", "2/2")
+    mixed = json.loads((toy.run("r", "merge") / "metrics.json").read_text())
+    whole = json.loads((toy.run("whole") / "metrics.json").read_text())
+    assert "by_round" not in mixed and whole["by_round"]
+    assert mixed["retrieval/recall@5"] == whole["retrieval/recall@5"]
+
+
 def test_starting_over(toy: Bench) -> None:
     path = toy.run("r", "1/2")
     whole = path.parents[1]

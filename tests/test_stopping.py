@@ -94,7 +94,7 @@ def test_a_process_in_the_background_is_stopped(
     assert (tmp_path / "ended").exists() is (kind == "async")
 
 
-def test_only_the_first_signal_interrupts() -> None:
+def test_a_signal_while_the_first_is_obeyed_does_not_interrupt() -> None:
     ended: list[str] = []
 
     async def work() -> None:
@@ -113,6 +113,31 @@ def test_only_the_first_signal_interrupts() -> None:
     with pytest.raises(KeyboardInterrupt), listening(told):
         asyncio.run(main())
     assert ended == ["cleaned up"] and told == ["SIGUSR1", "SIGTERM"]
+
+
+@pytest.mark.parametrize("by", ["signal", "file"])
+def test_who_swallowed_the_first_interrupt_is_interrupted_again(
+    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(STOP_FILE, str(tmp_path / "stop"))
+    monkeypatch.setattr(stopping, "POLL_S", 0.01)
+    monkeypatch.setattr(stopping, "AGAIN_S", 0.1)
+    told: list[str] = []
+    swallowed = False
+    with pytest.raises(KeyboardInterrupt), listening(told):
+        try:
+            (tmp_path / "stop").touch() if by == "file" else signal.raise_signal(signal.SIGUSR1)
+            time.sleep(10)
+        except KeyboardInterrupt:
+            swallowed = True
+        if by == "signal":
+            signal.raise_signal(signal.SIGTERM)  # too early
+            time.sleep(0.15)
+            signal.raise_signal(signal.SIGTERM)
+        time.sleep(10)
+        pytest.fail("was not interrupted again")
+    named = f"the file {tmp_path / 'stop'}"
+    assert swallowed and told == ([named, named] if by == "file" else ["SIGUSR1", "SIGTERM", "SIGTERM"])
 
 
 def test_ctrl_c_stays_ctrl_c(capsys: pytest.CaptureFixture[str]) -> None:

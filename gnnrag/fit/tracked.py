@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gnnrag.config import TrackedRun
+from gnnrag.errors import GnnragError
 from gnnrag.index.index import Index
 from gnnrag.rundir import commit
 from gnnrag.tracking.artefacts import checkpoint_artefact, data_artefact, index_artefact
@@ -36,8 +37,15 @@ def open_tracker(path: Path, plan: Tracked, on_note: Callable[[str], None]) -> T
     )
 
 
-def send_checkpoint(tracker: Tracker, path: Path, plan: Tracked, metrics: Mapping[str, Any], step: int) -> None:
-    """Send the picture of the curves, the report, and the checkpoint with what it was made from.
+def send_checkpoint(
+    tracker: Tracker,
+    path: Path,
+    plan: Tracked,
+    metrics: Mapping[str, Any],
+    step: int,
+    on_note: Callable[[str], None],
+) -> None:
+    """Send the picture of the curves, the report, and the checkpoint with what it was made from, if anything is sent.
 
     Args:
         tracker: of this training.
@@ -45,7 +53,17 @@ def send_checkpoint(tracker: Tracker, path: Path, plan: Tracked, metrics: Mappin
         plan: what it was made from.
         metrics: the report: means of each set.
         step: the last one.
+        on_note: told where a file cannot be read: the training has ended, and its files are written.
     """
+    if plan.run.tracking == "off":  # telling checkpoints apart takes reading them
+        return
+    try:
+        _send(tracker, path, plan, metrics, step)
+    except (GnnragError, OSError, ValueError) as error:
+        on_note(f"Weights & Biases failed ({error}); the run directory has all of it")
+
+
+def _send(tracker: Tracker, path: Path, plan: Tracked, metrics: Mapping[str, Any], step: int) -> None:
     upload = plan.run.upload
     if (path / "curves.png").is_file():
         tracker.image("curves", path / "curves.png", step)

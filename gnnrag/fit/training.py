@@ -136,7 +136,7 @@ def train(path: Path, plan: Plan, around: Surroundings) -> Report | None:
         for name, write in folders.items():
             run.save_folder(name, partial(save, write))
         if tracker:
-            send_checkpoint(tracker, path, plan, metrics, state.step)
+            send_checkpoint(tracker, path, plan, metrics, state.step, around.on_note)
             best = {"best": state.best} if math.isfinite(state.best) else {}
             tracker.finish({"best_step": state.best_step, **best, **flattened(metrics)})
         return rows

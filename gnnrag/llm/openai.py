@@ -93,7 +93,8 @@ class OpenAIBackend:
     def identity(self) -> Mapping[str, Any]:
         """Model, server and default sampling."""
         kept = ("model", "temperature", "seed", "structured", "extra_body")
-        url = self.config.base_url.replace(urlsplit(self.config.base_url).netloc, self._host)  # without credentials
+        address = urlsplit(self.config.base_url)._replace(netloc=self._host, query="", fragment="")
+        url = address.geturl()  # without credentials, which some servers take as `?key=...`
         url = "server_file" if self.config.server_file else url  # servers come back at other addresses
         return {"type": "openai", "base_url": url, **shaping(self.config, kept)}
 

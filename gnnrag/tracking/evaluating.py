@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -49,8 +50,9 @@ class Sources:
 class EvaluationTracker:
     """Follows an evaluation. A context that ends the W&B run as failed, or as stopped, where an error leaves it.
 
-    A run that is continued goes on under its id, with steps (questions done) after those that were sent; one that is
-    scored again, with other figures, sends those; the same command on a finished run sends nothing.
+    A run that is continued goes on under its id, with steps after those that were sent, since W&B drops smaller ones
+    (questions done, or more where some are answered again); one that is scored again, with other figures, sends those;
+    the same command on a finished run sends nothing.
 
     Args:
         config: `tracking` and so on.
@@ -73,6 +75,7 @@ class EvaluationTracker:
         self._config, self._metrics, self._path, self._job = config, metrics, path, job
         self._sources, self._on_note = sources, on_note
         self._tracker: Tracker | None = None
+        self._step = 0  # the last one sent, in this session or an earlier one
         self._done, self._sums = 0, dict.fromkeys((*RUNNING, "failed"), 0.0)
         self._spent = dict.fromkeys(("usd", "llm_calls", "tokens"), 0.0)
         self._sent, self._is_pending = -math.inf, False
@@ -101,7 +104,7 @@ class EvaluationTracker:
         if self._config.tracking != "off":
             for prediction in done:
                 self._count(prediction)
-            self._log = log
+            self._step, self._log = _last_step(self._path), log
 
     def question(self, prediction: Prediction) -> None:
         """Count a question that has ended, and send the running figures where the last ones are a second old."""
@@ -122,8 +125,9 @@ class EvaluationTracker:
         row = {"running/questions": self._done, "running/failed": int(self._sums["failed"]), **means}
         row |= {f"running/{name}": round(value, 8) for name, value in self._spent.items()}
         row["running/seconds"] = round(now - self._started, 2)
-        self._log("running", step=self._done, **row)
-        self._open().log(row, self._done)
+        self._step = max(self._step + 1, self._done)
+        self._log("running", step=self._step, **row)
+        self._open().log(row, self._step)
 
     def _count(self, prediction: Prediction) -> None:
         question = self._sources.asked.get(prediction.question_id)
@@ -168,7 +172,7 @@ class EvaluationTracker:
     def _send(
         self, tracker: Tracker, metrics: Mapping[str, Any], predictions: Sequence[Prediction], state: Mapping[str, Any]
     ) -> None:
-        self._step = max(self._done, len(predictions), int(state.get("step", 0)))
+        self._step = max(self._step, len(predictions), int(state.get("step", 0)))
         rounds = metrics.get("by_round", [])
         if rounds and "step" not in state:  # a series is sent once: what was sent cannot be taken back
             tracker.define("by_round/*", "round")
@@ -187,6 +191,15 @@ class EvaluationTracker:
         for used in self._sources.inputs():
             tracker.artefact(used, is_input=True)
         tracker.artefact(run_artefact(self._path, self._job.settings, self._config.upload))
+
+
+def _last_step(path: Path) -> int:
+    """Return the last step that a run has sent: what its log says where it was stopped, `wandb.json` where it ended."""
+    rows = read_journal(path / "log.jsonl")
+    sent = [int(row["step"]) for row in rows if row.get("event") == "running" and "part" not in row]
+    with suppress(OSError, ValueError):  # a damaged file is told of at the end, when it is written
+        sent.append(int(run_state(path).get("step", 0)) if (path / "wandb.json").is_file() else 0)
+    return max(sent, default=0)
 
 
 def flattened(metrics: Mapping[str, Any], where: str = "") -> dict[str, Any]:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
 STOPPED = 75  # `gnnrag.stopping`, which this process does not load
+TOLD = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 FAILURES = 3  # that are told; more of the same would say no more
 MUTABLE = 1 << 26  # a larger file is not copied before it is sent
 
@@ -87,6 +88,10 @@ class Mirror:
 
 def main() -> int:
     """Do what is ordered until the end is; returns the exit code."""
+    # A scheduler tells every process of a step to stop. The run obeys, and then orders this one's end, or is killed and
+    # leaves no more to read. (W&B's own service outlives USR1; TERM, sent to it too, ends it whatever it inherits.)
+    for told in TOLD:
+        signal.signal(told, signal.SIG_IGN)
     orders, replies = _streams()
     first = next(_read(orders), None)
     if first is None:

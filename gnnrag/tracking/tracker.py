@@ -27,6 +27,7 @@ INIT_S = 30.0  # in which a server has to answer
 STOP_S = 15.0  # at most for a run that was told to stop: what told it will not wait for long
 QUIET = {"silent": True, "console": "off", "x_disable_stats": True, "disable_git": True, "disable_code": True}
 _SECRET = re.compile(r"(?<=//)[^/@\s]+@")  # name and password in an address
+_QUERY = re.compile(r"(://[^\s?,]*)\?[^\s,]*")  # behind an address, where some servers take a key
 
 
 @dataclass(frozen=True)
@@ -241,12 +242,12 @@ def run_state(folder: Path, **more: Any) -> dict[str, Any]:
 
 
 def without_secrets(data: Any) -> Any:
-    """Return settings without the name and password that an address may hold."""
+    """Return settings without the name, password and query (`?key=...`) that an address may hold."""
     if isinstance(data, Mapping):
         return {str(key): without_secrets(value) for key, value in data.items()}
     if isinstance(data, list | tuple):
         return [without_secrets(value) for value in data]
-    return _SECRET.sub("***@", data) if isinstance(data, str) else data
+    return _QUERY.sub(r"\1", _SECRET.sub("***@", data)) if isinstance(data, str) else data
 
 
 def artefact_name(name: str) -> str:

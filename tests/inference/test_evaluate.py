@@ -168,10 +168,12 @@ def test_a_run_in_parts(arguments: list[str], capsys: pytest.CaptureFixture[str]
     assert call([*arguments, "shard=9/9"]) == 0, "a part without questions"
 
 
-def test_a_part_in_which_every_question_failed(arguments: list[str]) -> None:
+def test_a_part_in_which_every_question_failed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Whether anything was measured is known once all parts are together, and the merge waits for their success."""
     rules = "llm.rules=[{match: '.', reply: 'Answer: x'}]"
     dots = [*arguments, "roles=prompted", "llm=scripted", rules, "budget.max_tokens=1"]
-    assert call([*dots, "shard=1/2"]) == 1 and call([*dots, "shard=2/2"]) == 1
+    assert call([*dots, "shard=1/2"]) == 0 and call([*dots, "shard=2/2"]) == 0
+    assert "2 of 2 questions failed" in capsys.readouterr().err
     assert call([*dots, "shard=merge"]) == 1
 
 

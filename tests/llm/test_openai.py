@@ -196,6 +196,7 @@ def test_identity_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-123")
     llm = backend("http://user:pw@host:8000/v1")
     assert llm.identity["base_url"] == "http://host:8000/v1"
+    assert backend("http://me:pw@h/v1?key=SEKRET").identity["base_url"] == "http://h/v1"
     assert "secret" not in repr(vars(llm)) and "secret" not in json.dumps(llm.identity)
 
 

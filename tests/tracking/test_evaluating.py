@@ -14,6 +14,7 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.evaluation import evaluate
 from gnnrag.files import digest
 from gnnrag.index.index import Index
+from gnnrag.rundir import read_predictions
 from gnnrag.tracking import evaluating
 from gnnrag.tracking.artefacts import checkpoint_artefact, index_artefact, run_artefact
 from gnnrag.tracking.evaluating import flattened
@@ -172,6 +173,34 @@ def test_a_continued_run_goes_on_under_its_id_and_says_nothing_twice(
     assert min(row["_step"] for row in history(third)) > max(row["_step"] for row in history(second))
 
 
+def test_steps_go_on_after_those_sent_where_questions_are_answered_again(
+    config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeWandb(tmp_path / "fake", monkeypatch)
+    monkeypatch.setattr(evaluating, "EVERY_S", 0.0)
+    dots = ("method=single", "retriever=bm25", "data.limit=6", "concurrency=1", "run.tracking=online")
+
+    def fail(path: Path, count: int) -> None:
+        rows = jsonl(path / "predictions.jsonl")
+        rows = [row | {"error": "down"} if number < count else row for number, row in enumerate(rows)]
+        (path / "predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+
+    def stop(prediction: Prediction) -> None:
+        raise OSError("cut off")
+
+    path, _ = evaluate(config(*dots))
+    fail(path, 3)
+    with pytest.raises(ExceptionGroup):
+        evaluate(config(*dots), on_question=stop)
+    fail(path, 4)
+    evaluate(config(*dots))
+    running = [row["step"] for row in fake.calls("log") if "running/questions" in row["values"]]
+    asked = [row["values"]["running/questions"] for row in fake.calls("log") if "running/questions" in row["values"]]
+    assert asked[:7] == [1, 2, 3, 4, 5, 6, 4] and asked[-1] == 6 and len(running) > 9
+    assert running == sorted(set(running)) and running[:6] == [1, 2, 3, 4, 5, 6]
+    assert [row["step"] for row in fake.calls("log")] == sorted(row["step"] for row in fake.calls("log"))
+
+
 def test_a_part_of_a_run_is_shown_in_the_group_of_the_whole(
     config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,7 +269,7 @@ def test_the_table_of_predictions_is_bounded(config: Any, monkeypatch: pytest.Mo
     own = config("method=single", "run.tracking=off")
     path, _ = evaluate(own)
     data = evaluation.load_questions_for(own)
-    predictions = evaluation.read_predictions(path)
+    predictions = read_predictions(path)
     monkeypatch.setattr(evaluating, "ROWS", 10)
     columns, rows = evaluating.prediction_table(path, evaluating.Sources(data.questions, data.passages), predictions)
     assert 5 <= len(rows) <= 10 and {len(row) for row in rows} == {len(columns)}

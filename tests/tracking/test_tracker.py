@@ -180,6 +180,20 @@ def test_online_an_input_is_used_and_a_stop_is_no_failure(tmp_path: Path, monkey
     assert fake.calls("preempting") and fake.calls("finish")[0]["code"] == 75
 
 
+def test_a_signal_to_a_whole_step_leaves_the_mirror_to_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeWandb(tmp_path / "fake", monkeypatch)
+    one = Tracker(TrackedRun(tracking="online"), tmp_path / "a", JOB, pytest.fail)
+    child: Any = one._child
+    deadline = time.monotonic() + 30
+    while not fake.calls("init") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
+        child.send_signal(number)
+    one.log({"a": 1}, 1)
+    one.finish(code=mirror.STOPPED)
+    assert one.has_succeeded and fake.calls("log") and fake.calls("finish")[0]["code"] == 75
+
+
 def test_what_a_killed_run_had_sent_is_kept(tmp_path: Path) -> None:
     code = (
         "import os, signal, time; from pathlib import Path; from gnnrag.config import TrackedRun\n"
@@ -214,3 +228,5 @@ def test_settings_are_checked() -> None:
 def test_names_and_addresses_are_made_fit_to_send() -> None:
     assert artefact_name("a/b c:d" + "x" * 200) == ("a-b-c-d" + "x" * 200)[:128]
     assert without_secrets({"a": ["http://u:p@h/x", 1], "b": "a@b"}) == {"a": ["http://***@h/x", 1], "b": "a@b"}
+    assert without_secrets("http://me:pw@h/v1?key=SEKRET") == "http://***@h/v1"
+    assert without_secrets("https://h?key=SEKRET, a/b?c") == "https://h, a/b?c", "of several addresses, and of no other"

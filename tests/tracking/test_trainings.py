@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
-from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.config import EvaluateConfig, RunConfig, load_config
 from gnnrag.cross import cross_evaluate, read_part
 from gnnrag.evaluation import load_questions_for
+from gnnrag.fit.tracked import send_checkpoint
 from gnnrag.index.index import Index
 from gnnrag.registry import ROLES
+from gnnrag.tracking import artefacts
 from gnnrag.tracking.evaluating import flattened
+from gnnrag.tracking.tracker import Job, Tracker
 from inference import index as index_script
 from inference.console import run_script
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY
@@ -54,6 +58,23 @@ def same_curves(run: Path, file: Path) -> bool:
     found = {row["_step"]: {k: v for k, v in row.items() if k.startswith(("train/", "validation/"))}
              for row in history(file)}  # fmt: skip
     return wanted == found
+
+
+def test_what_cannot_be_sent_fails_no_training_that_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(path: Path) -> str:
+        raise OSError(f"{path.name}: stale file handle")
+
+    monkeypatch.setattr(artefacts, "content_digest", unreadable)
+    (tmp_path / "best").mkdir()
+    (tmp_path / "best" / "model.safetensors").write_bytes(b"1")
+    notes: list[str] = []
+    for tracking in ("off", "online"):
+        config = RunConfig(tracking=tracking)
+        plan = SimpleNamespace(settings={}, inputs={}, run=config, indexes=())
+        tracker = Tracker(RunConfig(), tmp_path, Job("train", "v"), pytest.fail)
+        send_checkpoint(tracker, tmp_path, plan, {"toy": {"f1": 1.0}}, 4, notes.append)
+    failed = "Weights & Biases failed (model.safetensors: stale file handle); the run directory has all of it"
+    assert notes == [failed], "where nothing is sent, nothing is read"
 
 
 def optimised(name: str) -> str:
