@@ -32,13 +32,12 @@ SAMPLES = {"--html": "compared.html", "--plot": "recall.png"}
 ROUNDS = ("questions", "queries", "reached", "pool")
 ROUNDS_MEAN = f"""queries: of a question that had the round, in it. reached: share of the gold passages that some query
 so far had among its first {DEPTH} hits. pool: Recall@{DEPTH} of all that was found so far. Means over all questions."""
+HELP = f"{__doc__}\n--by round: {ROUNDS_MEAN}"
 
 
 def main(arguments: Sequence[str]) -> int:
     """Compare; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        description=f"{__doc__}\n--by round: {ROUNDS_MEAN}", formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+")
     parser.add_argument("--metric", action="append", help="metric to test for differences; may be given again")
     parser.add_argument("--by", choices=("type", "hops", "length", "round"), help="also show the metric by group")
@@ -122,4 +121,4 @@ def _figure(value: float | None) -> str:
 if __name__ == "__main__":
     from inference.console import run_script
 
-    sys.exit(run_script(main, sys.argv[1:] or ["--help"], __doc__))
+    sys.exit(run_script(main, sys.argv[1:] or ["--help"], HELP))

@@ -109,7 +109,7 @@ function barChart({ name, text, yName, groups, values, most }) {
   groups.forEach((label, group) => {
     const middle = LEFT + room * (group + 0.5),
       long = Math.max(3, Math.floor((room - 6) / LETTER));
-    const lines = wrap(label, long).slice(0, 2);
+    const lines = wrap(broken(label, long), long).slice(0, 3);
     lines.forEach((line, i) => {
       const tick = { class: "tick", x: middle, y: HIGH - BOTTOM + 17 + 15 * i, "text-anchor": "middle" };
       picture.append(draw("text", { ...tick, text: short(line, long) }, draw("title", { text: label })));
@@ -144,6 +144,12 @@ function barChart({ name, text, yName, groups, values, most }) {
     });
   });
   return picture;
+}
+
+function broken(text, length) {
+  // Words that are too long for a line come in parts.
+  const part = new RegExp(`[^ ]{${length - 1}}(?=[^ ]{2})`, "g");
+  return text.replaceAll("_", " ").replace(part, "$&- ");
 }
 
 function wrap(text, length) {
