@@ -78,14 +78,24 @@ def _load(path: Path, name: str) -> Run:
         # Not `splitlines`: a type may hold U+2028.
         rows = [json.loads(line) for line in (path / "scores.jsonl").read_text("utf-8").split("\n") if line]
     except FileNotFoundError as error:
-        what = "has not ended: run its command again" if path.is_dir() else "does not exist"
-        raise GnnragError(f"run {path} {what}") from error
+        raise GnnragError(_what_is_wrong(path)) from error
     except (OSError, ValueError) as error:
         raise GnnragError(f"{path} is damaged ({error}); run its command again") from error
     names = [k for k in rows[0] if k not in ("question_id", "type", "has_gold")]
     columns = {name: np.array([row[name] for row in rows]) for name in names}
     gold = np.array([row["has_gold"] for row in rows])
     return Run(name, metrics, tuple(row["question_id"] for row in rows), gold, columns)
+
+
+def _what_is_wrong(path: Path) -> str:
+    """Return why a folder is no scored run."""
+    if not path.is_dir():
+        return f"run {path} does not exist"
+    if (path / "meta.json").exists() or (path / "predictions.jsonl").exists():
+        return f"run {path} has not ended: run its command again"
+    inside = sorted(child.name for child in path.iterdir() if (child / "metrics.json").is_file())
+    hint = f"; runs in it are {', '.join(inside[:5])}" + (", ..." if len(inside) > 5 else "") if inside else ""
+    return f"{path} is no run: give a folder that evaluate.py printed{hint}"
 
 
 def _reorder(run: Run, order: dict[str, int]) -> Run:

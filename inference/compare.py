@@ -24,15 +24,20 @@ from gnnrag.comparison import Comparison, Run, load_runs, overlap, recall_plot
 from gnnrag.errors import GnnragError
 from gnnrag.explorer.page import comparison_page
 from gnnrag.files import write_atomic
+from gnnrag.metrics.rounds import DEPTH
 from inference.console import render
 from inference.tables import metrics_table, plain_table
 
+SAMPLES = {"--html": "compared.html", "--plot": "recall.png"}
 ROUNDS = ("questions", "queries", "reached", "pool")
+ROUNDS_MEAN = f"""queries: of a question that had the round, in it. reached: share of the gold passages that some query
+so far had among its first {DEPTH} hits. pool: Recall@{DEPTH} of all that was found so far. Means over all questions."""
+HELP = f"{__doc__}\n--by round: {ROUNDS_MEAN}"
 
 
 def main(arguments: Sequence[str]) -> int:
     """Compare; returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+")
     parser.add_argument("--metric", action="append", help="metric to test for differences; may be given again")
     parser.add_argument("--by", choices=("type", "hops", "length", "round"), help="also show the metric by group")
@@ -41,6 +46,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--data", help="with --html: the benchmark's folder, where it is not at the runs' data.path")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
+    for flag, file in (("--html", options.html), ("--plot", options.plot)):
+        if file and Path(file).is_dir():
+            raise GnnragError(
+                f"{flag} {file}: is a folder; give the file to write, such as {Path(file) / SAMPLES[flag]}"
+            )
     runs = load_runs([Path(r) for r in options.runs])
     comparison = Comparison(runs)
     metrics = options.metric or ["retrieval/recall@5", "answer/em", "answer/f1"]
@@ -100,7 +110,8 @@ def _groups(runs: Sequence[Run], by: str, metrics: Sequence[str]) -> str:
         else:
             lines += [[run.name, g, str(v["count"]), *(_figure(v.get(m)) for m in metrics)] for g, v in found.items()]
     headings = ("run", "round", *ROUNDS) if by == "round" else ("run", by, "count", *metrics)
-    return plain_table(headings, lines)
+    table = plain_table(headings, lines)
+    return f"{table}\n{ROUNDS_MEAN}" if by == "round" else table
 
 
 def _figure(value: float | None) -> str:
@@ -110,4 +121,4 @@ def _figure(value: float | None) -> str:
 if __name__ == "__main__":
     from inference.console import run_script
 
-    sys.exit(run_script(main, sys.argv[1:] or ["--help"], __doc__))
+    sys.exit(run_script(main, sys.argv[1:] or ["--help"], HELP))

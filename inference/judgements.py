@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from gnnrag.files import read_journal
 from gnnrag.judge.config import CRITERIA
+from gnnrag.judge.folder import LLM_ERROR, ROWS, key_of
 from gnnrag.metrics.bootstrap import with_interval
 from inference.tables import gain, plain_table
 
@@ -33,7 +37,10 @@ def remarks(report: Mapping[str, Any]) -> Iterator[str]:
             f"{'values' if report['kind'] == 'scores' else 'pairs'} are missing for that, left out and not guessed"
         )
     if missing["llm_error"]:
-        yield f"{name}: {missing['llm_error']} values are missing because calls failed; the same command tries again"
+        yield (
+            f"{name}: {missing['llm_error']} values are missing because calls failed ({reasons(Path(report['path']))}); "
+            "the same command tries again"
+        )
     for run, counts in report["judged_runs"].items():
         if counts["failed"] or counts["empty"]:
             rule = report["settings"]["count"]["unanswered"]
@@ -52,6 +59,13 @@ def remarks(report: Mapping[str, Any]) -> Iterator[str]:
             which = "first" if position["first_wins"] > 0.5 else "last"
             share = max(position["first_wins"], 1 - position["first_wins"])
             yield f"{name}: of {dimension}, the answer shown {which} wins {share:.0%}: what flips counts as shared"
+
+
+def reasons(folder: Path, most: int = 3) -> str:
+    """Return why calls of a judgement failed for good, most frequent first."""
+    rows = {key_of(row): row for row in read_journal(folder / ROWS)}  # the last reply to a call counts
+    errors = Counter(str(row["error"]) for row in rows.values() if row["problem"] == LLM_ERROR)
+    return "; ".join(f"{count} x {error}" for error, count in errors.most_common(most))
 
 
 def tables(found: Mapping[str, Any]) -> Iterator[str]:

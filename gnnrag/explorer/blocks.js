@@ -95,9 +95,11 @@ function queryBlock(block, about, stage, first) {
     return holder;
   }
   const isNew = new Set(block.new),
+    isBeyond = new Set(block.beyond),
     rows = block.hits.map((number, i) =>
       hit(number, i + 1, about, [
         ...(isNew.has(i) && stage !== 0 ? [["new", "new"]] : []),
+        ...(isBeyond.has(i) && stage !== 0 ? [["beyond", "not in the first 50 before"]] : []),
         ...(block.scores[i] === undefined ? [] : [["score", String(block.scores[i])]]),
       ]),
     );
@@ -119,6 +121,7 @@ function queryBlock(block, about, stage, first) {
 }
 
 function moved([, was, now]) {
+  if (was < 0) return [["beyond", "not in the first " + -was + " before"]]; // the trace keeps no more
   if (was && now && was !== now)
     return [[now < was ? "up" : "down", (now < was ? "▲ from " : "▼ from ") + was + (now ? " to " + now : "")]];
   if (was && !now) return [["down", "was " + was]];

@@ -3,7 +3,8 @@ const HIGH = 330,
   LEFT = 52,
   RIGHT = 18,
   TOP = 14,
-  BOTTOM = 52;
+  BOTTOM = 52,
+  LETTER = 7.4; // width of one in a label
 const NARROW = window.matchMedia("(max-width: 620px)");
 let WIDE = 640; // a narrow window has narrow pictures, so that their letters stay as large
 
@@ -107,19 +108,12 @@ function barChart({ name, text, yName, groups, values, most }) {
     width = Math.min(46, (room * 0.78) / values.length);
   groups.forEach((label, group) => {
     const middle = LEFT + room * (group + 0.5),
-      long = Math.max(5, Math.floor(room / 7));
-    const lines = wrap(label, long).slice(0, 2);
-    lines.forEach((line, i) =>
-      picture.append(
-        draw("text", {
-          class: "tick",
-          x: middle,
-          y: HIGH - BOTTOM + 17 + 15 * i,
-          "text-anchor": "middle",
-          text: i === 1 || lines.length === 1 ? short(line, long + 1) : line,
-        }),
-      ),
-    );
+      long = Math.max(3, Math.floor((room - 6) / LETTER));
+    const lines = wrap(broken(label, long), long).slice(0, 3);
+    lines.forEach((line, i) => {
+      const tick = { class: "tick", x: middle, y: HIGH - BOTTOM + 17 + 15 * i, "text-anchor": "middle" };
+      picture.append(draw("text", { ...tick, text: short(line, long) }, draw("title", { text: label })));
+    });
     values.forEach((row, at) => {
       const value = row[group];
       if (typeof value !== "number") return;
@@ -150,6 +144,12 @@ function barChart({ name, text, yName, groups, values, most }) {
     });
   });
   return picture;
+}
+
+function broken(text, length) {
+  // Words that are too long for a line come in parts.
+  const part = new RegExp(`[^ ]{${length - 1}}(?=[^ ]{2})`, "g");
+  return text.replaceAll("_", " ").replace(part, "$&- ");
 }
 
 function wrap(text, length) {

@@ -96,7 +96,7 @@ function roundFigure() {
   return figureOf(
     name,
     "Round 0 searches with the question itself; each later round searches with what the method thought of after reading. Reached: share of the gold " +
-      "passages that some query so far had among its first 5. A method with a single round is a single mark.",
+      "passages that some query so far had among its first 5; it may lie above Recall@5, which counts 5 passages in all rather than 5 of each query. A method with a single round is a single mark.",
     null,
     lineChart({
       name,

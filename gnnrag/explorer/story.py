@@ -13,6 +13,8 @@ from typing import Any
 
 Event = Mapping[str, Any]
 Block = dict[str, Any]
+KEPT = 50  # passages of a ranking or pool that a trace keeps at most: what it lacks may have stood further down
+RERANKED = 10  # the same of a reordering
 SHOWN = 10  # hits of a query, and passages of a pool, that are shown
 MOST = 40  # items of a list
 LONGEST = 1500  # characters of a text
@@ -59,6 +61,7 @@ class Story:
         self.passages, self.gold = passages, gold
         self.sections: list[dict[str, Any]] = []
         self._seen: set[str] = set()
+        self._is_clipped = False  # whether a query so far brought more than its trace keeps
         self._pool: list[str] = []  # the first of all that was found so far, as the last event said
         self._pool_before: list[str] = []  # the same when the round began
         self._tell: dict[str, Callable[[Event], Block | None]] = {
@@ -106,10 +109,12 @@ class Story:
             block["sources"] = [self.passages.numbers(some[:3]) for some in sources[:SHOWN]]
             return block
         block["hits"] = self.passages.numbers(ids[:SHOWN])
-        block["new"] = [place for place, id_ in enumerate(ids[:SHOWN]) if id_ not in self._seen]
+        unseen = [place for place, id_ in enumerate(ids[:SHOWN]) if id_ not in self._seen]
+        block["new"], block["beyond"] = ([], unseen) if self._is_clipped else (unseen, [])
         far = [(id_, place) for place, id_ in enumerate(ids, start=1) if place > SHOWN and id_ in self.gold]
         block["far"] = [[self.passages.number(id_), place] for id_, place in far]
         self._seen.update(ids)
+        self._is_clipped = self._is_clipped or len(ids) >= KEPT
         return block
 
     def _merge(self, event: Event) -> Block | None:
@@ -142,13 +147,19 @@ class Story:
         self._pool = after
         return {
             "t": "moves",
-            "groups": [self._moves("order", after, before, after), self._moves("out", fell, before, after)],
+            "groups": [self._moves("order", after, before, after, RERANKED), self._moves("out", fell, before, after)],
         }
 
-    def _moves(self, name: str, ids: Sequence[str], before: Sequence[str], after: Sequence[str]) -> Block:
-        """Return passages with their ranks before and after, 0 where they had none."""
+    def _moves(
+        self, name: str, ids: Sequence[str], before: Sequence[str], after: Sequence[str], kept: int = KEPT
+    ) -> Block:
+        """Return passages with their ranks before and after, 0 where they had none.
+
+        Where the trace may have cut off what was there before, a passage that it lacks has minus the length kept.
+        """
         was, now = ({id_: place for place, id_ in enumerate(some, start=1)} for some in (before, after))
-        rows = [[self.passages.number(id_), was.get(id_, 0), now.get(id_, 0)] for id_ in ids[:MOST]]
+        unknown = -len(before) if len(before) >= kept else 0
+        rows = [[self.passages.number(id_), was.get(id_, unknown), now.get(id_, 0)] for id_ in ids[:MOST]]
         return {"name": name, "rows": rows}
 
     def _evidence(self, event: Event) -> Block:

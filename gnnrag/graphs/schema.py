@@ -43,12 +43,14 @@ class Schema:
         types: of nodes; none where the extractor gave none.
         relations: predicates.
         links: (head type, predicate, tail type) to how many relations join such nodes.
+        lacking: types and predicates that its file names and the graph does not have.
     """
 
     description: str
     types: tuple[Kind, ...]
     relations: tuple[Kind, ...]
     links: Mapping[tuple[str, str, str], int]
+    lacking: tuple[str, ...] = ()
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -161,8 +163,10 @@ def to_yaml(schema: Schema) -> str:
 def load(path: Path, graph: KnowledgeGraph) -> Schema:
     """Read an edited schema for a graph.
 
+    A graph of a part of the data need not have all that the schema names: what it lacks is not offered, and listed.
+
     Raises:
-        DataError: it cannot be read, or names a type or predicate that the graph does not have.
+        DataError: it cannot be read, or none of its types, or of its predicates, is one of the graph.
     """
     try:
         data = yaml.safe_load(path.read_text("utf-8"))
@@ -171,25 +175,29 @@ def load(path: Path, graph: KnowledgeGraph) -> Schema:
     if not isinstance(data, dict) or data.keys() - _KEYS:
         raise DataError(path, f"a schema is a mapping with the keys {', '.join(sorted(_KEYS))}")
     own = draft(graph)
-    types = _edited(path, "types", data.get("types"), own.types)
-    relations = _edited(path, "relations", data.get("relations"), own.relations)
-    return replace(own, description=str(data.get("description") or own.description), types=types, relations=relations)
+    types, no_types = _edited(path, "types", data.get("types"), own.types)
+    relations, no_relations = _edited(path, "relations", data.get("relations"), own.relations)
+    text = str(data.get("description") or own.description)
+    return replace(own, description=text, types=types, relations=relations, lacking=no_types + no_relations)
 
 
 def _rows(kinds: Sequence[Kind]) -> list[dict[str, Any]]:
     return [{"name": k.name, "definition": k.definition, "count": k.count, "examples": list(k.examples)} for k in kinds]
 
 
-def _edited(path: Path, section: str, rows: Any, own: Sequence[Kind]) -> tuple[Kind, ...]:
-    """Return the kinds that a file keeps, with its definitions and the graph's counts."""
+def _edited(path: Path, section: str, rows: Any, own: Sequence[Kind]) -> tuple[tuple[Kind, ...], tuple[str, ...]]:
+    """Return the kinds that a file keeps, with its definitions and the graph's counts, and names the graph lacks."""
     if rows is None:
-        return tuple(own)
+        return tuple(own), ()
     known = {kind.name: kind for kind in own}
-    found = {}
+    found, lacking = {}, []
     for row in rows if isinstance(rows, list) else [rows]:
         if not isinstance(row, dict) or not isinstance(row.get("name"), str):
             raise DataError(path, f"{section}: {row!r} is not a mapping with a name")
         if row["name"] not in known:
-            raise DataError(path, f"{section}: the graph has no {row['name']!r}. {nearest(row['name'], list(known))}")
+            lacking.append(row["name"])
+            continue
         found[row["name"]] = replace(known[row["name"]], definition=str(row.get("definition") or ""))
-    return tuple(found[kind.name] for kind in own if kind.name in found)
+    if lacking and not found:
+        raise DataError(path, f"{section}: the graph has no {lacking[0]!r}. {nearest(lacking[0], list(known))}")
+    return tuple(found[kind.name] for kind in own if kind.name in found), tuple(lacking)

@@ -7,6 +7,7 @@ by one matrix-vector product a query over the whole graph, then masked. The retr
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from functools import cached_property, partial
@@ -29,6 +30,7 @@ from gnnrag.roles.dots import ConceptsTask, DotRules, JudgeTask, RedirectTask, R
 from gnnrag.session import Session, concurrently
 from gnnrag.types import Evidence, Query, Question, Ranking
 
+log = logging.getLogger(__name__)
 _ASKS_SET = re.compile(r"\b(?:which|what|list|name all|who (?:are|were|all)|whose|all)\b", re.IGNORECASE)
 
 
@@ -71,7 +73,12 @@ class DotRAG:
     def schema(self) -> Schema:
         """What the roles are told of the graph."""
         file = self.config.schema_file
-        return load(Path(file), self.index.knowledge) if file else draft(self.index.knowledge)
+        if not file:
+            return draft(self.index.knowledge)
+        schema = load(Path(file), self.index.knowledge)
+        if schema.lacking:
+            log.warning("%s: the graph has no %s; these are not offered", file, ", ".join(schema.lacking))
+        return schema
 
     @cached_property
     def meaning(self) -> Meaning:
@@ -86,6 +93,7 @@ class DotRAG:
     async def start(self, question: Question, session: Session) -> State:
         """S1 and S2: concepts, their anchors, and for each the rules and the region of its DOT."""
         state = State(question, session)
+        session.counts["schema_lacks"] += len(self.schema.lacking)
         found = await self.concepts(ConceptsTask(question, self.schema), session)
         session.flag("concepts", *found.flags)
         named = [(concept.span, concept.type, concept.description) for concept in found.named]

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from gnnrag.files import write_jsonl
 from tests.helpers.browser import open_browser
 from tests.helpers.explorer_looks import (
     controls_without_a_name,
@@ -297,6 +298,33 @@ def test_narrow_windows_scroll_down_only(browser: Any, sample: tuple[Path, list[
         assert min(browser.execute_script(letters), default=12) >= 10, "pixels"
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@pytest.mark.parametrize("width", [400, 1440])
+def test_names_of_groups_do_not_run_into_each_other(browser: Any, tmp_path: Path, width: int) -> None:
+    types = ("bridge_comparison", "comparison", "compositional", "inference", "intersection")
+    data = invented_data(tmp_path / "data", 10, evil=False)
+    rows = [json.loads(row) for row in (data / "questions.dev.jsonl").open()]
+    write_jsonl(data / "questions.dev.jsonl", [row | {"type": types[i % 5]} for i, row in enumerate(rows)])
+    page = page_of([invented_run(data, tmp_path / "one", 1, 3, "single")], tmp_path / "page.html")
+    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    script = """
+        const figures = [...document.querySelectorAll("figure")];
+        const figure = figures.find((f) => f.textContent.includes("by type of question"));
+        const names = [...figure.querySelectorAll("text.tick")].filter((e) => e.querySelector("title"));
+        return [...names, figure.querySelector("svg")].map((e) => e.getBoundingClientRect())
+            .map((r) => [r.top, r.left, r.right, r.bottom]);
+    """
+    try:
+        opened(browser, page, "#view=plots")
+        until(lambda: browser.find_elements("css selector", "figure .picture"))
+        *names, picture = browser.execute_script(script)
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert max(name[3] for name in names) <= picture[3] + 1
+    pairs = [pair for pair in pairwise(sorted(names)) if abs(pair[0][0] - pair[1][0]) < 2]
+    assert len(pairs) >= 4 and all(left[2] < right[1] for left, right in pairs)
 
 
 def test_hostile_questions_and_passages_do_nothing(browser: Any, invented: tuple[Path, list[Path]]) -> None:

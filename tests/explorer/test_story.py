@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from gnnrag.explorer.story import LONGEST, MOST, SHOWN, Passages, Story, clipped
+from gnnrag.explorer.story import KEPT, LONGEST, MOST, SHOWN, Passages, Story, clipped
+from gnnrag.loop import TRACE_DEPTH
 from tests.helpers.explorer_runs import query
 
 
@@ -47,6 +48,28 @@ def test_what_a_query_brought_that_none_before_had() -> None:
     assert second["new"] == [0, 1, 2], "p20, p21, p22 are new; what stood beyond the tenth rank had been seen"
     assert [(passages.ids[n], rank) for n, rank in first["far"]] == [("p12", 13)]
     assert second["far"] == [] and first["scores"][:2] == [1.0, 0.5]
+
+
+def test_what_a_clipped_ranking_or_pool_lacks_is_not_called_new() -> None:
+    ids = [f"p{i}" for i in range(KEPT)]
+    sections, passages = told(
+        query(0, "a", ids), {"event": "merge", "round": 0, "kind": "question", "new": 90, "top": ids},
+        query(1, "b", ["far", "p3"]),
+        {"event": "merge", "round": 1, "kind": "fast", "new": 0, "top": ["far", *ids[:49]]},
+        {"event": "cut", "selected": ["further"], "kept": ["further", "far"], "mean": 1.0, "deviation": 0.1},
+    )  # fmt: skip
+    first, second = blocks(sections, "query")
+    assert first["new"] == list(range(SHOWN)) and first["beyond"] == []
+    assert second["new"] == [] and second["beyond"] == [0], "it may have stood at rank 51 of the first query"
+    assert rows(blocks(sections, "merge")[1], "up", passages) == [("far", -50, 1)]
+    assert rows(blocks(sections, "cut")[0], "chosen", passages) == [("further", -50, 1)]
+    few = [f"p{i}" for i in range(10)]
+    sections, passages = told({"event": "mgranrag", "round": 1, "before": few, "after": ["x", *few[:9]]})
+    assert rows(sections[0]["blocks"][0], "order", passages)[0] == ("x", -10, 1)
+
+
+def test_as_many_are_kept_as_the_loop_writes() -> None:
+    assert KEPT == TRACE_DEPTH
 
 
 def test_graph_hits_are_names_with_the_passages_they_come_from() -> None:

@@ -47,7 +47,11 @@ def test_groups_and_rounds(runs: list[str], capsys: pytest.CaptureFixture[str]) 
     out = capsys.readouterr().out
     assert "who is right where" in out and "short" in out and "0.75" in out
     assert main([*runs, "--metric", METRIC, "--by", "round"]) == 0
-    assert "reached" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "reached: share of the gold passages" in out and "pool: Recall@5 of all that was found so far" in out
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "pool: Recall@5" in capsys.readouterr().out
 
 
 def test_a_benchmark_without_hops(runs: list[str]) -> None:
@@ -74,3 +78,16 @@ def test_runs_of_one_folder_name_are_told_apart(
     assert main([*given, "--metric", METRIC, "--by", "length"]) == 0
     groups = capsys.readouterr().out.rpartition("count")[2]
     assert groups.count("deep/two") == 1
+
+
+def test_a_folder_that_is_no_run_or_no_page(runs: list[str], tmp_path: Path) -> None:
+    with pytest.raises(GnnragError, match=r"is a folder; give the file to write, such as .*compared\.html"):
+        main([*runs, "--html", str(tmp_path)])
+    with pytest.raises(GnnragError, match=r"is no run: .*; runs in it are one, two$"):
+        main([runs[0], str(tmp_path)])
+    with pytest.raises(GnnragError, match="none does not exist"):
+        main([runs[0], str(tmp_path / "none")])
+    (tmp_path / "cut").mkdir()
+    (tmp_path / "cut" / "meta.json").write_text("{}")
+    with pytest.raises(GnnragError, match="cut has not ended"):
+        main([runs[0], str(tmp_path / "cut")])

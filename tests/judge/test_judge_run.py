@@ -15,6 +15,7 @@ from gnnrag.judge.config import CRITERIA, JudgeConfig, check_judge
 from gnnrag.judge.run import Told, judge
 from gnnrag.llm.base import Reply, Request
 from gnnrag.metrics.bootstrap import bootstrap_interval
+from inference.judgements import remarks
 from tests.helpers.judged import criterion, question, question_of, scripted, settings, shown, write_data, write_run
 
 SIZE = 10
@@ -231,6 +232,8 @@ def test_failed_calls_are_rows_and_are_tried_again(tmp_path: Path, data: Path) -
     assert report["criteria"]["relevance"]["llm_error"] == 1 and report["judge/e_score_counted"] == 9
     rows = read_journal(path / "judgements" / "scores" / "replies.jsonl")
     assert {row["error"] for row in rows if row["problem"]} == {"no server"}
+    (remark,) = [line for line in remarks(report) if "calls failed" in line]
+    assert remark == "a: 6 values are missing because calls failed (6 x no server); the same command tries again"
     again = scripted(lambda request: "5")
     (report,) = judge(settings("scores", path), backend=again)["judgements"]
     assert len(again.requests) == 6 and report["judge/e_score_counted"] == SIZE

@@ -91,6 +91,22 @@ def test_the_schema_of_an_index_is_drafted_and_read_back(dots: list[str], tmp_pa
     assert next(r for r in rows if r["question_id"] == "1-a")["nodes"] == ["Stalker"]
 
 
+def test_a_schema_may_name_more_than_the_graph_has(
+    dots: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A corpus of some of the entities need not have every type; a file for another graph is still refused."""
+    file = tmp_path / "schema.yaml"
+    file.write_text("types: [{name: movie}, {name: person}, {name: rating}]\nrelations: [{name: starred_actors}]\n")
+    path, metrics = evaluate(load(dots, f"method.schema_file={file}", "run.name=more"))
+    rows = [json.loads(line) for line in (path / "predictions.jsonl").read_text("utf-8").splitlines()]
+    assert not metrics["failed"] and {row["usage"]["flags"]["schema_lacks"] for row in rows} == {1}
+    assert caplog.text.count("the graph has no rating; these are not offered") == 1
+    file.write_text("types: [{name: planet}]\n")
+    path, metrics = evaluate(load(dots, f"method.schema_file={file}", "run.name=other"))
+    rows = [json.loads(line) for line in (path / "predictions.jsonl").read_text("utf-8").splitlines()]
+    assert metrics["failed"] == len(rows) and "types: the graph has no 'planet'" in rows[0]["error"]
+
+
 def test_the_schema_of_metaqa_names_what_its_knowledge_base_has() -> None:
     import yaml
 
