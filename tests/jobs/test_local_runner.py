@@ -102,9 +102,13 @@ def test_ctrl_c_stops_what_runs(tmp_path: Path) -> None:
             time.sleep(0.02)
         os.kill(os.getpid(), signal.SIGINT)
 
-    threading.Thread(target=interrupt).start()
-    with pytest.raises(KeyboardInterrupt):
-        run(jobs, tmp_path)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    try:
+        threading.Thread(target=interrupt).start()
+        with pytest.raises(KeyboardInterrupt):
+            run(jobs, tmp_path)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert ended(jobs["long"], 0)[0] == 75
 
 

@@ -142,6 +142,7 @@ def test_bytes_are_sent_as_asked(config: Any, tmp_path: Path) -> None:
     assert checkpoint_artefact(folder, "results").aliases != small.aliases
 
 
+@pytest.mark.slow
 def test_a_continued_run_goes_on_under_its_id_and_says_nothing_twice(
     config: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +215,7 @@ def test_a_part_of_a_run_is_shown_in_the_group_of_the_whole(
     assert start["name"] == "mine-3-of-16" and start["group"] == "mine" and start["dir"] == str(part)
 
 
+@pytest.mark.slow
 def test_parts_and_what_they_are_merged_into_are_one_group_with_the_figures_of_the_whole(config: Any) -> None:
     for number in (2, 1):
         part, _ = evaluate(config("method=single", "data.limit=9", f"shard={number}/2"))

@@ -134,6 +134,7 @@ def test_a_network_is_made_from_an_index_and_a_checkpoint(tmp_path: Path) -> Non
     assert used["index-index"].digest == inputs_of(first)["index-index"].digest
 
 
+@pytest.mark.slow
 def test_the_builds_of_an_index_are_the_steps_of_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     dots = [f"data.path={SAMPLE}", f"index.path={tmp_path / 'mine'}", f"run.root={tmp_path / 'runs'}", *HASH_DOTS]
     for stages in ("passages,text", "lexical", "lexical"):  # the last one builds nothing

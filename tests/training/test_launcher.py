@@ -56,7 +56,7 @@ def test_a_training_is_told_when_its_launcher_ends(
     _, asked = wait_for(tmp_path / "ready").split()
     assert (asked == "True") is ends
     launcher.send_signal(number)  # to it alone, as `kill PID` does
-    launcher.wait(10)
+    launcher.wait(60)
     if not ends:
         time.sleep(0.2)
         assert not (tmp_path / "ended").exists()
