@@ -12,7 +12,7 @@ from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError
 from gnnrag.papers import PaperTable, load_table
 from gnnrag.registry import ROLES
-from gnnrag.reproduction import Result, as_json, cells, draw, lines, overlaps, reproduce
+from gnnrag.reproduction import Result, as_json, cells, draw, lines, measured, overlaps, reproduce, resolved
 from gnnrag.rundir import read_predictions
 from inference.console import run_script
 from inference.reproduce import main, retitled, text
@@ -62,6 +62,21 @@ def test_rows_are_runs_and_are_read_again(table: PaperTable, overrides: list[str
     told: list[int] = []
     again = reproduce(table, overrides, on_start=lambda row, left: told.append(left), on_question=lambda p: 1 / 0)
     assert told == [0, 0, 0, 0] and again == first, "finished rows are read"
+
+
+def test_recall_after_each_sub_query_is_what_the_metrics_say(tmp_path: Path, overrides: list[str]) -> None:
+    path = tmp_path / "steps.yaml"
+    columns = "columns: [semantic_recall, relational_recall, "
+    path.write_text(TABLE.replace("SAMPLE", str(REPOSITORY / "data/sample")).replace("columns: [", columns))
+    table = load_table(path)
+    (done,) = reproduce(table, overrides, lambda row: row is table.rows[0])
+    assert done.steps == {} and done.values["semantic_recall"] is None, "one query is no sub-query"
+    metrics = json.loads((Path(done.run) / "metrics.json").read_text())
+    steps = {"semantic": [0.2, 0.7], "relational": []}
+    config = resolved(table, done.row, overrides)
+    result = measured(table, done.row, config, Path(done.run), metrics | {"by_step": steps})
+    assert result.steps == steps
+    assert result.values["semantic_recall"] == 0.7 and result.values["relational_recall"] is None
 
 
 def test_an_interrupted_row_goes_on(table: PaperTable, overrides: list[str]) -> None:
