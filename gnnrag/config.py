@@ -7,6 +7,7 @@ A *choice* section names a registered part and carries that part's own settings.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,6 +135,12 @@ class EvaluateConfig:
     concurrency: int = 16
 
 
+EXAMPLES = {  # a key of a script's settings to a file of such settings; a run's own have none of these
+    "fit": "those of configs/train", "make": "configs/questions/metaqa.yaml", "write": "configs/textualise/metaqa.yaml",
+    "judged": "configs/judge/scores.yaml",
+}  # fmt: skip
+
+
 def load_config(
     schema: type[T], source: str | Path | Mapping[str, Any] | None = None, overrides: Sequence[str] = ()
 ) -> T:
@@ -150,8 +157,8 @@ def load_config(
     if isinstance(source, Mapping):
         raw = OmegaConf.create(dict(source))
     else:
-        trains = any(f.name == "fit" for f in dataclasses.fields(schema))  # type: ignore[arg-type]
-        examples = "those of configs/train" if trains else "configs/evaluate/sample.yaml"
+        keys = {f.name for f in dataclasses.fields(schema)}  # type: ignore[arg-type]
+        examples = next((example for key, example in EXAMPLES.items() if key in keys), "configs/evaluate/sample.yaml")
         raw = read_yaml(source, examples) if source else OmegaConf.create({})
     for item in overrides:
         if "=" not in item or item.startswith("="):
@@ -209,6 +216,9 @@ def read_yaml(source: str | Path, examples: str) -> DictConfig:
     """Return a YAML file that holds a mapping. Raises ConfigError, naming `examples`, where there is none."""
     path = Path(source)
     if not path.is_file():
+        beside = sorted(p.name for p in path.parent.glob("*.yaml"))
+        if close := difflib.get_close_matches(path.name, beside, n=1, cutoff=0.8):
+            examples = str(path.with_name(close[0]))
         raise ConfigError(f"config file {str(path)!r} does not exist; give a YAML file such as {examples}")
     try:
         raw = OmegaConf.load(path)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
@@ -59,8 +60,16 @@ def main(arguments: Sequence[str]) -> int:
         print(metrics_table([(label, metrics)]))
     if metrics["failed"]:
         print(describe_failures(read_predictions(path)), file=sys.stderr)
+    if hint := upload_hint(path):
+        note(hint)
     print(path)
     return 0 if shard or is_measured else 1
+
+
+def upload_hint(path: Path) -> str:
+    """Return how to upload what a run with run.tracking=offline left in its folder; empty where there is nothing."""
+    found = any((path / "wandb").glob("offline-run-*"))
+    return f"tracked offline; to upload it: wandb sync {path / 'wandb'}/offline-run-*" if found else ""
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from typing import Any
 from tqdm import tqdm
 
 from gnnrag.datasets.fetch import LOCK, get, read_lock, verify, write_down
-from gnnrag.datasets.releases import described, release, releases
+from gnnrag.datasets.releases import Release, described, release, releases
 from gnnrag.errors import ConfigError
 from inference.console import note, refuse_flags
 from inference.tables import plain_table
@@ -43,8 +43,8 @@ def main(arguments: Sequence[str]) -> int:
         usage = "list | show NAME | get NAME FOLDER | record NAME FOLDER | verify FOLDER"
         raise ConfigError(f"{' '.join(arguments)}: expected {usage}; settings: only=FILES lock=FILE; flag: --record")
     if command == "list":
-        rows = [(r.name, r.title, r.licence, r.size) for r in releases().values()]
-        print(plain_table(("name", "benchmark", "licence", "size"), rows, "benchmarks that gnnrag reads"))
+        rows = [(r.name, r.title, r.licence, r.size, fetched_by(r)) for r in releases().values()]
+        print(plain_table(("name", "benchmark", "licence", "size", "fetched"), rows, "benchmarks that gnnrag reads"))
         return 0
     if command == "verify":
         return _verify(Path(words[1]), settings.get("lock"))
@@ -65,6 +65,12 @@ def main(arguments: Sequence[str]) -> int:
     for path in fetched:
         print(path)
     return 0
+
+
+def fetched_by(found: Release) -> str:
+    """Return whether `get` fetches a release, or a person has to."""
+    by_hand = sum(file.url is None for file in found.files)
+    return "by get" if not by_hand else "by hand" if by_hand == len(found.files) else "partly by hand"
 
 
 def _verify(folder: Path, lock: str | None) -> int:

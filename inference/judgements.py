@@ -37,10 +37,9 @@ def remarks(report: Mapping[str, Any]) -> Iterator[str]:
             f"{'values' if report['kind'] == 'scores' else 'pairs'} are missing for that, left out and not guessed"
         )
     if missing["llm_error"]:
-        yield (
-            f"{name}: {missing['llm_error']} values are missing because calls failed ({reasons(Path(report['path']))}); "
-            "the same command tries again"
-        )
+        why = reasons(Path(report["path"]))
+        told = f"{missing['llm_error']} values are missing because calls failed; the same command tries again"
+        yield f"{name}: {told}: {why}"
     for run, counts in report["judged_runs"].items():
         if counts["failed"] or counts["empty"]:
             rule = report["settings"]["count"]["unanswered"]
@@ -65,7 +64,7 @@ def reasons(folder: Path, most: int = 3) -> str:
     """Return why calls of a judgement failed for good, most frequent first."""
     rows = {key_of(row): row for row in read_journal(folder / ROWS)}  # the last reply to a call counts
     errors = Counter(str(row["error"]) for row in rows.values() if row["problem"] == LLM_ERROR)
-    return "; ".join(f"{count} x {error}" for error, count in errors.most_common(most))
+    return "; ".join(f"{count} x {error[:300]}" for error, count in errors.most_common(most))
 
 
 def tables(found: Mapping[str, Any]) -> Iterator[str]:

@@ -39,7 +39,8 @@ def main(arguments: Sequence[str]) -> int:
             row = json.loads(line)
             if row["id"].endswith("-1"):
                 print(f"{row['question']}\n    {' > '.join(row['path'])}")
-    print(f"{about['questions']} questions of {about['paths']} paths")
+    found, asked = about["paths"], config.make.paths
+    print(f"{about['questions']} questions of {found} paths" + (f"; {asked} were asked for" if found < asked else ""))
     print(file)
     return 0
 

@@ -26,12 +26,17 @@ from tqdm import tqdm
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gnnrag.config import load_config
+from gnnrag.datasets.kb import FILE as KB
+from gnnrag.datasets.releases import advice
+from gnnrag.datasets.textualised import MARKED, NODES
 from gnnrag.errors import GnnragError
 from gnnrag.textualise.config import TextualiseConfig
 from gnnrag.textualise.roundtrip import check_folder
 from gnnrag.textualise.run import textualise
 from inference.console import note, run_script, split_arguments
 from inference.tables import plain_table
+
+USAGE = "python inference/textualise.py configs/textualise/metaqa.yaml"
 
 
 class StageProgress:
@@ -61,8 +66,11 @@ def main(arguments: Sequence[str]) -> int:
     if arguments and arguments[0] == "check":
         return check(arguments[1:])
     source, overrides = split_arguments(arguments)
-    short = {"write=template": "write.method=template", "write=prompted": "write.method=prompted"}
-    config = load_config(TextualiseConfig, source, [short.get(item, item) for item in overrides])
+    long = [f"write.method={item[6:]}" if item.startswith("write=") else item for item in overrides]
+    config = load_config(TextualiseConfig, source, long)
+    if not (Path(config.path) / KB).is_file():
+        fix = advice(Path(config.path)) or f"path=FOLDER says where one is. {advice(Path('metaqa'))}"
+        raise GnnragError(f"path={config.path}: holds no {KB}; {fix} (data/README.md)")
     progress = StageProgress()
     try:
         path, made = textualise(config, progress, note)
@@ -82,6 +90,9 @@ def check(arguments: Sequence[str]) -> int:
     """Print what `check_folder` finds; exit code 1 where an article leaves a neighbour out."""
     if len(arguments) != 1:
         raise GnnragError("usage: python inference/textualise.py check DIR")
+    if lacking := [name for name in (NODES, MARKED, KB) if not Path(arguments[0], name).is_file()]:
+        what = f"is no folder that textualise.py wrote: it lacks {', '.join(lacking)}"
+        raise GnnragError(f"{arguments[0]} {what}; write one with: {USAGE} out={arguments[0]}-text")
     found = check_folder(Path(arguments[0]))
     rows = []
     for name, row in {**found["by_relation"], "all": found}.items():

@@ -11,9 +11,12 @@ from gnnrag import registry
 from gnnrag.config import Choice, EvaluateConfig, IndexConfig, RoleConfig, build_settings, load_config, to_plain
 from gnnrag.errors import ConfigError
 from gnnrag.fit.gnn_config import TrainGNNConfig
+from gnnrag.judge.config import JudgeConfig
 from gnnrag.methods.bdtr import BDTRConfig
 from gnnrag.methods.single import SingleConfig
+from gnnrag.questions.config import MakeQuestionsConfig
 from gnnrag.retrievers.dense import DenseConfig
+from gnnrag.textualise.config import TextualiseConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = sorted((ROOT / "configs" / "evaluate").glob("*.yaml"))
@@ -237,6 +240,18 @@ def test_broken_files(tmp_path: Path, text: str, problem: str) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"absent\.yaml' does not exist; give a YAML file such as"):
         load_config(EvaluateConfig, tmp_path / "absent.yaml")
+
+
+def test_a_file_that_is_not_there_is_looked_for_beside_it_and_among_its_kind(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"give a YAML file such as configs/judge/scores\.yaml"):
+        load_config(JudgeConfig, tmp_path / "absent.yaml")
+    with pytest.raises(ConfigError, match=r"give a YAML file such as configs/textualise/metaqa\.yaml"):
+        load_config(TextualiseConfig, tmp_path / "absent.yaml")
+    with pytest.raises(ConfigError, match=r"give a YAML file such as configs/questions/metaqa\.yaml"):
+        load_config(MakeQuestionsConfig, tmp_path / "absent.yaml")
+    (tmp_path / "musique.yaml").write_text("{}")
+    with pytest.raises(ConfigError, match=r"musiqe\.yaml' does not exist; give a YAML file such as /.*/musique\.yaml"):
+        load_config(EvaluateConfig, tmp_path / "musiqe.yaml")
 
 
 def test_an_empty_file_is_the_defaults(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from gnnrag.datasets.layouts import LayoutKind, find_layout
 from gnnrag.datasets.releases import advice
 from gnnrag.errors import DataError
 
+FEW = 5  # names that are all told where none is like the one asked for
 _CORPUS = "_corpus.json"
 
 
@@ -95,6 +96,8 @@ def _what_is_there(path: Path) -> str:
     if not path.parent.is_dir():
         return f"nor does the folder {path.parent}"
     names = sorted(p.name for p in path.parent.iterdir())
-    close = difflib.get_close_matches(path.name, names, n=1)
-    shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
-    return f"did you mean {close[0]!r}?" if close else f"its folder holds: {shown or 'nothing'}"
+    if close := difflib.get_close_matches(path.name, names, n=3):
+        return f"did you mean {' or '.join(map(repr, close))}?"
+    if len(names) > FEW:
+        return f"none of the {len(names)} names in its folder is like it"
+    return f"its folder holds: {', '.join(names) or 'nothing'}"

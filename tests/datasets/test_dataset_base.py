@@ -70,6 +70,15 @@ def test_paths_that_cannot_be_loaded(tmp_path, make, path, message):
         load_dataset(tmp_path / path)
 
 
+def test_names_that_are_nothing_like_a_missing_path_are_not_listed(tmp_path):
+    for number in range(9):
+        (tmp_path / f"toy{number}").mkdir()
+    with pytest.raises(DataError, match="zzz: does not exist; none of the 9 names in its folder is like it; give"):
+        load_dataset(tmp_path / "zzz")
+    with pytest.raises(DataError, match=r"toy: does not exist; did you mean 'toy\d' or 'toy\d' or 'toy\d'\?"):
+        load_dataset(tmp_path / "toy")
+
+
 def test_fingerprint_sees_content_and_order_only():
     passages = [Passage("1", "A", "a"), Passage("2", "B", "b")]
     assert fingerprint(passages) == fingerprint(iter(passages))

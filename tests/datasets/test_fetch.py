@@ -405,7 +405,9 @@ def test_the_script_gets_records_and_verifies(site, tmp_path, monkeypatch, capsy
     known = {"toy": site.release()}
     monkeypatch.setattr(script, "releases", lambda: known)
     monkeypatch.setattr(script, "release", known.__getitem__)
-    assert script.main(["list"]) == 0 and "A toy" in capsys.readouterr().out
+    assert script.main(["list"]) == 0
+    out = capsys.readouterr().out
+    assert "A toy" in out and "by get" in out and script.fetched_by(release("metaqa")) == "by hand"
     assert script.main(["show", "toy"]) == 0 and "UNKNOWN" in capsys.readouterr().out
     assert script.main(["get", "toy", str(tmp_path), "--record"]) == 0
     assert capsys.readouterr().out.splitlines() == [str(tmp_path / "a.json"), str(tmp_path / "deep" / "b.json")]

@@ -17,7 +17,7 @@ from gnnrag.types import Prediction
 from inference import evaluate as evaluate_script
 from inference.console import describe_failures, run_script
 from inference.evaluate import __doc__ as help_text
-from inference.evaluate import main
+from inference.evaluate import main, upload_hint
 
 ROOT = Path(__file__).resolve().parents[2]
 HASH = ["index.embedder.model=hash", "index.text.language=blank:en", "retriever=bm25", "data.limit=4"]
@@ -65,6 +65,12 @@ def test_failed_questions_are_told(arguments: list[str], capsys: pytest.CaptureF
     assert "4 of 4 questions failed, all of them: nothing was measured; the same command tries them again" in err
     assert "4 x budget.max_tokens=1 is used up (...)" in err
     assert "Recall" not in out and Path(out.strip()).is_dir(), "zeros of nothing look like a result"
+
+
+def test_what_was_tracked_offline_is_told_how_to_upload(tmp_path: Path) -> None:
+    assert upload_hint(tmp_path) == ""
+    (tmp_path / "wandb" / "offline-run-1-a").mkdir(parents=True)
+    assert upload_hint(tmp_path) == f"tracked offline; to upload it: wandb sync {tmp_path}/wandb/offline-run-*"
 
 
 def test_some_failures_are_told_with_what_they_score() -> None:

@@ -27,3 +27,13 @@ def test_convert_and_check(tmp_path, capsys):
         textualise.main(["check"])
     with pytest.raises(GnnragError, match=r"unknown setting 'write\.methd'"):
         textualise.main([*command, "write.methd=template"])
+    with pytest.raises(GnnragError, match=r"write\.method='?foo'?.*template, prompted"):
+        textualise.main([*command, "write=foo"])
+
+
+def test_what_is_missing_comes_with_its_fix(tmp_path):
+    config = "configs/textualise/metaqa.yaml"
+    with pytest.raises(GnnragError, match=r"nope: holds no kb\.txt; path=FOLDER .*MetaQA.*fetch\.py.*data/README\.md"):
+        textualise.main([config, f"path={tmp_path / 'nope'}", f"out={tmp_path / 'out'}"])
+    with pytest.raises(GnnragError, match=r"sample is no folder that textualise\.py wrote: it lacks nodes\.jsonl"):
+        textualise.main(["check", "data/sample"])

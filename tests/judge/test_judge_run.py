@@ -233,7 +233,7 @@ def test_failed_calls_are_rows_and_are_tried_again(tmp_path: Path, data: Path) -
     rows = read_journal(path / "judgements" / "scores" / "replies.jsonl")
     assert {row["error"] for row in rows if row["problem"]} == {"no server"}
     (remark,) = [line for line in remarks(report) if "calls failed" in line]
-    assert remark == "a: 6 values are missing because calls failed (6 x no server); the same command tries again"
+    assert remark == "a: 6 values are missing because calls failed; the same command tries again: 6 x no server"
     again = scripted(lambda request: "5")
     (report,) = judge(settings("scores", path), backend=again)["judgements"]
     assert len(again.requests) == 6 and report["judge/e_score_counted"] == SIZE

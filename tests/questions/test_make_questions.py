@@ -160,6 +160,9 @@ def test_the_script(dots, tmp_path, capsys):
     assert lines[-1] == str(tmp_path / "out" / "questions.generated.jsonl") and lines[-2] == "30 questions of 6 paths"
     assert " > " in lines[1]
     assert run_script(script.main, [*dots[:-1], "make.hops=9"], script.__doc__) == 2
+    assert run_script(script.main, [*dots, "make.paths=500"], script.__doc__) == 0
+    out, err = capsys.readouterr()
+    assert "paths; 500 were asked for" in out and "of 500 paths were found" in err and "left out: " in err
 
 
 # -------------------------------------------------------------------------------------------------------- prompted
