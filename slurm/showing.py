@@ -19,9 +19,9 @@ from gnnrag.stopping import STOPPED
 from inference.console import note
 from inference.tables import plain_table
 
-HEADINGS = ("job", "state", "shards", "questions", "seconds", "what")
+HEADINGS = ("job", "of", "state", "shards", "questions", "seconds", "what")
 SHOWN = 40  # jobs that are listed one by one; of more, those that run, wait, failed or were stopped
-WIDTH = 180
+WIDTH = 220
 
 
 def state_table(states: Sequence[State], blocked: Mapping[str, str]) -> str:
@@ -56,7 +56,7 @@ def _cells(state: State, blocked: Mapping[str, str]) -> list[str]:
         shards = f"of {job.tasks}"
     answered = f"{state.questions}/{state.of}" if state.of else (str(state.questions) if state.questions else "")
     what = blocked.get(job.name) or state.detail or state.run
-    return [job.name, state.status, shards, answered, f"{state.seconds:.0f}" if state.seconds else "", what]
+    return [job.name, job.label, state.status, shards, answered, f"{state.seconds:.0f}" if state.seconds else "", what]
 
 
 def as_json(states: Sequence[State], blocked: Mapping[str, str]) -> str:

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run; returns the exit code."""
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("settings", nargs="*")
-    parser.add_argument("--shards", type=int, default=0)
+    parser.add_argument("--shards", type=int, default=1)
     parser.add_argument("--site", type=Path)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--budget")
@@ -97,7 +97,10 @@ def _local(plan: Plan, options: argparse.Namespace, deadline: float | None) -> i
     if outcome.left or stopped:
         note(f"stopped with {len(outcome.left)} jobs not started; the same command goes on")
         return STOPPED
-    return int(outcome.has_failed)
+    # A table may be of sets that are not here; a configuration whose data are not here is a mistake.
+    only_tables = all(is_table(Path(text)) for text in options.settings if "=" not in text)
+    nothing_ran = not only_tables and all(state.status == "missing" for state in states)
+    return int(outcome.has_failed or nothing_ran)
 
 
 def _submit(plan: Plan, options: argparse.Namespace) -> int:
@@ -134,6 +137,8 @@ def _show(plan: Plan, queued: Queued, options: argparse.Namespace, slurm: Slurm 
     if options.dry_run:
         lines = command_lines(states, slurm, queued.live)
         print(json.dumps(lines, indent=2) if options.json else "\n".join(lines) or "nothing to do")
+        for reason in dict.fromkeys(state.detail for state in states if state.status == "missing"):
+            note(f"cannot run here: {reason}")
         return 0
     print(as_json(states, {}) if options.json else state_table(states, {}))
     return int(any(state.status == "failed" for state in states))

@@ -33,20 +33,20 @@ class Plan:
 
 
 def make_plan(
-    arguments: Sequence[str], folder: Path, shards: int = 0, on_note: Callable[[str], None] = lambda note: None
+    arguments: Sequence[str], folder: Path, shards: int = 1, on_note: Callable[[str], None] = lambda note: None
 ) -> Plan:
     """Return the jobs that a command line asks for.
 
     Args:
         arguments: config files, then `key=value` or `key=a,b,c`; trained parts of tables, `verifier=RUN`.
         folder: where jobs have their folders.
-        shards: in how many parts the questions of a run are divided; 0 does not divide them.
+        shards: in how many parts the questions of a run are divided; 1 does not divide them.
         on_note: told what takes long.
 
     Raises:
         ConfigError: a file or a setting is wrong, or two runs would build one index in two ways.
     """
-    if shards < 0:
+    if shards < 1:
         raise ConfigError(f"--shards {shards}: must be at least 1")
     sources = [Path(a) for a in arguments if "=" not in a]
     trained, settings = split_trained([a for a in arguments if "=" in a])
@@ -82,6 +82,7 @@ class _Builder:
         self.indexes: dict[str, list[Evaluation]] = {}
         self.readers: dict[str, str] = {}  # job that answers questions -> folder of its index
         self.last: dict[str, str] = {}  # key of an evaluation -> its last job
+        self.named: dict[tuple[str, str], str] = {}  # folder and name of a run that is given one -> whose it is
 
     def evaluation(self, one: Evaluation) -> str:
         """Add what an evaluation needs; returns the name of its last job, empty where it cannot run."""
@@ -92,6 +93,11 @@ class _Builder:
         if one.key in self.last:
             return self.last[one.key]
         target = target_of(one)
+        if target.name and self.named.setdefault((one.root, target.name), one.label) != one.label:
+            raise ConfigError(
+                f"run.name={target.name} is given to several runs ({self.named[one.root, target.name]}; {one.label}): "
+                "leave run.name out, each then has a name of its own"
+            )
         self.indexes.setdefault(target.index, []).append(one)
         name = f"evaluate-{one.name}"
         config = f"{self._own(name)}/config.yaml"

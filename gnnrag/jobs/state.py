@@ -81,11 +81,14 @@ class Runs:
         return found
 
     def find(self, target: Target) -> Path | None:
-        """Return the run of an evaluation, the newest of several; None where there is none."""
-        if target.name:
-            return self.root / target.name if (self.root / target.name).is_dir() else None
+        """Return the run of an evaluation, the newest of several; None where there is none.
+
+        One that is given a name has to have it as well: a run of that name with other settings is none of its.
+        """
         wanted = digest(json.loads(json.dumps(target.decisive)))
         fitting = [path for path in self._known.get(wanted, ()) if _fits(path, target)]
+        if target.name:
+            fitting = [path for path in fitting if path.name == target.name]
         return max(fitting, key=lambda path: path.stat().st_mtime, default=None)
 
 

@@ -218,3 +218,13 @@ def test_a_job_is_read_back_as_it_was_written(tmp_path: Path) -> None:
         assert json.loads(json.dumps(back.target.decisive)) == json.loads(json.dumps(job.target.decisive))
         assert (back.name, back.argv, back.needs, back.tasks) == (job.name, job.argv, job.needs, job.tasks)
         assert job_of(json.loads((Path(job.folder) / "job.json").read_text())) == back
+
+
+def test_runs_of_one_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"run.name=clash is given to several runs"):
+        make_plan([SAMPLE, DATA, "run.name=clash", "method=single,closed_book"], tmp_path / "jobs")
+
+
+def test_no_part_at_all_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--shards 0: must be at least 1"):
+        make_plan([SAMPLE, DATA], tmp_path / "jobs", shards=0)

@@ -154,3 +154,12 @@ def test_nobody_reads_the_queue_while_another_submits(tmp_path: Path, monkeypatc
 def test_what_cannot_be_meant_is_refused(tmp_path: Path, more: list[str], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         main([*settings(tmp_path, "method=single", "retriever=bm25"), *more])
+
+
+def test_a_configuration_whose_data_are_not_here_is_a_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = [*settings(tmp_path, "method=single", "retriever=bm25"), f"data.path={tmp_path / 'nope'}", "--local"]
+    assert main([*call, "--dry-run"]) == 0
+    assert "cannot run here: data not here" in capsys.readouterr().err
+    assert main(call) == 1
