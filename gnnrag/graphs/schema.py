@@ -7,6 +7,7 @@ left to a person, and the file that comes of it is read back by `load`. Counts a
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ import yaml  # type: ignore[import-untyped]
 from gnnrag.errors import DataError, nearest
 from gnnrag.graphs.knowledge import KnowledgeGraph
 
+log = logging.getLogger(__name__)
 MAX_TYPES, MAX_RELATIONS = 60, 60  # a prompt shows no more; open extractions have thousands of predicates
 _KEYS = {"description", "types", "relations"}
 
@@ -177,8 +179,10 @@ def load(path: Path, graph: KnowledgeGraph) -> Schema:
     own = draft(graph)
     types, no_types = _edited(path, "types", data.get("types"), own.types)
     relations, no_relations = _edited(path, "relations", data.get("relations"), own.relations)
+    if lacking := no_types + no_relations:
+        log.warning("%s: the graph has no %s; these are not offered", path, ", ".join(lacking))
     text = str(data.get("description") or own.description)
-    return replace(own, description=text, types=types, relations=relations, lacking=no_types + no_relations)
+    return replace(own, description=text, types=types, relations=relations, lacking=lacking)
 
 
 def _rows(kinds: Sequence[Kind]) -> list[dict[str, Any]]:

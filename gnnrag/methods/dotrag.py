@@ -7,7 +7,6 @@ by one matrix-vector product a query over the whole graph, then masked. The retr
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Sequence
 from functools import cached_property, partial
@@ -30,7 +29,6 @@ from gnnrag.roles.dots import ConceptsTask, DotRules, JudgeTask, RedirectTask, R
 from gnnrag.session import Session, concurrently
 from gnnrag.types import Evidence, Query, Question, Ranking
 
-log = logging.getLogger(__name__)
 _ASKS_SET = re.compile(r"\b(?:which|what|list|name all|who (?:are|were|all)|whose|all)\b", re.IGNORECASE)
 
 
@@ -73,12 +71,7 @@ class DotRAG:
     def schema(self) -> Schema:
         """What the roles are told of the graph."""
         file = self.config.schema_file
-        if not file:
-            return draft(self.index.knowledge)
-        schema = load(Path(file), self.index.knowledge)
-        if schema.lacking:
-            log.warning("%s: the graph has no %s; these are not offered", file, ", ".join(schema.lacking))
-        return schema
+        return load(Path(file), self.index.knowledge) if file else draft(self.index.knowledge)
 
     @cached_property
     def meaning(self) -> Meaning:
@@ -93,7 +86,6 @@ class DotRAG:
     async def start(self, question: Question, session: Session) -> State:
         """S1 and S2: concepts, their anchors, and for each the rules and the region of its DOT."""
         state = State(question, session)
-        session.counts["schema_lacks"] += len(self.schema.lacking)
         found = await self.concepts(ConceptsTask(question, self.schema), session)
         session.flag("concepts", *found.flags)
         named = [(concept.span, concept.type, concept.description) for concept in found.named]
@@ -101,7 +93,7 @@ class DotRAG:
         starts, flags = await self.worker(lambda: self.starter.choose(named, found.topics, question.text, has_names))
         session.counts.update(flags)
         starts, hubs = self.starter.split_hubs(starts)
-        session.counts["hub_as_constraint"] += bool(hubs)
+        session.counts.update(hub_as_constraint=bool(hubs), schema_lacks=len(self.schema.lacking))
         starts = self.starter.with_bridge(starts)
         many = {"always": True, "never": False}.get(self.config.set_questions, bool(_ASKS_SET.search(question.text)))
         state.memory["must_touch"] = hubs
