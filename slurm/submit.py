@@ -36,6 +36,7 @@ from gnnrag.jobs.plan import Plan, make_plan
 from gnnrag.jobs.site import load_site
 from gnnrag.jobs.slurm import Queued, Slurm, read_queue
 from gnnrag.jobs.state import Desk
+from gnnrag.jobs.wanted import is_table
 from gnnrag.stopping import STOPPED
 from inference.console import note
 from slurm.showing import Teller, as_json, command_lines, state_table
@@ -99,8 +100,7 @@ def _local(plan: Plan, options: argparse.Namespace, deadline: float | None) -> i
         return STOPPED
     # A table may be of sets that are not here; a configuration whose data are not here is a mistake.
     only_tables = all(is_table(Path(text)) for text in options.settings if "=" not in text)
-    nothing_ran = not only_tables and all(state.status == "missing" for state in states)
-    return int(outcome.has_failed or nothing_ran)
+    return int(outcome.has_failed or (not only_tables and all(state.status == "missing" for state in states)))
 
 
 def _submit(plan: Plan, options: argparse.Namespace) -> int:
