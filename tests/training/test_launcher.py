@@ -27,7 +27,12 @@ while not told and not Path("stop").exists() and time.monotonic() < end:
     time.sleep(0.01)
 Path("ended").write_text("told" if told else "not told")
 """
-LAUNCHER = "import subprocess, sys\nsubprocess.Popen([sys.executable, 'child.py']).wait()\n"
+# A shell's background jobs ignore SIGINT, and so would what they start.
+LAUNCHER = """
+import signal, subprocess, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+subprocess.Popen([sys.executable, "child.py"]).wait()
+"""
 
 
 def wait_for(path: Path) -> str:
