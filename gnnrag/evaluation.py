@@ -12,14 +12,14 @@ from typing import Any, get_args
 from gnnrag.config import EvaluateConfig, MetricsConfig, check_tracking, to_plain
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
-from gnnrag.files import read_journal, write_json, write_jsonl
+from gnnrag.files import read_lines, write_json, write_jsonl
 from gnnrag.index.build import Progress, closure
 from gnnrag.index.index import Index
 from gnnrag.metrics.answer import F1Variant
 from gnnrag.metrics.report import per_question, score
-from gnnrag.metrics.rounds import SIDES, by_round, by_step
+from gnnrag.metrics.rounds import EVENTS, SIDES, by_round, by_step
 from gnnrag.pipeline import Pipeline, chunking, idle_settings, needed_stages, open_index
-from gnnrag.rundir import RunDir, commit, decisive, run_name
+from gnnrag.rundir import SHARDS, RunDir, commit, decisive, run_name
 from gnnrag.session import Session
 from gnnrag.sharding import MERGE, check_siblings, lock_parts, read_shard, take_parts
 from gnnrag.tracking.artefacts import checkpoint_artefact, data_artefact, index_artefact
@@ -112,10 +112,10 @@ def tracked(
         for folder in dict.fromkeys(folders):
             yield checkpoint_artefact(folder, upload)
 
-    whole = path.parents[1].name if path.parent.name == "shards" else None
+    whole = path.parents[1].name if path.parent.name == SHARDS else None
     inputs = {"data": data.fingerprints, "index": dict(index.fingerprint) if index else {}}
     settings = describe(to_plain(config), commit(), inputs) if config.run.tracking != "off" else {}
-    group = whole or (path.name if (path / "shards").is_dir() else None)
+    group = whole or (path.name if (path / SHARDS).is_dir() else None)
     job = Job("evaluate", f"{whole}-{path.name}" if whole else path.name, settings, group)
     return EvaluationTracker(
         config.run, config.metrics, path, job, Sources(data.questions, data.passages, used), on_note
@@ -271,7 +271,11 @@ def write_metrics(
     variant: Any = config.f1_variant
     metrics = score(questions, rows, ks, variant, config.skip_no_gold, seed=seed, nodes=nodes)
     if (path / "traces.jsonl").is_file():
-        traces = read_journal(path / "traces.jsonl")
+        # Row by row, and without the messages of language models: they are nearly all of a large trace.
+        traces = [
+            {**row, "events": [event for event in row["events"] if event["event"] in EVENTS]}
+            for row, _ in read_lines(path / "traces.jsonl")
+        ]
         lacking = {q.id for q in questions} - {trace["question_id"] for trace in traces}
         if lacking:
             on_note(

@@ -69,6 +69,15 @@ def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
     write_atomic(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; an empty one where there is none, it is broken, or is being written."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def read_journal(path: Path) -> list[Any]:
     """Return the rows of a journal up to a cut or broken line; the file, which may be in use, stays as it is."""
     return [row for row, _ in read_lines(path)]

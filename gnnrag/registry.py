@@ -56,6 +56,21 @@ EXTRACTORS = {
     "prompted": "gnnrag.extract.prompted:PromptedExtractor",
 }
 
+# Script in training/: the kinds of model that it trains; the first one is that of a config that names none.
+TRAININGS: dict[str, dict[str, str]] = {
+    "train_gnn.py": {},
+    "train_verifier.py": {
+        "cross_encoder": "gnnrag.fit.verifier:KIND",
+        "causal": "gnnrag.fit.language:VERIFIER_CAUSAL",
+    },
+    "train_thoughts.py": {
+        "selector": "gnnrag.fit.selector:KIND",
+        "causal": "gnnrag.fit.language:THOUGHTS_CAUSAL",
+        "seq2seq": "gnnrag.fit.language:THOUGHTS_SEQ2SEQ",
+    },
+    "train_reader.py": {"span": "gnnrag.fit.reader:KIND"},
+}
+
 ROLES = {
     "thoughts": {
         "prompted": "gnnrag.roles.thoughts_prompted:PromptedThoughts",

@@ -19,14 +19,13 @@ from gnnrag.config import EvaluateConfig
 from gnnrag.cross import Watch, cross_evaluate, read_part, swapped
 from gnnrag.errors import ConfigError, described
 from gnnrag.evaluation import check_metrics, load_questions_for
-from gnnrag.files import read_journal
 from gnnrag.index.build import Progress
 from gnnrag.judge.folder import judged_figures
 from gnnrag.papers import COLUMNS, Column, PaperTable, Row, row_config
 from gnnrag.pipeline import check_fit, needed_stages
 from gnnrag.plotting import blank_axes, write_figure
 from gnnrag.registry import METHODS, resolve
-from gnnrag.rundir import read_predictions, run_label, trained_note
+from gnnrag.rundir import predicted_seconds, read_predictions, run_label, trained_note
 from gnnrag.types import Prediction
 
 Line = tuple[str, list[str], list[float], list[float]]
@@ -178,9 +177,7 @@ def run_figures(run: Path) -> dict[str, float]:
             for name in ("calls", "prompt_tokens", "completion_tokens") if role != "reader" else ():
                 sums[f"run/search_{name}"] += used.get(name, 0)
     names = ("run/search_calls", "run/search_prompt_tokens", "run/search_completion_tokens")
-    log = read_journal(run / "log.jsonl")
-    seconds = sum(row["seconds"] for row in log if row["event"] == "predicted")
-    return {name: round(sums[name] / len(predictions), 4) for name in names} | {"run/seconds": seconds}
+    return {name: round(sums[name] / len(predictions), 4) for name in names} | {"run/seconds": predicted_seconds(run)}
 
 
 def overlaps(table: PaperTable, results: Sequence[Result]) -> dict[str, dict[str, float]]:

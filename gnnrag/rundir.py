@@ -7,7 +7,7 @@ import platform
 import shutil
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -101,13 +101,8 @@ class RunDir:
 
     def done(self, retry_failed: bool = True) -> dict[str, Prediction]:
         """Return the predictions of earlier sessions; failed ones are left out when they are to be tried again."""
-        seconds = _seconds(self._log.rows)
-        rows = {row["question_id"]: row for row in self._predictions.rows}
-        return {
-            id_: _prediction(row, seconds.get(id_, 0.0))
-            for id_, row in rows.items()
-            if not (retry_failed and row["error"] is not None)
-        }
+        kept = _newest(self._predictions.rows, self._log.rows)
+        return {row.question_id: row for row in kept if not (retry_failed and row.error is not None)}
 
     def add(self, prediction: Prediction, session: Session) -> None:
         """Record a question that has ended. The prediction goes last: what precedes it is overwritten by a redo."""
@@ -224,9 +219,12 @@ def read_predictions(path: str | Path) -> list[Prediction]:
     folder = Path(path)
     if not (folder / "predictions.jsonl").is_file():
         raise GnnragError(f"{folder} is no run: it has no predictions.jsonl")
-    seconds = _seconds(read_journal(folder / "log.jsonl"))
-    rows = {row["question_id"]: row for row in read_journal(folder / "predictions.jsonl")}
-    return [_prediction(row, seconds.get(id_, 0.0)) for id_, row in rows.items()]
+    return list(_newest(read_journal(folder / "predictions.jsonl"), read_journal(folder / "log.jsonl")))
+
+
+def predicted_seconds(path: Path) -> float:
+    """Return the seconds that a run, which may still be writing its log, has spent on answering."""
+    return sum(row["seconds"] for row in read_journal(path / "log.jsonl") if row["event"] == "predicted")
 
 
 def trace_lines(path: Path) -> dict[str, bytes]:
@@ -281,8 +279,11 @@ def commit() -> str:
     return described.stdout.strip()
 
 
-def _seconds(log: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    return {row["id"]: row["seconds"] for row in log if row.get("event") == "question"}
+def _newest(rows: Iterable[Mapping[str, Any]], log: Iterable[Mapping[str, Any]]) -> Iterator[Prediction]:
+    """Yield the newest row of each question, with its seconds from the log."""
+    seconds = {row["id"]: row["seconds"] for row in log if row.get("event") == "question"}
+    for id_, row in {row["question_id"]: row for row in rows}.items():
+        yield _prediction(row, seconds.get(id_, 0.0))
 
 
 def _prediction(row: Mapping[str, Any], seconds: float) -> Prediction:

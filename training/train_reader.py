@@ -16,10 +16,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `accelerate launch` puts only this folder there
 
+from gnnrag.registry import TRAININGS
 from inference.console import run_script
 from training.common import train_kind
 
-KINDS = {"span": "gnnrag.fit.reader:KIND"}
+KINDS = TRAININGS["train_reader.py"]
 
 
 def main(arguments: Sequence[str]) -> int:

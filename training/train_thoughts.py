@@ -17,14 +17,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `accelerate launch` puts only this folder there
 
+from gnnrag.registry import TRAININGS
 from inference.console import run_script
 from training.common import train_kind
 
-KINDS = {
-    "selector": "gnnrag.fit.selector:KIND",
-    "causal": "gnnrag.fit.language:THOUGHTS_CAUSAL",
-    "seq2seq": "gnnrag.fit.language:THOUGHTS_SEQ2SEQ",
-}
+KINDS = TRAININGS["train_thoughts.py"]
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable
@@ -14,7 +13,7 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from gnnrag.errors import DataError
-from gnnrag.files import write_json
+from gnnrag.files import read_object, write_json
 
 Progress = Callable[[str, int, int | None], None]  # path, bytes so far, bytes in all if known
 _BLOCK = 1 << 18
@@ -73,7 +72,7 @@ def download(
 
 def _receive(url: str, part: Path, timeout_s: float, on_progress: Progress | None) -> None:
     """Receive what is missing of a part; raises HTTPException where the connection ends early."""
-    facts, have = _facts(part), part.stat().st_size if part.exists() else 0
+    facts, have = read_object(_facts_of(part)), part.stat().st_size if part.exists() else 0
     version = facts.get("version") if facts.get("url") == url else None
     asked = {"User-Agent": "gnnrag", "Accept-Encoding": "identity"}
     if have and version:
@@ -151,14 +150,6 @@ def forget(target: Path) -> None:
 
 def _facts_of(part: Path) -> Path:
     return part.with_name(f"{part.name}.json")
-
-
-def _facts(part: Path) -> dict[str, Any]:
-    try:
-        facts = json.loads(_facts_of(part).read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return facts if isinstance(facts, dict) else {}
 
 
 def _first_byte(content_range: str | None) -> int | None:

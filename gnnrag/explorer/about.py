@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gnnrag.comparison import Run
 from gnnrag.explorer.measures import trimmed
+from gnnrag.files import read_object
 from gnnrag.rundir import roles_label
 
 
@@ -23,15 +23,6 @@ def describe_runs(
         if labels.count(label) > 1:  # the end of a folder's name is its digest; folders of one name need all of it
             row["label"] = end if ends.count(end) == 1 else f"{label} · {row['name']}"
     return rows
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a file; empty where there is none."""
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _describe(path: Path, run: Run, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,7 +40,7 @@ def _describe(path: Path, run: Run, config: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _warnings(path: Path, default: Any, own: Mapping[str, Any], run: Run) -> list[str]:
-    trained = read_json(path / "meta.json").get("trained_on") or {}
+    trained = read_object(path / "meta.json").get("trained_on") or {}
     notes = [f"{name} was trained on {count} of these questions: no result." for name, count in trained.items()]
     oracles = [name for name, role in own.items() if role["impl"] == "oracle"]
     if default == "oracle" or oracles:

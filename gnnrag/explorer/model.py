@@ -14,10 +14,10 @@ from gnnrag.comparison import Comparison, Run
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import ConfigError, DataError
-from gnnrag.explorer.about import describe_runs, read_json
+from gnnrag.explorer.about import describe_runs
 from gnnrag.explorer.measures import MEASURES
 from gnnrag.explorer.story import SHOWN, Passages, Story, clipped
-from gnnrag.files import read_journal
+from gnnrag.files import read_journal, read_object
 from gnnrag.rundir import read_predictions
 from gnnrag.types import Passage, Prediction, Question
 
@@ -113,7 +113,7 @@ def _corpus(config: Mapping[str, Any], path: Path, given: str | None) -> tuple[D
             f"The data of the runs could not be read ({error}). Texts of passages and gold answers are missing here; "
             "give their folder with --data."
         ]
-    meta = read_json(path / "meta.json").get("inputs", {}).get("data", {})
+    meta = read_object(path / "meta.json").get("inputs", {}).get("data", {})
     changed = [name for name, print_ in corpus.fingerprints.items() if meta.get(name, print_) != print_]
     words = f"The data at {place} are not those that the runs read: the {' and the '.join(changed)} differ."
     return corpus, [words] if changed else []

@@ -11,9 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from gnnrag.loop import TRACE_DEPTH
+
 Event = Mapping[str, Any]
 Block = dict[str, Any]
-KEPT = 50  # passages of a ranking or pool that a trace keeps at most: what it lacks may have stood further down
+KEPT = TRACE_DEPTH  # passages of a ranking or pool that a trace keeps: what it lacks may have stood further down
 RERANKED = 10  # the same of a reordering
 SHOWN = 10  # hits of a query, and passages of a pool, that are shown
 MOST = 40  # items of a list

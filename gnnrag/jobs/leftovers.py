@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from gnnrag.files import read_journal
+from gnnrag.files import folds_of, read_journal, read_object
 from gnnrag.jobs.job import Job
 
 
@@ -57,20 +56,6 @@ def rows(run: Path, name: str = "predictions.jsonl") -> int:
         return 0
 
 
-def predicted_seconds(runs: Iterable[Path]) -> float:
-    """Return the seconds that answering took, as the runs' logs say."""
-    total = 0.0
-    for run in runs:
-        path = run / "log.jsonl"
-        lines = path.read_text("utf-8", "replace").splitlines() if path.is_file() else []
-        for line in (line for line in lines if '"predicted"' in line):
-            try:
-                total += json.loads(line).get("seconds", 0.0)
-            except ValueError:
-                continue  # the end of a journal that is being written
-    return total
-
-
 def is_whole(run: Path) -> bool:
     """Tell whether each question of a shard has a row; one that was tried again has several."""
     count = asked(run)
@@ -87,7 +72,7 @@ def asked(run: Path) -> int:
 def last_rows(run: Path) -> list[dict[str, Any]]:
     """Return the last row of metrics of a training, of each of its folds."""
     found = []
-    for folder in (run, *sorted(run.glob("fold*"))):
+    for folder in (run, *folds_of(run)):
         path = folder / "metrics.jsonl"
         lines = path.read_text("utf-8", "replace").splitlines() if path.is_file() else []
         for line in reversed(lines):
@@ -97,12 +82,3 @@ def last_rows(run: Path) -> list[dict[str, Any]]:
             except ValueError:
                 continue
     return found
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Return a JSON object from a file; nothing where there is none, or it is being written."""
-    try:
-        found = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -12,7 +12,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from gnnrag.errors import GnnragError
-from gnnrag.files import digest
+from gnnrag.files import digest, folds_of, read_object
 from gnnrag.index.store import Store
 from gnnrag.jobs.job import Job, Target
 from gnnrag.jobs.leftovers import (
@@ -22,12 +22,11 @@ from gnnrag.jobs.leftovers import (
     is_whole,
     last_rows,
     log_file,
-    predicted_seconds,
-    read_object,
     rows,
     was_cut_off,
 )
-from gnnrag.rundir import differences
+from gnnrag.rundir import differences, predicted_seconds
+from gnnrag.sharding import Shard, parts_of
 from gnnrag.stopping import STOPPED
 
 STATUSES = ("done", "running", "waiting", "failed", "stopped", "to do", "missing")
@@ -74,7 +73,7 @@ class Runs:
         """Hash of the deciding settings -> run directories; of a run that is in shards, theirs tell."""
         found: dict[str, list[Path]] = {}
         for folder in sorted(self.root.iterdir()) if self.root.is_dir() else []:
-            for one in (folder, *sorted(folder.glob("shards/*"))):
+            for one in (folder, *parts_of(folder).values()):
                 if (settings := read_object(one / "meta.json").get("decisive")) is not None:
                     found.setdefault(digest(settings), []).append(folder)
                     break
@@ -94,7 +93,7 @@ class Runs:
 
 def _fits(path: Path, target: Target) -> bool:
     """Tell whether a run is of the same data, and of the index as it is now, where there is one."""
-    for one in (path, *sorted(path.glob("shards/*"))):
+    for one in (path, *parts_of(path).values()):
         if (one / "config.yaml").is_file():
             break
     else:
@@ -168,17 +167,17 @@ class Desk:
             metrics = read_object(run / "metrics.json")
             total, failed = metrics.get("questions", 0), metrics.get("failed", 0)
             remark = f"{failed} of {total} questions failed" if failed else ""
-            return set(job.numbers), total, total, predicted_seconds([run]), str(run), remark
+            return set(job.numbers), total, total, predicted_seconds(run), str(run), remark
         if not job.tasks and job.kind == "evaluate":
-            return set(), rows(run), asked(run), predicted_seconds([run]), str(run), ""
+            return set(), rows(run), asked(run), predicted_seconds(run), str(run), ""
         if job.kind == "merge":
             return set(), 0, 0, 0.0, str(run), ""
-        parts = {task: run / "shards" / f"{task}-of-{job.tasks}" for task in job.numbers}
+        parts = {task: run / Shard(job.tasks, task).folder for task in job.numbers}
         done = {t for t, part in parts.items() if is_whole(part) or (part.is_dir() and ended(job, t)[0] == 0)}
         of = sum(asked(part) for part in parts.values())
         known = all(asked(part) for part in parts.values())
         answered = sum(min(rows(part), asked(part) or rows(part)) for part in parts.values())
-        return done, answered, of if known else 0, predicted_seconds(parts.values()), str(run), ""
+        return done, answered, of if known else 0, sum(map(predicted_seconds, parts.values())), str(run), ""
 
     def _index(self, job: Job) -> tuple[set[int], int, int, float, str, str]:
         folder = Path(job.target.path)
@@ -221,7 +220,7 @@ def changed_settings(run: Path, wanted: Mapping[str, Any]) -> list[str]:
     """Return the settings of a training run, or of one of its folds, that differ from those that are wanted."""
     plain = json.loads(json.dumps(dict(wanted)))
     found: set[str] = set()
-    for folder in (run, *sorted(run.glob("fold*"))):
+    for folder in (run, *folds_of(run)):
         if (held := read_object(folder / "meta.json").get("settings")) is not None:
             found |= set(differences({key: held.get(key) for key in plain}, plain))
     return sorted(found)
@@ -235,9 +234,9 @@ def progress(job: Job, task: int) -> str:
         return f"{sum(Store(folder).key(stage) is not None for stage in job.target.stages)}-{partial}"
     if job.kind == "train":
         run = Path(job.target.path)
-        return str(sum(rows(folder, "metrics.jsonl") for folder in (run, *run.glob("fold*"))))
+        return str(sum(rows(folder, "metrics.jsonl") for folder in (run, *folds_of(run))))
     if job.kind == "evaluate":
         run_ = Runs(job.target.path).find(job.target)
-        part = run_ / "shards" / f"{task}-of-{job.tasks}" if run_ and job.tasks else run_
+        part = run_ / Shard(job.tasks, task).folder if run_ and job.tasks else run_
         return str(rows(part)) if part else "0"
     return ""

@@ -10,27 +10,14 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from gnnrag.config import load_config, read_yaml, to_plain
-from gnnrag.errors import ConfigError, GnnragError, described, nearest
+from gnnrag.errors import ConfigError, GnnragError, described
 from gnnrag.files import digest
 from gnnrag.jobs.grid import Point
-from gnnrag.registry import resolve
+from gnnrag.registry import TRAININGS
 
 EXAMPLES = "those of configs/train"
 GNN, READER = "train_gnn.py", "train_reader.py"
-# Script: what each kind of its models is defined by, the kind of a config that names none first.
-SCRIPTS: dict[str, dict[str, str]] = {
-    GNN: {},
-    "train_verifier.py": {
-        "cross_encoder": "gnnrag.fit.verifier:KIND",
-        "causal": "gnnrag.fit.language:VERIFIER_CAUSAL",
-    },
-    "train_thoughts.py": {
-        "selector": "gnnrag.fit.selector:KIND",
-        "causal": "gnnrag.fit.language:THOUGHTS_CAUSAL",
-        "seq2seq": "gnnrag.fit.language:THOUGHTS_SEQ2SEQ",
-    },
-    READER: {"span": "gnnrag.fit.reader:KIND"},
-}
+SCRIPTS = TRAININGS
 
 
 @dataclass(frozen=True)
@@ -91,11 +78,10 @@ def _read(script: str, source: Path, overrides: Sequence[str]) -> Any:
         from gnnrag.fit.gnn_config import load_training
 
         return settle(load_training(source, overrides))
+    from gnnrag.fit.kinds import chosen_kind
+
     kinds = SCRIPTS[script]
-    name = _merged(source, overrides).get("kind") or next(iter(kinds))
-    if name not in kinds:
-        raise ConfigError(f"kind={name!r} is unknown. {nearest(str(name), kinds)}")
-    config = load_config(resolve("kind", str(name), kinds).schema, source, overrides)
+    config: Any = load_config(chosen_kind(kinds, next(iter(kinds)), str(source), overrides).schema, source, overrides)
     if script == READER:
         from gnnrag.fit import reader
 

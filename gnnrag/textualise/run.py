@@ -220,7 +220,6 @@ async def _run_missing(
             for counts in session.by_role.values():
                 spent.update(counts)
             work.calls += spent["calls"]
-            spent.pop("cached_calls", None)  # would tell a run that was interrupted from one that was not
             spent["cost"] = round(session.cost, 8)  # type: ignore[assignment]
             row = {
                 "stage": stage,
