@@ -12,12 +12,12 @@ from typing import Any, get_args
 from gnnrag.config import EvaluateConfig, MetricsConfig, check_tracking, to_plain
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
-from gnnrag.files import read_lines, write_json, write_jsonl
+from gnnrag.files import write_json, write_jsonl
 from gnnrag.index.build import Progress, closure
 from gnnrag.index.index import Index
 from gnnrag.metrics.answer import F1Variant
 from gnnrag.metrics.report import per_question, score
-from gnnrag.metrics.rounds import EVENTS, SIDES, by_round, by_step
+from gnnrag.metrics.traced import from_traces
 from gnnrag.pipeline import Pipeline, chunking, idle_settings, needed_stages, open_index
 from gnnrag.rundir import SHARDS, RunDir, commit, decisive, run_name
 from gnnrag.session import Session
@@ -264,28 +264,13 @@ def write_metrics(
 ) -> dict[str, Any]:
     """Score and write `metrics.json`, and `scores.jsonl` with each question's values; `nodes` as in `score`.
 
-    Where each question has a trace, what each round brought is in `by_round`, and for GraphSearch each sub-query in
-    `by_step`; where only some have one, neither: those without would leave the mean. `on_note` is told so.
+    What traces say is there too (`metrics.traced.from_traces`); `on_note` is told where they are incomplete.
     """
     rows, ks = list(predictions), tuple(config.ks)
     variant: Any = config.f1_variant
     metrics = score(questions, rows, ks, variant, config.skip_no_gold, seed=seed, nodes=nodes)
     if (path / "traces.jsonl").is_file():
-        # Row by row, and without the messages of language models: they are nearly all of a large trace.
-        traces = [
-            {**row, "events": [event for event in row["events"] if event["event"] in EVENTS]}
-            for row, _ in read_lines(path / "traces.jsonl")
-        ]
-        lacking = {q.id for q in questions} - {trace["question_id"] for trace in traces}
-        if lacking:
-            on_note(
-                f"{path}: {len(lacking)} of {len(questions)} questions have no trace (run.traces=false), so nothing is "
-                "said by round; run.fresh=true answers all of them again"
-            )
-        else:
-            metrics["by_round"] = by_round(traces, questions)
-        if not lacking and any(steps := by_step(traces, questions).values()):
-            metrics["by_step"] = dict(zip(SIDES, steps, strict=True))
+        metrics |= from_traces(path / "traces.jsonl", questions, on_note)
     metrics["settings"] = to_plain(config) | {"seed": seed}
     columns = per_question(questions, rows, ks, variant, nodes)
     quality = [name for name in columns if name.startswith(("retrieval/", "answer/"))]

@@ -99,9 +99,11 @@ def load_questions(files: Sequence[Path], passages: Sequence[Passage], limit: in
     """Return the questions of some files, in order, with their answers as gold nodes.
 
     `extra["nodes"]` are the answer entities, unless the file gives others; `extra["anchor"]`, where the file gives it,
-    is the entity that a question starts from. Where the file gives no `gold`, the gold passages are the first parts of
-    the answers' articles: they are what a search for the answer must find, while an article that states the last triple
-    from the other side may be one of dozens. Their ids are the names of the answers.
+    is the entity that a question starts from, and `extra["relations"]`, where the file gives them or the question is of
+    one of MetaQA's types, are those from the anchor to the answers (see `metrics.patterns`). Where the file gives no
+    `gold`, the gold passages are the first parts of the answers' articles: they are what a search for the answer must
+    find, while an article that states the last triple from the other side may be one of dozens. Their ids are the names
+    of the answers.
 
     Args:
         files: canonical questions files, or `.txt` of the MetaQA release.
@@ -135,4 +137,8 @@ def _with_nodes(file: Path, question: Question, names: Collection[str]) -> Quest
             hint = nearest(str(name), names)[:200]
             raise DataError(file, f"question {question.id!r} names {name!r}, which is no entity. {hint}")
     gold = question.gold or tuple(dict.fromkeys(nodes))
-    return replace(question, gold=gold, extra={**question.extra, "nodes": nodes})
+    relations = question.extra.get("relations", list(metaqa.relations_of(question.type)))
+    if not isinstance(relations, list) or not all(isinstance(label, str) for label in relations):
+        raise DataError(file, f"question {question.id!r}: 'relations' must be a list of relations, not {relations!r}")
+    more = {"nodes": nodes} | ({"relations": relations} if relations else {})
+    return replace(question, gold=gold, extra={**question.extra, **more})

@@ -7,6 +7,7 @@ are taken out of the text: with them, finding the anchor would be no task.
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 from gnnrag.datasets.jsonl import read_lines
@@ -14,6 +15,12 @@ from gnnrag.errors import DataError
 from gnnrag.types import Question
 
 _ANCHOR = re.compile(r"\[([^\[\]]+)\]")
+# What joins a film to a thing of each kind that types of questions name. All triples are of a film.
+_OF_FILM = {
+    "actor": "starred_actors", "director": "directed_by", "writer": "written_by", "year": "release_year",
+    "genre": "has_genre", "language": "in_language", "tag": "has_tags", "tags": "has_tags",
+    "imdbrating": "has_imdb_rating", "imdbvotes": "has_imdb_votes",
+}  # fmt: skip
 
 
 def question_files(folder: Path) -> list[tuple[str, Path]]:
@@ -46,6 +53,24 @@ def load_questions(path: Path) -> list[Question]:
     if not questions:
         raise DataError(path, "holds no questions")
     return questions
+
+
+def relations_of(type_: str) -> tuple[str, ...]:
+    """Return the relations that a type of questions stands for, from its anchor to its answers.
+
+    `actor_to_movie_to_year` is `("~starred_actors", "release_year")`: "~" stands in front of what is gone through
+    against its direction. Empty for a type that is none of MetaQA's.
+    """
+    kinds = type_.split("_to_")
+    relations = []
+    for start, end in pairwise(kinds):
+        if start == "movie" and end in _OF_FILM:
+            relations.append(_OF_FILM[end])
+        elif end == "movie" and start in _OF_FILM:
+            relations.append(f"~{_OF_FILM[start]}")
+        else:
+            return ()
+    return tuple(relations)
 
 
 def _types(path: Path, count: int) -> list[str]:

@@ -20,7 +20,7 @@ RERANKED = 10  # the same of a reordering
 SHOWN = 10  # hits of a query, and passages of a pool, that are shown
 MOST = 40  # items of a list
 LONGEST = 1500  # characters of a text
-LAST = {"chain", "cut", "evidence", "answer", "final", "context", "nodes", "verifier_scores", "sufficiency"}
+LAST = {"chain", "cut", "evidence", "answer", "final", "context", "nodes", "patterns", "verifier_scores", "sufficiency"}
 LAST_ROLES = {"chain", "verifier", "reader"}
 
 
@@ -71,6 +71,7 @@ class Story:
             "evidence": self._evidence, "answer": self._answer, "judged": _judged, "llm": _llm,
             "decomposition": _decomposition, "expansion": _expansion, "dot": _dot,
             "sub_query": _sub_query, "background": _background, "draft": _draft, "check": _check,
+            "patterns": _patterns,
         }  # fmt: skip
 
     def tell(self, events: Iterable[Event]) -> list[dict[str, Any]]:
@@ -231,6 +232,12 @@ def _dot(event: Event) -> Block:
         "only types": event["types"],
     }  # fmt: skip
     return {"t": "facts", "rows": _rows(facts)}
+
+
+def _patterns(event: Event) -> Block | None:
+    most = sorted(event["complete"], key=lambda row: -row["paths"])[:SHOWN]
+    items = [f"{row['paths']} x {' → '.join(' or '.join(edge) for edge in row['pattern'])}" for row in most]
+    return {"t": "list", "items": [clipped(item, 400) for item in items]} if items else None
 
 
 def _sub_query(event: Event) -> Block:

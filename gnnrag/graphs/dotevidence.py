@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from gnnrag.graphs.dotpaths import Accepted, Findings, aggregate, describe
+from gnnrag.graphs.dotpaths import Accepted, Findings, aggregate, describe, pattern_of
 from gnnrag.graphs.dotsearch import Dot
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.llm.base import estimate_tokens
@@ -102,7 +103,7 @@ def within(texts: Sequence[str], tokens: int) -> int:
 def gather_evidence(
     graph: KnowledgeGraph, findings: Findings, base: Base, pool: Pool, config: OutputConfig, session: Session
 ) -> Evidence:
-    """Return passages, notes and nodes; all three node sets go into the trace."""
+    """Return passages, notes and nodes; all three node sets and what relations paths follow go into the trace."""
     ranking = rank_path_passages(graph, findings.paths, base, pool, config)
     position = {id_: i for i, id_ in enumerate(base.ids)}
     context = ranking[: config.passages]
@@ -116,4 +117,6 @@ def gather_evidence(
     sets = {"terminal": findings.terminal, "path": findings.nodes, "resolved": tuple(resolved)}
     named = {name: [graph.names[node] for node in nodes] for name, nodes in sets.items()}
     session.record("nodes", **named)
+    complete = Counter(pattern_of(graph, path.nodes) for path in findings.paths if path.complete)
+    session.record("patterns", complete=[{"pattern": p, "paths": n} for p, n in sorted(complete.items())])
     return Evidence(ranking, context, notes, nodes=named[config.nodes])

@@ -14,7 +14,6 @@ from gnnrag.types import Question
 
 DEPTH = 5  # ranks that count, of each query and of the pool
 SIDES = ("semantic", "relational")  # of GraphSearch, arXiv 2509.22009
-EVENTS = frozenset({"query", "merge", "sub_query"})  # of a trace: all that is read here
 Trace = Mapping[str, Any]  # a row of `traces.jsonl`: question_id, events
 
 

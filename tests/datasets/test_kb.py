@@ -9,6 +9,7 @@ import pytest
 from gnnrag.datasets.articles import entity_types, state, write_articles
 from gnnrag.datasets.base import load_dataset, load_passages
 from gnnrag.datasets.kb import question_files, read_triples
+from gnnrag.datasets.metaqa import relations_of
 from gnnrag.datasets.skips import Skips
 from gnnrag.errors import DataError
 
@@ -230,6 +231,26 @@ def test_metaqa_questions_name_entities_only():
     assert Counter(q.extra["hops"] for q in questions) == {1: 300, 2: 300, 3: 300}
     assert len({q.id for q in questions}) == 900
     assert all(q.gold == tuple(q.extra["nodes"]) == q.answers for q in questions)
+    known = {relation for _, relation, _ in read_triples(SHARED / "kb.txt")}
+    for question in questions:
+        relations = question.extra["relations"]
+        assert len(relations) == question.extra["hops"] and {r.removeprefix("~") for r in relations} <= known
+
+
+def test_relations_of_a_type():
+    assert relations_of("actor_to_movie_to_year") == ("~starred_actors", "release_year")
+    assert relations_of("movie_to_writer_to_movie") == ("written_by", "~written_by")
+    assert relations_of("tag_to_movie") == ("~has_tags",) and relations_of("movie_to_tags") == ("has_tags",)
+    assert relations_of("unknown") == relations_of("actor_to_year") == relations_of("movie_to_movie") == ()
+
+
+def test_relations_of_a_file_win_and_must_be_a_list(folder):
+    row = {"id": "m1", "type": "movie_to_year", "anchor": "12"}
+    ask(folder, "questions.mine.jsonl", row | {"relations": ["came_out"]})
+    assert load_dataset(folder, "mine").questions[0].extra["relations"] == ["came_out"]
+    ask(folder, "questions.mine.jsonl", row | {"relations": "came_out"})
+    with pytest.raises(DataError, match="'relations' must be a list"):
+        load_dataset(folder, "mine")
 
 
 @needs_shared

@@ -65,6 +65,8 @@ def test_a_knowledge_base_from_end_to_end(dots: list[str], roles: str, tmp_path:
     found = {row["question_id"]: set(row["nodes"]) for row in rows}
     if roles == "oracle":
         assert found == {id_: set(answers) for id_, _, _, answers, _ in QUESTIONS}
+        assert metrics["path_patterns"]["found"] == metrics["path_patterns"]["accuracy"] == 1.0
+        assert set(metrics["path_patterns"]["by_type"]) == {type_ for *_, type_ in QUESTIONS}
     else:  # without a schema file nothing tells that "act" is starred_actors
         assert {id_: found[id_] for id_ in ("2-a", "3-a")} == {r[0]: set(r[3]) for r in QUESTIONS[1:]}
     stages = set(Store(tmp_path / "index").manifest["stages"])

@@ -1,0 +1,43 @@
+"""What `metrics.json` says of a run's traces: what each round and each sub-query brought, and where paths went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from gnnrag.files import read_lines
+from gnnrag.metrics.patterns import path_patterns
+from gnnrag.metrics.rounds import SIDES, by_round, by_step
+from gnnrag.types import Question
+
+_EVENTS = frozenset({"query", "merge", "sub_query", "patterns"})  # all that is read here
+
+
+def from_traces(path: Path, questions: Sequence[Question], on_note: Callable[[str], None]) -> dict[str, Any]:
+    """Return `by_round`, for GraphSearch `by_step`, and where paths can be judged `path_patterns`.
+
+    Where only some questions have a trace, nothing: those without would leave the mean.
+
+    Args:
+        path: `traces.jsonl`.
+        questions: what was asked.
+        on_note: told of questions without a trace.
+    """
+    # Row by row, and without the messages of language models: they are nearly all of a large trace.
+    traces = [
+        {**row, "events": [event for event in row["events"] if event["event"] in _EVENTS]}
+        for row, _ in read_lines(path)
+    ]
+    if lacking := {q.id for q in questions} - {trace["question_id"] for trace in traces}:
+        on_note(
+            f"{path.parent}: {len(lacking)} of {len(questions)} questions have no trace (run.traces=false), so nothing "
+            "is said by round; run.fresh=true answers all of them again"
+        )
+        return {}
+    said: dict[str, Any] = {"by_round": by_round(traces, questions)}
+    if any(steps := by_step(traces, questions).values()):
+        said["by_step"] = dict(zip(SIDES, steps, strict=True))
+    if patterns := path_patterns(traces, questions):
+        said["path_patterns"] = patterns
+    return said
