@@ -60,14 +60,14 @@ def download(
             _receive(url, part, timeout_s, on_progress)
             return part
         except HTTPError as error:
-            problem = f"{error.code} {error.reason}"
+            problem = f"was answered {error.code} {error.reason}"
             if error.code not in _AGAIN:
                 break
         except (HTTPException, URLError) as error:
-            problem = str(getattr(error, "reason", error)) or type(error).__name__
+            problem = f"failed: {_cause(error)}"
     size = part.stat().st_size if part.exists() else 0
     kept = f"; {size:,} bytes are kept in {part.name}, the same command goes on from there" if size else ""
-    raise DataError(target, f"could not be fetched: {url} was answered: {problem}{kept}")
+    raise DataError(target, f"could not be fetched: {url} {problem}{kept}")
 
 
 def _receive(url: str, part: Path, timeout_s: float, on_progress: Progress | None) -> None:
@@ -146,6 +146,12 @@ def forget(target: Path) -> None:
     """Delete the part of a file, so that the next try begins anew."""
     part_of(target).unlink(missing_ok=True)
     _facts_of(part_of(target)).unlink(missing_ok=True)
+
+
+def _cause(error: Exception) -> str:
+    """Return why there was no answer, in words: an OSError's text begins with its number."""
+    reason = getattr(error, "reason", error)
+    return str(getattr(reason, "strerror", None) or reason) or type(error).__name__
 
 
 def _facts_of(part: Path) -> Path:

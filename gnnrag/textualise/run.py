@@ -100,11 +100,14 @@ def textualise(
     questions = {name: kb.load_questions([file], every) for name, file in splits}  # broken ones are found now
     work = out.with_name(f"{out.name}.work")
     with exclusive_lock(work / ".lock", str(work)):
+        if there := _finished(out, made, config.licence, on_note):  # another process ended in the meantime
+            shutil.rmtree(work, ignore_errors=True)
+            return out, there
         _same_work(work, digest(made))
         pieces, usage = _write_all(config, writer, work, triples, parts, on_progress)
         source = write_folder(work / "folder", config, made, pieces, questions, usage)
         (work / "folder").rename(out)
-    shutil.rmtree(work)
+    shutil.rmtree(work, ignore_errors=True)
     return out, source
 
 

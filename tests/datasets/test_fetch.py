@@ -220,7 +220,7 @@ def test_a_part_that_was_complete_is_only_moved(site, tmp_path):
 
 
 def test_a_missing_file_is_said_at_once_and_a_busy_server_is_asked_again(site, tmp_path):
-    with pytest.raises(DataError, match=r"gone.json: could not be fetched: .*/gone.json was answered: 404 Not Found"):
+    with pytest.raises(DataError, match=r"gone.json: could not be fetched: .*/gone.json was answered 404 Not Found"):
         get(site.release("gone.json"), tmp_path, wait_s=0.01)
     assert len(site.requests) == 1
     site.faults = [503, 429]
@@ -230,6 +230,13 @@ def test_a_missing_file_is_said_at_once_and_a_busy_server_is_asked_again(site, t
     with pytest.raises(DataError, match="503"):
         get(site.release("a.json"), tmp_path / "other", tries=3, wait_s=0.01)
     assert not (tmp_path / "other" / "a.json").exists()
+
+
+def test_a_server_that_is_not_there_is_named_in_words(site, tmp_path):
+    site.server.shutdown()
+    site.server.server_close()
+    with pytest.raises(DataError, match=r"could not be fetched: http://.* failed: Connection refused"):
+        download(f"{site.url}/a.json", tmp_path / "a.json", tries=1)
 
 
 def test_only_the_web_is_asked(tmp_path):

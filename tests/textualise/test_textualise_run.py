@@ -19,6 +19,7 @@ from gnnrag.extract.kb import KnowledgeBaseExtractor
 from gnnrag.graphs.folding import fold
 from gnnrag.metrics.report import score
 from gnnrag.text.analyse import analyse
+from gnnrag.textualise import run
 from gnnrag.textualise.config import SampleConfig, TextualiseConfig
 from gnnrag.textualise.roundtrip import check_folder
 from gnnrag.textualise.run import textualise
@@ -108,6 +109,21 @@ def test_the_same_command_again_and_another_one(films, tmp_path):
         textualise(settings(films, out, "write.tries=0"))
     with pytest.raises(ConfigError, match=r"sample\.entities=99: the knowledge base has 8; null"):
         textualise(settings(films, tmp_path / "new", "sample.entities=99"))
+
+
+def test_two_commands_at_once_give_one_folder(films, tmp_path, monkeypatch):
+    """The second has found nothing finished, and gets the lock once the first has ended and removed its journal."""
+    firsts, lock = [], run.exclusive_lock
+
+    def late(path, what):
+        if not firsts:
+            firsts.append(None)
+            firsts[0] = textualise(settings(films, tmp_path / "out"))
+        return lock(path, what)
+
+    monkeypatch.setattr(run, "exclusive_lock", late)
+    assert textualise(settings(films, tmp_path / "out")) == firsts[0]
+    assert {path.name for path in tmp_path.iterdir()} == {"films", "out"}
 
 
 def test_another_licence_reaches_the_record_and_none_leaves_it(films, tmp_path):
@@ -257,6 +273,7 @@ def opened(*_):
 
 run.open_backend = opened
 from gnnrag.config import load_config
+from gnnrag.textualise import run
 from gnnrag.textualise.config import TextualiseConfig
 run.textualise(load_config(TextualiseConfig, None, sys.argv[3:]))
 """
