@@ -75,8 +75,7 @@ def textualise(
         BudgetError: `max_calls` is used up; what is finished is kept.
     """
     check_textualise(config)
-    folder, out = Path(config.path), Path(config.out)
-    skips = Skips()
+    folder, out, skips = Path(config.path), Path(config.out), Skips()
     triples = kb.read_triples(folder / kb.FILE, skips)
     for reason, names in skips.frozen().items():
         on_note(f"{len(names)} x {reason}")
@@ -85,10 +84,9 @@ def textualise(
     kb.refuse_clashes(folder / kb.FILE, [(part.id, part.name) for part in parts])
     writer = make_writer(config, parts)
     splits = kb.splits(folder)
+    files = (folder / kb.FILE, *dict(splits).values())
     made = {
-        "inputs": {
-            str(file.relative_to(folder)): file_digest(file) for file in (folder / kb.FILE, *dict(splits).values())
-        },
+        "inputs": {str(file.relative_to(folder)): file_digest(file) for file in files},
         "sample": {**vars(config.sample), "seed": config.seed},
         "writer": dict(writer.identity),
     }
