@@ -79,6 +79,8 @@ COLUMNS = {
         Column("run_seconds", "s/run", "run/seconds", 0),
         Column("semantic_recall", "evidence recall, text side", "run/semantic_recall"),
         Column("relational_recall", "evidence recall, graph side", "run/relational_recall"),
+        Column("pair_recall", "gold triples whose names a hit joins, graph side", "run/pair_recall"),
+        Column("triple_recall", "gold triples found, graph side", "run/triple_recall"),
         # Rated by a language model, which judges predictions afterwards (inference/judge.py).
         Column("a_score", "A-Score", "judge/a_score", 2),
         Column("e_score", "E-Score", "judge/e_score", 2),

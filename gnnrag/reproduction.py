@@ -30,7 +30,10 @@ from gnnrag.types import Prediction
 
 Line = tuple[str, list[str], list[float], list[float]]
 STEP = "sub-query"  # the axis of a figure that has a point for each sub-query
-SIDES = {"semantic": "run/semantic_recall", "relational": "run/relational_recall"}
+SIDES = {
+    "semantic": "run/semantic_recall", "relational": "run/relational_recall", "pairs": "run/pair_recall",
+    "triples": "run/triple_recall",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

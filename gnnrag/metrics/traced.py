@@ -9,13 +9,14 @@ from typing import Any
 from gnnrag.files import read_lines
 from gnnrag.metrics.patterns import path_patterns
 from gnnrag.metrics.rounds import SIDES, by_round, by_step
+from gnnrag.metrics.triples import joins, states, triples_by_step
 from gnnrag.types import Question
 
 _EVENTS = frozenset({"query", "merge", "sub_query", "patterns"})  # all that is read here
 
 
 def from_traces(path: Path, questions: Sequence[Question], on_note: Callable[[str], None]) -> dict[str, Any]:
-    """Return `by_round`, for GraphSearch `by_step`, and where paths can be judged `path_patterns`.
+    """Return `by_round`, `by_step` (GraphSearch: by side, and gold triples), `path_patterns` (DotRAG on MetaQA).
 
     Where only some questions have a trace, nothing: those without would leave the mean.
 
@@ -38,6 +39,9 @@ def from_traces(path: Path, questions: Sequence[Question], on_note: Callable[[st
     said: dict[str, Any] = {"by_round": by_round(traces, questions)}
     if any(steps := by_step(traces, questions).values()):
         said["by_step"] = dict(zip(SIDES, steps, strict=True))
+        if any(question.evidence for question in questions):
+            for name, found_by in (("pairs", joins), ("triples", states)):
+                said["by_step"][name] = triples_by_step(traces, questions, found_by)
     if patterns := path_patterns(traces, questions):
         said["path_patterns"] = patterns
     return said
