@@ -133,7 +133,7 @@ def _left(
     run.note(questions=len(asked))
     merges = config.shard == MERGE
     if merges or config.shard is None:
-        take_parts(run, [q.id for q in asked], config.run.retry_failed, must_be_whole=merges)
+        take_parts(run, [q.id for q in asked], must_be_whole=merges)
     done = run.done(config.run.retry_failed and not merges)
     mirror.start(done.values(), run.log)
     todo = [q for q in asked if q.id not in done]

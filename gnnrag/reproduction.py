@@ -30,10 +30,8 @@ from gnnrag.types import Prediction
 
 Line = tuple[str, list[str], list[float], list[float]]
 STEP = "sub-query"  # the axis of a figure that has a point for each sub-query
-SIDES = {
-    "semantic": "run/semantic_recall", "relational": "run/relational_recall", "pairs": "run/pair_recall",
-    "triples": "run/triple_recall",
-}  # fmt: skip
+SIDES = {"semantic": "run/semantic_recall", "relational": "run/relational_recall"}
+TRIPLES = {"pairs": "run/pair_recall", "triples": "run/triple_recall"}  # of the graph side (`metrics.triples`)
 
 
 @dataclass(frozen=True)
@@ -153,7 +151,8 @@ def measured(table: PaperTable, row: Row, config: EvaluateConfig, run: Path, met
     steps: Mapping[str, Sequence[float]] = {}
     if any(column.key in SIDES.values() for column in table.columns):
         steps = metrics.get("by_step", {})
-        figures |= {SIDES[side]: points[-1] for side, points in steps.items() if points}
+    for names, section in ((SIDES, "by_step"), (TRIPLES, "triples_by_step")):
+        figures |= {names[one]: points[-1] for one, points in metrics.get(section, {}).items() if points}
     label = run_label(config)
     asked, failed = metrics["questions"], metrics["failed"]
     parts = [

@@ -90,18 +90,17 @@ def check_siblings(run: Path, decisive: Row, inputs: Row) -> None:
         check_same(folder, decisive, inputs)
 
 
-def take_parts(run: RunDir, order: Sequence[str], retry_failed: bool, must_be_whole: bool) -> None:
+def take_parts(run: RunDir, order: Sequence[str], must_be_whole: bool) -> None:
     """Put the rows of all parts into the run that they are parts of, if it has any.
 
     Afterwards its rows are in the order of the questions, and its log holds those of the parts, with the part's name in
     `part`. Rows that the run took from a part before give way to what that part holds now; rows of a part that is gone
-    stay. Rows that the run has answered itself count like those of a part. Doing it again changes nothing.
+    stay. Rows that the run has answered itself count like those of a part. An answer takes the place of a failure of
+    the same question; of two failures the first one stays. Doing it again changes nothing.
 
     Args:
         run: the whole run, opened.
         order: ids of its questions.
-        retry_failed: an answer takes the place of a failure of the same question; else they contradict each other.
-            Of two failures the first one stays.
         must_be_whole: refuse where a question has no row.
 
     Raises:
@@ -116,7 +115,7 @@ def take_parts(run: RunDir, order: Sequence[str], retry_failed: bool, must_be_wh
         for folder in parts.values():
             check_same(folder, run.decisive, run.inputs)
         sources = [_own(run, parts), *(_read(folder, shard.folder) for shard, folder in parts.items())]
-        chosen = _choose(sources, order, retry_failed)
+        chosen = _choose(sources, order)
         if must_be_whole:
             _refuse_missing(run.path, order, chosen, parts)
         run.replace(
@@ -153,7 +152,7 @@ def _own(run: RunDir, parts: Mapping[Shard, Path]) -> _Source:
     return _Source("", run.path, {k: row for k, row in found.rows.items() if k not in given}, found.traces, log)
 
 
-def _choose(sources: Sequence[_Source], order: Sequence[str], retry_failed: bool) -> dict[str, _Source]:
+def _choose(sources: Sequence[_Source], order: Sequence[str]) -> dict[str, _Source]:
     """Return where the row of each question is taken from; questions without a row are left out."""
     chosen: dict[str, _Source] = {}
     for id_ in order:
@@ -161,9 +160,9 @@ def _choose(sources: Sequence[_Source], order: Sequence[str], retry_failed: bool
             first = chosen.setdefault(id_, source)
             one, two = (each.rows[id_] for each in (first, source))
             failed = [row["error"] is not None for row in (one, two)]
-            if failed == [True, False] and retry_failed:
+            if failed == [True, False]:
                 chosen[id_] = source
-            elif all(failed) or (failed == [False, True] and retry_failed):
+            elif failed[1]:
                 continue
             elif one != two or len({each.traces[id_] for each in (first, source) if id_ in each.traces}) > 1:
                 raise GnnragError(

@@ -64,7 +64,8 @@ def main(arguments: Sequence[str]) -> int:
         raise GnnragError(f"--jobs {options.jobs}: must be at least 1")
     budget = seconds_of(options.budget) if options.budget else None
     started = time.monotonic()
-    plan = make_plan(_at_home(options), options.folder, options.shards, note)
+    _at_home(options)
+    plan = make_plan(options.settings, options.folder, options.shards, note)
     for text in plan.notes:
         note(text)
     if options.local:
@@ -72,16 +73,15 @@ def main(arguments: Sequence[str]) -> int:
     return _submit(plan, options)
 
 
-def _at_home(options: argparse.Namespace) -> list[str]:
-    """Go to the repository's root, where every script runs; returns the settings with files named from there."""
+def _at_home(options: argparse.Namespace) -> None:
+    """Go to the repository's root, where every script runs, and name files from there."""
     if Path.cwd() == HOME:
         options.folder = options.folder or FOLDER
-        return list(options.settings)
+        return
     options.site = options.site.resolve() if options.site else None
     options.folder = options.folder.resolve() if options.folder else FOLDER
-    settings = [text if "=" in text else str(Path(text).resolve()) for text in options.settings]
+    options.settings = [text if "=" in text else str(Path(text).resolve()) for text in options.settings]
     os.chdir(HOME)
-    return settings
 
 
 def _local(plan: Plan, options: argparse.Namespace, deadline: float | None) -> int:

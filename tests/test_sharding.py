@@ -239,9 +239,7 @@ def test_an_answer_takes_the_place_of_a_failure(toy: Bench) -> None:
     want, one, two = toy.run("whole"), toy.run("r", "1/1"), toy.run("r", "2/2")
     failed = toy.order[3]
     change(one, failed, error="down", answer="")
-    with pytest.raises(GnnragError, match="hold different rows"):
-        toy.run("r", "merge", retry_failed=False)
-    same(toy.run("r", "merge"), want)
+    same(toy.run("r", "merge", retry_failed=False), want)
     change(two, failed, error="down again", answer="")
     merged = toy.run("r", "merge")
     assert read_predictions(merged)[3].error == "down", "of two failures the first one; a merge answers nothing"

@@ -12,6 +12,7 @@ from pathlib import Path
 from gnnrag.datasets import canonical, folder, hipporag, kb, textualised
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.layouts import LOADERS, is_own
+from gnnrag.datasets.metaqa import relations_of
 from gnnrag.datasets.placing import MissingGold
 from gnnrag.datasets.release_fields import PopqaAliases
 from gnnrag.datasets.skips import Skips
@@ -70,7 +71,10 @@ def fingerprint(items: Iterable[Passage | Question]) -> str:
             row: object = [item.id, item.title, item.text]
         else:
             hops = [[hop.question, hop.answer, hop.gold] for hop in item.decomposition]
-            row = [item.id, item.text, item.answers, item.type, item.gold, hops, item.evidence, dict(item.extra)]
+            extra = dict(item.extra)
+            if extra.get("relations") == list(relations_of(item.type)):  # the type says it, and older runs lack it
+                del extra["relations"]
+            row = [item.id, item.text, item.answers, item.type, item.gold, hops, item.evidence, extra]
         digest.update(json.dumps(row, sort_keys=True, ensure_ascii=False).encode() + b"\n")
     return digest.hexdigest()
 

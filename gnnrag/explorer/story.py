@@ -66,6 +66,7 @@ class Story:
         self._is_clipped = False  # whether a query so far brought more than its trace keeps
         self._pool: list[str] = []  # the first of all that was found so far, as the last event said
         self._pool_before: list[str] = []  # the same when the round began
+        self._kept = self._kept_before = KEPT  # how many of each the events tell
         self._tell: dict[str, Callable[[Event], Block | None]] = {
             "query": self._query, "merge": self._merge, "cut": self._cut, "mgranrag": self._reranked,
             "evidence": self._evidence, "answer": self._answer, "judged": _judged, "llm": _llm,
@@ -81,7 +82,7 @@ class Story:
             stage = self._stage(name, event)
             if not self.sections or self.sections[-1]["stage"] != stage:
                 self.sections.append({"stage": stage, "blocks": []})
-                self._pool_before = self._pool
+                self._pool_before, self._kept_before = self._pool, self._kept
             try:
                 block = self._tell.get(name, self._plain)(event)
             except (KeyError, TypeError, ValueError, AttributeError, IndexError):
@@ -122,13 +123,13 @@ class Story:
 
     def _merge(self, event: Event) -> Block | None:
         """What a round did to the first of the pool; the merges of one round are told as one."""
-        self._pool = [str(id_) for id_ in event["top"]]
+        self._pool, self._kept = [str(id_) for id_ in event["top"]], KEPT
         blocks = self.sections[-1]["blocks"]
         earlier = next((block for block in blocks if block["n"] == "merge"), None)
         came = [id_ for id_ in self._pool[:SHOWN] if id_ not in self._pool_before[:SHOWN]]
         fell = [id_ for id_ in self._pool_before[:SHOWN] if id_ not in self._pool[:SHOWN]]
         groups = [
-            self._moves("up", came, self._pool_before, self._pool),
+            self._moves("up", came, self._pool_before, self._pool, self._kept_before),
             self._moves("out", fell, self._pool_before, self._pool),
         ]
         block = {"t": "moves", "new": int(event.get("new") or 0), "groups": groups if self._pool_before else []}
@@ -142,12 +143,12 @@ class Story:
         others = [id_ for id_ in kept if id_ not in chosen]
         lost = [id_ for id_ in self._pool[:SHOWN] if id_ not in kept]
         groups = (("chosen", chosen), ("kept", others), ("cut", lost))
-        return {"t": "moves", "groups": [self._moves(name, ids, self._pool, kept) for name, ids in groups]}
+        return {"t": "moves", "groups": [self._moves(name, ids, self._pool, kept, self._kept) for name, ids in groups]}
 
     def _reranked(self, event: Event) -> Block:
         before, after = list(event["before"]), list(event["after"])
         fell = [id_ for id_ in before if id_ not in after]
-        self._pool = after
+        self._pool, self._kept = after, RERANKED
         return {
             "t": "moves",
             "groups": [self._moves("order", after, before, after, RERANKED), self._moves("out", fell, before, after)],

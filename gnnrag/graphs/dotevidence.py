@@ -17,6 +17,8 @@ from gnnrag.pool import Pool
 from gnnrag.session import Session
 from gnnrag.types import Evidence
 
+MOST_PREDICATES = 100  # of a graph whose relations have names; more are words of a text
+
 
 @dataclass
 class OutputConfig:
@@ -117,6 +119,8 @@ def gather_evidence(
     sets = {"terminal": findings.terminal, "path": findings.nodes, "resolved": tuple(resolved)}
     named = {name: [graph.names[node] for node in nodes] for name, nodes in sets.items()}
     session.record("nodes", **named)
-    complete = Counter(pattern_of(graph, path.nodes) for path in findings.paths if path.complete)
-    session.record("patterns", complete=[{"pattern": p, "paths": n} for p, n in sorted(complete.items())])
+    complete = Counter(path.walked or pattern_of(graph, path.nodes) for path in findings.paths if path.complete)
+    rows = [{"pattern": pattern, "paths": paths} for pattern, paths in sorted(complete.items())]
+    predicates = graph.predicates if len(graph.predicates) <= MOST_PREDICATES else ()
+    session.record("patterns", complete=rows, predicates=list(predicates))
     return Evidence(ranking, context, notes, nodes=named[config.nodes])

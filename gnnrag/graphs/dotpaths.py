@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from typing import Literal
 
@@ -49,6 +49,7 @@ class Accepted:
         why: the judge's reason.
         dot: position of its DOT.
         round: when it was found, from 0.
+        walked: its pattern where that is not its nodes': the walk came back to where the path now ends.
     """
 
     nodes: Path
@@ -57,6 +58,7 @@ class Accepted:
     why: str = ""
     dot: int = 0
     round: int = 0
+    walked: Pattern = ()
 
     @property
     def rank(self) -> tuple[bool, float, int]:
@@ -187,11 +189,12 @@ def without_prefixes(accepted: Sequence[Accepted], drop_complete: bool = False) 
 
 
 def best_of_each(accepted: Iterable[Accepted]) -> list[Accepted]:
-    """Keep the best verdict of each sequence of nodes, by first appearance."""
+    """Keep the best verdict of each sequence of nodes, by first appearance; and the walk that led along it."""
     best: dict[Path, Accepted] = {}
     for path in accepted:
-        if path.nodes not in best or path.rank < best[path.nodes].rank:
-            best[path.nodes] = path
+        known = best.get(path.nodes, path)
+        kept = path if path.rank < known.rank else known
+        best[path.nodes] = replace(kept, walked=known.walked or path.walked)
     return list(best.values())
 
 

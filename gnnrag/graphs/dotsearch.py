@@ -227,7 +227,8 @@ class Dot:
                 continue
             per_end[path[-1]] = per_end.get(path[-1], 0) + 1
             why = f"as {model[0].why}" if model[0].why else "same pattern"
-            more.append(Accepted(path, model is complete, confidence, why, self.number, self.round))
+            walked = pattern if len(path) <= len(pattern) else ()
+            more.append(Accepted(path, model is complete, confidence, why, self.number, self.round, walked))
         return more
 
 

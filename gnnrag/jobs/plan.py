@@ -82,7 +82,7 @@ class _Builder:
         self.indexes: dict[str, list[Evaluation]] = {}
         self.readers: dict[str, str] = {}  # job that answers questions -> folder of its index
         self.last: dict[str, str] = {}  # key of an evaluation -> its last job
-        self.named: dict[tuple[str, str], str] = {}  # folder and name of a run that is given one -> whose it is
+        self.named: dict[tuple[str, str], Evaluation] = {}  # folder and name of a run that is given one -> whose it is
 
     def evaluation(self, one: Evaluation) -> str:
         """Add what an evaluation needs; returns the name of its last job, empty where it cannot run."""
@@ -93,9 +93,9 @@ class _Builder:
         if one.key in self.last:
             return self.last[one.key]
         target = target_of(one)
-        if target.name and self.named.setdefault((one.root, target.name), one.label) != one.label:
+        if target.name and (first := self.named.setdefault((one.root, target.name), one)).key != one.key:
             raise ConfigError(
-                f"run.name={target.name} is given to several runs ({self.named[one.root, target.name]}; {one.label}): "
+                f"run.name={target.name} is given to several runs ({first.label}; {one.label}): "
                 "leave run.name out, each then has a name of its own"
             )
         self.indexes.setdefault(target.index, []).append(one)

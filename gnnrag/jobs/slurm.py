@@ -154,23 +154,32 @@ class Slurm:
         """Let what waits wait for other jobs, since some that it needs were submitted again.
 
         Returns:
-            Ids that SLURM does not let wait for others: they ended just now, mostly as what they needed had failed.
+            Ids that SLURM does not let wait for others as they have ended, mostly as what they needed had failed.
+
+        Raises:
+            GnnragError: SLURM did not do it for a job that waits. To submit that again would have it run twice.
         """
         lost = []
         for id_ in [id_ for id_, told in live.items() if told == "waiting"]:
             try:
                 self.run(["scontrol", "update", f"JobId={id_}", f"Dependency={dependency(job, before)}"])
-            except GnnragError:
-                if not self._is_running(id_):
+            except GnnragError as error:
+                state, reason = self._state(id_)
+                if state not in WAITING | RUNNING or reason in NEVER:
                     lost.append(id_)
+                elif state == "PENDING":
+                    problem = f"job {id_} still waits for what failed, give the same command again: {error}"
+                    raise GnnragError(problem) from error
         return lost
 
-    def _is_running(self, id_: str) -> bool:
+    def _state(self, id_: str) -> tuple[str, str]:
+        """Return a job's state and why it waits; empty where SLURM has forgotten it."""
         try:
-            told = self.run(["squeue", "--noheader", f"--jobs={id_}", "--states=all", "--format=%T"])
-        except GnnragError:  # SLURM has forgotten it
-            return False
-        return told.strip().split(",")[0] in RUNNING
+            told = self.run(["squeue", "--noheader", f"--jobs={id_}", "--states=all", "--format=%T|%r"])
+        except GnnragError:
+            return "", ""
+        state, _, reason = told.strip().partition("|")
+        return state.split(",")[0], reason
 
     def command(self, job: Job, tasks: Sequence[int], before: Sequence[str]) -> list[str]:
         """Return the call of `sbatch` for some tasks of a job.

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from gnnrag.errors import GnnragError
+from gnnrag.errors import ArtefactError, GnnragError
 from gnnrag.files import digest, folds_of, read_object
 from gnnrag.index.store import Store
 from gnnrag.jobs.job import Job, Target
@@ -130,7 +130,10 @@ class Desk:
         if job.missing:
             return State(job, "missing", detail=job.missing)
         look = {"index": self._index, "train": self._training, "report": self._report}.get(job.kind, self._evaluation)
-        done, questions, of, seconds, run, detail = look(job)
+        try:
+            done, questions, of, seconds, run, detail = look(job)
+        except ArtefactError as error:  # of one run: the others can still be told, and done
+            return State(job, "failed", detail=str(error))
         statuses = {task: "done" if task in done else self._task(job, task) for task in job.numbers}
         status = next(s for s in ("running", "waiting", "failed", "stopped", "to do", "done") if s in statuses.values())
         left = tuple(task for task, s in statuses.items() if s not in ("done", "running", "waiting"))

@@ -23,11 +23,14 @@ _SCALES = re.compile(
     rf"|\b(?:on\s+)?(?:a|the)\s+scale\s+(?:of|from)\s+[01]\s*(?:to|[-–])\s*{_TEN}",
     re.IGNORECASE,
 )
-_NAMES = "|".join(("score", "rating", "grade", *(name.replace("_", "[ _]") for name in CRITERIA)))
-# A line that starts with what is rated and a colon.
+_NAMES = "|".join(name.replace("_", "[ _]") for name in CRITERIA)
+# A line that starts with what is rated and a colon. Behind a criterion's name words may stand as well as its score.
 _LABELLED = re.compile(
-    rf"^[\s>#'\"(-]*(?:(?:final|overall|my)\s+)?(?:{_NAMES})\s*[:=]\s*", re.IGNORECASE | re.MULTILINE
+    rf"^[\s>#'\"(-]*(?:(?:final|overall|my)\s+)?(?:(?P<score>score|rating|grade)|{_NAMES})\s*[:=]\s*",
+    re.IGNORECASE | re.MULTILINE,
 )
+_COUNTS = re.compile(r"[ \t]*(?!points?\b|because\b|since\b)[^\W\d_]", re.IGNORECASE)  # 2 aspects are missing
+_BARE = re.compile(r"[\s>#'\"(]*(\d{1,2})[\s)'\"]*")  # fills a line, and is no number of a list
 _LINE = re.compile(r"[\s>#'\"(]*(\d{1,2})[\s.)'\"]*")
 _QUOTED = re.compile(r'"[^"\n]*"|“[^”\n]*”|«[^»\n]*»|`[^`\n]*`')
 _NUMBER = re.compile(r"[-−–+~<>]?\d+(?:[.,]\d+)*")
@@ -38,17 +41,19 @@ _JOINS = re.compile(r"\s*(?:to|or|and|[-−–/:])\s*\d", re.IGNORECASE)  # behi
 def parse_score(text: str) -> int:
     """Return the score that a reply gives, a whole number from 0 to 10.
 
-    That is the number behind a label (`Score: 8`, `Correctness: 8`); without one, the number that fills a line; without
-    one, the last number of the reply. What stands in quotation marks is somebody else's, and `8/10` is 8.
+    That is the number behind a label (`Score: 8`, `Correctness: 8`, but not `Factuality: 1 claim is wrong`); without
+    one, the number that fills a line; without one, the last number of the reply. What stands in quotation marks is
+    somebody else's, and `8/10` is 8.
 
     Raises:
-        MalformedError: there is no number; labels, or lines, give different ones; the number is a fraction, part of a
+        MalformedError: there is no number; labels and lines give different ones; the number is a fraction, part of a
             range or a word, or above 10; or it is merely the last one, and another one up to 10 is in the reply.
     """
     text = _SCALES.sub(" ", strip_markup(strip_thinking(text)))
     labels = list(_LABELLED.finditer(text))
-    given = [_labelled(text, found) for label in labels if (found := _NUMBER.match(text, label.end()))]
-    given = given or [int(found[1]) for line in text.splitlines() if (found := _LINE.fullmatch(line))]
+    given = [_labelled(text, found) for label in labels if (found := _score_behind(text, label))]
+    line_form = _BARE if given else _LINE
+    given += [int(found[1]) for line in text.splitlines() if (found := line_form.fullmatch(line))]
     if len(set(given)) > 1:
         raise MalformedError(f"several scores: {', '.join(map(str, given))}")
     if labels and not given:
@@ -57,6 +62,12 @@ def parse_score(text: str) -> int:
     if score > HIGHEST:
         raise MalformedError(f"{score} is above {HIGHEST}")
     return score
+
+
+def _score_behind(text: str, label: re.Match[str]) -> re.Match[str] | None:
+    """Return the number behind a label; none where it counts something."""
+    number = _NUMBER.match(text, label.end())
+    return None if number and not label["score"] and _COUNTS.match(text, number.end()) else number
 
 
 def _labelled(text: str, number: re.Match[str]) -> int:

@@ -49,14 +49,15 @@ def path_patterns(traces: Iterable[Trace], questions: Sequence[Question]) -> dic
     """
     wanted = {question.id: question for question in questions if gold_pattern(question)}
     rows: dict[str, list[tuple[int, int]]] = {}
-    labels: set[str] = set()
+    predicates: set[str] = set()
     for trace in traces:
         if question := wanted.get(trace["question_id"]):
-            found = [row for event in trace["events"] if event["event"] == "patterns" for row in event["complete"]]
-            labels |= {_plain(label) for row in found for edge in row["pattern"] for label in edge}
+            told = [event for event in trace["events"] if event["event"] == "patterns"]
+            found = [row for event in told for row in event["complete"]]
+            predicates |= {_plain(name) for event in told for name in event["predicates"]}
             right = sum(row["paths"] for row in found if follows(row["pattern"], gold_pattern(question)))
             rows.setdefault(question.type, []).append((right, sum(row["paths"] for row in found)))
-    if not any(_plain(label) in labels for question in wanted.values() for label in gold_pattern(question)):
+    if not any(_plain(name.removeprefix("~")) in predicates for q in wanted.values() for name in gold_pattern(q)):
         return {}
     overall = [row for type_ in rows.values() for row in type_]
     return _means(overall) | {"by_type": {type_: _means(rows[type_]) for type_ in sorted(rows)}}

@@ -40,8 +40,8 @@ def from_traces(path: Path, questions: Sequence[Question], on_note: Callable[[st
     if any(steps := by_step(traces, questions).values()):
         said["by_step"] = dict(zip(SIDES, steps, strict=True))
         if any(question.evidence for question in questions):
-            for name, found_by in (("pairs", joins), ("triples", states)):
-                said["by_step"][name] = triples_by_step(traces, questions, found_by)
+            kinds = {"pairs": joins, "triples": states}
+            said["triples_by_step"] = {k: triples_by_step(traces, questions, f) for k, f in kinds.items()}
     if patterns := path_patterns(traces, questions):
         said["path_patterns"] = patterns
     return said

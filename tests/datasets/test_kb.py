@@ -2,12 +2,13 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gnnrag.datasets.articles import entity_types, state, write_articles
-from gnnrag.datasets.base import load_dataset, load_passages
+from gnnrag.datasets.base import fingerprint, load_dataset, load_passages
 from gnnrag.datasets.kb import question_files, read_triples
 from gnnrag.datasets.metaqa import relations_of
 from gnnrag.datasets.skips import Skips
@@ -247,7 +248,13 @@ def test_relations_of_a_type():
 def test_relations_of_a_file_win_and_must_be_a_list(folder):
     row = {"id": "m1", "type": "movie_to_year", "anchor": "12"}
     ask(folder, "questions.mine.jsonl", row | {"relations": ["came_out"]})
-    assert load_dataset(folder, "mine").questions[0].extra["relations"] == ["came_out"]
+    mine = load_dataset(folder, "mine")
+    assert mine.questions[0].extra["relations"] == ["came_out"]
+    ask(folder, "questions.mine.jsonl", row)
+    typed = load_dataset(folder, "mine")
+    without = [replace(q, extra={k: v for k, v in q.extra.items() if k != "relations"}) for q in typed.questions]
+    assert typed.questions[0].extra["relations"] == ["release_year"]
+    assert fingerprint(typed.questions) == fingerprint(without) != fingerprint(mine.questions), "older runs go on"
     ask(folder, "questions.mine.jsonl", row | {"relations": "came_out"})
     with pytest.raises(DataError, match="'relations' must be a list"):
         load_dataset(folder, "mine")

@@ -223,6 +223,11 @@ def test_a_job_is_read_back_as_it_was_written(tmp_path: Path) -> None:
 def test_runs_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"run.name=clash is given to several runs"):
         make_plan([SAMPLE, DATA, "run.name=clash", "method=single,closed_book"], tmp_path / "jobs")
+    for folder, method in (("a", "single"), ("b", "closed_book")):  # of one label
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x.yaml").write_text(f"data: {{path: data/sample}}\nmethod: {method}\n", "utf-8")
+    with pytest.raises(ConfigError, match=r"run.name=clash is given to several runs"):
+        make_plan([str(tmp_path / f / "x.yaml") for f in "ab"] + ["run.name=clash"], tmp_path / "jobs")
 
 
 def test_no_part_at_all_is_refused(tmp_path: Path) -> None:

@@ -62,10 +62,10 @@ def test_the_queue_is_read_by_the_folder_of_a_job(tmp_path: Path) -> None:
 
 
 class Cluster:
-    """Notes what it is told; `scontrol update` of the ids in `refused` fails, and those of `running` run."""
+    """Notes what it is told; `scontrol update` of the ids in `refused` fails, and `squeue` says `state` of them."""
 
-    def __init__(self, refused: Sequence[str] = (), running: Sequence[str] = ()) -> None:
-        self.refused, self.running = refused, running
+    def __init__(self, refused: Sequence[str] = (), state: str = "CANCELLED|DependencyNeverSatisfied") -> None:
+        self.refused, self.state = refused, state
         self.calls: list[str] = []
         self.number = 100
 
@@ -74,7 +74,7 @@ class Cluster:
         if command[0] == "scontrol" and command[2].partition("=")[2] in self.refused:
             raise GnnragError("Job is no longer pending execution")
         if command[0] == "squeue":
-            return "RUNNING\n" if any(f"--jobs={id_}" in command for id_ in self.running) else "CANCELLED\n"
+            return f"{self.state}\n"
         self.number += command[0] == "sbatch"
         return f"{self.number};cluster\n"
 
@@ -126,8 +126,17 @@ def test_what_waits_for_tasks_that_were_submitted_again_waits_for_the_new_ones(t
     assert "--dependency=afterok:7_1:101 " in cluster.calls[3]
     assert cluster.calls[4] == "scontrol update JobId=9 Dependency=afterany:102,singleton"
 
-    cluster = Cluster(refused=["8"], running=["8"])
-    assert Slurm(SiteConfig(), ROOT, cluster).submit(states, live) == {"parts": "101"}
+    cluster = Cluster(refused=["8"], state="PENDING|DependencyNeverSatisfied")
+    assert Slurm(SiteConfig(), ROOT, cluster).submit(states, live) == {"parts": "101", "merge": "102"}
+
+    for state in ("RUNNING|None", "CONFIGURING|None"):  # it begins
+        cluster = Cluster(refused=["8"], state=state)
+        assert Slurm(SiteConfig(), ROOT, cluster).submit(states, live) == {"parts": "101"}
+
+    cluster = Cluster(refused=["8"], state="PENDING|Dependency")  # a controller that is too busy to reply
+    with pytest.raises(GnnragError, match="job 8 still waits for what failed"):
+        Slurm(SiteConfig(), ROOT, cluster).submit(states, live)
+    assert len(cluster.calls) == 3, "it is not submitted a second time"
 
     cluster = Cluster()  # nothing was submitted again: nothing is touched
     assert Slurm(SiteConfig(), ROOT, cluster).submit([State(parts, "running"), *states[1:]], live) == {}

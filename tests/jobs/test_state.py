@@ -46,6 +46,15 @@ def test_a_run_is_found_by_its_settings_and_is_done_when_it_is_scored(tmp_path: 
     assert (found.status, found.left, found.questions, found.seconds) == ("done", (), 2, 1.5)
 
 
+def test_a_damaged_run_does_not_hide_the_others(tmp_path: Path) -> None:
+    one, other = evaluation(tmp_path), job(tmp_path, "other", kind="merge")
+    leave_run(tmp_path / "runs/mine", DECISIVE, ["a"], 1, scored=True)
+    (tmp_path / "runs/mine/log.jsonl").write_text('broken\n{"event": "predicted", "seconds": 1.5}\n')
+    found, unharmed = Desk(graph(one, other), {}).states()
+    assert (found.status, found.left) == ("failed", ()) and "log.jsonl, line 1 is damaged" in found.detail
+    assert unharmed.status == "to do"
+
+
 def test_a_run_on_other_data_or_another_state_of_the_index_is_another_run(tmp_path: Path) -> None:
     one = evaluation(tmp_path)
     leave_run(tmp_path / "runs/mine", DECISIVE, ["a"], 1, scored=True)

@@ -95,6 +95,12 @@ def test_it_works_from_another_directory(
     assert Path.cwd() == ROOT
 
 
+def test_jobs_are_run_from_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text("method: single\nretriever: bm25\ndata: {path: /no/set}\n")
+    assert main(["mine.yaml", "--local", "--folder", "jobs"]) == 1, "its data are not here"
+
+
 def test_folders_are_named_from_where_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text("method: single\nretriever: bm25\n")

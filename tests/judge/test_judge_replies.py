@@ -44,6 +44,11 @@ from tests.helpers.judged import verdict
         ("It is right.\n7\n7", 7),
         ("Correctness: all is right.\n\nScore: 9", 9),
         ("Correctness: all is right.\n9", 9),
+        ("Factuality: 1 claim is wrong.\n\n9", 9),
+        ("Comprehensiveness: 2 aspects are missing.\n8/10", 8),
+        ("Factuality: 8, since all of it is in the passages.", 8),
+        ("Factuality: 8 because passage 2 says so", 8),
+        ("Relevance: 8 points.", 8),
     ],
 )
 def test_scores(reply: str, score: int) -> None:
@@ -75,6 +80,10 @@ MALFORMED = [
     "Correctness: 8. Good.\nFactuality: 6",
     "Score: 7.5. The year is 3.",
     "Score: 6-8\n7",
+    "Score: 7\n9",
+    "Factuality: 7\n\n9",
+    "Factuality: 1 claim is wrong.",
+    "Relevance: 3 of the 4 passages help. I give 8.",
     "Score: 6 or 7",
     "Score: 80%",
     "Score: 12",

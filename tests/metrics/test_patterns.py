@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,9 +15,13 @@ DIRECTED = Question("q2", "?", type="director", extra={"relations": ["~directed_
 WRITTEN = Question("q3", "?", type="director", extra={"relations": ["~written_by"]})
 
 
-def trace(id_: str, *found: tuple[list[list[str]], int]) -> dict[str, Any]:
+PREDICATES = ["directed_by", "starred actors", "written_by"]
+
+
+def trace(id_: str, *found: tuple[list[list[str]], int], names: Sequence[str] = PREDICATES) -> dict[str, Any]:
     complete = [{"pattern": pattern, "paths": paths} for pattern, paths in found]
-    return {"question_id": id_, "events": [{"event": "query"}, {"event": "patterns", "complete": complete}]}
+    told = {"event": "patterns", "complete": complete, "predicates": list(names)}
+    return {"question_id": id_, "events": [{"event": "query"}, told]}
 
 
 def test_shares_by_question_and_by_type() -> None:
@@ -52,5 +57,11 @@ def test_each_edge_must_state_its_relation_in_its_direction(pattern: list[list[s
 def test_nothing_is_said_where_it_cannot_be_told() -> None:
     assert path_patterns([trace("q1", ([["~starred_actors"]], 1))], [Question("q1", "?")]) == {}
     assert path_patterns([{"question_id": "q1", "events": [{"event": "query"}]}], [ACTED]) == {}
-    sentences = trace("q1", ([["Tom Hanks plays a man on an island."]], 2))
+    sentences = trace("q1", ([["Tom Hanks plays a man on an island."]], 2), names=[])
     assert path_patterns([sentences], [ACTED]) == {}, "a graph read from text has no such relations"
+
+
+@pytest.mark.parametrize("found", [[], [([["~has_genre"]], 2)]])
+def test_a_run_that_finds_nothing_right_has_zero(found: list[Any]) -> None:
+    said = path_patterns([trace("q1", *found)], [ACTED])
+    assert (said["questions"], said["accuracy"], said["found"]) == (1, 0.0, 0.0)
