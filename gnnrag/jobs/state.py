@@ -186,8 +186,8 @@ class Desk:
         folder = Path(job.target.path)
         store = Store(folder)
         there = [stage for stage in job.target.stages if store.key(stage) is not None]
-        settings = store.manifest["settings"]
-        is_same = all(settings.get(name) == value for name, value in job.target.decisive.items())
+        settings = _named_writers(store.manifest["settings"])
+        is_same = all(settings.get(name) == value for name, value in _named_writers(job.target.decisive).items())
         is_whole = store.manifest["complete"] and len(there) == len(job.target.stages)
         # What none of its stages reads keeps its settings when the job has run: then nobody may have built since.
         manifest, log = folder / "manifest.json", ended_file(job, 0)
@@ -217,6 +217,18 @@ class Desk:
 def is_scored(run: Path) -> bool:
     """Tell whether a run has its predictions and its metrics."""
     return bool(read_object(run / "metrics.json")) and (run / "predictions.jsonl").is_file()
+
+
+def _named_writers(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of an index in which each writer has a name: an index notes that of the default."""
+    writers = settings.get("writers", {})
+    named = {
+        name: {**writer, "impl": writer.get("impl") or writers.get("default")}
+        if isinstance(writer, Mapping)
+        else writer
+        for name, writer in writers.items()
+    }
+    return {**settings, "writers": named} if named else dict(settings)
 
 
 def changed_settings(run: Path, wanted: Mapping[str, Any]) -> list[str]:

@@ -163,6 +163,14 @@ def test_an_index_with_other_settings_is_done_only_if_its_job_was_the_last_to_bu
     store.manifest["settings"] = {"text": {"language": "en"}}
     store.save()
     assert state(one).status == "done"
+    end(one, 0, "143 stopped\n")
+    writers = {"default": "offline", "report": {"impl": None}}
+    target = Target(str(store.root), ("passages",), {"text": {"language": "en"}, "writers": writers})
+    one = job(tmp_path, "index", kind="index", target=target)
+    for impl, status in (("prompted", "to do"), ("offline", "done")):  # what was built says who wrote
+        store.manifest["settings"]["writers"] = {"default": "offline", "report": {"impl": impl}}
+        store.save()
+        assert state(one).status == status
 
 
 def test_a_report_is_made_again_when_a_run_that_it_shows_is_newer(tmp_path: Path) -> None:
