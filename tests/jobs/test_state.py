@@ -163,7 +163,6 @@ def test_an_index_with_other_settings_is_done_only_if_its_job_was_the_last_to_bu
     store.manifest["settings"] = {"text": {"language": "en"}}
     store.save()
     assert state(one).status == "done"
-    end(one, 0, "143 stopped\n")
     writers = {"default": "offline", "report": {"impl": None}}
     target = Target(str(store.root), ("passages",), {"text": {"language": "en"}, "writers": writers})
     one = job(tmp_path, "index", kind="index", target=target)
