@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -12,14 +13,14 @@ from typing import Any, get_args
 from gnnrag.config import EvaluateConfig, MetricsConfig, check_tracking, to_plain
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
-from gnnrag.files import write_json, write_jsonl
+from gnnrag.files import read_object, write_json, write_jsonl
 from gnnrag.index.build import Progress, closure
 from gnnrag.index.index import Index
 from gnnrag.metrics.answer import F1Variant
 from gnnrag.metrics.report import per_question, score
 from gnnrag.metrics.traced import from_traces
 from gnnrag.pipeline import Pipeline, chunking, idle_settings, needed_stages, open_index
-from gnnrag.rundir import SHARDS, RunDir, commit, decisive, run_name
+from gnnrag.rundir import SHARDS, RunDir, commit, decisive, differences, run_name
 from gnnrag.session import Session
 from gnnrag.sharding import MERGE, check_siblings, lock_parts, read_shard, take_parts
 from gnnrag.tracking.artefacts import checkpoint_artefact, data_artefact, index_artefact
@@ -272,6 +273,9 @@ def write_metrics(
     if (path / "traces.jsonl").is_file():
         metrics |= from_traces(path / "traces.jsonl", questions, on_note)
     metrics["settings"] = to_plain(config) | {"seed": seed}
+    before = read_object(path / "metrics.json").get("settings", metrics["settings"])
+    if others := sorted(differences(before, json.loads(json.dumps(metrics["settings"])))):
+        on_note(f"{path} had been scored with other settings (metrics: {', '.join(others)}); its figures are replaced")
     columns = per_question(questions, rows, ks, variant, nodes)
     quality = [name for name in columns if name.startswith(("retrieval/", "answer/"))]
     write_jsonl(

@@ -2,9 +2,9 @@
 
     python inference/evaluate.py configs/evaluate/2wiki.yaml method=bdtr retriever=chg roles=offline
 
-The same command again continues an interrupted run. The last line printed is the run directory.
-The exit code is 1, and no table is printed, where every question failed. A scheduler's SIGTERM or SIGUSR1, or the file
-that the environment variable GNNRAG_STOP_FILE names, stops the run with exit code 75.
+Without a config it is the sample's. The same command again continues an interrupted run. The last line printed is the
+run directory. The exit code is 1, and no table is printed, where every question failed. A scheduler's SIGTERM or
+SIGUSR1, or the file that the environment variable GNNRAG_STOP_FILE names, stops the run with exit code 75.
 
 In parts, on as many machines as there are, in any order, and then together (what one process would have left):
 
@@ -31,10 +31,14 @@ from gnnrag.sharding import MERGE, read_shard
 from inference.console import IndexProgress, describe_failures, note, split_arguments
 from inference.tables import metrics_table
 
+SAMPLE = Path(__file__).resolve().parents[1] / "configs/evaluate/sample.yaml"
+
 
 def main(arguments: Sequence[str]) -> int:
     """Run; returns the exit code."""
     source, overrides = split_arguments(arguments)
+    if source is None and not any(one.startswith("data.path=") for one in overrides):
+        source = str(SAMPLE)  # with its own way of scoring
     config = load_config(EvaluateConfig, source, overrides)
     shard = read_shard(config.shard)
     label = run_label(config) + (f" {shard}" if shard else "")

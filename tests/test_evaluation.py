@@ -79,6 +79,15 @@ def test_the_second_call_predicts_nothing(config: Any) -> None:
     assert same == metrics and read(path) == before
 
 
+def test_scoring_with_other_settings_is_said(config: Any) -> None:
+    notes: list[str] = []
+    path, first = evaluate(config("method=single"), on_note=notes.append)
+    _, second = evaluate(config("method=single", "metrics.skip_no_gold=false"), on_note=notes.append)
+    assert second["retrieval/recall@5"] < first["retrieval/recall@5"]
+    (note,) = [note for note in notes if "had been scored" in note]
+    assert note == f"{path} had been scored with other settings (metrics: skip_no_gold); its figures are replaced"
+
+
 @pytest.fixture
 def interruptible() -> Iterator[None]:
     """Let SIGINT interrupt: a shell starts what it puts in the background (`pytest &`) with that signal ignored."""

@@ -37,6 +37,13 @@ def call(arguments: list[str]) -> int:
     return run_script(main, arguments, help_text)
 
 
+def test_without_a_config_the_sample_is_scored_as_its_config_says(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(ROOT)
+    assert call([*HASH, "method=single", f"index.root={tmp_path / 'i'}", f"run.root={tmp_path / 'r'}"]) == 0
+    (metrics,) = tmp_path.glob("r/*/metrics.json")
+    assert json.loads(metrics.read_text())["settings"]["skip_no_gold"] is True
+
+
 def test_a_run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert call(arguments) == 0
     out, err = capsys.readouterr()
