@@ -58,7 +58,10 @@ MEASURES = (
         "answer/sub_em", _ANSWER, "Contains", "questions whose answer contains a gold answer",
         "the answer contains a gold answer",
     ),
-    Measure("answer/abstained", _ANSWER, "No answer", "questions that were left without an answer; lower is better, but for those that have none"),
+    Measure(
+        "answer/abstained", _ANSWER, "No answer",
+        "questions that were left without an answer; lower is better, but for those that have none",
+    ),
 )  # fmt: skip
 COSTS = (
     "cost/retriever_calls", "cost/llm_calls", "cost/prompt_tokens", "cost/completion_tokens", "cost/usd",
