@@ -62,12 +62,14 @@ def remarks(report: Mapping[str, Any]) -> list[str]:
         for route, cell in row["routes"].items():
             if cell["failed"]:
                 lines.append(f"{name}, {route}: {cell['failed']} questions failed and count as wrong")
-        if row["why"] and not row["fails"]:
-            lines.append(f"{name}: {row['why']}")
-    if not any(row["fails"] for row in report["classes"].values()):
+        if row["why"] and not row["judged"]:
+            lines.append(f"{name} cannot be judged: {row['why']}")
+    judged = [name for name, row in report["classes"].items() if row["judged"]]
+    if judged and not any(row["fails"] for row in report["classes"].values()):
         lines.append(
-            "no class fails, so that all stay on the flat route; audit.target=0.6 holds each against the accuracy that "
-            "you need rather than against passage_local, audit.every_class=true runs the other routes on all"
+            f"no class fails of those that could be judged ({', '.join(judged)}), so that all stay on the flat route; "
+            "audit.target=0.6 holds each against the accuracy that you need rather than against passage_local, "
+            "audit.every_class=true runs the other routes on all"
         )
     return lines
 

@@ -14,6 +14,8 @@ from gnnrag.types import Question
 
 # In this order they decide which route is cheaper.
 COSTS = ("cost/usd", "cost/tokens", "cost/llm_calls", "cost/retriever_calls", "cost/seconds_per_question")
+_LOCAL = "passage_local"  # the class that others are held against where there is no target
+_FEWEST = 10  # of its questions; with fewer, that no class fails says nothing
 
 
 def read_cell(scores: Mapping[str, Mapping[str, float]], rows: Sequence[Question], c: AuditConfig) -> dict[str, Any]:
@@ -29,22 +31,50 @@ def read_cell(scores: Mapping[str, Mapping[str, float]], rows: Sequence[Question
 def verdict(name: str, flat: Mapping[str, Mapping[str, Any]], c: AuditConfig) -> dict[str, Any]:
     """Rule 4: does flat retrieval fail a class? With the accuracy that a better route has to come near.
 
+    Where no result of the class could have made it fail, `judged` is false and `why` says what stood in the way. It is
+    false for passage_local too where there is no target: that is then what the others are held against.
+
     Args:
         name: the class.
         flat: class to its cell on the flat route.
         c: target and margin.
     """
-    mine, local = flat[name], flat.get("passage_local")
+    mine, local = flat[name], flat.get(_LOCAL)
     if c.target is not None and mine["high"] < c.target:
-        return {"fails": True, "why": f"its upper bound is below the target {c.target:g}", "reference": c.target}
-    if name != "passage_local" and local is not None:
+        why = f"its upper bound is below the target {c.target:g}"
+        return {"fails": True, "judged": True, "why": why, "reference": c.target}
+    if name != _LOCAL and local is not None:
         under = local["accuracy"] - mine["accuracy"]
         if under >= c.margin and mine["high"] < local["low"]:
             why = f"{under:.3f} under passage_local, intervals disjoint"
-            return {"fails": True, "why": why, "reference": local["accuracy"]}
-    if c.target is None and local is None:
-        return {"fails": False, "why": "nothing to hold it against: no passage_local questions, no audit.target"}
-    return {"fails": False, "why": ""}
+            return {"fails": True, "judged": True, "why": why, "reference": local["accuracy"]}
+    if name == _LOCAL and c.target is None and len(flat) > 1:
+        return {"fails": False, "judged": False, "why": ""}
+    why = _hindrance(name, flat, c)
+    return {"fails": False, "judged": not why, "why": why}
+
+
+def _hindrance(name: str, flat: Mapping[str, Mapping[str, Any]], c: AuditConfig) -> str:
+    """Return why nothing could be found wrong with a class, whatever its answers were; empty where it could."""
+    mine, local = flat[name], flat.get(_LOCAL) if name != _LOCAL else None
+    bound = wilson_interval(0, mine["n"])[1]
+    none_right = f"n={mine['n']} is too few: with none right its upper bound would be {bound:.3f}, not below"
+    if c.target is not None and bound < c.target:
+        return ""
+    held = "" if local is None else f"passage_local (n={local['n']}, accuracy {local['accuracy']:.3f})"
+    if local is None:
+        why = "it is all there is" if name == _LOCAL else "there are no passage_local questions to hold it against"
+    elif local["accuracy"] < max(c.margin, 1e-9):
+        why = f"{held} is what it is held against, and nothing can be {c.margin:g} under that"
+    elif local["n"] < _FEWEST:
+        why = f"{held} is what it is held against, and too small for that"
+    elif bound >= local["low"]:
+        why = f"{none_right} the lower bound {local['low']:.3f} of {held}"
+    else:
+        return ""
+    if c.target is not None:
+        return f"{none_right} audit.target={c.target:g}; ask more questions (audit.n, audit.least)"
+    return f"{why}; audit.target=0.6 holds it against the accuracy that you need"
 
 
 def adopted(cells: Mapping[str, dict[str, Any]], reference: float, recover: float) -> str | None:

@@ -58,18 +58,63 @@ def test_which_classes_fail(mine: Any, settings: dict[str, Any], fails: bool, re
 def test_disjoint_intervals_are_needed() -> None:
     """Ten points or more under passage_local is not enough with few questions."""
     found = verdict("multi_hop", {"passage_local": LOCAL, "multi_hop": cell(7, 10)}, AuditConfig())
-    assert found == {"fails": False, "why": ""}
+    assert found == {"fails": False, "judged": True, "why": ""}
 
 
 def test_passage_local_can_only_miss_the_target() -> None:
-    assert verdict("passage_local", {"passage_local": LOCAL}, AuditConfig()) == {"fails": False, "why": ""}
+    flat = {"passage_local": LOCAL, "multi_hop": cell(80, 100)}
+    assert verdict("passage_local", flat, AuditConfig()) == {"fails": False, "judged": False, "why": ""}
+    assert verdict("passage_local", flat, AuditConfig(target=0.8)) == {"fails": False, "judged": True, "why": ""}
     assert verdict("passage_local", {"passage_local": LOCAL}, AuditConfig(target=0.95))["fails"]
     assert not verdict("passage_local", {"passage_local": LOCAL}, AuditConfig(target=0.9))["fails"]
 
 
-def test_nothing_to_hold_a_class_against_is_said() -> None:
-    found = verdict("multi_hop", {"multi_hop": cell(1, 10)}, AuditConfig())
-    assert not found["fails"] and "no passage_local questions, no audit.target" in found["why"]
+MORE = "; audit.target=0.6 holds it against the accuracy that you need"
+
+
+@pytest.mark.parametrize(
+    ("local", "mine", "settings", "why"),
+    [
+        (None, cell(1, 10), {}, "there are no passage_local questions to hold it against" + MORE),
+        (
+            cell(0, 3), cell(10, 40), {},
+            "passage_local (n=3, accuracy 0.000) is what it is held against, and nothing can be 0.1 under that" + MORE,
+        ),
+        (
+            cell(5, 100), cell(0, 40), {},
+            "passage_local (n=100, accuracy 0.050) is what it is held against, and nothing can be 0.1 under that"
+            + MORE,
+        ),
+        (
+            cell(9, 9), cell(40, 40), {},
+            "passage_local (n=9, accuracy 1.000) is what it is held against, and too small for that" + MORE,
+        ),
+        (
+            cell(20, 100), cell(0, 4), {},
+            "n=4 is too few: with none right its upper bound would be 0.490, not below the lower bound 0.133 of "
+            "passage_local (n=100, accuracy 0.200)" + MORE,
+        ),
+        (
+            cell(0, 3), cell(0, 2), {"target": 0.6},
+            "n=2 is too few: with none right its upper bound would be 0.658, not below audit.target=0.6; ask more "
+            "questions (audit.n, audit.least)",
+        ),
+    ],
+)  # fmt: skip
+def test_where_no_answers_could_have_failed_a_class_the_reason_is_told(
+    local: Any, mine: Any, settings: dict[str, Any], why: str
+) -> None:
+    flat = ({} if local is None else {"passage_local": local}) | {"multi_hop": mine}
+    assert verdict("multi_hop", flat, AuditConfig(**settings)) == {"fails": False, "judged": False, "why": why}
+
+
+def test_a_class_that_could_have_failed_is_judged() -> None:
+    assert verdict("multi_hop", {"multi_hop": cell(8, 10)}, AuditConfig(target=0.6))["judged"]
+    assert verdict("multi_hop", {"passage_local": cell(9, 10), "multi_hop": cell(8, 10)}, AuditConfig())["judged"]
+    small = {"passage_local": cell(9, 9), "multi_hop": cell(0, 40)}
+    assert verdict("multi_hop", small, AuditConfig())["fails"], "disjoint intervals are enough, however few"
+    found = verdict("passage_local", {"passage_local": LOCAL}, AuditConfig())
+    assert not found["judged"] and found["why"] == "it is all there is" + MORE
 
 
 # --------------------------------------------------------------------------------------------------------- rule 5

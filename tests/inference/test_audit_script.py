@@ -47,18 +47,23 @@ def test_remarks() -> None:
     cell = {"failed": 2}
     report = {
         "labels": {"from": "l.jsonl", "kappa": 0.41, "unresolved": ["a"]},
-        "classes": {"multi_hop": {"n": 50, "fails": False, "why": "nothing", "routes": {"flat": cell}}},
+        "classes": {"multi_hop": {"n": 50, "fails": False, "judged": True, "why": "", "routes": {"flat": cell}}},
     }
-    assert remarks(report) == [
+    begin = [
         "kappa 0.41 is below 0.6: rewrite the annotators' guideline first",
         "1 questions are left out: the annotators differ, nobody decided",
         "multi_hop, flat: 2 questions failed and count as wrong",
-        "multi_hop: nothing",
-        "no class fails, so that all stay on the flat route; audit.target=0.6 holds each against the accuracy that "
-        "you need rather than against passage_local, audit.every_class=true runs the other routes on all",
+    ]
+    assert remarks(report) == [
+        *begin,
+        "no class fails of those that could be judged (multi_hop), so that all stay on the flat route; "
+        "audit.target=0.6 holds each against the accuracy that you need rather than against passage_local, "
+        "audit.every_class=true runs the other routes on all",
     ]
     report["classes"]["multi_hop"]["fails"] = True  # type: ignore[index]
-    assert not [line for line in remarks(report) if line.startswith("no class fails")]
+    assert remarks(report) == begin
+    report["classes"]["multi_hop"] |= {"fails": False, "judged": False, "why": "nothing"}  # type: ignore[index]
+    assert remarks(report) == [*begin, "multi_hop cannot be judged: nothing"]
 
 
 def test_where_no_class_leaves_the_flat_route_one_line_says_so(
@@ -66,4 +71,5 @@ def test_where_no_class_leaves_the_flat_route_one_line_says_so(
 ) -> None:
     assert run_script(main, [*arguments, "audit.target=null"], help_text) == 0
     out, err = capsys.readouterr()
-    assert "anything: no class leaves the flat route" in out and "the router" not in out and "no class fails" in err
+    assert "anything: no class leaves the flat route" in out and "the router" not in out
+    assert "multi_hop cannot be judged: passage_local (n=" in err and "no class fails" not in err
