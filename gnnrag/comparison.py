@@ -119,7 +119,8 @@ class Comparison:
 
         `at` is the run's place among the runs, from 0.
 
-        The p-value is McNemar's for right-or-wrong metrics, else that of the paired bootstrap.
+        The p-value is McNemar's for right-or-wrong metrics, else that of the paired bootstrap. `p_floor` is the
+        smallest that the test can give with so many resamples: 0 for McNemar's, which is exact.
 
         Raises:
             GnnragError: unknown metric.
@@ -146,6 +147,7 @@ def _difference(base: Run, run: Run, metric: str) -> dict[str, Any]:
         "difference": round(found.difference, 6),
         "interval": [round(found.low, 6), round(found.high, 6)],
         "p": round(mcnemar(a, b).p_value if is_binary else found.p_value, 6),
+        "p_floor": 0.0 if is_binary else round(found.p_floor, 6),
         "test": "mcnemar" if is_binary else "paired bootstrap",
         "better": int((b > a).sum()),
         "worse": int((b < a).sum()),

@@ -26,7 +26,7 @@ from gnnrag.explorer.page import comparison_page
 from gnnrag.files import write_atomic
 from gnnrag.metrics.rounds import DEPTH
 from inference.console import render
-from inference.tables import metrics_table, plain_table
+from inference.tables import metrics_table, p_text, plain_table
 
 SAMPLES = {"--html": "compared.html", "--plot": "recall.png"}
 ROUNDS = ("questions", "queries", "reached", "pool")
@@ -67,6 +67,7 @@ def main(arguments: Sequence[str]) -> int:
     print(metrics_table([(r.name, r.metrics) for r in runs]))
     if rows:
         print(render(_table(rows, runs[0].name)))
+        print(_tests(rows))
         print(render(_overlaps(shares, runs[0].name)))
     if options.by:
         print(_groups(runs, options.by, metrics))
@@ -85,9 +86,18 @@ def _table(rows: Sequence[dict[str, Any]], base: str) -> Table:
         mark = " *" if row["p"] < 0.05 else ""
         table.add_row(
             row["run"], row["metric"], f"{row['difference']:+.4f}{mark}", f"[{low:+.4f}, {high:+.4f}]",
-            f"{row['p']:.4f}" if row["p"] >= 0.0001 else "<0.0001", counts,
+            p_text(row, f"{row['p']:.4f}" if row["p"] >= 0.0001 else "<0.0001"), counts,
         )  # fmt: skip
     return table
+
+
+def _tests(rows: Sequence[dict[str, Any]]) -> str:
+    """Return which tests the p-values come from, and what an asterisk means."""
+    used, floor = {row["test"] for row in rows}, max(row["p_floor"] for row in rows)
+    exact = "McNemar's exact test where every question scores 0 or 1"
+    resampled = f"a paired bootstrap of the questions, which can give none below {floor:.2g}"
+    told = exact if len(used) == 1 and floor == 0 else resampled if len(used) == 1 else f"{exact}, else {resampled}"
+    return f"p: {told}; *: below 0.05"
 
 
 def _overlaps(rows: Sequence[dict[str, Any]], base: str) -> Table:

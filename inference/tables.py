@@ -51,7 +51,14 @@ def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> st
 def gain(found: Mapping[str, Any]) -> str:
     """Return a paired difference (`Comparison.differences`) with its interval and p-value."""
     low, high = found["interval"]
-    return f"{found['difference']:+.3f} [{low:+.3f}, {high:+.3f}] p {found['p']:.2g}"
+    p = p_text(found, f"{found['p']:.2g}")
+    return f"{found['difference']:+.3f} [{low:+.3f}, {high:+.3f}] p {p}"
+
+
+def p_text(found: Mapping[str, Any], exact: str) -> str:
+    """Return the p-value of a paired difference: `exact`, or a bound where resampling could give no smaller one."""
+    floor = found["p_floor"]  # 0 where the test is exact
+    return f"<= {floor:.2g}" if floor and found["p"] <= floor else exact
 
 
 def metrics_table(rows: Iterable[tuple[str, dict[str, Any]]], title: str = "") -> str:

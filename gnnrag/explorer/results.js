@@ -22,7 +22,13 @@ function differenceOf(at, key) {
   return head.differences.find((row) => row.at === at && row.metric === key);
 }
 
-function chance(p) {
+function smallest(row) {
+  return Number(row.p_floor.toPrecision(2));
+}
+
+function chance(row) {
+  const p = row.p;
+  if (row.p_floor && p <= row.p_floor) return "p\u00a0≤\u00a0" + smallest(row);
   return p < 0.0001 ? "p\u00a0<\u00a00.0001" : "p\u00a0=\u00a0" + p.toFixed(p < 0.001 ? 4 : 3);
 }
 
@@ -32,10 +38,10 @@ function verdict(row, lower) {
   if (row.p >= 0.05)
     return el("span", {
       class: "verdict unclear",
-      text: "≈ " + amount + ", no clear difference (" + chance(row.p) + ")",
+      text: "≈ " + amount + ", no clear difference (" + chance(row) + ")",
     });
   const better = lower ? row.difference < 0 : row.difference > 0;
-  const text = (better ? "▲ " : "▼ ") + amount + ", " + (better ? "better" : "worse") + " (" + chance(row.p) + ")";
+  const text = (better ? "▲ " : "▼ ") + amount + ", " + (better ? "better" : "worse") + " (" + chance(row) + ")";
   return el("span", { class: "verdict " + (better ? "better" : "worse"), text });
 }
 
@@ -150,12 +156,13 @@ function differencesTable() {
     names[row.metric],
     signed(row.difference, 4),
     signed(row.interval[0], 4) + " to " + signed(row.interval[1], 4),
-    chance(row.p),
+    chance(row),
     row.test,
     row.better,
     row.worse,
     row.same,
   ]);
+  const resampled = head.differences.find((row) => row.p_floor);
   const headings = [
     "Run",
     "Measure",
@@ -174,7 +181,9 @@ function differencesTable() {
     el("p", {
       class: "help",
       text:
-        "McNemar's exact test for measures that are right or wrong, else a bootstrap over pairs of questions. With many rows, " +
+        "McNemar's exact test for measures that are right or wrong, else a bootstrap over pairs of questions" +
+        (resampled ? ", which can give no p below " + smallest(resampled) : "") +
+        ". With many rows, " +
         "one in twenty falls below p = 0.05 by chance.",
     }),
     region("Differences, scrolls sideways", table("Differences against " + runs[0].label, headings, rows)),

@@ -156,8 +156,8 @@ def compare_scores(
         seed: of the bootstrap.
 
     Returns:
-        Score to its mean difference, interval, p-value (paired bootstrap) and number of questions; and under `right`
-        who alone was right how often.
+        Score to its mean difference, interval, p-value (paired bootstrap, with the smallest that it can give) and
+        number of questions; and under `right` who alone was right how often.
     """
     theirs = {row["question_id"]: row for row in second}
     found: dict[str, Any] = {}
@@ -171,6 +171,7 @@ def compare_scores(
             "difference": round(d.difference, 6),
             "interval": [round(d.low, 6), round(d.high, 6)],
             "p": round(d.p_value, 6),
+            "p_floor": round(d.p_floor, 6),
             "counted": d.n,
         }
         if name == "correctness":

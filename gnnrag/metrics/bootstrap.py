@@ -23,13 +23,17 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Mean of `b - a` over questions, its interval, and the two-sided bootstrap p-value of "no difference"."""
+    """Mean of `b - a` over questions, its interval, and the two-sided bootstrap p-value of "no difference".
+
+    `p_floor` is the smallest p-value that so many resamples can give: one at the floor is "at most", not "equal".
+    """
 
     difference: float
     low: float
     high: float
     p_value: float
     n: int
+    p_floor: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ def paired_difference(
     low, high = _percentiles(means, confidence)
     # One is added to both counts: with finitely many resamples a p-value of exactly 0 would claim too much.
     tails = [(int(np.count_nonzero(side)) + 1) / (resamples + 1) for side in (means <= 0.0, means >= 0.0)]
-    return Difference(float(delta.mean()), low, high, min(1.0, 2.0 * min(tails)), len(delta))
+    return Difference(float(delta.mean()), low, high, min(1.0, 2.0 * min(tails)), len(delta), 2.0 / (resamples + 1))
 
 
 def mcnemar(a: Sequence[bool] | np.ndarray, b: Sequence[bool] | np.ndarray) -> McNemar:

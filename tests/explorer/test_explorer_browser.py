@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from gnnrag.comparison import load_runs
+from gnnrag.explorer.model import build_model
 from gnnrag.files import write_jsonl
 from tests.helpers.browser import open_browser
 from tests.helpers.explorer_looks import (
@@ -412,7 +414,8 @@ def test_verdicts_belong_to_their_columns(browser: Any, sample: tuple[Path, list
     first = invented_run(data, tmp_path / "one", 1, 3, "single")
     better = invented_run(data, tmp_path / "a" / "two", 1, 1, "single")
     same = Path(shutil.copytree(first, tmp_path / "b" / "two"))
-    opened(browser, page_of([first, better, same], tmp_path / "page.html"), "#view=results")
+    paths = [first, better, same]
+    opened(browser, page_of(paths, tmp_path / "page.html"), "#view=results")
     cells = browser.find_elements("css selector", "#results-table td[data-key='answer/em']")
     texts = [cell.get_attribute("textContent") for cell in cells]
     assert [("better" in text, "no clear difference" in text) for text in texts] == [
@@ -423,6 +426,11 @@ def test_verdicts_belong_to_their_columns(browser: Any, sample: tuple[Path, list
     rows = browser.find_elements("css selector", "#results-more tbody tr")
     ends = [row.get_attribute("textContent") for row in rows]
     assert sum("a/two" in end for end in ends) == sum("b/two" in end for end in ends) == len(ends) / 2
+    known = build_model(paths, load_runs(paths)).head["differences"]
+    at_floor = [0 < row["p"] <= row["p_floor"] for row in known]
+    assert len(known) == len(ends) and any(at_floor) and not all(at_floor)
+    assert ["p\u00a0≤\u00a00.002" in end for end in ends] == at_floor
+    assert "can give no p below 0.002" in browser.find_element("id", "results-more").get_attribute("textContent")
 
 
 def test_a_page_cut_short_says_so(browser: Any, sample: tuple[Path, list[Path]], tmp_path: Path) -> None:

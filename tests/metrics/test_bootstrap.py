@@ -61,7 +61,8 @@ def test_a_clear_difference_is_found_and_has_a_direction():
     better, worse = paired_difference(a, b), paired_difference(b, a)
     assert better.difference == 0.25
     assert 0 < better.low < 0.25 < better.high
-    assert better.p_value == pytest.approx(2 / 1001)
+    assert better.p_value == better.p_floor == pytest.approx(2 / 1001)
+    assert paired_difference(a, b, resamples=100).p_floor == pytest.approx(2 / 101)
     assert (worse.difference, worse.low, worse.high) == (-better.difference, -better.high, -better.low)
 
 
