@@ -91,6 +91,8 @@ def _what_is_wrong(path: Path) -> str:
     """Return why a folder is no scored run."""
     if not path.is_dir():
         return f"run {path} does not exist"
+    if (path / "folds.json").exists() and not (path / "predictions.jsonl").exists():
+        return f"{path} is a training's folder, no evaluation: give a folder that evaluate.py printed"
     if (path / "meta.json").exists() or (path / "predictions.jsonl").exists():
         return f"run {path} has not ended: run its command again"
     inside = sorted(child.name for child in path.iterdir() if (child / "metrics.json").is_file())

@@ -31,6 +31,7 @@ from gnnrag.index_config import TreeConfig as TreeConfig
 from gnnrag.index_config import check_choices, one_of
 
 T = TypeVar("T")
+_HOME = Path(__file__).resolve().parents[1]  # the repository, where this is a checkout of it
 CHOICES = {"method": registry.METHODS, "retriever": registry.RETRIEVERS, "llm": registry.BACKENDS}
 
 
@@ -216,6 +217,9 @@ def read_yaml(source: str | Path, examples: str) -> DictConfig:
     """Return a YAML file that holds a mapping. Raises ConfigError, naming `examples`, where there is none."""
     path = Path(source)
     if not path.is_file():
+        if not path.is_absolute() and (_HOME / path).is_file():
+            problem = f"config file {str(path)!r} does not exist in {Path.cwd()}"
+            raise ConfigError(f"{problem}; run the command from the repository's root, which has it: cd {_HOME}")
         beside = sorted(p.name for p in path.parent.glob("*.yaml"))
         if close := difflib.get_close_matches(path.name, beside, n=1, cutoff=0.8):
             examples = str(path.with_name(close[0]))

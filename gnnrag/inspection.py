@@ -11,7 +11,6 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from gnnrag.errors import ArtefactError
 from gnnrag.extract.types import Extraction
 from gnnrag.index.build import stage_states
 from gnnrag.index.index import Index
@@ -138,8 +137,7 @@ def inspect_index(root: Path) -> Inspection:
         ArtefactError: there is no index, or an artefact is damaged.
     """
     store = Store(root)
-    if not store.manifest["stages"]:
-        raise ArtefactError(f"{root} holds no index; make one with: python inference/index.py build CONFIG")
+    store.check_there()
     states = stage_states(store)
     lines = []
     for name in (n for n in STAGES if store.key(n) is not None):

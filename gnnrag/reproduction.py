@@ -31,6 +31,8 @@ from gnnrag.types import Prediction
 Line = tuple[str, list[str], list[float], list[float]]
 STEP = "sub-query"  # the axis of a figure that has a point for each sub-query
 SIDES = {"semantic": "run/semantic_recall", "relational": "run/relational_recall"}
+LABELLED = ("method", "retriever", "roles", "data.path", "index.root")  # not in a row's outline: its label says them
+OUTLINED = 4  # of a row's own settings
 TRIPLES = {"pairs": "run/pair_recall", "triples": "run/triple_recall"}  # of the graph side (`metrics.triples`)
 
 
@@ -92,6 +94,25 @@ def checked(config: EvaluateConfig) -> EvaluateConfig:
     method = resolve("method", config.method.name, METHODS)
     getattr(method, "check_settings", lambda settings: None)(config.method.settings)
     return config
+
+
+def outline(table: PaperTable, rows: Sequence[Row], overrides: Sequence[str] = ()) -> Iterator[str]:
+    """Yield a line for each row without running it: its parts, its data, and its own settings that not all rows have.
+
+    Raises:
+        ConfigError: a row's settings are wrong.
+    """
+    shared = set.intersection(*(set(row.settings) for row in table.rows)) if len(table.rows) > 1 else set()
+    replaced = {*LABELLED, *(override.partition("=")[0] for override in overrides)}
+    for row in rows:
+        if row.missing:
+            yield f"{row.name}: {row.missing}"
+            continue
+        config = resolved(table, row, overrides)
+        own = [s for s in row.settings if s not in shared and s.partition("=")[0] not in replaced]
+        about = [run_label(config), Path(config.data.path).name, *(s.replace('"', "") for s in own[:OUTLINED])]
+        about += [f"and {len(own) - OUTLINED} more settings"] if len(own) > OUTLINED else []
+        yield f"{row.name}: {', '.join(about)}"
 
 
 def reproduce(

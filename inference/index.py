@@ -78,11 +78,12 @@ def add(arguments: Sequence[str]) -> None:
     """Add documents, cut as those of the index are, or replace those with known names."""
     if len(arguments) != 2:
         raise GnnragError("usage: python inference/index.py add INDEX PATH")
-    root = Path(arguments[0])
-    data = load_passages(arguments[1], Chunking(**Store(root).manifest["source"].get("chunking", {})))
+    store = Store(Path(arguments[0]))
+    store.check_there()
+    data = load_passages(arguments[1], Chunking(**store.manifest["source"].get("chunking", {})))
     for remark in data.remarks:
         note(remark)
-    _change(root, add=data.passages, documents=data.documents)
+    _change(store.root, add=data.passages, documents=data.documents)
 
 
 def remove(arguments: Sequence[str]) -> None:

@@ -26,8 +26,7 @@ from gnnrag.cross import split_trained
 from gnnrag.errors import GnnragError
 from gnnrag.jobs.finished import only_finished, refuse_questions
 from gnnrag.papers import PaperTable, Row, load_table
-from gnnrag.reproduction import Result, as_json, cells, draw, overlaps, reproduce, resolved
-from gnnrag.rundir import run_label
+from gnnrag.reproduction import Result, as_json, cells, draw, outline, overlaps, reproduce
 from inference.console import IndexProgress, note, split_arguments
 from inference.tables import markdown_table, plain_table
 
@@ -59,8 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     if not rows:
         raise GnnragError(f"--only {' --only '.join(options.only)}: no row has that in its name")
     if options.dry_run:
-        for row in rows:
-            print(f"{row.name}: {row.missing or run_label(resolved(table, row, overrides))}")
+        print("\n".join(outline(table, rows, overrides)))
         return 0
     if options.finished:  # what has failed in its own run stays as it is
         overrides = [*(o for o in overrides if not o.startswith("run.retry_failed=")), "run.retry_failed=false"]

@@ -242,6 +242,19 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         load_config(EvaluateConfig, tmp_path / "absent.yaml")
 
 
+def test_a_file_that_only_the_root_of_the_repository_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, name = Path(__file__).resolve().parents[1], "configs/evaluate/sample.yaml"
+    monkeypatch.chdir(root / "inference")
+    with pytest.raises(ConfigError) as caught:
+        load_config(EvaluateConfig, name)
+    assert str(caught.value) == (
+        f"config file {name!r} does not exist in {root / 'inference'}; run the command from the repository's root, "
+        f"which has it: cd {root}"
+    )
+    monkeypatch.chdir(root)
+    assert load_config(EvaluateConfig, name).data.path
+
+
 def test_a_file_that_is_not_there_is_looked_for_beside_it_and_among_its_kind(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"give a YAML file such as configs/judge/scores\.yaml"):
         load_config(JudgeConfig, tmp_path / "absent.yaml")

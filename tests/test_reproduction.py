@@ -12,7 +12,7 @@ from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError
 from gnnrag.papers import PaperTable, load_table
 from gnnrag.registry import ROLES
-from gnnrag.reproduction import Result, as_json, cells, draw, lines, measured, overlaps, reproduce, resolved
+from gnnrag.reproduction import Result, as_json, cells, draw, lines, measured, outline, overlaps, reproduce, resolved
 from gnnrag.rundir import read_predictions
 from inference.console import run_script
 from inference.reproduce import main, retitled, text
@@ -143,8 +143,8 @@ def test_the_script(
     call = [str(table.path), *overrides, "--only", "bm25"]
     assert main([*call, "--dry-run"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "bm25 / Original: single / bm25 / offline",
-        "bm25 / IRCOT: ircot / bm25 / offline",
+        "bm25 / Original: single / bm25 / offline, sample",
+        "bm25 / IRCOT: ircot / bm25 / offline, sample",
     ]
     assert not (tmp_path / "r").exists()
     assert main([*call, "--markdown", "--plot", str(tmp_path / "f.png")]) == 0
@@ -158,6 +158,31 @@ def test_the_script(
     assert "The paper used reader: a model." in out and "both " in out and (tmp_path / "f.png").is_file()
     assert main([*call, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"][1]["name"] == "bm25 / IRCOT"
+
+
+def test_the_outline_tells_rows_apart(table: PaperTable, tmp_path: Path) -> None:
+    path = tmp_path / "rows.yaml"
+    five = "method.bgec: false, seed: 1, concurrency: 2, llm_cache: null, data.split: dev"
+    path.write_text(
+        table.path.read_text().partition("grid:")[0]
+        + f"""rows:
+  whole: {{method: bdtr, method.thought_passages: 2}}
+  BGEC: {{method: bdtr, method.thought_passages: 2, method.max_rounds: 0, method.thoughts: fast}}
+  many: {{method: bdtr, method.thought_passages: 2, {five}}}
+  no part: {{method: bdtr, method.thought_passages: 2, missing: nobody wrote it}}
+columns: [em]
+"""
+    )
+    rows = load_table(path)
+    label = "bdtr / dense / offline, sample"
+    assert list(outline(rows, rows.rows, ["roles=offline", "retriever=dense", "method.max_rounds=1"])) == [
+        f"whole: {label}",
+        f"BGEC: {label}, method.thoughts=fast",
+        f"many: {label}, method.bgec=false, seed=1, concurrency=2, llm_cache=null, and 1 more settings",
+        "no part: nobody wrote it",
+    ]
+    (one,) = outline(rows, rows.rows[1:2], ["roles=offline", "retriever=dense"])
+    assert one == f"BGEC: {label}, method.max_rounds=0, method.thoughts=fast"
 
 
 def test_the_script_shows_what_has_ended_and_answers_nothing(

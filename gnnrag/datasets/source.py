@@ -72,6 +72,8 @@ def find_source(path: Path) -> Source:
     if path.is_file():
         raise DataError(path, f"is of an unsupported type; documents may be {', '.join(sorted(READERS))}")
     fix = "give a folder or file with data.path=PATH; data/README.md says how to get the benchmarks"
+    if path.suffix.lower() in READERS.keys() - {".jsonl"}:  # nobody means a benchmark
+        fix = "give a document that is there, or a folder of documents"
     where = "" if path.is_absolute() else f" (looked for in {Path.cwd()})"
     raise DataError(path, f"does not exist{where}; {_what_is_there(path)}; {advice(path) or fix}")
 

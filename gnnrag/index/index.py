@@ -39,8 +39,7 @@ class Index:
 
     def __init__(self, root: Path | str, expect: IndexConfig | None = None) -> None:
         self.store = Store(Path(root))
-        if self.store.key("passages") is None:
-            raise ArtefactError(f"{root} holds no index; make one with: python inference/index.py build CONFIG")
+        self.store.check_there()
         self.config = stored_config(self.store)
         if not self.store.manifest["complete"]:
             raise ArtefactError(

@@ -49,6 +49,15 @@ class Store:
             if checksum != digest(self.manifest):
                 raise ArtefactError(f"{path} is damaged (it differs from its sha256); delete {root} and build it again")
 
+    def check_there(self) -> None:
+        """Raise ArtefactError where nothing has been built."""
+        if not self.manifest["stages"]:
+            build = "python inference/index.py build"
+            raise ArtefactError(
+                f"{self.root} holds no index; make one with: {build} CONFIG, or of your own documents with: "
+                f"{build} data.path=FOLDER index.path={self.root}"
+            )
+
     def key(self, stage: str) -> str | None:
         """Return the key of a stage's artefact, or None where there is none."""
         return self.manifest["stages"].get(stage, {}).get("key")
@@ -63,6 +72,7 @@ class Store:
         Raises:
             ArtefactError: missing stage, missing file, or a file whose bytes are not those that were written.
         """
+        self.check_there()
         entry = self.manifest["stages"].get(stage)
         if entry is None:
             raise ArtefactError(f"index {self.root} has no {stage!r} artefact; run: python inference/index.py")

@@ -41,11 +41,18 @@ def call(command: Sequence[str]) -> str:
     except FileNotFoundError as error:
         raise GnnragError(f"{command[0]} is not installed here; --local runs the jobs on this machine") from error
     except subprocess.TimeoutExpired as error:
-        raise GnnragError(f"{command[0]} did not answer within {TIMEOUT_S} s") from error
+        raise GnnragError(f"{command[0]} did not answer within {TIMEOUT_S} s{_hint(command)}") from error
     if done.returncode:
         problem = done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}"
-        raise GnnragError(f"{' '.join(command[:1])} refused: {problem.splitlines()[-1]}\n  {' '.join(command)}")
+        raise GnnragError(
+            f"{' '.join(command[:1])} refused: {problem.splitlines()[-1]}{_hint(command)}\n  {' '.join(command)}"
+        )
     return done.stdout
+
+
+def _hint(command: Sequence[str]) -> str:
+    """Return what a person may do where the queue, which is asked first, cannot be read: its tools are all there is."""
+    return "; where there is no cluster, --local runs the jobs on this machine" if command[0] == "squeue" else ""
 
 
 @dataclass(frozen=True)

@@ -65,8 +65,20 @@ def test_clean_deletes_leftovers_and_nothing_of_the_user(tmp_path):
 
 
 def test_missing_stage_is_named(tmp_path):
+    store = Store(tmp_path / "index")
+    store.commit("passages", "a" * 64, write("kept"))
     with pytest.raises(ArtefactError, match=r"no 'text' artefact; run: python inference/index.py"):
+        store.folder("text")
+
+
+def test_where_nothing_was_built_the_command_is_told(tmp_path):
+    with pytest.raises(ArtefactError) as told:
         Store(tmp_path).folder("text")
+    build = "python inference/index.py build"
+    assert str(told.value) == (
+        f"{tmp_path} holds no index; make one with: {build} CONFIG, or of your own documents with: "
+        f"{build} data.path=FOLDER index.path={tmp_path}"
+    )
 
 
 class TestManifest:

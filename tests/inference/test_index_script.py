@@ -163,6 +163,14 @@ class TestChange:
         with pytest.raises(DataError, match=r"passage 'a\.txt' is not in the index"):
             main(["remove", str(root), "a.txt"])
 
+    def test_a_document_that_is_not_there_is_named(self, root, capsys):
+        assert run_script(main, ["add", str(root), "/no/such.md"], "help") == 2
+        told = capsys.readouterr().err
+        assert told.startswith("error: /no/such.md: does not exist; ") and "data.path" not in told
+        assert told.endswith("; give a document that is there, or a folder of documents\n")
+        assert run_script(main, ["add", str(root), "/no/such"], "help") == 2
+        assert "error: /no/such: does not exist; " in capsys.readouterr().err
+
 
 class TestInspect:
     def test_a_row_for_each_stage(self, root, capsys):
@@ -263,8 +271,8 @@ class TestInspect:
         (["build", "none.yaml"], "config file 'none.yaml' does not exist"),
         (["build", "retriever=dense", "index.pth=x"], "unknown setting 'index.pth'. Did you mean 'path'?"),
         (["build", "retriever=dense", "data.path=/no/such"], "/no/such"),
-        (["add", "/no/such", "/no/such/either"], "/no/such/either"),
-        (["remove", "/no/such", "x"], "run: python inference/index.py"),
+        (["add", "/no/such", "README.md"], "error: /no/such holds no index; make one with: python inference/index.py"),
+        (["remove", "/no/such", "x"], "error: /no/such holds no index; make one with: python inference/index.py"),
     ],
 )
 def test_mistakes_are_one_line_and_code_2(arguments, message, capsys):

@@ -40,6 +40,25 @@ def test_squeue_is_asked_for_whole_arrays(tmp_path: Path) -> None:
     assert call([str(tool)]) == "length 0\n"
 
 
+def test_where_no_controller_answers_the_way_without_one_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("squeue", "sbatch"):
+        (tmp_path / name).write_text(
+            "#!/bin/sh\necho 'fatal: Could not establish a configuration source' >&2\nexit 1\n"
+        )
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(GnnragError) as told:
+        read_queue({})
+    assert str(told.value).splitlines()[0] == (
+        "squeue refused: fatal: Could not establish a configuration source; where there is no cluster, --local runs "
+        "the jobs on this machine"
+    )
+    with pytest.raises(GnnragError, match=r"sbatch refused: .* configuration source\n"):
+        call(["sbatch"])
+
+
 def test_the_queue_is_read_by_the_folder_of_a_job(tmp_path: Path) -> None:
     mine = f"gnnrag:{tmp_path / 'a'}"
     lines = [
