@@ -18,8 +18,8 @@ from gnnrag.index.index import Index
 from gnnrag.metrics.answer import F1Variant
 from gnnrag.metrics.report import per_question, score
 from gnnrag.metrics.traced import from_traces
-from gnnrag.pipeline import Pipeline, chunking, idle_settings, needed_stages, open_index
 from gnnrag.outputs import EVALUATION, refuse_other
+from gnnrag.pipeline import Pipeline, chunking, idle_settings, needed_stages, open_index
 from gnnrag.rundir import SHARDS, RunDir, commit, decisive, run_name
 from gnnrag.session import Session
 from gnnrag.sharding import MERGE, check_siblings, lock_parts, read_shard, take_parts

@@ -238,8 +238,8 @@ class _Maker:
         if held > self.own.paths:
             journal.close()
             raise ConfigError(
-                f"make.out={out} holds questions of {held} paths, and make.paths={self.own.paths} would leave some out; "
-                "give another folder, or make.fresh=true to make it anew"
+                f"make.out={out} holds questions of {held} paths, more than make.paths={self.own.paths}; give another "
+                "folder, or make.fresh=true to make it anew with fewer"
             )
         if not journal.rows:
             journal.append(mark)
