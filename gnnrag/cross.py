@@ -24,6 +24,7 @@ from gnnrag.files import digest, folds_of, read_journal, write_atomic, write_jso
 from gnnrag.fit.folds import draw
 from gnnrag.fit.seen import read_parts, read_seen, seen_hash, seen_in
 from gnnrag.index.build import Progress
+from gnnrag.outputs import CROSS, refuse_other
 from gnnrag.pipeline import asked_roles, open_index
 from gnnrag.registry import RETRIEVERS, ROLES
 from gnnrag.rundir import commit, read_predictions
@@ -191,6 +192,9 @@ def cross_evaluate(
 
     Returns:
         Directory of the merged run, and its metrics. Where no part is asked, that of an ordinary run.
+
+    Raises:
+        ConfigError: the directory that `run.name` names holds something else.
     """
     watch = watch or Watch()
     told = (watch.on_index, watch.on_question, watch.on_note, watch.on_start)
@@ -198,6 +202,8 @@ def cross_evaluate(
     if not parts:
         return evaluate(config, *told, data=data)
     refuse_shard(config.shard, "a run over folds")
+    if config.run.name:
+        refuse_other(Path(config.run.root) / config.run.name, CROSS)
     data = data or load_questions_for(config)
     index, runs = None, dict[Path, Group]()
     for number, (chosen, group) in enumerate(_groups(parts, data)):

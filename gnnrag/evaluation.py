@@ -19,6 +19,7 @@ from gnnrag.index.index import Index
 from gnnrag.metrics.answer import F1Variant
 from gnnrag.metrics.report import per_question, score
 from gnnrag.metrics.traced import from_traces
+from gnnrag.outputs import EVALUATION, refuse_other
 from gnnrag.pipeline import Pipeline, chunking, idle_settings, needed_stages, open_index
 from gnnrag.rundir import SHARDS, RunDir, commit, decisive, differences, run_name
 from gnnrag.session import Session
@@ -224,6 +225,7 @@ def open_run(
     if config.run.name and Path(config.run.name).name != config.run.name:
         raise ConfigError(f"run.name={config.run.name!r}: must be a folder's name; where it lies is run.root")
     name = config.run.name or run_name(plain, f"{data.name}-{config.data.split}", inputs)
+    refuse_other(Path(config.run.root) / name, EVALUATION)
     if shard and not fresh:
         check_siblings(Path(config.run.root) / name, decisive(plain), inputs)
     if fresh and not shard:

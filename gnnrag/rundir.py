@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import platform
-import shutil
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from gnnrag.files import (
     write_json,
     write_jsonl,
 )
+from gnnrag.outputs import EVALUATION, refuse_other, start_over
 from gnnrag.session import Session
 from gnnrag.types import Prediction, shallow
 
@@ -39,7 +39,6 @@ FREE = {
 }
 SHARDS = "shards"  # folder of a run's parts: runs of their own (gnnrag.sharding)
 SCORED = ("metrics.json", "scores.jsonl")  # what is made of the rows once all are there
-FILES = {"config.yaml", "predictions.jsonl", "traces.jsonl", "log.jsonl", SHARDS}  # what may be before meta.json
 
 
 class RunDir:
@@ -56,7 +55,8 @@ class RunDir:
         traces: write `traces.jsonl`.
 
     Raises:
-        ConfigError: a run of that name exists with other settings or inputs, or `fresh` would delete what is no run.
+        ConfigError: a run of that name exists with other settings or inputs, the folder holds something else, or
+            `fresh` would delete more than a run.
         ArtefactError: the run's `meta.json` is damaged.
         GnnragError: another process is writing it.
     """
@@ -72,11 +72,12 @@ class RunDir:
     ) -> None:
         self.path = Path(root) / name
         self.decisive = decisive(config)
+        refuse_other(self.path, EVALUATION)
         if not fresh:
             check_same(self.path, self.decisive, inputs)
         self._lock = lock_run(self.path, "run")
         if fresh:
-            start_over(self.path, FILES)
+            start_over(self.path, EVALUATION, config)
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomic(self.path / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(config))))
         self._predictions = Journal(self.path / "predictions.jsonl")
@@ -194,24 +195,6 @@ def check_same(path: Path, decisive: Mapping[str, Any], inputs: Mapping[str, Any
                 f"run {path} exists with other {what} ({', '.join(changed[:5])}); "
                 "give another run.name, or run.fresh=true to start it over"
             )
-
-
-def start_over(path: Path, files: Set[str]) -> None:
-    """Delete a run directory, if there is one.
-
-    Args:
-        path: the folder.
-        files: what a run holds before its `meta.json`; a folder with other files and no `meta.json` is none.
-
-    Raises:
-        ConfigError: the folder is no run: a name can be mistyped.
-    """
-    if not path.exists():
-        return
-    names = {file.name for file in path.iterdir()}
-    if "meta.json" not in names and names - files:
-        raise ConfigError(f"run.fresh=true would delete {path}, which is no run; give another run.name")
-    shutil.rmtree(path)
 
 
 def read_predictions(path: str | Path) -> list[Prediction]:

@@ -34,7 +34,7 @@ MORE_FIELDS = {
 LEVELS = [
     {"errors", "__version__"},
     {"types", "registry", "files", "stopping"},
-    {"index_config", "search_config"},
+    {"index_config", "outputs", "search_config"},
     {"config", "session", "pool", "text", "batching", "plotting", "weights"},
     {"llm", "datasets", "metrics", "routes"},
     {"prompts", "tracking"},

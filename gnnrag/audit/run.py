@@ -19,6 +19,7 @@ from gnnrag.files import digest, write_json, write_jsonl
 from gnnrag.index.build import Progress
 from gnnrag.metrics.report import per_question
 from gnnrag.metrics.routing import choose_route
+from gnnrag.outputs import AUDIT, refuse_other
 from gnnrag.pipeline import open_index
 from gnnrag.roles.base import QUERY_CLASSES, RouterTask, Routing
 from gnnrag.roles.book import Roles
@@ -40,13 +41,15 @@ def audit(
         The audit's directory, with one run directory a route, `labels.jsonl` and `audit.json`; and what that holds.
 
     Raises:
-        ConfigError: a setting is out of range, or a route does not exist.
+        ConfigError: a setting is out of range, a route does not exist, or the directory holds something else.
         DataError: the labels file is broken.
     """
     c = config.audit
     check_audit(config)
     data = load_questions_for(config)
     labels = read_labels(Path(c.labels), data.questions) if c.labels not in ("router", "type") else None
+    path = Path(config.run.root) / (config.run.name or f"audit-{data.name}-{digest(_identity(config, data))[:8]}")
+    refuse_other(path, AUDIT)
     known = [q for q in data.questions if labels is None or q.id in labels.classes]
     sample, weights = stratified_sample(known, c.n, c.least, config.seed)
     if c.measure.startswith("retrieval/") and (blank := sum(not q.gold for q in sample)):
@@ -58,7 +61,6 @@ def audit(
         names = decided if c.labels == "router" else [class_of(q)[0] for q in sample]
         labels = Labels(dict(zip((q.id for q in sample), names, strict=True)))
     given = [labels.classes[q.id] for q in sample]
-    path = Path(config.run.root) / (config.run.name or f"audit-{data.name}-{digest(_identity(config, data))[:8]}")
     classes = _classes(config, path, data, _groups(sample, given, weights), on_index, on_note)
     report = {
         "measure": f"{c.measure} >= {c.threshold:g}" if c.measure != "answer/em" else c.measure,

@@ -11,6 +11,7 @@ from gnnrag import __version__
 from gnnrag.distil.sifting import Row, check_sides
 from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.files import file_digest, write_atomic, write_json, write_jsonl
+from gnnrag.outputs import ROWS, refuse_other
 from gnnrag.rundir import commit
 from gnnrag.tuned.rows import KINDS, plain_rows
 
@@ -36,7 +37,8 @@ def licence_of(name: str) -> str:
 
 
 def mark(folder: Path, what: dict[str, Any] | None = None) -> None:
-    """Begin or go on with a folder of rows. Raises ConfigError where files of something else would be written over."""
+    """Begin or go on with a folder of rows. Raises ConfigError where the folder is of something else."""
+    refuse_other(folder, ROWS)
     ours = [*(f"{role}.jsonl" for role in KINDS), "README.md", "meta.json"]
     if not (folder / MARK).exists() and (taken := [name for name in ours if (folder / name).exists()]):
         raise ConfigError(f"out={folder} would write over {taken[0]}, which is not of such a folder; give another out")

@@ -19,7 +19,8 @@ from gnnrag import __version__
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.files import Journal, folds_of, lock_run, read_journal, write_atomic, write_json, write_jsonl
 from gnnrag.fit.curves import draw_curves
-from gnnrag.rundir import commit, differences, start_over
+from gnnrag.outputs import TRAINING, refuse_other, start_over
+from gnnrag.rundir import commit, differences
 
 # Settings that a resumed run may change: they decide where it lies and who is told, not what comes out.
 FREE = ("run",)
@@ -39,7 +40,8 @@ class TrainingRun:
         is_main: this process writes.
 
     Raises:
-        ConfigError: a run of that name exists with other settings or inputs, or `fresh` would delete what is no run.
+        ConfigError: a run of that name exists with other settings or inputs, the folder holds something else, or
+            `fresh` would delete more than a run.
         GnnragError: another process is writing it.
     """
 
@@ -59,9 +61,10 @@ class TrainingRun:
             return
         kept = {name: value for name, value in config.items() if name not in FREE}
         meta = json.loads(json.dumps({"settings": kept, "inputs": dict(inputs)}))
+        refuse_other(self.path, TRAINING)
         self._lock = lock_run(self.path, "training run")
         if fresh:
-            start_over(self.path, {"config.yaml"})
+            start_over(self.path, TRAINING, config)
         self._check(meta)
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomic(self.path / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(config))))
@@ -156,15 +159,17 @@ class TrainingRun:
 
 
 def refuse_other_layout(path: Path, folds: Sequence[int] | None) -> None:
-    """Refuse a folder that a training of another layout has written: one would overwrite the report of the other.
+    """Refuse a folder of another kind, or of a training of another layout, whose report would be overwritten.
 
     Args:
         path: the run directory.
         folds: those that are to be trained in folders of their own (cross=true), None for a single training in `path`.
 
     Raises:
-        ConfigError: the folder holds a single training and folds are asked for, or folds that are not asked for.
+        ConfigError: the folder holds no training, a single one and folds are asked for, or folds that are not asked
+            for.
     """
+    refuse_other(path, TRAINING)
     known = {f"fold{number}" for number in folds or ()}
     others = [folder.name for folder in folds_of(path) if folder.name not in known]
     is_single = folds is not None and any((path / name).exists() for name in (STATE, "best"))

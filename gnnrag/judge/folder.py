@@ -14,6 +14,7 @@ from gnnrag.config import to_plain
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.files import Journal, digest, file_digest, read_journal, write_json, write_jsonl
 from gnnrag.judge.config import CountConfig, JudgeBudgetConfig, JudgeConfig
+from gnnrag.outputs import JUDGEMENT, refuse_other
 from gnnrag.rundir import commit, decisive, differences, lock_run
 
 Key = tuple[str, str, int]  # question, part (a criterion, or an order), repeat from 0
@@ -71,7 +72,7 @@ class JudgementDir:
         prompts: digests of the prompts by name.
 
     Raises:
-        ConfigError: the folder holds replies that were made with other settings.
+        ConfigError: the folder holds replies that were made with other settings, or something else.
         ArtefactError: its `meta.json` is damaged.
         GnnragError: another process is writing it.
     """
@@ -79,6 +80,7 @@ class JudgementDir:
     def __init__(self, path: Path, config: JudgeConfig, runs: Sequence[str], prompts: Mapping[str, str]) -> None:
         self.path = path
         made_with = {"settings": settings_of(config), "runs": list(runs), "prompts": dict(prompts)}
+        refuse_other(path, JUDGEMENT)
         self._lock: ExitStack = lock_run(path, "judgement")
         try:
             self._check(made_with)

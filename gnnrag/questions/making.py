@@ -13,10 +13,11 @@ from gnnrag import __version__
 from gnnrag.config import Choice, RoleConfig, build_settings, to_plain
 from gnnrag.datasets.base import Dataset, fingerprint, load_passages
 from gnnrag.errors import ConfigError, GnnragError, LLMError
-from gnnrag.files import Journal, digest, exclusive_lock, file_digest, write_json, write_jsonl
+from gnnrag.files import Journal, digest, exclusive_lock, file_digest, read_object, write_json, write_jsonl
 from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
 from gnnrag.metrics.answer import exact_match, f1
+from gnnrag.outputs import QUESTIONS, refuse_other
 from gnnrag.pipeline import chunking, open_shared_index
 from gnnrag.questions.authors import Author, PromptedAuthor, TemplateAuthor, Wanted, Written
 from gnnrag.questions.config import MakeQuestionsConfig, check_questions
@@ -30,7 +31,7 @@ from gnnrag.session import Session
 from gnnrag.types import Question
 
 SPLIT = "generated"
-JOURNAL, SOURCE = "paths.jsonl", "SOURCE.json"
+JOURNAL, SOURCE, LOCK = "paths.jsonl", "SOURCE.json", ".lock"
 _ANSWERED = 0.8  # token F1 from which the reader's answer counts as the right one
 
 
@@ -56,16 +57,25 @@ def make_questions(config: MakeQuestionsConfig, told: Told | None = None) -> dic
     """
     told, own = told or Told(), config.make
     check_questions(own)
+    out = Path(own.out)
+    _refuse_taken(out)
     data = load_passages(config.data.path, chunking(config.data))
     plain = replace(config, method=_part("method", "single", METHODS), retriever=_part("retriever", "bm25", RETRIEVERS))
     roles_asked = ["reader"] if own.necessity else []
     index = open_shared_index([plain], data.name, data.passages, told.on_index, roles_asked, ("knowledge",))
     roles = Roles(index, config.roles, config.llm, config.llm_cache)
-    out = Path(own.out)
     out.mkdir(parents=True, exist_ok=True)
-    with exclusive_lock(out / ".lock", str(out)):
+    with exclusive_lock(out / LOCK, str(out)):
         maker = _Maker(config, data, index, roles, told)
         return asyncio.run(maker.run(out))
+
+
+def _refuse_taken(out: Path) -> None:
+    """Raise ConfigError where a folder holds anything but what an earlier call left, `make.fresh=true` or not."""
+    refuse_other(out, QUESTIONS)
+    taken = sorted(path.name for path in out.iterdir() if path.name != LOCK) if out.is_dir() else []
+    if taken and not QUESTIONS.is_one(out, {}):
+        raise ConfigError(f"make.out={out} holds {taken[0]}, of another origin; give another make.out")
 
 
 def _part(where: str, name: str, table: dict[str, str]) -> Choice:
@@ -211,7 +221,8 @@ class _Maker:
     def _journal(self, out: Path, origin: dict[str, Any]) -> Journal:
         path, mark = out / JOURNAL, {"made with": digest({k: v for k, v in origin.items() if k != "data"})}
         if self.own.fresh:
-            path.unlink(missing_ok=True)
+            for old in (path, out / f"questions.{SPLIT}.jsonl", out / SOURCE):
+                old.unlink(missing_ok=True)
         elif not path.exists() and any((out / name).exists() for name in (f"questions.{SPLIT}.jsonl", SOURCE)):
             raise ConfigError(
                 f"make.out={out} holds questions of another origin; give another folder, or make.fresh=true"
@@ -222,6 +233,13 @@ class _Maker:
             raise ConfigError(
                 f"make.out={out} was made with other settings, another model or another index; give another folder, or "
                 "make.fresh=true to make it anew"
+            )
+        held = read_object(out / SOURCE).get("paths", 0)
+        if held > self.own.paths:
+            journal.close()
+            raise ConfigError(
+                f"make.out={out} holds questions of {held} paths, more than make.paths={self.own.paths}; give another "
+                "folder, or make.fresh=true to make it anew with fewer"
             )
         if not journal.rows:
             journal.append(mark)

@@ -142,7 +142,7 @@ def test_curves_have_a_panel_for_each_kind_of_figure_and_a_line_for_each_fold(
 def test_fresh_deletes_runs_only(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "thesis.txt").write_text("mine")
-    with pytest.raises(ConfigError, match="which is no run"):
+    with pytest.raises(ConfigError, match=r"files that are not of a training run: thesis\.txt; move them away"):
         TrainingRun(tmp_path / "a", {}, {}, fresh=True)
     assert (tmp_path / "a" / "thesis.txt").exists()
 

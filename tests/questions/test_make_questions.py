@@ -112,8 +112,46 @@ def test_more_paths_go_on_from_those_that_are_there(dots, tmp_path):
 def test_a_folder_of_another_origin_is_not_written_over(dots, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "questions.generated.jsonl").write_text("mine")
-    with pytest.raises(ConfigError, match="another origin"):
-        make(dots)
+    for more in ((), ("make.fresh=true",)):
+        with pytest.raises(ConfigError, match=r"questions\.generated\.jsonl, of another origin; give"):
+            make(dots, *more)
+    assert (tmp_path / "out" / "questions.generated.jsonl").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "what"),
+    [
+        ("meta.json", '{"decisive": {}, "inputs": {}}', "an evaluation"),
+        ("meta.json", '{"settings": {}, "inputs": {}, "versions": {}}', "a training run"),
+        ("recording.json", "{}", "rows of collect_traces.py"),
+        ("corpus.jsonl", "", "a data set"),
+        ("SOURCE.json", '{"origin": "a knowledge base"}', "a data set"),
+        ("paths.jsonl", '{"nodes": []}\n', "paths.jsonl, of another origin"),
+    ],
+)
+def test_nothing_is_written_into_a_folder_of_another_kind(dots, tmp_path, name, text, what):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).write_text(text)
+    for more in ((), ("make.fresh=true",)):
+        with pytest.raises(ConfigError, match=f"holds {what}.*give another make.out$"):
+            make(dots, *more)
+    assert [(p.name, p.read_text()) for p in (tmp_path / "out").iterdir()] == [(name, text)]
+
+
+def test_a_finished_set_is_not_replaced_by_one_of_other_settings(dots, tmp_path):
+    def files():
+        return {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()}
+
+    make(dots)
+    before = files()
+    for other in ("make.paths=3", "make.hops=2", "make.seed=1", "make.necessity=true roles=offline"):
+        with pytest.raises(ConfigError, match=r"make\.out=.*give another folder, or make\.fresh=true"):
+            make(dots, *other.split())
+        assert files() == before
+    make(dots)
+    assert files() == before
+    make(dots, "make.paths=3", "make.fresh=true")
+    assert len(rows_of(tmp_path)) == 15
 
 
 def test_an_interrupted_run_is_continued_to_the_same_file(dots, tmp_path):
@@ -213,6 +251,8 @@ def test_what_was_spent_does_not_depend_on_how_often_the_command_ran(dots, tmp_p
     make(dots, *PROMPTED, "make.paths=1", llm=model(good))
     bits, once = (make(dots, *PROMPTED, f"make.out={tmp_path / o}", llm=model(good)) for o in ("out", "once"))
     assert bits == once and bits["usage"]["llm_calls"] == 2 and bits["usage"]["prompt_tokens"] > 0
+    (tmp_path / "out" / SOURCE).unlink()
+    (tmp_path / "out" / "questions.generated.jsonl").unlink()  # as if killed at the end
     few = make(dots, *PROMPTED, "make.paths=1", llm=model(good))
     assert few["usage"]["llm_calls"] == 1  # of the paths that are written
 

@@ -1,0 +1,155 @@
+"""Kinds of folders that commands write: which is which, so that none writes into, or deletes, one of another kind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gnnrag.errors import ConfigError
+from gnnrag.files import folds_of, read_object
+
+NAMED = 3  # foreign files that an error spells out
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of folder.
+
+    Attributes:
+        what: it is, with an article.
+        fix: the setting to change where its folder is taken.
+        is_one: whether a folder, with what its `meta.json` holds, is of this kind.
+        files: names of all that it may hold, where a command deletes such folders.
+    """
+
+    what: str
+    fix: str
+    is_one: Callable[[Path, Mapping[str, Any]], bool]
+    files: tuple[str, ...] = ()
+
+
+def _has(folder: Path, *names: str) -> bool:
+    return any((folder / name).exists() for name in names)
+
+
+def _is_evaluation(folder: Path, meta: Mapping[str, Any]) -> bool:
+    # A kill can come before meta.json, and a disk can damage it.
+    return "decisive" in meta or (not meta and _has(folder, "config.yaml") and _has(folder, "predictions.jsonl"))
+
+
+def _is_training(folder: Path, meta: Mapping[str, Any]) -> bool:
+    return (
+        {"settings", "inputs", "versions"} <= meta.keys() or _has(folder, "state.pt", "best") or bool(folds_of(folder))
+    )
+
+
+def _is_questions(folder: Path, meta: Mapping[str, Any]) -> bool:
+    journal = folder / "paths.jsonl"
+    if journal.is_file():
+        with journal.open("rb") as lines:
+            first = lines.readline()  # empty where the command was killed before it wrote
+        return not first or first.startswith(b'{"made with": ')
+    return "generator" in read_object(folder / "SOURCE.json")
+
+
+def _is_data(folder: Path, meta: Mapping[str, Any]) -> bool:
+    source = read_object(folder / "SOURCE.json")
+    return _has(folder, "corpus.jsonl") or ("origin" in source and "generator" not in source)
+
+
+_RUN = ("config.yaml", "meta.json", "metrics.json", "wandb", "wandb.json")
+EVALUATION = Kind(
+    "an evaluation",
+    "run.name",
+    _is_evaluation,
+    (*_RUN, "predictions.jsonl", "traces.jsonl", "log.jsonl", "scores.jsonl", "shards", "judgements"),
+)
+TRAINING = Kind(
+    "a training run",
+    "run.name",
+    _is_training,
+    (*_RUN, "folds.json", "metrics.jsonl", "report.jsonl", "curves.png", "calibration.png", "state.pt", "best",
+     "merged"),
+)  # fmt: skip
+CROSS = Kind("an evaluation over folds (cross_validate.py)", "run.name", lambda folder, meta: "merged" in meta)
+AUDIT = Kind("an audit", "run.name", lambda folder, meta: _has(folder, "audit.json", "labels.jsonl"))
+ROWS = Kind(
+    "rows of collect_traces.py",
+    "out",
+    lambda folder, meta: "teachers" in meta or _has(folder, "recording.json", "verifier.jsonl", "thoughts.jsonl"),
+)
+QUESTIONS = Kind("questions of make_questions.py", "make.out", _is_questions)
+JUDGEMENT = Kind("judgements", "name", lambda folder, meta: "runs" in meta or _has(folder, "replies.jsonl"))
+DATA = Kind("a data set", "data.path", _is_data)
+INDEX = Kind("an index", "index.path", lambda folder, meta: _has(folder, "manifest.json"))
+KINDS = (EVALUATION, TRAINING, CROSS, AUDIT, ROWS, QUESTIONS, JUDGEMENT, DATA, INDEX)
+
+
+def refuse_other(path: Path, kind: Kind) -> None:
+    """Refuse to write into a folder of another kind: the files of both would be mixed, or replaced.
+
+    Args:
+        path: the folder, which need not exist.
+        kind: what is to be written.
+
+    Raises:
+        ConfigError: it holds something of another kind, whatever else it holds.
+    """
+    if not path.is_dir():
+        return
+    meta = read_object(path / "meta.json")
+    others = [other.what for other in KINDS if other is not kind and other.is_one(path, meta)]
+    if meta and not others and not kind.is_one(path, meta):
+        others = ["a meta.json of something else"]
+    if others:
+        raise ConfigError(f"{path} holds {' and '.join(others)}, not {kind.what}; give another {kind.fix}")
+
+
+def start_over(path: Path, kind: Kind, settings: Mapping[str, Any]) -> None:
+    """Delete a run directory, if there is one: a name can be mistyped, so only what such a run writes goes.
+
+    Args:
+        path: the folder.
+        kind: of run; `refuse_other` has been asked.
+        settings: resolved settings as plain data; what they read must not lie in the folder.
+
+    Raises:
+        ConfigError: the folder holds what no such run writes, or something that the new run is to read.
+    """
+    if not path.exists():
+        return
+    foreign = sorted(file.name for file in path.iterdir() if not _is_of(file.name, kind))
+    if foreign:
+        named = ", ".join(foreign[:NAMED]) + (f" and {len(foreign) - NAMED} more" if len(foreign) > NAMED else "")
+        raise ConfigError(
+            f"run.fresh=true would delete {path}, with files that are not of {kind.what}: {named}; move them away, or "
+            f"give another {kind.fix}"
+        )
+    for name, value in _texts({key: value for key, value in settings.items() if key != "run"}):
+        if os.path.exists(value) and Path(value).resolve().is_relative_to(path.resolve()):
+            raise ConfigError(
+                f"run.fresh=true would delete {path}, where {name}={value} lies; move that away, or give another "
+                f"{kind.fix}"
+            )
+    shutil.rmtree(path)
+
+
+def _is_of(name: str, kind: Kind) -> bool:
+    """Whether a run of a kind leaves such a file; a kill leaves `.NAME.XYZ`, NFS keeps open files as `.nfs...`."""
+    return name.startswith(".nfs") or any(name == own or name.startswith(f".{own}.") for own in kind.files)
+
+
+def _texts(value: Any, where: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the texts among settings with their dotted names."""
+    if isinstance(value, str):
+        yield where, value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _texts(inner, f"{where}.{key}" if where else str(key))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner, where)
