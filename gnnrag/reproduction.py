@@ -42,7 +42,7 @@ class Result:
 
     Attributes:
         row: the row.
-        label: method, retriever and roles that did it.
+        label: method, retriever and roles that did it, and on which questions.
         values: by column; None where a run has no such figure.
         intervals: 95% intervals, by column.
         questions, failed: how many were asked, and how many of them ended with an error (they score zero).
@@ -110,7 +110,7 @@ def outline(table: PaperTable, rows: Sequence[Row], overrides: Sequence[str] = (
             continue
         config = resolved(table, row, overrides)
         own = [s for s in row.settings if s not in shared and s.partition("=")[0] not in replaced]
-        about = [run_label(config), Path(config.data.path).name, *(s.replace('"', "") for s in own[:OUTLINED])]
+        about = [_label(config), *(s.replace('"', "") for s in own[:OUTLINED])]
         about += [f"and {len(own) - OUTLINED} more settings"] if len(own) > OUTLINED else []
         yield f"{row.name}: {', '.join(about)}"
 
@@ -160,10 +160,14 @@ def reproduce(
                 run, metrics = cross_evaluate(config, parts, data, watch)
                 result = measured(table, row, swapped(config, parts), run, metrics)
             except Exception as problem:  # noqa: BLE001 - one broken row must not cost the others theirs
-                result = Result(row, run_label(configs[row.name]), error=described(problem))
+                result = Result(row, _label(configs[row.name]), error=described(problem))
         results.append(result)
         on_row(result)
     return [part for result in results for part in (result, *result.parts)]
+
+
+def _label(config: EvaluateConfig) -> str:
+    return f"{run_label(config)} on {Path(config.data.path).name} {config.data.split}"
 
 
 def measured(table: PaperTable, row: Row, config: EvaluateConfig, run: Path, metrics: Mapping[str, Any]) -> Result:
@@ -174,7 +178,7 @@ def measured(table: PaperTable, row: Row, config: EvaluateConfig, run: Path, met
         steps = metrics.get("by_step", {})
     for names, section in ((SIDES, "by_step"), (TRIPLES, "triples_by_step")):
         figures |= {names[one]: points[-1] for one, points in metrics.get(section, {}).items() if points}
-    label = run_label(config)
+    label = _label(config)
     asked, failed = metrics["questions"], metrics["failed"]
     parts = [
         Result(replace(row, name=f"{row.name}: {name}", published={}), label, _values(table, own), {}, own["count"])

@@ -92,8 +92,10 @@ def text(table: PaperTable, results: Sequence[Result], as_markdown: bool) -> str
         else [plain_table(headings, rows, title, WIDTH)]
     )
     out.append("The paper used " + "; ".join(f"{job}: {model}" for job, model in table.used.items()) + ".")
-    labels = dict.fromkeys(r.label for r in results if r.label)
-    out.append("Run here: " + "; ".join(labels) + "." if labels else "Nothing was run.")
+    if labels := dict.fromkeys(r.label for r in results if r.label):
+        out.append(f"Run here: {'; '.join(labels)}. The published figures are of the paper's own questions.")
+    else:
+        out.append("Nothing was run.")
     for pair, shares in overlaps(table, results).items():
         out.append(f"{pair}: " + ", ".join(f"{name} {share:.1%}" for name, share in shares.items()))
     for r in results:

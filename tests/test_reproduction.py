@@ -54,7 +54,7 @@ def test_rows_are_runs_and_are_read_again(table: PaperTable, overrides: list[str
     first = reproduce(table, overrides)
     assert [r.row.name for r in first] == ["bm25 / Original", "bm25 / IRCOT", "dense / Original", "dense / IRCOT"]
     assert all(r.is_done and r.questions == 6 and not r.failed for r in first)
-    assert first[0].label == "single / bm25 / offline" and (Path(first[0].run) / "metrics.json").is_file()
+    assert first[0].label == "single / bm25 / offline on sample dev" and (Path(first[0].run) / "metrics.json").is_file()
     metrics = json.loads((Path(first[0].run) / "metrics.json").read_text())
     assert first[0].values["recall@5"] == metrics["retrieval/recall@5"] and first[0].values["search_calls"] == 0
     assert first[0].row.published == {"em": 0.4}
@@ -143,8 +143,8 @@ def test_the_script(
     call = [str(table.path), *overrides, "--only", "bm25"]
     assert main([*call, "--dry-run"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "bm25 / Original: single / bm25 / offline, sample",
-        "bm25 / IRCOT: ircot / bm25 / offline, sample",
+        "bm25 / Original: single / bm25 / offline on sample dev",
+        "bm25 / IRCOT: ircot / bm25 / offline on sample dev",
     ]
     assert not (tmp_path / "r").exists()
     assert main([*call, "--markdown", "--plot", str(tmp_path / "f.png")]) == 0
@@ -174,7 +174,7 @@ columns: [em]
 """
     )
     rows = load_table(path)
-    label = "bdtr / dense / offline, sample"
+    label = "bdtr / dense / offline on sample dev"
     assert list(outline(rows, rows.rows, ["roles=offline", "retriever=dense", "method.max_rounds=1"])) == [
         f"whole: {label}",
         f"BGEC: {label}, method.thoughts=fast",
@@ -223,7 +223,8 @@ def test_rows_with_trained_roles_are_cross_validated(
     ids = [q.id for q in load_dataset(REPOSITORY / "data/sample", limit=6).questions]
     trained = {"reader": toy_training(tmp_path / "reader", "reader", ids)}
     results = reproduce(table, overrides, lambda row: "bm25" in row.name, trained=trained)
-    assert [r.label for r in results] == [f"{m} / bm25 / offline+reader.tuned" for m in ("single", "ircot")]
+    by = "bm25 / offline+reader.tuned on sample dev"
+    assert [r.label for r in results] == [f"single / {by}", f"ircot / {by}"]
     assert all(r.is_done and r.questions == 6 and not r.failed for r in results)
     answers = {p.question_id: p.answer for p in read_predictions(results[0].run)}
     for fold in ("fold0", "fold1"):
