@@ -38,7 +38,8 @@ def _has(folder: Path, *names: str) -> bool:
 
 def _is_evaluation(folder: Path, meta: Mapping[str, Any]) -> bool:
     # A kill can come before meta.json, and a disk can damage it.
-    return "decisive" in meta or (not meta and _has(folder, "config.yaml") and _has(folder, "predictions.jsonl"))
+    begun = _has(folder, "config.yaml") and _has(folder, "predictions.jsonl")
+    return "decisive" in meta or (not meta and (begun or _has(folder, "shards")))
 
 
 def _is_training(folder: Path, meta: Mapping[str, Any]) -> bool:
@@ -76,7 +77,7 @@ TRAINING = Kind(
      "merged"),
 )  # fmt: skip
 CROSS = Kind("an evaluation over folds (cross_validate.py)", "run.name", lambda folder, meta: "merged" in meta)
-AUDIT = Kind("an audit", "run.name", lambda folder, meta: _has(folder, "audit.json", "labels.jsonl"))
+AUDIT = Kind("an audit", "run.name", lambda folder, meta: _has(folder, "audit.json", "labels.jsonl", "flat"))
 ROWS = Kind(
     "rows of collect_traces.py",
     "out",
@@ -97,14 +98,19 @@ def refuse_other(path: Path, kind: Kind) -> None:
         kind: what is to be written.
 
     Raises:
-        ConfigError: it holds something of another kind, whatever else it holds.
+        ConfigError: it is a file, or holds something of another kind, whatever else it holds.
     """
+    if path.exists() and not path.is_dir():
+        raise ConfigError(f"{path} is a file; give another {kind.fix}")
     if not path.is_dir():
         return
     meta = read_object(path / "meta.json")
     others = [other.what for other in KINDS if other is not kind and other.is_one(path, meta)]
     if meta and not others and not kind.is_one(path, meta):
         others = ["a meta.json of something else"]
+    if others and kind.is_one(path, meta):
+        mixed = f"{path} holds {' and '.join(others)} beside {kind.what}"
+        raise ConfigError(f"{mixed}; move what does not belong there away, or give another {kind.fix}")
     if others:
         raise ConfigError(f"{path} holds {' and '.join(others)}, not {kind.what}; give another {kind.fix}")
 

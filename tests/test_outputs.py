@@ -13,11 +13,14 @@ import pytest
 from gnnrag.distil.folder import mark
 from gnnrag.errors import ConfigError
 from gnnrag.fit.rundir import TrainingRun
+from gnnrag.index.build import build_index
+from gnnrag.index.store import Store
+from gnnrag.index_config import IndexConfig
 from gnnrag.judge.config import JudgeConfig
 from gnnrag.judge.folder import JudgementDir
 from gnnrag.rundir import RunDir
 from gnnrag.session import Session
-from gnnrag.types import Prediction
+from gnnrag.types import Passage, Prediction
 from inference import evaluate as evaluate_script
 from inference.console import run_script
 from training import train_gnn
@@ -61,6 +64,18 @@ def audit(path: Path, fresh: bool = False) -> None:
     (path / "audit.json").write_text("{}")
 
 
+def shard(path: Path, fresh: bool = False) -> None:
+    evaluation(path / "shards" / "1-of-2")
+
+
+def audit_under_way(path: Path, fresh: bool = False) -> None:
+    evaluation(path / "flat")
+
+
+def index(path: Path, fresh: bool = False) -> None:
+    Store(path).commit("passages", "a" * 64, lambda folder: {})
+
+
 def judgement(path: Path, fresh: bool = False) -> None:
     JudgementDir(path, JudgeConfig(), ["a"], {}).close()
 
@@ -93,13 +108,43 @@ def test_a_folder_of_another_kind_is_refused_and_left_alone(tmp_path: Path, what
     assert "fresh" not in str(caught.value) and content(tmp_path) == before
 
 
+@pytest.mark.parametrize(
+    ("maker", "what"), [(shard, "an evaluation"), (audit_under_way, "an audit"), (index, "an index")]
+)
+def test_what_has_no_record_of_its_own_is_known_as_well(tmp_path: Path, maker: Callable[..., None], what: str) -> None:
+    maker(tmp_path / "x")
+    for fresh in (False, True):
+        with pytest.raises(ConfigError, match=f"x holds {what}, not a training run; give another run.name"):
+            training(tmp_path / "x", fresh)
+
+
+@pytest.mark.parametrize("maker", [evaluation, training])
+def test_no_index_is_built_in_a_run(tmp_path: Path, maker: Callable[..., None]) -> None:
+    maker(tmp_path / "x")
+    before = content(tmp_path)
+    passage = Passage("a", "Kalmar", "Kalmar is a town.")
+    with pytest.raises(ConfigError, match=r"x holds .*, not an index; give another index\.path"):
+        build_index(tmp_path / "x", [passage], IndexConfig(), ["lexical"])
+    assert content(tmp_path) == before
+    index(tmp_path / "x")  # as earlier versions did
+    with pytest.raises(ConfigError, match=r"x holds an index beside .*; move what does not belong there away, or"):
+        maker(tmp_path / "x")
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("mine")
+    for fresh in (False, True):
+        with pytest.raises(ConfigError, match=r"x is a file; give another run.name"):
+            evaluation(tmp_path / "x", fresh)
+
+
 @pytest.mark.parametrize("opener", [evaluation, training])
 def test_a_folder_that_was_mixed_before_is_not_deleted(tmp_path: Path, opener: Callable[..., None]) -> None:
     rows(tmp_path / "x")
     (tmp_path / "x" / "meta.json").write_text('{"decisive": {}, "inputs": {}}')
     (tmp_path / "x" / "best").mkdir()
     for fresh in (False, True):
-        with pytest.raises(ConfigError, match=r"x holds .* and rows of collect_traces.py, not"):
+        with pytest.raises(ConfigError, match=r"x holds .* and rows of collect_traces.py(, not| beside)"):
             opener(tmp_path / "x", fresh)
     (tmp_path / "y").mkdir()
     (tmp_path / "y" / "meta.json").write_text('{"title": "a web page"}')

@@ -116,6 +116,7 @@ def train_folds(
         rows = train(folder, plan, around)
         if rows is None:
             note(f"stopped; the same command continues {folder}")
+            around.accelerator.end_training()
             return STOPPED
         every += rows
     if around.accelerator.is_main_process:
@@ -127,6 +128,7 @@ def train_folds(
             draw_curves(runs, path / "curves.png", path.name)
             track_folds(plan.run, path, {**plan.settings, "fold": None}, metrics, around.on_note)
         print(path)
+    around.accelerator.end_training()  # else threads of the process group may abort a process that has ended well
     return 0
 
 

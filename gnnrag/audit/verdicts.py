@@ -31,8 +31,9 @@ def read_cell(scores: Mapping[str, Mapping[str, float]], rows: Sequence[Question
 def verdict(name: str, flat: Mapping[str, Mapping[str, Any]], c: AuditConfig) -> dict[str, Any]:
     """Rule 4: does flat retrieval fail a class? With the accuracy that a better route has to come near.
 
-    Where no result of the class could have made it fail, `judged` is false and `why` says what stood in the way. It is
-    false for passage_local too where there is no target: that is then what the others are held against.
+    Where no result of the class could have made it fail, or passage_local has so few questions that they may show a
+    failure but not its absence, `judged` is false and `why` says what stood in the way. It is false for passage_local
+    too where there is no target: that is then what the others are held against.
 
     Args:
         name: the class.
@@ -55,7 +56,7 @@ def verdict(name: str, flat: Mapping[str, Mapping[str, Any]], c: AuditConfig) ->
 
 
 def _hindrance(name: str, flat: Mapping[str, Mapping[str, Any]], c: AuditConfig) -> str:
-    """Return why nothing could be found wrong with a class, whatever its answers were; empty where it could."""
+    """Return why that nothing was found wrong with a class means nothing; empty where it does."""
     mine, local = flat[name], flat.get(_LOCAL) if name != _LOCAL else None
     bound = wilson_interval(0, mine["n"])[1]
     none_right = f"n={mine['n']} is too few: with none right its upper bound would be {bound:.3f}, not below"

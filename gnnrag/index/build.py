@@ -22,6 +22,7 @@ from gnnrag.index.stage_base import Context, Stage
 from gnnrag.index.stages import STAGES
 from gnnrag.index.store import Store, forget_journals
 from gnnrag.index_config import SECTIONS, with_own_model
+from gnnrag.outputs import INDEX, refuse_other
 from gnnrag.types import Passage
 
 WAIT_S = 600.0  # how long a build waits for another process that builds the same index
@@ -217,6 +218,7 @@ def _refuse_to_undo(store: Store, passages: Sequence[Passage]) -> None:
 def _writing(root: Path, wait_s: float = 0.0) -> Iterator[None]:
     if root.exists() and not root.is_dir():
         raise ArtefactError(f"index {root} is a file; index.path must name a folder, new or of an earlier index")
+    refuse_other(root, INDEX)
     with exclusive_lock(root / ".lock", f"index {root}", wait_s):
         yield
 

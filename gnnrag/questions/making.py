@@ -221,8 +221,7 @@ class _Maker:
     def _journal(self, out: Path, origin: dict[str, Any]) -> Journal:
         path, mark = out / JOURNAL, {"made with": digest({k: v for k, v in origin.items() if k != "data"})}
         if self.own.fresh:
-            for old in (path, out / f"questions.{SPLIT}.jsonl", out / SOURCE):
-                old.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)  # the questions stay until there are new ones
         elif not path.exists() and any((out / name).exists() for name in (f"questions.{SPLIT}.jsonl", SOURCE)):
             raise ConfigError(
                 f"make.out={out} holds questions of another origin; give another folder, or make.fresh=true"
@@ -234,8 +233,10 @@ class _Maker:
                 f"make.out={out} was made with other settings, another model or another index; give another folder, or "
                 "make.fresh=true to make it anew"
             )
-        held = read_object(out / SOURCE).get("paths", 0)
-        if held > self.own.paths:
+        made = read_object(out / SOURCE)  # what a killed make.fresh=true was to replace counts for nothing
+        is_same = mark["made with"] == digest({k: made.get(k) for k in origin if k != "data"})
+        held = made.get("paths", 0)
+        if is_same and not self.own.fresh and held > self.own.paths:
             journal.close()
             raise ConfigError(
                 f"make.out={out} holds questions of {held} paths, more than make.paths={self.own.paths}; give another "

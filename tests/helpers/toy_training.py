@@ -73,3 +73,4 @@ if __name__ == "__main__":
         weights = {name: value.tolist() for name, value in trained.bare.state_dict().items()}
         extra = {"processes": trained.accelerator.num_processes, "weights": weights}
         Path(place, "result.json").write_text(json.dumps(extra))
+    trained.accelerator.end_training()

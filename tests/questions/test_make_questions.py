@@ -150,6 +150,11 @@ def test_a_finished_set_is_not_replaced_by_one_of_other_settings(dots, tmp_path)
         assert files() == before
     make(dots)
     assert files() == before
+    with pytest.raises(GnnragError):  # what is there stays until there is something new
+        make(dots, "make.min_degree=100000", "make.fresh=true")
+    assert {name: text for name, text in files().items() if name != JOURNAL} == {
+        name: text for name, text in before.items() if name != JOURNAL
+    }
     make(dots, "make.paths=3", "make.fresh=true")
     assert len(rows_of(tmp_path)) == 15
 
