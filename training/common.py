@@ -17,6 +17,7 @@ from gnnrag.files import digest, read_journal
 from gnnrag.fit.config import FitConfig, FoldConfig, check_fit, check_run
 from gnnrag.fit.curves import draw_curves
 from gnnrag.fit.kinds import chosen_kind
+from gnnrag.fit.leaving import leave
 from gnnrag.fit.rundir import refuse_other_layout
 from gnnrag.fit.tracked import track_folds
 from gnnrag.fit.training import Plan, Report, Surroundings, train, write_report
@@ -116,7 +117,7 @@ def train_folds(
         rows = train(folder, plan, around)
         if rows is None:
             note(f"stopped; the same command continues {folder}")
-            around.accelerator.end_training()
+            leave(around.accelerator)
             return STOPPED
         every += rows
     if around.accelerator.is_main_process:
@@ -128,7 +129,7 @@ def train_folds(
             draw_curves(runs, path / "curves.png", path.name)
             track_folds(plan.run, path, {**plan.settings, "fold": None}, metrics, around.on_note)
         print(path)
-    around.accelerator.end_training()  # else threads of the process group may abort a process that has ended well
+    leave(around.accelerator)
     return 0
 
 

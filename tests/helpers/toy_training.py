@@ -14,6 +14,7 @@ from accelerate import Accelerator
 from torch import nn
 
 from gnnrag.fit.config import FitConfig
+from gnnrag.fit.leaving import leave
 from gnnrag.fit.loop import Trainer
 from gnnrag.fit.rundir import TrainingRun
 
@@ -73,4 +74,4 @@ if __name__ == "__main__":
         weights = {name: value.tolist() for name, value in trained.bare.state_dict().items()}
         extra = {"processes": trained.accelerator.num_processes, "weights": weights}
         Path(place, "result.json").write_text(json.dumps(extra))
-    trained.accelerator.end_training()
+    leave(trained.accelerator)
