@@ -14,7 +14,7 @@ def leave(accelerator: Accelerator) -> None:
 
     Threads of gloo let go of the tensors of an exchange after it has ended, and take Python's lock for it. An
     interpreter that ends in that moment kills them, and with them its process: SIGABRT after a training that went well,
-    one in fifteen with torch 2.13.
+    one in ten with torch 2.13.
     """
     if accelerator.num_processes > 1:
         accelerator.wait_for_everyone()
