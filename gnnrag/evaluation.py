@@ -156,6 +156,9 @@ def _remarks(config: EvaluateConfig, asked: Sequence[Question], run: RunDir, don
     if done and config.shard != MERGE:
         then = "going on with the others" if done < len(asked) else "run.fresh=true answers them again"
         yield f"{done} of {len(asked)} questions were answered before; {then}"
+    whole = run.path.parents[1]
+    if read_shard(config.shard) and done < len(asked) and (whole / "metrics.json").is_file():
+        yield f"{whole} has ended with all questions; this part answers {len(asked) - done} of them again"
 
 
 def check_fallbacks(config: EvaluateConfig, path: Path, predictions: Iterable[Prediction]) -> None:

@@ -179,6 +179,9 @@ def test_a_run_in_parts(arguments: list[str], capsys: pytest.CaptureFixture[str]
     again, err = capsys.readouterr()
     assert again.splitlines()[-1] == merged.splitlines()[-1] and "4 of 4 questions were answered before" in err
     assert call([*arguments, "shard=9/9"]) == 0, "a part without questions"
+    assert "has ended with all questions" not in capsys.readouterr().err
+    assert call([*arguments, "shard=2/2"]) == 0
+    assert " has ended with all questions; this part answers 2 of them again" in capsys.readouterr().err
 
 
 def test_a_part_in_which_every_question_failed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
