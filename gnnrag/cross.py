@@ -17,6 +17,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from gnnrag.config import EvaluateConfig, RoleConfig, to_plain
+from gnnrag.credentials import without_credentials
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, nearest
 from gnnrag.evaluation import check_fallbacks, evaluate, load_questions_for, tracked, write_metrics
@@ -219,7 +220,7 @@ def cross_evaluate(
     merged = first.with_name(name)
     _merge(runs, data.questions, merged)
     whole = swapped(config, parts)
-    write_atomic(merged / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(to_plain(whole))))
+    write_atomic(merged / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(without_credentials(to_plain(whole)))))
     predictions = read_predictions(merged)
     used = [folder for chosen, _ in runs.values() for folder in chosen.values()]
     with tracked(whole, merged, data, index, watch.on_note, used) as mirror:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from gnnrag.config import EvaluateConfig, MetricsConfig, check_tracking, to_plain
+from gnnrag.credentials import without_credentials
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.files import read_object, write_json, write_jsonl
@@ -116,7 +117,7 @@ def tracked(
 
     whole = path.parents[1].name if path.parent.name == SHARDS else None
     inputs = {"data": data.fingerprints, "index": dict(index.fingerprint) if index else {}}
-    settings = describe(to_plain(config), commit(), inputs) if config.run.tracking != "off" else {}
+    settings = describe(without_credentials(to_plain(config)), commit(), inputs) if config.run.tracking != "off" else {}
     group = whole or (path.name if (path / SHARDS).is_dir() else None)
     job = Job("evaluate", f"{whole}-{path.name}" if whole else path.name, settings, group)
     return EvaluationTracker(

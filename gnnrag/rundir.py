@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 
 from gnnrag import __version__
 from gnnrag.config import to_plain
+from gnnrag.credentials import without_credentials
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError
 from gnnrag.files import (
     Journal,
@@ -79,7 +80,7 @@ class RunDir:
         if fresh:
             start_over(self.path, EVALUATION, config)
         self.path.mkdir(parents=True, exist_ok=True)
-        write_atomic(self.path / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(config))))
+        write_atomic(self.path / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(without_credentials(config))))
         self._predictions = Journal(self.path / "predictions.jsonl")
         self._traces = Journal(self.path / "traces.jsonl") if traces else None
         self._log = Journal(self.path / "log.jsonl")

@@ -33,7 +33,7 @@ MORE_FIELDS = {
 # Low to high: a package imports what stands above it here, and itself. One line is one level, no imports inside it.
 LEVELS = [
     {"errors", "__version__"},
-    {"types", "registry", "files", "stopping"},
+    {"types", "registry", "files", "credentials", "stopping"},
     {"index_config", "outputs", "search_config"},
     {"config", "session", "pool", "text", "batching", "plotting", "weights"},
     {"llm", "datasets", "metrics", "routes"},

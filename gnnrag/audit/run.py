@@ -13,6 +13,7 @@ from gnnrag.audit.config import FLAT, AuditRunConfig, check_audit
 from gnnrag.audit.sample import Labels, read_labels, stratified_sample
 from gnnrag.audit.verdicts import COSTS, adopted, economics, judge_router, read_cell, verdict
 from gnnrag.config import EvaluateConfig, to_plain
+from gnnrag.credentials import without_credentials
 from gnnrag.datasets.base import Dataset
 from gnnrag.evaluation import evaluate, load_questions_for
 from gnnrag.files import digest, write_json, write_jsonl
@@ -77,7 +78,7 @@ def audit(
         for q, g, d, r in zip(sample, given, decided, routings, strict=True)
     ]
     write_jsonl(path / "labels.jsonl", rows)
-    write_json(path / "audit.json", report | {"settings": to_plain(config)})
+    write_json(path / "audit.json", report | {"settings": without_credentials(to_plain(config))})
     return path, report
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.config import to_plain
+from gnnrag.credentials import without_credentials
 from gnnrag.errors import BudgetError
 from gnnrag.files import read_journal
 from gnnrag.judge.answers import JudgedRun, draw, load_data, read_run
@@ -216,7 +217,7 @@ def _report(config: JudgeConfig, task: Task, backend: Backend, folder: Judgement
         "spent": folder.spent(),
         "judged_runs": runs,
         "warnings": list(_remarks(config, task.runs, backend)),
-        "settings": to_plain(config),
+        "settings": without_credentials(to_plain(config)),
     }
 
 
