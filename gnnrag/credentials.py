@@ -19,12 +19,20 @@ def without_credentials(settings: Any) -> Any:
     return [without_credentials(value) for value in settings] if isinstance(settings, list | tuple) else settings
 
 
+def host(url: str) -> str:
+    """Return host and port of a URL, without credentials."""
+    return urlsplit(url).netloc.rpartition("@")[2] or url
+
+
+def address(url: str) -> str:
+    """Return the URL of a server, without credentials, which some take as `?key=...`."""
+    return urlsplit(url)._replace(netloc=host(url), query="", fragment="").geturl()
+
+
 def _bare(url: str) -> str:
     """Return an address as it stands where there is nothing to hide in it."""
     try:
         parts = urlsplit(url)
     except ValueError:  # no address: whoever calls the server says so
         return url
-    host = parts.netloc.rpartition("@")[2]
-    bare = parts._replace(netloc=host, query="", fragment="").geturl()
-    return bare if "@" in parts.netloc or parts.query else url
+    return address(url) if "@" in parts.netloc or parts.query else url

@@ -7,8 +7,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
 
+from gnnrag.credentials import address, host
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.base import ContextLengthError, Reply, Request, shaping
 from gnnrag.llm.clients import Clients
@@ -17,7 +17,6 @@ from gnnrag.llm.transport import (
     MAX_WAIT_S,
     RefusedError,
     RetryableError,
-    host,
     import_openai,
     is_context_error,
     retry_after,
@@ -93,9 +92,8 @@ class OpenAIBackend:
     def identity(self) -> Mapping[str, Any]:
         """Model, server and default sampling."""
         kept = ("model", "temperature", "seed", "structured", "extra_body")
-        address = urlsplit(self.config.base_url)._replace(netloc=self._host, query="", fragment="")
-        url = address.geturl()  # without credentials, which some servers take as `?key=...`
-        url = "server_file" if self.config.server_file else url  # servers come back at other addresses
+        # Servers of a file come back at other addresses.
+        url = "server_file" if self.config.server_file else address(self.config.base_url)
         return {"type": "openai", "base_url": url, **shaping(self.config, kept)}
 
     async def generate(self, request: Request) -> Reply:

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from gnnrag.errors import LLMError
 
@@ -104,11 +103,6 @@ def shorten(text: str, secret: str | None = None, limit: int = 300) -> str:
     if secret:
         text = text.replace(secret, "***")
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
-
-
-def host(url: str) -> str:
-    """Return host and port of a URL, without credentials."""
-    return urlsplit(url).netloc.rpartition("@")[2] or url
 
 
 def _number(value: str | None) -> float | None:

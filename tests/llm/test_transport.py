@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
+from gnnrag.credentials import host
 from gnnrag.errors import LLMError
-from gnnrag.llm.transport import RetryableError, host, is_context_error, retry_after, shorten, with_retries
+from gnnrag.llm.transport import RetryableError, is_context_error, retry_after, shorten, with_retries
 
 
 @pytest.mark.parametrize(
