@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from gnnrag.errors import GnnragError, nearest
+from gnnrag.files import read_object
 from gnnrag.metrics.bootstrap import mcnemar, paired_difference
+from gnnrag.outputs import TRAINING
 from gnnrag.plotting import blank_axes, write_figure
 
 
@@ -91,7 +93,7 @@ def _what_is_wrong(path: Path) -> str:
     """Return why a folder is no scored run."""
     if not path.is_dir():
         return f"run {path} does not exist"
-    if (path / "folds.json").exists() and not (path / "predictions.jsonl").exists():
+    if TRAINING.is_one(path, read_object(path / "meta.json")):
         return f"{path} is a training's folder, no evaluation: give a folder that evaluate.py printed"
     if (path / "meta.json").exists() or (path / "predictions.jsonl").exists():
         return f"run {path} has not ended: run its command again"

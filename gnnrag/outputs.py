@@ -43,6 +43,8 @@ def _is_evaluation(folder: Path, meta: Mapping[str, Any]) -> bool:
 
 
 def _is_training(folder: Path, meta: Mapping[str, Any]) -> bool:
+    if _has(folder, "folds.json") and not _has(folder, "predictions.jsonl"):  # a run over folds has both
+        return True
     return (
         {"settings", "inputs", "versions"} <= meta.keys() or _has(folder, "state.pt", "best") or bool(folds_of(folder))
     )
