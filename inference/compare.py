@@ -93,11 +93,13 @@ def _table(rows: Sequence[dict[str, Any]], base: str) -> Table:
 
 def _tests(rows: Sequence[dict[str, Any]]) -> str:
     """Return which tests the p-values come from, and what an asterisk means."""
-    used, floor = {row["test"] for row in rows}, max(row["p_floor"] for row in rows)
-    exact = "McNemar's exact test where every question scores 0 or 1"
-    resampled = f"a paired bootstrap of the questions, which can give none below {floor:.2g}"
-    told = exact if len(used) == 1 and floor == 0 else resampled if len(used) == 1 else f"{exact}, else {resampled}"
-    return f"p: {told}; *: below 0.05"
+    floor = max(row["p_floor"] for row in rows)
+    tests = {
+        "mcnemar": "McNemar's exact test where every question scores 0 or 1",
+        "paired bootstrap": f"a paired bootstrap of the questions, which can give none below {floor:.2g}",
+    }
+    used = {row["test"] for row in rows}
+    return f"p: {', else '.join(text for test, text in tests.items() if test in used)}; *: below 0.05"
 
 
 def _overlaps(rows: Sequence[dict[str, Any]], base: str) -> Table:
