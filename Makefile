@@ -9,7 +9,7 @@ export TOKENIZERS_PARALLELISM = false
 export HF_HUB_OFFLINE = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-vllm test-slurm lint bench clean
+.PHONY: help install demo smollm test test-all test-llm test-vllm test-slurm lint bench clean
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
@@ -26,12 +26,18 @@ install: $(STAMP)  ## make .venv with the tested versions
 demo: $(STAMP)  ## index the sample corpus, run three methods on five retrievers, print the table (no LLM, no network)
 	$(BIN)/python inference/demo.py
 
+smollm: $(STAMP)  ## get a real language model that any machine can run (98 MB, Apache-2.0) into models/smollm2
+	@$(BIN)/python inference/smollm.py
+
 test: $(STAMP)  ## the default tests: offline, under 5 minutes on 2 cores
 	@# Two processes of one thread each; the tests of a file stay together, for what they share.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-all: $(STAMP)  ## also the slow ones and those against a local language-model server
 	$(BIN)/python -m pytest -m 'not gpu and not slurm'
+
+test-llm: smollm  ## six methods with that model: in this process by hf and openvino, and as a server; prints a table
+	$(BIN)/python -m pytest -m '' tests/llm/test_smollm.py
 
 VLLM_VENV ?= .venv-vllm
 VLLM_STAMP := $(VLLM_VENV)/.installed

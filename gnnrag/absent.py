@@ -9,7 +9,8 @@ from gnnrag.config import EvaluateConfig
 from gnnrag.datasets.kb import question_files
 from gnnrag.datasets.releases import advice
 from gnnrag.datasets.source import find_source
-from gnnrag.errors import DataError
+from gnnrag.errors import ConfigError, DataError
+from gnnrag.text.analyse import resolve_language
 
 
 def absent_data(path: str, split: str, questions: str | None = None) -> str:
@@ -39,7 +40,17 @@ def absent_model(name: str) -> str:
     return "" if is_here else f"model not here: {name}, and HF_HUB_OFFLINE forbids to fetch it"
 
 
+def absent_analyser(language: str) -> str:
+    """Return why texts cannot be analysed as settings say, and the command that helps; empty where they can."""
+    try:
+        resolve_language(language)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
 def absent_from(config: EvaluateConfig) -> str:
     """Return what a run names and this machine does not have; empty where all is here."""
-    data = config.data
-    return absent_data(data.path, data.split, data.questions) or absent_model(config.index.embedder.model)
+    data, index = config.data, config.index
+    found = absent_data(data.path, data.split, data.questions) or absent_model(index.embedder.model)
+    return found or absent_analyser(index.text.language)

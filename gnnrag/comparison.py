@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from gnnrag.errors import GnnragError, nearest
-from gnnrag.files import read_object
+from gnnrag.files import read_journal, read_json, read_object
 from gnnrag.metrics.bootstrap import mcnemar, paired_difference
+from gnnrag.metrics.replies import check_section
 from gnnrag.outputs import TRAINING
 from gnnrag.plotting import blank_axes, write_figure
+from gnnrag.records import interpreting, number, text
 
 
 @dataclass(frozen=True)
@@ -65,28 +67,44 @@ def _names(paths: Sequence[Path]) -> list[str]:
     """Return a name for each run, no two alike: as much of the path's end as it takes, and a number for repeats."""
     places = [path.resolve() for path in paths]
     names = []
-    for number, place in enumerate(places):
+    for at, place in enumerate(places):
         others, depth = {other.parts for other in places if other != place}, 1
         while any(parts[-depth:] == place.parts[-depth:] for parts in others):
             depth += 1
-        before = places[:number].count(place)
+        before = places[:at].count(place)
         names.append("/".join(place.parts[-depth:]) + (f" ({before + 1})" if before else ""))
     return names
 
 
 def _load(path: Path, name: str) -> Run:
-    try:
-        metrics = json.loads((path / "metrics.json").read_text("utf-8"))
-        # Not `splitlines`: a type may hold U+2028.
-        rows = [json.loads(line) for line in (path / "scores.jsonl").read_text("utf-8").split("\n") if line]
-    except FileNotFoundError as error:
-        raise GnnragError(_what_is_wrong(path)) from error
-    except (OSError, ValueError) as error:
-        raise GnnragError(f"{path} is damaged ({error}); run its command again") from error
-    names = [k for k in rows[0] if k not in ("question_id", "type", "has_gold")]
-    columns = {name: np.array([row[name] for row in rows]) for name in names}
-    gold = np.array([row["has_gold"] for row in rows])
-    return Run(name, metrics, tuple(row["question_id"] for row in rows), gold, columns)
+    if not (path / "metrics.json").is_file() or not (path / "scores.jsonl").is_file():
+        raise GnnragError(_what_is_wrong(path))
+    with interpreting(path / "metrics.json"):
+        metrics: dict[str, Any] = read_json(path / "metrics.json")
+        if not isinstance(metrics, dict):
+            raise ValueError("no figures by name")
+        _check_figures(metrics)
+        check_section(metrics.get("replies", {}))
+    with interpreting(path / "scores.jsonl"):
+        rows = read_journal(path / "scores.jsonl")
+        names = [text(k) for k in rows[0] if k not in ("question_id", "type", "has_gold")]
+        columns = {name: np.array([number(row[name]) for row in rows]) for name in names}
+        gold = np.array([bool(row["has_gold"]) for row in rows])
+        ids = tuple(text(row["question_id"]) for row in rows)
+        if len(set(ids)) < len(ids):
+            raise ValueError("a question has two rows")
+    return Run(name, metrics, ids, gold, columns)
+
+
+def _check_figures(metrics: Mapping[str, Any]) -> None:
+    """Raise ValueError or the like where metrics, or those of a group or round among them, are not of their form."""
+    for key, value in metrics.items():
+        is_group = key.startswith("by_") and key != "by_step"
+        for row in (value.values() if isinstance(value, Mapping) else value) if is_group else ():
+            _check_figures({**row, **({"round": row["round"]} if key == "by_round" else {"count": row["count"]})})
+        if value is not None and ("/" in key or key in ("questions", "failed", "count", "round")):
+            low, high = value if key.endswith("_ci") else (value, value)
+            number(low), number(high)
 
 
 def _what_is_wrong(path: Path) -> str:
@@ -167,7 +185,7 @@ def recall_plot(runs: Sequence[Run], path: Path) -> None:
         points = sorted(
             (int(name.removeprefix("retrieval/recall@")), value)
             for name, value in run.metrics.items()
-            if name.startswith("retrieval/recall@") and not name.endswith("_ci") and value is not None
+            if re.fullmatch(r"retrieval/recall@[0-9]{1,9}", name) and value is not None
         )
         ticks.update(k for k, _ in points)
         axes.plot([k for k, _ in points], [v for _, v in points], marker="o", markersize=4, label=run.name)

@@ -7,7 +7,6 @@ A *choice* section names a registered part and carries that part's own settings.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from gnnrag import registry
 from gnnrag.errors import ConfigError, nearest
+from gnnrag.expressions import FROZEN, MARK, expression_of, frozen, hidden, thawed, with_values
 from gnnrag.index_config import CommunityConfig as CommunityConfig
 from gnnrag.index_config import EmbedderConfig as EmbedderConfig
 from gnnrag.index_config import ExtractConfig as ExtractConfig
@@ -29,10 +29,11 @@ from gnnrag.index_config import RoleConfig as RoleConfig
 from gnnrag.index_config import TextConfig as TextConfig
 from gnnrag.index_config import TreeConfig as TreeConfig
 from gnnrag.index_config import check_choices, one_of
+from gnnrag.yaml_config import CHOICES as CHOICES
+from gnnrag.yaml_config import read_yaml as read_yaml
+from gnnrag.yaml_config import shorthand, spelt
 
 T = TypeVar("T")
-_HOME = Path(__file__).resolve().parents[1]  # the repository, where this is a checkout of it
-CHOICES = {"method": registry.METHODS, "retriever": registry.RETRIEVERS, "llm": registry.BACKENDS}
 
 
 @dataclass
@@ -75,10 +76,6 @@ class TrackedRun:
     upload: str = one_of("results", "all", "none")  # all: traces, indexes and large checkpoints, too; none: digests
     tracking_wait: float = 120.0  # seconds at most that a run waits for it at its end
 
-    def __post_init__(self) -> None:
-        """Take `off` back from YAML, which reads it as false."""
-        self.tracking = "off" if self.tracking == "False" else self.tracking
-
 
 @dataclass
 class RunConfig(TrackedRun):
@@ -89,6 +86,8 @@ class RunConfig(TrackedRun):
     fresh: bool = False  # throw an earlier run of that name away
     retry_failed: bool = True  # a resumed run tries questions again that had ended with an error
     traces: bool = True
+    warn_bad_replies: float | None = 0.1  # a role with a larger share of bad replies is a warning (metrics.replies)
+    max_bad_replies: float | None = 0.5  # and with a larger one than this an error, exit code 1; null: never
 
 
 def check_tracking(config: TrackedRun) -> None:
@@ -147,6 +146,8 @@ def load_config(
 ) -> T:
     """Read defaults, then a YAML file, then dotted overrides.
 
+    This is the one place where expressions are evaluated, and the config is the caller's own; see `gnnrag.expressions`.
+
     Args:
         schema: the root dataclass, for example `EvaluateConfig`.
         source: a YAML file that lists deviations from the defaults, or what such a file holds.
@@ -156,7 +157,8 @@ def load_config(
         ConfigError: missing file, broken YAML, unknown key (the nearest valid one is named), or a wrong type.
     """
     if isinstance(source, Mapping):
-        raw = OmegaConf.create(dict(source))
+        whole = OmegaConf.to_container(source) if isinstance(source, DictConfig) else dict(source)
+        raw = OmegaConf.create(frozen(whole, MARK))
     else:
         keys = {f.name for f in dataclasses.fields(schema)}  # type: ignore[arg-type]
         examples = next((example for key, example in EXAMPLES.items() if key in keys), "configs/evaluate/sample.yaml")
@@ -165,121 +167,121 @@ def load_config(
         if "=" not in item or item.startswith("="):
             raise ConfigError(f"override {item!r} is not of the form key=value")
         try:
-            override = _shorthand(OmegaConf.from_dotlist([item]))
-        except (OmegaConfBaseException, ValueError, yaml.YAMLError) as error:
-            raise ConfigError(f"override {item!r} cannot be read: {error}") from error
-        raw = OmegaConf.merge(_shorthand(raw, override), override)  # type: ignore[assignment]
-    raw = _shorthand(raw)
+            override = shorthand(OmegaConf.from_dotlist([item]))
+            raw = OmegaConf.merge(shorthand(raw, override), override)  # type: ignore[assignment]
+        except (OmegaConfBaseException, TypeError, ValueError, yaml.YAMLError) as error:
+            raise ConfigError(f"override {item!r} cannot be read, or does not fit the config: {error}") from error
+    raw = shorthand(raw)
     root = OmegaConf.structured(schema)
     if "gnn" in raw and "gnn" not in root and "retriever" in root:  # gnn.checkpoint: a setting of retriever=gfm
         given = raw.pop("gnn")
         raw = OmegaConf.merge(raw, {"retriever": given})  # type: ignore[assignment]
+    everything = _evaluated(raw, schema)
+    try:
+        return _filled(root, everything)  # type: ignore[no-any-return]
+    except ConfigError as error:  # it quotes what an expression gave
+        raise ConfigError(hidden(str(error), everything)) from None
+
+
+def _filled(root: DictConfig, everything: Mapping[str, Any]) -> Any:
+    """Return the dataclass of `root` filled with evaluated settings."""
     chosen = {}
     for name in (name for name in CHOICES if name in root):
-        chosen[name] = _choose(name, raw, root)
+        chosen[name] = _choose(name, everything, root)
         if name == "method" and "retriever" in root:
             wanted = registry.resolve(name, chosen[name].name, CHOICES[name])
             root["retriever"] = getattr(wanted, "default_retriever", root["retriever"])
-    everything: Any = OmegaConf.to_container(raw)
-    plain = {key: value for key, value in everything.items() if key not in chosen}
     for name, choice in chosen.items():
         root[name] = choice.name
-    config = _merge(root, plain, "")
+    config = _merge(root, {key: value for key, value in everything.items() if key not in chosen}, "")
     for name, choice in chosen.items():
         setattr(config, name, choice)
     return config
 
 
 def build_settings(cls: type, values: Mapping[str, Any], where: str) -> Any:
-    """Return an instance of `cls.config_class` filled with `values`; unknown keys raise ConfigError naming `where`."""
-    schema = getattr(cls, "config_class", None)
-    if schema is None:
-        if values:
-            raise ConfigError(f"{where} has no settings, but got {', '.join(values)}")
-        return None
-    return _merge(OmegaConf.structured(schema), dict(values), where)
+    """Return an instance of `cls.config_class` filled with `values`; unknown keys raise ConfigError naming `where`.
+
+    Where `cls` has `presets`, `preset` names values that stand below all that are given.
+    """
+    schema, presets = getattr(cls, "config_class", None), getattr(cls, "presets", {})
+    if presets and "preset" in values:
+        if (low := presets.get(str(values["preset"]))) is None:
+            raise ConfigError(f"{where}.preset={values['preset']!r}: {nearest(str(values['preset']), presets)}")
+        given = {key: value for key, value in values.items() if key != "preset"}
+        both = {k: {**low[k], **v} for k, v in given.items() if isinstance(v, Mapping) and isinstance(low.get(k), dict)}
+        values = {**low, **given, **both}
+    if schema is None and values:
+        raise ConfigError(f"{where} has no settings, but got {', '.join(values)}")
+    return _merge(OmegaConf.structured(schema), dict(values), where) if schema else None
 
 
-def to_plain(config: Any) -> Any:
-    """Return the resolved settings as JSON data; a choice becomes its settings with `name` in front."""
+def to_plain(config: Any, values: bool = False) -> Any:
+    """Return the resolved settings as JSON data; a choice becomes its settings with `name` in front.
+
+    Args:
+        config: settings, or a part of them.
+        values: what expressions gave stays as it is, for who goes on with it; a record holds the expressions.
+    """
+    if (expression := expression_of(config)) is not None:
+        return config if values else expression
     if isinstance(config, Choice):
-        return {"name": config.name, **(to_plain(config.settings) or {})}
+        return {"name": config.name, **(to_plain(config.settings, values) or {})}
     if dataclasses.is_dataclass(config) and not isinstance(config, type):
-        return {f.name: to_plain(getattr(config, f.name)) for f in dataclasses.fields(config)}
+        kept = [f.name for f in dataclasses.fields(config) if not f.metadata.get("passing")]
+        return {name: to_plain(getattr(config, name), values) for name in kept}
     if isinstance(config, Mapping):
-        return {str(k): to_plain(v) for k, v in config.items()}
+        return {str(k): to_plain(v, values) for k, v in config.items()}
     if isinstance(config, list | tuple):
-        return [to_plain(v) for v in config]
+        return [to_plain(v, values) for v in config]
     return config
 
 
-def read_yaml(source: str | Path, examples: str) -> DictConfig:
-    """Return a YAML file that holds a mapping. Raises ConfigError, naming `examples`, where there is none."""
-    path = Path(source)
-    if not path.is_file():
-        if not path.is_absolute() and (_HOME / path).is_file():
-            problem = f"config file {str(path)!r} does not exist in {Path.cwd()}"
-            raise ConfigError(f"{problem}; run the command from the repository's root, which has it: cd {_HOME}")
-        beside = sorted(p.name for p in path.parent.glob("*.yaml"))
-        if close := difflib.get_close_matches(path.name, beside, n=1, cutoff=0.8):
-            examples = str(path.with_name(close[0]))
-        raise ConfigError(f"config file {str(path)!r} does not exist; give a YAML file such as {examples}")
-    try:
-        raw = OmegaConf.load(path)
-    except Exception as error:  # the YAML library raises several unrelated types
-        raise ConfigError(f"{path}: not valid YAML: {error}") from error
-    if not isinstance(raw, DictConfig):
-        raise ConfigError(f"{path}: must hold a mapping of settings")
-    return raw
-
-
-def _shorthand(raw: Any, override: Any = None) -> Any:
-    """Expand `retriever: chg`, `roles: offline` and `roles.verifier: tuned` to their long forms.
-
-    With `override` (in long form), also drop the settings of a part that the override replaces by another part.
-    """
-    plain: Any = OmegaConf.to_container(raw)
-    for section in CHOICES.keys() & plain.keys():
-        plain[section] = _long_form(section, plain[section], "name", override)
-    index = plain.get("index")
-    for section, where, key in ((plain, "roles", "roles"), (index, "index.writers", "writers")):
-        if isinstance(section, dict) and key in section:
-            roles = _long_form(where, section[key], "default")
-            for role in roles.keys() - {"default"}:
-                roles[role] = _long_form(f"{where}.{role}", roles[role], "impl", override)
-            section[key] = roles
-    return OmegaConf.create(plain)
-
-
-def _long_form(where: str, value: Any, key: str, override: Any = None) -> dict[str, Any]:
-    """Return a section as a mapping; a bare name is short for its field `key`.
-
-    If the override gives another name, nothing is left of the section but that name.
-    """
-    if isinstance(value, str):
-        value = {key: value}
-    if not isinstance(value, dict) or not isinstance(value.get(key) or "", str):
-        raise ConfigError(f"{where}={value!r}: give a name, or a section of settings with {key}: NAME")
-    new = None if override is None else OmegaConf.select(override, f"{where}.{key}")
-    return value if new is None or value.get(key) in (None, new) else {key: new}
-
-
-def _choose(section: str, raw: DictConfig, root: DictConfig) -> Choice:
-    values = dict(OmegaConf.to_container(raw.get(section) or OmegaConf.create({})))  # type: ignore[arg-type]
+def _choose(section: str, everything: Mapping[str, Any], root: DictConfig) -> Choice:
+    values = dict(everything.get(section) or {})
     name = values.pop("name", None) or root[section]
+    if expression := expression_of(name):  # names stand in names of folders
+        raise ConfigError(f"{section}.name={expression}: write the name out; only its settings may be expressions")
     cls = registry.resolve(section, name, CHOICES[section])
     return Choice(name, build_settings(cls, values, section))
 
 
-def _merge(base: Any, values: dict[str, Any], where: str) -> Any:
-    """Return the dataclass of `base` with `values` put in; an unknown key is refused with the nearest valid one."""
-    _check_keys(base, values, where)
+def _evaluated(raw: DictConfig, schema: type) -> dict[str, Any]:
+    """Return the caller's settings as plain data; what an expression gave carries it (`gnnrag.expressions`)."""
+    plain: Any = OmegaConf.to_container(raw)
+    if MARK not in repr(plain):
+        return plain
     try:
-        merged = OmegaConf.to_object(OmegaConf.merge(base, values))
+        defaults = OmegaConf.create({k: v for k, v in to_plain(schema()).items() if k not in CHOICES})
+        return with_values(plain, OmegaConf.merge(defaults, raw))
+    except OmegaConfBaseException as error:
+        key, message = getattr(error, "full_key", "") or "?", str(error).splitlines()[0]
+        raise ConfigError(f"{key}: {message}") from error
+
+
+def read_plain(schema: type[T], values: Mapping[str, Any], where: str = "") -> T:
+    """Return an instance of a dataclass filled with plain data, in which nothing is evaluated: records are strangers'.
+
+    Raises:
+        ConfigError: an unknown key, or a value of the wrong type.
+    """
+    return _merge(OmegaConf.structured(schema), dict(values), where)  # type: ignore[no-any-return]
+
+
+def _merge(base: Any, values: dict[str, Any], where: str) -> Any:
+    """Return the dataclass of `base` with `values` put in; an unknown key is refused with the nearest valid one.
+
+    No value is evaluated, whatever it looks like: `load_config` has done that, where it is to be done.
+    """
+    _check_keys(base, values, where)
+    values = spelt(base, values)
+    try:
+        merged = OmegaConf.to_object(OmegaConf.merge(base, frozen(values)))
     except OmegaConfBaseException as error:
         key = getattr(error, "full_key", "") or "?"
-        message = str(error).splitlines()[0]
+        message = str(error).splitlines()[0].replace(FROZEN, MARK)
         raise ConfigError(f"{where + '.' if where else ''}{key}: {message}") from error
+    merged = thawed(merged, values)
     check_choices(merged, where)
     return merged
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
+
+from gnnrag.expressions import MARK, kept
 
 _ADDRESSES = ("base_url",)
 
@@ -21,18 +24,38 @@ def without_credentials(settings: Any) -> Any:
 
 def host(url: str) -> str:
     """Return host and port of a URL, without credentials."""
-    return urlsplit(url).netloc.rpartition("@")[2] or url
+    return kept(urlsplit(url).netloc.rpartition("@")[2] or url, url)
 
 
 def address(url: str) -> str:
     """Return the URL of a server, without credentials, which some take as `?key=...`."""
-    return urlsplit(url)._replace(netloc=host(url), query="", fragment="").geturl()
+    return kept(urlsplit(url)._replace(netloc=str(host(url)), query="", fragment="").geturl(), url)
 
 
 def _bare(url: str) -> str:
     """Return an address as it stands where there is nothing to hide in it."""
+    if MARK in url:
+        return _bare_expression(url)
     try:
         parts = urlsplit(url)
     except ValueError:  # no address: whoever calls the server says so
         return url
     return address(url) if "@" in parts.netloc or parts.query else url
+
+
+_EXPRESSION = re.compile(r"\$\{(?:[^{}]|\{[^{}]*\})*\}")  # one may stand in another
+
+
+def _bare_expression(url: str) -> str:
+    """Return an address with expressions in it (`gnnrag.expressions`), which give no secret away, without the rest."""
+    inside: list[str] = []
+
+    def hide(match: re.Match[str]) -> str:
+        inside.append(match[0])
+        return f"\0{len(inside) - 1}\0"
+
+    shown = re.split("[?#]", _EXPRESSION.sub(hide, url))[0]
+    scheme, slashes, rest = shown.rpartition("://")
+    authority, slash, path = rest.partition("/")
+    plain = f"{scheme}{slashes}{authority.rpartition('@')[2]}{slash}{path}"
+    return re.sub("\0([0-9]+)\0", lambda match: inside[int(match[1])], plain)

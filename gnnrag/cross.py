@@ -7,7 +7,6 @@ predictions of all groups of questions make one run, which is scored as any othe
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,14 +20,15 @@ from gnnrag.credentials import without_credentials
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, nearest
 from gnnrag.evaluation import check_fallbacks, evaluate, load_questions_for, tracked, write_metrics
-from gnnrag.files import digest, folds_of, read_journal, write_atomic, write_json, write_jsonl
+from gnnrag.files import digest, read_journal, write_atomic, write_json, write_jsonl
 from gnnrag.fit.folds import draw
 from gnnrag.fit.seen import read_parts, read_seen, seen_hash, seen_in
 from gnnrag.index.build import Progress
-from gnnrag.outputs import CROSS, refuse_other
+from gnnrag.outputs import CROSS, folds_of, refuse_other
 from gnnrag.pipeline import asked_roles, open_index
 from gnnrag.registry import RETRIEVERS, ROLES
 from gnnrag.rundir import commit, read_predictions
+from gnnrag.runrows import trained_counts
 from gnnrag.sharding import refuse_shard
 from gnnrag.types import Prediction, Question
 
@@ -266,6 +266,5 @@ def _trained_on(runs: Iterable[Path], total: int) -> dict[str, str]:
     """Return how many questions of all runs had shaped a part ("3 of 50"), as each run noted it of its own."""
     counts: Counter[str] = Counter()
     for path in runs:
-        noted: dict[str, str] = json.loads((path / "meta.json").read_text("utf-8")).get("trained_on", {})
-        counts.update({name: int(said.split()[0]) for name, said in noted.items()})
+        counts.update({name: int(said.split()[0]) for name, said in trained_counts(path).items()})
     return {name: f"{count} of {total}" for name, count in counts.items()}

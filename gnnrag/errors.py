@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
+from gnnrag.untrusted import well_formed
+
 
 class GnnragError(Exception):
     """Base of every error that gnnrag raises on purpose; scripts print it without a traceback."""
@@ -13,6 +15,10 @@ class GnnragError(Exception):
 
 class ConfigError(GnnragError):
     """A setting is unknown, has the wrong type, or contradicts another."""
+
+
+class NotGivenError(ConfigError):
+    """Something is needed that only the caller can give, since no index says it: a model's server, a file, a folder."""
 
 
 class DataError(GnnragError):
@@ -34,7 +40,9 @@ class ArtefactError(GnnragError):
 
 
 class LLMError(GnnragError):
-    """A language-model call failed after its retries."""
+    """A language-model call failed after its retries; `kind`: what a run counts it as besides, if known."""
+
+    kind = ""
 
 
 class BudgetError(GnnragError):
@@ -43,7 +51,8 @@ class BudgetError(GnnragError):
 
 def described(problem: Exception) -> str:
     """Return what goes into the row of something that failed: our own messages as they are, others with their type."""
-    return str(problem) if isinstance(problem, GnnragError) else f"{type(problem).__name__}: {problem}"
+    text = str(problem) if isinstance(problem, GnnragError) else f"{type(problem).__name__}: {problem}"
+    return well_formed(text)  # it may quote a stranger
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:

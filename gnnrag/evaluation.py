@@ -15,9 +15,11 @@ from gnnrag.credentials import without_credentials
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.files import read_object, write_json, write_jsonl
-from gnnrag.index.build import Progress, closure
+from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
+from gnnrag.index.plan import closure
 from gnnrag.metrics.answer import F1Variant
+from gnnrag.metrics.replies import by_role, check_limits
 from gnnrag.metrics.report import per_question, score
 from gnnrag.metrics.traced import from_traces
 from gnnrag.outputs import EVALUATION, refuse_other
@@ -58,8 +60,7 @@ def evaluate(
         wrap: see `Pipeline`.
 
     Returns:
-        The run directory and the metrics. For `shard=3/16` the directory of that part, and the counts `questions` and
-        `failed`: only the whole run is scored.
+        The run directory and the metrics. Of a part (`shard=3/16`) only `questions`, `failed` and `replies` are told.
     """
     check_metrics(config.metrics)
     check_tracking(config.run)
@@ -80,7 +81,8 @@ def evaluate(
             _predict(pipeline, run, todo, mirror, on_question)
         predictions = run.finish([q.id for q in asked])
         if shard:
-            return run.path, {"questions": len(asked), "failed": sum(p.error is not None for p in predictions)}
+            counts = {"questions": len(asked), "failed": sum(p.error is not None for p in predictions)}
+            return run.path, {**counts, "replies": by_role(predictions)}
         metrics = write_metrics(run.path, data.questions, predictions, config.metrics, config.seed, data.nodes, on_note)
         mirror.finish(metrics, predictions)
     check_fallbacks(config, run.path, predictions)
@@ -193,14 +195,9 @@ def load_questions_for(config: EvaluateConfig) -> Dataset:
     """Load the corpus and the questions. Raises DataError when there are no questions."""
     d = config.data
     data = load_dataset(
-        d.path,
-        d.split,
-        d.questions,
-        d.limit,
-        chunking(d),
-        d.popqa_aliases,  # type: ignore[arg-type]
-        d.missing_gold,  # type: ignore[arg-type]
-    )
+        d.path, d.split, d.questions, d.limit, chunking(d),
+        d.popqa_aliases, d.missing_gold,  # type: ignore[arg-type]
+    )  # fmt: skip
     if not data.questions:
         raise DataError(config.data.path, "there are no questions; give data.questions=FILE")
     return data
@@ -217,6 +214,7 @@ def open_run(
     config: EvaluateConfig, data: Dataset, index: Index, prompts: Mapping[str, dict[str, str]] | None = None
 ) -> RunDir:
     """Open the run directory of a config on this data, index and prompts, or that of its part."""
+    check_limits(config.run.warn_bad_replies, config.run.max_bad_replies)
     shard, fresh = read_shard(config.shard), config.run.fresh
     plain = to_plain(config) | ({} if shard else {"shard": None})  # merged, it is as if never divided
     # Only the stages that this run reads: an index that has gained others since is still the same input.
@@ -278,6 +276,11 @@ def write_metrics(
     metrics = score(questions, rows, ks, variant, config.skip_no_gold, seed=seed, nodes=nodes)
     if (path / "traces.jsonl").is_file():
         metrics |= from_traces(path / "traces.jsonl", questions, on_note)
+    if replies := by_role(rows):
+        metrics["replies"] = replies
+    if repaired := sum(int(counts.get("repaired", 0)) for counts in replies.values()):
+        metrics["replies_repaired"] = repaired
+        on_note(f"{repaired} replies of language models held halves of characters, which are read as U+FFFD")
     metrics["settings"] = to_plain(config) | {"seed": seed}
     before = read_object(path / "metrics.json").get("settings", metrics["settings"])
     if others := sorted(differences(before, json.loads(json.dumps(metrics["settings"])))):

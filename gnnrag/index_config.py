@@ -73,7 +73,8 @@ class EmbedderConfig:
 class TextConfig:
     """How text is cut into sentences and phrases."""
 
-    language: str = "auto"  # a spaCy model, `blank:en`, or auto: en_core_web_sm where installed
+    # Who finds phrases; blank:en: rules; spacy: an installed English model; auto: that, else rules; or a name, a folder
+    language: str = "blank:en"
     phrase_rules: str = one_of("clean", "official")  # needs a tagger
     # merge: the title is glued to the first sentence; own: a sentence of its own
     title_mode: str = one_of("merge", "own")
@@ -198,8 +199,70 @@ class IndexConfig:
     llm_cache: str | None = ".cache/llm.sqlite"
     max_calls: int | None = None  # language-model calls that one stage of a build may make; null: no limit
     max_tokens: int | None = None  # prompt and completion tokens that they may take; null: no limit
+    # Replace an index of other data; said once, on a command line, and recorded nowhere.
+    replace: bool = field(default=False, metadata={"passing": True})
 
 
-_NOT_IN_ARTEFACTS = ("path", "root", "llm_cache", "max_calls", "max_tokens")
+# The manifest of an index holds these settings, and gives back no others: what decides artefacts. An index says what
+# was computed, never where to send anything or what else to read, for it may be a stranger's. A setting that stands
+# neither here nor in `LOCAL` fails a test, and is private until it does.
+RECORDED: Mapping[type, tuple[str, ...]] = {
+    IndexConfig: ("embedder", "text", "extract", "graph", "knowledge", "tree", "communities", "gnn", "writers"),
+    EmbedderConfig: ("model", "backend", "precision", "batch_size"),
+    TextConfig: ("language", "phrase_rules", "title_mode"),
+    ExtractConfig: ("method", "path", "format", "gleaning", "types", "language", "max_failed"),
+    GraphConfig: ("norm", "fact_text", "synonym_threshold", "synonym_max"),
+    KnowledgeConfig: (
+        "match",
+        "hyper_tag",
+        "hyperedges",
+        "resolve",
+        "resolve_threshold",
+        "description_words",
+        "schema",
+    ),
+    TreeConfig: (
+        *("cluster", "cluster_size", "margin", "max_parents", "threshold", "reduction", "dim", "components"),
+        *("covariance", "sample", "max_layers", "cluster_tokens", "summary_words"),
+    ),
+    CommunityConfig: (
+        *("profile", "algorithm", "max_cluster_size", "resolution", "randomness", "report_words", "report_tokens"),
+        *("reports", "stale_limit", "vector_level"),
+    ),
+    MessageConfig: ("structure", "facts", "synonyms"),
+    WritersConfig: ("default", *WRITERS),
+    RoleConfig: ("impl", "options"),
+}
+# What the caller alone says: addresses, keys, devices, limits, and models that cost money.
+LOCAL: Mapping[type, tuple[str, ...]] = {
+    IndexConfig: ("path", "root", "llm", "llm_cache", "max_calls", "max_tokens", "replace"),
+    EmbedderConfig: ("device",),
+    RoleConfig: ("llm", "model", "settings", "path"),
+}
+# Of the model of a writer the manifest holds these settings, to compare them with the caller's (`gnnrag.roles.jobs`).
+MODEL_RECORDED = (
+    *("model", "temperature", "top_p", "seed", "presence_penalty", "structured", "token_limit", "dtype", "context"),
+    "chat",
+)
+MODEL_LOCAL = (
+    *("base_url", "server_file", "server_wait_s", "api_key_env", "timeout_s", "max_retries", "backoff_s"),
+    *("concurrency", "price_in", "price_out", "prompts", "extra_body", "adapter", "template_options", "device"),
+    *("merge", "max_batch", "batch_tokens", "max_padding", "window_s", "gpu_memory", "tensor_parallel"),
+    *("lora_rank", "engine", "rules", "default", "latency_s"),
+)
+# What stands in the manifest for a path: that there was one. Which it is, the caller says.
+A_FILE, A_FOLDER = "a file", "a folder"
+
+
+def is_model_folder(language: str) -> bool:
+    """Tell whether a spaCy model is given as a folder: with a slash, so that no index can mean one by a name."""
+    return language.startswith((".", "~")) or "/" in language
+
+
+def recorded_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a writer that an index records: numbers; a text may be the path of a prompt."""
+    return {str(key): value for key, value in options.items() if isinstance(value, int | float)}
+
+
 # Sections that decide artefacts. A section whose stages a run does not read keeps the settings the index was made with.
-SECTIONS = tuple(f.name for f in dataclasses.fields(IndexConfig) if f.name not in _NOT_IN_ARTEFACTS)
+SECTIONS = tuple(f.name for f in dataclasses.fields(IndexConfig) if f.name in (*RECORDED[IndexConfig], "llm"))

@@ -12,8 +12,8 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from gnnrag.extract.types import Extraction
-from gnnrag.index.build import stage_states
 from gnnrag.index.index import Index
+from gnnrag.index.plan import stage_states
 from gnnrag.index.stages import STAGES
 from gnnrag.index.store import Store
 

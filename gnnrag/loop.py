@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from gnnrag.batching import MicroBatcher
-from gnnrag.errors import GnnragError
+from gnnrag.errors import GnnragError, described
 from gnnrag.methods.base import Method
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.session import Budget, Session
+from gnnrag.standstill import waiting
 from gnnrag.types import Evidence, Passage, Prediction, Query, Question, Ranking, shallow
+from gnnrag.untrusted import well_formed
 
 Reader = Callable[[ReaderTask, Session], Awaitable[Answer]]
 Lookup = Callable[[Iterable[str]], tuple[Passage, ...]]
@@ -64,11 +66,13 @@ class Loop:
         A question that fails ends with a row that carries its error. Cancelling this coroutine cancels what is in
         flight; what was reported stays reported.
         """
-        waiting = iter(questions)
+        left = iter(questions)
 
         async def work() -> None:
-            for question in waiting:  # the iterator is shared: each worker takes the next question
-                done(*await self.answer(question))
+            for question in left:  # the iterator is shared: each worker takes the next question
+                with waiting("question"):
+                    answered = await self.answer(question)
+                done(*answered)
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -92,7 +96,7 @@ class Loop:
             if limit.expired():
                 error = f"budget.max_seconds={self.budget.max_seconds} is used up; raise it or set it to null"
             else:
-                error = str(problem) if isinstance(problem, GnnragError) else f"{type(problem).__name__}: {problem}"
+                error = described(problem)
             session.record("error", message=error)
         prediction = Prediction(
             question.id,
@@ -140,7 +144,7 @@ class Loop:
                 raise result
             if isinstance(result, Exception):
                 session.counts["retriever_failed"] += 1
-                session.record("retriever_failed", query=query.text, message=str(result))
+                session.record("retriever_failed", query=query.text, message=well_formed(str(result)))
                 result = Ranking((), np.zeros(0))
             # A retriever that silently became another must show in the counts.
             session.counts[result.branch] += int(result.branch.endswith("_fallback"))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gnnrag.errors import ConfigError
-from gnnrag.files import folds_of, read_object
+from gnnrag.files import child, read_object, refuse_links, remove
 
 NAMED = 3  # foreign files that an error spells out
 
@@ -54,7 +54,7 @@ def _is_questions(folder: Path, meta: Mapping[str, Any]) -> bool:
     journal = folder / "paths.jsonl"
     if journal.is_file():
         with journal.open("rb") as lines:
-            first = lines.readline()  # empty where the command was killed before it wrote
+            first = lines.readline(100)  # empty where the command was killed before it wrote
         return not first or first.startswith(b'{"made with": ')
     return "generator" in read_object(folder / "SOURCE.json")
 
@@ -93,7 +93,7 @@ KINDS = (EVALUATION, TRAINING, CROSS, AUDIT, ROWS, QUESTIONS, JUDGEMENT, DATA, I
 
 
 def refuse_other(path: Path, kind: Kind) -> None:
-    """Refuse to write into a folder of another kind: the files of both would be mixed, or replaced.
+    """Refuse to write into a folder of another kind, whose files would be mixed or replaced, and into one with links.
 
     Args:
         path: the folder, which need not exist.
@@ -101,9 +101,11 @@ def refuse_other(path: Path, kind: Kind) -> None:
 
     Raises:
         ConfigError: it is a file, or holds something of another kind, whatever else it holds.
+        ArtefactError: it holds links.
     """
-    if path.exists() and not path.is_dir():
-        raise ConfigError(f"{path} is a file; give another {kind.fix}")
+    if (path.exists() or path.is_symlink()) and not path.is_dir():
+        what = "a file" if path.exists() else "a link to nothing"
+        raise ConfigError(f"{path} is {what}; give another {kind.fix}")
     if not path.is_dir():
         return
     meta = read_object(path / "meta.json")
@@ -115,6 +117,7 @@ def refuse_other(path: Path, kind: Kind) -> None:
         raise ConfigError(f"{mixed}; move what does not belong there away, or give another {kind.fix}")
     if others:
         raise ConfigError(f"{path} holds {' and '.join(others)}, not {kind.what}; give another {kind.fix}")
+    refuse_links(path)
 
 
 def start_over(path: Path, kind: Kind, settings: Mapping[str, Any]) -> None:
@@ -128,6 +131,10 @@ def start_over(path: Path, kind: Kind, settings: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: the folder holds what no such run writes, or something that the new run is to read.
     """
+    if path.is_symlink():
+        raise ConfigError(
+            f"run.fresh=true would delete {path}, which is a link; delete it yourself, or give another name"
+        )
     if not path.exists():
         return
     foreign = sorted(file.name for file in path.iterdir() if not _is_of(file.name, kind))
@@ -143,7 +150,7 @@ def start_over(path: Path, kind: Kind, settings: Mapping[str, Any]) -> None:
                 f"run.fresh=true would delete {path}, where {name}={value} lies; move that away, or give another "
                 f"{kind.fix}"
             )
-    shutil.rmtree(path)
+    remove(path, path.parent)
 
 
 def _is_of(name: str, kind: Kind) -> bool:
@@ -161,3 +168,27 @@ def _texts(value: Any, where: str = "") -> Iterator[tuple[str, str]]:
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from _texts(inner, where)
+
+
+def folds_of(run: Path) -> list[Path]:
+    """Return the folders of a training with cross=true, `fold0`, `fold1`, ..., in its run directory; else none."""
+    names = [path.name for path in run.glob("fold[0-9]*") if re.fullmatch("fold[0-9]{1,9}", path.name)]
+    found = [path for name in names if (path := child(run, name)).is_dir()]
+    return sorted(found, key=lambda path: int(path.name[4:]))
+
+
+def folds_advice(run: Path, part: str) -> str:
+    """Return what to do where a training with cross=true is given for a single checkpoint; empty for other folders.
+
+    Args:
+        run: the folder given.
+        part: `gnn` or a role, as `inference/cross_validate.py` names it.
+    """
+    folds = folds_of(run)
+    if not folds:
+        return ""
+    return (
+        f"{run} holds a checkpoint for each of {len(folds)} folds (cross=true): give one of them, such as {folds[0]}, "
+        "or have each question answered by the fold that did not see it: "
+        f"python inference/cross_validate.py CONFIG {part}={run}"
+    )

@@ -10,9 +10,11 @@ from typing import Any
 from gnnrag.config import Choice, DataConfig, EvaluateConfig, IndexConfig, RoleConfig, build_settings, to_plain
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.index.build import Progress, build_index, closure, stored_config
+from gnnrag.index.build import Progress, build_index
 from gnnrag.index.index import Index
-from gnnrag.index.stages import STAGES
+from gnnrag.index.plan import closure
+from gnnrag.index.settings import stored_config
+from gnnrag.index.source import place
 from gnnrag.index.store import Store
 from gnnrag.loop import Loop
 from gnnrag.registry import METHODS, RETRIEVERS, ROLES, WRITERS, resolve
@@ -190,33 +192,15 @@ def open_shared_index(
 
     Raises:
         ArtefactError: the index holds triples that these settings would replace without a word.
+        ConfigError: the index is of other data.
     """
     config = configs[0]
-    path, source = index_path(config.index, name), data_source(config.data)
+    path, source, settings = index_path(config.index, name), data_source(config.data), index_settings(config)
     stages = {stage for each in configs for stage in needed_stages(each, roles)} | set(further)
-    refuse_other_data(config, name, passages)
-    _refuse_to_replace_triples(path, config.index, closure(stages, config.index))
-    build_index(path, passages, index_settings(config), stages, source, progress, keep_edits=True)
-    return Index(path)
-
-
-def refuse_other_data(config: EvaluateConfig, name: str, passages: Sequence[Passage]) -> None:
-    """Raise ConfigError where the folder of the index was named after other data of the same name.
-
-    Data that have moved, and a copy, are the same data. An index named by `index.path` follows what it is given.
-    """
-    path = index_path(config.index, name)
-    store = Store(path) if config.index.path is None and path.is_dir() else None
-    before = store.manifest["source"].get("path") if store and store.key("passages") else None
-    if store is None or before is None or not Path(before).exists():
-        return
-    if Path(before).resolve() == Path(config.data.path).resolve():
-        return
-    if STAGES["passages"].load(store.folder("passages")) != list(passages):
-        raise ConfigError(
-            f"index {path} is of data.path={before}, and data.path={config.data.path} has the same name: "
-            f"give it an index of its own, such as index.path={path}-2"
-        )
+    if not config.index.replace:
+        _refuse_to_replace_triples(path, config.index, closure(stages, config.index))
+    build_index(path, passages, settings, stages, source, progress, keep_edits=True)
+    return Index(path, settings)
 
 
 def _refuse_to_replace_triples(path: Path, config: IndexConfig, stages: Sequence[str]) -> None:
@@ -229,12 +213,26 @@ def _refuse_to_replace_triples(path: Path, config: IndexConfig, stages: Sequence
         or config.extract.method != "offline"
     ):
         return
-    have = stored_config(store).extract
+    have = stored_config(store, config).extract
     if have.method != "offline":
-        where = f" index.extract.path={have.path}" if have.path else f" index.extract.format={have.format}"
+        where = " index.extract.path=FILE" if have.path else f" index.extract.format={have.format}"
         raise ArtefactError(
             f"index {path} holds triples of index.extract.method={have.method}, and this run says nothing of them: "
             f"give index.extract.method={have.method}{where}, or another index.path for triples made by rules"
+        )
+
+
+def refuse_sample(config: IndexConfig, has_data: bool) -> None:
+    """Raise ConfigError where an index is named that is not there, and no data: the sample's is not meant.
+
+    Args:
+        config: of the index.
+        has_data: the caller has named data.
+    """
+    if config.path and not has_data and not Path(config.path, "manifest.json").is_file():
+        raise ConfigError(
+            f"index.path={config.path}: there is no index; give the name of one that is there, or what to make it of, "
+            f"data.path=FOLDER"
         )
 
 
@@ -243,7 +241,7 @@ def index_settings(config: EvaluateConfig) -> IndexConfig:
     index, writers = config.index, config.index.writers
     impls: list[Any] = [getattr(writers, name).impl or getattr(writers, "default") for name in WRITERS]  # noqa: B009
     if index.llm is None and ("prompted" in impls or index.extract.method == "prompted"):
-        index = replace(index, llm=to_plain(config.llm))
+        index = replace(index, llm=to_plain(config.llm, values=True))
     return replace(index, llm_cache=config.llm_cache)
 
 
@@ -254,5 +252,9 @@ def chunking(config: DataConfig) -> Chunking:
 
 def data_source(config: DataConfig) -> dict[str, Any]:
     """Return what the index records about where its passages came from."""
-    cut, usual = chunking(config), Chunking()
-    return {"path": config.path} | ({"chunking": asdict(cut)} if cut != usual else {})
+    cut, usual, path = chunking(config), Chunking(), str(to_plain(config.path))
+    found: dict[str, Any] = {"path": path} | ({"chunking": asdict(cut)} if cut != usual else {})
+    if path != config.path:  # an expression: what it gave is not recorded
+        return found
+    where = place(path)
+    return found | ({"place": where} if where else {})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,4 @@ def blank_axes() -> tuple[Any, Any]:
 
 def write_figure(figure: Any, path: Path) -> None:
     """Write a figure in the format of the file's ending (PNG where it has none)."""
-    out = io.BytesIO()
-    figure.savefig(out, format=path.suffix.lstrip(".") or "png", dpi=130)
-    write_atomic(path, out.getvalue())
+    write_atomic(path, lambda out: figure.savefig(out, format=path.suffix.lstrip(".") or "png", dpi=130))

@@ -112,7 +112,8 @@ def mean_deviation_cut(
         scores: their pool scores.
         selected: the promoted ids.
         promotion: `exempt` keeps promoted passages whatever their score; `order_only` is the literal equation, which
-            can cut what was promoted; `boost` lifts their scores to the pool's maximum before the statistics.
+            can cut what was promoted, and keeps all where all scores are equal; `boost` lifts their scores to the
+            pool's maximum before the statistics.
         window: how many passages the statistics are taken over.
         floor: never keep fewer, as long as the pool has them.
         max_final: never keep more; None for no limit.
@@ -129,7 +130,10 @@ def mean_deviation_cut(
     deviation = float(head.std(ddof=ddof)) if len(head) > ddof else 0.0
     kept = set(chosen) if promotion == "exempt" else set()
     # Equal scores: in floating point, whether all or none reach the threshold would be a coin toss.
-    if deviation > 1e-9 * max(1.0, abs(mean)):
+    if promotion == "order_only":
+        least = mean + deviation - 1e-12 * float(np.abs(head).max())
+        kept = {i for i in order if values[i] >= least}
+    elif deviation > 1e-9 * max(1.0, abs(mean)):
         kept |= {i for i in order if values[i] >= mean + deviation}
     else:
         kept |= chosen

@@ -21,6 +21,7 @@ RETRIEVERS = {
     "minirag": "gnnrag.retrievers.minirag:MiniRAGRetriever",
     "hypergraphrag": "gnnrag.retrievers.hypergraphrag:HyperGraphRAGRetriever",
     "pathrag": "gnnrag.retrievers.pathrag:PathRAGRetriever",
+    "linearrag": "gnnrag.retrievers.linearrag:LinearRAGRetriever",
     "gfm": "gnnrag.retrievers.gfm:GFMRetriever",
 }
 
@@ -46,6 +47,7 @@ BACKENDS = {
     "openai": "gnnrag.llm.openai:OpenAIBackend",
     "hf": "gnnrag.llm.hf:HFBackend",
     "vllm": "gnnrag.llm.vllm:VLLMBackend",
+    "openvino": "gnnrag.llm.openvino:OpenVINOBackend",
     "scripted": "gnnrag.llm.scripted:ScriptedBackend",
 }
 

@@ -5,72 +5,37 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gnnrag.absent import absent_from
-from gnnrag.comparison import load_runs, overlap
+from gnnrag.absent import absent_analyser, absent_data, absent_from
 from gnnrag.config import EvaluateConfig
+from gnnrag.counting import COUNTERS, index_tokens
 from gnnrag.cross import Watch, cross_evaluate, read_part, swapped
 from gnnrag.errors import ConfigError, described
 from gnnrag.evaluation import check_metrics, load_questions_for
 from gnnrag.index.build import Progress
 from gnnrag.judge.folder import judged_figures
-from gnnrag.papers import COLUMNS, Column, PaperTable, Row, row_config
+from gnnrag.metrics.replies import remarks
+from gnnrag.papers import PaperTable, Row, are_prompted, row_config
 from gnnrag.pipeline import check_fit, needed_stages
-from gnnrag.plotting import blank_axes, write_figure
 from gnnrag.registry import METHODS, resolve
+from gnnrag.reproduced import Result, averages
 from gnnrag.rundir import predicted_seconds, read_predictions, run_label, trained_note
+from gnnrag.text.analyse import RULES
 from gnnrag.types import Prediction
 
-Line = tuple[str, list[str], list[float], list[float]]
-STEP = "sub-query"  # the axis of a figure that has a point for each sub-query
 SIDES = {"semantic": "run/semantic_recall", "relational": "run/relational_recall"}
 LABELLED = ("method", "retriever", "roles", "data.path", "index.root")  # not in a row's outline: its label says them
+OWN = "ours"
+_ITEM = re.compile(r"(?:Table|Figure) \d+[a-d]?\b")
 OUTLINED = 4  # of a row's own settings
 TRIPLES = {"pairs": "run/pair_recall", "triples": "run/triple_recall"}  # of the graph side (`metrics.triples`)
-
-
-@dataclass(frozen=True)
-class Result:
-    """What became of a row.
-
-    Attributes:
-        row: the row.
-        label: method, retriever and roles that did it, and on which questions.
-        values: by column; None where a run has no such figure.
-        intervals: 95% intervals, by column.
-        questions, failed: how many were asked, and how many of them ended with an error (they score zero).
-        run: the run directory.
-        error: why there is no result.
-        trained_on: says it where these questions trained a part of the run: its figures are then no result.
-        steps: evidence recall after each sub-query, by side (`metrics.rounds.by_step`).
-        parts: the same by type or hops of the questions, where the table asks for it.
-        counted: by judged column, how many of the questions its figure is of.
-    """
-
-    row: Row
-    label: str = ""
-    values: Mapping[str, float | None] = field(default_factory=dict)
-    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    questions: int = 0
-    failed: int = 0
-    run: str = ""
-    error: str = ""
-    trained_on: str = ""
-    steps: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    parts: Sequence[Result] = ()
-    counted: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def is_done(self) -> bool:
-        """Whether there are figures."""
-        return bool(self.run) and not self.error
 
 
 def resolved(table: PaperTable, row: Row, overrides: Sequence[str] = ()) -> EvaluateConfig:
@@ -112,7 +77,79 @@ def outline(table: PaperTable, rows: Sequence[Row], overrides: Sequence[str] = (
         own = [s for s in row.settings if s not in shared and s.partition("=")[0] not in replaced]
         about = [_label(config), *(s.replace('"', "") for s in own[:OUTLINED])]
         about += [f"and {len(own) - OUTLINED} more settings"] if len(own) > OUTLINED else []
+        about += [absent] if (absent := absent_from(config)) else []
         yield f"{row.name}: {', '.join(about)}"
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """A table in the list of all.
+
+    Attributes:
+        paper: its short name.
+        item: such as `Table 1` or `Figure 4a`; `OWN` where the paper has no such table.
+        file: the file.
+        rows: how many.
+        presets: of the methods in it, where they have any.
+        missing: what a part of the rows lacks on this machine.
+    """
+
+    paper: str
+    item: str
+    file: Path
+    rows: int
+    presets: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def survey(table: PaperTable, given: Sequence[str] = ()) -> Surveyed:
+    """Return what a list says of a table, from its file alone: its rows are not resolved, which takes minutes for all.
+
+    Args:
+        table: the table.
+        given: the caller's settings.
+    """
+    paper, _, title = table.title.partition(", ")
+    item = _ITEM.match(title)
+    plain = [_plain(table, row, given) for row in table.rows]
+    presets = dict.fromkeys(filter(None, map(_preset, () if table.counts else plain)))
+    paths = {one["data.path"]: (one.get("data.split", "dev"), one.get("data.questions")) for one in plain}
+    data = [Path(path).name for path, (split, questions) in paths.items() if absent_data(path, split, questions)]
+    analysers = {one.get("index.text.language", RULES) for one in plain}
+    judged = [column.name for column in table.columns if column.key.startswith("judge/")]
+    missing = [
+        *(row.missing for row in table.rows),
+        f"data: {', '.join(data)}" if data else "",
+        *map(absent_analyser, sorted(analysers)),
+        f"figures of a judge: {', '.join(judged)}" if judged else "",
+    ]
+    lacks = tuple(dict.fromkeys(filter(None, missing)))
+    return Surveyed(paper, item[0] if item else OWN, table.path, len(table.rows), tuple(presets), lacks)
+
+
+def _plain(table: PaperTable, row: Row, given: Sequence[str]) -> dict[str, str]:
+    """Return a row's settings by dotted name, as texts."""
+    found = {"data.path": EvaluateConfig().data.path}
+    models = table.models if are_prompted(given) else ()
+    for dot in (*_dotted(table.base), *models, *row.settings, *given):
+        key, _, value = dot.partition("=")
+        if key == "method":  # another one has no settings yet
+            found = {name: old for name, old in found.items() if not name.startswith("method.")}
+        found[key.removesuffix(".name")] = value.strip('"')
+    return found
+
+
+def _dotted(section: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    for key, value in section.items():
+        nested = isinstance(value, Mapping)
+        yield from _dotted(value, f"{before}{key}.") if nested else [f"{before}{key}={value}"]
+
+
+def _preset(plain: Mapping[str, str]) -> str:
+    """Return the preset of a row's method, `default` where it names none; empty for a method that has none."""
+    method = resolve("method", plain.get("method", "single"), METHODS)
+    usual = getattr(getattr(method, "config_class", None), "preset", "default" if hasattr(method, "presets") else "")
+    return plain.get("method.preset", usual) if usual else ""
 
 
 def reproduce(
@@ -153,17 +190,31 @@ def reproduce(
             result = Result(replace(row, missing=absent), error=f"cannot be run: {absent}")
         else:
             try:
-                config = configs[row.name]
-                data = load_questions_for(config) if trained else None
-                parts = [read_part(name, path, data) for name, path in (trained or {}).items() if data]
                 watch = Watch(on_index, on_question, on_start=partial(on_start, row))
-                run, metrics = cross_evaluate(config, parts, data, watch)
-                result = measured(table, row, swapped(config, parts), run, metrics)
+                result = (_counted if table.counts else _answered)(table, row, configs[row.name], watch, trained or {})
             except Exception as problem:  # noqa: BLE001 - one broken row must not cost the others theirs
                 result = Result(row, _label(configs[row.name]), error=described(problem))
         results.append(result)
         on_row(result)
-    return [part for result in results for part in (result, *result.parts)]
+    whole = [*results, *averages(table, results)]
+    return [part for result in whole for part in (result, *result.parts)]
+
+
+def _answered(table: PaperTable, row: Row, config: EvaluateConfig, watch: Watch, trained: Mapping[str, Path]) -> Result:
+    data = load_questions_for(config) if trained else None
+    parts = [read_part(name, path, data) for name, path in trained.items() if data]
+    run, metrics = cross_evaluate(config, parts, data, watch)
+    return measured(table, row, swapped(config, parts), run, metrics)
+
+
+def _counted(table: PaperTable, row: Row, config: EvaluateConfig, watch: Watch, _: Mapping[str, Path]) -> Result:
+    """Return the counts of a row; those of a graph stand beside published ones of as many passages only."""
+    figures, questions, how = COUNTERS[table.counts](config, watch.on_index)
+    values = _values(table, figures)
+    if row.published.get("passages", values.get("passages")) != values.get("passages"):
+        row = replace(row, published={})
+    asked = f" {config.data.split}" if questions else ""
+    return Result(row, f"{Path(config.data.path).name}{asked}, {how}", values, questions=questions)
 
 
 def _label(config: EvaluateConfig) -> str:
@@ -173,6 +224,8 @@ def _label(config: EvaluateConfig) -> str:
 def measured(table: PaperTable, row: Row, config: EvaluateConfig, run: Path, metrics: Mapping[str, Any]) -> Result:
     """Return the figures of a finished run."""
     figures = {**metrics, **run_figures(run), **judged_figures(run)}
+    if any(column.key.startswith("index/") for column in table.columns):
+        figures |= index_tokens(config)
     steps: Mapping[str, Sequence[float]] = {}
     if any(column.key in SIDES.values() for column in table.columns):
         steps = metrics.get("by_step", {})
@@ -188,113 +241,26 @@ def measured(table: PaperTable, row: Row, config: EvaluateConfig, run: Path, met
     values = _values(table, figures)
     told = ("", trained_note(run))
     counted = {c.name: figures[key] for c in table.columns if (key := f"{c.key}_counted") in figures}
-    return Result(row, label, values, intervals, asked, failed, str(run), *told, steps, parts, counted)  # type: ignore[arg-type]
+    bad = tuple(remarks(metrics.get("replies", {}), config.run.warn_bad_replies, config.run.max_bad_replies))
+    return Result(row, label, values, intervals, asked, failed, str(run), *told, steps, parts, counted, bad)  # type: ignore[arg-type]
 
 
-def _values(table: PaperTable, figures: Mapping[str, Any]) -> dict[str, float | None]:
+def _values(table: PaperTable, figures: Mapping[str, Any]) -> dict[str, Any]:
     return {column.name: figures.get(column.key) for column in table.columns}
 
 
 def run_figures(run: Path) -> dict[str, float]:
-    """Return what a run spent before its reader, per question, and the seconds that it took."""
+    """Return what a run spent before its reader, per question, its seconds, and the share of queries that fell back."""
     predictions = read_predictions(run)
     sums: dict[str, float] = defaultdict(float)
     for prediction in predictions:
         for role, used in prediction.usage.get("roles", {}).items():
             for name in ("calls", "prompt_tokens", "completion_tokens") if role != "reader" else ():
                 sums[f"run/search_{name}"] += used.get(name, 0)
+        sums["queries"] += prediction.usage.get("retriever_calls", 0)
+        flags = prediction.usage.get("flags", {})
+        sums["fallbacks"] += sum(count for flag, count in flags.items() if flag.endswith("_fallback"))
     names = ("run/search_calls", "run/search_prompt_tokens", "run/search_completion_tokens")
-    return {name: round(sums[name] / len(predictions), 4) for name in names} | {"run/seconds": predicted_seconds(run)}
-
-
-def overlaps(table: PaperTable, results: Sequence[Result]) -> dict[str, dict[str, float]]:
-    """Return, for each group of rows that differ only as `table.overlap` says, who is right where."""
-    if not table.overlap:
-        return {}
-    wanted = [next((r for r in results if r.row.name == name and r.is_done), None) for name in table.overlap["rows"]]
-    if len(wanted) != 2 or None in wanted:
-        return {}
-    first, second = load_runs([Path(r.run) for r in wanted if r])
-    column = COLUMNS[table.overlap.get("metric", "em")]
-    shares = overlap(first, second, column.key, float(table.overlap.get("least", 1.0)))
-    return {" and ".join(table.overlap["rows"]): shares}
-
-
-def lines(table: PaperTable, results: Sequence[Result]) -> Iterator[Line]:
-    """Yield the lines of a table's figure: name, labels of the swept axis, measured and published values (or NaN)."""
-    axis, column = table.axes.index(table.plot["x"]), table.plot["y"]
-    groups: dict[str, list[Result]] = defaultdict(list)
-    for result in results:
-        groups[" / ".join(label for i, label in enumerate(result.row.labels) if i != axis)].append(result)
-    nan = float("nan")
-    for name, members in groups.items():
-        measured_ = [nan if (value := r.values.get(column)) is None else value for r in members]
-        published = [r.row.published.get(column, nan) for r in members]
-        yield name or column, [r.row.labels[axis] for r in members], measured_, published
-
-
-def draw(table: PaperTable, results: Sequence[Result], path: Path) -> None:
-    """Draw a table's figure: a column against an axis, what the paper published dashed.
-
-    Raises:
-        ConfigError: the table's file says nothing of a figure.
-    """
-    if not table.plot:
-        raise ConfigError(f"{table.path} is a table: it has no plot with x and y, so there is nothing to draw")
-    figure, axes = blank_axes()
-    ticks: dict[str, int] = {}
-    for name, labels, here, there in _steps(results) if table.plot["x"] == STEP else lines(table, results):
-        places = [ticks.setdefault(label, len(ticks)) for label in labels]
-        (line,) = axes.plot(places, here, marker="o", markersize=4, label=name)
-        if any(value == value for value in there):
-            axes.plot(places, there, linestyle="--", color=line.get_color(), label=f"{name}, published")
-    axes.set_xticks(list(ticks.values()), list(ticks))
-    axes.set_xlabel(table.plot["x"])
-    axes.set_ylabel(_heading(table, table.plot["y"]))
-    axes.set_title(table.title, fontsize=9)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-    write_figure(figure, path)
-
-
-def _steps(results: Sequence[Result]) -> Iterator[Line]:
-    for result in results:
-        for side, points in result.steps.items():
-            labels = [str(i) for i in range(1, len(points) + 1)]
-            yield f"{result.row.name}, {side}", labels, list(points), [float("nan")] * len(points)
-
-
-def _heading(table: PaperTable, name: str) -> str:
-    return next(column.heading for column in table.columns if column.name == name)
-
-
-def as_json(table: PaperTable, results: Sequence[Result]) -> str:
-    """Return table and results as JSON."""
-    rows = [
-        {
-            **{
-                f: getattr(r, f)
-                for f in ("label", "values", "intervals", "questions", "failed", "run", "error", "trained_on", "steps")
-            },
-            "counted": r.counted,
-            "name": r.row.name,
-            "published": r.row.published,
-        }
-        for r in results
-    ]
-    about = {"title": table.title, "paper": table.paper, "used": table.used, "note": table.note}
-    return json.dumps({**about, "rows": rows, "overlap": overlaps(table, results)}, ensure_ascii=False, indent=2)
-
-
-def cells(result: Result, column: Column) -> str:
-    """Return a figure as text: with its interval, `n=` if not all questions count, and the published one behind it."""
-    value, published = result.values.get(column.name), result.row.published.get(column.name)
-    text = "" if value is None else f"{value:.{column.digits}f}"
-    if text and column.name in result.intervals:
-        low, high = result.intervals[column.name]
-        text += f" [{low:.{column.digits}f}, {high:.{column.digits}f}]"
-    if text and (n := result.counted.get(column.name, result.questions)) != result.questions:
-        text += f" n={n}"
-    if published is not None:
-        text = f"{text} ({published:.{column.digits}f})".strip()
-    return text or "-"
+    means = {name: round(sums[name] / len(predictions), 4) for name in names}
+    fallbacks = round(sums["fallbacks"] / max(sums["queries"], 1), 4)
+    return means | {"run/fallbacks": fallbacks, "run/seconds": predicted_seconds(run)}

@@ -6,7 +6,7 @@ import json
 import platform
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,20 @@ from omegaconf import OmegaConf
 from gnnrag import __version__
 from gnnrag.config import to_plain
 from gnnrag.credentials import without_credentials
-from gnnrag.errors import ArtefactError, ConfigError, GnnragError
-from gnnrag.files import (
-    Journal,
-    digest,
-    lock_run,
-    read_journal,
-    read_lines,
-    write_atomic,
-    write_json,
-    write_jsonl,
-)
+from gnnrag.errors import ConfigError, GnnragError
+from gnnrag.files import Journal, digest, lock_run, remove, write_atomic, write_json, write_jsonl
 from gnnrag.outputs import EVALUATION, refuse_other, start_over
+from gnnrag.runrows import (
+    check_entry,
+    check_prediction,
+    checked,
+    compared,
+    log_rows,
+    prediction_rows,
+    predictions_of,
+    trace_lines,
+    trained_counts,
+)
 from gnnrag.session import Session
 from gnnrag.types import Prediction, shallow
 
@@ -84,6 +86,8 @@ class RunDir:
         self._predictions = Journal(self.path / "predictions.jsonl")
         self._traces = Journal(self.path / "traces.jsonl") if traces else None
         self._log = Journal(self.path / "log.jsonl")
+        for journal, check in ((self._predictions, check_prediction), (self._log, check_entry)):
+            checked(journal.path, journal.rows, check)
         self.inputs = inputs
         self._meta = {"decisive": self.decisive, "inputs": inputs, "commit": commit(), "gnnrag": __version__}
         self.note(python=platform.python_version())
@@ -99,11 +103,11 @@ class RunDir:
         """Commits that had worked on this run before it was opened, if it holds predictions."""
         if not self._predictions.rows:
             return set()
-        return {row["commit"] for row in self._log.rows if row.get("event") == "start" and row.get("commit")}
+        return {str(row["commit"]) for row in self._log.rows if row["event"] == "start" and row.get("commit")}
 
     def done(self, retry_failed: bool = True) -> dict[str, Prediction]:
         """Return the predictions of earlier sessions; failed ones are left out when they are to be tried again."""
-        kept = _newest(self._predictions.rows, self._log.rows)
+        kept = predictions_of(self._predictions.rows, self._log.rows)
         return {row.question_id: row for row in kept if not (retry_failed and row.error is not None)}
 
     def add(self, prediction: Prediction, session: Session) -> None:
@@ -118,7 +122,7 @@ class RunDir:
     def unscore(self) -> None:
         """Remove the figures of an earlier end: there is something to answer again, and they would say all is done."""
         for name in SCORED:
-            (self.path / name).unlink(missing_ok=True)
+            remove(self.path / name, self.path)
 
     def log(self, event: str, **details: Any) -> None:
         """Append to `log.jsonl`."""
@@ -146,7 +150,7 @@ class RunDir:
         Raises:
             GnnragError: a question has no row.
         """
-        rows = {row["question_id"]: row for row in read_journal(self.path / "predictions.jsonl")}
+        rows = {row["question_id"]: row for row in prediction_rows(self.path)}
         missing = [id_ for id_ in order if id_ not in rows]
         if missing:
             raise GnnragError(f"run {self.path}: {len(missing)} questions have no row, the first is {missing[0]!r}")
@@ -183,12 +187,8 @@ def check_same(path: Path, decisive: Mapping[str, Any], inputs: Mapping[str, Any
     meta, rows = path / "meta.json", path / "predictions.jsonl"
     if not meta.exists() or not rows.exists() or not rows.stat().st_size:
         return
-    try:
-        old = json.loads(meta.read_text("utf-8"))
-        pairs = (("settings", old["decisive"], decisive), ("inputs", old["inputs"], inputs))
-    except (ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(f"{meta} is damaged ({error}); run.fresh=true starts the run over") from error
-    for what, have, want in pairs:
+    settings, data = compared(path)
+    for what, have, want in (("settings", settings, decisive), ("inputs", data, inputs)):
         # Through JSON, so that tuples and lists compare equal.
         changed = sorted(differences(have, json.loads(json.dumps(want))))
         if changed:
@@ -203,17 +203,12 @@ def read_predictions(path: str | Path) -> list[Prediction]:
     folder = Path(path)
     if not (folder / "predictions.jsonl").is_file():
         raise GnnragError(f"{folder} is no run: it has no predictions.jsonl")
-    return list(_newest(read_journal(folder / "predictions.jsonl"), read_journal(folder / "log.jsonl")))
+    return list(predictions_of(prediction_rows(folder), log_rows(folder)))
 
 
 def predicted_seconds(path: Path) -> float:
     """Return the seconds that a run, which may still be writing its log, has spent on answering."""
-    return sum(row["seconds"] for row in read_journal(path / "log.jsonl") if row["event"] == "predicted")
-
-
-def trace_lines(path: Path) -> dict[str, bytes]:
-    """Return the lines of a run's `traces.jsonl` by question, the newest where one was redone: they may be large."""
-    return {row["question_id"]: line for row, line in read_lines(path / "traces.jsonl")}
+    return sum(row["seconds"] for row in log_rows(path) if row["event"] == "predicted")
 
 
 def trained_note(path: str | Path) -> str:
@@ -222,7 +217,7 @@ def trained_note(path: str | Path) -> str:
     Args:
         path: of the run; `gnnrag.evaluation` wrote it down.
     """
-    found = json.loads((Path(path) / "meta.json").read_text("utf-8")).get("trained_on", {})
+    found = trained_counts(Path(path))
     return ", ".join(f"{name} trained on {count} of these questions" for name, count in found.items())
 
 
@@ -261,19 +256,6 @@ def commit() -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     return described.stdout.strip()
-
-
-def _newest(rows: Iterable[Mapping[str, Any]], log: Iterable[Mapping[str, Any]]) -> Iterator[Prediction]:
-    """Yield the newest row of each question, with its seconds from the log."""
-    seconds = {row["id"]: row["seconds"] for row in log if row.get("event") == "question"}
-    for id_, row in {row["question_id"]: row for row in rows}.items():
-        yield _prediction(row, seconds.get(id_, 0.0))
-
-
-def _prediction(row: Mapping[str, Any], seconds: float) -> Prediction:
-    fixed = {**row, "ranking": tuple(row["ranking"]), "context": tuple(row["context"]), "seconds": seconds}
-    fixed["nodes"] = tuple(row.get("nodes", ()))
-    return Prediction(**fixed)
 
 
 def differences(a: Any, b: Any, where: str = "") -> set[str]:

@@ -30,6 +30,7 @@ class SearchContextConfig:
     answer: str = "refined"  # the context that interim answers are read from: refined or raw
     reflect: str = "history"  # the context of draft, check and expansion: history (refined) or raw
     drafts_in_final: bool | None = None  # the final answer sees the drafts
+    labels: str | None = None  # of the history: plain, or released
     history_tokens: int = 24000  # of a rendered history, estimated; the oldest contexts go first
     final_tokens: int = 48000  # of what the final answer is read from, estimated; the oldest contexts go first
     short_answers: bool = False  # interim answers begin with a short one
@@ -57,6 +58,7 @@ class GraphSearchConfig:
     graph_grounding: str | None = None  # bound_only: where an unknown came up before; always: as released
     triple_text: str | None = None  # retrieval string of triples: verbalised, letters_only
     on_empty_decomposition: str | None = None  # use_question, or skip the side
+    parsing: str | None = None  # of decompositions and expansions: repaired, or by the released patterns alone
     max_parts: int | None = None  # sub-queries of a side; 0 for no limit
     ablate: list[str] = field(default_factory=list)  # modules left out, see `MODULES`
     answer: str = "native"  # the final draft's own; reader: the shared reader
@@ -76,6 +78,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "graph_grounding": "bound_only",
         "triple_text": "verbalised",
         "on_empty_decomposition": "use_question",
+        "parsing": "repaired",
+        "labels": "plain",
         "max_parts": 12,
         "if_empty": "skip",
         "drafts_in_final": True,
@@ -89,6 +93,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "graph_grounding": "always",
         "triple_text": "letters_only",
         "on_empty_decomposition": "skip",
+        "parsing": "released",
+        "labels": "released",
         "max_parts": 0,
         "if_empty": "refine",
         "drafts_in_final": False,
@@ -106,6 +112,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "graph_grounding": ("bound_only", "always"),
     "triple_text": ("verbalised", "letters_only"),
     "on_empty_decomposition": ("use_question", "skip"),
+    "parsing": ("repaired", "released"),
+    "context.labels": ("plain", "released"),
     "answer": ("native", "reader"),
     "promote": ("cited", "none"),
     "merge": ("auto", "minmax_full", "max_scale", "rank", "raw"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -44,6 +44,7 @@ class Session:
     started: float = field(default_factory=time.monotonic)
     seen: dict[tuple[str | None, ...], str] = field(default_factory=dict)  # queries so far, as first spelt
     counted: set[tuple[str | None, ...]] = field(default_factory=set)  # those that are in the counts
+    failed_prompts: set[Hashable] = field(default_factory=set)  # to which no usable reply came, reminded or not
 
     def record(self, event: str, **details: Any) -> None:
         """Append one event to the trace (JSON-serialisable details only)."""
@@ -79,6 +80,8 @@ class Session:
         row["completion_tokens"] += completion_tokens
         self.cached_calls += int(cached)
         self.cost += cost
+        if cost:
+            row["cost"] += cost  # type: ignore[assignment]
         self.check()
 
     def take(self, part: Session) -> None:
@@ -89,6 +92,7 @@ class Session:
             self.by_role[role].update(row)
         self.cost += part.cost
         self.cached_calls += part.cached_calls
+        self.failed_prompts |= part.failed_prompts
 
     def failed_calls(self) -> str | None:
         """Say how many language-model calls failed for good; None if none did.
@@ -124,7 +128,7 @@ class Session:
             "completion_tokens": total["completion_tokens"],
             "cost": round(self.cost, 8),
             "retriever_calls": self.counts["retriever_calls"],
-            "roles": {role: dict(sorted(row.items())) for role, row in sorted(self.by_role.items())},
+            "roles": {r: {k: round(v, 8) for k, v in sorted(row.items())} for r, row in sorted(self.by_role.items())},
             "flags": {k: v for k, v in sorted(self.counts.items()) if v and k != "retriever_calls"},
         }
 
@@ -138,7 +142,10 @@ async def concurrently(session: Session, jobs: Sequence[Callable[[Session], Awai
 
     The first failure is raised after all have ended and are in the books.
     """
-    parts = [Session(session.question_id, session.budget, started=session.started) for _ in jobs]
+    parts = [
+        Session(session.question_id, session.budget, started=session.started, failed_prompts={*session.failed_prompts})
+        for _ in jobs
+    ]
     results = await asyncio.gather(*(job(part) for job, part in zip(jobs, parts, strict=True)), return_exceptions=True)
     for part in parts:
         session.take(part)

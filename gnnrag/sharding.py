@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gnnrag.errors import ConfigError, GnnragError
-from gnnrag.files import lock_run, read_journal
-from gnnrag.rundir import SHARDS, RunDir, check_same, trace_lines
+from gnnrag.files import child, lock_run
+from gnnrag.rundir import SHARDS, RunDir, check_same
+from gnnrag.runrows import log_rows, prediction_rows, trace_lines
 
 MERGE = "merge"
 NAMED = 10  # commands that an error spells out
@@ -70,9 +71,14 @@ def refuse_shard(text: str | None, what: str) -> None:
 def parts_of(run: Path) -> dict[Shard, Path]:
     """Return the folders of a run's parts, in the order of divisions and numbers."""
     found = {}
-    for folder in (run / SHARDS).glob("*-of-*"):
-        if (match := re.fullmatch(r"([0-9]+)-of-([0-9]+)", folder.name)) and (folder / "meta.json").is_file():
-            found[Shard(int(match[2]), int(match[1]))] = folder
+    for name in sorted(path.name for path in child(run, SHARDS).glob("*-of-*")):
+        match = re.fullmatch(r"([0-9]{1,9})-of-([0-9]{1,9})", name)
+        if (
+            match
+            and 1 <= int(match[1]) <= int(match[2])
+            and (folder := child(run / SHARDS, name) / "meta.json").is_file()
+        ):
+            found[Shard(int(match[2]), int(match[1]))] = folder.parent
     return dict(sorted(found.items()))
 
 
@@ -139,8 +145,8 @@ class _Source:
 
 
 def _read(folder: Path, name: str) -> _Source:
-    rows = {row["question_id"]: row for row in read_journal(folder / "predictions.jsonl")}
-    return _Source(name, folder, rows, trace_lines(folder), read_journal(folder / "log.jsonl"))
+    rows = {row["question_id"]: row for row in prediction_rows(folder)}
+    return _Source(name, folder, rows, trace_lines(folder), log_rows(folder))
 
 
 def _own(run: RunDir, parts: Mapping[Shard, Path]) -> _Source:

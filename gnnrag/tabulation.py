@@ -16,9 +16,11 @@ from typing import Any
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError, described
 from gnnrag.evaluation import evaluate, load_questions_for
-from gnnrag.index.build import Progress, closure
+from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
+from gnnrag.index.plan import closure
 from gnnrag.index.store import Store
+from gnnrag.metrics.replies import remarks
 from gnnrag.pipeline import Pipeline, check_fit, open_index, open_shared_index, stages_of
 from gnnrag.registry import RETRIEVERS, resolve
 from gnnrag.rundir import read_predictions, trained_note
@@ -60,6 +62,7 @@ class RetrieverRow:
         index_bytes: size of the artefacts that it reads, passages included.
         build_seconds: what building them took, with all that they are made from.
         trained_on: says it where these questions trained it: its recall is then no result.
+        remarks: what its roles' models did wrong (`metrics.replies.remarks`).
     """
 
     retriever: str
@@ -74,6 +77,7 @@ class RetrieverRow:
     index_bytes: int = 0
     build_seconds: float = 0.0
     trained_on: str = ""
+    remarks: tuple[str, ...] = ()
 
 
 def fitting_retrievers() -> list[str]:
@@ -149,7 +153,7 @@ def measure(config: EvaluateConfig, label: str, on_index: Progress = lambda stag
     data = load_questions_for(config)
     path = open_index(config, data.name, data.passages, on_index).store.root
     timing = time_retriever(config, path, [q.text for q in data.questions])
-    index = Index(path)
+    index = Index(path, config.index)
     run, metrics = evaluate(config, index=index)
     predictions = read_predictions(run)
     size, seconds = index_cost(index, config)
@@ -168,6 +172,7 @@ def measure(config: EvaluateConfig, label: str, on_index: Progress = lambda stag
         size,
         seconds,
         trained_note(run),
+        tuple(remarks(metrics.get("replies", {}), config.run.warn_bad_replies, config.run.max_bad_replies)),
     )
 
 
@@ -209,7 +214,7 @@ def time_retriever(config: EvaluateConfig, root: Path, texts: Sequence[str], top
 async def _time(config: EvaluateConfig, root: Path, batches: Sequence[Sequence[Query]]) -> tuple[float, list[float]]:
     """Return the seconds of opening with the first query, and those of each batch after it."""
     started = time.perf_counter()
-    pipeline = Pipeline(config, Index(root))
+    pipeline = Pipeline(config, Index(root, config.index))
     retriever: Any = pipeline.loop.retrievers[None]
     seconds = []
     try:

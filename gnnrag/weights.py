@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,9 +15,10 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.files import write_atomic
+from gnnrag.files import open_regular, read_json, write_atomic
 
 WEIGHTS = "model.safetensors"
+LARGEST = 1 << 16  # of any whole number in the settings of a network: sizes, counts of layers and tokens
 T = TypeVar("T")
 
 
@@ -28,15 +28,26 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """Read named tensors. Raises ArtefactError where the file is none of its kind."""
+    """Read named tensors. Raises ArtefactError where the file is none of its kind, or holds what is no number."""
     try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
+        open_regular(path).close()  # a pipe would be waited for
+        tensors = load_file(path)
+    except (SafetensorError, OSError, ValueError) as error:
         raise ArtefactError(f"{path} is no safetensors file ({error}); copy the checkpoint again") from error
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise ArtefactError(
+                f"{path}: tensor {name!r} holds NaN or Infinity; train again, or copy the checkpoint again"
+            )
+    return tensors
 
 
-def fill(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], path: Path) -> None:
-    """Copy weights into a network. Raises ArtefactError naming the first tensor that is missing, odd or superfluous."""
+def check_shapes(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], path: Path) -> None:
+    """Compare weights with a network's, which may be on torch's device `meta`, where they take no memory.
+
+    Raises:
+        ArtefactError: names the first tensor that is missing, odd or superfluous.
+    """
     for name, tensor in wanted.items():
         if name not in given:
             raise ArtefactError(f"{path}: tensor {name!r} is missing; the checkpoint is of another architecture")
@@ -47,6 +58,11 @@ def fill(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], path: Path) 
         raise ArtefactError(
             f"{path}: tensor {superfluous[0]!r} has no place; the checkpoint is of another architecture"
         )
+
+
+def fill(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], path: Path) -> None:
+    """Copy weights into a network. Raises ArtefactError where they are of another one; see `check_shapes`."""
+    check_shapes(wanted, given, path)
     with torch.no_grad():
         for name, tensor in wanted.items():
             tensor.copy_(given[name])
@@ -80,7 +96,7 @@ def read_record(path: Path, kinds: Mapping[str, Any], missing: str) -> dict[str,
         ArtefactError: there is none, it is no JSON, or a field is missing or of the wrong type.
     """
     try:
-        record = json.loads(path.read_text("utf-8"))
+        record = read_json(path)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ArtefactError(f"{path} is missing; {missing}") from error
     except ValueError as error:
@@ -92,12 +108,29 @@ def read_record(path: Path, kinds: Mapping[str, Any], missing: str) -> dict[str,
 
 
 def read_settings(kind: type[T], values: Mapping[str, Any], path: Path) -> T:
-    """Return recorded settings as their dataclass. Raises ArtefactError for a field that it does not have."""
+    """Return recorded settings as their dataclass.
+
+    Raises:
+        ArtefactError: a field that it does not have, a value of another type, or a size that no network of ours has.
+    """
+    refuse_references(values, path)
+    plain = {name: value for name, value in values.items() if isinstance(name, str)}
+    for name, value in plain.items():
+        if isinstance(value, int) and abs(value) > LARGEST:
+            raise ArtefactError(f"{path}: {name}={str(value)[:20]} is more than {LARGEST}; it is damaged or forged")
+        if isinstance(value, list) and not all(isinstance(item, str) for item in value):
+            raise ArtefactError(f"{path}: {name} lists something else than names; it is damaged or forged")
     try:
-        return cast(T, OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), dict(values))))
-    except OmegaConfBaseException as error:
+        return cast(T, OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(kind), plain)))
+    except (OmegaConfBaseException, ValueError, RecursionError) as error:
         problem = str(error).splitlines()[0]
         raise ArtefactError(f"{path}: {problem}; the checkpoint is of another version") from error
+
+
+def refuse_references(values: Any, path: Path) -> None:
+    """Raise ArtefactError where settings of a record hold a `${...}`: OmegaConf would fill in what it names."""
+    if "${" in str(values):
+        raise ArtefactError(f"{path}: a setting holds ${{...}}, which no record does; it is damaged or forged")
 
 
 def difference(found: Any, expected: Any, name: str = "") -> str:

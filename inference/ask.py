@@ -4,15 +4,19 @@
     python inference/ask.py "..." data.path=FOLDER      your own documents; the index follows their changes
     python inference/ask.py "..." index.path=INDEX      an index as it is, for example after index.py add
 
-Without any of these the sample corpus is asked. The index is built when it is missing. --explain shows the paths in the
-graph that a trained retriever (retriever=gfm) leaned on.
+Without any of these the sample corpus is asked. The index is built when it is missing; one of other data is replaced
+only with index.replace=true. --explain shows the paths in the graph that a trained retriever (retriever=gfm) leaned on.
 """
 
 from __future__ import annotations
 
+from inference.start import start
+
+if __name__ == "__main__":
+    start("inference.ask")
+
 import asyncio
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -20,13 +24,15 @@ from textwrap import fill, shorten
 from typing import Any
 
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.datasets.base import load_passages
 from gnnrag.errors import GnnragError
 from gnnrag.index.index import Index
-from gnnrag.pipeline import Pipeline, chunking, idle_settings, open_index
+from gnnrag.metrics.replies import by_role, remarks
+from gnnrag.pipeline import Pipeline, chunking, idle_settings, index_settings, open_index, refuse_sample
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Question
-from inference.console import IndexProgress, note, refuse_flags, split_arguments
+from gnnrag.untrusted import one_line
+from gnnrag.yaml_config import is_given
+from inference.console import IndexProgress, load_corpus, note, refuse_flags, split_arguments, tell
 from inference.explaining import PAD, explain, reason_lines
 
 FLAGS = ("--json", "--explain")
@@ -41,7 +47,8 @@ def main(arguments: Sequence[str]) -> int:
     refuse_flags(words, FLAGS)  # the first word too: a misspelt flag is no question
     source, overrides = split_arguments(words[1:])
     config = load_config(EvaluateConfig, source, overrides)
-    index = find_index(config, is_alone=source is None and not any(o.startswith("data.") for o in overrides))
+    refuse_sample(config.index, is_given("data.path", source, overrides))
+    index = find_index(config, is_alone=source is None and not is_given("data", None, overrides))
     pipeline = Pipeline(config, index)
     for remark in idle_settings(config):
         note(remark)
@@ -57,6 +64,7 @@ def main(arguments: Sequence[str]) -> int:
         print(json.dumps(data | ({"reasons": reasons} if explains else {}), ensure_ascii=False, indent=2))
     else:
         print("\n".join([as_text(prediction, session, index), *reason_lines(reasons, index)]))
+    tell(remarks(by_role([prediction]), config.run.warn_bad_replies, None))
     return 0 if prediction.error is None else 1
 
 
@@ -64,10 +72,8 @@ def find_index(config: EvaluateConfig, is_alone: bool) -> Index:
     """Open the index of a config after bringing it up to date with its data; `is_alone`: as it is, if there is one."""
     path = config.index.path
     if is_alone and path and Path(path, "manifest.json").exists():
-        return Index(path)
-    data = load_passages(config.data.path, chunking(config.data))
-    for remark in data.remarks:
-        note(remark)
+        return Index(path, index_settings(config))
+    data = load_corpus(config.data.path, chunking(config.data))
     with IndexProgress() as progress:
         return open_index(config, data.name, data.passages, progress)
 
@@ -107,7 +113,7 @@ def as_text(prediction: Prediction, session: Session, index: Index) -> str:
     lines += ["", "Evidence"]
     for number, passage in enumerate(index.lookup(prediction.context), start=1):
         mark = "*" if passage.id in support else " "
-        lines.append(f" {mark}[{number}] {passage.title} ({passage.id})")
+        lines.append(f" {mark}[{number}] {one_line(passage.title)} ({one_line(passage.id)})")
         lines.append(
             fill(shorten(passage.text, 400, placeholder=" ..."), 110, initial_indent=PAD, subsequent_indent=PAD)
         )
@@ -127,9 +133,3 @@ def route_line(event: dict[str, Any]) -> str:
         return f"Flat evidence {found} ({event['check']}: {event['value']:.2f})\n"
     shares = ", ".join(f"{name} {p:.2f}" for name, p in event["probabilities"].items())
     return f"Route: {event['route']} by rule {event['rule']} ({shares})\n"
-
-
-if __name__ == "__main__":
-    from inference.console import run_script
-
-    sys.exit(run_script(main, sys.argv[1:], __doc__))

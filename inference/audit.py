@@ -11,7 +11,11 @@ command again continues an interrupted audit. The last line printed is its direc
 
 from __future__ import annotations
 
-import sys
+from inference.start import start
+
+if __name__ == "__main__":
+    start("inference.audit", "--help")
+
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -141,9 +145,3 @@ def economics_table(report: Mapping[str, Any]) -> Table:
         row = report["economics"][key]
         table.add_row(name, f"{row['accuracy']:.3f}", *costs(row))
     return table
-
-
-if __name__ == "__main__":
-    from inference.console import run_script
-
-    sys.exit(run_script(main, sys.argv[1:] or ["--help"], __doc__))

@@ -17,14 +17,20 @@ Rows that exist already: several folders as one, and a file recorded elsewhere (
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from inference.start import start
+
+if __name__ == "__main__":
+    start("inference.collect_traces")
+
 from collections.abc import Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.distil.collect import Told, collect, recorded_roles
@@ -32,7 +38,7 @@ from gnnrag.distil.config import TracesConfig, check_traces
 from gnnrag.distil.joining import join, take_in
 from gnnrag.errors import ConfigError
 from gnnrag.rundir import run_label
-from inference.console import IndexProgress, note, refuse_unknown, run_script, split_arguments
+from inference.console import IndexProgress, note, refuse_unknown, split_arguments
 from inference.tables import plain_table
 
 OWN = {field.name for field in fields(TracesConfig)}
@@ -82,10 +88,9 @@ def _shown(meta: dict[str, Any], out: str) -> int:
     """Print what was kept and where."""
     steps = [(role, step, str(n)) for role, counts in meta["counts"].items() for step, n in counts.items()]
     print(plain_table(("role", "step", "rows"), steps, "what was kept"))
+    parts = [(f"{role}.jsonl", part, str(n["rows"]), str(n["questions"])) for role, found in meta["parts"].items()
+             for part, n in found.items()]  # fmt: skip
+    print(plain_table(("file", "part", "rows", "questions"), parts, "of how many questions"))
     for name in meta["files"]:
         print(Path(out) / name)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(run_script(main, sys.argv[1:], __doc__))

@@ -11,9 +11,13 @@ first / only second / neither" counts questions whose metric is 1.
 
 from __future__ import annotations
 
+from inference.start import start
+
+if __name__ == "__main__":
+    start("inference.compare", "--help")
+
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -93,7 +97,7 @@ def _table(rows: Sequence[dict[str, Any]], base: str) -> Table:
 
 def _tests(rows: Sequence[dict[str, Any]]) -> str:
     """Return which tests the p-values come from, and what an asterisk means."""
-    floor = max(row["p_floor"] for row in rows)
+    floor = min((row["p_floor"] for row in rows if row["p_floor"]), default=0.0)
     tests = {
         "mcnemar": "McNemar's exact test where every question scores 0 or 1",
         "paired bootstrap": f"a paired bootstrap of the questions, which can give none below {floor:.2g}",
@@ -128,9 +132,3 @@ def _groups(runs: Sequence[Run], by: str, metrics: Sequence[str]) -> str:
 
 def _figure(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
-
-
-if __name__ == "__main__":
-    from inference.console import run_script
-
-    sys.exit(run_script(main, sys.argv[1:] or ["--help"], HELP))

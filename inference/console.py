@@ -1,48 +1,29 @@
-"""What the scripts share: progress, tables, and errors without tracebacks."""
+"""What the scripts share: progress, tables, and what they are told; how they end is in `inference/running.py`."""
 
 from __future__ import annotations
 
 import io
-import logging
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from tqdm import tqdm
 
 from gnnrag.config import EvaluateConfig
+from gnnrag.datasets.base import Dataset, load_passages
+from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import ConfigError, GnnragError, nearest
-from gnnrag.stopping import STOPPED, listening
+from gnnrag.metrics.replies import is_error
 from gnnrag.types import Prediction
+from gnnrag.untrusted import one_line
+from inference.running import run_script
 
-
-def run_script(main: Callable[[Sequence[str]], int], arguments: Sequence[str], help_text: str | None) -> int:
-    """Run a script's main; returns the exit code.
-
-    A user's error is one line and exit code 2. An interrupt is exit code 130, a scheduler's signal to stop 75
-    (`gnnrag.stopping`), which tells it to start the same command again.
-    """
-    if any(a in ("-h", "--help") for a in arguments):
-        print((help_text or "").strip())
-        return 0
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # a damaged file is named by our own note
-    told: list[str] = []
-    try:
-        with listening(told):
-            return main(arguments)
-    except GnnragError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        what = f"told to stop by {told[0]}" if told else "interrupted"
-        print(f"{what}; the same command continues where this one stopped", file=sys.stderr)
-        return STOPPED if told else 130
-    except BrokenPipeError:
-        return 0
+__all__ = ["run_script"]
 
 
 def split_arguments(arguments: Sequence[str], flags: Sequence[str] = ()) -> tuple[str | None, list[str]]:
@@ -79,28 +60,52 @@ def refuse_unknown(overrides: Sequence[str], own: Iterable[str]) -> None:
 
 
 def note(text: str) -> None:
-    """Tell a person something on stderr."""
-    print(f"note: {text}", file=sys.stderr)
+    """Tell a person something on stderr, in one line whatever names are in it."""
+    print(f"note: {one_line(text)}", file=sys.stderr)
+
+
+def tell(remarks: Iterable[str]) -> bool:
+    """Tell a person remarks that begin with what they are (`metrics.replies.remarks`); returns if one is an error."""
+    lines = list(remarks)
+    for line in lines:
+        print(one_line(line), file=sys.stderr)
+    return is_error(lines)
+
+
+def load_corpus(path: str | Path, chunking: Chunking) -> Dataset:
+    """Return the corpus at a path; a person sees how far long documents are read, and is told what was left out."""
+    with IndexProgress() as progress:
+        data = load_passages(path, chunking, progress)
+    for remark in data.remarks:
+        note(remark)
+    return data
 
 
 class IndexProgress:
-    """A progress bar per index stage; use as a context manager that gives the callback of `build_index`."""
+    """A progress bar per index stage, and a note where another process is waited for: the `progress` of `build_index`.
+
+    Use as a context manager, which gives it.
+    """
 
     def __init__(self) -> None:
         self._bar: Any = None  # a tqdm bar
         self._stage = ""
 
-    def __enter__(self) -> Callable[[str, int, int], None]:
-        return self._update
+    def __enter__(self) -> IndexProgress:
+        return self
 
-    def _update(self, stage: str, done: int, total: int) -> None:
+    def tell(self, line: str) -> None:
+        """Tell a person what is waited for."""
+        note(line)
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Move the bar of a stage."""
         if stage != self._stage:
             self.close()
             self._stage = stage
             # Only for a terminal, and only for what takes longer than a second.
-            self._bar = tqdm(
-                total=total, desc=f"index: {stage}", unit=" passages", file=sys.stderr, delay=1, disable=None
-            )
+            unit = " pages" if stage.startswith("pages") else " passages"
+            self._bar = tqdm(total=total, desc=f"index: {stage}", unit=unit, file=sys.stderr, delay=1, disable=None)
         if self._bar is not None:
             self._bar.update(done)
 
@@ -126,7 +131,8 @@ def describe_failures(predictions: Sequence[Prediction]) -> str:
 def render(*parts: Any, width: int = 140) -> str:
     """Return rich renderables as plain text."""
     out = io.StringIO()
-    console = Console(file=out, width=width, no_color=True, highlight=False)
+    # Cells hold names from data, and no markup of ours: `[/b]` is a name.
+    console = Console(file=out, width=width, no_color=True, highlight=False, markup=False, emoji=False)
     for part in parts:
         console.print(part)
     return out.getvalue().rstrip()

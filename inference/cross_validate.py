@@ -9,21 +9,27 @@ RUN is a run of training/train_gnn.py (gnn), train_verifier.py, train_thoughts.p
 for each fold (cross=true) or one; its set must be named as the data's folder. The questions that a fold reported on are
 answered with its checkpoint, and all are scored together. `against` names what they are compared with, paired: who else
 does the same roles (offline, prompted, ...), or another retriever. `sample` takes so many questions, drawn by a hash of
-their ids. The same command again continues. The last lines printed are the run directories.
+their ids. The same command again continues. It prints the run directories last; exit codes: see inference/evaluate.py.
 """
 
 from __future__ import annotations
 
-import json
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from inference.start import start
+
+if __name__ == "__main__":
+    start("inference.cross_validate")
+
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gnnrag import cross
 from gnnrag.comparison import Comparison, load_runs
@@ -33,9 +39,10 @@ from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError
 from gnnrag.evaluation import load_questions_for
 from gnnrag.metrics.bootstrap import with_interval
+from gnnrag.metrics.replies import remarks
 from gnnrag.registry import RETRIEVERS, ROLES
 from gnnrag.rundir import roles_label
-from inference.console import IndexProgress, note, refuse_unknown, run_script, split_arguments
+from inference.console import IndexProgress, note, refuse_unknown, split_arguments, tell
 from inference.tables import gain, markdown_table, plain_table
 
 OWN = {"methods": "single", "retrievers": "", "against": "", "sample": ""}
@@ -66,6 +73,7 @@ def main(arguments: Sequence[str]) -> int:
         count = len(set(part.checkpoints.values()))
         note(f"{len(data.questions)} questions of {data.name}, {part.name}: {count} checkpoints")
     rows: list[dict[str, Any]] = []
+    has_bad = False
     for method, retriever in product(methods, retrievers):
         arms: list[Arm] = [(make(method, retriever), parts)]
         for other in against:
@@ -75,15 +83,13 @@ def main(arguments: Sequence[str]) -> int:
                 )
             elif other != retriever:
                 arms.append((make(method, other), parts))
-        rows += _rows(arms, [_run(config, asked, data) for config, asked in arms])
-    if "--json" in flags:
-        print(json.dumps(rows, indent=2))
-    else:
-        make_table = markdown_table if "--markdown" in flags else partial(plain_table, width=WIDTH)
-        print(make_table(HEADINGS, [_cells(row) for row in rows]))
+        runs = [_run(config, asked, data) for config, asked in arms]
+        rows, has_bad = rows + _rows(arms, [path for path, _ in runs]), has_bad or any(bad for _, bad in runs)
+    make_table = markdown_table if "--markdown" in flags else partial(plain_table, width=WIDTH)
+    print(json.dumps(rows, indent=2) if "--json" in flags else make_table(HEADINGS, [_cells(row) for row in rows]))
     for row in rows:
         print(row["path"])
-    return 0
+    return int(has_bad)
 
 
 def _parse(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, Path], set[str], list[str]]:
@@ -112,11 +118,11 @@ def _parse(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, Path], s
     return own, trained, flags, rest
 
 
-def _run(config: EvaluateConfig, parts: Sequence[Part], data: Dataset) -> Path:
+def _run(config: EvaluateConfig, parts: Sequence[Part], data: Dataset) -> tuple[Path, bool]:
     with IndexProgress() as on_index:
-        path, _ = cross.cross_evaluate(config, parts, data, Watch(on_index, on_note=note))
+        path, metrics = cross.cross_evaluate(config, parts, data, Watch(on_index, on_note=note))
     note(f"done: {path}")
-    return path
+    return path, tell(remarks(metrics.get("replies", {}), config.run.warn_bad_replies, config.run.max_bad_replies))
 
 
 def _rows(arms: Sequence[Arm], paths: Sequence[Path]) -> list[dict[str, Any]]:
@@ -142,7 +148,3 @@ def _cells(row: dict[str, Any]) -> list[str]:
     cells = [row["method"], row["retriever"], row["roles"]]
     cells += [with_interval(row[key], row[f"{key}_ci"]) for key in METRICS] + list(map(gain, row["differences"]))
     return [*cells, *[""] * (len(HEADINGS) - len(cells))]
-
-
-if __name__ == "__main__":
-    sys.exit(run_script(main, sys.argv[1:], __doc__))

@@ -5,6 +5,11 @@ python inference/demo.py [key=value ...]
 
 from __future__ import annotations
 
+from inference.start import start
+
+if __name__ == "__main__":
+    start("inference.demo")
+
 import sys
 import time
 from collections.abc import Sequence
@@ -44,9 +49,3 @@ def main(arguments: Sequence[str]) -> int:
     print(metrics_table(rows, title))
     print(f"{seconds:.0f} s in all")
     return 0
-
-
-if __name__ == "__main__":
-    from inference.console import run_script
-
-    sys.exit(run_script(main, sys.argv[1:], __doc__))

@@ -3,18 +3,24 @@
     python inference/evaluate.py configs/evaluate/2wiki.yaml method=bdtr retriever=chg roles=offline
 
 Without a config it is the sample's. The same command again continues an interrupted run. The last line printed is the
-run directory. The exit code is 1, and no table is printed, where every question failed. A scheduler's SIGTERM or
-SIGUSR1, or the file that the environment variable GNNRAG_STOP_FILE names, stops the run with exit code 75.
+run directory. The exit code is 1, and no table is printed, where every question failed; it is also 1 where more of a
+role's replies are bad than run.max_bad_replies. A scheduler's SIGTERM or SIGUSR1, or the file that the environment
+variable GNNRAG_STOP_FILE names, stops the run with exit code 75.
 
 In parts, on as many machines as there are, in any order, and then together (what one process would have left):
 
     python inference/evaluate.py CONFIG shard=3/16          # the third of 16 parts
     python inference/evaluate.py CONFIG shard=merge
 
-A part ends with exit code 0 once each of its questions has a row: failures of one do not hold up the others' merging.
+A part ends with exit code 0 once each of its questions has a row: what is wrong with one holds up no merging.
 """
 
 from __future__ import annotations
+
+from inference.start import start
+
+if __name__ == "__main__":
+    start("inference.evaluate")
 
 import sys
 from collections.abc import Sequence
@@ -25,21 +31,29 @@ from tqdm import tqdm
 
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.evaluation import evaluate
+from gnnrag.metrics.replies import remarks
+from gnnrag.pipeline import refuse_sample
 from gnnrag.registry import METHODS, RETRIEVERS, ROLES
 from gnnrag.rundir import read_predictions, run_label
 from gnnrag.sharding import MERGE, read_shard
-from inference.console import IndexProgress, describe_failures, note, split_arguments
+from gnnrag.yaml_config import is_given
+from inference.console import IndexProgress, describe_failures, note, split_arguments, tell
 from inference.tables import metrics_table
 
+PARTS = {"method": METHODS, "retriever": RETRIEVERS, "roles": {f"{r}.{i}": "" for r in ROLES for i in ROLES[r]}}
+_LISTING = "\n".join(f"{name}: {', '.join(table)}" for name, table in PARTS.items())
+HELP = f"{__doc__}\n{_LISTING}\nsettings: gnnrag/config.py, and the README's table"
 SAMPLE = Path(__file__).resolve().parents[1] / "configs/evaluate/sample.yaml"
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run; returns the exit code."""
     source, overrides = split_arguments(arguments)
+    own = source
     if source is None and not any(one.startswith("data.path=") for one in overrides):
         source = str(SAMPLE)  # with its own way of scoring
     config = load_config(EvaluateConfig, source, overrides)
+    refuse_sample(config.index, is_given("data.path", own, overrides))
     shard = read_shard(config.shard)
     label = run_label(config) + (f" {shard}" if shard else "")
     bar: Any = None
@@ -66,21 +80,13 @@ def main(arguments: Sequence[str]) -> int:
         print(describe_failures(read_predictions(path)), file=sys.stderr)
     if hint := upload_hint(path):
         note(hint)
+    most = config.run.max_bad_replies if is_measured and not shard else None
+    has_bad = tell(remarks(metrics.get("replies", {}), config.run.warn_bad_replies, most))
     print(path)
-    return 0 if shard or is_measured else 1
+    return 0 if shard or (is_measured and not has_bad) else 1
 
 
 def upload_hint(path: Path) -> str:
     """Return how to upload what a run with run.tracking=offline left in its folder; empty where there is nothing."""
     found = any((path / "wandb").glob("offline-run-*"))
     return f"tracked offline; to upload it: wandb sync {path / 'wandb'}/offline-run-*" if found else ""
-
-
-if __name__ == "__main__":
-    from inference.console import run_script
-
-    parts = {"method": METHODS, "retriever": RETRIEVERS, "roles": {f"{r}.{i}": "" for r in ROLES for i in ROLES[r]}}
-    listing = "\n".join(f"{name}: {', '.join(table)}" for name, table in parts.items())
-    sys.exit(
-        run_script(main, sys.argv[1:], f"{__doc__}\n{listing}\nsettings: gnnrag/config.py, and the README's table")
-    )

@@ -16,6 +16,11 @@ may be used for research, few may be passed on.
 
 from __future__ import annotations
 
+from inference.start import start
+
+if __name__ == "__main__":
+    start("inference.fetch", "--help")
+
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -103,9 +108,3 @@ class _Bar:
         if self._bar is not None:
             self._bar.close()
         self._bar = None
-
-
-if __name__ == "__main__":
-    from inference.console import run_script
-
-    sys.exit(run_script(main, sys.argv[1:] or ["--help"], __doc__))

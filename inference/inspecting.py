@@ -12,6 +12,7 @@ from rich.table import Table
 from gnnrag.drawing.page import render_page
 from gnnrag.drawing.subgraph import around_entity, for_question
 from gnnrag.errors import ArtefactError, GnnragError
+from gnnrag.files import write_atomic
 from gnnrag.index.index import Index
 from gnnrag.inspection import GraphSummary, Inspection, inspect_index
 from inference.console import render
@@ -51,8 +52,7 @@ def write_page(root: Path, path: Path, entity: str | None, question: str | None)
         subgraph = for_question(index, question)
     else:
         subgraph = around_entity(graph, entity if entity is not None else graph.names[int(graph.degrees.argmax())])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render_page(graph, subgraph, index.passages), "utf-8")
+    write_atomic(path, render_page(graph, subgraph, index.passages))
     return path
 
 

@@ -15,20 +15,26 @@ code is 1 where none of a judgement's replies could be read.
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from inference.start import start
+
+if __name__ == "__main__":
+    start("inference.judge")
+
+import json
+from collections.abc import Sequence
 from typing import Any
 
 from tqdm import tqdm
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from gnnrag.config import load_config
 from gnnrag.judge.config import JudgeConfig
 from gnnrag.judge.run import Told, judge
-from inference.console import note, run_script, split_arguments
+from inference.console import note, split_arguments
 from inference.judgements import is_judged, remarks, tables
 
 
@@ -58,7 +64,3 @@ def main(arguments: Sequence[str]) -> int:
     else:
         print("\n".join(tables(found)))
     return 0 if all(map(is_judged, found["judgements"])) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(run_script(main, sys.argv[1:], __doc__))

@@ -13,15 +13,20 @@ paths.jsonl; the same command again continues an interrupted run. Settings: gnnr
 
 from __future__ import annotations
 
+from inference.start import start
+
+if __name__ == "__main__":
+    start("inference.make_questions", "--help")
+
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from gnnrag.config import load_config
+from gnnrag.metrics.replies import WARN, of_roles, remarks
 from gnnrag.questions.config import MakeQuestionsConfig, check_questions
 from gnnrag.questions.making import SPLIT, Told, make_questions
-from inference.console import IndexProgress, note, run_script, split_arguments
+from inference.console import IndexProgress, note, split_arguments, tell
 
 SHOWN = 5
 
@@ -39,11 +44,8 @@ def main(arguments: Sequence[str]) -> int:
             row = json.loads(line)
             if row["id"].endswith("-1"):
                 print(f"{row['question']}\n    {' > '.join(row['path'])}")
+    tell(remarks(of_roles([about["usage"]["roles"]]), WARN, None))
     found, asked = about["paths"], config.make.paths
     print(f"{about['questions']} questions of {found} paths" + (f"; {asked} were asked for" if found < asked else ""))
     print(file)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(run_script(main, sys.argv[1:] or ["--help"], __doc__))

@@ -2,16 +2,22 @@
 
     python inference/reproduce.py configs/papers/bdtr/table5.yaml [key=value ...] [verifier=RUN ...] [--only TEXT]
                                   [--finished] [--dry-run] [--markdown | --json] [--plot FILE]
+    python inference/reproduce.py --dry-run [FILE or FOLDER ...] [key=value ...] [--markdown | --json]    # lists all
 
 Without overrides the rows ask the paper's models; with roles=offline, or roles=oracle, no language model. Settings go
 to every row: data.limit=50, index.root=FOLDER, run.root=FOLDER. Runs of a training go to the rows that ask that part:
 gnn=RUN, verifier=RUN, thoughts=RUN, reader=RUN; no question meets a checkpoint that trained on it. --only runs the rows
 whose names hold TEXT, which may be given again; --finished answers nothing and shows rows whose run has not ended as
-missing; --dry-run only checks every row; --plot draws the figure. The same command goes on where it stopped. A row that
-fails is shown with its error, and the exit code is 1. Published figures stand in brackets.
+missing; --dry-run only checks every row, or lists several tables; --plot draws the figure. The same command goes on
+where it stopped. A row that fails is shown with its error, and the exit code is 1. Published figures stand in brackets.
 """
 
 from __future__ import annotations
+
+from inference.start import start
+
+if __name__ == "__main__":
+    start("inference.reproduce")
 
 import argparse
 import sys
@@ -25,12 +31,13 @@ from tqdm import tqdm
 from gnnrag.cross import split_trained
 from gnnrag.errors import GnnragError
 from gnnrag.jobs.finished import only_finished, refuse_questions
+from gnnrag.metrics.replies import is_error
 from gnnrag.papers import PaperTable, Row, load_table
-from gnnrag.reproduction import Result, as_json, cells, draw, outline, overlaps, reproduce
+from gnnrag.reproduced import Result, as_json, draw
+from gnnrag.reproduction import outline, reproduce
 from inference.console import IndexProgress, note, split_arguments
-from inference.tables import markdown_table, plain_table
+from inference.papers import listed, text
 
-WIDTH = 180
 PLACES = ("run.", "data.path=", "index.path=", "index.root=", "llm_cache=", "concurrency=")  # change no figure
 
 
@@ -44,10 +51,16 @@ def main(arguments: Sequence[str]) -> int:
         parser.add_argument(flag, action="store_true")
     options = parser.parse_intermixed_args(arguments)
     trained, settings = split_trained(options.settings)
+    named = [one for one in settings if "=" not in one]
+    if options.dry_run and (len(named) != 1 or Path(named[0]).is_dir()):
+        form = "json" if options.json else "markdown" if options.markdown else ""
+        print(listed(named, [one for one in options.settings if "=" in one], form))
+        return 0
     source, overrides = split_arguments(settings)
     if source is None:
-        raise GnnragError("give a table, such as configs/papers/bdtr/table5.yaml")
-    table = retitled(load_table(source), [*overrides, *(f"{name}={path}" for name, path in trained.items())])
+        raise GnnragError("give a table, such as configs/papers/bdtr/table5.yaml; --dry-run alone lists them all")
+    given = [*overrides, *(f"{name}={path}" for name, path in trained.items())]
+    table = retitled(load_table(source, given), given)
     if options.plot and not table.plot:
         raise GnnragError(f"{source} is a table: there is nothing to draw")
 
@@ -71,41 +84,13 @@ def main(arguments: Sequence[str]) -> int:
     if options.plot:
         draw(table, results, options.plot)
         print(options.plot, file=sys.stderr)
-    return int(any((r.error and not r.row.missing) or r.failed for r in results))
+    return int(any((r.error and not r.row.missing) or r.failed or is_error(r.remarks) for r in results))
 
 
 def retitled(table: PaperTable, given: Sequence[str]) -> PaperTable:
     """Return the table with a title that says what was set otherwise than its file has it, but for places."""
     shown = [one for one in given if not one.startswith(PLACES)]
     return replace(table, title=f"{table.title} [here with {' '.join(shown)}]") if shown else table
-
-
-def text(table: PaperTable, results: Sequence[Result], as_markdown: bool) -> str:
-    """Return the results as a table, with what a reader should know below it."""
-    headings = ["row", *(column.heading for column in table.columns)]
-    rows = [[r.row.name, *(cells(r, column) for column in table.columns)] for r in results]
-    asked = max((r.questions for r in results), default=0)
-    title = f"{table.title}: {asked} questions; published figures in brackets"
-    out = (
-        [f"{title}\n\n{markdown_table(headings, rows)}\n"]
-        if as_markdown
-        else [plain_table(headings, rows, title, WIDTH)]
-    )
-    out.append("The paper used " + "; ".join(f"{job}: {model}" for job, model in table.used.items()) + ".")
-    if labels := dict.fromkeys(r.label for r in results if r.label):
-        out.append(f"Run here: {'; '.join(labels)}. The published figures are of the paper's own questions.")
-    else:
-        out.append("Nothing was run.")
-    for pair, shares in overlaps(table, results).items():
-        out.append(f"{pair}: " + ", ".join(f"{name} {share:.1%}" for name, share in shares.items()))
-    for r in results:
-        out += [
-            f"{r.row.name}, {side}, recall after each sub-query: {list(points)}" for side, points in r.steps.items()
-        ]
-    out += [f"{r.row.name}: {r.error}" for r in results if r.error]
-    out += [f"{r.row.name}: {r.failed} of {r.questions} questions failed" for r in results if r.failed]
-    out += [f"{r.row.name}: {r.trained_on}: no result" for r in results if r.trained_on]
-    return "\n".join([*out, *([table.note.strip()] if table.note else [])])
 
 
 class _Progress:
@@ -140,9 +125,3 @@ class _Progress:
         if self._bar is not None:
             self._bar.close()
         self._bar = None
-
-
-if __name__ == "__main__":
-    from inference.console import run_script
-
-    sys.exit(run_script(main, sys.argv[1:], __doc__))

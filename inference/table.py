@@ -4,17 +4,22 @@
 
 Without `retrievers`, all that rank passages. One may carry settings after colons: retrievers=dense,lightrag:mode=local.
 Recall is that of the method `single`; milliseconds are of searching alone, the embedding of the query included.
-One that fails is a row with its error, and the exit code is 1.
+One that fails, or of whose roles one replies badly too often, is told below, and the exit code is 1.
 """
 
 from __future__ import annotations
 
+from inference.start import start
+
+if __name__ == "__main__":
+    start("inference.table")
+
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 
 from gnnrag.metrics.bootstrap import with_interval
+from gnnrag.metrics.replies import is_error
 from gnnrag.tabulation import RECALL_AT, RetrieverRow, fitting_retrievers, retriever_config, tabulate
 from inference.console import IndexProgress, note, split_arguments
 from inference.tables import markdown_table, plain_table
@@ -49,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         print(json.dumps([asdict(row) for row in rows], indent=2))
     else:
         print(markdown(rows) if "--markdown" in flags else table(rows))
-    return int(any(row.error or row.failed for row in rows))
+    return int(any(row.error or row.failed or is_error(row.remarks) for row in rows))
 
 
 def table(rows: Sequence[RetrieverRow]) -> str:
@@ -75,10 +80,5 @@ def _errors(rows: Sequence[RetrieverRow]) -> list[str]:
     told = [(row.retriever, row.error or (f"{row.failed} of {row.questions} questions failed" if row.failed else ""))
             for row in rows]  # fmt: skip
     told += [(row.retriever, row.trained_on) for row in rows]
+    told += [(row.retriever, line) for row in rows for line in row.remarks]
     return [f"{name}: {error}" for name, error in told if error]
-
-
-if __name__ == "__main__":
-    from inference.console import run_script
-
-    sys.exit(run_script(main, sys.argv[1:], __doc__))

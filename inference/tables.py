@@ -9,6 +9,8 @@ from rich.table import Table
 
 from gnnrag.metrics.bootstrap import with_interval
 from gnnrag.metrics.nodes import is_node_metric
+from gnnrag.metrics.replies import KINDS, SPENT, total
+from gnnrag.untrusted import markdown
 from inference.console import render
 
 WIDEST = 300
@@ -42,9 +44,9 @@ def plain_table(headings: Sequence[str], rows: Sequence[Sequence[str]], title: s
 
 
 def markdown_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as a Markdown table; a bar inside a cell does not end it."""
+    """Return rows as a Markdown table; nothing inside a cell ends it."""
     lines = [headings, ["---", *["---:"] * (len(headings) - 1)], *rows]
-    first, second, *rest = [" | ".join(cell.replace("|", r"\|") for cell in line) for line in lines]
+    first, second, *rest = [" | ".join(map(markdown, line)) for line in lines]
     return "\n".join([f"| {first} |", f"|{second.replace(' ', '')}|", *(f"| {line} |" for line in rest)])
 
 
@@ -62,21 +64,44 @@ def p_text(found: Mapping[str, Any], exact: str) -> str:
 
 
 def metrics_table(rows: Iterable[tuple[str, dict[str, Any]]], title: str = "") -> str:
-    """Return runs as a table, one line a run; the interval of Recall@5 stands beside it."""
+    """Return runs as a table, one line a run; the interval of Recall@5 stands beside it.
+
+    Where models replied badly, a column says how often, and a second table by role what was wrong.
+    """
     rows = list(rows)
+    sections = [metrics.get("replies", {}) for _, metrics in rows]
+    bad = [total(section) for section in sections]
     table = Table(title=title or None)
     table.add_column("run", overflow="fold", min_width=18)
     columns = [c for c in COLUMNS if not is_node_metric(c[1]) or any(c[1] in metrics for _, metrics in rows)]
     for heading, _, _ in columns:
         table.add_column(heading, justify="right")
-    for name, metrics in rows:
-        table.add_row(name, *(_cell(metrics, key, digits) for _, key, digits in columns))
-    return render(table, width=140 if len(columns) < len(COLUMNS) - 2 else 200)
+    if has_bad := any(count for count, _ in bad):
+        table.add_column("bad replies", justify="right")
+    for (name, metrics), (count, asked) in zip(rows, bad, strict=True):
+        cells = [_cell(metrics, key, digits) for _, key, digits in columns]
+        table.add_row(name, *cells, *[f"{count:.0f} ({count / asked:.0%})" if asked else "-"] * has_bad)
+    shown = render(table, width=140 if len(columns) < len(COLUMNS) - 2 else 200)
+    named = zip(rows, sections, strict=True)
+    by_role = [replies_table(section, name * (len(rows) > 1)) for (name, _), section in named if section]
+    return "\n".join([shown, *(by_role if has_bad or len(rows) == 1 else [])])
+
+
+def replies_table(section: Mapping[str, Mapping[str, float]], run: str = "") -> str:
+    """Return what each role's model was asked, spent and did wrong (`metrics.replies.by_role`), a column a role."""
+    used = [key for key in (*SPENT[1:], *KINDS) if any(key in counts for counts in section.values())]
+    columns = [
+        [f"{c['asked']:.0f}", f"{c['bad']:.0f} ({c['bad'] / c['asked']:.0%})"]
+        + [(f"{c[key]:.4g}" if key == "cost" else f"{c[key]:.0f}") if key in c else "" for key in used]
+        for c in section.values()
+    ]
+    names = ["asked", "bad", *(key.replace("_", " ") for key in used)]
+    return plain_table(["replies", *section], list(zip(names, *columns, strict=True)), run or "language models by role")
 
 
 def _cell(metrics: dict[str, Any], key: str, digits: int) -> str:
     if key == "tokens":
-        return f"{metrics['cost/prompt_tokens'] + metrics['cost/completion_tokens']:.0f}"
+        return f"{sum(metrics.get(f'cost/{kind}_tokens') or 0 for kind in ('prompt', 'completion')):.0f}"
     value = metrics.get(key)
     if value is None:
         return "-"

@@ -17,13 +17,19 @@ Index and search the corpus: configs/evaluate/metaqa_text.yaml.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from inference.start import start
+
+if __name__ == "__main__":
+    start("inference.textualise")
+
+from collections.abc import Sequence
 from typing import Any
 
 from tqdm import tqdm
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from gnnrag.config import load_config
 from gnnrag.datasets.kb import FILE as KB
@@ -33,7 +39,7 @@ from gnnrag.errors import GnnragError
 from gnnrag.textualise.config import TextualiseConfig
 from gnnrag.textualise.roundtrip import check_folder
 from gnnrag.textualise.run import textualise
-from inference.console import note, run_script, split_arguments
+from inference.console import note, split_arguments
 from inference.tables import plain_table
 
 USAGE = "python inference/textualise.py configs/textualise/metaqa.yaml"
@@ -104,7 +110,3 @@ def check(arguments: Sequence[str]) -> int:
         f"distinct triples read back: {found['triples_recovered']:,} of {found['triples']:,}; false: {found['false']}"
     )
     return 1 if found["uncovered"] else 0
-
-
-if __name__ == "__main__":
-    sys.exit(run_script(main, sys.argv[1:], __doc__))

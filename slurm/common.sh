@@ -104,7 +104,9 @@ finish_or_requeue() {
     fi
     if now="$(progress)"; then
         if [ -f "$job/progress-$task" ] && [ "$now" = "$(cat "$job/progress-$task")" ]; then
-            idle=$(($(cat "$job/idle-$task" 2>/dev/null || echo 0) + 1))
+            idle="$(cat "$job/idle-$task" 2>/dev/null || true)"
+            if ! [[ "$idle" =~ ^[0-9]{1,6}$ ]]; then idle=0; fi # in $((...)) bash would run what stands there
+            idle=$((10#$idle + 1))
         fi
         printf '%s\n' "$now" >"$job/progress-$task"
         printf '%s\n' "$idle" >"$job/idle-$task"

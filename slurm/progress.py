@@ -6,10 +6,16 @@ python slurm/progress.py runs/jobs/JOB TASK
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from inference.start import start
+
+if __name__ == "__main__":
+    start("slurm.progress")
+
+from collections.abc import Sequence
 
 from gnnrag.errors import GnnragError
 from gnnrag.jobs.job import read_job
@@ -22,9 +28,3 @@ def main(arguments: Sequence[str]) -> int:
         raise GnnragError("usage: python slurm/progress.py runs/jobs/JOB TASK")
     print(progress(read_job(arguments[0]), int(arguments[1])))
     return 0
-
-
-if __name__ == "__main__":
-    from inference.console import run_script
-
-    sys.exit(run_script(main, sys.argv[1:], __doc__))

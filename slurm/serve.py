@@ -8,14 +8,20 @@ Each call is one server more, which is announced in GNNRAG_SERVER_FILE (runs/ser
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
-import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from inference.start import start
+
+if __name__ == "__main__":
+    start("slurm.serve")
+
+import argparse
+import os
+import tempfile
+from collections.abc import Sequence
 
 from gnnrag.files import write_atomic
 from gnnrag.jobs.site import load_site, sbatch_flags, setup_script
@@ -44,9 +50,3 @@ def main(arguments: Sequence[str]) -> int:
     file = os.environ.get("GNNRAG_SERVER_FILE", "runs/servers.txt")
     note(f"it writes {folder / 'log.txt'}; runs are given llm.server_file={file} llm.model={model}")
     return 0
-
-
-if __name__ == "__main__":
-    from inference.console import run_script
-
-    sys.exit(run_script(main, sys.argv[1:], __doc__))

@@ -16,6 +16,7 @@ from gnnrag.jobs.local import Ended, Task
 from gnnrag.jobs.slurm import Live, Slurm, waited_for
 from gnnrag.jobs.state import STATUSES, Desk, State
 from gnnrag.stopping import STOPPED
+from gnnrag.untrusted import printable
 from inference.console import note
 from inference.tables import plain_table
 
@@ -41,7 +42,7 @@ def state_table(states: Sequence[State], blocked: Mapping[str, str]) -> str:
     out.append(
         ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status]) + f" of {len(states)} jobs"
     )
-    return "\n".join(out)
+    return printable("\n".join(out))
 
 
 def _failed_task(state: State) -> int:
@@ -107,7 +108,7 @@ class Teller:
         )
         if ended.code not in (0, STOPPED):
             for line in log_tail(ended.job, ended.task):
-                print(f"    {line}", file=sys.stderr)
+                print(f"    {printable(line)}", file=sys.stderr)
             print(f"    ({log_file(ended.job, ended.task)})", file=sys.stderr)
 
     def on_wait(self, tasks: Sequence[Task]) -> None:

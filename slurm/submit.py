@@ -17,16 +17,22 @@ what is done is read off the run directories, what waits or runs off SLURM's que
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import sys
-import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from inference.start import start
+
+if __name__ == "__main__":
+    start("slurm.submit")
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 
 from gnnrag.errors import GnnragError
 from gnnrag.files import exclusive_lock
@@ -142,9 +148,3 @@ def _show(plan: Plan, queued: Queued, options: argparse.Namespace, slurm: Slurm 
         return 0
     print(as_json(states, {}) if options.json else state_table(states, {}))
     return int(any(state.status == "failed" for state in states))
-
-
-if __name__ == "__main__":
-    from inference.console import run_script
-
-    sys.exit(run_script(main, sys.argv[1:], __doc__))

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import operator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
 from gnnrag import registry
 from gnnrag.config import Choice, EvaluateConfig, IndexConfig, RoleConfig, build_settings, load_config, to_plain
@@ -306,3 +308,25 @@ def test_every_registered_name_is_a_class_whose_defaults_load(kind: str, name: s
     assert isinstance(cls, type) and cls.__module__ == table[name].partition(":")[0]
     assert cls.__doc__
     build_settings(cls, {}, kind)
+
+
+def test_an_override_inside_of_what_is_no_section_is_one_error():
+    with pytest.raises(ConfigError, match=r"override 'run.root=x' cannot be read, or does not fit the config"):
+        load_config(EvaluateConfig, {"run": [[]]}, ["run.root=x"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "setting"),
+    [
+        (["llm.structured=off"], "llm.settings.structured"),
+        (["llm.name=hf", "llm.structured=off"], "llm.settings.structured"),
+        (["method.name=graphsearch", "method.views.background=off"], "method.settings.views.background"),
+        (["retriever.name=hypergraphrag", "retriever.seed_fallback=off"], "retriever.settings.seed_fallback"),
+    ],
+)
+def test_off_needs_no_quotes(settings: list[str], setting: str, tmp_path: Path) -> None:
+    """YAML reads it as false, on the command line and in a file."""
+    (tmp_path / "a.yaml").write_text(OmegaConf.to_yaml(OmegaConf.from_dotlist(settings)).replace("false", "off"))
+    for given in ((None, settings), (tmp_path / "a.yaml", [])):
+        assert operator.attrgetter(setting)(load_config(EvaluateConfig, *given)) == "off"
+    assert load_config(EvaluateConfig, None, ["method=bdtr", "method.bgec=off"]).method.settings.bgec is False

@@ -9,11 +9,16 @@ import pytest
 from gnnrag.errors import ArtefactError, GnnragError
 from gnnrag.files import (
     Journal,
+    child,
     digest,
     exclusive_lock,
     file_digest,
     read_journal,
+    refuse_links,
+    remove,
+    tidy,
     write_atomic,
+    write_folder,
     write_json,
     write_jsonl,
 )
@@ -169,3 +174,91 @@ class TestLock:
         with exclusive_lock(path, "x"):
             done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True)
         assert done.returncode and "x is being written by another process" in done.stderr
+
+
+class TestNames:
+    @pytest.mark.parametrize("name", ["a", "ä.txt", "..a", "a b", "a...", "-", "x" * 255])
+    def test_a_name_lies_inside(self, tmp_path, name):
+        assert child(tmp_path, name) == tmp_path / name
+
+    @pytest.mark.parametrize(
+        "name",
+        [None, 7, [], "", ".", "..", "/", "/a", "a/", "a//b", "../a", "a/..", "a/./b", "a\\b", "a\nb", "\x00", "\ud800",
+         "x" * 256, "\u00e4" * 200, "a/" * 4000 + "a"],
+    )  # fmt: skip
+    def test_other_names_are_refused_in_one_line(self, tmp_path, name):
+        with pytest.raises(ArtefactError, match="damaged or forged") as told:
+            child(tmp_path, name, ".+")
+        assert "\n" not in str(told.value) and len(str(told.value)) < 400 + len(str(tmp_path))
+
+    def test_it_has_the_form_of_its_writer_and_leads_through_no_link(self, tmp_path):
+        assert child(tmp_path, "a/b", ".+") == tmp_path / "a" / "b"
+        with pytest.raises(ArtefactError):
+            child(tmp_path, "a/b")
+        with pytest.raises(ArtefactError):
+            child(tmp_path, "fold1\n", "fold[0-9]+")
+        (tmp_path / "a").symlink_to(tmp_path)
+        with pytest.raises(ArtefactError, match="is a link"):
+            child(tmp_path, "a/b", ".+")
+
+
+class TestDeleting:
+    @pytest.fixture
+    def place(self, tmp_path):
+        (tmp_path / "victim").mkdir()
+        (tmp_path / "victim" / "kept").write_text("x")
+        (tmp_path / "own" / "deep").mkdir(parents=True)
+        (tmp_path / "own" / "deep" / "f").write_text("x")
+        (tmp_path / "own" / "link").symlink_to(tmp_path / "victim")
+        os.mkfifo(tmp_path / "own" / "pipe")
+        yield tmp_path / "own"
+        assert (tmp_path / "victim" / "kept").read_text() == "x"
+
+    @pytest.mark.parametrize("delete", [remove, tidy])
+    def test_files_folders_pipes_and_links_go(self, place, delete):
+        for name in ("link", "pipe", "deep", "nothing", "nothing/more"):
+            if delete is tidy or name != "nothing/more":
+                delete(place / name, place)
+        assert list(place.iterdir()) == []
+
+    @pytest.mark.parametrize("delete", [remove, tidy])
+    @pytest.mark.parametrize("name", ["", ".", "..", "../victim", "deep/../../victim", "link/kept", "/etc/hostname"])
+    def test_what_is_elsewhere_is_refused(self, place, delete, name):
+        with pytest.raises(ArtefactError):
+            delete(place / name, place)
+        assert (place / "deep" / "f").exists()
+
+    def test_links_and_pipes_are_refused_wherever_they_are(self, place):
+        with pytest.raises(ArtefactError, match=r"neither a file nor a folder|is a link"):
+            refuse_links(place)
+        (place / "pipe").unlink()
+        (place / "deep" / "up").symlink_to("..")
+        with pytest.raises(ArtefactError, match="is a link"):
+            refuse_links(place / "deep")
+
+
+class TestWriteFolder:
+    def test_it_is_replaced_as_a_whole(self, tmp_path):
+        for text in ("one", "two"):
+            assert write_folder(tmp_path / "a", lambda folder, text=text: (folder / "f").write_text(text)) == 3
+        assert (tmp_path / "a" / "f").read_text() == "two" and os.listdir(tmp_path) == ["a"]
+
+    def test_a_failure_leaves_the_old_one_alone(self, tmp_path):
+        write_folder(tmp_path / "a", lambda folder: (folder / "f").write_text("one"))
+
+        def fail(folder):
+            (folder / "f").write_text("tw")
+            raise OSError("disk full")
+
+        with pytest.raises(OSError, match="disk full"):
+            write_folder(tmp_path / "a", fail)
+        assert (tmp_path / "a" / "f").read_text() == "one" and os.listdir(tmp_path) == ["a"]
+
+    def test_links_in_its_place_are_replaced(self, tmp_path):
+        (tmp_path / "victim").mkdir()
+        (tmp_path / "victim" / "kept").write_text("x")
+        for name in ("a", ".a.new", ".a.old"):
+            (tmp_path / name).symlink_to(tmp_path / "victim")
+        write_folder(tmp_path / "a", lambda folder: (folder / "f").write_text("one"))
+        assert not (tmp_path / "a").is_symlink() and (tmp_path / "victim" / "kept").read_text() == "x"
+        assert sorted(os.listdir(tmp_path)) == ["a", "victim"]

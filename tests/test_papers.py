@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
 
 from gnnrag.errors import ConfigError
 from gnnrag.papers import PaperTable, Row, dots, load_table, row_config
-from gnnrag.reproduction import resolved
+from gnnrag.reproduction import OWN, resolved, survey
+from inference.console import run_script
+from inference.reproduce import main
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "configs" / "papers"
@@ -45,13 +49,59 @@ def cover(table: PaperTable) -> list[Row]:
     return rows
 
 
-def test_the_tables_that_were_asked_for() -> None:
-    wanted = [f"bdtr/table{i}" for i in range(1, 6)] + ["bdtr/figure2", "bdtr/figure3", "bdtr/figure6"]
-    wanted += ["bdtr/figure4a", "bdtr/figure4c", "bdtr/figure4d"]
-    wanted += [f"mgranrag/{what}" for what in ("table2", "table3", "table4", "figure3", "figure4", "tokens")]
-    wanted += [f"graphsearch/table{i}" for i in (1, 2, 3)] + [f"graphsearch/figure{i}" for i in range(5, 9)]
-    wanted += [f"dotrag/table{i}" for i in (2, 3, 4)]
-    assert set(wanted) <= {name(path) for path in FILES}
+# Every table and figure of the four papers that has something to reproduce; the others are overviews, procedures,
+# prompts and single cases.
+COMPLETE = {
+    "BDTR": "Table 1, Table 2, Table 3, Table 4, Table 5, "
+    "Figure 1, Figure 2, Figure 3, Figure 4a, Figure 4b, Figure 4c, Figure 4d, Figure 6",
+    "MGranRAG": "Table 1, Table 2, Table 3, Table 4, Figure 3, Figure 4",
+    "GraphSearch": "Table 1, Table 2, Table 3, Table 4, Figure 2, Figure 4, Figure 5, Figure 6, Figure 7, Figure 8",
+    "DotRAG": "Table 1, Table 2, Table 3, Table 4",
+}
+
+
+def test_the_list_of_all_tables_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--dry-run", "--markdown"]) == 0
+    head, _, *lines = capsys.readouterr().out.splitlines()
+    assert head == "| paper | item | file | rows | preset | missing here |"
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line]
+    assert sorted((paper, item) for paper, item, *_ in rows if item != OWN) == sorted(
+        (paper, item) for paper, items in COMPLETE.items() for item in items.split(", ")
+    ), "none is missing, none is there twice"
+    for paper, item, file, count, _, _ in rows:
+        short = item.lower().replace(" ", "")
+        assert int(count) > 0 and (item == OWN or file.endswith(f"configs/papers/{paper.lower()}/{short}.yaml"))
+    assert len(rows) == len(FILES)
+
+
+def test_some_tables_are_listed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rows = "{a: {missing: no such part}, b: {method: mgranrag, data.path: nowhere}, c: {method: bdtr}}"
+    table = own(tmp_path, f"rows: {rows}")
+    sample = f"data.path={ROOT / 'data/sample'}"
+    assert survey(table, [sample]).missing == ("no such part",) and survey(table).missing[1] == "data: nowhere"
+    assert survey(table).presets == ("repaired", "default") and survey(table).rows == 3
+    assert survey(table, ["method=graphsearch", "method.preset=official"]).presets == ("official",)
+    assert main(["--dry-run", str(tmp_path), str(FOLDER / "bdtr/table2.yaml")]) == 0
+    out = capsys.readouterr().out
+    assert "1 tables and figures of 2 papers, 1 tables of ours" in out and "no such part" in out
+    assert main(["--dry-run", str(table.path)]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "a: no such part", "one is checked, row by row"
+    assert main(["--dry-run", "--json", str(tmp_path)]) == 0
+    assert [(row["paper"], row["rows"]) for row in json.loads(capsys.readouterr().out)] == [("T", 3)]
+    (tmp_path / "empty").mkdir()
+    assert run_script(main, ["--dry-run", str(tmp_path / "empty")], "") == 2
+    assert "holds no table of a paper" in capsys.readouterr().err
+
+
+def test_the_readme_names_every_file_once() -> None:
+    rows = [line.split("|")[1:-1] for line in (FOLDER / "README.md").read_text().splitlines() if line.startswith("|")]
+    table = {path: [cell.strip() for cell in row] for row in rows for path in re.findall(r"`(\w+/\w+)\.yaml`", row[1])}
+    assert sum(len(re.findall(r"`\w+/\w+\.yaml`", row[1])) for row in rows) == len(table), "each once"
+    assert set(table) == {name(path) for path in FILES}
+    for path in FILES:
+        found, (item, _, preset, *_) = survey(load_table(path)), table[name(path)]
+        assert set(filter(None, preset.replace("-", "").split(", "))) == set(found.presets), path
+        assert item.startswith(f"{found.paper}, {found.item}") or found.item == OWN, path
 
 
 @pytest.mark.parametrize("path", FILES, ids=name)
@@ -95,6 +145,12 @@ def test_published_figures() -> None:
     assert published("mgranrag/table3", "MGranRAG T=3") == {
         "search_prompt_tokens": 12000.0, "search_completion_tokens": 1500.0,
     }  # fmt: skip
+    averages = {row.name: row.published for row in load_table(FOLDER / "mgranrag/table2.yaml").averages}
+    assert len(averages) == 19 and averages["average / LightRAG"] == pytest.approx({"em": 0.039, "f1": 0.06})
+    assert averages["average / MGranRAG Qwen3-8B T=3"] == pytest.approx({"recall@5": 0.842, "em": 0.453, "f1": 0.562})
+    assert published("mgranrag/table1", "2Wiki / official")["sentence_phrase_edges"] == 166514
+    assert published("graphsearch/table4", "MuSiQue")["gold_passages"] == "2, 4"
+    assert published("graphsearch/figure4", "Legal / GS + PathRAG") == {"a_score": 8.32, "e_score": 8.49}
     assert published("graphsearch/table1", "MuSiQue / GS + PathRAG") == pytest.approx(
         {"sub_em": 0.5533, "a_score": 7.83, "e_score": 8.48}
     )
@@ -105,7 +161,12 @@ def test_published_figures() -> None:
     assert published("dotrag/table4", "3 hops / 10 hops away") == pytest.approx(
         {"node_recall": 0.564, "node_precision": 0.0392, "node_f1": 0.0633}
     )
-    assert published("dotrag/table3", "2 hops / 1 hop away") == {"win_rate": 69.0}
+    assert published("dotrag/table1", "3 hops / PathRAG") == {
+        "win_comprehensiveness": 75, "win_logicality": 74, "win_relevance": 75, "win_coherence": 72, "win_rate": 74,
+    }  # fmt: skip
+    assert published("dotrag/table1", "CS / TradRAG")["win_coherence"] == 74
+    assert list(published("dotrag/table3", "2 hops / 1 hop away").values()) == [73, 70, 70, 70, 69]
+    assert list(published("dotrag/table3", "1 hop / 6 rounds").values()) == [49, 49, 47, 48, 52]
 
 
 def test_published_averages_are_those_that_the_specification_recomputed() -> None:
@@ -155,6 +216,9 @@ def test_runs_whose_time_counts_are_kept_apart(tmp_path: Path) -> None:
         ("rows: {a: {}}\nplot: {x: row, y: f1}", r"plot\.y='f1' is unknown"),
         ("rows: {a: {}}\noverlap: {rows: [a, c]}", r"overlap\.rows='c' is unknown"),
         ("rows: {a: {}}\nby: month", "by='month': allowed are type, hops"),
+        ("rows: {a: {}}\naverage: data", "average='data' is no axis"),
+        ("rows: {a: {}}\ncounts: words", "counts='words': allowed are hierarchy, questions"),
+        ("rows: {a: {}}\npublished: {metrics: [em], rows: {average: [1]}}", "published row 'average' is no row"),
     ],
 )
 def test_a_file_is_read_strictly(tmp_path: Path, more: str, message: str) -> None:
@@ -179,6 +243,13 @@ def test_a_row_is_checked_before_any_work(tmp_path: Path, settings: str, message
         resolved(table, table.rows[0])
 
 
+@pytest.mark.parametrize(("given", "is_missing"), [("gnn=R", False), ("gnn.checkpoint=D", False), ("gnnx=D", True)])
+def test_what_is_missing_until_the_caller_gives_it(given: str, is_missing: bool) -> None:
+    blocks = {r.name.partition(" / ")[0]: r for r in load_table(FOLDER / "bdtr/table1.yaml", [given]).rows}
+    assert bool(blocks["GFM-RAG"].missing) is is_missing
+    assert 'retriever="gfm"' in blocks["GFM-RAG"].settings and not blocks["GFM-RAG, the network shipped here"].missing
+
+
 def test_missing_parts_and_files(tmp_path: Path) -> None:
     table = own(tmp_path, "rows: {a: {missing: no such part}}")
     assert table.rows[0].missing == "no such part" and not table.rows[0].settings
@@ -187,3 +258,14 @@ def test_missing_parts_and_files(tmp_path: Path) -> None:
     (tmp_path / "half.yaml").write_text("title: T\nrows: {a: {}}")
     with pytest.raises(ConfigError, match="paper, used, base, columns must be given"):
         load_table(tmp_path / "half.yaml")
+
+
+@pytest.mark.parametrize("more", ["rows: {a: [1]}\npublished: [1]", "rows: 5", "grid: [1]", "rows: {a: {}}\nplot: [x]"])
+def test_a_file_of_another_form_is_one_error(tmp_path: Path, more: str) -> None:
+    with pytest.raises(ConfigError, match=r"own\.yaml: "):
+        own(tmp_path, more)
+
+
+def test_published_figures_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"own\.yaml: is not of the form of a table \(ValueError"):
+        own(tmp_path, "rows: {a: {}}\npublished: {metrics: [em], rows: {a: [much]}}")

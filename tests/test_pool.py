@@ -190,6 +190,12 @@ def test_g2_g_two_values() -> None:
     assert len(cut_of(pool, (), max_final=None).kept) == 25
 
 
+@pytest.mark.parametrize("high", [1.0, 0.9, 0.7, 1e-7])
+def test_two_values_reach_the_literal_threshold_whatever_rounding_does(high: float) -> None:
+    pool = Pool({f"m{i:02}": high if i < 25 else high / 3 for i in range(50)})
+    assert len(cut_of(pool, (), promotion="order_only", max_final=None).kept) == 25
+
+
 # ----------------------------------------------------------------------------------------- section 9, edge cases
 def test_statistics_over_the_window_but_the_cut_over_the_whole_pool() -> None:
     """Ten low promoted passages fill half the window; passages past it pass all the same."""
@@ -201,11 +207,14 @@ def test_statistics_over_the_window_but_the_cut_over_the_whole_pool() -> None:
 
 
 @pytest.mark.parametrize("value", [0.4, 0.7, 0.1, 1e-12, 0.0, -3.0])
-@pytest.mark.parametrize("promotion", ["exempt", "order_only", "boost"])
+@pytest.mark.parametrize("promotion", ["exempt", "boost"])
 def test_equal_scores_are_no_coin_toss(value: float, promotion: Any) -> None:
-    pool = Pool({f"x{i:02}": value for i in range(50)})
+    """By the letter all of them reach mean + 0; ours keeps what was promoted, and fills to the floor."""
+    pool = Pool({f"x{i:02}": value for i in range(60)})
     assert cut_of(pool, {"x40"}, promotion=promotion).kept == ("x40", "x00", "x01", "x02", "x03")
     assert cut_of(pool, (), promotion=promotion).kept == ("x00", "x01", "x02", "x03", "x04")
+    literal = cut_of(pool, {"x40"}, promotion="order_only", max_final=None)
+    assert literal.kept == ("x40", *(i for i in pool.scores if i != "x40"))
 
 
 @pytest.mark.parametrize(

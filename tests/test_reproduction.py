@@ -10,10 +10,16 @@ import pytest
 
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError
+from gnnrag.graphs.hierarchy import build_hierarchy
+from gnnrag.jobs.grid import Point
+from gnnrag.jobs.wanted import evaluations
+from gnnrag.llm.base import estimate_tokens
 from gnnrag.papers import PaperTable, load_table
 from gnnrag.registry import ROLES
-from gnnrag.reproduction import Result, as_json, cells, draw, lines, measured, outline, overlaps, reproduce, resolved
+from gnnrag.reproduced import Result, as_json, cells, draw, lines, overlaps
+from gnnrag.reproduction import measured, outline, reproduce, resolved
 from gnnrag.rundir import read_predictions
+from gnnrag.text.analyse import analyse
 from inference.console import run_script
 from inference.reproduce import main, retitled, text
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY
@@ -136,6 +142,57 @@ def test_split_by_type(table: PaperTable, overrides: list[str], tmp_path: Path) 
     assert sum(r.questions for r in results[1:]) == 6 and all(": " in r.row.name for r in results[1:])
 
 
+def test_the_last_group_averages_what_is_finished(table: PaperTable, overrides: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "averages.yaml"
+    more = "average: retriever\ncolumns: [index_prompt_tokens, index_completion_tokens, "
+    published = "rows: {average: {Original: [30]}, bm25: "
+    path.write_text(table.path.read_text().replace("columns: [", more).replace("rows: {bm25: ", published))
+    averaged = load_table(path)
+    *rows, first, second = reproduce(averaged, overrides)
+    assert (first.row.name, second.row.name) == ("average / Original, 2 of 2", "average / IRCOT, 2 of 2")
+    recalls = [r.values["recall@5"] for r in rows if r.row.labels[1] == "Original"]
+    assert len(recalls) == 2 and first.values["recall@5"] == pytest.approx(sum(recalls) / 2)
+    assert first.row.published == {"em": 0.3} and {r.values["index_prompt_tokens"] for r in rows} == {0}
+    *_, alone = reproduce(averaged, overrides, lambda row: row.name == "dense / Original")
+    assert alone.row.name == "average / Original, 1 of 2" and alone.row.published == {}, "the paper's is of both"
+    assert alone.values["em"] == rows[2].values["em"] and alone.values["seconds"] == rows[2].values["seconds"]
+    assert reproduce(averaged, overrides, lambda row: False) == []
+
+
+def test_counted_tables_ask_nothing(tmp_path: Path, overrides: list[str]) -> None:
+    path = tmp_path / "counted.yaml"
+    head = TABLE.partition("grid:")[0].replace("SAMPLE", str(REPOSITORY / "data/sample")) + "rows: {a: {}, b: {}}\n"
+    edges = "[passages, sentences, phrases, passage_sentence_edges, sentence_phrase_edges]"
+    data = load_dataset(REPOSITORY / "data/sample", limit=6)
+    here = len(data.passages)
+    rows = f"rows: {{a: [{here}, 1, 2, 3, 4], b: [{here + 1}, 1, 2, 3, 4]}}"
+    path.write_text(f"{head}counts: hierarchy\ncolumns: {edges}\npublished: {{metrics: {edges}, {rows}}}")
+    first, second = reproduce(load_table(path), overrides)
+    analysed = analyse(data.passages)
+    graph = build_hierarchy(analysed)
+    assert first.values == second.values and not first.error
+    assert list(first.values.values())[:3] == [here, len(graph.sentences), len(graph.phrases)]
+    pairs = {(i, s) for i, text in enumerate(analysed) for s in text.sentences}
+    assert first.values["passage_sentence_edges"] == len(pairs)
+    assert first.values["sentence_phrase_edges"] == len(graph.edges) - len(pairs)
+    assert first.row.published["phrases"] == 2 and not second.row.published, "of another corpus"
+    (folder,) = (tmp_path / "i").iterdir()
+    assert folder.name.startswith("sample-") and first.label == "sample, phrases by blank:en"
+
+    columns = "[corpus_tokens, questions, types, gold_passages, gold_triples]"
+    path.write_text(
+        f"{head}counts: questions\ncolumns: {columns}\npublished: {{metrics: [types], rows: {{a: ['x, y']}}}}"
+    )
+    table = load_table(path)
+    counted, _ = reproduce(table, overrides)
+    sizes = sorted({len(q.gold) for q in data.questions})
+    assert counted.values["gold_passages"] == ", ".join(map(str, sizes)) and counted.questions == 6
+    assert counted.values["corpus_tokens"] == sum(estimate_tokens(p.content) for p in data.passages)
+    assert cells(counted, table.columns[2]) == f"{counted.values['types']} (x, y)" and not (tmp_path / "r").exists()
+    assert "The published figures are of" in text(table, [counted], False)
+    assert ["is counted" in one.missing for one in evaluations(path, Point((), ""))] == [True, True], "no job runs it"
+
+
 # ------------------------------------------------------------------------------------------------------- the script
 def test_the_script(
     table: PaperTable, overrides: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -183,6 +240,8 @@ columns: [em]
     ]
     (one,) = outline(rows, rows.rows[1:2], ["roles=offline", "retriever=dense"])
     assert one == f"BGEC: {label}, method.max_rounds=0, method.thoughts=fast"
+    (one,) = outline(rows, rows.rows[1:2], ["roles=offline", "retriever=dense", "data.path=/no/such"])
+    assert "data not here: /no/such" in one
 
 
 def test_the_script_shows_what_has_ended_and_answers_nothing(

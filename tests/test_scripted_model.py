@@ -22,6 +22,7 @@ from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.metrics.report import score
 from gnnrag.pipeline import Pipeline, asked_roles, index_settings, needed_stages
+from gnnrag.prompts.untrusted import MARK
 from gnnrag.registry import METHODS, RETRIEVERS, ROLES, resolve
 from gnnrag.retrievers.base import needs_roles
 from gnnrag.roles.book import Roles
@@ -191,6 +192,12 @@ def test_a_quoted_instruction_changes_nothing(run: Callable[[str], Run], name: s
 def test_the_attack_reaches_the_roles_that_read_passages(run: Callable[[str], Run]) -> None:
     reached = {role for name in RUNS for (_, role), rs in run(name).requests.items() if any(map(attack_in, rs))}
     assert reached >= READS_PASSAGES
+
+
+def test_no_element_loses_its_tags_on_the_way(run: Callable[[str], Run]) -> None:
+    """One that was joined by hand is defused: its mark, which no other text has, becomes U+FFFD."""
+    requests = [request for name in RUNS for found in run(name).requests.values() for request in found]
+    assert requests and not [r for r in requests if "\ufffd" in r.text or MARK in r.text]
 
 
 ELEMENT = re.compile(

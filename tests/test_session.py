@@ -23,7 +23,7 @@ def test_tasks_run_at_once_and_are_booked_in_their_order():
     results = asyncio.run(ask_all("r", role, [1, 2, 3], session))
     assert [result.kept for result in results] == [(1,), (2,), (3,)]
     assert [event.get("task") for event in session.events] == [None, 1, 2, 3]
-    assert session.by_role["r"] == {"calls": 3, "prompt_tokens": 6, "completion_tokens": 3, "odd": 2}
+    assert session.by_role["r"] == {"calls": 3, "prompt_tokens": 6, "completion_tokens": 3, "cost": 1.5, "odd": 2}
     assert session.cached_calls == 1
     assert session.cost == 1.5 and asyncio.run(ask_all("r", role, [], session)) == []
 

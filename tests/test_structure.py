@@ -21,21 +21,31 @@ PARTS = ("retrievers", "roles", "methods", "llm", "datasets", "metrics")
 
 MAX_FILE, MAX_PART, MAX_SCRIPT, MAX_FUNCTION, MAX_CLASS, MAX_PARAMETERS, MAX_FIELDS = 300, 200, 150, 50, 250, 8, 15
 # Path: the lines it may have, and why. An entry that is not needed any more fails.
-LONGER_FILES: dict[str, tuple[int, str]] = {}
+LONGER_FILES: dict[str, tuple[int, str]] = {
+    "gnnrag/files.py": (450, "all that writes, replaces and deletes is in one place, to be read as a whole"),
+    "gnnrag/llm/openai.py": (210, "what a server may do wrong, and what is done then, is read together"),
+    "gnnrag/roles/prompting.py": (240, "one exchange with a model, from the prompt to what is counted of it"),
+}
 MORE_FIELDS = {
     "BDTRConfig": 16,
-    "MGranRAGConfig": 15,
+    "MGranRAGConfig": 17,  # where paper and released code differ
     "GNNConfig": 19,  # the switches of two papers
-    "OpenAIConfig": 17,  # one server or a file of several, retries, sampling and prices
+    "OpenAIConfig": 18,  # one server or a file of several, retries, sampling, prompts and prices
+    "IndexConfig": 16,  # its ten sections of what decides artefacts, and where, how and at what cost they are made
     "LightRAGConfig": 16,  # the parameters of two releases
+    "StartConfig": 16,  # of DotRAG: what its paper describes and what we add
+    "SearchConfig": 17,  # the same
 }  # the switches of the paper's ablations, and those for what it leaves open
 
 # Low to high: a package imports what stands above it here, and itself. One line is one level, no imports inside it.
 LEVELS = [
-    {"errors", "__version__"},
+    {"untrusted"},
+    {"errors", "expressions", "standstill", "__version__"},
     {"types", "registry", "files", "credentials", "stopping"},
-    {"index_config", "outputs", "search_config"},
-    {"config", "session", "pool", "text", "batching", "plotting", "weights"},
+    {"index_config", "outputs", "search_config", "yaml_config"},
+    {"columns", "config", "session", "pool", "text", "batching", "plotting", "weights"},
+    {"records"},
+    {"runrows"},
     {"llm", "datasets", "metrics", "routes"},
     {"prompts", "tracking"},
     {"extract"},
@@ -49,6 +59,7 @@ LEVELS = [
     {"drawing", "inspection", "trained", "sharding"},
     {"evaluation", "comparison"},
     {"absent", "audit", "tabulation", "papers", "cross", "distil", "explorer", "judge", "questions", "textualise"},
+    {"counting", "reproduced"},
     {"reproduction"},
     {"jobs"},
 ]

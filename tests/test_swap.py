@@ -28,7 +28,7 @@ from gnnrag.types import Question
 from tests.helpers.every_method import SETTINGS
 from tests.helpers.indexes import REPOSITORY
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, CORPUS
-from tests.helpers.tuned import LANGUAGE, kinds, make_tuned
+from tests.helpers.tuned import LANGUAGE, base_of, kinds, make_tuned
 
 KINDS = kinds()
 NETWORKS = [(role, kind) for role, kind in KINDS if kind not in LANGUAGE]
@@ -83,6 +83,8 @@ def answered(index: Index, config: EvaluateConfig) -> dict[str, dict[str, Any]]:
 
 def tuned(role: str, kind: str, folder: Path) -> list[str]:
     dots = [f"roles.{role}=tuned", f"roles.{role}.path={folder}"]
+    if kind in ("cross_encoder", "span"):
+        dots.append(f"roles.{role}.options.base={base_of(folder)}")
     return [*dots, f"roles.{role}.options.llm_settings.device=cpu"] if kind in LANGUAGE else dots
 
 
@@ -140,6 +142,8 @@ def test_all_networks_at_once(index: Index, make: Make) -> None:
 # ------------------------------------------------------------------------------------------------------- refusals
 def opened(index: Index, role: str, folder: Path | None) -> Any:
     dots = [f"roles.{role}=tuned", *([f"roles.{role}.path={folder}"] if folder else [])]
+    if folder and role != "thoughts" and (base := base_of(folder)) != "embedded":
+        dots.append(f"roles.{role}.options.base={base}")
     return Roles(index, load("bdtr", *dots).roles, Choice("scripted"), None)[role]
 
 

@@ -23,7 +23,10 @@ def test_every_reply_has_the_format_that_was_asked_for(
     for role in WRITERS:
         monkeypatch.setitem(ROLES, role, dict(ROLES[role]))
     register_told()
-    questions = [Question("q1", COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1")), Question("q2", COMPARISON, ("no",))]
+    questions = [
+        Question("q1", COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1")),
+        Question("q2", COMPARISON, ("no",), gold=("p0", "p3")),
+    ]
     dots = ["index.embedder.model=hash", "index.text.language=blank:en", "method=bdtr", "retriever=dense"]
     config = load_config(EvaluateConfig, None, [*dots, *told(tuple(WRITERS), teacher, 0.0)])
     rows: list[Prediction] = []

@@ -14,7 +14,7 @@ from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwar
 from gnnrag.config import load_config, to_plain
 from gnnrag.errors import ConfigError
 from gnnrag.files import digest, read_journal
-from gnnrag.fit.config import FitConfig, FoldConfig, check_fit, check_run
+from gnnrag.fit.config import FitConfig, FoldConfig, check_fit, check_run, refuse_expressions
 from gnnrag.fit.curves import draw_curves
 from gnnrag.fit.kinds import chosen_kind
 from gnnrag.fit.leaving import leave
@@ -65,6 +65,7 @@ def train_kind(script: str, kinds: Mapping[str, str], default: str, arguments: S
     config: Any = load_config(kind.schema, source, overrides)
     check_run(config.run)
     check_fit(config.fit)
+    refuse_expressions(config)
     around = surroundings(config.fit, script, source, overrides)
     kept = {key: value for key, value in to_plain(config).items() if key not in ("run", "cache")}
     path = Path(config.run.root) / (config.run.name or f"{kind.prefix}-{digest(kept)[:8]}")

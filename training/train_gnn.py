@@ -10,21 +10,27 @@ fold and reports on all questions. The last line printed is the run directory.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `accelerate launch` puts only this folder there
+
+from inference.start import start
+
+if __name__ == "__main__":
+    start("training.train_gnn")
+
+from collections.abc import Sequence
+from typing import Any
 
 from tqdm import tqdm
 
 from gnnrag.config import to_plain
 from gnnrag.files import digest
-from gnnrag.fit.config import check_fit, check_run
+from gnnrag.fit.config import check_fit, check_run, refuse_expressions
 from gnnrag.fit.gnn import NetworkPlan, settle
 from gnnrag.fit.gnn_config import TrainGNNConfig, check_training, load_training
 from gnnrag.fit.gnn_sets import Corpus, open_corpus
-from inference.console import IndexProgress, run_script, split_arguments
+from inference.console import IndexProgress, split_arguments
 from training.common import one_by_one, surroundings, train_folds
 
 COLUMNS = ("recall@2", "recall@5", "hits@1", "mrr", "node_f1")
@@ -37,6 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     check_training(config)
     check_run(config.run)
     check_fit(config.fit)
+    refuse_expressions(config)
     around = surroundings(config.fit, "train_gnn.py", source, overrides)
     path = Path(config.run.root) / (config.run.name or _name(config))
     asks = config.stage == "retrieval"
@@ -66,7 +73,3 @@ def _examples(corpus: Any, shown: bool) -> Any:
 def _name(config: TrainGNNConfig) -> str:
     kept = {key: value for key, value in to_plain(config).items() if key not in ("run", "cache")}
     return f"gnn-{config.stage}-{'-'.join(config.sets)}-{digest(kept)[:8]}"
-
-
-if __name__ == "__main__":
-    sys.exit(run_script(main, sys.argv[1:], __doc__))

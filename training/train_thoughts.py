@@ -12,13 +12,18 @@ directory.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `accelerate launch` puts only this folder there
 
+from inference.start import start
+
+if __name__ == "__main__":
+    start("training.train_thoughts")
+
+from collections.abc import Sequence
+
 from gnnrag.registry import TRAININGS
-from inference.console import run_script
 from training.common import train_kind
 
 KINDS = TRAININGS["train_thoughts.py"]
@@ -27,7 +32,3 @@ KINDS = TRAININGS["train_thoughts.py"]
 def main(arguments: Sequence[str]) -> int:
     """Train; returns the exit code."""
     return train_kind("train_thoughts.py", KINDS, "selector", arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(run_script(main, sys.argv[1:], __doc__))

@@ -12,13 +12,18 @@ for each fold and reports on all questions. The last line printed is the run dir
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # `accelerate launch` puts only this folder there
 
+from inference.start import start
+
+if __name__ == "__main__":
+    start("training.train_verifier")
+
+from collections.abc import Sequence
+
 from gnnrag.registry import TRAININGS
-from inference.console import run_script
 from training.common import train_kind
 
 KINDS = TRAININGS["train_verifier.py"]
@@ -27,7 +32,3 @@ KINDS = TRAININGS["train_verifier.py"]
 def main(arguments: Sequence[str]) -> int:
     """Train; returns the exit code."""
     return train_kind("train_verifier.py", KINDS, "cross_encoder", arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(run_script(main, sys.argv[1:], __doc__))

@@ -18,6 +18,7 @@ from gnnrag.datasets.base import Dataset
 from gnnrag.evaluation import evaluate, load_questions_for
 from gnnrag.files import digest, write_json, write_jsonl
 from gnnrag.index.build import Progress
+from gnnrag.metrics.replies import remarks
 from gnnrag.metrics.report import per_question
 from gnnrag.metrics.routing import choose_route
 from gnnrag.outputs import AUDIT, refuse_other
@@ -115,7 +116,9 @@ def _classes(
         chosen = {q.id for label in wanted for q in groups[label].questions}
         on_note(f"route {name}: {len(chosen)} questions")
         mine = replace(data, questions=tuple(q for q in data.questions if q.id in chosen))
-        where, _ = evaluate(_config_for(config, name, route, path), on_index, on_note=on_note, data=mine)
+        where, metrics = evaluate(_config_for(config, name, route, path), on_index, on_note=on_note, data=mine)
+        for line in remarks(metrics.get("replies", {}), config.run.warn_bad_replies, None):
+            on_note(f"route {name}: {line}")
         scores = _scores(mine.questions, where, config)
         return {label: read_cell(scores, groups[label].questions, c) for label in wanted}
 

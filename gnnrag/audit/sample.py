@@ -80,7 +80,7 @@ def read_labels(path: Path, questions: Sequence[Question]) -> Labels:
         for value in [*given, *([final] if final else [])]:
             if value not in QUERY_CLASSES:
                 raise DataError(path, f"{value!r} is no class; allowed are {', '.join(QUERY_CLASSES)}", line)
-        if row.get("id") not in ids:
+        if not isinstance(row.get("id"), str) or row["id"] not in ids:
             raise DataError(path, f"id={row.get('id')!r} is none of the questions; label the ones of data.path", line)
         if row["id"] in classes or row["id"] in unresolved:
             raise DataError(path, f"id={row['id']!r} comes twice; give one line a question", line)

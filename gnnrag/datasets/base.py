@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, wraps
 from pathlib import Path
+from typing import ParamSpec
 
 from gnnrag.datasets import canonical, folder, hipporag, kb, textualised
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.layouts import LOADERS, is_own
 from gnnrag.datasets.metaqa import relations_of
+from gnnrag.datasets.pdf import Progress, silent
 from gnnrag.datasets.placing import MissingGold
 from gnnrag.datasets.release_fields import PopqaAliases
 from gnnrag.datasets.skips import Skips
 from gnnrag.datasets.source import Source, find_source
 from gnnrag.errors import ConfigError
 from gnnrag.types import Passage, Question
+from gnnrag.untrusted import counted_repairs, well_formed
+
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,19 @@ def fingerprint(items: Iterable[Passage | Question]) -> str:
     return digest.hexdigest()
 
 
+def _repaired(load: Callable[P, Dataset]) -> Callable[P, Dataset]:
+    """Make a loader say what was repaired in what it read; the name of a folder may be no text, either."""
+
+    @wraps(load)
+    def loaded(*args: P.args, **kwargs: P.kwargs) -> Dataset:
+        with counted_repairs() as repairs:
+            data = load(*args, **kwargs)
+        return replace(data, name=well_formed(data.name), notes=(*data.notes, *[repairs.remark] * bool(repairs.count)))
+
+    return loaded
+
+
+@_repaired
 def load_dataset(
     path: str | Path,
     split: str = "dev",
@@ -125,16 +143,16 @@ def load_dataset(
     return Dataset(source.name, tuple(passages), tuple(loaded[:limit]), skips.frozen(), tuple(skips.notes), nodes=nodes)
 
 
-def load_passages(path: str | Path, chunking: Chunking | None = None) -> Dataset:
-    """Return the corpus at `path` without questions: all that indexing needs.
+@_repaired
+def load_passages(path: str | Path, chunking: Chunking | None = None, progress: Progress = silent) -> Dataset:
+    """Return the corpus at `path` without questions: all that indexing needs; `progress` is told of a PDF's pages.
 
     Raises:
         DataError, ConfigError: as in `load_dataset`.
     """
-    source = find_source(Path(path))
-    skips = Skips()
+    source, skips = find_source(Path(path)), Skips()
     if source.kind == "folder":
-        cut = folder.load_documents(source.path, chunking or Chunking(), skips)
+        cut = folder.load_documents(source.path, chunking or Chunking(), skips, progress)
         passages, documents = [p for own in cut.values() for p in own], tuple(cut)
     else:
         passages, documents = _passages(source, chunking, skips), ()
@@ -163,8 +181,7 @@ def _passages(source: Source, chunking: Chunking | None, skips: Skips) -> list[P
         return kb.load_passages(source.path, skips)
     if source.kind in LOADERS:
         return LOADERS[source.kind].load_passages(source.path, chunking or Chunking(), skips)
-    documents = folder.load_documents(source.path, chunking or Chunking(), skips)
-    return [passage for passages in documents.values() for passage in passages]
+    return [p for own in folder.load_documents(source.path, chunking or Chunking(), skips).values() for p in own]
 
 
 def _nodes(source: Source) -> dict[str, tuple[str, ...]]:

@@ -3,50 +3,52 @@
 from __future__ import annotations
 
 import re
-import struct
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gnnrag.datasets.jsonl import decode_utf8, read_jsonl
+from gnnrag.datasets.jsonl import decode_utf8, read_jsonl, read_whole
+from gnnrag.datasets.pdf import Progress, read_pdf, silent
 from gnnrag.errors import DataError
 
+MAX_TEXT = 100_000_000  # bytes of one document; two thousand novels have as many
 _HEADING = re.compile(r" {0,3}(#{1,6})[ \t]")
 _FENCE = re.compile(r"\s{0,3}(```+|~~~+)")
 _UNDERLINE = re.compile(r"(=+|-{3,})\s*$")
 _FRONT_MATTER = re.compile(r"---\n[\w-]+:.*?\n---(?:\n|$)", re.DOTALL)  # a rule may open a text as well
-# What pypdf raises on damaged files besides its own errors: it reads untrusted bytes with few checks.
-_PDF_FAULTS = (
-    *(ArithmeticError, AssertionError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError),
-    *(struct.error, zlib.error),
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A stretch of a file that shares one title. `key` tells the records of one file apart; it is empty elsewhere."""
+    """A stretch of a file that shares one title.
+
+    Attributes:
+        key: tells the records of one file apart; empty elsewhere.
+        cut: how much of the file was read, where that is not all.
+    """
 
     title: str
     text: str
     key: str = ""
+    cut: str = ""
 
 
-def read_sections(path: Path) -> list[Section]:
+def read_sections(path: Path, progress: Progress = silent) -> list[Section]:
     """Return the sections of a file, in order; some may be blank.
 
+    Args:
+        path: the file.
+        progress: told of each page that was read.
+
     Raises:
-        DataError: the file cannot be read or decoded.
+        DataError: the file cannot be read or decoded, is too large, or is no file (a pipe would wait for ever).
         KeyError: the suffix is not one of `READERS`.
     """
-    return list(READERS[path.suffix.lower()](path))
+    return list(READERS[path.suffix.lower()](path, progress))
 
 
 def _read_text(path: Path) -> str:
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror or error}") from error
+    raw = read_whole(path, MAX_TEXT)
     # Windows editors save UTF-16 with a byte-order mark, which leaves no doubt.
     is_utf16 = raw.startswith((b"\xff\xfe", b"\xfe\xff")) and not raw.startswith(b"\xff\xfe\x00\x00")
     try:
@@ -58,11 +60,11 @@ def _read_text(path: Path) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _read_plain(path: Path) -> Iterator[Section]:
+def _read_plain(path: Path, progress: Progress) -> Iterator[Section]:
     yield Section(path.stem, _read_text(path))
 
 
-def _read_markdown(path: Path) -> Iterator[Section]:
+def _read_markdown(path: Path, progress: Progress) -> Iterator[Section]:
     """Yield one section per heading, titled `File title > Section > Subsection`."""
     text = _read_text(path)
     title = ""
@@ -113,7 +115,7 @@ def _heading(line: str, body: list[str]) -> tuple[int, str] | None:
     return None
 
 
-def _read_records(path: Path) -> Iterator[Section]:
+def _read_records(path: Path, progress: Progress) -> Iterator[Section]:
     """Yield one section per line: an object with `text` and perhaps `title` and `id`."""
     keys: dict[str, int] = {}
     for line, row in read_jsonl(path):
@@ -127,30 +129,12 @@ def _read_records(path: Path) -> Iterator[Section]:
         yield Section(title, text, key)
 
 
-def _read_pdf(path: Path) -> Iterator[Section]:
-    try:
-        import pypdf
-        import pypdf.errors
-    except ImportError as error:
-        raise ModuleNotFoundError(f"{path}: reading PDF needs pypdf; install it: pip install pypdf") from error
-    try:
-        reader = pypdf.PdfReader(path)
-        if reader.is_encrypted and not reader.decrypt(""):
-            raise DataError(path, "is encrypted; save a copy without a password")
-        metadata = reader.metadata
-        title = str(metadata.title or "").strip() if metadata else ""
-        text = "\n".join(page.extract_text() for page in reader.pages)
-    except (pypdf.errors.PyPdfError, pypdf.errors.DependencyError, *_PDF_FAULTS) as error:
-        raise DataError(path, f"is a damaged or unsupported PDF ({type(error).__name__}: {error})") from error
-    yield Section(_repaired(title) or path.stem, _repaired(text))
+def _read_pdf(path: Path, progress: Progress) -> Iterator[Section]:
+    title, text, cut = read_pdf(path, progress)
+    yield Section(title or path.stem, text, cut=cut)
 
 
-def _repaired(text: str) -> str:
-    """Return text that can be stored: PDF fonts map some glyphs to NUL or to half of a surrogate pair."""
-    return text.replace("\x00", " ").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-READERS: dict[str, Callable[[Path], Iterator[Section]]] = {
+READERS: dict[str, Callable[[Path, Progress], Iterator[Section]]] = {
     ".txt": _read_plain,
     ".md": _read_markdown,
     ".jsonl": _read_records,

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 from http.client import HTTPException
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from gnnrag.errors import DataError
-from gnnrag.files import read_object, write_json
+from gnnrag.files import move, open_log, read_object, remove, write_json
 
 Progress = Callable[[str, int, int | None], None]  # path, bytes so far, bytes in all if known
 _BLOCK = 1 << 18
+_HEADER = re.compile("[ -~]{1,200}")
+_SIZE = re.compile("[0-9]{1,18}")  # what a server writes for a number of bytes
 _AGAIN = frozenset((408, 425, 429, 500, 502, 503, 504))  # what another try may mend
 
 
@@ -74,6 +78,7 @@ def _receive(url: str, part: Path, timeout_s: float, on_progress: Progress | Non
     """Receive what is missing of a part; raises HTTPException where the connection ends early."""
     facts, have = read_object(_facts_of(part)), part.stat().st_size if part.exists() else 0
     version = facts.get("version") if facts.get("url") == url else None
+    version = version if isinstance(version, str) and _HEADER.fullmatch(version) else None
     asked = {"User-Agent": "gnnrag", "Accept-Encoding": "identity"}
     if have and version:
         asked |= {"Range": f"bytes={have}-", "If-Range": version}
@@ -83,19 +88,19 @@ def _receive(url: str, part: Path, timeout_s: float, on_progress: Progress | Non
     with response:
         goes_on = response.status == 206 and _first_byte(response.headers.get("Content-Range")) == have
         if response.status == 206 and not goes_on:
-            part.unlink(missing_ok=True)
+            remove(part, part.parent)
             raise HTTPException("another range than the one asked for")
         have = have if goes_on else 0
         length = response.headers.get("Content-Length")
-        total = have + int(length) if length and length.isdigit() else None
+        total = have + int(length) if length and _SIZE.fullmatch(length) else None
         # A weak tag promises the same meaning, not the same bytes.
         tag = response.headers.get("ETag") or ""
         version = tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified")
         if not goes_on:
             # The old bytes go first: a kill in between must not leave them under the new version's name.
-            part.unlink(missing_ok=True)
+            remove(part, part.parent)
             write_json(_facts_of(part), {"url": url, "version": version})
-        with part.open("ab") as out:
+        with open_log(part) as out:
             while block := _read(response):
                 out.write(block)
                 have += len(block)
@@ -115,13 +120,35 @@ def _open(request: Request, part: Path, have: int, timeout_s: float) -> Any:
         if error.code == 416 and have and (error.headers.get("Content-Range") or "").endswith(f"*/{have}"):
             return None
         if error.code == 416:  # the part is no beginning of what is there now
-            part.unlink(missing_ok=True)
+            remove(part, part.parent)
             raise HTTPException("the part was longer than the file; it was begun anew") from error
         raise
     except URLError:
         raise
     except OSError as error:  # while the answer's head is read; urllib wraps only what sending raises
         raise _lost(error) from error
+
+
+class _Redirects(HTTPRedirectHandler):
+    """Follows to any host, as mirrors do, but from https to https alone, and without reading the page in between."""
+
+    def redirect_request(self, req: Request, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        """Return the next request. Raises URLError where it would leave TLS, or the web."""
+        if urlsplit(newurl).scheme not in ("https", req.type):
+            raise URLError(f"sent on to {newurl!r:.200}, which is not {req.type}")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+    def http_error_302(self, req: Request, fp: Any, code: int, msg: str, headers: Any) -> Any:
+        """Follow; the page, which may have any length, stays unread."""
+        fp.close()
+        return super().http_error_302(req, BytesIO(), code, msg, headers)
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
+
+def urlopen(request: Request, timeout: float) -> Any:
+    """Open a URL as `urllib.request.urlopen` does, but for its redirects."""
+    return build_opener(_Redirects).open(request, timeout=timeout)
 
 
 def _read(response: IO[bytes]) -> bytes:
@@ -138,14 +165,14 @@ def _lost(error: OSError) -> HTTPException:
 
 def put_in_place(target: Path) -> None:
     """Move a complete part into its place, whole or not at all."""
-    os.replace(part_of(target), target)
+    move(part_of(target), target)
     forget(target)
 
 
 def forget(target: Path) -> None:
     """Delete the part of a file, so that the next try begins anew."""
-    part_of(target).unlink(missing_ok=True)
-    _facts_of(part_of(target)).unlink(missing_ok=True)
+    for path in (part_of(target), _facts_of(part_of(target))):
+        remove(path, target.parent)
 
 
 def _cause(error: Exception) -> str:
@@ -160,4 +187,4 @@ def _facts_of(part: Path) -> Path:
 
 def _first_byte(content_range: str | None) -> int | None:
     first = (content_range or "").removeprefix("bytes ").partition("-")[0].strip()
-    return int(first) if first.isdigit() else None
+    return int(first) if _SIZE.fullmatch(first) else None

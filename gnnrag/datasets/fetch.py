@@ -6,7 +6,6 @@ lock file if that is asked for; whoever has the lock file, here or elsewhere, ca
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import Any, Literal
 from gnnrag.datasets.download import Progress, download, forget, part_of, put_in_place
 from gnnrag.datasets.releases import Release, ReleaseFile, described
 from gnnrag.errors import DataError
-from gnnrag.files import exclusive_lock, file_digest, write_json
+from gnnrag.files import child, exclusive_lock, file_digest, read_json, write_json
 
 LOCK = "release.lock.json"
 State = Literal["same", "differs", "missing", "not locked"]
@@ -83,6 +82,7 @@ def get(
                 continue
             if file.url is None:
                 raise DataError(target, f"has to be fetched by hand. {described(release, str(folder))}")
+            child(folder, f"{file.path}.part", ".+")  # a link on the way would have it written elsewhere
             download(file.url, target, tries, wait_s, on_progress=on_progress)
             _check(part_of(target), target, file, lock, on_note)
             put_in_place(target)
@@ -139,7 +139,7 @@ def read_lock(path: Path, release: str | None = None) -> Lock:
     if not path.exists() and release is not None:
         return Lock(release, {})
     try:
-        content: Any = json.loads(path.read_text("utf-8"))
+        content: Any = read_json(path)
         files = {name: (row["sha256"], row["size"]) for name, row in content["files"].items()}
         about = str(content["release"])
     except OSError as error:

@@ -14,18 +14,27 @@ from pathlib import Path
 
 from gnnrag.datasets.chunk import Chunking, chunk_text
 from gnnrag.datasets.documents import READERS, Section, read_sections
+from gnnrag.datasets.pdf import Progress, silent
 from gnnrag.datasets.releases import advice
 from gnnrag.datasets.skips import Skips
 from gnnrag.errors import DataError
 from gnnrag.types import Passage
 
 
-def load_documents(path: Path, chunking: Chunking, skips: Skips) -> dict[str, list[Passage]]:
+def load_documents(
+    path: Path, chunking: Chunking, skips: Skips, progress: Progress = silent
+) -> dict[str, list[Passage]]:
     """Return the passages of all documents below `path`, or of the one file `path`, by relative path, in its order.
 
     Hidden files and folders (`.git`) and `questions.<split>.jsonl` directly in the folder are not documents. A file
     that cannot be read is left out and recorded; so are files of other types and links that lead out of the folder. A
-    document without text is recorded, and has no passages.
+    document without text is recorded, and has no passages. Of a long PDF the first pages are read, which is recorded.
+
+    Args:
+        path: the folder, or the file.
+        chunking: how documents are cut.
+        skips: records what is left out.
+        progress: told how far long documents are read.
 
     Raises:
         DataError: not one document could be read.
@@ -33,7 +42,7 @@ def load_documents(path: Path, chunking: Chunking, skips: Skips) -> dict[str, li
     """
     root = path if path.is_dir() else path.parent
     files = sorted(_files(root, skips)) if path.is_dir() else [path.name]
-    found = {relative: _passages_of(root, relative, chunking, skips) for relative in files}
+    found = {relative: _passages_of(root, relative, chunking, skips, progress) for relative in files}
     documents = {relative: passages for relative, passages in found.items() if passages is not None}
     if not any(documents.values()):
         seen = f" What is there: {skips.summary()}" if skips.by_reason else " It is empty."
@@ -42,7 +51,9 @@ def load_documents(path: Path, chunking: Chunking, skips: Skips) -> dict[str, li
     return documents
 
 
-def _passages_of(root: Path, relative: str, chunking: Chunking, skips: Skips) -> list[Passage] | None:
+def _passages_of(
+    root: Path, relative: str, chunking: Chunking, skips: Skips, progress: Progress
+) -> list[Passage] | None:
     """Return the passages of a document; None for what is none, or cannot be read."""
     path = root / relative
     try:
@@ -54,10 +65,13 @@ def _passages_of(root: Path, relative: str, chunking: Chunking, skips: Skips) ->
         skips.add("unsupported file type", relative)
         return None
     try:
-        sections = read_sections(path)
+        sections = read_sections(path, progress)
     except DataError as error:
         skips.add("unreadable file", f"{relative} ({str(error).removeprefix(str(path)).lstrip(':, ')})")
         return None
+    for section in sections:
+        if section.cut:
+            skips.add("end of a long document", f"{relative} ({section.cut}; split it to have all)")
     if not any(section.text.strip() for section in sections):
         is_pdf = path.suffix.lower() == ".pdf"
         skips.add("PDF without text (scanned? recognise its text first)" if is_pdf else "empty file", relative)
@@ -93,12 +107,19 @@ def _files(root: Path, skips: Skips) -> Iterator[str]:
             relative = path.relative_to(root).as_posix()
             if name.startswith(".") or _is_questions_file(name):
                 continue
-            if path.is_symlink() and (path.is_dir() or not path.resolve().is_relative_to(inside)):
+            if path.is_symlink() and (path.is_dir() or not _leads_inside(path, inside)):
                 skips.add("link not followed", relative)
             elif path.is_file():
                 yield relative
             else:
                 skips.add("not a regular file", relative)
+
+
+def _leads_inside(link: Path, folder: Path) -> bool:
+    try:
+        return link.resolve().is_relative_to(folder)
+    except (OSError, RuntimeError):  # the latter is what pathlib raises for a link that leads back to itself
+        return False
 
 
 def _is_questions_file(name: str) -> bool:

@@ -1,6 +1,8 @@
-"""Reads JSON Lines and JSON from people's disks: strict about what is wrong, exact about where.
+r"""Reads JSON Lines and JSON from people's disks: strict about what is wrong, exact about where.
 
-A line is never read further than the limit, so a file without line ends cannot fill the memory.
+A line is never read further than the limit, so a file without line ends cannot fill the memory. JSON can spell halves
+of characters (`"\ud83d"` alone), which nothing could write again: they are read as U+FFFD, and counted
+(`gnnrag.untrusted`). Ids are no exception: two that become the same by it are refused as any two of the same are.
 """
 
 from __future__ import annotations
@@ -8,12 +10,17 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import Any, BinaryIO
 
-from gnnrag.errors import DataError
+from gnnrag.errors import ArtefactError, DataError
+from gnnrag.files import open_regular
+from gnnrag.untrusted import parse_json
 
 MAX_LINE_BYTES = 10_000_000
+MAX_FILE_BYTES = 2_000_000_000  # of a file that is read whole
 _READ_BLOCK = 1 << 20
 _UTF8_BOM = b"\xef\xbb\xbf"
 _OTHER_BOMS = ((b"\xff\xfe\x00\x00", "UTF-32"), (b"\xff\xfe", "UTF-16"), (b"\xfe\xff", "UTF-16"))
@@ -25,13 +32,42 @@ def read_jsonl(path: Path, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[tup
     Raises:
         DataError: the file cannot be opened; a line is too long, not UTF-8, not JSON, or not an object.
     """
+    with open_plain(path) as file:
+        for number, raw in _lines(path, file, max_line_bytes):
+            if raw.strip():
+                yield number, _parse_line(path, number, raw)
+
+
+@contextmanager
+def open_plain(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to be read. What is no plain file is refused: a pipe would wait for ever, a device has no end.
+
+    Raises:
+        DataError: it is none, or cannot be opened or read.
+    """
     try:
-        with path.open("rb") as file:
-            for number, raw in _lines(path, file, max_line_bytes):
-                if raw.strip():
-                    yield number, _parse_line(path, number, raw)
+        file = open_regular(path)
+    except ArtefactError as error:
+        is_file = path.is_file()  # then it is a hole
+        other = "is no plain file, but a folder, a pipe, a socket or a device; give a file"
+        raise DataError(path, str(error).removeprefix(f"{path} ") if is_file else other) from error
     except OSError as error:
         raise DataError(path, f"cannot be read: {error.strerror or error}") from error
+    with file:
+        yield file
+
+
+def read_whole(path: Path, limit: int = MAX_FILE_BYTES) -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        DataError: it cannot be read, or is larger than `limit` bytes.
+    """
+    with open_plain(path) as file:
+        raw = file.read(limit + 1)
+    if len(raw) > limit:
+        raise DataError(path, f"has {path.stat().st_size:,} bytes, the limit is {limit:,}; split it")
+    return raw
 
 
 def read_json(path: Path) -> Any:
@@ -40,10 +76,7 @@ def read_json(path: Path) -> Any:
     Raises:
         DataError: the file cannot be opened, is not UTF-8, or is not JSON.
     """
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror or error}") from error
+    raw = read_whole(path)
     return _parse(path, decode_utf8(path, raw), None, complete=False)
 
 
@@ -68,10 +101,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     Raises:
         DataError: the file cannot be opened, or a line is not UTF-8.
     """
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise DataError(path, f"cannot be read: {error.strerror or error}") from error
+    raw = read_whole(path)
     try:
         lines = decode_utf8(path, raw).split("\n")
     except DataError:  # again line by line, so that the message names the line
@@ -139,9 +169,7 @@ def _parse_line(path: Path, number: int, raw: bytes) -> dict[str, Any]:
 
 def _parse(path: Path, text: str, line: int | None, complete: bool) -> Any:
     try:
-        value = json.loads(text)
-        if "\\ud" in text.lower():  # an escaped half of a surrogate pair parses, but can never be written again
-            json.dumps(value, ensure_ascii=False).encode()
+        return parse_json(text)
     except json.JSONDecodeError as error:
         ends_early = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
         if ends_early and not complete:
@@ -149,13 +177,8 @@ def _parse(path: Path, text: str, line: int | None, complete: bool) -> Any:
         else:
             problem = f"is not JSON: {error.msg} at column {error.colno}; it starts with {text.strip()[:40]!r}"
         raise DataError(path, problem, line or error.lineno) from error
-    except UnicodeEncodeError as error:
-        problem = "holds half of a surrogate pair (such as \\ud83d alone), which is no character; remove it"
-        raise DataError(path, problem, line) from error
-    except (ValueError, RecursionError) as error:
-        reason = "is nested too deeply" if isinstance(error, RecursionError) else f"is not usable JSON: {error}"
-        raise DataError(path, reason, line) from error
-    return value
+    except ValueError as error:
+        raise DataError(path, f"is not usable JSON: {error}", line) from error
 
 
 def _kind(value: Any) -> str:
@@ -163,4 +186,5 @@ def _kind(value: Any) -> str:
 
 
 def _iconv(encoding: str, path: Path) -> str:
-    return f"iconv -f {encoding} -t UTF-8 {path.name} > {path.stem}.utf8{path.suffix}"
+    names = (quote(name) for name in (path.name, f"{path.stem}.utf8{path.suffix}"))  # it is made to be pasted
+    return f"iconv -f {encoding} -t UTF-8 {' > '.join(names)}"

@@ -6,11 +6,12 @@ MuSiQue and PopQA `paragraphs`, NQ `contexts` and `reference`, NarrativeQA answe
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from gnnrag.untrusted import parse_json
 
 PopqaAliases = Literal["decoded", "raw"]
 Sample = Mapping[str, Any]
@@ -126,8 +127,8 @@ def _texts(sample: Sample, name: str, decode: bool) -> list[str]:
     value = sample.get(name)
     if decode and isinstance(value, str) and value.lstrip().startswith("["):
         try:
-            value = json.loads(value)
-        except json.JSONDecodeError as error:
+            value = parse_json(value)
+        except ValueError as error:
             raise ValueError(f"{name!r} is not a JSON list: {error}; or set popqa_aliases=raw") from error
     values = value if isinstance(value, list) else [] if value is None else [value]
     wrong = next((v for v in values if not isinstance(v, str | int | float)), None)

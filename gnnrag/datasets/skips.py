@@ -14,8 +14,11 @@ class Skips:
     notes: list[str] = field(default_factory=list)
 
     def add(self, reason: str, name: str) -> None:
-        """Record that `name` (a file, a passage, a question) was left out, and why."""
-        self.by_reason.setdefault(reason, []).append(name)
+        """Record that `name` (a file, a passage, a question) was left out, and why.
+
+        Bytes of a file name that are no UTF-8 are spelt out.
+        """
+        self.by_reason.setdefault(reason, []).append(name.encode("utf-8", "backslashreplace").decode())
 
     def frozen(self) -> Mapping[str, tuple[str, ...]]:
         """Return reason -> names."""

@@ -7,7 +7,6 @@ each book is one document. The release names no evidence, so that questions have
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,10 @@ from gnnrag.datasets.jsonl import read_jsonl
 from gnnrag.datasets.placing import MissingGold, cut
 from gnnrag.datasets.release_rows import Ids, text_of, texts_of
 from gnnrag.datasets.skips import Skips
-from gnnrag.errors import DataError
+from gnnrag.errors import ArtefactError, DataError
+from gnnrag.files import open_regular
 from gnnrag.types import Passage, Question
+from gnnrag.untrusted import counted_repairs, parse_json
 
 KEYS = frozenset(("input", "context", "answers"))  # what tells a row of it from a record of own documents
 _MAX_LINE_BYTES = 200_000_000  # a row repeats its book
@@ -28,9 +29,9 @@ _READ = frozenset((*KEYS, "_id", "label"))
 def is_ultradomain(path: Path) -> bool:
     """Tell by the keys of its first row whether a `.jsonl` file is one of UltraDomain; False if it cannot be read."""
     try:
-        with path.open("rb") as file:
-            row = json.loads(file.readline(_MAX_LINE_BYTES))
-    except (OSError, ValueError, RecursionError):
+        with open_regular(path) as file, counted_repairs():  # the loader counts them
+            row = parse_json(file.readline(_MAX_LINE_BYTES))
+    except (OSError, ValueError, ArtefactError):
         return False
     return isinstance(row, dict) and row.keys() >= KEYS and "text" not in row
 

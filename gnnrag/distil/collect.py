@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,12 +17,14 @@ from gnnrag.distil.folder import MARK, licence_of, mark, write_folder
 from gnnrag.distil.making import RowMaker, near_misses
 from gnnrag.distil.recorder import RECORDED, Recorder
 from gnnrag.distil.sifting import Row, balanced, parts_of, unique
-from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.errors import ConfigError
 from gnnrag.evaluation import evaluate, load_questions_for
-from gnnrag.files import digest, read_journal
+from gnnrag.files import digest, read_journal, read_json
 from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
+from gnnrag.metrics.replies import remarks
 from gnnrag.pipeline import asked_roles, open_shared_index, stages_of
+from gnnrag.records import interpreting
 from gnnrag.registry import CANDIDATES, METHODS, RETRIEVERS, resolve
 from gnnrag.retrievers.base import needs_roles
 from gnnrag.sharding import refuse_shard
@@ -32,7 +33,7 @@ from gnnrag.types import Prediction
 RUN = "run"  # the run directory, in the folder of the rows
 BACK = "candidates alone"  # decisions of no use themselves whose candidates are
 # Steps that leave decisions out, in the order they are taken, and the one that takes some back.
-STEPS = ("decisions", "failed", "stop", "unknown", "useless", BACK, "duplicates", "idle", "type", "round")
+STEPS = ("decisions", "failed", "leaked", "stop", "unknown", "useless", BACK, "duplicates", "idle", "type", "round")
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,11 @@ def collect(config: EvaluateConfig, own: TracesConfig, told: Told | None = None)
         told.on_start(questions)
 
     try:
-        run, _ = evaluate(config, told.on_index, told.on_question, told.on_note, on_start, index, data, wrap)
+        run, metrics = evaluate(config, told.on_index, told.on_question, told.on_note, on_start, index, data, wrap)
     except ConfigError as error:  # of a recording with other settings, whose name is not for the user to give
         raise ConfigError(str(error).replace("another run.name", "another out")) from error
+    for line in remarks(metrics.get("replies", {}), config.run.warn_bad_replies, None):
+        told.on_note(line)
     return write(run, config, own, data, index, roles)
 
 
@@ -97,7 +100,8 @@ def write(
     """Write the rows of a recorded run; see `collect`."""
     questions = {q.id: q for q in data.questions}
     failed, right = failures(run), became_right(run, Path(own.without) if own.without else None, questions)
-    made = json.loads((run / "meta.json").read_text("utf-8"))
+    with interpreting(run / "meta.json"):
+        made = read_json(run / "meta.json")
     teachers = {role: teacher(config, role) for role in roles}
     source = {"method": config.method.name, "retriever": config.retriever.name, "embedder": index.config.embedder.model}
     parts = parts_of(((q.id, q.text) for q in data.questions), own.folds)
@@ -108,16 +112,17 @@ def write(
     )
     rows: dict[str, list[Any]] = {role: [] for role in roles}
     gone: dict[str, Counter[str]] = {role: Counter() for role in roles}
-    for decision in read_decisions(run, questions, failed):
-        gone[decision.role]["decisions"] += 1
-        why = verdict_on(decision, own.keep, right)
-        if decision.role == "verifier" and not why:
-            rows["verifier"].append(maker.verifier(decision))
-        elif decision.role == "thoughts" and (not why or decision.event["candidates"]):
-            rows["thoughts"].append(maker.thoughts(decision, helped=not why))
-            gone["thoughts"][BACK] += int(bool(why))
-        if why:
-            gone[decision.role][why] += 1
+    with interpreting(run / "traces.jsonl", "run.fresh=true records anew"):  # of a run that another may have begun
+        for decision in read_decisions(run, questions, failed):
+            gone[decision.role]["decisions"] += 1
+            why = verdict_on(decision, own.keep, right)
+            if decision.role == "verifier" and not why:
+                rows["verifier"].append(maker.verifier(decision))
+            elif decision.role == "thoughts" and (not why or decision.event["candidates"]):
+                rows["thoughts"].append(maker.thoughts(decision, helped=not why))
+                gone["thoughts"][BACK] += int(bool(why))
+            if why:
+                gone[decision.role][why] += 1
     kept = {role: _sifted(rows[role], own, gone[role]) for role in roles}
     facts = {
         "teachers": {role: [name] for role, name in teachers.items()},
@@ -176,10 +181,8 @@ def _same_recording(out: Path, own: TracesConfig, fresh: bool) -> None:
     path, told = out / MARK, {"candidates": own.candidates}
     is_begun = bool(read_journal(out / RUN / "predictions.jsonl"))
     if path.exists() and not fresh and is_begun:
-        try:
-            have = json.loads(path.read_text("utf-8"))
-        except ValueError as error:
-            raise ArtefactError(f"{path} is damaged ({error}); run.fresh=true records anew") from error
+        with interpreting(path, "run.fresh=true records anew"):
+            have = dict(read_json(path))
         if have.get("replaced"):
             raise ConfigError(
                 f"{out} holds a recording that run.fresh=true was to replace, and was cut off before; repeat that "

@@ -14,7 +14,7 @@ class KeepConfig:
 
     helped: bool = True  # only those that helped: gold selected, or one of the queries gained (`gnnrag.tuned.gain`)
     precision: float = 0.5  # a verifier's choice helped if at least this share of what it selected is gold
-    clean: bool = True  # without those whose reply failed, was malformed, or states an answer instead of asking
+    clean: bool = True  # without those whose reply failed, was malformed, or states the answer instead of asking
     stops: bool = False  # thoughts that say that nothing is missing
     unique: bool = True  # a decision that says the same of the same question and evidence only once
     idle_share: float | None = 0.2  # most rows of a file that select nothing, or whose queries gain nothing; null: any

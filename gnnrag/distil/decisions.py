@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.distil.config import KeepConfig
-from gnnrag.metrics.answer import exact_match
+from gnnrag.files import open_regular
+from gnnrag.metrics.answer import exact_match, gives_away
 from gnnrag.rundir import read_predictions
 from gnnrag.session import folded
 from gnnrag.tuned.gain import Gain, gain, gain_of
 from gnnrag.types import Question
+from gnnrag.untrusted import parse_json
 
 FAILED = {
     "thought_failed",
@@ -61,8 +62,8 @@ def read_decisions(run: Path, questions: Mapping[str, Question], failed: set[str
         questions: by id.
         failed: ids of questions that are passed over.
     """
-    with (run / "traces.jsonl").open(encoding="utf-8") as lines:
-        for row in map(json.loads, lines):
+    with open_regular(run / "traces.jsonl") as lines:
+        for row in map(parse_json, lines):
             if row["question_id"] not in failed:
                 yield from decisions_of(questions[row["question_id"]], row["events"])
 
@@ -108,12 +109,15 @@ def became_right(run: Path, without: Path | None, questions: Mapping[str, Questi
 def verdict_on(decision: Decision, keep: KeepConfig, right: set[str]) -> str:
     """Return why a decision is not kept as it is, or an empty text.
 
-    `failed`: its reply was malformed or missing; `stop`: it says that nothing is missing; `unknown`: the question has
-    no gold passages; `useless`: it did not help.
+    `failed`: its reply was malformed or missing; `leaked`: a thought states the answer, which who asks does not know;
+    `stop`: it says that nothing is missing; `unknown`: the question has no gold passages; `useless`: it did not help.
     """
     event = decision.event
     if keep.clean and FAILED & set(event["flags"]):
         return "failed"
+    asked, question = [event[k] or "" for k in ("fast", "slow") if decision.role == "thoughts"], decision.question
+    if keep.clean and any(gives_away(text, question.text, question.answers) for text in asked):
+        return "leaked"
     if decision.role == "thoughts" and not (event["fast"] or event["slow"]):
         return "" if keep.stops and event["sufficient"] else "stop"
     if not keep.helped or decision.question.id in right:

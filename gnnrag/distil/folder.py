@@ -10,10 +10,11 @@ from typing import Any
 from gnnrag import __version__
 from gnnrag.distil.sifting import Row, check_sides
 from gnnrag.errors import ConfigError, GnnragError
-from gnnrag.files import file_digest, write_atomic, write_json, write_jsonl
+from gnnrag.files import file_digest, remove, write_atomic, write_json, write_jsonl
 from gnnrag.outputs import ROWS, refuse_other
 from gnnrag.rundir import commit
 from gnnrag.tuned.rows import KINDS, plain_rows
+from gnnrag.untrusted import markdown
 
 MARK = "recording.json"  # the first file of a folder of rows
 # Of the originals; data/README.md says where they come from. Passages of Wikipedia are under its own licence as well.
@@ -71,7 +72,7 @@ def write_folder(folder: Path, rows: Mapping[str, Sequence[Row]], facts: Mapping
         if role in kept:
             write_jsonl(path, plain_rows(kept[role]))
         else:
-            path.unlink(missing_ok=True)
+            remove(path, folder)
     files = {f"{role}.jsonl": file_digest(folder / f"{role}.jsonl") for role in kept}
     parts = {role: _parts(found) for role, found in kept.items()}
     meta = {"gnnrag": __version__, "commit": commit(), **facts, "parts": parts, "files": files}
@@ -94,9 +95,9 @@ def card(meta: Mapping[str, Any]) -> str:
     prompts = meta.get("prompts", {})
     for role, teachers in meta["teachers"].items():
         digests = ", ".join(f"`{name}` {value[:16]}" for name, value in prompts.get(role, {}).items())
-        lines.append(f"| {role} | {', '.join(teachers)} | {digests or 'none'} |")
+        lines.append(f"| {role} | {markdown(', '.join(teachers))} | {markdown(digests or 'none')} |")
     lines += ["", "## What was recorded", ""]
-    lines += [f"- {name}: {value}" for name, value in meta.get("recording", {}).items()]
+    lines += [f"- {name}: {markdown(str(value))}" for name, value in meta.get("recording", {}).items()]
     lines += ["", "## What was kept", "", "| role | step | rows | share of the step before |", "|---|---|---:|---:|"]
     for role, counts in meta.get("counts", {}).items():
         before = None
@@ -116,7 +117,7 @@ def card(meta: Mapping[str, Any]) -> str:
     for role, parts in meta["parts"].items():
         lines += [f"| {role}.jsonl | {part} | {n['rows']} | {n['questions']} |" for part, n in parts.items()]
     lines += ["", "## Licence of the source", ""]
-    lines += [f"- {name}: {licence}" for name, licence in meta["licences"].items()]
+    lines += [f"- {markdown(name)}: {markdown(licence)}" for name, licence in meta["licences"].items()]
     lines += ["", "The passages stand in the rows: what the source's licence asks holds for these files.", ""]
     lines += ["## Loading", "", "```python", *_loading(meta["files"]), "```", ""]
     return "\n".join(lines)

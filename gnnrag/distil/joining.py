@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,8 @@ from gnnrag.distil.config import TracesConfig
 from gnnrag.distil.folder import licence_of, write_folder
 from gnnrag.distil.sifting import parts_of, unique
 from gnnrag.errors import ConfigError, DataError
-from gnnrag.files import file_digest
+from gnnrag.files import child, file_digest, read_json
+from gnnrag.records import interpreting, text
 from gnnrag.tuned.rows import KINDS, ThoughtsRow, VerifierRow, read_rows
 
 
@@ -25,6 +25,7 @@ def join(folders: Sequence[Path], own: TracesConfig) -> dict[str, Any]:
     Raises:
         ConfigError: fewer than two folders, or `out` is one of them.
         DataError: a folder that `collect_traces.py` did not write or finish, or whose rows were changed since.
+        ArtefactError: its `meta.json` is damaged or forged.
         GnnragError: a question is on two sides.
     """
     out = Path(own.out)
@@ -94,19 +95,22 @@ def take_in(file: Path, own: TracesConfig) -> dict[str, Any]:
 def _read_meta(folder: Path) -> dict[str, Any]:
     """Return `meta.json` of a folder whose files are those that it names."""
     path = folder / "meta.json"
-    try:
-        meta = json.loads(path.read_text("utf-8"))
-        files = dict(meta["files"])
-        for name in ("recording", "prompts", "licences"):
-            dict(meta[name])
-    except OSError as error:
-        problem = f"cannot be read ({error.strerror}); join takes folders that collect_traces.py wrote to the end"
-        raise DataError(path, problem) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(path, f"is damaged ({error!r}); collect the rows again") from error
-    for name, digest in files.items():
-        if not (folder / name).is_file() or file_digest(folder / name) != digest:
-            raise DataError(folder / name, "is missing or was changed since it was written; collect or import it again")
+    with interpreting(path, "collect the rows again"):
+        try:
+            meta: dict[str, Any] = dict(read_json(path))
+        except OSError as error:
+            problem = f"cannot be read ({error.strerror}); join takes folders that collect_traces.py wrote to the end"
+            raise DataError(path, problem) from error
+        for name in ("files", "recording", "licences"):
+            meta[name] = {text(key): str(value) for key, value in meta[name].items()}
+        meta["prompts"] = {
+            text(role): {text(name): text(value) for name, value in digests.items()}
+            for role, digests in meta["prompts"].items()
+        }
+    for name, digest in meta["files"].items():
+        file = child(folder, name, "|".join(rf"{role}\.jsonl" for role in KINDS))
+        if not file.is_file() or file_digest(file) != digest:
+            raise DataError(file, "is missing or was changed since it was written; collect or import it again")
     return meta
 
 

@@ -1,7 +1,7 @@
 """A self-contained HTML page out of a template, a style, a script and data: nothing in the data can run.
 
-Data stand in the page as JSON whose `<`, `>` and `&` are escaped; the page's own content policy allows its script (by
-its hash) and nothing else: no other script, image or connection.
+Data stand in the page as JSON whose `<`, `>` and `&` are escaped, and in which what turns letters around is spelt out;
+the page's own content policy allows its script (by its hash) and nothing else: no other script, image or connection.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import json
 import re
 from collections.abc import Mapping
 from typing import Any
+
+from gnnrag.untrusted import printable, visible_json
 
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _SLOT = re.compile(r"__([A-Z]+)__")
@@ -31,7 +33,7 @@ def fill(template: str, title: str, style: str, script: str, slots: Mapping[str,
         slots: name to HTML that is safe where it stands, such as `inert` makes it.
     """
     known = {
-        "TITLE": html.escape(title),
+        "TITLE": html.escape(printable(title)),
         "STYLE": style,
         "SCRIPT": script,
         "HASH": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii"),
@@ -42,5 +44,5 @@ def fill(template: str, title: str, style: str, script: str, slots: Mapping[str,
 
 def inert(data: Any) -> str:
     """Return JSON that no HTML parser can take for anything but text."""
-    text = json.dumps(data, ensure_ascii=False)
+    text = visible_json(json.dumps(data, ensure_ascii=False))
     return "".join(_ESCAPES.get(c, c) for c in text)

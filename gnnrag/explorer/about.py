@@ -9,6 +9,7 @@ from typing import Any
 from gnnrag.comparison import Run
 from gnnrag.explorer.measures import trimmed
 from gnnrag.files import read_object
+from gnnrag.metrics.replies import described
 from gnnrag.rundir import roles_label
 
 
@@ -49,6 +50,8 @@ def _warnings(path: Path, default: Any, own: Mapping[str, Any], run: Run) -> lis
         notes.append(f"{whom} {read} the gold annotations (oracle): a ceiling of what is possible, not a result.")
     if failed := run.metrics.get("failed"):
         notes.append(f"{failed} questions failed; they count as wrong.")
+    rows = run.metrics.get("replies", {}).items()
+    notes += [f"The model in the role {role}: {described(counts)}." for role, counts in rows if counts["bad"]]
     if not (path / "traces.jsonl").is_file():
         notes.append("No traces were kept (run.traces=false): its rounds cannot be shown.")
     return notes

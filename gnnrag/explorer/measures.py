@@ -67,13 +67,14 @@ COSTS = (
     "cost/retriever_calls", "cost/llm_calls", "cost/prompt_tokens", "cost/completion_tokens", "cost/usd",
     "cost/seconds_per_question", "context/size",
 )  # fmt: skip
+WHOLE = ("questions", "failed", "no_gold", "by_round", "by_step", "replies")
 GROUPS = ("by_type", "by_hops", "by_length")
 
 
 def trimmed(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Return what of `metrics.json` the page shows, as it stands there."""
     keys = {measure.key for measure in MEASURES}
-    whole = keys | {f"{key}_ci" for key in keys} | {"questions", "failed", "no_gold", "by_round", "by_step", *COSTS}
+    whole = keys | {f"{key}_ci" for key in keys} | {*WHOLE, *COSTS}
     found = {k: v for k, v in metrics.items() if k in whole or _is_recall(k)}
     for group in GROUPS:
         if group in metrics:

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from gnnrag.comparison import Comparison, Run
+from gnnrag.config import DataConfig
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.datasets.chunk import Chunking
-from gnnrag.errors import ConfigError, DataError
+from gnnrag.errors import ArtefactError, ConfigError, DataError
 from gnnrag.explorer.about import describe_runs
 from gnnrag.explorer.measures import MEASURES
 from gnnrag.explorer.story import SHOWN, Passages, Story, clipped
-from gnnrag.files import read_journal, read_object
+from gnnrag.files import open_regular, read_journal, read_object
+from gnnrag.records import AGAIN, interpreting, read_config, recorded_data
 from gnnrag.rundir import read_predictions
 from gnnrag.types import Passage, Prediction, Question
+from gnnrag.untrusted import parse_json
 
 PASSAGE_TEXT = 3000  # characters of a passage
 MOST_FACTS = 12
+SECTIONS = ("data", "method", "retriever", "roles")  # of a run's settings: what is said of it here
 
 
 @dataclass
@@ -54,7 +55,7 @@ def build_model(paths: Sequence[Path], runs: Sequence[Run], data: str | None = N
         GnnragError: a run's files are damaged, or `data` cannot be read.
     """
     configs = [_config(path) for path in paths]
-    corpus, notes = _corpus(configs[0], paths[0], data)
+    corpus, notes = _corpus(paths[0], bool(configs[0]["data"].get("path")), data)
     known = {question.id: question for question in corpus.questions} if corpus else {}
     if corpus and (lost := [id_ for id_ in runs[0].ids if id_ not in known]):
         notes.append(f"{len(lost)} questions of the runs are not in the data at hand; their gold is not known here.")
@@ -63,12 +64,14 @@ def build_model(paths: Sequence[Path], runs: Sequence[Run], data: str | None = N
     passages, texts = Passages(), dict[str, str]()
     stories = [_stories(path, asked, passages, texts) for path in paths]
     measures = [m for m in MEASURES if all(run.metrics.get(m.key) is not None and m.key in run.scores for run in runs)]
-    place = str((configs[0].get("data") or {}).get("path", "")).rstrip("/")
+    place = str(configs[0]["data"].get("path", "")).rstrip("/")
+    with interpreting(paths[0] / "config.yaml"):
+        described = describe_runs(paths, runs, configs)
     head: dict[str, Any] = {
         "name": corpus.name if corpus else place.split("/")[-1],
-        "split": str((configs[0].get("data") or {}).get("split", "")), "count": len(asked), "notes": notes,
+        "split": str(configs[0]["data"].get("split", "")), "count": len(asked), "notes": notes,
         "has_texts": corpus is not None, "measures": [vars(m) for m in measures],
-        "runs": describe_runs(paths, runs, configs),
+        "runs": described,
         "differences": Comparison(runs).differences([m.key for m in measures]),
     }  # fmt: skip
     questions = [_question(question, texts.get(question.id, ""), passages) for question in asked]
@@ -85,42 +88,50 @@ def _passage(id_: str, passage: Passage | None) -> list[str]:
 
 def _config(path: Path) -> dict[str, Any]:
     """Return the settings of a run as they were written; an older version's are read just as well."""
-    try:
-        plain: Any = yaml.safe_load((path / "config.yaml").read_text("utf-8"))
-    except OSError:
-        return {}
-    except (ValueError, yaml.YAMLError) as error:
-        raise DataError(path / "config.yaml", f"is damaged: {error}") from error
-    return plain if isinstance(plain, dict) else {}
+    found = read_config(path)
+    if wrong := [name for name in SECTIONS if not isinstance(found.get(name) or {}, dict)]:
+        raise ArtefactError(f"{path / 'config.yaml'} is damaged or forged ({wrong[0]} is no section); {AGAIN}")
+    return found | {name: found.get(name) or {} for name in SECTIONS}
 
 
-def _corpus(config: Mapping[str, Any], path: Path, given: str | None) -> tuple[Dataset | None, list[str]]:
-    """Return the benchmark that the runs answered, and what a reader should know of it; None where it is not there."""
-    settings = config.get("data") or {}
-    place = given or settings.get("path")
-    if not place:
+def _corpus(path: Path, is_known: bool, given: str | None) -> tuple[Dataset | None, list[str]]:
+    """Return the benchmark that the runs answered, and what a reader should know of it; None where it is not there.
+
+    A record alone does not say what is put on a page that may be passed on: what lies where it says that the data were
+    has to be what was read there, which only who had it can have written down.
+    """
+    if not is_known and not given:
         return None, ["The runs do not say where their data were: texts of passages and gold answers are missing here."]
+    meta = read_object(path / "meta.json").get("inputs")
+    prints = meta.get("data") if isinstance(meta, dict) else None
+    prints = prints if isinstance(prints, dict) else {}
     try:
+        settings = recorded_data(path, "give its data with --data FOLDER") if is_known else DataConfig()
+        place = given or settings.path
         corpus = load_dataset(
-            place, settings.get("split") or "dev", settings.get("questions"), settings.get("limit"),
-            Chunking(settings.get("chunk_words") or 100, settings.get("chunk_overlap") or 0),
-            settings.get("popqa_aliases") or "decoded", settings.get("missing_gold") or "error",
+            place, settings.split, settings.questions, settings.limit,
+            Chunking(settings.chunk_words, settings.chunk_overlap),
+            settings.popqa_aliases, settings.missing_gold,  # type: ignore[arg-type]
         )  # fmt: skip
-    except (DataError, ConfigError) as error:
+    except (DataError, ConfigError, ArtefactError) as error:
         if given:
             raise
         return None, [
             f"The data of the runs could not be read ({error}). Texts of passages and gold answers are missing here; "
             "give their folder with --data."
         ]
-    meta = read_object(path / "meta.json").get("inputs", {}).get("data", {})
-    changed = [name for name, print_ in corpus.fingerprints.items() if meta.get(name, print_) != print_]
+    changed = [name for name, print_ in corpus.fingerprints.items() if prints.get(name, given and print_) != print_]
+    if not changed:
+        return corpus, []
     words = f"The data at {place} are not those that the runs read: the {' and the '.join(changed)} differ."
-    return corpus, [words] if changed else []
+    if given:
+        return corpus, [words]
+    return None, [f"{words} Texts of passages and gold answers are missing here; --data FOLDER shows them anyway."]
 
 
 def _types(path: Path) -> dict[str, str]:
-    return {row["question_id"]: str(row.get("type", "")) for row in read_journal(path / "scores.jsonl")}
+    with interpreting(path / "scores.jsonl"):
+        return {row["question_id"]: str(row.get("type", "")) for row in read_journal(path / "scores.jsonl")}
 
 
 def _question(question: Question, first: str, passages: Passages) -> dict[str, Any]:
@@ -151,11 +162,13 @@ def _add_values(
 def _stories(path: Path, asked: Sequence[Question], passages: Passages, texts: dict[str, str]) -> list[dict[str, Any]]:
     """Return a run's story of each question; `texts` gets what the questions were, as the traces say it."""
     predictions = {prediction.question_id: prediction for prediction in read_predictions(path)}
-    rows = {question.id: _ending(predictions.get(question.id), question, passages) for question in asked}
+    with interpreting(path / "predictions.jsonl"):
+        rows = {question.id: _ending(predictions.get(question.id), question, passages) for question in asked}
     gold = {question.id: question.gold for question in asked}
-    for trace in _traces(path):
-        id_ = str(trace.get("question_id"))
-        if id_ in rows:
+    with interpreting(path / "traces.jsonl"):
+        for trace in _traces(path / "traces.jsonl"):
+            if (id_ := str(trace.get("question_id"))) not in rows:
+                continue
             events = [event for event in trace.get("events") or () if isinstance(event, dict)]
             rows[id_]["sections"] = Story(passages, gold[id_]).tell(events)
             first = next((e for e in events if e.get("event") == "query" and e.get("kind") == "question"), {})
@@ -163,15 +176,14 @@ def _stories(path: Path, asked: Sequence[Question], passages: Passages, texts: d
     return list(rows.values())
 
 
-def _traces(path: Path) -> Iterator[dict[str, Any]]:
+def _traces(file: Path) -> Iterator[dict[str, Any]]:
     """Yield rows one by one: the traces of GraphSearch are 100 KB a question."""
-    file = path / "traces.jsonl"
     if not file.is_file():
         return
-    with file.open(encoding="utf-8") as lines:
+    with open_regular(file) as lines:
         for number, line in enumerate(lines, start=1):
             try:
-                row = json.loads(line)
+                row = parse_json(line)
             except ValueError as error:
                 raise DataError(file, f"line {number} is damaged ({error}); run the run's command again") from error
             if isinstance(row, dict):

@@ -18,6 +18,7 @@ from typing import Any
 from gnnrag.comparison import Run
 from gnnrag.drawing.html import fill, inert
 from gnnrag.explorer.model import Model, build_model
+from gnnrag.untrusted import visible_json
 
 SCRIPTS = (
     "base",
@@ -78,5 +79,5 @@ def _blocks(model: Model) -> Iterator[tuple[str, str]]:
 
 def packed(data: Any) -> str:
     """Return data as base64 of compressed JSON, the same bytes for the same data."""
-    plain = json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    plain = visible_json(json.dumps(data, ensure_ascii=False, separators=(",", ":"))).encode()
     return base64.b64encode(gzip.compress(plain, 9, mtime=0)).decode("ascii")

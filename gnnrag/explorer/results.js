@@ -10,11 +10,13 @@ const COSTS = [
   ["cost/seconds_per_question", "Seconds", "time from question to answer, on the machine of the run", 2],
   ["context/size", "Passages read", "passages given to the reader", 1],
   ["failed", "Failed", "questions that ended in an error; they count as wrong", 0],
+  ["bad", "Bad replies", "replies of language models that were malformed, missing, without labels, or gave away answers", 0],
 ];
 
 function figure(run, key) {
   const metrics = run.metrics;
   if (key === "tokens") return (metrics["cost/prompt_tokens"] || 0) + (metrics["cost/completion_tokens"] || 0);
+  if (key === "bad") return Object.values(metrics.replies || {}).reduce((sum, row) => sum + row.bad, 0);
   return metrics[key];
 }
 
@@ -28,7 +30,7 @@ function smallest(row) {
 
 function chance(row) {
   const p = row.p;
-  if (row.p_floor && p <= row.p_floor) return "p\u00a0≤\u00a0" + smallest(row);
+  if (p < 1 && row.p_floor && p <= row.p_floor) return "p\u00a0≤\u00a0" + smallest(row);
   return p < 0.0001 ? "p\u00a0<\u00a00.0001" : "p\u00a0=\u00a0" + p.toFixed(p < 0.001 ? 4 : 3);
 }
 
@@ -147,6 +149,27 @@ function showResults() {
   const more = byId("results-more");
   more.replaceChildren();
   if (head.differences.length) more.append(differencesTable());
+  if (runs.some((run) => run.metrics.replies)) more.append(repliesTable());
+}
+
+function repliesTable() {
+  const rows = runs.flatMap((run) =>
+    Object.entries(run.metrics.replies || {}).map(([role, counts]) => [run.label, role, counts]),
+  );
+  const keys = [...new Set(rows.flatMap(([, , counts]) => Object.keys(counts)))];
+  return el(
+    "details",
+    { open: rows.some(([, , counts]) => counts.bad) },
+    el("summary", { text: "What language models were asked and did wrong, by role" }),
+    region(
+      "Replies by role, scrolls sideways",
+      table(
+        "Replies by role",
+        ["Run", "Role", ...keys.map((key) => key.replaceAll("_", " "))],
+        rows.map(([run, role, counts]) => [run, role, ...keys.map((key) => counts[key] || 0)]),
+      ),
+    ),
+  );
 }
 
 function differencesTable() {
@@ -162,7 +185,9 @@ function differencesTable() {
     row.worse,
     row.same,
   ]);
-  const resampled = head.differences.find((row) => row.p_floor);
+  const resampled = head.differences
+    .filter((row) => row.p_floor)
+    .sort((a, b) => a.p_floor - b.p_floor)[0];
   const headings = [
     "Run",
     "Measure",

@@ -10,8 +10,8 @@ from gnnrag.config import ExtractConfig
 from gnnrag.extract.prompted import gleaning_of
 from gnnrag.index_config import check_choices
 from gnnrag.llm.base import Message, estimate_tokens
-from gnnrag.prompts.load import load_prompt
-from gnnrag.prompts.untrusted import passage_element
+from gnnrag.prompts.load import CODED, load_prompt
+from gnnrag.prompts.untrusted import CODE_LENGTH, passage_element, with_codes
 from gnnrag.types import Passage
 
 # Tokens that a model writes for each token of a passage: names and triples after HippoRAG 2's 3 M tokens for MuSiQue's
@@ -64,7 +64,7 @@ def estimate_extraction(
     texts = dict.fromkeys((p.title, p.text) for p in passages)
     prompt = completion = 0
     for title, text in texts:
-        shown = estimate_tokens(passage_element(Passage("", title, text), 1))
+        shown = estimate_tokens(with_codes(passage_element(Passage("", title, text), 1), "0" * CODE_LENGTH))
         rows = _openie(shown) if config.format == "openie" else _conversation(shown, config, calls)
         prompt += sum(read for read, _ in rows)
         completion += sum(written for _, written in rows)
@@ -98,6 +98,6 @@ def _conversation(shown: int, config: ExtractConfig, calls: int) -> list[tuple[i
 def _fixed(name: str) -> int:
     """Return the tokens of a prompt without what is filled in."""
     prompt = load_prompt(name)
-    turns = [Message("system", prompt.system), Message("user", prompt.user)]
+    turns = [Message("system", f"{prompt.system}\n{CODED}" if prompt.system else ""), Message("user", prompt.user)]
     turns += [Message("user", text) for pair in prompt.examples for text in pair]
     return sum(estimate_tokens(turn.content) for turn in turns)

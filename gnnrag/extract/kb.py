@@ -11,9 +11,10 @@ from gnnrag.config import ExtractConfig
 from gnnrag.datasets.articles import Article, write_articles
 from gnnrag.datasets.kb import read_triples
 from gnnrag.datasets.textualised import ENTITIES, NODES, RELATIONS, Textualised, read_textualised, text_digest
-from gnnrag.errors import ConfigError, DataError
+from gnnrag.errors import ConfigError, DataError, NotGivenError
 from gnnrag.extract.types import EntityRecord, Extraction
 from gnnrag.files import file_digest
+from gnnrag.index_config import A_FILE
 from gnnrag.text.analyse import PassageText
 from gnnrag.types import Passage
 
@@ -29,9 +30,12 @@ class KnowledgeBaseExtractor:
 
     Raises:
         ConfigError: no path.
+        NotGivenError: an index has one, and does not say which.
     """
 
     def __init__(self, config: ExtractConfig) -> None:
+        if config.path == A_FILE:
+            raise NotGivenError("the triples are those of a knowledge base: give index.extract.path=FILE")
         if not config.path:
             raise ConfigError("index.extract.method=kb needs index.extract.path: the kb.txt that data.path holds")
         self.path = Path(config.path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -11,13 +12,16 @@ from typing import Any
 
 from gnnrag.config import ExtractConfig
 from gnnrag.datasets.jsonl import read_jsonl
-from gnnrag.errors import ConfigError, DataError
+from gnnrag.errors import ConfigError, DataError, NotGivenError
 from gnnrag.extract.entity_types import opening, type_names
 from gnnrag.extract.types import EntityRecord, Extraction, HyperedgeRecord, RelationRecord, Triple
 from gnnrag.files import file_digest
+from gnnrag.index_config import A_FILE
 from gnnrag.text.analyse import PassageText
 from gnnrag.types import Passage
+from gnnrag.untrusted import counted_repairs
 
+logger = logging.getLogger(__name__)
 _RECORDS: Any = {
     "details": (EntityRecord, ("name",)),
     "relations": (RelationRecord, ("head", "tail")),
@@ -43,9 +47,12 @@ class PrecomputedExtractor:
 
     Raises:
         ConfigError: no path.
+        NotGivenError: an index has one, and does not say which.
     """
 
     def __init__(self, config: ExtractConfig) -> None:
+        if config.path == A_FILE:
+            raise NotGivenError("the triples are those of a file: give index.extract.path=FILE")
         if not config.path:
             raise ConfigError("index.extract.method=precomputed needs index.extract.path: a JSONL file of triples")
         self.path = Path(config.path)
@@ -91,13 +98,16 @@ def read_extractions(path: Path) -> dict[str, Extraction]:
         DataError: unreadable file; a row without an id, with an id seen before, or with fields of another shape.
     """
     records: dict[str, Extraction] = {}
-    for line, row in read_jsonl(path):
-        id_ = row.get("id")
-        if not isinstance(id_, str) or not id_:
-            raise DataError(path, f"needs an 'id', the id of a passage as a string, not {id_!r}", line)
-        if id_ in records:
-            raise DataError(path, f"passage {id_!r} has a record already; give each passage one", line)
-        records[id_] = _extraction(path, line, row)
+    with counted_repairs() as repairs:
+        for line, row in read_jsonl(path):
+            id_ = row.get("id")
+            if not isinstance(id_, str) or not id_:
+                raise DataError(path, f"needs an 'id', the id of a passage as a string, not {id_!r}", line)
+            if id_ in records:
+                raise DataError(path, f"passage {id_!r} has a record already; give each passage one", line)
+            records[id_] = _extraction(path, line, row)
+    if repairs.count:
+        logger.warning("%s: %s", path, repairs.remark)
     return records
 
 

@@ -83,7 +83,10 @@ class Extraction:
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Extraction:
-        """Read `to_json` back."""
+        """Read `to_json` back. Raises ValueError, KeyError or TypeError where the row is none."""
+        texts = (*row["entities"], *(part for triple in row["triples"] for part in triple), *row.get("statements", ()))
+        if not all(isinstance(text, str) for text in texts) or not isinstance(row["malformed"], int):
+            raise ValueError("something stands where a text or a count is needed")
         return cls(
             tuple(row["entities"]),
             tuple((h, r, t) for h, r, t in row["triples"]),

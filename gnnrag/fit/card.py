@@ -6,6 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gnnrag.untrusted import markdown
+
+UNSTATED = "not stated by whoever trained it; ask before you pass it on"
+
 
 @dataclass(frozen=True)
 class Card:
@@ -18,6 +22,7 @@ class Card:
         data: one row per set of training data: name, questions of each part, passages, licence.
         scores: one row per evaluation: set, part, metric, value with its interval, number of questions.
         notes: limits, and what else a user should know.
+        licence: under which the weights may be used (`run.licence`).
     """
 
     name: str
@@ -26,18 +31,27 @@ class Card:
     data: tuple[Mapping[str, Any], ...] = ()
     scores: tuple[Mapping[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
+    licence: str = ""
 
     def render(self) -> str:
         """Return the card as Markdown."""
-        parts = [f"# {self.name}", self.summary]
-        parts.append("\n".join(f"- {name}: {value}" for name, value in self.facts.items()))
+        parts = [f"# {markdown(self.name)}", self.summary]
+        parts.append("\n".join(f"- {markdown(name)}: {markdown(str(value))}" for name, value in self.facts.items()))
+        parts += ["## Licence", self._licences()]
         if self.data:
             parts += ["## Training data", _table(self.data)]
         if self.scores:
             parts += ["## Evaluation", _table(self.scores)]
         if self.notes:
-            parts += ["## Notes", "\n".join(f"- {note}" for note in self.notes)]
+            parts += ["## Notes", "\n".join(f"- {markdown(note)}" for note in self.notes)]
         return "\n\n".join(part for part in parts if part) + "\n"
+
+    def _licences(self) -> str:
+        """Return under what the weights stand, and what they were made from."""
+        of_data = {str(row.get("set")): str(row.get("licence") or UNSTATED) for row in self.data}
+        lines = [f"- weights: {markdown(self.licence or UNSTATED)}"]
+        lines += [f"- data, {markdown(name)}: {markdown(licence)}" for name, licence in of_data.items()]
+        return "\n".join(lines)
 
 
 def _table(rows: Iterable[Mapping[str, Any]]) -> str:
@@ -51,4 +65,4 @@ def _table(rows: Iterable[Mapping[str, Any]]) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
-    return f"{value:.3f}" if isinstance(value, float) else str(value).replace("|", "\\|")
+    return f"{value:.3f}" if isinstance(value, float) else markdown(str(value))

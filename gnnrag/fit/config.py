@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gnnrag.config import TrackedRun, check_tracking
+from gnnrag.config import TrackedRun, check_tracking, to_plain
 from gnnrag.errors import ConfigError
+from gnnrag.expressions import MARK
 
 USES = ("folds", "train", "report")  # of the questions of a set
 SCHEDULES, PRECISIONS, KEPT = ("constant", "linear", "cosine"), ("no", "bf16", "fp16"), ("best", "last")
@@ -52,7 +53,30 @@ class TrainingRunConfig(TrackedRun):
     name: str | None = None  # default: the data and a hash of the settings
     fresh: bool = False  # throw an earlier run of that name away
     notes: list[str] = field(default_factory=list)  # go into the model card
+    licence: str = ""  # of the weights, for the card
     measured: list[str] = field(default_factory=list)  # runs with these settings whose figures go into the model card
+
+
+_IN_CHECKPOINTS = (
+    "gnn",
+    "model",
+    "neighbourhood",
+    "network",
+    "prune",
+    "selector",
+)  # sections that say what a checkpoint is
+
+
+def refuse_expressions(config: Any) -> None:
+    """Refuse expressions in settings without which a checkpoint cannot be read: a record holds none of their values.
+
+    Raises:
+        ConfigError: names the setting.
+    """
+    for section in (name for name in _IN_CHECKPOINTS if hasattr(config, name)):
+        for name, value in to_plain(getattr(config, section)).items():
+            if MARK in str(value):
+                raise ConfigError(f"{section}.{name}={value}: a checkpoint holds this setting; write its value out")
 
 
 def check_fit(config: FitConfig, processes: int = 1) -> None:

@@ -220,5 +220,5 @@ class Saver:
             {**row, "passages": len(corpora[row["set"]].data.passages), "licence": corpora[row["set"]].config.licence}
             for row in sizes(self.parts)
         ]
-        notes = tuple(self.config.run.notes)
-        return Card("Graph network", SUMMARY, known, tuple(data), (*self.measured, *score_rows(record)), notes)
+        run, scores = self.config.run, (*self.measured, *score_rows(record))
+        return Card("Graph network", SUMMARY, known, tuple(data), scores, tuple(run.notes), run.licence)

@@ -26,7 +26,7 @@ from gnnrag.gnn.synthetic import QuestionMaker, path_questions
 from gnnrag.graphs.message import MessageGraph
 from gnnrag.index.build import Progress, build_index
 from gnnrag.index.index import Index
-from gnnrag.pipeline import index_path
+from gnnrag.pipeline import data_source, index_path
 from gnnrag.types import Question
 
 PARTS = ("train", "validation", "report")
@@ -124,8 +124,8 @@ def open_corpus(name: str, settings: TrainGNNConfig, progress: Progress) -> Corp
     data = load_dataset(d.path, d.split, d.questions, d.limit)
     path = index_path(config.index, data.name)
     stages = needed_stages(settings, config.index.extract.method == "kb")
-    build_index(path, data.passages, config.index, stages, {"path": d.path}, progress, keep_edits=True)
-    return Corpus(name, config, data, Index(path), settings)
+    build_index(path, data.passages, config.index, stages, data_source(d), progress, keep_edits=True)
+    return Corpus(name, config, data, Index(path, config.index), settings)
 
 
 def divide(corpus: Corpus, settings: TrainGNNConfig, fold: int | None) -> Parts:

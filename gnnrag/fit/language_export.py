@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from gnnrag.config import to_plain
-from gnnrag.files import write_atomic
+from gnnrag.files import copy_file, read_json, remove, write_atomic
 from gnnrag.fit.card import Card
 from gnnrag.fit.folds import Parts
 from gnnrag.fit.gnn_sets import sizes
@@ -71,18 +69,18 @@ class Saver:
         if self.form == "full":
             self._weights(network, folder)
         else:
-            with tempfile.TemporaryDirectory(dir=folder.parent) as work:
-                self._weights(network, Path(work))
-                dtype = "float32" if self.config.model.dtype == "auto" else self.config.model.dtype
-                whole, _ = load_model(self.model.files.base, self.config.kind, Path(work), "cpu", self._dtype(dtype))
+            adapter = folder / "adapter"  # of no use once it is in the weights
+            adapter.mkdir()
+            self._weights(network, adapter)
+            dtype = "float32" if self.config.model.dtype == "auto" else self.config.model.dtype
+            whole, _ = load_model(self.model.files.base, self.config.kind, adapter, "cpu", self._dtype(dtype))
+            remove(adapter, folder)
             self._whole(whole, folder)
         self._describe(folder, record, "merged")
 
     def _dtype(self, default: str) -> str:
         """Return the precision that the base was saved in."""
-        import json
-
-        found = json.loads((self.model.files.base / "config.json").read_text("utf-8"))
+        found = read_json(self.model.files.base / "config.json")
         name = str(found.get("dtype") or found.get("torch_dtype") or default)
         return name if name in ("float32", "bfloat16", "float16") else default
 
@@ -101,7 +99,7 @@ class Saver:
         self.model.tokenizer.save_pretrained(folder)
         own = self.model.files.base / "generation_config.json"
         if own.is_file():
-            shutil.copyfile(own, folder / own.name)
+            copy_file(own, folder / own.name)
 
     def _describe(self, folder: Path, record: Mapping[str, Any], form: str) -> None:
         config, prompt, role = self.config, self.data.prompt, self.data.role
@@ -110,7 +108,7 @@ class Saver:
             own = Path(config.data.prompt)
             prompted["prompt"] = own.name
             if own.suffix in (".yaml", ".yml"):
-                shutil.copyfile(own, folder / own.name)
+                copy_file(own, folder / own.name)
         settings = {
             "form": form,
             "chat": config.model.chat,
@@ -153,4 +151,4 @@ class Saver:
         dropped = tuple(f"Rows left out, {reason}: {count}" for reason, count in sorted(self.data.dropped.items()))
         notes = (*config.run.notes, *dropped)
         summary = SUMMARY.format(role=role, prompt=self.data.prompt.name)
-        return Card(TITLES[role], summary, facts, tuple(rows), score_rows(record), notes)
+        return Card(TITLES[role], summary, facts, tuple(rows), score_rows(record), notes, config.run.licence)

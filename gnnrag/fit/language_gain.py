@@ -12,7 +12,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.fit.language_config import CorpusConfig
 from gnnrag.index.build import Progress, build_index
 from gnnrag.index.index import Index
-from gnnrag.pipeline import index_path, stages_of
+from gnnrag.pipeline import data_source, index_path, stages_of
 from gnnrag.registry import RETRIEVERS, resolve
 from gnnrag.retrievers.base import Retriever, needs_roles
 from gnnrag.tuned.gain import DEPTH, gain_of, gold_ranks
@@ -79,7 +79,7 @@ def open_gain(name: str, config: CorpusConfig, progress: Progress) -> CorpusGain
     data = load_dataset(d.path, d.split, d.questions, d.limit)
     path = index_path(config.index, data.name)
     stages = set(stages_of(cls, settings))
-    build_index(path, data.passages, config.index, stages, {"path": d.path}, progress, keep_edits=True)
-    index = Index(path)
+    build_index(path, data.passages, config.index, stages, data_source(d), progress, keep_edits=True)
+    index = Index(path, config.index)
     prints = {stage: index.fingerprint[stage] for stage in sorted(stages)}
     return CorpusGain(cls(index, settings), {"index": prints, "retriever": [config.retriever, to_plain(settings)]})

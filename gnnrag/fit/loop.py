@@ -14,7 +14,7 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import Tensor, nn
 
-from gnnrag.errors import ConfigError, GnnragError
+from gnnrag.errors import ArtefactError, ConfigError, GnnragError
 from gnnrag.fit.config import FitConfig, check_fit
 from gnnrag.fit.resuming import agreed_state
 from gnnrag.fit.rundir import TrainingRun
@@ -235,8 +235,15 @@ class Trainer:
     def _resume(self) -> None:
         state = agreed_state(self.run, self.accelerator)
         if state is None:
-            self.run.cut(-1)
-            return
+            return self.run.cut(-1)
+        try:
+            self._take(state)
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            problem = f"the saved state is of another training ({str(error)[:99]!r}); run.fresh=true starts it over"
+            raise ArtefactError(f"{self.run.path}: {problem}") from error
+        self.run.cut(self.progress.step)
+
+    def _take(self, state: Mapping[str, Any]) -> None:
         self.progress = Progress(**state["progress"])
         put(self.bare, state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -246,7 +253,6 @@ class Trainer:
         self.kept = state["kept"]
         if self.accelerator.process_index < len(state["rng"]):
             torch.set_rng_state(state["rng"][self.accelerator.process_index])
-        self.run.cut(self.progress.step)
 
 
 def groups_of(model: nn.Module) -> list[dict[str, Any]]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-
-from gnnrag.errors import ConfigError
+from gnnrag.errors import ConfigError, GnnragError
+from gnnrag.files import read_json
 from gnnrag.fit.training import score_rows
+from gnnrag.records import read_config
 from gnnrag.weights import difference
 
 
@@ -29,12 +28,12 @@ def measured_rows(runs: Sequence[str], settings: Mapping[str, Any]) -> tuple[dic
         path = Path(name)
         try:
             first = path / "fold0" if (path / "fold0").is_dir() else path
-            held = OmegaConf.to_container(OmegaConf.load(first / "config.yaml"))
-            metrics = json.loads((path / "metrics.json").read_text("utf-8"))
-        except (OSError, ValueError) as error:
+            held, metrics = read_config(first), dict(read_json(path / "metrics.json"))
+            is_crossed = len(metrics.pop("folds")) > 1
+        except (OSError, ValueError, TypeError, KeyError, GnnragError) as error:
             raise ConfigError(f"run.measured: {name} is no finished training run ({error})") from error
         if problem := difference(held, settings):
             raise ConfigError(f"run.measured: {name}: {problem}; name a run with the settings of this one")
-        part = "cross-validated" if len(metrics.pop("folds")) > 1 else "left out of training"
+        part = "cross-validated" if is_crossed else "left out of training"
         rows += [row | {"part": part} for row in score_rows({"validation": {}, "report": metrics})]
     return tuple(rows)

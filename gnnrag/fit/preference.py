@@ -8,7 +8,6 @@ computed once and kept on disk: no second copy of the model is in memory while t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gnnrag.errors import ArtefactError
-from gnnrag.files import digest, write_json
+from gnnrag.files import digest, read_json, write_json
 from gnnrag.fit.language_config import PreferenceConfig
 from gnnrag.fit.language_data import AnyRow, Encoder, asked, task_of
 from gnnrag.fit.language_judging import limits_of
@@ -247,7 +246,7 @@ def _cached(path: Path, count: int) -> list[list[float]] | None:
     if not path.is_file():
         return None
     try:
-        values = json.loads(path.read_text("utf-8"))
+        values = read_json(path)
     except ValueError as error:
         raise ArtefactError(f"{path} is damaged ({error}); delete it, it is made again") from error
     return values if isinstance(values, list) and len(values) == count else None

@@ -132,7 +132,8 @@ class ReaderPlan(Plan):
             made = {"practised on": "passages" + (" and extracted triples" if one.config.triples else "")}
             more = made if config.stage == "practice" else counts
             data.append({"set": name, **more, "passages": len(one.data.passages), "licence": one.config.licence})
-        return Card("Span reader", SUMMARY, known, tuple(data), score_rows(facts), tuple(config.run.notes))
+        run = config.run
+        return Card("Span reader", SUMMARY, known, tuple(data), score_rows(facts), tuple(run.notes), run.licence)
 
 
 def make_model(config: TrainReaderConfig) -> SpanReader:
@@ -150,7 +151,7 @@ def make_model(config: TrainReaderConfig) -> SpanReader:
         needed = {k: v for k, v in to_plain(config.network).items() if k not in apart}
         if problem := difference(record.settings, needed):
             raise ArtefactError(f"start={config.start}: network.{problem}; give the same settings, or train it again")
-        own, given = model.state_dict(), load_span_reader(folder, record, FEATURES).state_dict()
+        own, given = model.state_dict(), load_span_reader(folder, record, FEATURES, config.network.base).state_dict()
         # A ranking of another width begins anew; what reads the text is the same in any case.
         model.load_state_dict(own | {n: w for n, w in given.items() if n in own and own[n].shape == w.shape})
     return model

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,6 +10,7 @@ from typing import Any
 
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import Dataset, load_dataset
+from gnnrag.datasets.jsonl import read_jsonl
 from gnnrag.errors import DataError
 from gnnrag.files import file_digest
 from gnnrag.fit.folds import Parts, split_questions
@@ -108,15 +108,10 @@ def open_set(name: str, config: TrainReaderConfig, progress: Progress) -> Reader
 def read_triples(path: str, ids: Sequence[str]) -> list[list[Triple]]:
     """Return the triples of each passage from a file of rows `id`, `triples`. Raises DataError for a broken one."""
     found: dict[str, list[Triple]] = {}
-    try:
-        with Path(path).open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):
-                try:
-                    row = json.loads(line)
-                    rows = [tuple(t) for t in row["triples"] if len(t) == 3 and all(isinstance(x, str) for x in t)]
-                except (ValueError, KeyError, TypeError) as error:
-                    raise DataError(path, f"is no row of id and triples: {error}", number) from error
-                found[str(row.get("id"))] = rows  # type: ignore[assignment]
-    except OSError as error:
-        raise DataError(path, f"cannot be read ({error.strerror})") from error
+    for number, row in read_jsonl(Path(path)):
+        try:
+            rows = [tuple(t) for t in row["triples"] if len(t) == 3 and all(isinstance(x, str) for x in t)]
+        except (KeyError, TypeError) as error:
+            raise DataError(path, f"is no row of id and triples: {error}", number) from error
+        found[str(row.get("id"))] = rows  # type: ignore[assignment]
     return [found.get(id_, []) for id_ in ids]

@@ -26,9 +26,9 @@ def agreed_state(run: TrainingRun, accelerator: Accelerator) -> dict[str, Any] |
         state = run.load_state()
     except ArtefactError as error:
         problem = str(error)
-    progress = state["progress"] if state else {}
+    progress = dict(state["progress"]) if state else {}
     # The seconds that were counted tell two states of one step apart.
-    mine = (problem or (f"step {progress['step']}" if state else "no state"), progress.get("seconds"))
+    mine = (problem or (f"step {progress.get('step')}" if state else "no state"), progress.get("seconds"))
     every = gather_object([mine]) if accelerator.num_processes > 1 else [mine]
     if problem:
         raise ArtefactError(problem)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,15 +13,28 @@ import torch
 from omegaconf import OmegaConf
 
 from gnnrag import __version__
+from gnnrag.credentials import without_credentials
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.files import Journal, folds_of, lock_run, read_journal, write_atomic, write_json, write_jsonl
+from gnnrag.files import (
+    Journal,
+    lock_run,
+    open_regular,
+    read_journal,
+    read_json,
+    write_atomic,
+    write_folder,
+    write_json,
+    write_jsonl,
+)
 from gnnrag.fit.curves import draw_curves
-from gnnrag.outputs import TRAINING, refuse_other, start_over
+from gnnrag.outputs import TRAINING, folds_of, refuse_other, start_over
+from gnnrag.records import interpreting, number
 from gnnrag.rundir import commit, differences
 
 # Settings that a resumed run may change: they decide where it lies and who is told, not what comes out.
 FREE = ("run",)
 STATE = "state.pt"
+_OVER = "run.fresh=true starts the run over"
 
 
 class TrainingRun:
@@ -59,6 +69,7 @@ class TrainingRun:
         self._lock = ExitStack()
         if not is_main:
             return
+        config = without_credentials(config)
         kept = {name: value for name, value in config.items() if name not in FREE}
         meta = json.loads(json.dumps({"settings": kept, "inputs": dict(inputs)}))
         refuse_other(self.path, TRAINING)
@@ -76,11 +87,9 @@ class TrainingRun:
         path = self.path / "meta.json"
         if not path.exists() or not (self.path / STATE).exists():
             return
-        try:
-            old = json.loads(path.read_text("utf-8"))
-            changed = sorted(differences({k: old[k] for k in meta}, meta))
-        except (ValueError, KeyError) as error:
-            raise ArtefactError(f"{path} is damaged ({error}); run.fresh=true starts the run over") from error
+        with interpreting(path, _OVER):
+            old = read_json(path)
+            changed = sorted(differences({k: dict(old[k]) for k in meta}, meta))
         if changed:
             raise ConfigError(
                 f"training run {self.path} exists with another value of {', '.join(changed[:5])}; "
@@ -90,7 +99,12 @@ class TrainingRun:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """What `metrics.jsonl` holds."""
-        return read_journal(self.path / "metrics.jsonl")
+        path = self.path / "metrics.jsonl"
+        rows = read_journal(path)
+        with interpreting(path, _OVER):
+            for row in rows:
+                number(row["step"])
+        return rows
 
     def log(self, row: Mapping[str, Any]) -> None:
         """Append a row of metrics."""
@@ -118,14 +132,8 @@ class TrainingRun:
 
     def save_state(self, state: Mapping[str, Any]) -> None:
         """Save what training resumes from, so that a kill leaves the old state or the new one."""
-        if not self.is_main:
-            return
-        handle, temporary = tempfile.mkstemp(dir=self.path, prefix=f".{STATE}.")
-        with os.fdopen(handle, "wb") as out:
-            torch.save(dict(state), out)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(temporary, self.path / STATE)
+        if self.is_main:
+            write_atomic(self.path / STATE, lambda out: torch.save(dict(state), out))
 
     def load_state(self) -> dict[str, Any] | None:
         """Return the saved state, None where there is none. Raises ArtefactError where it is damaged."""
@@ -133,23 +141,15 @@ class TrainingRun:
         if not path.exists():
             return None
         try:
-            return torch.load(path, map_location="cpu", weights_only=True)
+            with open_regular(path) as held:
+                return torch.load(held, map_location="cpu", weights_only=True)
         except Exception as error:  # the reader raises several unrelated types
             raise ArtefactError(f"{path} is damaged ({error}); run.fresh=true starts the run over") from error
 
     def save_folder(self, name: str, write: Callable[[Path], None]) -> None:
         """Write a folder of the run; one that was there is replaced when the new one is whole."""
-        if not self.is_main:
-            return
-        new, old = self.path / f".{name}.new", self.path / f".{name}.old"
-        for leftover in (new, old):
-            shutil.rmtree(leftover, ignore_errors=True)
-        new.mkdir()
-        write(new)
-        if (self.path / name).exists():
-            os.replace(self.path / name, old)
-        os.replace(new, self.path / name)
-        shutil.rmtree(old, ignore_errors=True)
+        if self.is_main:
+            write_folder(self.path / name, write)
 
     def close(self) -> None:
         """Close the files and let other processes write them."""

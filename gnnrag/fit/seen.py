@@ -7,14 +7,12 @@ are not told apart: a set is the same under another name.
 from __future__ import annotations
 
 import hashlib
-import json
-import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from gnnrag.errors import ArtefactError
-from gnnrag.files import write_json
+from gnnrag.files import copy_file, read_json, write_json
 
 SEEN = "questions.json"
 
@@ -42,7 +40,7 @@ def write_seen(folder: Path, seen: Iterable[str]) -> None:
 def copy_seen(source: Path, target: Path) -> None:
     """Let a checkpoint made from another one (merged, exported, quantised) say the same, where that says anything."""
     if (source / SEEN).is_file():
-        shutil.copyfile(source / SEEN, target / SEEN)
+        copy_file(source / SEEN, target / SEEN)
 
 
 def read_seen(folder: Path) -> frozenset[str] | None:
@@ -58,7 +56,7 @@ def read_seen(folder: Path) -> frozenset[str] | None:
         if (place / SEEN).is_file():
             found = _read(place / SEEN)
             hashes = found.get("questions") if isinstance(found, dict) else None
-            if not isinstance(hashes, list) or not all(isinstance(h, str) for h in hashes):
+            if not _are_texts(hashes):
                 raise ArtefactError(f"{place / SEEN} lists no questions; copy the checkpoint again")
             return frozenset(hashes)
     for run in (folder, folder.parent):  # a training that has not ended
@@ -76,14 +74,18 @@ def read_parts(run: Path) -> dict[str, dict[str, list[str]]]:
     path = run / "folds.json"
     parts = _read(path)
     sets = parts.values() if isinstance(parts, dict) else [None]
-    if not all(isinstance(part, dict) and all(isinstance(ids, list) for ids in part.values()) for part in sets):
+    if not all(isinstance(part, dict) and all(_are_texts(ids) for ids in part.values()) for part in sets):
         raise ArtefactError(f"{path} is damaged; run the training's command again")
     return parts
 
 
+def _are_texts(values: Any) -> TypeGuard[list[str]]:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
+
+
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text("utf-8"))
+        return read_json(path)
     except FileNotFoundError as error:
         raise ArtefactError(f"{path} is missing: {path.parent} is no training run") from error
     except (OSError, ValueError) as error:

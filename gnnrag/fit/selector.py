@@ -27,7 +27,7 @@ from gnnrag.fit.training import Plan, Report, Surroundings, gathered, score_rows
 from gnnrag.gnn.encoder import encoder_record
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
-from gnnrag.pipeline import index_path
+from gnnrag.pipeline import data_source, index_path
 from gnnrag.roles.thought_features import FEATURES
 from gnnrag.roles.thought_options import OptionMaker
 from gnnrag.rundir import commit
@@ -126,7 +126,8 @@ class SelectorPlan(Plan):
         known = {"encoder": base["name"], "parameters": number, "steps": record["step"], "commit": commit()}
         known |= {"made by": f"`{self.command}`"} if self.command else {}
         data = [{**row, "licence": self.sets[row["set"]].config.licence} for row in sizes(self._parts)]
-        return Card("Selector of queries", SUMMARY, known, tuple(data), score_rows(record), tuple(self.run.notes))
+        notes, licence = tuple(self.run.notes), self.run.licence
+        return Card("Selector of queries", SUMMARY, known, tuple(data), score_rows(record), notes, licence)
 
 
 def _learned(data: Dataset, config: ThoughtSetConfig) -> list[Question]:
@@ -166,8 +167,8 @@ def _open_set(name: str, config: TrainSelectorConfig, on_index: OnIndex) -> Thou
     d = one.data
     data = load_dataset(d.path, d.split, d.questions, d.limit)
     path = index_path(one.index, data.name)
-    build_index(path, data.passages, one.index, OptionMaker.stages, {"path": d.path}, on_index, keep_edits=True)
-    index, done = Index(path), 0
+    build_index(path, data.passages, one.index, OptionMaker.stages, data_source(d), on_index, keep_edits=True)
+    index, done = Index(path, one.index), 0
 
     def told(count: int) -> None:
         nonlocal done

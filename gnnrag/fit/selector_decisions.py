@@ -16,7 +16,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from gnnrag.errors import ArtefactError
-from gnnrag.files import digest
+from gnnrag.files import digest, open_regular, write_atomic
 from gnnrag.fit.folds import draw
 from gnnrag.fit.selector_config import DecisionConfig
 from gnnrag.index.index import Index
@@ -201,16 +201,13 @@ def write_decisions(path: Path, decisions: Sequence[Decision]) -> None:
     for n, d in enumerate(decisions):
         values = (d.options.features, d.options.vectors, d.options.hits, d.worth, d.recall)
         arrays |= {f"{name}{n}": value for name, value in zip(_ARRAYS, values, strict=True)}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".part.npz")
-    np.savez(temporary, **arrays)  # type: ignore[arg-type]
-    temporary.replace(path)
+    write_atomic(path, lambda out: np.savez(out, **arrays))  # type: ignore[arg-type]
 
 
 def read_decisions(path: Path) -> list[Decision]:
     """Read what `write_decisions` wrote. Raises ArtefactError where the file is damaged."""
     try:
-        with np.load(path, allow_pickle=False) as data:
+        with open_regular(path) as held, np.load(held, allow_pickle=False) as data:
             found = []
             for n, (round_, trail) in enumerate(zip(data["rounds"].tolist(), data["trails"].tolist(), strict=True)):
                 features, vectors, hits, worth, recall = (data[f"{name}{n}"] for name in _ARRAYS)

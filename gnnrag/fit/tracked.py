@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gnnrag.config import TrackedRun
+from gnnrag.credentials import without_credentials
 from gnnrag.errors import GnnragError
 from gnnrag.index.index import Index
 from gnnrag.rundir import commit
@@ -31,7 +32,7 @@ class Tracked(Protocol):
 def open_tracker(path: Path, plan: Tracked, on_note: Callable[[str], None]) -> Tracker:
     """Return the W&B run of a training; a fold is shown in the group of all folds."""
     whole = path.parent.name if path.name.startswith("fold") else None
-    settings = describe(plan.settings, commit(), plan.inputs)
+    settings = describe(without_credentials(plan.settings), commit(), plan.inputs)
     return Tracker(
         plan.run, path, Job("train", f"{whole}-{path.name}" if whole else path.name, settings, whole), on_note
     )
@@ -92,7 +93,12 @@ def track_folds(
 ) -> None:
     """Show the report on all folds together as a run of their group."""
     if config.tracking != "off":
-        tracker = Tracker(config, path, Job("train", path.name, describe(settings, commit(), {}), path.name), on_note)
+        tracker = Tracker(
+            config,
+            path,
+            Job("train", path.name, describe(without_credentials(settings), commit(), {}), path.name),
+            on_note,
+        )
         send_report(tracker, metrics, 0)
         tracker.finish(flattened(metrics))
 

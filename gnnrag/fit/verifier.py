@@ -144,7 +144,8 @@ class VerifierPlan(Plan):
         known |= {"commit": facts["commit"]} | ({"made by": f"`{self.command}`"} if self.command else {})
         data = tuple(sizes(self.sets, self._parts))
         unfitted = () if facts.get("is_fitted", True) else (self._unfitted(),)
-        return Card("Verifier", SUMMARY, known, data, score_rows(facts), (*unfitted, *self.config.run.notes))
+        run = self.config.run
+        return Card("Verifier", SUMMARY, known, data, score_rows(facts), (*unfitted, *run.notes), run.licence)
 
 
 def open_verifier(

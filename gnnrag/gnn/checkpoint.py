@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from gnnrag.errors import ArtefactError, ConfigError
@@ -14,7 +15,17 @@ from gnnrag.files import file_digest, write_json
 from gnnrag.gnn.config import GNNConfig, RankerConfig
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.rankers import Ranker
-from gnnrag.weights import WEIGHTS, difference, fill, load_tensors, read_record, read_settings, save_tensors
+from gnnrag.weights import (
+    LARGEST,
+    WEIGHTS,
+    check_shapes,
+    difference,
+    fill,
+    load_tensors,
+    read_record,
+    read_settings,
+    save_tensors,
+)
 
 RECORD = "config.json"
 _FORMAT = 1
@@ -77,8 +88,13 @@ def load_checkpoint(folder: Path, expected: Mapping[str, Any] | None = None) -> 
         raise ArtefactError(f"{path} {state}; copy the checkpoint again")
     tensors = load_tensors(path)
     try:
-        model = QueryGNN(read_settings(GNNConfig, record["network"], folder / RECORD), int(record["encoder"]["size"]))
-        ranker = Ranker(read_settings(RankerConfig, record["ranker"], folder / RECORD)) if record["ranker"] else None
+        network = read_settings(GNNConfig, record["network"], folder / RECORD)
+        ranking = read_settings(RankerConfig, record["ranker"], folder / RECORD) if record["ranker"] else None
+        if network.layers > len(tensors):
+            raise ConfigError(f"network.layers={network.layers}: there are {len(tensors)} tensors")
+        with torch.device("meta"):  # the shapes alone: they decide how much memory the network takes
+            check_shapes(_tensors(*_build(network, ranking, record)), tensors, path)
+        model, ranker = _build(network, ranking, record)
     except ConfigError as error:
         raise ArtefactError(f"{folder / RECORD}: {error}") from error
     fill(_tensors(model, ranker), tensors, path)
@@ -86,15 +102,25 @@ def load_checkpoint(folder: Path, expected: Mapping[str, Any] | None = None) -> 
     return Checkpoint(model.eval(), ranker, encoder, record["facts"])
 
 
+def _build(
+    network: GNNConfig, ranking: RankerConfig | None, record: Mapping[str, Any]
+) -> tuple[QueryGNN, Ranker | None]:
+    return QueryGNN(network, record["encoder"]["size"]), Ranker(ranking) if ranking else None
+
+
 def _tensors(model: nn.Module, ranker: nn.Module | None) -> dict[str, Tensor]:
     named = dict(model.state_dict())
     return named | ({f"ranker.{k}": v for k, v in ranker.state_dict().items()} if ranker else {})
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and 0 < value <= LARGEST
 
 
 def _read_record(folder: Path) -> dict[str, Any]:
     path = folder / RECORD
     kinds = {"network": dict, "encoder": dict, "facts": dict, "weights_sha256": str, "ranker": (dict, type(None))}
     record = read_record(path, kinds, "gnn.checkpoint must name a folder that training wrote")
-    if record.get("format") != _FORMAT or not isinstance(record["encoder"].get("size"), int):
+    if record.get("format") != _FORMAT or not _is_size(record["encoder"].get("size")):
         raise ArtefactError(f"{path}: format {record.get('format')!r} or encoder size cannot be read; train again")
     return record

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -13,7 +12,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from gnnrag.errors import ArtefactError
-from gnnrag.files import digest, exclusive_lock, write_atomic
+from gnnrag.files import digest, exclusive_lock, open_regular, write_atomic
 from gnnrag.gnn.entity_model import Places
 from gnnrag.gnn.ranking import rank_examples
 from gnnrag.gnn.subgraph import Subgraph
@@ -138,15 +137,13 @@ def write_subgraph(path: Path, subgraph: Subgraph) -> None:
         arrays[name] = arrays[name].astype(kind)
     for name in _HALF:
         arrays[name] = arrays[name].astype(np.float16)
-    held = io.BytesIO()
-    np.savez(held, **arrays)  # type: ignore[arg-type]
-    write_atomic(path, held.getvalue())
+    write_atomic(path, lambda out: np.savez(out, **arrays))  # type: ignore[arg-type]
 
 
 def read_subgraph(path: Path) -> Subgraph:
     """Read a subgraph. Raises ArtefactError where the file is damaged."""
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with open_regular(path) as held, np.load(held, allow_pickle=False) as stored:
             arrays: dict[str, Any] = dict(stored)
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise ArtefactError(f"{path} is damaged ({error}); delete it, and it is made again") from error

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from gnnrag.errors import ArtefactError
+from gnnrag.files import read_json
 from gnnrag.gnn.checkpoint import RECORD, load_checkpoint
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.released import load_released
@@ -54,9 +54,11 @@ def _same_network(model: QueryGNN, other: QueryGNN, path: Path) -> None:
 
 
 def _start_from_released(model: QueryGNN, folder: Path, embedder: str) -> None:
-    released = load_released(folder / RELEASED)
+    record = _released_record(folder / RECORD)
+    _same_as_stated(model, record, folder / RECORD)
+    released = load_released(folder / RELEASED, model.config.aggregate, model.config.shortcut)
     _same_network(model, released, folder / RELEASED)
-    if (named := _released_encoder(folder / RECORD)) and named != _last(embedder):
+    if (named := _released_encoder(record)) and named != _last(embedder):
         raise ArtefactError(
             f"{folder / RECORD}: trained with the embedder {named!r}, the index has {embedder!r}; give "
             "a folder or model of that name as index.embedder.model"
@@ -64,15 +66,31 @@ def _start_from_released(model: QueryGNN, folder: Path, embedder: str) -> None:
     model.load_state_dict(released.state_dict(), strict=False)
 
 
-def _released_encoder(path: Path) -> str:
-    """Return the last part of the embedder's name in gfm-rag's record, or nothing where it has none."""
+def _released_record(path: Path) -> Mapping[str, Any]:
+    """Return gfm-rag's record; nothing where it has none."""
     try:
-        record = json.loads(path.read_text("utf-8"))
+        record = read_json(path)
     except FileNotFoundError:
-        return ""
+        return {}
     except ValueError as error:
         raise ArtefactError(f"{path} is no JSON ({error}); copy the checkpoint again") from error
-    section = record.get("text_emb_model_config") if isinstance(record, dict) else None
+    return record if isinstance(record, dict) else {}
+
+
+def _same_as_stated(model: QueryGNN, record: Mapping[str, Any], path: Path) -> None:
+    """Compare with what the record says of settings that the tensors cannot tell."""
+    section = record.get("model_config")
+    inner = section.get("entity_model", section) if isinstance(section, dict) else None
+    stated = inner if isinstance(inner, dict) else {}
+    for theirs, ours in (("aggregate_func", "aggregate"), ("short_cut", "shortcut")):
+        have = getattr(model.config, ours)
+        if theirs in stated and stated[theirs] not in (have, str(have).lower()):
+            raise ArtefactError(f"{path}: {theirs} is {stated[theirs]!r}; give gnn.{ours}={stated[theirs]}")
+
+
+def _released_encoder(record: Mapping[str, Any]) -> str:
+    """Return the last part of the embedder's name in gfm-rag's record, or nothing where it has none."""
+    section = record.get("text_emb_model_config")
     name = section.get("text_emb_model_name") or section.get("model_name_or_path") if isinstance(section, dict) else ""
     return _last(str(name or ""))
 

@@ -31,16 +31,22 @@ class Anchors:
 
 @dataclass(frozen=True, slots=True)
 class AnchorRules:
-    """Thresholds: cosine `tau`, at most `limit` hits within `margin` of the best, `floor` for a single best one."""
+    """Thresholds: cosine `tau`, at most `limit` hits within `margin` of the best, `floor` for a single best one.
+
+    `by_name`: names go before all of them.
+    """
 
     tau: float = 0.6
     floor: float = 0.35
     margin: float = 0.10
     limit: int = 5
+    by_name: bool = True
 
 
 class AnchorFinder:
     """Resolves concepts by name first and by meaning only then, because near names are look-alikes.
+
+    The paper has the meaning alone, and all nodes above `tau` (`method.preset=paper`).
 
     Args:
         graph: names, aliases and types.
@@ -76,13 +82,16 @@ class AnchorFinder:
             kind: the type guessed for it, or empty.
             scores: computes its cosine with each node, shape (num_entities,); called only where names do not decide.
         """
+        named = self._by_name(span, kind) if self.rules.by_name else None
+        return named or self._by_meaning(np.asarray(scores(), dtype=np.float64))
+
+    def _by_name(self, span: str, kind: str) -> Anchors | None:
         if found := self.exact.get(" ".join(span.split())):
             return Anchors(tuple(found), "a1")
         if (found := self.folded.get(fold_name(span))) and (typed := self._of_type(found, kind)):
             return Anchors(tuple(typed), "a2")
-        if found := self._same_words(span):
-            return Anchors(tuple(found), "a3")
-        return self._by_meaning(np.asarray(scores(), dtype=np.float64))
+        found = self._same_words(span)
+        return Anchors(tuple(found), "a3") if found else None
 
     def _of_type(self, nodes: Sequence[int], kind: str) -> list[int]:
         """Keep nodes of a type; a node without any type, or a concept without one, passes."""
@@ -104,12 +113,11 @@ class AnchorFinder:
     def _by_meaning(self, scores: np.ndarray) -> Anchors:
         r = self.rules
         order = np.argsort(-scores, kind="stable")[: r.limit]
-        if not len(order) or scores[order[0]] < r.floor:
-            return Anchors()
-        if scores[order[0]] < r.tau:
-            return Anchors((int(order[0]),), "a5")
-        least = max(r.tau, float(scores[order[0]]) - r.margin)
-        return Anchors(tuple(int(i) for i in order if scores[i] >= least), "a4")
+        best = float(scores[order[0]]) if len(order) else -1.0
+        if best >= r.tau:
+            least = max(r.tau, best - r.margin)
+            return Anchors(tuple(int(i) for i in order if scores[i] >= least), "a4")
+        return Anchors((int(order[0]),), "a5") if len(order) and best >= r.floor else Anchors()
 
 
 def top_nodes(scores: np.ndarray, count: int) -> Anchors:

@@ -35,6 +35,7 @@ class OutputConfig:
     path_bonus: float = 0.0  # for each accepted path through an entity of the passage; 0.05 in the specification: worse
     edge_bonus: float = 0.1  # for a passage that states an edge of an accepted path
     follow_up_weight: float = 0.95  # of passages that only a follow-up query found
+    fill: bool = True  # the retriever's passages take what room is left; False: those of paths alone (the paper)
     mix: bool = False  # False: passages of accepted paths come before all others
 
 
@@ -67,7 +68,7 @@ def unite(graph: KnowledgeGraph, dots: Sequence[Dot], must_touch: Sequence[Seque
 def rank_path_passages(
     graph: KnowledgeGraph, paths: Sequence[Accepted], base: Base, pool: Pool, config: OutputConfig
 ) -> list[str]:
-    """Return the ids of passages, best first: those of entities on accepted paths, then those of the pool.
+    """Return the ids of passages, best first: those of entities on accepted paths, then, with `fill`, the pool's.
 
     A passage's score is its similarity to the question, plus a bonus for each accepted path through its entities.
     """
@@ -83,7 +84,7 @@ def rank_path_passages(
         scores = np.asarray(base.cosines, dtype=np.float64)
     scores = scores + config.path_bonus * touched + config.edge_bonus * stated
     position = {base.ids[i]: i for i in np.flatnonzero(touched).tolist()}
-    rest = [id_ for id_ in pool.ranked() if id_ not in position]
+    rest = [id_ for id_ in pool.ranked() if id_ not in position] if config.fill else []
     if config.mix:
         known = {id_: i for i, id_ in enumerate(base.ids)}
         position |= {id_: known[id_] for id_ in rest}

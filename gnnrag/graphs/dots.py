@@ -39,11 +39,15 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How far and how large: `hops` edges, `max_nodes` nodes, and from `hub_degree` on a node is a hub."""
+    """How far and how large: `hops` edges, `max_nodes` nodes, and from `hub_degree` on a node is a hub.
+
+    `widen`: a filter that leaves the anchors without a neighbour gives way.
+    """
 
     hops: int = 3
     max_nodes: int = 5000
     hub_degree: int = 500
+    widen: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +113,7 @@ class TypedGraph:
             scores: similarity of each node to what is looked for; decides what a hub and the size guard keep.
                 Shape (num_entities,).
         """
-        wanted, notes = self._loosened(anchors, wanted)
+        wanted, notes = self._loosened(anchors, wanted) if limits.widen else (wanted, [])
         if not self.adjacency.degree[list(anchors)].any():
             notes += ["isolated"]
         near = self._grow(anchors, wanted, limits, scores)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -47,11 +47,13 @@ class SearchConfig:
     top_nodes_set: int = 50  # the same where the question asks for a set
     paths_per_target: int = 3  # P: from each anchor to each destination
     paths_per_round: int = 30  # C: paths that are judged
+    spread_paths: bool = True  # one of each destination before any second; False: all of the best ones (the paper)
     node_score: str = "relations"  # node: cosine of the node alone, as in the paper; relations: or 0.9 of a relation's
     min_cosine: float = 0.2  # least score of a destination, with early_stop
     min_confidence: float = 0.3  # less is not accepted
     duplicate_cosine: float = 0.95  # a query this near to an earlier one is not sent
     follow_ups: int = 5  # queries a round
+    lift_filter: bool = True  # a search that accepts nothing in two rounds goes on without the filter of types
     pattern_judge: str = "auto"  # always, never, auto: where the question asks for a set
     exemplars: int = 3  # paths judged of each pattern
     early_stop: bool = True  # False: all rounds, as in the paper
@@ -137,7 +139,8 @@ class Dot:
         groups = [self._paths_to(target, config.paths_per_target, score) for target in targets]
         fresh = [[path for path in group if path not in self.judged] for group in groups]
         if not self.by_pattern(config):
-            return Found(tuple(round_robin(fresh, config.paths_per_round)))
+            spread = round_robin(fresh, config.paths_per_round) if config.spread_paths else chain.from_iterable(fresh)
+            return Found(tuple(islice(spread, config.paths_per_round)))
         return _grouped(graph, round_robin(fresh, sum(map(len, fresh))), config)
 
     def _paths_to(self, target: int, count: int, score: Callable[[Path], float]) -> list[Path]:

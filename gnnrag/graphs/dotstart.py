@@ -31,7 +31,9 @@ class StartConfig:
     topics_only: bool = False  # a broad question starts from its topics alone, as the paper's prompt has it
     max_nodes: int = 5000  # size guard of a DOT
     hub_degree: int = 500  # nodes with more neighbours are hubs
+    by_name: bool = True  # anchors by name before meaning; False: by cosine alone, as in the paper
     use_filter: bool = True  # False: all types may appear (ablation)
+    widen_filter: bool = True  # types that a walk to the answer's, or any neighbour of the anchors, needs are added
     terminal_only: bool = True  # False: answers' types are expanded like any other (ablation)
     bridging: bool = False  # a further DOT whose paths touch the anchors of the first two concepts
 
@@ -55,8 +57,9 @@ class Starter:
     """
 
     def __init__(self, graph: KnowledgeGraph, meaning: Meaning, config: StartConfig) -> None:
-        self.graph, self.meaning, self.config = graph, meaning, config
-        self.finder = AnchorFinder(graph, AnchorRules(config.tau, config.floor, config.margin, config.max_anchors))
+        self.graph, self.meaning, c = graph, meaning, config
+        self.config = config
+        self.finder = AnchorFinder(graph, AnchorRules(c.tau, c.floor, c.margin, c.max_anchors, c.by_name))
 
     def choose(
         self, named: Sequence[tuple[str, str, str]], topics: Sequence[str], question: str, use_anchors: bool

@@ -56,9 +56,12 @@ def current_passages(
     return round_robin(near, ours, theirs)
 
 
-def classic_sides(shown: Shown, local: Found, other: Found, tokens: int) -> list[int]:
-    """Return the passages of the global side's edges, then those of the local side's entities, each within a budget."""
+def classic_sides(shown: Shown, local: Found, other: Found, tokens: int, summed: bool = False) -> list[int]:
+    """Return the passages of the global side's edges, then those of the local side's entities, each within a budget.
+
+    `summed`: see `classic_passages`.
+    """
     edges = shown.edges
-    ranked = classic_passages(local.entities, edges.graph.entity_passages, edges.neighbours)
+    ranked = classic_passages(local.entities, edges.graph.entity_passages, edges.neighbours, summed=summed)
     stated = passages_in_order(other.edges, edges.passages)
     return distinct([*shown.fit_passages(stated, tokens), *shown.fit_passages(ranked, tokens)])

@@ -28,6 +28,7 @@ class EntityGraph:
         facts: distinct normalised (head, relation, tail), sorted.
         fact_entities: (num_facts, 2) int32, head and tail of each fact as positions in `entities`.
         fact_indptr, fact_passages: CSR lists of the passages that state each fact, ascending.
+        fact_times: how often each of these passages states it, (len(fact_passages),) int32; None for once each.
         synonyms: (num_synonyms, 2) int32, (from, to): a name and another that is close to it. Normally both directions
             are there; see `gnnrag.graphs.synonyms`.
         similarities: (num_synonyms,) float64 cosines.
@@ -41,6 +42,7 @@ class EntityGraph:
     fact_passages: np.ndarray
     synonyms: np.ndarray
     similarities: np.ndarray
+    fact_times: np.ndarray | None = None
 
     @property
     def num_entities(self) -> int:
@@ -54,10 +56,12 @@ class EntityGraph:
 
     @cached_property
     def slots(self) -> sparse.csr_array:
-        """How often each entity is head or tail of a fact of each passage. Shape (num_passages, num_entities)."""
+        """How many distinct facts of each passage hold each entity. Shape (num_passages, num_entities)."""
         facts = np.repeat(np.arange(len(self.facts)), np.diff(self.fact_indptr))
         rows, columns = np.repeat(self.fact_passages, 2), self.fact_entities[facts].ravel()
-        return _summed(rows, columns, np.ones(len(rows)), (self.num_passages, self.num_entities))
+        values = np.ones((len(facts), 2))
+        values[self.fact_entities[facts, 0] == self.fact_entities[facts, 1], 1] = 0.0  # one slot for both ends
+        return _summed(rows, columns, values.ravel(), (self.num_passages, self.num_entities))
 
     @cached_property
     def passages_with(self) -> np.ndarray:
@@ -69,7 +73,11 @@ class EntityGraph:
         return self.fact_passages[self.fact_indptr[fact] : self.fact_indptr[fact + 1]]
 
     def entity_adjacency(
-        self, relation_factor: float = 2.0, synonym_factor: float = 2.0, syn_overwrites: bool = True
+        self,
+        relation_factor: float = 2.0,
+        synonym_factor: float = 2.0,
+        syn_overwrites: bool = True,
+        repeats: bool = False,
     ) -> sparse.csr_array:
         """Symmetric weights between entities. Shape (num_entities, num_entities), float64.
 
@@ -81,10 +89,12 @@ class EntityGraph:
             relation_factor: factor on counts.
             synonym_factor: factor on cosines that were found from both sides.
             syn_overwrites: where a pair has both, the cosine replaces the count, as released; else they add.
+            repeats: a triple that a passage states twice counts twice (HippoRAG 1), else once (HippoRAG 2).
         """
         shape = (self.num_entities, self.num_entities)
         heads, tails = self.fact_entities.T
-        counts = np.diff(self.fact_indptr) * (heads != tails)
+        times = self.fact_times if repeats and self.fact_times is not None else np.ones(len(self.fact_passages))
+        counts = np.diff(np.concatenate([[0.0], np.cumsum(times)])[self.fact_indptr]) * (heads != tails)
         relations = _summed(heads, tails, 0.5 * relation_factor * counts, shape)
         relations = relations + relations.T
         sources, targets = self.synonyms.T
@@ -108,7 +118,7 @@ class EntityGraph:
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the integer and float arrays; with `num_passages`, `entities` and `facts` they are the graph."""
-        return {name: getattr(self, name) for name in _ARRAYS}
+        return {name: getattr(self, name) for name in _ARRAYS if getattr(self, name) is not None}
 
     def check(self) -> EntityGraph:
         """Return the graph itself. Raises ArtefactError where its arrays and strings do not belong together."""
@@ -118,6 +128,7 @@ class EntityGraph:
             and self.synonyms.shape == (num_synonyms, 2)
             and self.fact_indptr.shape == (num_facts + 1,)
             and self.fact_indptr[-1] == len(self.fact_passages)
+            and (self.fact_times is None or self.fact_times.shape == self.fact_passages.shape)
             and _below(self.fact_entities, self.num_entities)
             and _below(self.synonyms, self.num_entities)
             and _below(self.fact_passages, self.num_passages)
@@ -127,24 +138,23 @@ class EntityGraph:
         return self
 
 
-_ARRAYS = ("fact_entities", "fact_indptr", "fact_passages", "synonyms", "similarities")
+_ARRAYS = ("fact_entities", "fact_indptr", "fact_passages", "synonyms", "similarities", "fact_times")
 
 
 def build_entity_graph(triples: Sequence[Iterable[Triple]], norm: str = "hipporag") -> EntityGraph:
     """Build the graph of a corpus, without synonyms, from each passage's triples in corpus order.
 
-    Equal names and equal facts after normalisation are one; a passage states a fact once. With `unicode`, a fact whose
+    Equal names and equal facts after normalisation are one. With `unicode`, a fact whose
     head or tail has no letter or digit is dropped; with `hipporag` such names are one empty entity, as released.
     """
-    stated: dict[Triple, list[int]] = {}
+    stated: dict[Triple, dict[int, int]] = {}
     for passage, rows in enumerate(triples):
         for head, relation, tail in rows:
             fact = (norm_phrase(head, norm), norm_phrase(relation, norm), norm_phrase(tail, norm))
             if norm != "hipporag" and not (fact[0] and fact[2]):
                 continue
-            where = stated.setdefault(fact, [])
-            if not where or where[-1] != passage:
-                where.append(passage)
+            where = stated.setdefault(fact, {})
+            where[passage] = where.get(passage, 0) + 1
     facts = sorted(stated)
     entities = sorted({name for head, _, tail in facts for name in (head, tail)})
     position = {name: i for i, name in enumerate(entities)}
@@ -160,6 +170,7 @@ def build_entity_graph(triples: Sequence[Iterable[Triple]], norm: str = "hippora
         np.array([p for fact in facts for p in stated[fact]], dtype=np.int32),
         np.zeros((0, 2), dtype=np.int32),
         np.zeros(0),
+        np.array([n for fact in facts for n in stated[fact].values()], dtype=np.int32),
     )
 
 

@@ -100,10 +100,24 @@ class EvidenceMemory:
         ranked = self.ranked(psi, full_only=True)
         return ranked[:num_subquestions] + [u for u in ranked[num_subquestions:] if u.sentence in self.found]
 
-    def augment(self, question: str, psi: Mapping[int, float], num_subquestions: int) -> str:
-        """Return the augmented query: the chosen evidence, a line each, then the question."""
-        chosen = enumerate(self.chosen(psi, num_subquestions), start=1)
-        return "\n".join([*(f"- {n}. ({'; '.join(u.phrases)}) {u.text}" for n, u in chosen), question])
+    def augment(self, question: str, psi: Mapping[int, float], num_subquestions: int, form: str = "plain") -> str:
+        """Return the augmented query: the chosen evidence, a line each, then the question.
+
+        Args:
+            question: the question.
+            psi: confidence of each sentence.
+            num_subquestions: K.
+            form: `plain`, or `released`: with the labels of the released code, which begins with an empty line where
+                there is evidence and none of it is full.
+        """
+        chosen = self.chosen(psi, num_subquestions)
+        if form != "released":
+            lines = [f"- {n}. ({'; '.join(u.phrases)}) {u.text}" for n, u in enumerate(chosen, start=1)]
+            return "\n".join([*lines, question])
+        if not self.units:
+            return question
+        lines = [f"- Knowledge {n}: (Relevant Keywords: {';'.join(u.phrases)}) {u.text}" for n, u in enumerate(chosen)]
+        return "\n".join(lines) + f"\n<SEP>Query: {question}"
 
     def scope(self, scope: str) -> list[EvidenceUnit]:
         """Return the units that set seeds: all in `memory`, or those that are `new` in this round."""
@@ -186,7 +200,7 @@ class GranularWeightsConfig:
     alpha_decay: float | None = None  # that share
     halve_unread: bool | None = None  # halve it on sentences that were read and are no evidence
     unselected_entity: str | None = None  # phrases of evidence that were not named; off, fallback, or overwrite
-    query_phrases: str | None = None  # phrases of the question; off, if_not_selected, or additive
+    query_phrases: str | None = None  # phrases of the question; off, if_not_selected, or additive: as released
 
 
 @dataclass(frozen=True)

@@ -17,22 +17,22 @@ _SWITCHES: tuple[str, ...] = (
     "keep_rule",
     "sentence_scope",
 )
-_SWITCHES += ("merge_keywords", "subquery_order", "skip_read")
+_SWITCHES += ("merge_keywords", "subquery_order", "skip_read", "query_form", "phrase_folding")
 # Preset: values of the switches in the order of `_SWITCHES`, and the constants of the seeds.
 PRESETS: dict[str, tuple[dict[str, Any], GranularWeightsConfig]] = {
     name: (dict(zip(_SWITCHES, values, strict=True)), weights)
     for name, values, weights in (
         (
             "official",
-            (1, "dense_aug", "off", "supported", True, "memory", "replace", "alphabetical", "none"),
+            (1, "dense_aug", "off", "supported", True, "memory", "replace", "alphabetical", "none", "released", False),
             _RELEASED,
         ),
         (
             "repaired",
-            (1, "ppr", "both", "supported", True, "memory", "union", "generated", "skip"),
+            (1, "ppr", "both", "supported", True, "memory", "union", "generated", "skip", "plain", True),
             replace(_RELEASED, unselected_entity="fallback", query_phrases="if_not_selected"),
         ),
-        ("paper", (3, "ppr", "both", "all", False, "new", "union", "generated", "none"), _PRINTED),
+        ("paper", (3, "ppr", "both", "all", False, "new", "union", "generated", "none", "plain", True), _PRINTED),
     )
 }
 ALLOWED = {
@@ -44,4 +44,5 @@ ALLOWED = {
     "subquery_order": ("generated", "alphabetical"),
     "phrase_match": ("embedding", "exact"),
     "skip_read": ("none", "skip", "refill"),
+    "query_form": ("plain", "released"),
 }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from gnnrag.graphs.hierarchy import HierarchyGraph
 from gnnrag.graphs.titles import TitleMatch, TitleMatcher
+from gnnrag.text.bounds import beginning
 from gnnrag.text.normalise import FUNCTION_WORDS, words
 
 _MAX_WORDS = 12  # longest name looked for
@@ -42,8 +43,9 @@ def link_question(text: str, graph: HierarchyGraph, titles: TitleMatcher) -> Lin
     capital or a digit; text all in lower case is searched whole. What looks like a name and equals no phrase is matched
     to titles by its rarer words, and after a spelling correction.
     """
-    tokens, is_capital = _tokens(text)
+    tokens, is_capital = _tokens(beginning(text))
     is_content = [token not in FUNCTION_WORDS for token in tokens]
+    has_capitals = any(is_capital)
     taken = [False] * len(tokens)
     names: list[LinkedName] = []
     for length in range(min(_MAX_WORDS, len(tokens)), 0, -1):
@@ -51,7 +53,7 @@ def link_question(text: str, graph: HierarchyGraph, titles: TitleMatcher) -> Lin
             span = slice(start, start + length)
             if any(taken[span]) or not any(is_content[span]) or tokens[start] in _ARTICLES:
                 continue
-            if any(is_capital) and not any(is_capital[span]):
+            if has_capitals and not any(is_capital[span]):
                 continue
             key = " ".join(tokens[span])
             if key in titles or key in graph.phrase_nodes:

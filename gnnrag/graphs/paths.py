@@ -8,7 +8,7 @@ it in time, so that almost every branch ends in a path. Yen's algorithm searches
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice, pairwise
+from itertools import count, islice, pairwise
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from gnnrag.graphs.neighbourhood import Labels, Rules, label_anchor
 
 Path = tuple[int, ...]  # nodes from the anchor to the target
 COLLECT_CAP = 200  # paths of one length that are compared by score, before the best are kept
+# Nodes tried for one pair by `k_shortest_paths`: where the shortest path is the only one, looking for others may take
+# for ever (ten hops around a leaf of MetaQA). The shortest paths are found without a wrong turn, so none is lost.
+MAX_STEPS = 20_000
 
 
 def k_shortest_paths(
@@ -29,6 +32,8 @@ def k_shortest_paths(
     collect_cap: int = COLLECT_CAP,
 ) -> list[Path]:
     """Return up to `k` shortest loopless paths from the labelled anchor to a target.
+
+    Longer ones that are not found within `MAX_STEPS` are left out.
 
     Args:
         adjacency: the graph.
@@ -46,8 +51,9 @@ def k_shortest_paths(
     if k < 1:
         raise ValueError(f"k={k}: must be at least 1")
     found: list[Path] = []
+    steps = iter(range(MAX_STEPS))
     for length in _lengths(labels, hops):
-        fresh = paths_of_length(adjacency, labels, target, length)
+        fresh = paths_of_length(adjacency, labels, target, length, steps)
         if score is None:
             found.extend(islice(fresh, k - len(found)))
         else:
@@ -95,8 +101,13 @@ def paths_between_seeds(
     return {(s, t): found[s, t] for s in seeds for t in seeds if (s, t) in found}
 
 
-def paths_of_length(adjacency: Adjacency, labels: Labels, target: int, length: int) -> Iterator[Path]:
-    """Yield the loopless paths of exactly `length` edges, in the order of their node ids read from the target."""
+def paths_of_length(
+    adjacency: Adjacency, labels: Labels, target: int, length: int, steps: Iterator[int] | None = None
+) -> Iterator[Path]:
+    """Yield the loopless paths of exactly `length` edges, in the order of their node ids read from the target.
+
+    The search takes one of `steps`, if they are given, for each node that it tries, and ends with them.
+    """
     is_outside = labels.mask is not None and not labels.mask[target]
     if is_outside or target == labels.anchor or length < 1:
         return
@@ -104,7 +115,7 @@ def paths_of_length(adjacency: Adjacency, labels: Labels, target: int, length: i
         if labels.distance[target] == 1:
             yield labels.anchor, int(target)
         return
-    yield from _towards_anchor(adjacency, labels, (int(target),), length)
+    yield from _towards_anchor(adjacency, labels, (int(target),), length, count() if steps is None else steps)
 
 
 def mean_node_score(scores: np.ndarray) -> Callable[[Path], float]:
@@ -129,8 +140,12 @@ def _lengths(labels: Labels, hops: int | None) -> range:
     return range(1, hops + 1)
 
 
-def _towards_anchor(adjacency: Adjacency, labels: Labels, path: Path, left: int) -> Iterator[Path]:
+def _towards_anchor(
+    adjacency: Adjacency, labels: Labels, path: Path, left: int, steps: Iterator[int]
+) -> Iterator[Path]:
     """Extend a path, whose first node is its newest, to the anchor by exactly `left` >= 2 edges."""
+    if next(steps, None) is None:
+        return
     near = adjacency.neighbours_of(path[0])
     distance = labels.through[near]
     if left == 2:  # the next node must touch the anchor: one filter instead of one call for each
@@ -140,4 +155,4 @@ def _towards_anchor(adjacency: Adjacency, labels: Labels, path: Path, left: int)
         return
     for node in near[distance < left].tolist():
         if node not in path:
-            yield from _towards_anchor(adjacency, labels, (node, *path), left - 1)
+            yield from _towards_anchor(adjacency, labels, (node, *path), left - 1, steps)

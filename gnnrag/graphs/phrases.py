@@ -11,7 +11,6 @@ import numpy as np
 from gnnrag.graphs.granular import EvidenceUnit, Overlay, same_nodes
 from gnnrag.graphs.hierarchy import HierarchyGraph
 from gnnrag.text.normalise import phrase_key
-from gnnrag.text.phrases import rule_phrases
 
 _NEAREST = 10  # hits looked at
 _FLOOR = 0.4  # least cosine of a hit
@@ -25,10 +24,13 @@ class PhraseAligner:
         vectors: (num_phrases, dim) unit rows, or None to align by text alone.
         embedder: gives the vectors of named phrases.
         same: least cosine of two spellings of one phrase.
+        folds: whether a phrase that is spelt in another case or with other signs is the same; as released it is not.
     """
 
-    def __init__(self, graph: HierarchyGraph, vectors: np.ndarray | None, embedder: Any, same: float = 0.9) -> None:
-        self.graph, self.vectors, self.embedder, self.same = graph, vectors, embedder, same
+    def __init__(
+        self, graph: HierarchyGraph, vectors: np.ndarray | None, embedder: Any, same: float = 0.9, folds: bool = True
+    ) -> None:
+        self.graph, self.vectors, self.embedder, self.same, self.folds = graph, vectors, embedder, same, folds
         self.nodes = lru_cache(maxsize=100_000)(self._nodes)
 
     @cached_property
@@ -38,7 +40,7 @@ class PhraseAligner:
     def _nodes(self, phrase: str) -> tuple[int, ...]:
         """Return the nodes of a phrase."""
         exact, hits = self._position.get(phrase), []
-        if exact is None and (spelt := self.graph.phrase_nodes.get(phrase_key(phrase))):
+        if exact is None and self.folds and (spelt := self.graph.phrase_nodes.get(phrase_key(phrase))):
             exact = spelt[0]
         if self.vectors is not None and len(self.vectors):
             cosines = self.vectors @ self.embedder.encode([phrase], is_query=True)[0]
@@ -76,17 +78,30 @@ class PhraseAligner:
         known, first = set(named), self.graph.first_phrase
         around = self._around(sentence)
         return [
-            n for n in around[around >= first].tolist() if n not in known and _is_entity(self.graph.phrases[n - first])
+            n for n in around[around >= first].tolist() if n not in known and is_entity(self.graph.phrases[n - first])
         ]
 
-    def asked(self, question: str) -> list[int]:
-        """Return the phrase nodes that a question names."""
-        return list(dict.fromkeys(n for phrase in rule_phrases(question) for n in self.nodes(phrase)))
+    def asked(self, phrases: Sequence[str], units: Sequence[EvidenceUnit] | None = None) -> list[int]:
+        """Return the phrase nodes of a question.
+
+        Args:
+            phrases: of the question.
+            units: evidence, for the released rule: of the nodes of entity-like phrases those count that no evidence
+                names without a capital or digit only, of the others those that none names with one.
+        """
+        if units is None:
+            return list(dict.fromkeys(n for phrase in phrases for n in self.nodes(phrase)))
+        upper, every = (
+            {n for u in units for p in u.phrases if like(p) for n in self.nodes(p)} for like in (is_entity, bool)
+        )
+        barred = {True: every - upper, False: upper}
+        return list(dict.fromkeys(n for p in phrases for n in self.nodes(p) if n not in barred[is_entity(p)]))
 
     def _around(self, sentence: int) -> np.ndarray:
         graph = self.graph.adjacency
         return graph.indices[graph.indptr[sentence] : graph.indptr[sentence + 1]]
 
 
-def _is_entity(text: str) -> bool:
+def is_entity(text: str) -> bool:
+    """Tell whether a phrase has a capital A-Z or a digit."""
     return any("A" <= c <= "Z" or c.isdigit() for c in text)

@@ -67,12 +67,12 @@ def shares(count: int, most: int = MAX_SHARE, least: int = MIN_SHARE) -> list[in
     return [round(most - i / (count - 1) * (most - least)) for i in range(count)]
 
 
-def pick_by_weight(owned: Sequence[Sequence[int]], most: int = MAX_SHARE) -> list[int]:
+def pick_by_weight(owned: Sequence[Sequence[int]], most: int = MAX_SHARE, least: int = MIN_SHARE) -> list[int]:
     """Pick passages by their rows' shares (LightRAG's WEIGHT).
 
     What a row cannot use of its share is handed out afterwards, one passage at a time, to the first row with any left.
     """
-    allowed = shares(len(owned), most, min(most, MIN_SHARE))
+    allowed = shares(len(owned), most, min(most, least))
     used = [min(share, len(row)) for share, row in zip(allowed, owned, strict=True)]
     picked = [passage for row, n in zip(owned, used, strict=True) for passage in row[:n]]
     rest = [passage for row, n in zip(owned, used, strict=True) for passage in row[n:]]
@@ -113,11 +113,16 @@ def pick(
 
 
 def classic_passages(
-    items: Sequence[int], passages: Lists, neighbours: Lists, neighbour_passages: Lists | None = None
+    items: Sequence[int],
+    passages: Lists,
+    neighbours: Lists,
+    neighbour_passages: Lists | None = None,
+    summed: bool = True,
 ) -> list[int]:
     """Rank the passages of entities as the classic profile does.
 
-    Entities in their order; the passages of one by how many of its neighbours cite them too, then in their own order.
+    A passage stands where the first entity that has it does; those of one entity by how many neighbours cite them too,
+    then in their own order.
 
     Args:
         items: entities, best first.
@@ -125,16 +130,18 @@ def classic_passages(
         neighbours: of each entity: one-hop neighbours (LightRAG), out-neighbours (PathRAG) or hyperedges
             (HyperGraphRAG).
         neighbour_passages: of each neighbour, where neighbours are not entities.
+        summed: the neighbours of all entities that have the passage count (PathRAG, HyperGraphRAG); else those of the
+            first one alone (LightRAG).
     """
     cited = passages if neighbour_passages is None else neighbour_passages
-    ranked: dict[int, None] = {}
-    for item in items:
-        mine = passages[item]
-        if not len(mine):
-            continue
-        support = Counter(gathered(cited, neighbours[item]).tolist())
-        ranked.update(dict.fromkeys(sorted(mine.tolist(), key=lambda passage: -support[passage])))
-    return list(ranked)
+    rank: dict[int, int] = {}
+    support: Counter[int] = Counter()
+    for place, item in enumerate(items):
+        citations = Counter(gathered(cited, neighbours[item]).tolist())
+        for passage in passages[item].tolist():
+            if rank.setdefault(passage, place) == place or summed:
+                support[passage] += citations[passage]
+    return sorted(rank, key=lambda passage: (rank[passage], -support[passage]))
 
 
 def passages_in_order(items: Sequence[int], passages: Lists) -> list[int]:

@@ -20,6 +20,7 @@ import yaml  # type: ignore[import-untyped]
 
 from gnnrag.errors import DataError, nearest
 from gnnrag.graphs.knowledge import KnowledgeGraph
+from gnnrag.untrusted import printable
 
 log = logging.getLogger(__name__)
 MAX_TYPES, MAX_RELATIONS = 60, 60  # a prompt shows no more; open extractions have thousands of predicates
@@ -159,7 +160,10 @@ def to_yaml(schema: Schema) -> str:
         "# offered. Counts and examples are for you; a run counts by itself.\n"
     )
     data = {"description": schema.description, "types": _rows(schema.types), "relations": _rows(schema.relations)}
-    return head + yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110)
+    text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110)
+    if printable(text) != text:  # a name could turn the letters of a terminal around; YAML has escapes of its own
+        text = yaml.safe_dump(data, sort_keys=False, width=110)
+    return head + text
 
 
 def load(path: Path, graph: KnowledgeGraph) -> Schema:

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
-from gnnrag.config import IndexConfig, to_plain
-from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError, nearest
-from gnnrag.files import digest, exclusive_lock
+from gnnrag.config import IndexConfig
+from gnnrag.errors import ArtefactError, DataError
+from gnnrag.files import exclusive_lock
 from gnnrag.index.checks import check_passages, is_cut_from, named
-from gnnrag.index.embedder import Embedder, make_embedder
-from gnnrag.index.stage_base import Context, Stage
+from gnnrag.index.embedder import is_folder, make_embedder
+from gnnrag.index.plan import Plan, Step, closure, prompted_writers
+from gnnrag.index.settings import open_embedder, stored_config
+from gnnrag.index.source import is_own, is_same_record, refuse_other_source, refuse_to_undo, stored_passages
+from gnnrag.index.stage_base import Context
 from gnnrag.index.stages import STAGES
 from gnnrag.index.store import Store, forget_journals
-from gnnrag.index_config import SECTIONS, with_own_model
+from gnnrag.metrics.replies import WARN, by_writer, remarks
 from gnnrag.outputs import INDEX, refuse_other
+from gnnrag.standstill import moved, waiting
 from gnnrag.types import Passage
 
 WAIT_S = 600.0  # how long a build waits for another process that builds the same index
-Progress = Callable[[str, int, int], None]  # stage, passages done now, passages in all
+TELL_S = 60.0  # and how often it says so
+# Stage, passages done now, passages in all. One that has a method `tell` is told in a line, at once and then every
+# minute, that another process has to be waited for, and for what.
+Progress = Callable[[str, int, int], None]
+
+
+class _NothingToDoError(Exception):
+    """While this process waited, another one has built what it needs."""
 
 
 def build_index(
@@ -48,31 +55,81 @@ def build_index(
     Args:
         root: the index folder.
         passages: the corpus, in order.
-        config: embedder and text settings.
+        config: embedder and text settings; `replace` puts other data into an index.
         stages: what to build, with what it needs; all stages by default.
-        source: where the passages come from, for the record.
+        source: where the passages come from, for the record; an index of another source is refused.
         progress: told what is being done.
-        keep_edits: refuse to undo what `update_index` has changed since the last build.
+        keep_edits: for readers: refuse to undo what `update_index` has changed since the last build, and wait for
+            nobody who builds stages that are not asked for.
 
     Returns:
         The stages that were built.
 
     Raises:
         DataError: two passages share an id, or one has no text.
-        ConfigError: unknown stage.
-        ArtefactError: `keep_edits`, and the index has passages added or removed that `passages` does not reflect.
+        ConfigError: unknown stage, or the index is of another source.
+        NotGivenError: a stage that the index has needs a model or a file that the settings do not give.
+        ArtefactError: `keep_edits`, and the index has passages added or removed that `passages` does not reflect; or a
+            stage that it has would become one of two models.
     """
     check_passages(root, passages)
     if not passages:
         raise DataError(root, "there are no passages to index")
     wanted = closure(STAGES if stages is None else stages, config)
-    if root.is_dir() and _is_current(Store(root), passages, config, wanted, source):
-        return []  # readers of a finished index, however many, need no lock
-    with _writing(root, WAIT_S):
-        store = Store(root)  # again: another process may just have built it
-        if keep_edits:
-            _refuse_to_undo(store, passages)
-        return _build(store, passages, _with_kept_settings(store, config, wanted), wanted, source, progress)
+    job = _Job(root, passages, config, wanted, source or {}, keep_edits)
+    if root.is_dir() and job.missing() is None:
+        return []  # readers of what is finished, however many, need no lock
+    try:
+        with _writing(root, job, progress):
+            return _build(job.plan(job.store()), source, progress)  # again: another process may just have built it
+    except _NothingToDoError:
+        return []
+
+
+class _Job:
+    """What one call of `build_index` is to bring about; the arguments are its."""
+
+    def __init__(
+        self,
+        root: Path,
+        passages: Sequence[Passage],
+        config: IndexConfig,
+        wanted: Sequence[str],
+        source: dict[str, Any],
+        is_reader: bool,
+    ) -> None:
+        self.root, self.passages, self.config, self.wanted = root, passages, config, wanted
+        self.source, self.is_reader = source, is_reader
+        self.embedder = cache(lambda: make_embedder(config.embedder))
+
+    def store(self) -> Store:
+        """Return the index, without its stages where it is to be replaced. Raises GnnragError where it may not be."""
+        store = Store(self.root)
+        if self.config.replace and not is_own(store, self.source, self.passages):
+            store.manifest.update(settings={}, source={}, stages={}, models={}, complete=False)
+            return store
+        refuse_other_source(store, self.source, self.passages, f"{self.root}-2")
+        if self.is_reader:
+            refuse_to_undo(store, self.passages)
+        return store
+
+    def plan(self, store: Store) -> Plan:
+        """Return what is to be done."""
+        return Plan(store, self.passages, self.config, self.wanted, self.embedder)
+
+    def missing(self) -> str | None:
+        """Return the first stage that has to be built, an empty text where only the record changes; None: nothing has.
+
+        A reader needs its own stages alone where another build is under way, or was cut off.
+        """
+        store = self.store()
+        plan, is_whole = self.plan(store), store.manifest["complete"]
+        names = [*self.wanted, *(store.manifest["stages"] if is_whole or not self.is_reader else ())]
+        if stale := next((step.name for step in plan.steps(names) if not step.is_current), None):
+            return stale
+        is_known = plan.is_recorded and is_same_record(store.manifest["source"], self.source)
+        is_tidy = is_whole and not any((self.root / ".partial").glob("*"))
+        return None if is_known and (is_tidy or (self.is_reader and not is_whole)) else ""
 
 
 def update_index(
@@ -81,6 +138,7 @@ def update_index(
     remove: Sequence[str] = (),
     progress: Progress = lambda stage, done, total: None,
     documents: Collection[str] = (),
+    caller: IndexConfig | None = None,
 ) -> list[str]:
     """Add, replace or remove passages; equal to building the changed corpus from scratch.
 
@@ -92,18 +150,21 @@ def update_index(
         remove: ids of passages; the name of a document, `notes.txt`, stands for all that were cut from it.
         progress: told what is being done.
         documents: names of documents that `add` has all passages of: what else was cut from them goes.
+        caller: gives what no index says: the model of prompted writers with its server, paths, a device. All else is
+            as the index has it.
 
     Raises:
         DataError: an id to remove is not in the index, or two passages to add share an id.
-        ArtefactError: there is no index.
+        ArtefactError: there is no index; or what the caller gives is not what it was made with.
+        NotGivenError: something is needed that the caller has not given; nothing has been changed.
     """
     Store(root).folder("passages")  # before the lock, which would make the folder
     check_passages(root, add)
-    with _writing(root, WAIT_S):
+    with _writing(root, None, progress):
         store = Store(root)
+        before = stored_passages(store)
         if not store.manifest["complete"]:  # finish what a kill cut off, so that this change finds a whole index
-            _build(store, STAGES["passages"].load(store.folder("passages")), stored_config(store), [], None, progress)
-        before: list[Passage] = STAGES["passages"].load(store.folder("passages"))
+            _build(_own_plan(store, before, caller), None, progress)
         passages = {p.id: p for p in before}
         for name in remove:
             for id_ in named(root, name, passages):
@@ -114,181 +175,97 @@ def update_index(
         if not kept:
             raise DataError(root, "no passage would be left; delete the folder instead")
         source = {**store.manifest["source"], "edited": True} if kept != before else None
-        return _build(store, kept, stored_config(store), [], source, progress)
+        return _build(_own_plan(store, kept, caller), source, progress)
 
 
-def stored_config(store: Store) -> IndexConfig:
-    """Return the settings an index was made with. Raises ArtefactError when the manifest lacks them."""
-    saved = {"path": str(store.root), **{k: v for k, v in store.manifest["settings"].items() if k in SECTIONS}}
-    try:
-        if not {"embedder", "text"} <= saved.keys():
-            raise KeyError("embedder, text")
-        stored = OmegaConf.merge(OmegaConf.structured(IndexConfig), saved)
-        return OmegaConf.to_object(stored)  # type: ignore[return-value]
-    except (KeyError, TypeError, ValueError, OmegaConfBaseException) as error:
-        raise ArtefactError(f"index {store.root} holds no readable settings ({error}); build it again") from error
-
-
-def _is_current(
-    store: Store,
-    passages: Sequence[Passage],
-    config: IndexConfig,
-    wanted: Sequence[str],
-    source: dict[str, Any] | None,
-) -> bool:
-    """Tell whether nothing has to be built: every key is what it would become."""
-    manifest, config = store.manifest, _with_kept_settings(store, config, wanted)
-    record = {"settings": _settings(config), "source": source or manifest["source"]}
-    if not manifest["complete"] or any(manifest[name] != value for name, value in record.items()):
-        return False
-    embedder = cache(lambda: make_embedder(config.embedder))
-    context = Context(store, config, passages, embedder, lambda name: None)
-    keys: dict[str, str] = {}
-    for name in closure([*wanted, *manifest["stages"]], config):
-        _, keys[name] = _hashes(name, context, keys)
-        if store.key(name) != keys[name]:
-            return False
-    return not any((store.root / ".partial").glob("*"))
-
-
-def stage_states(store: Store) -> dict[str, str]:
-    """Say of each artefact whether it is what its own settings and inputs would give: `current`, or why it is not.
-
-    Nothing is built. After a build that was cut off, or where a file that triples come from has changed, it is not.
-    """
-    config = stored_config(store)
-    passages: list[Passage] = STAGES["passages"].load(store.folder("passages"))
-    embedder = cache(lambda: make_embedder(config.embedder))
-    context = Context(store, config, passages, embedder, lambda name: None)
-    states: dict[str, str] = {}
-    for name in (n for n in STAGES if store.key(n) is not None):
-        behind = [n for n in needs(STAGES[name], config) if states.get(n, "missing") != "current"]
-        try:
-            _, key = _hashes(name, context, {need: store.key(need) for need in needs(STAGES[name], config)})
-            states[name] = "current" if key == store.key(name) else "out of date"
-        except GnnragError as error:
-            states[name] = f"cannot tell: {error}"
-        if behind and states[name] == "current":
-            states[name] = f"waits for {', '.join(behind)}"
-    return states
-
-
-def _hashes(name: str, context: Context, keys: Mapping[str, str | None]) -> tuple[str, str]:
-    """Return the hash of a stage's settings, and its key: that of the settings and of the keys of what it needs."""
-    stage = STAGES[name]
-    settings = digest([name, stage.settings(context)])
-    return settings, digest([settings, [keys[need] for need in needs(stage, context.config)]])
-
-
-def _with_kept_settings(store: Store, config: IndexConfig, wanted: Sequence[str]) -> IndexConfig:
-    """Return `config` with the stored settings of what is there and not wanted; see `Stage.sections`."""
-    readers: dict[str, list[str]] = {}
-    for name, stage in STAGES.items():
-        for section in stage.sections:
-            readers.setdefault(section, []).append(name)
-    there = {name for name in STAGES if store.key(name) is not None}
-    kept = [s for s, names in readers.items() if there.intersection(names) and not set(wanted).intersection(names)]
-    if not there:
-        return config
-    stored = stored_config(store)
-    config = replace(config, **{s: getattr(stored, s) for s in kept if "." not in s})
-    writers: Any = stored.writers
-    roles = {name: getattr(writers, name) for s in kept for name in [s.partition("writers.")[2]] if name}
-    roles = {name: replace(role, impl=role.impl or writers.default) for name, role in roles.items()}
-    llm = config.llm or stored.llm
-    for name, role in roles.items() if llm != stored.llm else ():  # no kept stage gets another model
-        if (stored.extract.method if name == "triples" else role.impl) == "prompted":
-            roles[name] = with_own_model(role, stored.llm)
-    return replace(config, writers=replace(config.writers, **roles), llm=llm)
-
-
-def _refuse_to_undo(store: Store, passages: Sequence[Passage]) -> None:
-    """Raise ArtefactError when the index has passages added or removed that `passages` does not reflect."""
-    if not store.manifest["source"].get("edited"):
-        return
-    if STAGES["passages"].load(store.folder("passages")) != list(passages):
-        raise ArtefactError(
-            f"index {store.root} was changed by index.py add or remove, and this would undo it. Ask it as it is with "
-            f"ask.py index.path={store.root} and no config, or undo the changes with index.py build, "
-            "or give another index.path"
-        )
+def _own_plan(store: Store, passages: Sequence[Passage], caller: IndexConfig | None) -> Plan:
+    """Return the plan of bringing an index up to date with its own settings."""
+    config = stored_config(store, caller)
+    return Plan(store, passages, config, (), cache(lambda: open_embedder(store, config, caller)))
 
 
 @contextmanager
-def _writing(root: Path, wait_s: float = 0.0) -> Iterator[None]:
+def _writing(root: Path, job: _Job | None, progress: Progress) -> Iterator[None]:
+    """Hold the lock of an index; what is waited for is told, and where others have done the job it ends."""
     if root.exists() and not root.is_dir():
         raise ArtefactError(f"index {root} is a file; index.path must name a folder, new or of an earlier index")
     refuse_other(root, INDEX)
-    with exclusive_lock(root / ".lock", f"index {root}", wait_s):
+    told, seen = -TELL_S, 0.0
+    stage: str | None = ""
+
+    def waiting(waited: float) -> None:
+        nonlocal told, seen, stage
+        manifest = root / "manifest.json"
+        changed = manifest.stat().st_mtime if manifest.exists() else 0.0
+        if job is not None and changed != seen:
+            seen, stage = changed, job.missing()
+            if stage is None:
+                raise _NothingToDoError
+        if waited - told >= TELL_S:
+            told = waited
+            what = f" (stage {stage})" if stage else ""
+            getattr(progress, "tell", str)(
+                f"index {root} is being built by another process{what}: waiting, {waited:.0f} of at most {WAIT_S:.0f} s"
+            )
+
+    with exclusive_lock(root / ".lock", f"index {root}", WAIT_S, waiting):
         yield
 
 
-def _build(
-    store: Store,
-    passages: Sequence[Passage],
-    config: IndexConfig,
-    wanted: Iterable[str],
-    source: dict[str, Any] | None,
-    progress: Progress,
-) -> list[str]:
+def _build(plan: Plan, source: dict[str, Any] | None, progress: Progress) -> list[str]:
     """Build what is wanted or there already, and out of date. The caller holds the lock."""
+    store, context = plan.store, plan.context
+    steps = list(plan.steps([*plan.wanted, *store.manifest["stages"]]))  # what is refused is refused before any work
+    if not store.manifest["stages"]:
+        store.save()  # where others are replaced, nothing names what goes
     store.clean()
-    loaded: dict[str, Any] = {"passages": list(passages)}
+    loaded: dict[str, Any] = {"passages": list(context.passages)}
 
     def read(name: str) -> Any:
         if name not in loaded:
-            loaded[name] = STAGES[name].load(store.folder(name))
+            loaded[name] = store.load(name, STAGES[name].load)
         return loaded[name]
 
-    @cache
-    def embedder() -> Embedder:
-        return make_embedder(config.embedder)
-
     # An index cut off here holds stages of two corpora or settings; `complete` tells those who would read it.
-    record = {"settings": _settings(config), "source": source or store.manifest["source"]}
+    record = {"settings": plan.record, "source": source or store.manifest["source"]}
     stale = not store.manifest["complete"] or any(store.manifest[k] != v for k, v in record.items())
     store.manifest.update(record, complete=False)
-    built = []
-    for name in closure([*wanted, *store.manifest["stages"]], config):
-        context = Context(store, config, passages, embedder, read)
-        context.progress = lambda n, name=name: progress(name, n, len(passages))  # type: ignore[misc]
-        stage = STAGES[name]
-        settings, key = _hashes(name, context, {need: store.key(need) for need in needs(stage, config)})
-        if store.key(name) == key:
-            forget_journals(store, name)  # a kill may have come between the commit and this
-            continue
-        started = time.perf_counter()
-        progress(name, 0, len(passages))
-        write = stage.build(context, settings)
-        store.commit(name, key, write, time.perf_counter() - started)
-        forget_journals(store, name)
-        built.append(name)
+    for step in steps:
+        if step.is_current:
+            forget_journals(store, step.name)  # a kill may have come between the commit and this
+        else:
+            _run(step, Context(store, plan.config, context.passages, context.embedder, read), progress)
     store.manifest["complete"] = True
-    if built or stale:
+    weights = store.manifest.get("embedder_weights")
+    if not is_folder(plan.config.embedder.model):
+        store.manifest.pop("embedder_weights", None)
+    elif plan.embedder is not None:
+        store.manifest["embedder_weights"] = getattr(plan.embedder, "weights", "")
+    built = [step.name for step in steps if not step.is_current]
+    if built or stale or weights != store.manifest.get("embedder_weights"):
         store.save()
     return built
 
 
-def _settings(config: IndexConfig) -> dict[str, Any]:
-    return {name: to_plain(getattr(config, name)) for name in SECTIONS}
+def _run(step: Step, context: Context, progress: Progress) -> None:
+    """Build a stage and put it in the place of what was there."""
+    name, store, total = step.name, context.store, len(context.passages)
 
+    def on_progress(done: int) -> None:
+        moved()
+        progress(name, done, total)
 
-def closure(names: Iterable[str], config: IndexConfig) -> list[str]:
-    """Return the stages and what they need, in building order."""
-    wanted: set[str] = {"passages"}
-
-    def visit(name: str) -> None:
-        if name not in STAGES:
-            raise ConfigError(f"stage {name!r} is unknown. {nearest(name, STAGES)}")
-        wanted.add(name)
-        for need in needs(STAGES[name], config):
-            visit(need)
-
-    for name in names:
-        visit(name)
-    return [name for name in STAGES if name in wanted]
-
-
-def needs(stage: Stage, config: IndexConfig) -> tuple[str, ...]:
-    """Return the stages that a stage reads under these settings."""
-    return stage.needs_for(config) if hasattr(stage, "needs_for") else stage.needs
+    context.progress = on_progress
+    started = time.perf_counter()
+    progress(name, 0, total)
+    writers = prompted_writers(name, context.config)
+    spent = context.jobs.go_on(store.root / ".partial" / f"{name}-{step.key[:16]}.spent") if writers else nullcontext()
+    with spent, waiting(f"stage {name} of the index"):
+        write = STAGES[name].build(context, step.settings)
+    models = {writer: context.jobs.model(writer) for writer in writers}
+    if models:
+        store.manifest["models"] = {**store.manifest.get("models", {}), **models}
+    store.commit(name, step.key, write, time.perf_counter() - started, step.settings)
+    for line in remarks(by_writer(store.info(name)), WARN, None):
+        getattr(progress, "tell", str)(f"index, stage {name}: {line}")
+    forget_journals(store, name)

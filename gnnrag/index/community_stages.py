@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +13,7 @@ import numpy as np
 from gnnrag.files import digest
 from gnnrag.graphs.communities import Communities, find_communities
 from gnnrag.graphs.knowledge import Lists
+from gnnrag.index.artefact import as_texts, get_arrays, get_json, put_arrays, put_json
 from gnnrag.index.report_tasks import ReportTasks
 from gnnrag.index.reports import (
     OldReports,
@@ -56,8 +56,8 @@ class CommunityStage:
 
         def write(folder: Path) -> dict[str, Any]:
             arrays, keys = found.to_data()
-            np.savez(folder / "communities.npz", **arrays)  # type: ignore[arg-type]
-            (folder / "keys.json").write_text(json.dumps(keys), "utf-8")
+            put_arrays(folder / "communities.npz", **arrays)
+            put_json(folder / "keys.json", keys)
             members = np.unique(found.members.values)
             depth = int(found.levels.max(initial=-1)) + 1
             counts = {"communities": len(found), "levels": depth, "buckets": int(found.is_bucket.sum())}
@@ -67,9 +67,7 @@ class CommunityStage:
 
     def load(self, folder: Path) -> Communities:
         """Return the communities."""
-        keys = json.loads((folder / "keys.json").read_text("utf-8"))
-        with np.load(folder / "communities.npz", allow_pickle=False) as arrays:
-            return Communities.from_data(dict(arrays), keys)
+        return Communities.from_data(get_arrays(folder / "communities.npz"), as_texts(get_json(folder / "keys.json")))
 
 
 @dataclass
@@ -138,11 +136,11 @@ class ReportStage:
 
     def _earlier(self, context: Context, made_by: dict[str, str]) -> _Earlier:
         """Return what the artefact that is there still offers to the same writer and the same embedder."""
-        found = _Earlier({}, {})
-        if context.store.key(self.name) is None:
-            return found
-        folder = context.store.folder(self.name)
-        old, reports = json.loads((folder / "made_by.json").read_text("utf-8")), self.load(folder)
+        there = context.store.key(self.name) is not None
+        return context.store.load(self.name, partial(self._read_earlier, made_by)) if there else _Earlier({}, {})
+
+    def _read_earlier(self, made_by: dict[str, str], folder: Path) -> _Earlier:
+        found, old, reports = _Earlier({}, {}), get_json(folder / "made_by.json"), self.load(folder)
         if old["writer"] == made_by["writer"]:
             found.reports = {r.key: r for r in reports.items}
         if old["embedder"] == made_by["embedder"]:

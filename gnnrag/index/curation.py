@@ -7,7 +7,6 @@ new.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -17,13 +16,15 @@ from typing import Any
 import numpy as np
 import yaml  # type: ignore[import-untyped]
 
-from gnnrag.errors import ConfigError, DataError
+from gnnrag.errors import ConfigError, DataError, NotGivenError
 from gnnrag.extract.types import Extraction
 from gnnrag.files import digest
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.resolution import Merge, candidate_clusters, merges_of, renaming, resolution_text, without_loops
+from gnnrag.index.artefact import get_json, get_vectors, put_array, put_json
 from gnnrag.index.stage_base import Context, embed_strings, unit_rows
 from gnnrag.index.store import map_passages
+from gnnrag.index_config import A_FILE
 from gnnrag.roles.writing import UNSURE, CurateTask, SummaryTask, TypesTask
 from gnnrag.text.sentences import count_words
 
@@ -63,8 +64,8 @@ class Curation:
             return {}
         decisions = dict(sorted(self.decisions.items()))
         content = {"merges": [asdict(merge) for merge in self.merges], "keys": self.keys, "decisions": decisions}
-        (folder / "curation.json").write_text(json.dumps(content, ensure_ascii=False), "utf-8")
-        np.save(folder / "names.npy", self.names)
+        put_json(folder / "curation.json", content)
+        put_array(folder / "names.npy", self.names)
         merged = sum(len(merge.members) - 1 for merge in self.merges)
         counts = {"merged": merged, "summarised": self.summarised, "decided": self.computed}
         return {**counts, **{f"of type {kind}": n for kind, n in sorted(self.types.items())}}
@@ -175,7 +176,10 @@ def read_schema(path: str) -> tuple[tuple[str, str], ...]:
 
     Raises:
         DataError: no such file, or no mapping of names to texts.
+        NotGivenError: an index has one, and does not say which.
     """
+    if path == A_FILE:
+        raise NotGivenError("the types are those of a schema: give index.knowledge.schema=FILE")
     try:
         content = yaml.safe_load(Path(path).read_text("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -216,9 +220,11 @@ def _earlier(context: Context) -> Curation:
     """Return the decisions and vectors of the artefact that is there."""
     if context.store.key(STAGE) is None:
         return Curation()
-    folder = context.store.folder(STAGE)
+    return context.store.load(STAGE, _read_earlier)
+
+
+def _read_earlier(folder: Path) -> Curation:
     if not (folder / "curation.json").is_file():
         return Curation()
-    content = json.loads((folder / "curation.json").read_text("utf-8"))
-    names = np.load(folder / "names.npy", allow_pickle=False)
-    return Curation([], content["decisions"], names, content["keys"])
+    content, names = get_json(folder / "curation.json"), get_vectors(folder / "names.npy")
+    return Curation([], dict(content["decisions"]), names, list(content["keys"]))

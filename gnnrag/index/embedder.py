@@ -12,8 +12,7 @@ import json
 import os
 import threading
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,14 +20,25 @@ from typing import Any, Protocol
 import numpy as np
 
 from gnnrag.config import EmbedderConfig
-from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.errors import ArtefactError, ConfigError, NotGivenError
 from gnnrag.files import digest, file_digest
-from gnnrag.index_config import check_choices
+from gnnrag.index.opening import open_encoder
+from gnnrag.index_config import A_FOLDER, check_choices
 
 # The released all-MiniLM-L6-v2 weights; the package is a third party's, so its bytes are checked before loading.
 EMBEDDED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+SHIPPED = ("embedded", "hash")
 BUCKET = 16  # token lengths are padded to multiples of this
 Tokenise = Callable[[list[str]], list[list[int]]]
+
+
+class RecordedName(str):
+    """A model of a hub that an index names, and its caller does not.
+
+    A name is no address, and the index's vectors are of use with that model alone, so it is opened: from what was
+    fetched from the hub before. Nothing is fetched because an index says so, and no folder that happens to have the
+    name is taken for it.
+    """
 
 
 class Embedder(Protocol):
@@ -70,15 +80,26 @@ class HashEmbedder:
         return out
 
 
+def is_folder(model: str) -> bool:
+    """Tell whether a model is given as a folder, and not by a name."""
+    looks_so = model.startswith((".", "/", "~")) or model.count("/") > 1
+    return model not in SHIPPED and (looks_so or Path(model).is_dir())
+
+
 def model_folder(model: str) -> tuple[str, str]:
     """Return where a model's files are (or its hub name) and a digest of its weights.
 
     Raises:
         ConfigError: the `embedded` package is not installed.
+        NotGivenError: it is a folder, and an index does not say which.
         ArtefactError: its weights are not the released ones.
     """
+    if model == A_FOLDER:
+        raise NotGivenError("the vectors were made by a model in a folder: give index.embedder.model=FOLDER")
+    if isinstance(model, RecordedName):
+        return model, f"hub:{model}"
     if model != "embedded":
-        if not Path(model).is_dir() and (model.startswith((".", "/", "~")) or model.count("/") > 1):
+        if not Path(model).is_dir() and is_folder(model):
             raise ConfigError(f"index.embedder.model={model!r}: there is no such folder")
         weights = sorted(p for p in Path(model).rglob("*") if p.suffix in {".safetensors", ".json", ".txt"})
         return model, digest([[p.name, file_digest(p)] for p in weights]) if weights else f"hub:{model}"
@@ -148,10 +169,8 @@ class SentenceEmbedder:
 
     @cached_property
     def _model(self) -> Any:
-        from sentence_transformers import SentenceTransformer
-
-        with quiet_loading():
-            return SentenceTransformer(self.folder, device=self.config.device if self.backend == "torch" else "cpu")
+        folder = _fetched(self.folder) if isinstance(self.folder, RecordedName) else self.folder
+        return open_encoder(folder, self.config.device if self.backend == "torch" else "cpu")
 
     def _load(self) -> None:
         if self._forward is not None:
@@ -188,23 +207,26 @@ class SentenceEmbedder:
                 for r, i in enumerate(chunk):
                     tokens[r, : len(ids[i])], mask[r, : len(ids[i])] = ids[i], 1
                 vectors = self._forward(tokens, mask)
+                if not np.isfinite(vectors[: len(chunk)]).all():  # one such row would be the best hit of every query
+                    raise ArtefactError(
+                        f"index.embedder.model={self.config.model!r} gives vectors with NaN: its weights are damaged"
+                    )
                 for r, i in enumerate(chunk):
                     out[i] = vectors[r]
         return np.stack(out) if out else np.zeros((0, 0), np.float32)
 
 
-@contextmanager
-def quiet_loading() -> Iterator[None]:
-    """Let transformers load weights without its progress bar: over 103 tensors it would bury the script's own."""
-    from transformers.utils import logging as transformers_logging
+def _fetched(name: str) -> str:
+    """Return the folder of a model that was fetched from a hub before. Raises NotGivenError where there is none."""
+    from huggingface_hub import snapshot_download
 
-    shown = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
     try:
-        yield
-    finally:
-        if shown:
-            transformers_logging.enable_progress_bar()
+        return snapshot_download(str(name), local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise NotGivenError(
+            f"the vectors were made by {name!r}, which was not fetched before, and an index alone fetches nothing: "
+            f"give index.embedder.model={name}"
+        ) from error
 
 
 def released_tokeniser(folder: Path) -> Tokenise:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,6 +18,7 @@ from gnnrag.files import digest
 from gnnrag.graphs.entities import EntityGraph, Triple, build_entity_graph
 from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.synonyms import Synonyms, find_synonyms
+from gnnrag.index.artefact import as_texts, get_arrays, get_json, get_vectors, put_array, put_arrays, put_json
 from gnnrag.index.stage_base import (
     Context,
     Writer,
@@ -133,7 +133,7 @@ class EntityGraphStage:
     name: ClassVar[str] = "entity_graph"
     needs: ClassVar[tuple[str, ...]] = ("extraction",)
     sections: ClassVar[tuple[str, ...]] = ("graph",)
-    version = 2
+    version = 3
 
     def settings(self, context: Context) -> Any:
         """See `Stage`."""
@@ -165,12 +165,12 @@ class EntityGraphStage:
             number = {relation: i for i, relation in enumerate(relations)}
             names = np.array([number[fact[1]] for fact in graph.facts], dtype=np.int32)
             statements = {"fact_relations": names, "fact_statements": np.array(rows, dtype=np.int32)}
-            np.savez(folder / "graph.npz", **graph.to_arrays(), **statements)  # type: ignore[arg-type]
-            np.save(folder / "vectors.npy", halves)
+            put_arrays(folder / "graph.npz", **graph.to_arrays(), **statements)
+            put_array(folder / "vectors.npy", halves)
             made = {"version": self.version, "settings": settings, "embedder": context.embedder().identity}
             content = {**made, "style": style, "num_passages": graph.num_passages}
             content |= {"entities": graph.entities, "relations": relations}
-            (folder / "strings.json").write_text(json.dumps(content, ensure_ascii=False), "utf-8")
+            put_json(folder / "strings.json", content)
             counts = {"entities": graph.num_entities, "facts": len(rows), "statements": len(position)}
             return {**counts, "synonyms": len(near.cosines), "computed": computed}
 
@@ -178,31 +178,33 @@ class EntityGraphStage:
 
     def load(self, folder: Path) -> EntityKnowledge:
         """Return the graph with its vectors. Raises ArtefactError where an older version wrote it."""
-        content = json.loads((folder / "strings.json").read_text("utf-8"))
+        content = get_json(folder / "strings.json")
         if content.get("version") != self.version:
             raise ArtefactError(f"entity graph {folder} was written by another version; build the index again")
-        entities, relations = tuple(content["entities"]), content["relations"]
-        with np.load(folder / "graph.npz", allow_pickle=False) as stored:
-            arrays = dict(stored)
+        entities, relations = tuple(as_texts(content["entities"])), as_texts(content["relations"])
+        arrays = get_arrays(folder / "graph.npz")
         names, rows = arrays.pop("fact_relations"), arrays.pop("fact_statements")
         ends = arrays["fact_entities"].tolist()
         facts = tuple((entities[h], relations[r], entities[t]) for (h, t), r in zip(ends, names.tolist(), strict=True))
         graph = EntityGraph(content["num_passages"], entities, facts, **arrays).check()
-        vectors = unit_rows(np.load(folder / "vectors.npy", allow_pickle=False))
+        vectors = unit_rows(get_vectors(folder / "vectors.npy"))
         names, others = vectors[: len(entities)], vectors[len(entities) :]
+        if len(rows) != len(facts) or not ((rows >= 0) & (rows < len(others))).all() or len(names) != len(entities):
+            raise ArtefactError(f"entity graph {folder}: its vectors do not fit its facts; build the index again")
         return EntityKnowledge(graph, names, others, rows, content["style"] == "statement")
 
     def _earlier(self, context: Context) -> dict[str, Any]:
         """Return what the artefact that is there was made with, its graph and the vector of each of its strings."""
-        if context.store.key(self.name) is None:
-            return {}
-        folder = context.store.folder(self.name)
-        content = json.loads((folder / "strings.json").read_text("utf-8"))
+        there = context.store.key(self.name) is not None
+        return context.store.load(self.name, self._read_earlier) if there else {}
+
+    def _read_earlier(self, folder: Path) -> dict[str, Any]:
+        content = get_json(folder / "strings.json")
         if content.get("version") != self.version:
             return {}
         graph = self.load(folder).graph
         strings = [*graph.entities, *dict.fromkeys(fact_string(fact, content["style"]) for fact in graph.facts)]
-        halves = np.load(folder / "vectors.npy", allow_pickle=False)
+        halves = get_vectors(folder / "vectors.npy")
         return {**content, "graph": graph, "known": dict(zip(strings, halves, strict=True))}
 
     def _embed(self, context: Context, strings: list[str], old: dict[str, Any]) -> tuple[np.ndarray, int]:

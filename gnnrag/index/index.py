@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +11,12 @@ import numpy as np
 
 from gnnrag.config import IndexConfig
 from gnnrag.errors import ArtefactError
-from gnnrag.index.build import stored_config
-from gnnrag.index.embedder import Embedder, make_embedder
+from gnnrag.index.embedder import Embedder
+from gnnrag.index.plan import is_consistent
+from gnnrag.index.settings import open_analyser, open_embedder, stored_config
 from gnnrag.index.stages import STAGES
-from gnnrag.index.store import Store
-from gnnrag.index_config import SECTIONS
+from gnnrag.index.store import Store, read_artefact
+from gnnrag.text.analyse import question_phrases
 from gnnrag.types import Passage
 
 if TYPE_CHECKING:
@@ -26,45 +27,68 @@ if TYPE_CHECKING:
     from gnnrag.index.knowledge_stages import KnowledgeVectors
 
 
+# What each artefact must fit: another artefact, a count of that, and the same count of its own.
+_SIZES: dict[str, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "text": ("passages", len, len),
+    "extraction": ("passages", len, len),
+    "embeddings": ("passages", len, len),
+    "hierarchy": ("passages", len, lambda graph: graph.num_passages),
+    "lexical": ("passages", len, lambda model: model.num_passages),
+    "entity_graph": ("passages", len, lambda knowledge: knowledge.graph.num_passages),
+    "knowledge": ("passages", len, lambda graph: graph.num_passages),
+    "tree": ("passages", len, lambda tree: tree.num_leaves),
+    "phrase_vectors": ("hierarchy", lambda graph: len(graph.phrases), len),
+    "sentence_vectors": ("hierarchy", lambda graph: len(graph.sentences), len),
+    "entity_vectors": ("message_graph", lambda knowledge: knowledge.graph.num_entities, len),
+    "reports": ("communities", len, len),
+    "knowledge_vectors": (
+        "knowledge",
+        lambda graph: (graph.num_entities, graph.num_entities, graph.num_relations, len(graph.hyper_texts)),
+        lambda vectors: tuple(len(vectors.rows[table]) for table in ("entities", "names", "relations", "hyperedges")),
+    ),
+}
+
+
 class Index:
     """An opened index folder. Read-only; every artefact is checked against the manifest before it is used.
 
     Args:
         root: the folder.
-        expect: settings that the index must have been made with, or None.
+        caller: who opens it gives what no index says: the folder of an embedder, a device.
 
     Raises:
-        ArtefactError: no index there, a damaged one, or one made with other settings.
+        ArtefactError: no index there, or a damaged one; when it is read, a stage that a build left unfinished.
     """
 
-    def __init__(self, root: Path | str, expect: IndexConfig | None = None) -> None:
+    def __init__(self, root: Path | str, caller: IndexConfig | None = None) -> None:
         self.store = Store(Path(root))
         self.store.check_there()
-        self.config = stored_config(self.store)
-        if not self.store.manifest["complete"]:
-            raise ArtefactError(
-                f"the last build of index {root} was cut off; run it again: python inference/index.py build"
-            )
-        if expect is not None:
-            for part in SECTIONS:
-                have, want = getattr(self.config, part), getattr(expect, part)
-                if have != want:
-                    raise ArtefactError(
-                        f"index {root} was made with {have}, not {want}; rebuild it or change the config"
-                    )
+        self.config, self._caller = stored_config(self.store, caller), caller
         self._artefacts: dict[str, Any] = {}
         self._folders: dict[str, Path] = {}
 
     def folder(self, stage: str) -> Path:
         """Return the folder of a stage's artefact; every byte of it is checked, once."""
         if stage not in self._folders:
+            if self.store.key(stage) is not None and not is_consistent(self.store, self.config, stage):
+                raise ArtefactError(
+                    f"the last build of index {self.store.root} was cut off before its stage {stage}, or is under way; "
+                    "run it again: python inference/index.py build"
+                )
             self._folders[stage] = self.store.folder(stage)
         return self._folders[stage]
 
     def read(self, stage: str) -> Any:
         """Return a stage's value, loading it once."""
         if stage not in self._artefacts:
-            self._artefacts[stage] = STAGES[stage].load(self.folder(stage))
+            self._artefacts[stage] = value = read_artefact(self.folder(stage), STAGES[stage].load)
+            if stage in _SIZES:
+                like, count, size = _SIZES[stage]
+                if size(value) != count(self.read(like)):
+                    raise ArtefactError(
+                        f"index artefact {self.folder(stage)} does not fit the index's {like}; it is damaged or "
+                        f"forged: delete {self.store.root} and build it again"
+                    )
         return self._artefacts[stage]
 
     @cached_property
@@ -109,6 +133,17 @@ class Index:
 
         return TitleMatcher(self.hierarchy, [p.title for p in self.passages])
 
+    @cached_property
+    def question_phrases(self) -> Callable[[str], list[str]]:
+        """Finds the phrases of a question as those of the passages were found.
+
+        Raises:
+            ArtefactError: by a spaCy model that is not here.
+            NotGivenError: by one in a folder that the caller does not name.
+        """
+        rules: Any = self.config.text.phrase_rules
+        return partial(question_phrases, analyser=open_analyser(self.store, self.config), rules=rules)
+
     @property
     def passage_vectors(self) -> np.ndarray:
         """(num_passages, dim) float32 unit rows."""
@@ -122,7 +157,7 @@ class Index:
     @cached_property
     def embedder(self) -> Embedder:
         """The embedder that made `passage_vectors`."""
-        return make_embedder(self.config.embedder)
+        return open_embedder(self.store, self.config, self._caller)
 
     def bm25_scores(self, queries: Sequence[str]) -> np.ndarray:
         """(len(queries), num_passages) float64."""

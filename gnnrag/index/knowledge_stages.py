@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +15,12 @@ from gnnrag.files import digest
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.hyperedges import TAG
 from gnnrag.graphs.knowledge import KnowledgeGraph
+from gnnrag.index.artefact import as_texts, get_arrays, get_json, get_vectors, put_array, put_arrays, put_json
 from gnnrag.index.curation import Curator, curation_settings
 from gnnrag.index.stage_base import Context, Writer, embed_strings
 
 Table = Literal["entities", "names", "relations", "hyperedges"]
+_TEXTS = ("names", "types", "descriptions", "labels", "texts", "hyper_texts")
 TABLES: tuple[Table, ...] = ("entities", "names", "relations", "hyperedges")
 
 
@@ -56,8 +57,8 @@ class KnowledgeStage:
 
         def write(folder: Path) -> dict[str, Any]:
             arrays, strings = graph.to_data()
-            np.savez(folder / "graph.npz", **arrays)  # type: ignore[arg-type]
-            (folder / "strings.json").write_text(json.dumps(strings, ensure_ascii=False), "utf-8")
+            put_arrays(folder / "graph.npz", **arrays)
+            put_json(folder / "strings.json", strings)
             counts = {"entities": graph.num_entities, "relations": graph.num_relations}
             counts |= {"hyperedges": len(graph.hyper_texts), "isolated": int((graph.degrees == 0).sum())}
             counts |= curator.done.write(folder)
@@ -69,9 +70,9 @@ class KnowledgeStage:
 
     def load(self, folder: Path) -> KnowledgeGraph:
         """Return the graph."""
-        strings = json.loads((folder / "strings.json").read_text("utf-8"))
-        with np.load(folder / "graph.npz", allow_pickle=False) as arrays:
-            return KnowledgeGraph.from_data(dict(arrays), strings)
+        strings = get_json(folder / "strings.json")
+        as_texts(text for name in _TEXTS for text in strings[name])
+        return KnowledgeGraph.from_data(get_arrays(folder / "graph.npz"), strings)
 
 
 @dataclass(frozen=True)
@@ -137,19 +138,17 @@ class KnowledgeVectorStage:
         vectors = embed_strings(context, self.name, settings, keys, chosen, known, progress).astype(np.float16)
 
         def write(folder: Path) -> dict[str, Any]:
-            np.save(folder / "vectors.npy", vectors)
+            put_array(folder / "vectors.npy", vectors)
             arrays = {name: np.array(values, dtype=np.int32) for name, values in rows.items()}
-            np.savez(folder / "rows.npz", **arrays)  # type: ignore[arg-type]
-            (folder / "keys.json").write_text(json.dumps({"settings": settings, "keys": keys}), "utf-8")
+            put_arrays(folder / "rows.npz", **arrays)
+            put_json(folder / "keys.json", {"settings": settings, "keys": keys})
             return {"strings": len(strings), "computed": len(set(keys) - known.keys())}
 
         return write
 
     def load(self, folder: Path) -> KnowledgeVectors:
         """Return the vectors as float32."""
-        matrix = np.load(folder / "vectors.npy", allow_pickle=False).astype(np.float32)
-        with np.load(folder / "rows.npz", allow_pickle=False) as arrays:
-            rows = dict(arrays)
+        matrix, rows = get_vectors(folder / "vectors.npy").astype(np.float32), get_arrays(folder / "rows.npz")
         if any(r.size and r.max() >= len(matrix) for r in rows.values()):
             raise ArtefactError("knowledge vectors: rows and vectors do not belong together; rebuild the index")
         return KnowledgeVectors(matrix, rows)
@@ -158,9 +157,12 @@ class KnowledgeVectorStage:
         """Return the vectors of the artefact that is there by the hash of their strings."""
         if context.store.key(self.name) is None:
             return {}
-        folder = context.store.folder(self.name)
-        old = json.loads((folder / "keys.json").read_text("utf-8"))
-        return dict(zip(old["keys"], self.load(folder).matrix, strict=True)) if old["settings"] == settings else {}
+
+        def read(folder: Path) -> dict[str, np.ndarray]:
+            old = get_json(folder / "keys.json")
+            return dict(zip(old["keys"], self.load(folder).matrix, strict=True)) if old["settings"] == settings else {}
+
+        return context.store.load(self.name, read)
 
 
 def table_texts(graph: KnowledgeGraph, hyper_tag: str = "") -> dict[Table, list[str]]:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from gnnrag.errors import ArtefactError
+from gnnrag.index.artefact import get_json, put_json
+
+# What `fit` writes, and a stranger's file may not change.
+_FIXED = {"method": "lucene", "idf_method": "lucene", "dtype": "float32", "int_dtype": "int32", "backend": "numpy"}
 
 
 class BM25:
@@ -53,15 +58,33 @@ class BM25:
     def save(self, folder: Path) -> None:
         """Write into a folder."""
         self.model.save(str(folder / "bm25"), show_progress=False)
-        (folder / "size.json").write_text(json.dumps(self.num_passages))
+        put_json(folder / "size.json", self.num_passages)
 
     @classmethod
     def load(cls, folder: Path) -> BM25:
-        """Read what `save` wrote."""
+        """Read what `save` wrote. Raises ArtefactError where its parts do not belong together."""
         import bm25s
 
-        model = bm25s.BM25.load(str(folder / "bm25"), load_corpus=False, allow_pickle=False, show_progress=False)
-        return cls(model, json.loads((folder / "size.json").read_text()))
+        place = str(folder / "bm25")
+        model = bm25s.BM25.load(place, allow_pickle=False, override_params=_FIXED, show_progress=False)
+        size = get_json(folder / "size.json")
+        data, rows, starts = (model.scores[name] for name in ("data", "indices", "indptr"))
+        terms = np.array([number for term, number in model.vocab_dict.items() if term])  # "" has no scores
+        fits = (
+            model.scores["num_docs"] == max(size, 1)
+            and all(part.ndim == 1 and part.dtype.kind in "fi" for part in (data, rows, starts, terms))
+            and (starts[0], starts[-1]) == (0, len(data))
+            and len(rows) == len(data)
+            and (np.diff(starts) >= 0).all()
+            and rows.min(initial=0) >= 0
+            and rows.max(initial=0) < model.scores["num_docs"]
+            and terms.min(initial=0) >= 0
+            and terms.max(initial=0) < len(starts) - 1
+            and np.isfinite(data).all()
+        )
+        if not fits:
+            raise ArtefactError(f"BM25 index {folder}: its parts do not belong together; build the index again")
+        return cls(model, size)
 
 
 def tokenise(texts: Sequence[str]) -> list[list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.mentions import MentionTable
 from gnnrag.graphs.message import MessageGraph
 from gnnrag.graphs.messaging import Fact, Grounding, corpus_graph, fact_graph
+from gnnrag.index.artefact import as_texts, get_arrays, get_json, put_arrays, put_json
 from gnnrag.index.phrase_stage import StringVectorStage
 from gnnrag.index.stage_base import Context, Writer
 from gnnrag.index_config import check_choices
@@ -75,11 +75,10 @@ class MessageGraphStage:
             graph = fact_graph(facts, str if is_kb else phrase_key, similar)
 
         def write(folder: Path) -> dict[str, Any]:
-            np.savez(folder / "graph.npz", **_arrays(graph, grounding))  # type: ignore[arg-type]
+            put_arrays(folder / "graph.npz", **_arrays(graph, grounding))
             stems = None if grounding is None else grounding.mentions.stems
             content = {"entities": graph.entities, "relations": graph.relations, "stems": stems}
-            text = json.dumps({**content, "is_sentences": is_sentences}, ensure_ascii=False)
-            (folder / "strings.json").write_text(text, "utf-8")
+            put_json(folder / "strings.json", {**content, "is_sentences": is_sentences})
             counts = {"entities": graph.num_entities, "passages": graph.num_passages, "sentences": graph.num_sentences}
             return {**counts, "relations": graph.num_relations, "triples": len(graph.triples)}
 
@@ -87,16 +86,15 @@ class MessageGraphStage:
 
     def load(self, folder: Path) -> MessageKnowledge:
         """Return the graph. Raises ArtefactError where its parts do not belong together."""
-        content = json.loads((folder / "strings.json").read_text("utf-8"))
-        with np.load(folder / "graph.npz", allow_pickle=False) as stored:
-            a = dict(stored)
+        content, a = get_json(folder / "strings.json"), get_arrays(folder / "graph.npz")
         passages, sentences = a["sizes"].tolist()
+        names, relations = as_texts(content["entities"]), as_texts(content["relations"])
         incidence = Lists(a["entity_indptr"], a["entity_passages"])
-        graph = MessageGraph(content["entities"], passages, sentences, content["relations"], a["triples"], incidence)
+        graph = MessageGraph(names, passages, sentences, relations, a["triples"], incidence)
         grounding = None
         if content["stems"] is not None:
             places = (a[name] for name in ("starts", "lengths", "owners", "phrases"))
-            mentions = MentionTable(tuple(content["stems"]), Lists(a["stem_indptr"], a["stem_ids"]), *places)
+            mentions = MentionTable(tuple(as_texts(content["stems"])), Lists(a["stem_indptr"], a["stem_ids"]), *places)
             rests = Lists(a["rest_indptr"], a["rest_mentions"])
             grounding = Grounding(mentions, rests, a["confidence"], a["rarity"])
             if len(rests) != len(graph.triples) or not rests.is_whole or len(mentions.sentence_stems) != sentences:

@@ -7,11 +7,13 @@ import warnings
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from gnnrag.errors import ConfigError
+from gnnrag.files import copy_file
 
 
 def openvino_forward(
@@ -84,7 +86,7 @@ def _convert(model: Any, ov: Any) -> Any:
 def _save(network: Any, path: Path, ov: Any) -> None:
     """Keep the converted model; another process may be doing the same, so write aside and rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f"{path.stem}.{os.getpid()}.xml")
-    ov.save_model(network, aside, compress_to_fp16=False)
-    os.replace(aside.with_suffix(".bin"), path.with_suffix(".bin"))
-    os.replace(aside, path)
+    with TemporaryDirectory() as work:
+        ov.save_model(network, Path(work) / "model.xml", compress_to_fp16=False)
+        for ending in (".bin", ".xml"):
+            copy_file((Path(work) / "model.xml").with_suffix(ending), path.with_suffix(ending))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gnnrag.files import digest
+from gnnrag.index.artefact import get_json, get_vectors, put_array, put_json
 from gnnrag.index.stage_base import Context, Writer, embed_strings
 
 
@@ -33,12 +33,9 @@ class StringVectorStage:
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
         strings = list(self.strings(context))
-        keys, known = [digest(s) for s in strings], {}
+        keys, known = [digest(s) for s in strings], dict[str, np.ndarray]()
         if context.store.key(self.name):
-            folder = context.store.folder(self.name)
-            old = json.loads((folder / "keys.json").read_text("utf-8"))
-            if old["settings"] == settings:
-                known = dict(zip(old["keys"], self.load(folder), strict=True))
+            known = context.store.load(self.name, lambda folder: self._known(folder, settings))
 
         def texts(positions: list[int]) -> list[str]:
             return [strings[i] for i in positions]
@@ -46,15 +43,19 @@ class StringVectorStage:
         vectors = embed_strings(context, self.name, settings, keys, texts, known, lambda n: None).astype(np.float16)
 
         def write(folder: Path) -> dict[str, Any]:
-            np.save(folder / "vectors.npy", vectors)
-            (folder / "keys.json").write_text(json.dumps({"settings": settings, "keys": keys}), "utf-8")
+            put_array(folder / "vectors.npy", vectors)
+            put_json(folder / "keys.json", {"settings": settings, "keys": keys})
             return {self.what: len(strings), "computed": len(set(keys) - known.keys())}
 
         return write
 
     def load(self, folder: Path) -> np.ndarray:
         """Return (number of strings, dim) float32."""
-        return np.load(folder / "vectors.npy", allow_pickle=False).astype(np.float32)
+        return get_vectors(folder / "vectors.npy").astype(np.float32)
+
+    def _known(self, folder: Path, settings: str) -> dict[str, np.ndarray]:
+        old = get_json(folder / "keys.json")
+        return dict(zip(old["keys"], self.load(folder), strict=True)) if old["settings"] == settings else {}
 
 
 class PhraseVectorStage(StringVectorStage):

@@ -16,6 +16,16 @@ from scipy.sparse import csr_matrix
 from gnnrag.errors import ArtefactError
 from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
 from gnnrag.graphs.leiden import hash_of
+from gnnrag.index.artefact import (
+    as_texts,
+    get_arrays,
+    get_lines,
+    get_vectors,
+    put_array,
+    put_arrays,
+    put_json,
+    put_lines,
+)
 from gnnrag.roles.writing import Finding, ReportDraft
 from gnnrag.text.sentences import split_sentences
 
@@ -103,6 +113,7 @@ def draft_from_json(row: Sequence[Any]) -> ReportDraft:
     """Return the report. Raises ArtefactError where the row is none."""
     try:
         title, summary, findings, rating, reason, flags = row
+        as_texts((title, summary, reason, *flags, *(text for finding in findings for text in finding[:2])))
         read = tuple(Finding(s, e, tuple(sources)) for s, e, sources in findings)
         return ReportDraft(title, summary, read, rating, reason, tuple(flags))
     except (TypeError, ValueError) as error:
@@ -111,30 +122,25 @@ def draft_from_json(row: Sequence[Any]) -> ReportDraft:
 
 def write_reports(folder: Path, reports: Reports, strings: Sequence[str], made_by: Mapping[str, Any]) -> None:
     """Write an artefact; `strings` are the keys of the vectors, `made_by` says which writer and embedder made it."""
-    with (folder / "reports.jsonl").open("w", encoding="utf-8") as out:
-        for r in reports.items:
-            row = [r.key, draft_to_json(r.draft), r.dirty_ratio]
-            out.write(json.dumps(row, ensure_ascii=False) + "\n")
+    rows = ([r.key, draft_to_json(r.draft), r.dirty_ratio] for r in reports.items)
+    put_lines(folder / "reports.jsonl", (json.dumps(row, ensure_ascii=False) for row in rows))
     indptr = np.cumsum([0, *(len(r.names) for r in reports.items)])
     columns = {
         name: np.concatenate([np.zeros(0, np.uint64), *(getattr(r, name) for r in reports.items)])
         for name in ("names", "states")
     }
-    np.savez(folder / "members.npz", indptr=indptr, **columns)  # type: ignore[arg-type]
-    np.savez(folder / "sentences.npz", indptr=reports.sentences.indptr, values=reports.sentences.values)
-    np.save(folder / "vectors.npy", reports.matrix.astype(np.float16))
-    (folder / "made_by.json").write_text(json.dumps({**made_by, "strings": list(strings)}), "utf-8")
+    put_arrays(folder / "members.npz", indptr=indptr, **columns)
+    put_arrays(folder / "sentences.npz", indptr=reports.sentences.indptr, values=reports.sentences.values)
+    put_array(folder / "vectors.npy", reports.matrix.astype(np.float16))
+    put_json(folder / "made_by.json", {**made_by, "strings": list(strings)})
 
 
 def read_reports(folder: Path) -> Reports:
     """Read an artefact. Raises ArtefactError where its files do not belong together."""
-    with (folder / "reports.jsonl").open(encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
-    with np.load(folder / "members.npz", allow_pickle=False) as arrays:
-        indptr, names, states = (arrays[n] for n in ("indptr", "names", "states"))
-    with np.load(folder / "sentences.npz", allow_pickle=False) as arrays:
-        at = Lists(arrays["indptr"], arrays["values"])
-    matrix = np.load(folder / "vectors.npy", allow_pickle=False).astype(np.float32)
+    rows, arrays = get_lines(folder / "reports.jsonl"), get_arrays(folder / "members.npz")
+    indptr, names, states = (arrays[n] for n in ("indptr", "names", "states"))
+    at = Lists(**get_arrays(folder / "sentences.npz"))
+    matrix = get_vectors(folder / "vectors.npy").astype(np.float32)
     if len(indptr) != len(rows) + 1 or len(at) != len(rows) or at.values.max(initial=-1) >= len(matrix):
         raise ArtefactError("reports: files do not belong together; rebuild the index")
     spans = list(zip(indptr[:-1].tolist(), indptr[1:].tolist(), strict=True))

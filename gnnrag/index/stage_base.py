@@ -14,6 +14,7 @@ import numpy as np
 
 from gnnrag.config import IndexConfig
 from gnnrag.files import digest
+from gnnrag.index.artefact import get_json, get_lines, put_json, put_lines
 from gnnrag.index.embedder import Embedder
 from gnnrag.index.store import Store, map_passages
 from gnnrag.registry import JOBS, resolve
@@ -66,26 +67,25 @@ class Stage(Protocol):
 
 def write_records(folder: Path, hashes: Sequence[str], values: Sequence[Any], settings: str) -> None:
     """Write one JSON value per passage with its content hash."""
-    with (folder / "records.jsonl").open("w", encoding="utf-8") as out:
-        for key, value in zip(hashes, values, strict=True):
-            out.write(json.dumps([key, value], ensure_ascii=False) + "\n")
-    (folder / "settings.json").write_text(json.dumps(settings), "utf-8")
+    rows = zip(hashes, values, strict=True)
+    put_lines(folder / "records.jsonl", (json.dumps([key, value], ensure_ascii=False) for key, value in rows))
+    put_json(folder / "settings.json", settings)
 
 
 def read_records(folder: Path) -> list[tuple[str, Any]]:
     """Return (content hash, value) pairs in corpus order."""
-    with (folder / "records.jsonl").open(encoding="utf-8") as lines:
-        return [tuple(json.loads(line)) for line in lines]
+    return [(key, value) for key, value in get_lines(folder / "records.jsonl")]
 
 
 def known_records(store: Store, stage: str, settings: str) -> dict[str, Any]:
     """Return the earlier artefact's values by content hash, if they were made with the same settings."""
     if store.key(stage) is None:
         return {}
-    folder = store.folder(stage)
-    if json.loads((folder / "settings.json").read_text("utf-8")) != settings:
-        return {}
-    return dict(read_records(folder))
+
+    def read(folder: Path) -> dict[str, Any]:
+        return dict(read_records(folder)) if get_json(folder / "settings.json") == settings else {}
+
+    return store.load(stage, read)
 
 
 def embed_strings(

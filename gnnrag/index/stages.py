@@ -13,6 +13,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gnnrag.files import digest
+from gnnrag.index.artefact import (
+    as_texts,
+    get_arrays,
+    get_json,
+    get_lines,
+    get_vectors,
+    put_array,
+    put_arrays,
+    put_json,
+    put_lines,
+)
 from gnnrag.index.community_stages import CommunityStage, ReportStage
 from gnnrag.index.graph_stages import EntityGraphStage, ExtractionStage
 from gnnrag.index.knowledge_stages import KnowledgeStage, KnowledgeVectorStage
@@ -21,6 +32,7 @@ from gnnrag.index.phrase_stage import PhraseVectorStage, SentenceVectorStage
 from gnnrag.index.stage_base import Context, Stage, Writer, embed_strings, known_records, read_records, write_records
 from gnnrag.index.store import map_passages
 from gnnrag.index.tree_stage import TreeStage
+from gnnrag.text.analyse import PassageText, analyse, analyser_identity, resolve_language
 from gnnrag.types import Passage
 
 
@@ -40,15 +52,16 @@ class PassageStage:
         rows = [json.dumps(asdict(p), ensure_ascii=False) for p in context.passages]
 
         def write(folder: Path) -> dict[str, Any]:
-            (folder / "passages.jsonl").write_text("".join(r + "\n" for r in rows), "utf-8")
+            put_lines(folder / "passages.jsonl", rows)
             return {"passages": len(rows)}
 
         return write
 
     def load(self, folder: Path) -> list[Passage]:
         """See `Stage`."""
-        with (folder / "passages.jsonl").open(encoding="utf-8") as lines:
-            return [Passage(**json.loads(line)) for line in lines]
+        passages = [Passage(**row) for row in get_lines(folder / "passages.jsonl")]
+        as_texts(part for p in passages for part in (p.id, p.title, p.text))
+        return passages
 
 
 class TextStage:
@@ -62,14 +75,13 @@ class TextStage:
     def settings(self, context: Context) -> Any:
         """See `Stage`."""
         text = context.config.text
-        return [self.version, _language(text.language), text.phrase_rules, text.title_mode]
+        made_by = analyser_identity(resolve_language(text.language))
+        return [self.version, made_by, text.phrase_rules, text.title_mode]
 
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
-        from gnnrag.text.analyse import analyse
-
         text, hashes = context.config.text, context.hashes
-        language = _language(text.language)
+        language = resolve_language(text.language)
 
         def compute(positions: list[int]) -> list[Any]:
             found = analyse(
@@ -85,15 +97,14 @@ class TextStage:
 
         def write(folder: Path) -> dict[str, Any]:
             write_records(folder, hashes, values, settings)
-            return {"sentences": sum(len(v[0]) for v in values), "language": language}
+            return {"sentences": sum(len(v[0]) for v in values), "language": analyser_identity(language)}
 
         return write
 
     def load(self, folder: Path) -> list[Any]:
         """Return one PassageText per passage."""
-        from gnnrag.text.analyse import PassageText
-
-        return [PassageText(tuple(v[0]), tuple(tuple(p) for p in v[1])) for _, v in read_records(folder)]
+        rows = [v for _, v in read_records(folder)]
+        return [PassageText(tuple(as_texts(v[0])), tuple(tuple(as_texts(p)) for p in v[1])) for v in rows]
 
 
 class HierarchyStage:
@@ -116,8 +127,8 @@ class HierarchyStage:
 
         def write(folder: Path) -> dict[str, Any]:
             arrays, strings = graph.to_arrays()
-            np.savez(folder / "graph.npz", **arrays)  # type: ignore[arg-type]
-            (folder / "strings.json").write_text(json.dumps(strings, ensure_ascii=False), "utf-8")
+            put_arrays(folder / "graph.npz", **arrays)
+            put_json(folder / "strings.json", strings)
             return {"nodes": graph.num_nodes, "edges": len(graph.edges), "phrases": len(graph.phrases)}
 
         return write
@@ -126,9 +137,7 @@ class HierarchyStage:
         """Return the HierarchyGraph."""
         from gnnrag.graphs.hierarchy import HierarchyGraph
 
-        with np.load(folder / "graph.npz", allow_pickle=False) as arrays:
-            strings = json.loads((folder / "strings.json").read_text("utf-8"))
-            return HierarchyGraph.from_arrays(dict(arrays), strings)
+        return HierarchyGraph.from_arrays(get_arrays(folder / "graph.npz"), as_texts(get_json(folder / "strings.json")))
 
 
 class LexicalStage:
@@ -175,12 +184,9 @@ class EmbeddingStage:
 
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
-        hashes, known = context.hashes, {}
+        hashes, known = context.hashes, dict[str, np.ndarray]()
         if context.store.key(self.name):
-            folder = context.store.folder(self.name)
-            old = json.loads((folder / "keys.json").read_text("utf-8"))
-            if old["settings"] == settings:
-                known = dict(zip(old["hashes"], self.load(folder), strict=True))
+            known = context.store.load(self.name, lambda folder: self._known(folder, settings))
 
         def texts(positions: list[int]) -> list[str]:
             return [context.passages[i].content for i in positions]
@@ -188,15 +194,19 @@ class EmbeddingStage:
         vectors = embed_strings(context, self.name, settings, hashes, texts, known, context.progress)
 
         def write(folder: Path) -> dict[str, Any]:
-            np.save(folder / "vectors.npy", vectors)
-            (folder / "keys.json").write_text(json.dumps({"settings": settings, "hashes": hashes}), "utf-8")
+            put_array(folder / "vectors.npy", vectors)
+            put_json(folder / "keys.json", {"settings": settings, "hashes": hashes})
             return {"dim": int(vectors.shape[1]), "computed": len(set(hashes) - set(known))}
 
         return write
 
     def load(self, folder: Path) -> np.ndarray:
         """Return (num_passages, dim) float32."""
-        return np.load(folder / "vectors.npy", allow_pickle=False)
+        return get_vectors(folder / "vectors.npy")
+
+    def _known(self, folder: Path, settings: str) -> dict[str, np.ndarray]:
+        old = get_json(folder / "keys.json")
+        return dict(zip(old["hashes"], self.load(folder), strict=True)) if old["settings"] == settings else {}
 
 
 _ALL: tuple[Stage, ...] = (
@@ -219,13 +229,3 @@ _ALL: tuple[Stage, ...] = (
     ReportStage(),
 )
 STAGES = {stage.name: stage for stage in _ALL}
-
-
-def _language(language: str) -> str:
-    from gnnrag.text.analyse import resolve_language
-
-    if language != "auto":
-        return resolve_language(language)
-    from importlib.util import find_spec
-
-    return "en_core_web_sm" if find_spec("en_core_web_sm") else "blank:en"

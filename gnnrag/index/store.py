@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from gnnrag.errors import ArtefactError
-from gnnrag.files import Journal, digest, file_digest, write_json
+from gnnrag.errors import ArtefactError, GnnragError
+from gnnrag.expressions import recorded
+from gnnrag.files import Journal, child, digest, file_digest, read_json, refuse_links, tidy, write_folder, write_json
 
 FORMAT = 1
-# Names of artefact folders, finished (`text-0123456789abcdef`) or not (`.text-0123456789abcdef.4711`).
-_ARTEFACT = re.compile(r"[a-z_]+-[0-9a-f]{16}|\.[a-z_]+-[0-9a-f]{16}\.\d+")
+T = TypeVar("T")
+_FIELDS: dict[str, type] = {"complete": bool, "settings": dict, "source": dict, "stages": dict}
+_ENTRY: dict[str, type] = {"key": str, "folder": str, "files": dict, "info": dict}
+_DIGEST = re.compile("[0-9a-f]{64}")
+# Names of artefact folders, finished (`text-0123456789abcdef`) or not (`.text-0123456789abcdef.new`).
+_ARTEFACT = re.compile(r"[a-z_]+-[0-9a-f]{16}|\.[a-z_]+-[0-9a-f]{16}\.(new|old|\d+)")
 
 
 class Store:
@@ -26,28 +28,40 @@ class Store:
     the size and SHA-256 of each file. It is replaced atomically after a stage's folder is complete, so a kill leaves
     the old artefact or the new one. `complete` is false while a build is under way or was cut off.
 
+    The folder may be a stranger's, digests and all: what is opened has the form that is written here.
+
     Args:
         root: the index folder.
 
     Raises:
-        ArtefactError: the manifest is damaged or of another format.
+        ArtefactError: the manifest is damaged, forged or of another format.
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.manifest: dict[str, Any] = {"format": FORMAT, "complete": False}
         self.manifest.update(settings={}, source={}, stages={})
-        path = root / "manifest.json"
+        path = child(root, "manifest.json")
         if path.exists():
-            try:
-                self.manifest = json.loads(path.read_text("utf-8"))
-                version, checksum = self.manifest["format"], self.manifest.pop("sha256")
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise ArtefactError(f"{path} is damaged ({error}); delete {root} and build it again") from error
-            if version != FORMAT:
-                raise ArtefactError(f"{path} has format {version}, this version reads {FORMAT}; build the index again")
-            if checksum != digest(self.manifest):
-                raise ArtefactError(f"{path} is damaged (it differs from its sha256); delete {root} and build it again")
+            self.manifest = self._read(path)
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        fix = f"delete {self.root} and build it again"
+        try:
+            manifest = read_json(path)
+            version, checksum = manifest["format"], manifest.pop("sha256")
+            is_whole = checksum == digest(manifest)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ArtefactError(f"{path} is damaged ({error}); {fix}") from error
+        if version != FORMAT:
+            raise ArtefactError(
+                f"{path} has format {version!r:.20}, this version reads {FORMAT}; build the index again"
+            )
+        if not is_whole:
+            raise ArtefactError(f"{path} is damaged (it differs from its sha256); {fix}")
+        if problem := _problem(manifest):
+            raise ArtefactError(f"{path} is damaged or forged: {problem}; {fix}")
+        return manifest
 
     def check_there(self) -> None:
         """Raise ArtefactError where nothing has been built."""
@@ -76,19 +90,38 @@ class Store:
         entry = self.manifest["stages"].get(stage)
         if entry is None:
             raise ArtefactError(f"index {self.root} has no {stage!r} artefact; run: python inference/index.py")
-        folder = self.root / entry["folder"]
+        folder, fix = child(self.root, entry["folder"]), f"delete {self.root} and build it again"
+        refuse_links(folder)
         for name, want in entry["files"].items():
-            path = folder / name
+            path = child(folder, name, ".+")
             if not path.is_file():
-                raise ArtefactError(f"index artefact {path} is missing; delete {self.root} and build it again")
+                raise ArtefactError(f"index artefact {path} is missing; {fix}")
             if path.stat().st_size != want["bytes"] or file_digest(path) != want["sha256"]:
                 raise ArtefactError(
-                    f"index artefact {path} is damaged (its SHA-256 differs from the manifest's); "
-                    f"delete {self.root} and build it again"
+                    f"index artefact {path} is damaged (its SHA-256 differs from the manifest's); {fix}"
                 )
         return folder
 
-    def commit(self, stage: str, key: str, write: Callable[[Path], dict[str, Any]], seconds: float = 0.0) -> None:
+    def load(self, stage: str, read: Callable[[Path], T]) -> T:
+        """Return what is read from a stage's artefact, after checking its files as `folder` does.
+
+        Args:
+            stage: its name.
+            read: reads the folder.
+
+        Raises:
+            ArtefactError: missing, damaged or forged.
+        """
+        return read_artefact(self.folder(stage), read)
+
+    def commit(
+        self,
+        stage: str,
+        key: str,
+        write: Callable[[Path], dict[str, Any]],
+        seconds: float = 0.0,
+        settings: str = "",
+    ) -> None:
         """Write a stage's artefact, then point the manifest at it, then delete the one it replaces.
 
         Args:
@@ -96,31 +129,31 @@ class Store:
             key: hash of inputs and settings.
             write: fills an empty folder and returns facts worth recording.
             seconds: time already spent on the stage, added to the time of writing.
+            settings: hash of the settings alone.
         """
-        started = time.perf_counter()
-        name = f"{stage}-{key[:16]}"
-        folder, aside = self.root / name, self.root / f".{name}.{os.getpid()}"
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
-        info = write(aside)
-        files = {
-            str(p.relative_to(aside)): {"bytes": p.stat().st_size, "sha256": file_digest(p)}
-            for p in sorted(aside.rglob("*"))
-            if p.is_file()
-        }
-        shutil.rmtree(folder, ignore_errors=True)
-        os.replace(aside, folder)
+        started, name = time.perf_counter(), _folder_name(stage, key)
+
+        def fill(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+            info = write(folder)
+            return info, {
+                p.relative_to(folder).as_posix(): {"bytes": p.stat().st_size, "sha256": file_digest(p)}
+                for p in sorted(folder.rglob("*"))
+                if p.is_file()
+            }
+
+        info, files = write_folder(self.root / name, fill)
         old = self.manifest["stages"].get(stage, {}).get("folder")
         spent = round(seconds + time.perf_counter() - started, 3)
         self.manifest["stages"][stage] = {
             "key": key,
             "folder": name,
             "files": files,
-            "info": {**info, "seconds": spent},
+            "info": recorded({**info, "seconds": spent}),
+            **({"settings": settings} if settings else {}),
         }
         self.save()
         if old and old != name:
-            shutil.rmtree(self.root / old, ignore_errors=True)
+            tidy(self.root / old, self.root)
 
     def save(self) -> None:
         """Write the manifest atomically."""
@@ -130,10 +163,65 @@ class Store:
         """Delete what an interrupted build left behind, and nothing that a build did not make."""
         known = {entry["folder"] for entry in self.manifest["stages"].values()}
         for path in self.root.iterdir():
-            if _ARTEFACT.fullmatch(path.name) and path.name not in known and path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            elif path.name.startswith(".manifest.json."):
-                path.unlink(missing_ok=True)
+            is_folder = path.is_dir() and not path.is_symlink()
+            is_artefact = _ARTEFACT.fullmatch(path.name) and path.name not in known
+            if is_artefact if is_folder else path.name.startswith(".manifest.json."):
+                tidy(path, self.root)
+
+
+def read_artefact(folder: Path, read: Callable[[Path], T]) -> T:
+    """Return what `read` makes of an artefact's folder, which has been checked.
+
+    Digests do not say that files hold what a reader expects, for whoever forges those forges these.
+
+    Raises:
+        ArtefactError: the reader could not read it, whatever it raised over it.
+        ImportError: a package that reads it is not installed.
+    """
+    try:
+        return read(folder)
+    except (GnnragError, ImportError):  # what is not installed is no fault of the index
+        raise
+    except Exception as error:
+        problem = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        # A forged header asks for any size; an honest index must not be deleted because the machine is small.
+        first = "use a machine with more memory, or " if isinstance(error, MemoryError) else ""
+        raise ArtefactError(
+            f"index artefact {folder} cannot be read ({problem}); it is damaged, forged or of another version: {first}"
+            f"delete {folder.parent} and build it again"
+        ) from error
+
+
+def _folder_name(stage: str, key: str) -> str:
+    return f"{stage}-{key[:16]}"
+
+
+def _problem(manifest: Mapping[str, Any]) -> str:
+    """Return what is wrong with the form of a manifest, or an empty text. What it says of no file is believed."""
+    if wrong := _mistyped(manifest, _FIELDS):
+        return wrong
+    for stage, entry in manifest["stages"].items():
+        wrong = _mistyped(entry, _ENTRY) if isinstance(entry, dict) else "is no object"
+        if not wrong and not _is_sound(stage, entry):
+            wrong = "has a folder, a file or a key of another form than they are written in"
+        if wrong:
+            return f"stage {stage[:40]!r}: {wrong}"
+    return ""
+
+
+def _mistyped(found: Mapping[str, Any], kinds: Mapping[str, type]) -> str:
+    wrong = [name for name, kind in kinds.items() if type(found.get(name)) is not kind]
+    return f"{wrong[0]} is missing or no {kinds[wrong[0]].__name__}" if wrong else ""
+
+
+def _is_sound(stage: str, entry: Mapping[str, Any]) -> bool:
+    """Whether an entry is one that `commit` may have written; the names of files are left to `child`."""
+    if not _DIGEST.fullmatch(entry["key"]) or entry["folder"] != _folder_name(stage, entry["key"]):
+        return False
+    facts = [(fact.get("bytes"), fact.get("sha256")) for fact in entry["files"].values() if isinstance(fact, dict)]
+    are_files = all(type(size) is int and isinstance(sha, str) and _DIGEST.fullmatch(sha) for size, sha in facts)
+    is_timed = isinstance(entry["info"].get("seconds"), int | float)
+    return bool(_ARTEFACT.fullmatch(entry["folder"])) and len(facts) == len(entry["files"]) and are_files and is_timed
 
 
 def map_passages(
@@ -179,5 +267,5 @@ def map_passages(
 
 def forget_journals(store: Store, stage: str) -> None:
     """Delete the journals of a committed stage."""
-    for path in (store.root / ".partial").glob(f"{stage}-*.jsonl"):
-        path.unlink(missing_ok=True)
+    for path in (store.root / ".partial").glob(f"{stage}-*.*"):
+        tidy(path, store.root)

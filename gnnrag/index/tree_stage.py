@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,6 +11,7 @@ import numpy as np
 from gnnrag.files import digest
 from gnnrag.graphs.clustering import Layer, check_tree_config
 from gnnrag.graphs.tree import SummaryTree, build_tree
+from gnnrag.index.artefact import as_texts, get_arrays, get_json, get_vectors, put_array, put_arrays, put_json
 from gnnrag.index.stage_base import Context, Writer, embed_strings
 from gnnrag.index.store import map_passages
 from gnnrag.llm.base import estimate_tokens
@@ -52,10 +52,10 @@ class TreeStage:
         tree = build_tree(leaves, texts, config, work.summarise, work.embed, estimate_tokens)
 
         def write(folder: Path) -> dict[str, Any]:
-            np.savez(folder / "tree.npz", **tree.to_arrays())  # type: ignore[arg-type]
-            np.save(folder / "vectors.npy", tree.vectors)
+            put_arrays(folder / "tree.npz", **tree.to_arrays())
+            put_array(folder / "vectors.npy", tree.vectors)
             content = {"made_with": work.made_with, "embedder": work.embedder, "keys": work.keys, "texts": tree.texts}
-            (folder / "summaries.json").write_text(json.dumps(content, ensure_ascii=False), "utf-8")
+            put_json(folder / "summaries.json", content)
             layers = [len(nodes) for nodes in tree.layers]
             spent = context.jobs.record("summary")
             return {"layers": layers, "summaries": tree.num_summaries, **work.counts, **spent}
@@ -64,10 +64,8 @@ class TreeStage:
 
     def load(self, folder: Path) -> SummaryTree:
         """Return the tree."""
-        content = json.loads((folder / "summaries.json").read_text("utf-8"))
-        vectors = np.load(folder / "vectors.npy", allow_pickle=False)
-        with np.load(folder / "tree.npz", allow_pickle=False) as arrays:
-            return SummaryTree.from_arrays(dict(arrays), content["texts"], vectors)
+        written, vectors = as_texts(get_json(folder / "summaries.json")["texts"]), get_vectors(folder / "vectors.npy")
+        return SummaryTree.from_arrays(get_arrays(folder / "tree.npz"), written, vectors)
 
 
 class _Summaries:
@@ -121,11 +119,11 @@ class _Summaries:
     def _earlier(self) -> tuple[dict[str, str], dict[str, np.ndarray]]:
         """Return the summaries by key and the vectors by hash of the text that the artefact before this one has."""
         store = self.context.store
-        if store.key(TreeStage.name) is None:
-            return {}, {}
-        folder = store.folder(TreeStage.name)
-        old = json.loads((folder / "summaries.json").read_text("utf-8"))
-        rows = np.load(folder / "vectors.npy", allow_pickle=False)
+        there = store.key(TreeStage.name) is not None
+        return store.load(TreeStage.name, self._read_earlier) if there else ({}, {})
+
+    def _read_earlier(self, folder: Path) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+        old, rows = get_json(folder / "summaries.json"), get_vectors(folder / "vectors.npy")
         same_writer, same_embedder = old["made_with"] == self.made_with, old["embedder"] == self.embedder
         known = dict(zip(old["keys"], old["texts"], strict=True)) if same_writer else {}
         vectors = dict(zip(map(digest, old["texts"]), rows, strict=True)) if same_embedder else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -10,10 +10,12 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from gnnrag.errors import ArtefactError
-from gnnrag.files import write_atomic, write_json
+from gnnrag.config import to_plain
+from gnnrag.files import child, read_json, refuse_links, write_atomic, write_json
+from gnnrag.records import interpreting, text
 
 KINDS = ("index", "evaluate", "merge", "train", "report", "server")
+MOST_TASKS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -82,26 +84,45 @@ class Job:
         return [part.replace("{shard}", f"{task}/{self.tasks}") for part in self.argv]
 
     def write(self) -> None:
-        """Write `config.yaml` and `job.json` into its folder; the latter is for `read_job`."""
+        """Write `config.yaml` and `job.json` into its folder; the latter is for `read_job`.
+
+        Raises:
+            ArtefactError: the folder is a link, or holds some: what is written there now and later would be elsewhere.
+        """
+        folder = Path(self.folder)
+        refuse_links(child(folder.parent, folder.name))
         if self.config:
-            text = yaml.safe_dump(dict(self.config), sort_keys=False, allow_unicode=True)
-            write_atomic(Path(self.folder) / "config.yaml", text)
-        write_json(Path(self.folder) / "job.json", asdict(self))
+            text_ = yaml.safe_dump(to_plain(self.config), sort_keys=False, allow_unicode=True)
+            write_atomic(folder / "config.yaml", text_)
+        write_json(folder / "job.json", asdict(self))
+
+
+def named(text_: str) -> str:
+    """Return a name of a job: a folder of a stranger's data may be called anything, and `sbatch` splits at commas."""
+    return re.sub(r"[^\w.+@=-]+", "-", text_)
 
 
 def read_job(folder: str | Path) -> Job:
-    """Return the job that was written into a folder. Raises ArtefactError where there is none, or a damaged one."""
+    """Return the job that was written into a folder, to tell how far it has come: nothing in it is run.
+
+    Raises:
+        ArtefactError: there is none, or it is damaged or forged.
+    """
     path = Path(folder) / "job.json"
-    try:
-        raw = json.loads(path.read_text("utf-8"))
-        return job_of(raw)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(f"{path} is no job that submit.py wrote ({error})") from error
+    with interpreting(path, "it is no job that submit.py wrote; submit it anew"):
+        try:
+            return job_of(read_json(path))
+        except FileNotFoundError as error:
+            raise ValueError("there is none") from error
 
 
 def job_of(raw: Mapping[str, Any]) -> Job:
-    """Return the job that `asdict` made a mapping of."""
+    """Return the job that `asdict` made a mapping of. Raises ValueError, KeyError or the like where it is none."""
     t = raw["target"]
-    target = Target(t["path"], tuple(t["stages"]), t["decisive"], tuple(t["data"]), t["index"], t["name"])
-    lists = {name: tuple(raw[name]) for name in ("argv", "arguments", "needs")}
-    return Job(**{**raw, **lists, "target": target})
+    stages, decisive, data = tuple(map(text, t["stages"])), dict(t["decisive"]), tuple(map(text, t["data"]))
+    target = Target(text(t["path"]), stages, decisive, data, text(t["index"]), text(t["name"]))  # type: ignore[arg-type]
+    lists = {name: tuple(map(text, raw[name])) for name in ("argv", "arguments", "needs")}
+    texts = {name: text(raw[name]) for name in ("name", "kind", "label", "folder", "alone", "missing")}
+    if raw["kind"] not in KINDS or type(raw["tasks"]) is not int or not 0 <= raw["tasks"] <= MOST_TASKS:
+        raise ValueError(f"{raw['kind']!r:.40} of {raw['tasks']!r:.40} tasks")
+    return Job(**{**raw, **lists, **texts, "target": target, "config": dict(raw["config"])})

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from gnnrag.files import folds_of, read_journal, read_object
+from gnnrag.errors import ArtefactError
+from gnnrag.files import open_regular, read_journal, read_object
 from gnnrag.jobs.job import Job
+from gnnrag.outputs import folds_of
+from gnnrag.untrusted import parse_json
+
+_LINE = 1000  # bytes of how a task ended
 
 
 def ended_file(job: Job, task: int) -> Path:
@@ -23,9 +27,10 @@ def log_file(job: Job, task: int) -> Path:
 def ended(job: Job, task: int) -> tuple[int | None, str]:
     """Return exit code and remark of the last time that a task ran; None where it never ended."""
     try:
-        code, _, told = ended_file(job, task).read_text("utf-8").strip().partition(" ")
+        with open_regular(ended_file(job, task)) as handle:
+            code, _, told = handle.read(_LINE).decode("utf-8").strip().partition(" ")
         return int(code), told
-    except (OSError, ValueError):
+    except (OSError, ValueError, ArtefactError):
         return None, ""
 
 
@@ -38,10 +43,10 @@ def was_cut_off(job: Job, task: int) -> bool:
 def log_tail(job: Job, task: int, lines: int = 8) -> list[str]:
     """Return the last lines of a task's log."""
     try:
-        with log_file(job, task).open("rb") as handle:
+        with open_regular(log_file(job, task)) as handle:
             handle.seek(max(0, handle.seek(0, 2) - 8192))
             text = handle.read().decode("utf-8", "replace")
-    except OSError:
+    except (OSError, ArtefactError):
         return []
     # A progress bar writes over itself: what it showed last is left.
     return [line.rpartition("\r")[2].rstrip() for line in text.strip().splitlines()][-lines:]
@@ -50,9 +55,9 @@ def log_tail(job: Job, task: int, lines: int = 8) -> list[str]:
 def rows(run: Path, name: str = "predictions.jsonl") -> int:
     """Return how many whole rows a journal of a run has."""
     try:
-        with (run / name).open("rb") as handle:
+        with open_regular(run / name) as handle:
             return sum(chunk.count(b"\n") for chunk in iter(lambda: handle.read(1 << 20), b""))
-    except OSError:
+    except (OSError, ArtefactError):
         return 0
 
 
@@ -66,19 +71,23 @@ def is_whole(run: Path) -> bool:
 
 def asked(run: Path) -> int:
     """Return how many questions a run will hold; 0 where it does not say."""
-    return int(read_object(run / "meta.json").get("questions", 0))
+    count = read_object(run / "meta.json").get("questions", 0)
+    return count if type(count) is int else 0
 
 
 def last_rows(run: Path) -> list[dict[str, Any]]:
     """Return the last row of metrics of a training, of each of its folds."""
     found = []
     for folder in (run, *folds_of(run)):
-        path = folder / "metrics.jsonl"
-        lines = path.read_text("utf-8", "replace").splitlines() if path.is_file() else []
+        try:
+            with open_regular(folder / "metrics.jsonl") as handle:
+                lines = handle.read().splitlines()
+        except (OSError, ArtefactError):
+            continue
         for line in reversed(lines):
             try:
-                found.append(json.loads(line))
+                found.append(dict(parse_json(line)))
                 break
-            except ValueError:
+            except (ValueError, TypeError):
                 continue
     return found

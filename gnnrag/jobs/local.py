@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gnnrag.files import write_atomic
+from gnnrag.files import open_log, remove, write_atomic
 from gnnrag.jobs.job import Job
 from gnnrag.jobs.leftovers import ended_file, log_file
 from gnnrag.jobs.state import State
@@ -138,13 +138,13 @@ class LocalRunner:
         folder = self.home / job.folder
         job.write()
         stop_file = folder / f"stop-{task}"
-        stop_file.unlink(missing_ok=True)
-        (folder / f"started-{task}").write_text("")
+        remove(stop_file, folder)
+        write_atomic(folder / f"started-{task}", "")
         threads = str(max(1, (os.cpu_count() or 1) // self.workers))
         environment = {"OMP_NUM_THREADS": threads, **os.environ, STOP_FILE: str(stop_file)}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(self.home), os.environ.get("PYTHONPATH", ""))))
         log = log_file(job, task)
-        with log.open("wb") as out:
+        with open_log(log, fresh=True) as out:
             process = subprocess.Popen(
                 [self.python, *job.command(task)], cwd=self.home, env=environment, stdin=subprocess.DEVNULL,
                 stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
@@ -163,7 +163,7 @@ class LocalRunner:
                 code, "has failed" if code > 0 else f"was killed by signal {-code}"
             )
             write_atomic(ended_file(one.job, one.task), f"{code} {told}\n")
-            one.stop_file.unlink(missing_ok=True)
+            remove(one.stop_file, one.stop_file.parent)
             self.outcome.codes[name, one.task] = code
             if code:
                 self._bad.setdefault(name, told)
@@ -175,7 +175,7 @@ class LocalRunner:
         """Tell what runs to stop, and wait; a second Ctrl-C, or the grace period, ends the waiting."""
         self._is_stopping = True
         for one in self._running:
-            one.stop_file.write_text("")
+            write_atomic(one.stop_file, "")
             _signal(one, signal.SIGTERM)
         deadline = time.monotonic() + GRACE_S
         try:

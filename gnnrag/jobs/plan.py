@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gnnrag.config import to_plain
 from gnnrag.cross import split_trained
 from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.files import digest
+from gnnrag.index.settings import only_recorded
 from gnnrag.index_config import SECTIONS
 from gnnrag.jobs.grid import Point, expand
-from gnnrag.jobs.job import Job, Target
+from gnnrag.jobs.job import Job, Target, named
 from gnnrag.jobs.training import Training, trainings
 from gnnrag.jobs.wanted import LIBRARY, Evaluation, cached, index_folder, is_table, is_training, target_of, unavailable
 
@@ -59,7 +61,7 @@ def make_plan(
     asked = [source for source in sources if source not in fitted]
     if trained and (others := [str(s) for s in asked if not is_table(s)]):
         raise ConfigError(f"{', '.join(trained)}=RUN is for tables of papers, and {others[0]} is none")
-    wanted = dict(zip(asked, cached(folder / "resolved", asked, points, on_note), strict=True))
+    wanted = dict(zip(asked, cached(asked, points, on_note), strict=True))
     builder = _Builder(folder, shards)
     for source, found in wanted.items():
         if is_table(source):
@@ -99,7 +101,7 @@ class _Builder:
                 "leave run.name out, each then has a name of its own"
             )
         self.indexes.setdefault(target.index, []).append(one)
-        name = f"evaluate-{one.name}"
+        name = named(f"evaluate-{one.name}")
         config = f"{self._own(name)}/config.yaml"
         script = "inference/evaluate.py"
         shard = ("shard={shard}",) if self.shards > 1 else ()
@@ -108,7 +110,7 @@ class _Builder:
         self._add(Job(name, "evaluate", one.label, (script, config, *shard), (config,), self._own(name), target,
                       tasks=count, config=one.config))  # fmt: skip
         if count:
-            merge = f"merge-{one.name}"
+            merge = named(f"merge-{one.name}")
             self._add(Job(merge, "merge", one.label, (script, config, "shard=merge"), (config,), self._own(merge),
                           target, (name,)))  # fmt: skip
             name = merge
@@ -123,7 +125,7 @@ class _Builder:
             name = f"report-{source.parent.name}-{source.stem}"
             away = str(source.resolve()) if source.resolve().parent.parent != PAPERS else ""
             told = [*point.overrides, *trained, away]  # `away`: another table elsewhere may have the same two names
-            name += f"-{digest(told)[:8]}" if any(told) else ""
+            name = named(name + (f"-{digest(told)[:8]}" if any(told) else ""))
             label = " / ".join(filter(None, (f"{source.parent.name}/{source.stem}", "table", point.label)))
             arguments = (str(source), *point.overrides, *trained)
             missing = [reason for one in mine if (reason := unavailable(one))]
@@ -142,7 +144,7 @@ class _Builder:
 
     def training(self, one: Training) -> None:
         """Add a training, which builds its own indexes."""
-        name = f"train-{Path(one.run).name}"
+        name = named(f"train-{Path(one.run).name}")
         if name in self.jobs:
             raise ConfigError(f"two trainings have the run {one.run}; give one of them another run.name")
         argv, target = (one.script, *one.arguments), Target(one.run, decisive=one.settings)
@@ -155,8 +157,8 @@ class _Builder:
         for folder, readers in self.indexes.items():
             stages = tuple(dict.fromkeys(stage for one in readers for stage in one.stages))
             _refuse_two_ways(folder, readers)
-            settings = {name: readers[0].index[name] for name in SECTIONS}
-            name = f"index-{Path(folder).name}-{digest([folder, sorted(stages), settings])[:8]}"
+            settings = only_recorded(to_plain(readers[0].index))
+            name = named(f"index-{Path(folder).name}-{digest([folder, sorted(stages), settings])[:8]}")
             own = self._own(name)
             chosen = (f"{own}/config.yaml", f"index.stages={','.join(stages)}")
             argv = ("inference/index.py", "build", *chosen)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gnnrag.errors import GnnragError
-from gnnrag.files import write_atomic
+from gnnrag.files import remove, write_atomic
 from gnnrag.jobs.job import Job
 from gnnrag.jobs.site import SiteConfig, sbatch_flags, setup_script
 from gnnrag.jobs.state import State
@@ -218,7 +218,7 @@ class Slurm:
         write_atomic(folder / "setup.sh", setup_script(self.site, job.kind, self.home))
         for old in ("idle-*", "progress-*"):  # a person who submits again gives it another chance
             for path in folder.glob(old):
-                path.unlink(missing_ok=True)
+                remove(path, folder)
 
 
 def waited_for(job: Job, live: Live, submitted: Mapping[str, str]) -> list[str]:

@@ -9,10 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
-
 from gnnrag.errors import ArtefactError, GnnragError
-from gnnrag.files import digest, folds_of, read_object
+from gnnrag.files import digest, read_object
+from gnnrag.index.plan import settings_of
 from gnnrag.index.store import Store
 from gnnrag.jobs.job import Job, Target
 from gnnrag.jobs.leftovers import (
@@ -25,13 +24,15 @@ from gnnrag.jobs.leftovers import (
     rows,
     was_cut_off,
 )
+from gnnrag.metrics.replies import described
+from gnnrag.outputs import folds_of
+from gnnrag.records import interpreting, read_config
 from gnnrag.rundir import differences, predicted_seconds
 from gnnrag.sharding import Shard, parts_of
 from gnnrag.stopping import STOPPED
 
 STATUSES = ("done", "running", "waiting", "failed", "stopped", "to do", "missing")
 Queue = Mapping[tuple[str, int], str]  # job and task -> `running`, `waiting`, or why SLURM ended it
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True)
@@ -98,15 +99,17 @@ def _fits(path: Path, target: Target) -> bool:
             break
     else:
         return False
-    data = yaml.load((one / "config.yaml").read_bytes(), Loader=_LOADER)["data"]
-    if (str(data["path"]), str(data.get("questions") or "")) != tuple(target.data):
-        return False
+    with interpreting(one / "config.yaml"):
+        data = read_config(one)["data"]
+        if (str(data["path"]), str(data.get("questions") or "")) != tuple(target.data):
+            return False
     try:
         store = Store(Path(target.index))
     except GnnragError:
         return True  # its job will say what is wrong with the index
-    keys: Mapping[str, str] = read_object(one / "meta.json").get("inputs", {}).get("index", {})
-    return all(store.key(stage) in (None, key) for stage, key in keys.items())
+    with interpreting(one / "meta.json"):
+        keys: Mapping[str, str] = read_object(one / "meta.json").get("inputs", {}).get("index", {})
+        return all(store.key(stage) in (None, key) for stage, key in keys.items())
 
 
 class Desk:
@@ -131,7 +134,8 @@ class Desk:
             return State(job, "missing", detail=job.missing)
         look = {"index": self._index, "train": self._training, "report": self._report}.get(job.kind, self._evaluation)
         try:
-            done, questions, of, seconds, run, detail = look(job)
+            with interpreting(Path(job.target.path)):
+                done, questions, of, seconds, run, detail = look(job)
         except ArtefactError as error:  # of one run: the others can still be told, and done
             return State(job, "failed", detail=str(error))
         statuses = {task: "done" if task in done else self._task(job, task) for task in job.numbers}
@@ -169,8 +173,10 @@ class Desk:
         if is_scored(run):
             metrics = read_object(run / "metrics.json")
             total, failed = metrics.get("questions", 0), metrics.get("failed", 0)
-            remark = f"{failed} of {total} questions failed" if failed else ""
-            return set(job.numbers), total, total, predicted_seconds(run), str(run), remark
+            told = [f"{failed} of {total} questions failed"] * bool(failed)
+            with interpreting(run / "metrics.json"):
+                told += [f"{role}: {described(c)}" for role, c in metrics.get("replies", {}).items() if c["bad"]]
+            return set(job.numbers), total, total, predicted_seconds(run), str(run), "; ".join(told)
         if not job.tasks and job.kind == "evaluate":
             return set(), rows(run), asked(run), predicted_seconds(run), str(run), ""
         if job.kind == "merge":
@@ -186,7 +192,7 @@ class Desk:
         folder = Path(job.target.path)
         store = Store(folder)
         there = [stage for stage in job.target.stages if store.key(stage) is not None]
-        settings = _named_writers(store.manifest["settings"])
+        settings = _named_writers(settings_of(store))
         is_same = all(settings.get(name) == value for name, value in _named_writers(job.target.decisive).items())
         is_whole = store.manifest["complete"] and len(there) == len(job.target.stages)
         # What none of its stages reads keeps its settings when the job has run: then nobody may have built since.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -9,12 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gnnrag.absent import absent_data, absent_model
+from gnnrag.absent import absent_analyser, absent_data, absent_model
 from gnnrag.config import CHOICES, EvaluateConfig, IndexConfig, load_config, read_yaml, to_plain
 from gnnrag.datasets.source import find_source
 from gnnrag.errors import ConfigError
-from gnnrag.files import digest, write_json
-from gnnrag.index.build import closure
+from gnnrag.expressions import MARK
+from gnnrag.files import digest, read_json, remove, write_json
+from gnnrag.index.plan import closure
 from gnnrag.jobs.grid import Point
 from gnnrag.jobs.job import Target
 from gnnrag.papers import PaperTable, load_table
@@ -23,6 +25,8 @@ from gnnrag.reproduction import checked, resolved
 from gnnrag.rundir import decisive, roles_label
 
 LIBRARY = Path(__file__).resolve().parents[1]
+CACHE = LIBRARY.parent / ".cache" / "resolved"  # the caller's own: what is read there decides what is run
+REPRODUCE = "inference/reproduce.py"
 _CODE = (".py", ".yaml")  # what decides how settings are read
 
 
@@ -87,7 +91,7 @@ def evaluations(source: Path, point: Point) -> list[Evaluation]:
         ConfigError: a setting is wrong; point or row is named.
     """
     if is_table(source):
-        return list(_rows(load_table(source), point))
+        return list(_rows(load_table(source, point.overrides), point))
     try:
         config = checked(load_config(EvaluateConfig, source, point.overrides))
     except ConfigError as error:
@@ -99,8 +103,8 @@ def _rows(table: PaperTable, point: Point) -> Iterator[Evaluation]:
     where = f"{table.path.parent.name}/{table.path.stem}"
     for row in table.rows:
         label = " / ".join(filter(None, (where, row.name, point.label)))
-        if row.missing:
-            yield Evaluation(label, missing=row.missing)
+        if counted := row.missing or (table.counts and f"is counted, not run: python {REPRODUCE} {table.path}"):
+            yield Evaluation(label, missing=counted)
         else:
             yield evaluation_of(resolved(table, row, point.overrides), label)
 
@@ -109,10 +113,10 @@ def evaluation_of(config: EvaluateConfig, label: str) -> Evaluation:
     """Return a run as plain data. Raises ConfigError where it would start over each time."""
     if config.run.fresh:
         raise ConfigError("run.fresh=true would throw away what a job had done whenever it goes on; delete the run")
-    plain = to_plain(config)
-    settings = to_plain(index_settings(config))
+    plain = to_plain(config, values=True)
+    settings = to_plain(index_settings(config), values=True)
     stages = tuple(closure(needed_stages(config), config.index))
-    return Evaluation(label, _trimmed(plain), decisive(plain), stages, settings)
+    return Evaluation(label, _trimmed(plain), decisive(to_plain(config)), stages, settings)
 
 
 _DEFAULTS: dict[str, Any] = to_plain(EvaluateConfig())
@@ -134,14 +138,14 @@ def _trimmed(plain: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
 
 
 def cached(
-    folder: Path, sources: Sequence[Path], points: Sequence[Point], on_note: Callable[[str], None] = lambda note: None
+    sources: Sequence[Path], points: Sequence[Point], on_note: Callable[[str], None] = lambda note: None
 ) -> list[list[Evaluation]]:
     """Return the evaluations of each source; all tables of the papers take minutes to resolve, so they are kept.
 
-    What is kept is used again while neither a config nor a file of the library has changed.
+    What is kept, in `CACHE`, is used again while neither a config nor a file of the library has changed. What names
+    expressions is not kept: their values are for no file.
 
     Args:
-        folder: where it is kept.
         sources: config files.
         points: of the grid.
         on_note: told about each table that is resolved.
@@ -149,16 +153,20 @@ def cached(
     code = [(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in sorted(LIBRARY.rglob("*")) if p.suffix in _CODE]
     found = []
     for source in sources:
-        key = digest([str(source), source.read_text("utf-8"), [p.overrides for p in points], code])
-        path = folder / f"{source.parent.name}-{source.stem}-{key[:16]}.json"
-        if not path.exists():
+        asked = [source.read_text("utf-8"), *(o for p in points for o in p.overrides)]
+        key = digest([str(source), asked, [p.label for p in points], code])
+        path = CACHE / f"{source.parent.name}-{source.stem}-{key[:16]}.json"
+        try:
+            raw = read_json(path)
+        except (FileNotFoundError, ValueError):
             if is_table(source):
                 on_note(f"{source}: resolving its rows, once")
-            made = [asdict(one) for point in points for one in evaluations(source, point)]
-            for old in folder.glob(f"{source.parent.name}-{source.stem}-*.json"):
-                old.unlink(missing_ok=True)
-            write_json(path, made)
-        raw = json.loads(path.read_text("utf-8"))
+            raw = [asdict(one) for point in points for one in evaluations(source, point)]
+            if not any(MARK in text for text in asked):
+                for old in CACHE.glob(f"{glob.escape(f'{source.parent.name}-{source.stem}')}-*.json"):
+                    remove(old, CACHE)
+                write_json(path, raw)
+                raw = json.loads(json.dumps(raw))
         found.append([Evaluation(**{**row, "stages": tuple(row["stages"])}) for row in raw])
     return found
 
@@ -172,7 +180,8 @@ def index_folder(evaluation: Evaluation) -> str:
 def target_of(evaluation: Evaluation) -> Target:
     """Return what an evaluation makes. Raises DataError where its data are not here."""
     name = str(evaluation.config.get("run", {}).get("name") or "")
-    return Target(evaluation.root, (), evaluation.decisive, evaluation.data, index_folder(evaluation), name)
+    data = tuple(map(to_plain, evaluation.data))  # as a run records them
+    return Target(evaluation.root, (), evaluation.decisive, data, index_folder(evaluation), name)  # type: ignore[arg-type]
 
 
 @cache
@@ -185,4 +194,5 @@ def unavailable(evaluation: Evaluation) -> str:
     if evaluation.missing:
         return evaluation.missing
     absent = _absent(*evaluation.data, evaluation.decisive["data"]["split"])
-    return absent or absent_model(evaluation.index["embedder"]["model"])
+    absent = absent or absent_model(evaluation.index["embedder"]["model"])
+    return absent or absent_analyser(evaluation.index["text"]["language"])

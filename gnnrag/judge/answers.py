@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
-
-from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.config import EvaluateConfig
 from gnnrag.datasets.base import Dataset
-from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError, nearest
+from gnnrag.errors import ConfigError, DataError, GnnragError, nearest
 from gnnrag.evaluation import load_questions_for
-from gnnrag.files import file_digest, read_journal
+from gnnrag.files import file_digest, read_journal, read_json
 from gnnrag.judge.config import SampleConfig
+from gnnrag.records import interpreting, recorded_data
 from gnnrag.rundir import read_predictions
 from gnnrag.types import Passage, Question
 
@@ -67,12 +65,13 @@ def read_run(path: Path, judged: str) -> JudgedRun:
     finals = dict(answers)
     short: set[str] = set()
     if judged == "full":
-        traces = {row["question_id"]: row["events"] for row in _traces(path)}
-        for prediction in predictions:
-            id_ = prediction.question_id
-            text = long_answer(traces.get(id_, ()), prediction.answer) if answers[id_] else ""
-            short |= {id_} if answers[id_] and not text else set()
-            answers[id_] = text or answers[id_]
+        with interpreting(path / "traces.jsonl"):
+            traces = {row["question_id"]: row["events"] for row in _traces(path)}
+            for prediction in predictions:
+                id_ = prediction.question_id
+                text = long_answer(traces.get(id_, ()), prediction.answer) if answers[id_] else ""
+                short |= {id_} if answers[id_] and not text else set()
+                answers[id_] = text or answers[id_]
     fingerprint = file_digest(path / "predictions.jsonl")
     return JudgedRun(path, answers, failed, frozenset(short), _models(path), fingerprint, finals)
 
@@ -104,19 +103,19 @@ def load_data(runs: Sequence[JudgedRun], data_path: str | None) -> Dataset:
         ConfigError: a run is of other questions than the first.
         DataError: what lies there is not what the runs were made on.
     """
-    settings, inputs = _settings(runs[0].path)
+    settings, inputs = recorded_data(runs[0].path, "give runs that evaluate.py made"), _inputs(runs[0].path)
     if data_path:
-        settings["path"] = data_path
-    data = load_questions_for(load_config(EvaluateConfig, {"data": settings}))
+        settings.path = data_path
+    data = load_questions_for(EvaluateConfig(data=settings))
     for run in runs:
-        theirs = _settings(run.path)[1]
+        theirs = _inputs(run.path)
         if set(run.answers) != set(runs[0].answers) or theirs["questions"] != inputs["questions"]:
             raise ConfigError(
                 f"{run.name} and {runs[0].name} answered different questions; judge runs on the same data.split, "
                 "data.questions and data.limit"
             )
     if data.fingerprints != inputs:
-        raise DataError(settings["path"], f"is not what {runs[0].name} was made on; give data_path=FOLDER")
+        raise DataError(settings.path, f"is not what {runs[0].name} was made on; give data_path=FOLDER")
     return data
 
 
@@ -161,19 +160,18 @@ def _traces(path: Path) -> list[Any]:
     return read_journal(path / "traces.jsonl")
 
 
-def _settings(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the `data` section of a run and the fingerprints of its data."""
-    try:
-        section = yaml.safe_load((path / "config.yaml").read_text("utf-8"))["data"]
-        return dict(section), dict(json.loads((path / "meta.json").read_text("utf-8"))["inputs"]["data"])
-    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
-        raise ArtefactError(
-            f"{path} is damaged ({error}): its config.yaml or meta.json says not what it ran on"
-        ) from error
+def _inputs(path: Path) -> dict[str, str]:
+    """Return the fingerprints of the data that a run was made on."""
+    with interpreting(path / "meta.json"):
+        try:
+            return dict(read_json(path / "meta.json")["inputs"]["data"])
+        except FileNotFoundError as error:
+            raise ValueError("there is none") from error
 
 
 def _models(path: Path) -> frozenset[str]:
     """Return the models that the roles of a run asked, as its log has them."""
-    rows = [row.get("roles", {}) for row in read_journal(path / "log.jsonl") if row.get("event") == "predicted"]
-    asked = (role.get("llm", {}).get("model") for roles in rows for role in roles.values())
-    return frozenset(str(model) for model in asked if model)
+    with interpreting(path / "log.jsonl"):
+        rows = [row.get("roles", {}) for row in read_journal(path / "log.jsonl") if row.get("event") == "predicted"]
+        asked = [role.get("llm", {}).get("model") for roles in rows for role in roles.values()]
+        return frozenset(str(model) for model in asked if model)

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gnnrag.config import to_plain
-from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.files import Journal, digest, file_digest, read_journal, write_json, write_jsonl
-from gnnrag.judge.config import CountConfig, JudgeBudgetConfig, JudgeConfig
+from gnnrag.errors import ConfigError
+from gnnrag.expressions import recorded
+from gnnrag.files import Journal, child, digest, file_digest, read_journal, read_json, write_json, write_jsonl
+from gnnrag.judge.config import CRITERIA, CountConfig, JudgeBudgetConfig, JudgeConfig
+from gnnrag.judge.replies import DIMENSIONS, HIGHEST
 from gnnrag.outputs import JUDGEMENT, refuse_other
+from gnnrag.records import interpreting, number, text
 from gnnrag.rundir import commit, decisive, differences, lock_run
 
 Key = tuple[str, str, int]  # question, part (a criterion, or an order), repeat from 0
 ROWS, META, METRICS, SCORES = "replies.jsonl", "meta.json", "metrics.json", "scores.jsonl"
 # Settings that change no reply: a judgement goes on with other values of these, and its figures are made anew.
 _FREE = ("runs", "out", "name", "data_path", "repeats", "sample", "count", "budget")
+ANEW = "delete the folder to judge anew"
 MALFORMED, LLM_ERROR = "malformed", "llm_error"
 SPENT = ("calls", "cached_calls", "prompt_tokens", "completion_tokens", "cost", "malformed", "refused")
 
@@ -73,7 +77,7 @@ class JudgementDir:
 
     Raises:
         ConfigError: the folder holds replies that were made with other settings, or something else.
-        ArtefactError: its `meta.json` is damaged.
+        ArtefactError: its `meta.json` or a reply in it is damaged or forged, or it holds links.
         GnnragError: another process is writing it.
     """
 
@@ -85,27 +89,31 @@ class JudgementDir:
         try:
             self._check(made_with)
             self._journal = Journal(path / ROWS)
+            self.rows: dict[Key, dict[str, Any]] = {}
+            self._spent: Counter[str] = Counter()
+            with interpreting(path / ROWS, ANEW):
+                for row in self._journal.rows:
+                    check_row(row, config.kind)
+                    self._take(row)
+            write_json(path / META, {**made_with, "commit": commit()})
         except BaseException:
             self._lock.close()
             raise
-        write_json(path / META, {**made_with, "commit": commit()})
-        self.rows: dict[Key, dict[str, Any]] = {}
-        self._spent: Counter[str] = Counter()
-        for row in self._journal.rows:
-            self._take(row)
 
     def _check(self, made_with: Mapping[str, Any]) -> None:
         if not read_journal(self.path / ROWS):
             return
-        try:
-            old = json.loads((self.path / META).read_text("utf-8"))
+        with interpreting(self.path / META, ANEW):
+            try:
+                old = read_json(self.path / META)
+            except FileNotFoundError as error:
+                raise ValueError("there is none") from error
             had = {name: old[name] for name in made_with}
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ArtefactError(f"{self.path / META} is damaged ({error}); delete the folder to judge anew") from error
-        # Prompts of criteria that were not asked before are no change.
-        common = had["prompts"].keys() & made_with["prompts"].keys()
-        had["prompts"] = {**made_with["prompts"], **{name: had["prompts"][name] for name in common}}
-        if changed := sorted(differences(had, json.loads(json.dumps(made_with)))):
+            # Prompts of criteria that were not asked before are no change.
+            common = had["prompts"].keys() & made_with["prompts"].keys()
+            had["prompts"] = {**made_with["prompts"], **{name: had["prompts"][name] for name in common}}
+            changed = sorted(differences(had, json.loads(json.dumps(recorded(made_with)))))
+        if changed:
             raise ConfigError(
                 f"{self.path} holds judgements made with other settings ({', '.join(changed[:5])}); give another name, "
                 "or delete the folder to judge anew"
@@ -175,6 +183,22 @@ class JudgementDir:
         self._lock.close()
 
 
+def check_row(row: Mapping[str, Any], kind: str) -> None:
+    """Raise ValueError, KeyError or the like where a row is none that a judge of a kind writes."""
+    if [type(part) for part in key_of(row)] != [str, str, int]:
+        raise ValueError(f"{key_of(row)!r:.80} are no question, part and repeat")
+    value, is_score = row["value"], kind == "scores"
+    if value is not None and (is_score and not 0 <= number(value) <= HIGHEST):
+        raise ValueError(f"{value!r} is no score")
+    if value is not None and not is_score and not all(text(value[name]) for name in DIMENSIONS):
+        raise ValueError(f"{value!r:.80} is no verdict")
+    if row["problem"] not in ("", MALFORMED, LLM_ERROR):
+        raise ValueError(f"{row['problem']!r:.40} is no problem")
+    text(row["shown"])
+    for name in SPENT:
+        number(row["usage"].get(name, 0))
+
+
 def key_of(row: Mapping[str, Any]) -> Key:
     """Return the key of a row."""
     return row["question_id"], row["part"], row["repeat"]
@@ -188,31 +212,44 @@ def settings_of(config: JudgeConfig) -> dict[str, Any]:
 
 
 def judged_figures(run: Path) -> dict[str, Any]:
-    """Return what the judgements in a run directory say, for tables: A- and E-Score, and the win rate in percent.
+    """Return what the judgements in a run directory say, for tables: scores and criteria, and win rates in percent.
 
-    The win rate is that of the run that this one was held against. Only judgements under their default names count
+    A win rate is that of the run that this one was held against. Only judgements under their default names count
     (`scores`, `pairwise`), and only those of the predictions that are there now, of both runs of a pair. Left out are
     samples of some types, and figures of too few questions, or with too many values missing (`CountConfig`).
     """
     found: dict[str, Any] = {}
-    for kind, figures in (("scores", ("a_score", "e_score")), ("pairwise", ("win_rate",))):
-        path = run / "judgements" / kind / METRICS
+    for kind in ("scores", "pairwise"):
+        path = child(run, f"judgements/{kind}/{METRICS}", ".+")
         if not path.is_file():
             continue
-        report = json.loads(path.read_text("utf-8"))
-        settings = report["settings"]
-        if settings["sample"]["types"] or not _is_current(run, report["judged_runs"]):
-            continue
-        rules = CountConfig(**settings["count"])
-        for name in figures:
-            counted, asked = (report.get(f"judge/{name}_{what}", 0) for what in ("counted", "asked"))
-            if rules.is_enough(counted, asked):
-                own = {key: value for key, value in report.items() if key.startswith(f"judge/{name}")}
-                found |= {key: value for key, value in own.items() if value is not None}
-    for key in ("judge/win_rate", "judge/win_rate_ci"):
-        if key in found:
-            found[key] = [100 * v for v in found[key]] if key.endswith("_ci") else 100 * found[key]
+        with interpreting(path, "judge the run anew"):
+            report = read_json(path)
+            settings = report["settings"]
+            if settings["sample"]["types"] or not _is_current(run, report["judged_runs"]):
+                continue
+            rules, scale = CountConfig(**settings["count"]), 1 if kind == "scores" else 100
+            for name, mean, interval, counted, asked in _figures(report):
+                if mean is not None and rules.is_enough(int(number(counted or 0)), int(number(asked or 0))):
+                    found[f"judge/{name}"] = scale * number(mean)
+                    found |= {f"judge/{name}_counted": number(counted), f"judge/{name}_asked": number(asked)}
+                if f"judge/{name}" in found and interval is not None:
+                    low, high = interval
+                    found[f"judge/{name}_ci"] = [scale * number(low), scale * number(high)]
     return found
+
+
+def _figures(report: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
+    """Yield name, mean, interval, number of values, and of those there should be, of all that a report holds."""
+    for name in ("a_score", "e_score", "win_rate"):
+        yield name, *(report.get(f"judge/{name}{part}") for part in ("", "_ci", "_counted", "_asked"))
+    for name in CRITERIA:
+        if own := report.get("criteria", {}).get(name):
+            asked = own["counted"] + own["malformed"] + own["llm_error"]
+            yield name, own["mean"], own["interval"], own["counted"], asked
+    for name in DIMENSIONS[:-1]:  # the last is the win rate itself
+        if own := report.get("dimensions", {}).get(name):
+            yield f"win_{name}", *(own[part] for part in ("win_rate", "interval", "counted", "asked"))
 
 
 def _is_current(run: Path, judged: Mapping[str, Mapping[str, Any]]) -> bool:
@@ -220,15 +257,15 @@ def _is_current(run: Path, judged: Mapping[str, Mapping[str, Any]]) -> bool:
 
     Args:
         run: the run in whose directory the judgement lies.
-        judged: `judged_runs` of its report. Another run is looked for where it was, and beside `run`.
+        judged: `judged_runs` of its report. Other runs are looked for beside `run`: where a record says that they are
+            is no place that the caller has named.
     """
     here = run.resolve()
     if here.name not in judged:
         return False
     for name, of in judged.items():
-        places = [here] if name == here.name else [Path(of.get("path", here.parent / name)), here.parent / name]
-        files = [place / "predictions.jsonl" for place in places]
-        there = next((path for path in files if path.is_file()), None)
-        if there is None or file_digest(there) != of["predictions"]:
+        place = here if name == here.name else child(here.parent, name)
+        there = child(place, "predictions.jsonl")
+        if not there.is_file() or file_digest(there) != of["predictions"]:
             return False
     return True

@@ -20,7 +20,7 @@ from gnnrag.judge.replies import DIMENSIONS, FIRST, SECOND, TIE, parse_verdict
 from gnnrag.judge.shown import shortened
 from gnnrag.metrics.agreement import cohen_kappa, share_interval, wilson_interval
 from gnnrag.metrics.bootstrap import mcnemar
-from gnnrag.prompts.untrusted import judged_element, judged_line
+from gnnrag.prompts.untrusted import inline, judged_element, together
 from gnnrag.types import Question
 
 IN_ORDER, SWAPPED = "in_order", "swapped"  # the first run's answer is shown first, or last
@@ -66,7 +66,7 @@ class Pairing:
     def _values(self, question: Question, order: str) -> dict[str, str]:
         shown = self._answers[question.id][:: 1 if order == IN_ORDER else -1]
         answers = [judged_element("answer", text, label) for label, text in zip((FIRST, SECOND), shown, strict=True)]
-        return {"question": judged_line(question.text), "answers": "\n\n".join(answers)}
+        return {"question": inline(question.text), "answers": together(answers, "\n\n")}
 
     def _why_not(self, question: Question) -> str:
         first, second = self._answers[question.id]

@@ -26,13 +26,14 @@ _SCALES = re.compile(
 _NAMES = "|".join(name.replace("_", "[ _]") for name in CRITERIA)
 # A line that starts with what is rated and a colon. Behind a criterion's name words may stand as well as its score.
 _LABELLED = re.compile(
-    rf"^[\s>#'\"(-]*(?:(?:final|overall|my)\s+)?(?:(?P<score>score|rating|grade)|{_NAMES})\s*[:=]\s*",
+    rf"^(?:[^\S\n]|[>#'\"(-])*+(?:(?:final|overall|my)\s+)?(?:(?P<score>score|rating|grade)|{_NAMES})\s*[:=]\s*",
     re.IGNORECASE | re.MULTILINE,
 )
+_BLANKS = re.compile(r"\s{10,}")  # more than a pattern here should try in all ways
 _COUNTS = re.compile(r"[ \t]*(?!points?\b|because\b|since\b)[^\W\d_]", re.IGNORECASE)  # 2 aspects are missing
 _BARE = re.compile(r"[\s>#'\"(]*(\d{1,2})[\s)'\"]*")  # fills a line, and is no number of a list
 _LINE = re.compile(r"[\s>#'\"(]*(\d{1,2})[\s.)'\"]*")
-_QUOTED = re.compile(r'"[^"\n]*"|“[^”\n]*”|«[^»\n]*»|`[^`\n]*`')
+_QUOTED = re.compile(r'"[^"\n]*"|“[^“”\n]*”|«[^«»\n]*»|`[^`\n]*`')
 _NUMBER = re.compile(r"[-−–+~<>]?\d+(?:[.,]\d+)*")
 _JOINED = re.compile(r"\d\s*(?:to|or|and|/|:)\s*$", re.IGNORECASE)  # in front of the second number of a range
 _JOINS = re.compile(r"\s*(?:to|or|and|[-−–/:])\s*\d", re.IGNORECASE)  # behind the first number of one
@@ -49,7 +50,8 @@ def parse_score(text: str) -> int:
         MalformedError: there is no number; labels and lines give different ones; the number is a fraction, part of a
             range or a word, or above 10; or it is merely the last one, and another one up to 10 is in the reply.
     """
-    text = _SCALES.sub(" ", strip_markup(strip_thinking(text)))
+    text = _BLANKS.sub(lambda blanks: "\n" if "\n" in blanks[0] else " ", strip_markup(strip_thinking(text)))
+    text = _SCALES.sub(" ", text)
     labels = list(_LABELLED.finditer(text))
     given = [_labelled(text, found) for label in labels if (found := _score_behind(text, label))]
     line_form = _BARE if given else _LINE
@@ -86,14 +88,14 @@ def _last(text: str) -> int:
         raise MalformedError(f"{last[0]!r} is no whole number that stands alone")
     for other in numbers[:-1]:
         size = int(re.split("[.,]", other[0].lstrip("-−–+~<>"))[0])
-        is_in_word = text[: other.start()][-1:].isalpha()
+        is_in_word = text[max(other.start() - 1, 0) : other.start()].isalpha()
         if size <= HIGHEST and other[0] != last[0] and not is_in_word:
             raise MalformedError(f"both {other[0]!r} and {last[0]!r} may be the score")
     return int(last[0])
 
 
 def _is_whole(text: str, number: re.Match[str]) -> bool:
-    before, after = text[: number.start()][-1:], text[number.end() :]
+    before, after = text[max(number.start() - 1, 0) : number.start()], text[number.end() : number.end() + 1]
     is_part = before.isalnum() or before == "_" or re.match(r"[\w%/]", after)
     return number[0].isdecimal() and not is_part
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,14 +12,15 @@ from typing import Any
 from gnnrag.config import to_plain
 from gnnrag.credentials import without_credentials
 from gnnrag.errors import BudgetError
-from gnnrag.files import read_journal
+from gnnrag.files import child, read_journal
 from gnnrag.judge.answers import JudgedRun, draw, load_data, read_run
 from gnnrag.judge.config import JudgeConfig, check_judge
 from gnnrag.judge.folder import LLM_ERROR, MALFORMED, SCORES, Call, JudgementDir, Replies
 from gnnrag.judge.pairwise import Pairing
 from gnnrag.judge.scores import Scoring, compare_scores
-from gnnrag.llm.base import Backend, Reply, Request, estimate_tokens
+from gnnrag.llm.base import Backend, estimate_tokens
 from gnnrag.llm.opening import open_backend
+from gnnrag.llm.prices import prices_of
 from gnnrag.prompts.load import load_prompt
 from gnnrag.roles.prompting import Prompter
 from gnnrag.session import Session
@@ -84,6 +85,8 @@ def _judge_one(config: JudgeConfig, task: Task, backend: Backend, told: Told) ->
     """Judge into one folder; returns its report."""
     prompts = {":".join(names): load_prompt(*names).digest for names in task.prompts.values()}
     path = task.folder(Path(config.out) if config.out else None, config.name or config.kind)
+    named = Path(config.out) if config.out else task.runs[-1].path
+    path = child(named, path.relative_to(named).as_posix(), ".+")  # what is there may lead elsewhere
     names = [run.name for run in task.runs]
     with closing(JudgementDir(path, config, names, prompts)) as folder:
         calls = task.calls()
@@ -117,7 +120,7 @@ async def _ask_all(
     seed = getattr(config.llm.settings, "seed", None)
     prompters = {
         (names, repeat): Prompter(
-            ROLE, _WholeReplies(backend), config.ask.sampling(repeat, seed), names[0], names[1:],
+            ROLE, backend, config.ask.sampling(repeat, seed), names[0], names[1:],
             tries=config.ask.retries + 1,
         )
         for names in set(task.prompts.values())
@@ -161,31 +164,6 @@ async def _ask(prompter: Prompter, call: Call, repeat: int, parse: Callable[[str
         "error": session.events[-1]["problem"],
         "usage": {**counted, "malformed": used["parse_failure"], "cost": session.cost},
     }
-
-
-class _WholeReplies:
-    """A backend whose replies are empty where the length limit cut them off: what a part of one says was not the end.
-
-    Args:
-        backend: what answers.
-    """
-
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """That of the backend."""
-        return self.backend.identity
-
-    async def generate(self, request: Request) -> Reply:
-        """See `Backend`."""
-        reply = await self.backend.generate(request)
-        return replace(reply, text="") if reply.finish_reason == "length" else reply
-
-    async def close(self) -> None:
-        """See `Backend`."""
-        await self.backend.close()
 
 
 def _report(config: JudgeConfig, task: Task, backend: Backend, folder: JudgementDir) -> dict[str, Any]:
@@ -243,7 +221,7 @@ def _estimate(config: JudgeConfig, names: Sequence[str], todo: Sequence[tuple[Ca
     """Say what the calls will take, prompts at four characters a token; malformed replies come on top."""
     fixed = {names: load_prompt(*names).system for names in {call.prompt for call, _ in todo}}
     tokens = sum(estimate_tokens(fixed[call.prompt] + "".join(call.values.values())) for call, _ in todo)
-    cost = tokens * getattr(config.llm.settings, "price_in", 0.0) / 1e6
+    cost = tokens * prices_of(config.llm.settings)[0] / 1e6
     priced = f", about {cost:.4g} for the prompts" if cost else ""
     return f"{' against '.join(names)}: {len(todo)} calls, about {tokens:,} prompt tokens{priced}"
 

@@ -20,7 +20,7 @@ from gnnrag.judge.folder import Call, Replies
 from gnnrag.judge.replies import HIGHEST, parse_score
 from gnnrag.judge.shown import shortened
 from gnnrag.metrics.bootstrap import bootstrap_interval, mcnemar, paired_difference
-from gnnrag.prompts.untrusted import judged_element, judged_line
+from gnnrag.prompts.untrusted import inline, judged_element
 from gnnrag.types import Passage, Question
 
 NO_REFERENCE, UNANSWERED = "no_reference", "unanswered"
@@ -64,7 +64,7 @@ class Scoring:
                 criterion,
                 self.prompts[criterion],
                 {
-                    "question": judged_line(question.text),
+                    "question": inline(question.text),
                     "reference": judged_element("reference", self._references[CRITERIA[criterion]][question.id]),
                     "response": judged_element("answer", self._answers[question.id]),
                 },

@@ -11,9 +11,11 @@ _NAMES = (
 # In front of text, or alone in a line: parts of an answer as methods call them, which would tell who wrote it.
 _LABEL = re.compile(rf"^[ \t*_]*{_NAMES}[*_]*[ \t]*:[*_]*[ \t]*", re.IGNORECASE)
 _HEADING = re.compile(rf"{_NAMES}[ \t]*:?", re.IGNORECASE)
-_HASHES = re.compile(r"^[ \t]*#{1,6}[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*$")
+_HASHES = re.compile(r"#{1,6}[ \t]+")
+_CLOSING_HASHES = re.compile(r"(?<=[ \t])#+$")
 _BOLD = re.compile(r"^[ \t]*(?:\*{2,3}([^*\n]+)\*{2,3}|__([^\n]+?)__)(:?)[ \t]*$")
 _RULE = re.compile(r"[ \t]*(?:={3,}|-{3,}|\*{3,}|_{3,})[ \t]*")
+_NESTED = 8  # marks around marks that are looked for in a line; of a person's there are three
 _TAIL = 4  # of a text that is cut, one word in so many is of its end
 
 
@@ -69,16 +71,18 @@ def shortened(text: str, max_words: int, plain: bool = False, answer: str = "") 
 def _unmarked(line: str) -> tuple[str, bool]:
     """Return a line without the marks that make it a heading or all bold, and whether there were any."""
     bare = line
-    while True:
-        if found := _HASHES.match(bare):
-            inner = found[1]
+    for _ in range(_NESTED):
+        text = bare.strip(" \t")
+        if found := _HASHES.match(text):
+            inner = _CLOSING_HASHES.sub("", text[found.end() :]).rstrip(" \t")
         elif found := _BOLD.match(bare):
             inner = (found[1] or found[2]).strip() + found[3]
         else:
-            return bare, bare != line
+            break
         if not inner.strip():
-            return bare, bare != line
+            break
         bare = inner
+    return bare, bare != line
 
 
 def _holds(words: list[str], sought: list[str]) -> bool:

@@ -8,12 +8,22 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from gnnrag.errors import LLMError
+from gnnrag.untrusted import counted_repairs, well_formed
 
+MOST_TOKENS = 10**9  # that a reply may claim: a server may count what it likes, and sums of it are kept
 Speaker = Literal["system", "user", "assistant"]
 
 
 class ContextLengthError(LLMError):
     """The prompt does not fit into the model's context: show fewer or shorter passages."""
+
+    kind = "too_long"
+
+
+class NoReplyError(LLMError):
+    """No reply came within the time limit."""
+
+    kind = "timeout"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +65,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back.
+    """What came back. Its texts are well-formed, whichever backend made it: a half of a surrogate pair becomes U+FFFD.
 
     Attributes:
         finish_reason: `stop` (complete), `length` (cut at max_tokens), or the server's own word.
@@ -63,6 +73,7 @@ class Reply:
         cached: no model was called for it.
         model: the name the backend reports.
         is_estimated: the server sent no usage, so that the token counts are estimates.
+        repaired: how many characters of what the model said became U+FFFD.
     """
 
     text: str
@@ -73,6 +84,18 @@ class Reply:
     cached: bool = False
     model: str = ""
     is_estimated: bool = False
+    repaired: int = 0
+
+    def __post_init__(self) -> None:
+        with counted_repairs() as repairs:
+            for name in ("text", "finish_reason", "model"):
+                object.__setattr__(self, name, well_formed(getattr(self, name)))
+        object.__setattr__(self, "repaired", self.repaired + repairs.count)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What a run counts of it."""
+        return ("usage_estimated",) * self.is_estimated + ("reply_repaired",) * bool(self.repaired)
 
 
 class Backend(Protocol):

@@ -9,7 +9,6 @@ import logging
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import asdict, replace
@@ -18,10 +17,9 @@ from typing import Any
 
 from gnnrag.errors import ArtefactError
 from gnnrag.llm.base import Backend, Reply, Request
+from gnnrag.llm.cache_file import SELECT, open_cache, read_entry
 
 logger = logging.getLogger(__name__)
-_APPLICATION_ID = 0x676E6E72  # "gnnr": tells our file from any other SQLite database
-_BUSY_S = 30.0
 
 
 class CachedBackend:
@@ -29,7 +27,8 @@ class CachedBackend:
 
     The key covers the backend's identity, the messages, every sampling parameter and the schema. Only complete
     replies (`stop`) are kept. Identical requests in flight at once are sent once. A reply from the cache counts as a
-    call with the tokens and the cost that it had when it was made, and says that it is cached.
+    call with the tokens and the cost that it had when it was made, and says that it is cached. An entry that is no
+    reply is asked for again and replaced.
 
     The file must be on a local disk: SQLite's write-ahead log does not work on network file systems.
 
@@ -39,10 +38,14 @@ class CachedBackend:
 
     Raises:
         ArtefactError: the file exists and is damaged, or is no response cache.
+
+    Attributes:
+        unreadable: keys of the entries that were no replies.
     """
 
     def __init__(self, backend: Backend, path: str | Path) -> None:
         self.backend, self.path = backend, Path(path)
+        self.unreadable: set[str] = set()
         self._connections: dict[tuple[int, int], sqlite3.Connection] = {}
         self._in_flight: dict[str, Future[Reply | None]] = {}
         self._lock = threading.Lock()
@@ -54,6 +57,11 @@ class CachedBackend:
     def identity(self) -> Mapping[str, Any]:
         """The wrapped backend's: caching changes no reply."""
         return self.backend.identity
+
+    @property
+    def wants_small(self) -> bool:
+        """Whether the wrapped backend gets the small variant of prompts."""
+        return bool(getattr(self.backend, "wants_small", False))
 
     async def generate(self, request: Request) -> Reply:
         """Answer one request, from disk if possible."""
@@ -77,6 +85,8 @@ class CachedBackend:
     async def close(self) -> None:
         """Close the backend's and the cache's connections."""
         await self.backend.close()
+        if len(self.unreadable) > 1:
+            logger.warning("response cache %s: %d replies could not be read", self.path, len(self.unreadable))
         with self._lock:
             connections, self._connections = self._connections, {}
         for connection in connections.values():
@@ -85,7 +95,9 @@ class CachedBackend:
     def key(self, request: Request) -> str:
         """SHA-256 of all that decides a reply."""
         parts = {"backend": dict(self.backend.identity), "request": asdict(request)}
-        return hashlib.sha256(json.dumps(parts, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+        return hashlib.sha256(
+            json.dumps(parts, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        ).hexdigest()
 
     async def _lead(self, key: str, request: Request, mine: Future[Reply | None]) -> Reply:
         """Ask the backend on behalf of all who wait for the same reply."""
@@ -110,10 +122,19 @@ class CachedBackend:
 
     def _read(self, key: str) -> Reply | None:
         try:
-            row = self._connection().execute("SELECT value FROM replies WHERE key = ?", (key,)).fetchone()
-            return Reply(**json.loads(row[0]), cached=True) if row else None
-        except (sqlite3.DatabaseError, ValueError, TypeError) as error:
+            row = self._connection().execute(SELECT, (key,)).fetchone()
+        except sqlite3.DataError:  # an entry beyond all measure
+            row = (None,)
+        except sqlite3.DatabaseError as error:
             raise self._damaged(error) from error
+        try:
+            return read_entry(row[0]) if row else None
+        except ValueError as error:
+            if not self.unreadable:
+                what = "asks again for replies that cannot be read, and replaces them"
+                logger.warning("response cache %s %s (the first: %s)", self.path, what, error)
+            self.unreadable.add(key)
+            return None
 
     def _write(self, key: str, reply: Reply) -> None:
         """Keep a reply. A full disk or a lock held too long costs the entry, never the reply."""
@@ -138,45 +159,11 @@ class CachedBackend:
 
     def _open(self) -> sqlite3.Connection:
         try:
-            connection = sqlite3.connect(self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
-            _prepare(connection)
-        except _ForeignFileError as error:
-            raise ArtefactError(f"{self.path} is a SQLite database but no response cache; give another path") from error
+            return open_cache(self.path)
         except sqlite3.OperationalError as error:
             raise ArtefactError(f"response cache {self.path} cannot be opened: {error}") from error
         except sqlite3.DatabaseError as error:
             raise self._damaged(error) from error
-        return connection
 
     def _damaged(self, error: Exception) -> ArtefactError:
         return ArtefactError(f"response cache {self.path} is damaged ({error}); delete it, replies will be asked anew")
-
-
-class _ForeignFileError(Exception):
-    """The database belongs to another program."""
-
-
-def _prepare(connection: sqlite3.Connection) -> None:
-    """Make the table in a new file, and refuse a database that is not ours."""
-    connection.execute("PRAGMA page_size = 16384")  # has an effect on a new file only
-    connection.execute("PRAGMA synchronous = NORMAL")
-    deadline = time.monotonic() + _BUSY_S
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("BEGIN IMMEDIATE")
-            break
-        except sqlite3.OperationalError as error:
-            # Switching to WAL does not wait for other processes that open the new file at the same time.
-            if "locked" not in str(error) or time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-    application = connection.execute("PRAGMA application_id").fetchone()[0]
-    if application != _APPLICATION_ID:
-        if application or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            connection.execute("ROLLBACK")
-            connection.close()
-            raise _ForeignFileError
-        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-        connection.execute("CREATE TABLE replies (key TEXT PRIMARY KEY, value TEXT NOT NULL)")
-    connection.execute("COMMIT")

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from gnnrag.llm.http import open_client, take_apart
 from gnnrag.llm.servers import Replicas, Server
-from gnnrag.llm.transport import import_openai
 
 if TYPE_CHECKING:
     import openai
@@ -48,15 +48,17 @@ class Clients:
         return self._state().slots
 
     async def pick(self) -> tuple[openai.AsyncOpenAI, Server]:
-        """Return the client of the server whose turn it is, and the server; waits until one of a file answers."""
+        """Return the client of the server whose turn it is, and the server; waits until one of a file answers.
+
+        Raises:
+            ConfigError: its address is none.
+            LLMError: no server of the file answers.
+        """
         state = self._state()
         server = await self.replicas.pick(state.lock) if self.replicas else self.own()
         known = (server.url, server.key)  # a server that its job starts again has the old address and a new key
         if known not in state.clients:
-            key = server.key or "none"  # the client insists on one; servers without keys ignore it
-            state.clients[known] = import_openai().AsyncOpenAI(
-                api_key=key, base_url=server.url, timeout=self.timeout_s, max_retries=0
-            )
+            state.clients[known] = open_client(take_apart(server.url), server.key, self.timeout_s)
         return state.clients[known], server
 
     def lost(self, server: Server) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -11,6 +10,7 @@ from typing import Any
 
 from gnnrag.errors import ConfigError
 from gnnrag.files import content_digest, digest
+from gnnrag.llm.adapters import check_adapter, read_settings, refuse_adapter
 
 _DECIDING = ("*.json", "*.safetensors", "*.model", "*.jinja", "*.txt")  # the files that decide what a model replies
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")
@@ -21,32 +21,38 @@ class ModelFiles:
     """A model on disk.
 
     Attributes:
-        base: folder of the model, as `save_pretrained` writes it.
+        base: folder of the model, as `save_pretrained` writes it; for `openvino` also a file.
         adapter: folder of a LoRA adapter on top of it, or None.
         name: what replies and error messages call it.
+        deciding: patterns of the files in a folder that decide what the model replies.
     """
 
     base: Path
     adapter: Path | None
     name: str
+    deciding: tuple[str, ...] = _DECIDING
 
     @cached_property
     def fingerprint(self) -> str:
         """Digest of weights, tokenizer and settings: another after further training, the same after moving it."""
-        return digest([_fingerprint(folder) for folder in (self.base, self.adapter) if folder])
+        return digest([_fingerprint(folder, self.deciding) for folder in (self.base, self.adapter) if folder])
 
     @cached_property
     def base_fingerprint(self) -> str:
         """Digest of the base alone."""
-        return digest(_fingerprint(self.base))
+        return digest(_fingerprint(self.base, self.deciding))
 
     @cached_property
     def rank(self) -> int:
         """Rank of the adapter's matrices, the largest where they differ; 0 without one."""
         if self.adapter is None:
             return 0
-        config = _read(self.adapter / "adapter_config.json")
-        return max([int(config.get("r") or 0), *map(int, (config.get("rank_pattern") or {}).values())])
+        path = self.adapter / "adapter_config.json"
+        config = read_settings(path)
+        try:
+            return max([int(config.get("r") or 0), *map(int, (config.get("rank_pattern") or {}).values())])
+        except (AttributeError, OverflowError, TypeError, ValueError) as error:
+            raise ConfigError(f"{path}: r and rank_pattern must be whole numbers ({error}); copy it again") from error
 
 
 def find_model(model: str, adapter: str | None, backend: str) -> ModelFiles:
@@ -62,23 +68,26 @@ def find_model(model: str, adapter: str | None, backend: str) -> ModelFiles:
     """
     if not model:
         raise ConfigError(f"llm={backend} needs a model: give llm.model=FOLDER, or of one role roles.ROLE.model=FOLDER")
-    base = _folder(model, backend)
+    base = local_folder(model, backend)
     if (base / "adapter_config.json").is_file() and not (base / "config.json").is_file():
         if adapter:
             raise ConfigError(
                 f"model={model!r} is itself an adapter, and adapter={adapter!r} another: give one of them"
             )
-        adapter, wanted = str(base), str(_read(base / "adapter_config.json").get("base_model_name_or_path") or "")
+        adapter, wanted = (
+            str(base),
+            str(read_settings(base / "adapter_config.json").get("base_model_name_or_path") or ""),
+        )
         try:
-            base = _folder(wanted, backend)
+            base = local_folder(wanted, backend)
         except ConfigError as error:
             fix = "give model=BASE and settings.adapter=ADAPTER"
             raise ConfigError(f"adapter {model!r} was trained on {wanted!r}, which is not there: {fix}") from error
     _check_base(base)
     folder = None
     if adapter:
-        folder = _folder(adapter, backend)
-        _check_adapter(folder)
+        folder = local_folder(adapter, backend)
+        check_adapter(folder)
     return ModelFiles(base, folder, base.name + (f"+{folder.name}" if folder else ""))
 
 
@@ -90,7 +99,9 @@ def kind_of(files: ModelFiles) -> str:
     """
     from transformers.models.auto import modeling_auto as auto
 
-    found = _read(files.base / "config.json").get("architectures") or ["(none named)"]
+    named = read_settings(files.base / "config.json").get("architectures")
+    found = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
+    found = found or ["(none named)"]
     for kind, table in (
         ("seq2seq", auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES),
         ("causal", auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
@@ -110,7 +121,8 @@ def require(package: str, backend: str, fix: str) -> None:
         raise ConfigError(f"llm={backend} needs the package {package}, which is not installed; run: {fix}")
 
 
-def _folder(name: str, backend: str) -> Path:
+def local_folder(name: str, backend: str, patterns: tuple[str, ...] = _DECIDING) -> Path:
+    """Return a folder, or the copy of a model of the hub that was fetched. Raises ConfigError where there is none."""
     path = Path(name).expanduser()
     if path.is_dir():
         return path.resolve()
@@ -121,7 +133,7 @@ def _folder(name: str, backend: str) -> Path:
 
     repository, _, revision = name.partition("@")
     try:
-        return Path(snapshot_download(repository, revision=revision or None, allow_patterns=list(_DECIDING)))
+        return Path(snapshot_download(repository, revision=revision or None, allow_patterns=list(patterns)))
     except (OSError, ValueError) as error:
         raise ConfigError(f"model {name!r} is no folder here, and {_reason(error, repository, revision)}") from error
 
@@ -147,7 +159,8 @@ def _reason(error: Exception, repository: str, revision: str) -> str:
 def _check_base(folder: Path) -> None:
     if not (folder / "config.json").is_file():
         raise ConfigError(f"model folder {str(folder)!r} has no config.json: give one written by save_pretrained")
-    _read(folder / "config.json")
+    read_settings(folder / "config.json")
+    refuse_adapter(folder)
     if not any(folder.glob("*.safetensors")):
         raise ConfigError(
             f"model folder {str(folder)!r} has no *.safetensors: pickled weights are not loaded, since a pickle can "
@@ -159,29 +172,7 @@ def _check_base(folder: Path) -> None:
         )
 
 
-def _check_adapter(folder: Path) -> None:
-    if not (folder / "adapter_config.json").is_file():
-        raise ConfigError(f"adapter {str(folder)!r} has no adapter_config.json: give a folder saved by peft")
-    config = _read(folder / "adapter_config.json")
-    kind, task = config.get("peft_type"), config.get("task_type")
-    if kind != "LORA" or task not in (None, "CAUSAL_LM", "SEQ_2_SEQ_LM"):
-        raise ConfigError(
-            f"adapter {str(folder)!r} is {kind} for {task}: only LORA for CAUSAL_LM or SEQ_2_SEQ_LM is loaded here"
-        )
-    if not (folder / "adapter_model.safetensors").is_file():
-        raise ConfigError(f"adapter {str(folder)!r} has no adapter_model.safetensors; pickled weights are not loaded")
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        data = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
-    if not isinstance(data, dict):
-        raise ConfigError(f"{path} must hold a JSON object")
-    return data
-
-
-def _fingerprint(folder: Path) -> list[Any]:
-    paths = sorted({path for pattern in _DECIDING for path in folder.glob(pattern) if path.is_file()})
+def _fingerprint(folder: Path, patterns: tuple[str, ...]) -> list[Any]:
+    found = [folder] if folder.is_file() else [path for pattern in patterns for path in folder.glob(pattern)]
+    paths = sorted({path for path in found if path.is_file()})
     return [[path.name, path.stat().st_size, content_digest(path)] for path in paths]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.llm.adapters import check_adapter
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ def put_on(model: Any, folder: Path, name: str) -> Any:
     """Return the model with one more adapter, not merged. Raises ArtefactError where it does not fit."""
     from peft import PeftModel
 
+    check_adapter(folder)
     try:
         if isinstance(model, PeftModel):
             model.load_adapter(str(folder), adapter_name=name, is_trainable=False)

@@ -13,8 +13,10 @@ from typing import Any, ClassVar, Literal
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.base import Reply, Request, shaping
 from gnnrag.llm.folders import ModelFiles, find_model
+from gnnrag.llm.sizes import Variant, wants_small
 from gnnrag.llm.tickets import Job
 from gnnrag.llm.worker import ModelThread
+from gnnrag.standstill import waiting
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +36,7 @@ class LocalConfig:
     structured: Literal["auto", "json_schema", "off"] = "auto"  # auto: constrained to the schema where possible
     chat: Literal["auto", "plain"] = "auto"  # auto: the chat template; plain: the bare texts
     template_options: dict[str, Any] = field(default_factory=dict)  # variables of the template: enable_thinking, ...
+    prompts: Variant = "auto"  # full, or small: short and without examples; auto: small below a billion parameters
 
     def __post_init__(self) -> None:
         """Refuse values that no model can sample with."""
@@ -44,7 +47,7 @@ class LocalConfig:
 
 
 class LocalBackend:
-    """Base of `hf` and `vllm`.
+    """Base of `hf`, `vllm` and `openvino`.
 
     Args:
         config: settings.
@@ -69,6 +72,9 @@ class LocalBackend:
                 f"structured=json_schema needs the package {self.grammar}; run: pip install {self.grammar}, or set "
                 "structured=auto, which leaves it to the parsers where the package is missing"
             )
+        return self._locate(config)
+
+    def _locate(self, config: LocalConfig) -> ModelFiles:
         return find_model(config.model, config.adapter, self.kind)
 
     @classmethod
@@ -85,6 +91,12 @@ class LocalBackend:
         fingerprint = self.files.fingerprint
         return {"type": self.kind, "model": self.files.name, "weights": fingerprint, "schema": constrained, **settings}
 
+    @property
+    def wants_small(self) -> bool:
+        """Whether it gets the small variant of prompts; an adapter has learned what it was trained on."""
+        prompts: Variant = "full" if self.config.prompts == "auto" and self.files.adapter else self.config.prompts
+        return wants_small(prompts, self.files.name, self.files.base)
+
     async def generate(self, request: Request) -> Reply:
         """Answer one request, in a batch with those of other coroutines.
 
@@ -93,7 +105,8 @@ class LocalBackend:
             LLMError: the model failed, or the request names another one.
             ConfigError: the model cannot be loaded, or has no chat template.
         """
-        return await self.thread.ask(self.job(request))
+        with waiting(f"call of {self.files.name}"):
+            return await self.thread.ask(self.job(request))
 
     def job(self, request: Request) -> Job:
         """Return the request with this backend's settings where it leaves them open."""

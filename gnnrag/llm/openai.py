@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urljoin
 
 from gnnrag.credentials import address, host
 from gnnrag.errors import ConfigError, LLMError
-from gnnrag.llm.base import ContextLengthError, Reply, Request, shaping
+from gnnrag.expressions import shown
+from gnnrag.llm.base import ContextLengthError, NoReplyError, Reply, Request, shaping
 from gnnrag.llm.clients import Clients
+from gnnrag.llm.http import spellings, take_apart
+from gnnrag.llm.prices import prices_of
 from gnnrag.llm.servers import Replicas, Server
+from gnnrag.llm.sizes import Variant, wants_small
 from gnnrag.llm.transport import (
     MAX_WAIT_S,
     RefusedError,
@@ -24,6 +29,7 @@ from gnnrag.llm.transport import (
     with_retries,
 )
 from gnnrag.llm.wire import error_details, read_reply, request_body
+from gnnrag.standstill import waiting
 
 if TYPE_CHECKING:
     import openai
@@ -37,7 +43,7 @@ class OpenAIConfig:
     """Which server, which model, and how to treat them."""
 
     model: str = "gpt-4o-mini"
-    base_url: str = "https://api.openai.com/v1"
+    base_url: str = field(default="https://api.openai.com/v1", repr=False)  # user, password and query are sent along
     server_file: str | None = None  # file with the addresses of servers, instead of base_url: see gnnrag.llm.servers
     server_wait_s: float = 1800.0  # how long to wait until one of them answers
     api_key_env: str | None = "OPENAI_API_KEY"  # variable that holds the key; null for servers without one
@@ -50,8 +56,9 @@ class OpenAIConfig:
     concurrency: int = 8  # requests in flight, retries included
     structured: Literal["auto", "json_schema", "json_object", "off"] = "auto"
     token_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"  # the latter for reasoning models
-    price_in: float = 0.0  # per million prompt tokens
-    price_out: float = 0.0  # per million completion tokens
+    prompts: Variant = "auto"  # full, or small: short and without examples; auto: by the size in the model's name
+    price_in: float | None = None  # per million prompt tokens; null: what gnnrag/llm/prices.py knows
+    price_out: float | None = None  # per million completion tokens
     extra_body: dict[str, Any] = field(default_factory=dict)  # further fields: top_p, chat_template_kwargs, ...
 
 
@@ -64,6 +71,9 @@ class OpenAIBackend:
 
     With `structured=auto` a request's schema is sent as `json_schema`; a server that refuses it gets `json_object`,
     then nothing, and the level it took is remembered.
+
+    A redirect is a refusal: prompts and keys go to the server that was named alone. A reply of more than
+    `gnnrag.llm.http.MAX_BODY` bytes is not received, and counts as one that cannot be read.
 
     Args:
         config: settings.
@@ -78,14 +88,14 @@ class OpenAIBackend:
         c = self.config = config or OpenAIConfig()
         if c.concurrency < 1 or c.max_retries < 0 or c.timeout_s <= 0:
             raise ConfigError("llm: concurrency and timeout_s must be positive, max_retries at least 0")
-        if not c.base_url.startswith(("http://", "https://")):
-            raise ConfigError(f"llm.base_url={c.base_url!r}: give a URL such as http://127.0.0.1:8000/v1")
-        self._host = f"the servers of {c.server_file}" if c.server_file else host(c.base_url)
+        take_apart(c.base_url)
+        self._host = f"the servers of {shown(c.server_file)}" if c.server_file else host(c.base_url)
         if self._host == "api.openai.com" and not self._key():
             raise ConfigError(f"llm: set the variable {c.api_key_env} to your key, or base_url to your server")
         replicas = Replicas(c.server_file, c.server_wait_s) if c.server_file else None
         self._clients = Clients(lambda: Server(c.base_url, key=self._key() or ""), c.timeout_s, c.concurrency, replicas)
         self._level: str = "json_schema" if c.structured == "auto" else c.structured
+        self._prices = prices_of(c)
         self._is_unreachable = False  # since the last call that ran out of retries
 
     @property
@@ -96,17 +106,23 @@ class OpenAIBackend:
         url = "server_file" if self.config.server_file else address(self.config.base_url)
         return {"type": "openai", "base_url": url, **shaping(self.config, kept)}
 
+    @property
+    def wants_small(self) -> bool:
+        """Whether it gets the small variant of prompts."""
+        return wants_small(self.config.prompts, self.config.model)
+
     async def generate(self, request: Request) -> Reply:
         """Answer one request; see the class for retries and limits."""
         async with self._clients.slots:
             attempts = 1 if self._is_unreachable else self.config.max_retries + 1
             try:
-                reply = await with_retries(lambda: self._negotiate(request), attempts, self.config.backoff_s)
+                with waiting(f"call to {shown(self._host)}"):
+                    reply = await with_retries(lambda: self._negotiate(request), attempts, self.config.backoff_s)
+                self._is_unreachable = False
+                return reply
             except RetryableError as failure:
-                self._is_unreachable = failure.is_connection
-                raise failure.error from failure.__cause__
-            self._is_unreachable = False
-            return reply
+                self._is_unreachable, error = failure.is_connection, failure.error
+            raise error
 
     async def close(self) -> None:
         """Close the running loop's connections."""
@@ -139,42 +155,53 @@ class OpenAIBackend:
         openai, c = import_openai(), self.config
         body = request_body(request, self.identity, c.token_limit, level)
         client, server = await self._clients.pick()
+        secrets = take_apart(server.url).secrets | spellings(server.key)
+        failure: Exception
         create: Any = client.completions.create if request.raw else client.chat.completions.create
         try:
             # The client's own timeout is per read: a server that sends a byte now and then would never hit it.
             async with asyncio.timeout(c.timeout_s):
                 answer = await create(**body, extra_body=c.extra_body or None)
-            return read_reply(answer, request, str(body["model"]), c.price_in, c.price_out)
-        except (TimeoutError, openai.APITimeoutError) as error:
-            raise RetryableError(self._error(f"no reply within {c.timeout_s:g} s")) from error
+            return read_reply(answer, request, str(body["model"]), *self._prices)
+        except (TimeoutError, openai.APITimeoutError):
+            late = f"no reply within {c.timeout_s:g} s"
+            failure = RetryableError(NoReplyError(str(self._error(late))), reason=late)
         except openai.APIStatusError as error:
-            raise self._status_error(error, level) from error
-        except openai.APIConnectionError as error:
-            self._clients.lost(server)
-            problem = f"connection failed: {error.__cause__ or error}"
-            raise RetryableError(self._error(problem), is_connection=True) from error
-        except (openai.APIError, ValueError) as error:
-            raise RetryableError(self._error(f"unreadable reply: {error}")) from error
+            failure = self._status_error(error, level, secrets)
+        except (openai.APIError, ValueError, RecursionError) as error:
+            cause = error.__cause__ if isinstance(error, openai.APIConnectionError) else error
+            if is_lost := not isinstance(cause, openai.APIError | ValueError | RecursionError):
+                self._clients.lost(server)
+            what = "connection failed" if is_lost else "unreadable reply"
+            problem = self._error(f"{what}: {cause or error}", secrets)
+            failure = RetryableError(problem, is_connection=is_lost, reason=f"{what}: {type(cause or error).__name__}")
+        if isinstance(failure, RetryableError):
+            failure.server = shown(host(server.url))
+        raise failure  # not from the library's own error, which quotes the server and the address
 
-    def _status_error(self, error: openai.APIStatusError, level: str) -> Exception:
+    def _status_error(self, error: openai.APIStatusError, level: str, secrets: Collection[str]) -> Exception:
         """Tell what may pass from what will not."""
         code, message = error_details(error.body)
         status = error.status_code
         described = f"status {status}: {message or error.message}"
+        if 300 <= status < 400:
+            there = host(urljoin(str(error.request.url), error.response.headers.get("location", "")))
+            described = f"status {status}: a redirect to {there}, which is not followed; give its address as base_url"
         if status == 429 or status >= 500 or status in (408, 409):
             wait = retry_after(error.response.headers)
             # `insufficient_quota` comes as a 429, but no pause mends it.
             if code == "insufficient_quota" or (wait or 0.0) > MAX_WAIT_S:
-                return self._error(f"{described} (asks to wait {wait:g} s)" if wait else described)
-            return RetryableError(self._error(described), wait)
+                return self._error(f"{described} (asks to wait {wait:g} s)" if wait else described, secrets)
+            return RetryableError(self._error(described, secrets), wait, reason=f"status {status}")
         if status == 401 and self._clients.refused():
-            return RetryableError(self._error(described))
+            return RetryableError(self._error(described, secrets), reason=f"status {status}")
         if status in (400, 413, 422) and is_context_error(code, message):
-            return ContextLengthError(str(self._error(f"prompt longer than the model's context: {described}")))
+            problem = f"prompt longer than the model's context: {described}"
+            return ContextLengthError(str(self._error(problem, secrets)))
         if status in (400, 422) and level != "off":
-            return RefusedError(self._error(described))
-        return self._error(described)
+            return RefusedError(self._error(described, secrets))
+        return self._error(described, secrets)
 
-    def _error(self, problem: str) -> LLMError:
-        """Name the model and the host; never the key."""
-        return LLMError(f"{self.config.model} at {self._host}: {shorten(problem, self._key())}")
+    def _error(self, problem: str, secrets: Collection[str] = ()) -> LLMError:
+        """Name the model and the host; never what the server is called with."""
+        return LLMError(f"{shown(self.config.model)} at {shown(self._host)}: {shorten(problem, secrets)}")

@@ -14,15 +14,22 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from gnnrag.errors import LLMError
+from gnnrag.credentials import address
+from gnnrag.errors import ConfigError, LLMError
+from gnnrag.llm.http import take_apart
 
 PAUSE_S = 2.0  # between two looks
 HEALTH_S = 5.0  # for one answer
 REMIND_S = 60.0  # a person is told again what is waited for
+_HANDLERS = (
+    *(urllib.request.HTTPHandler, urllib.request.HTTPSHandler),
+    *(urllib.request.HTTPErrorProcessor, urllib.request.HTTPDefaultErrorHandler),
+)
 _OVER = "has ended"
 
 
@@ -30,9 +37,9 @@ _OVER = "has ended"
 class Server:
     """A server: the address for a client, SLURM's number of its job, and the key that it wants; empty for none."""
 
-    url: str
+    url: str = field(repr=False)
     job: str = ""
-    key: str = ""
+    key: str = field(default="", repr=False)
 
 
 def read_servers(path: Path) -> list[Server]:
@@ -49,21 +56,37 @@ def read_servers(path: Path) -> list[Server]:
     for number, line in enumerate(lines, start=1):
         url, *facts = line.split() or [""]
         pairs = dict(fact.split("=", 1) for fact in facts if "=" in fact)
-        if url and (not url.startswith(("http://", "https://")) or len(pairs) != len(facts)):
+        if url and (not _is_address(url) or len(pairs) != len(facts)):
             raise LLMError(f"{path}, line {number}: not of the form http://HOST:PORT/v1 job=NUMBER key=KEY")
         if url:
             found.append(Server(url.rstrip("/"), pairs.get("job", ""), pairs.get("key", "")))
     return found
 
 
-def is_healthy(server: Server) -> bool:
-    """Tell whether a server answers at `/health`. It is asked directly, whatever proxies the environment names."""
-    parts = urlsplit(server.url)
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+def _is_address(url: str) -> bool:
     try:
-        with opener.open(f"{parts.scheme}://{parts.netloc}/health", timeout=HEALTH_S) as reply:
+        return bool(take_apart(url))
+    except ConfigError:
+        return False
+
+
+def is_healthy(server: Server) -> bool:
+    """Tell whether a server answers at `/health`.
+
+    It is asked directly, whatever proxies the environment names, and a redirect is no answer.
+    """
+    at = take_apart(server.url)
+    parts = urlsplit(at.base)
+    opener = urllib.request.OpenerDirector()
+    for handler in _HANDLERS:
+        opener.add_handler(handler())
+    asked = urllib.request.Request(f"{parts.scheme}://{parts.netloc}/health")
+    if at.basic:
+        asked.add_header("Authorization", at.basic)
+    try:
+        with opener.open(asked, timeout=HEALTH_S) as reply:  # its body is not read
             return bool(reply.status == 200)
-    except (OSError, ValueError):
+    except (OSError, ValueError, HTTPException):  # the last: it speaks another protocol
         return False
 
 
@@ -95,7 +118,7 @@ async def wait_for_servers(path: Path, wait_s: float, tell: Callable[[str], None
     started, reminded, before = time.monotonic(), 0.0, ""
     while True:
         servers = read_servers(path)
-        answers = await asyncio.gather(*(asyncio.to_thread(is_healthy, server) for server in servers))
+        answers = await asyncio.gather(*(_answers(server) for server in servers))
         if healthy := [server for server, answer in zip(servers, answers, strict=True) if answer]:
             return healthy
         why = await asyncio.to_thread(_why_not, path, servers)
@@ -111,6 +134,14 @@ async def wait_for_servers(path: Path, wait_s: float, tell: Callable[[str], None
         await asyncio.sleep(min(PAUSE_S, max(0.0, wait_s - waited)))
 
 
+async def _answers(server: Server) -> bool:
+    """Tell whether a server answers in time: HEALTH_S is for one byte, of which a slow one sends many."""
+    try:
+        return await asyncio.wait_for(asyncio.to_thread(is_healthy, server), 2 * HEALTH_S)
+    except TimeoutError:
+        return False
+
+
 def _why_not(path: Path, servers: Sequence[Server]) -> str:
     """Return in words why no server of a file can be asked."""
     if not servers:
@@ -119,7 +150,7 @@ def _why_not(path: Path, servers: Sequence[Server]) -> str:
     for server in servers:
         state = job_state(server.job)
         about = f" (job {server.job} {state}{': this line is stale' if state == _OVER else ''})" if state else ""
-        told.append(f"{server.url} does not answer{about}")
+        told.append(f"{address(server.url)} does not answer{about}")
     return f"{path}: " + ", ".join(told)
 
 

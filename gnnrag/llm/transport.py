@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import random
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
 from gnnrag.errors import LLMError
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 MAX_WAIT_S = 120.0  # a server that asks for more is out of quota, not busy
 _CONTEXT = re.compile(
@@ -28,11 +32,15 @@ class RetryableError(Exception):
         error: what to raise when it does not.
         wait_s: how long the server asks to wait.
         is_connection: the server could not be reached at all.
+        reason: why, for the log: in our words, as a server may quote what it was sent.
+        server: host and port.
     """
 
     error: LLMError
     wait_s: float | None = None
     is_connection: bool = False
+    reason: str = ""
+    server: str = ""
 
 
 @dataclass
@@ -52,7 +60,7 @@ def import_openai() -> Any:
 
 
 async def with_retries(call: Callable[[], Awaitable[T]], attempts: int, backoff_s: float) -> T:
-    """Await `call()` until it does not raise RetryableError, `attempts` times at most.
+    """Await `call()` until it does not raise RetryableError, `attempts` times at most; each failure is logged at once.
 
     Waits as long as the server asks, else a random time below `backoff_s` * 2^n (at most 30 s): a crowd of callers
     that failed together must not come back together.
@@ -60,23 +68,21 @@ async def with_retries(call: Callable[[], Awaitable[T]], attempts: int, backoff_
     Raises:
         LLMError: of the last attempt, or of one that is not worth repeating.
     """
-    from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_attempt
-    from tenacity.wait import wait_random_exponential
-
-    backoff = wait_random_exponential(multiplier=backoff_s, max=30.0)
-
-    def wait(state: RetryCallState) -> float:
-        failure = state.outcome.exception() if state.outcome else None
-        asked = failure.wait_s if isinstance(failure, RetryableError) else None
-        return backoff(state) if asked is None else asked
-
-    async def attempt() -> T:  # tenacity awaits only what it can see to be a coroutine function
-        return await call()
-
-    retrying = AsyncRetrying(
-        stop=stop_after_attempt(attempts), wait=wait, retry=retry_if_exception_type(RetryableError), reraise=True
-    )
-    return await retrying(attempt)
+    for number in range(attempts):
+        try:
+            return await call()
+        except RetryableError as failure:
+            wait = failure.wait_s
+            if wait is None:
+                wait = random.uniform(0.0, min(30.0, backoff_s * 2**number))  # for pauses only
+            is_last = number + 1 == attempts
+            then = "given up" if is_last else f"the next in {wait:.1f} s"
+            tried = f"try {number + 1} of {attempts} failed ({failure.reason or 'no reply'})"
+            logger.warning("%s: %s, %s", failure.server or "the server", tried, then)
+            if is_last:
+                raise
+        await asyncio.sleep(wait)
+    raise ValueError(f"attempts={attempts}: must be at least 1")
 
 
 def retry_after(headers: Mapping[str, str], now: float | None = None) -> float | None:
@@ -88,7 +94,7 @@ def retry_after(headers: Mapping[str, str], now: float | None = None) -> float |
         return max(0.0, seconds)
     try:
         return max(0.0, parsedate_to_datetime(value or "").timestamp() - (time.time() if now is None else now))
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 
@@ -97,10 +103,10 @@ def is_context_error(code: object, message: str) -> bool:
     return code == "context_length_exceeded" or bool(_CONTEXT.search(message))
 
 
-def shorten(text: str, secret: str | None = None, limit: int = 300) -> str:
-    """Return a server's message on one line, cut, and without the key should the server have quoted it."""
+def shorten(text: str, secrets: Collection[str] = (), limit: int = 300) -> str:
+    """Return a server's message on one line, cut, and without the secrets should the server have quoted them."""
     text = " ".join(text.split())
-    if secret:
+    for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "***")
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 

@@ -55,6 +55,7 @@ class VLLMBackend(LocalBackend):
             "gpu_memory_utilization": c.gpu_memory,
             "tensor_parallel_size": c.tensor_parallel,
             "load_format": "safetensors",  # else vLLM would take pickled weights beside them, which can run code
+            "trust_remote_code": False,
         }
         if twice := sorted(own.keys() & c.engine.keys()):
             raise ConfigError(

@@ -6,7 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from gnnrag.llm.base import Reply, Request, estimate_tokens
+from gnnrag.llm.base import MOST_TOKENS, Reply, Request, estimate_tokens
+
+_LONGEST_NAME = 200
 
 
 def request_body(request: Request, defaults: Mapping[str, Any], token_limit: str, level: str) -> dict[str, Any]:
@@ -58,11 +60,11 @@ def read_reply(answer: Any, request: Request, model: str, price_in: float, price
     completion_tokens = estimate_tokens(text or "") if completion_tokens is None else completion_tokens
     return Reply(
         text=text or "",
-        finish_reason=finish,
+        finish_reason=finish[:_LONGEST_NAME],
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
         cost=(prompt_tokens * price_in + completion_tokens * price_out) / 1e6,
-        model=str(getattr(answer, "model", None) or model),
+        model=str(getattr(answer, "model", None) or model)[:_LONGEST_NAME],
         is_estimated=is_estimated,
     )
 
@@ -79,7 +81,7 @@ def error_details(body: object) -> tuple[object, str]:
 def _usage(answer: Any) -> tuple[int | None, int | None]:
     usage = getattr(answer, "usage", None)
     counts = (getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None))
-    first, second = (n if isinstance(n, int) and n >= 0 else None for n in counts)
+    first, second = (n if isinstance(n, int) and 0 <= n < MOST_TOKENS else None for n in counts)
     return first, second
 
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from gnnrag.errors import GnnragError, LLMError
 from gnnrag.llm.base import Reply
 from gnnrag.llm.tickets import Job, Model, Ticket
+from gnnrag.standstill import moved
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -97,6 +98,7 @@ def _serve(inbox: queue.SimpleQueue[Ticket | None], load: Callable[[], Model], w
             model.take(arrived)
             if model.is_busy:
                 model.advance()
+                moved()
         except Exception as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
             failure = error if isinstance(error, GnnragError) else LLMError(f"{type(error).__name__}: {error}")
             model = None

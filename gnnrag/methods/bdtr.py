@@ -21,11 +21,24 @@ CHOICES = {
 }
 LEAST = {"max_rounds": 0, "top_k": 1, "thought_passages": 1, "chain_passages": 1, "verify": 1, "max_promoted": 0}
 LEAST |= {"window": 1, "floor": 1, "max_final": 1}
+# `paper` is equations 1 to 6 by the letter; where the text leaves a value open (`top_k`), it is that of `ours`. Nothing
+# limits what the reader sees: where all scores are equal, the whole pool. A prompted verifier reads windows of 50.
+PRESETS: dict[str, dict[str, Any]] = {
+    "ours": {},
+    "paper": {
+        **{"max_rounds": 2, "top_k": 200, "window": 50, "floor": 5, "score_norm": "raw"},
+        **{"query_weights": [1.0, 1.0, 1.0], "promotion": "order_only"},
+        **dict.fromkeys(("verify", "max_promoted", "max_final")),  # no limits
+    },
+}
 
 
 @dataclass
 class BDTRConfig:
-    """Settings of `BDTR`; numbers are the paper's where it states them."""
+    """Settings of `BDTR`; numbers are the paper's where it states them.
+
+    `method.preset=paper` stands for the values of `PRESETS["paper"]`, under whatever else is given.
+    """
 
     max_rounds: int = 2  # thought rounds after the first retrieval; 0 removes DTR
     top_k: int = 200  # passages asked for per query
@@ -34,9 +47,9 @@ class BDTRConfig:
     chain_passages: int = 10  # passages the chain is made from
     chain_from: str = "final_pool"  # last_round_joint: the last thought call writes the chain too
     bgec: bool = True  # False: no chain, verifier, promotion or cut; the reader gets the pool's top `floor`
-    verify: int = 50  # passages the verifier sees
-    max_promoted: int = 10  # more than this many selected passages are not all promoted
-    promotion: str = "exempt"  # exempt, order_only or boost
+    verify: int | None = 50  # passages the verifier sees; null: the whole pool
+    max_promoted: int | None = 10  # more than this many selected passages are not all promoted; null: no limit
+    promotion: str = "exempt"  # exempt, order_only (the equation to the letter) or boost
     window: int = 50  # passages that mean and deviation are taken over
     floor: int = 5  # fewest passages for the reader
     max_final: int | None = 10  # most passages for the reader; null: no limit, as in the paper
@@ -57,7 +70,7 @@ class BDTR:
         ConfigError: a switch has an unknown value.
     """
 
-    config_class = BDTRConfig
+    config_class, presets = BDTRConfig, PRESETS
     roles = ("thoughts", "chain", "verifier")
 
     def __init__(self, index: Any, roles: Any, config: BDTRConfig | None = None) -> None:
@@ -152,7 +165,7 @@ class BDTR:
         verdict = await self.verifier(task, state.session)
         state.session.flag("verifier", *verdict.flags)
         selected = [i for i in ranked if i in set(verdict.selected)]
-        if len(selected) > cfg.max_promoted:
+        if len(selected) > len(selected[: cfg.max_promoted]):
             state.session.flag("verifier", "capped")
         order = promote(ranked, selected[: cfg.max_promoted])
         cut = self.cut(order, state.pool.scores, selected[: cfg.max_promoted])

@@ -20,7 +20,7 @@ from gnnrag.graphs.dotevidence import Base, gather_evidence, unite
 from gnnrag.graphs.dotpaths import describe
 from gnnrag.graphs.dots import Filter, Limits, Region, TypedGraph, completed
 from gnnrag.graphs.dotsearch import Dot, Found
-from gnnrag.graphs.dotsettings import DotRAGConfig, check
+from gnnrag.graphs.dotsettings import PRESETS, DotRAGConfig, check
 from gnnrag.graphs.dotstart import Start, Starter
 from gnnrag.graphs.meaning import Meaning
 from gnnrag.graphs.schema import Schema, draft, load
@@ -45,14 +45,14 @@ class DotRAG:
         DataError: the schema file cannot be read or does not fit the graph.
     """
 
-    config_class, check_settings = DotRAGConfig, staticmethod(check)
+    config_class, presets, check_settings = DotRAGConfig, PRESETS, staticmethod(check)
     roles = ("concepts", "rules", "path_judge", "redirect")
 
     def __init__(self, index: Any, roles: Any, config: DotRAGConfig | None = None) -> None:
         self.index, self.config = index, config or DotRAGConfig()
         check(self.config)
         start = self.config.start
-        self.limits = Limits(start.hops, start.max_nodes, start.hub_degree)
+        self.limits = Limits(start.hops, start.max_nodes, start.hub_degree, start.widen_filter)
         self.worker = Worker()
         self.concepts, self.rules, self.judge, self.redirect = (roles[name] for name in self.roles)
 
@@ -112,7 +112,7 @@ class DotRAG:
             rules.terminal_types if cfg.terminal_only else (),
             rules.through_types if cfg.terminal_only else None,
         )
-        full = completed(wanted, self.schema, kinds, rules.terminal_types, cfg.hops)
+        full = completed(wanted, self.schema, kinds, rules.terminal_types, cfg.hops) if cfg.widen_filter else wanted
         session.counts["filter_completed"] += full != wanted
         region = await self.worker(lambda: self._region(anchors, full, state.question.text, rules.terminal))
         session.counts.update(note.partition(":")[0] for note in region.notes)
@@ -178,7 +178,7 @@ class DotRAG:
         kept = await self.worker(lambda: dot.take(found, judged.items, graph, cfg))
         session.record("judged", dot=dot.number, round=state.round, paths=len(found.paths), kept=kept,
                        labels=[[j.label, round(j.confidence, 3)] for j in judged.items])  # fmt: skip
-        if dot.idle == 2 == dot.round and dot.region.filter.allowed:  # two rounds found nothing: the filter is lifted
+        if cfg.lift_filter and dot.idle == 2 == dot.round and dot.region.filter.allowed:
             anchors = dot.region.near.anchors
             dot.region = await self.worker(lambda: self._region(anchors, Filter(), state.question.text))
             dot.done = not dot.has_unvisited

@@ -42,6 +42,8 @@ class MGranRAGConfig:
     sentence_scope: str | None = None  # weigh all evidence, or only the round's
     merge_keywords: str | None = None  # phrases of a sentence found again
     subquery_order: str | None = None
+    query_form: str | None = None  # of the augmented query: plain, or released with its labels
+    phrase_folding: bool | None = None  # a phrase spelt in another case is the same; as released only its vector tells
     candidates: int = 10  # M: passages read in an iteration
     skip_read: str | None = None  # skip: of the candidates only unread ones, fewer tokens; refill: others; or none
     phrase_match: str = "embedding"  # named phrases are aligned with graph nodes by vector and text, or by text alone
@@ -68,11 +70,11 @@ class MGranRAG:
     check_settings = staticmethod(lambda config: resolve_preset(config))
 
     def __init__(self, index: Any, roles: Any, config: MGranRAGConfig | None = None) -> None:
-        self.index, self.config = index, resolve_preset(config or MGranRAGConfig())
-        self.graph = index.hierarchy
+        c = self.config = resolve_preset(config or MGranRAGConfig())
+        self.index, self.graph, self.phrases = index, index.hierarchy, index.question_phrases
         self.decomposer, self.extractor = roles["decomposer"], roles["evidence_extractor"]
-        vectors = index.phrase_vectors if self.config.phrase_match == "embedding" else None
-        self.aligner = PhraseAligner(self.graph, vectors, index.embedder, self.config.phrase_same)
+        vectors = index.phrase_vectors if c.phrase_match == "embedding" else None
+        self.aligner = PhraseAligner(self.graph, vectors, index.embedder, c.phrase_same, bool(c.phrase_folding))
         self.walk = PageRankOperator(self.graph.adjacency, self.damping)
         self.worker = Worker()
 
@@ -84,7 +86,8 @@ class MGranRAG:
             found = await self.decomposer(DecomposeTask(question), session)
             session.flag("decomposer", *found.flags)
             parts = tuple(sorted(found.parts)) if self.config.subquery_order == "alphabetical" else found.parts
-        state.memory.update(parts=parts, evidence=EvidenceMemory(), overlay=Overlay(self.graph.num_nodes))
+        overlay, phrases = Overlay(self.graph.num_nodes), self.phrases(question.text)
+        state.memory.update(parts=parts, phrases=phrases, evidence=EvidenceMemory(), overlay=overlay)
         session.record("decomposition", parts=list(parts))
         return state
 
@@ -100,7 +103,8 @@ class MGranRAG:
             return []  # the same passages gave the same evidence: the round would repeat itself
         text = state.question.text
         if "augmentation" not in self.config.ablate:
-            text = state.memory["evidence"].augment(text, self._psi(state), len(state.memory["parts"]))
+            count, form = len(state.memory["parts"]), str(self.config.query_form)
+            text = state.memory["evidence"].augment(text, self._psi(state), count, form)
         return [Query(text, top_k=int(self.config.weights.sim_top_k or self.top_k), kind="augmented")]
 
     async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
@@ -118,9 +122,8 @@ class MGranRAG:
         if len(rank):
             order = np.argsort(-rank[: self.graph.num_passages], kind="stable")[: self.top_k]
             state.memory["ranked"] = [self.index.ids[p] for p in order.tolist()]
-        if self.config.next_candidates == "ppr":
-            state.memory["next"] = state.memory["ranked"]
         ranked = state.memory["ranked"]
+        state.memory["next"] = ranked if self.config.next_candidates == "ppr" else state.memory["next"]
         state.session.record("mgranrag", round=state.round, before=list(found.ids[:10]), after=ranked[:10])
 
     async def select(self, state: State) -> Evidence:
@@ -144,8 +147,8 @@ class MGranRAG:
         if shown:
             found = await self.extractor(EvidenceTask(state.question, memory["parts"], shown, facts), state.session)
         state.session.flag("evidence_extractor", *found.flags)
-        count, norm, first = len(memory["parts"]), str(self.config.psi_norm), self.graph.first_sentence
-        rows = [(first + nodes[e.sentence][1], e, dict(e.labels)) for e in found.items]
+        count, norm = len(memory["parts"]), str(self.config.psi_norm)
+        rows = [(self.graph.first_sentence + nodes[e.sentence][1], e, dict(e.labels)) for e in found.items]
         units = [EvidenceUnit(s, e.text, e.phrases, own, confidence(own, count, norm)) for s, e, own in rows]
         evidence.merge([u for u in units if not self.config.keep_rule or is_kept(u.labels)], self.config.merge_keywords)
         evidence.read.update(chosen)
@@ -163,14 +166,14 @@ class MGranRAG:
     def _weights(self, state: State, similarity: dict[int, float]) -> tuple[np.ndarray, PageRankOperator]:
         """Return the reset, and the walk on the graph with this question's additions."""
         evidence, overlay, graph = state.memory["evidence"], state.memory["overlay"], self.graph
-        units = [
-            u for u in evidence.units.values() if self.config.sentence_scope == "memory" or u.sentence in evidence.found
-        ]
+        every = self.config.sentence_scope == "memory"
+        units = [u for u in evidence.units.values() if every or u.sentence in evidence.found]
         named = self.aligner.named(units, overlay, str(self.config.expand_graph))
         unnamed = [self.aligner.entities_of(u.sentence, nodes) for u, nodes in zip(units, named, strict=True)]
         unused = {graph.first_sentence + s for p in evidence.read for s in graph.sentences_of(p).tolist()}
-        psi, asked, before = self._psi(state), self.aligner.asked(state.question.text), state.memory.get("previous")
-        left = sorted(unused - evidence.units.keys())
+        is_released = self.config.weights.query_phrases == "additive"
+        asked = self.aligner.asked(state.memory["phrases"], units if is_released else None)
+        psi, before, left = self._psi(state), state.memory.get("previous"), sorted(unused - evidence.units.keys())
         seeds = Seeds(similarity, units, psi, named, unnamed, asked, before, left)
         weights = personalisation(seeds, overlay.degrees(graph.degrees), graph.num_passages, self.config.weights)
         walk = PageRankOperator(overlay.adjacency(graph.adjacency), self.damping) if overlay.edges else self.walk

@@ -56,13 +56,22 @@ def f1(prediction: str, answers: Sequence[str], variant: F1Variant = "hipporag")
 
 
 def sub_em(prediction: str, answers: Sequence[str]) -> float:
-    """Return 1.0 if a normalised answer occurs as a sub-string of the normalised prediction ("no" is in "know")."""
-    return _best(prediction, answers, lambda p, a: float(a in p if a else a == p))
+    """Return 1.0 if a normalised answer occurs as a sub-string of the normalised prediction ("no" is in "know").
+
+    As FlashRAG has it, an answer that normalises to nothing is in every prediction.
+    """
+    return _best(prediction, answers, lambda p, a: float(a in p))
 
 
 def sub_em_tok(prediction: str, answers: Sequence[str]) -> float:
     """Return 1.0 if the tokens of an answer occur in a row in the prediction ("no" is not in "know")."""
     return _best(prediction, answers, lambda p, a: float(f" {a} " in f" {p} " if a else a == p))
+
+
+def gives_away(text: str, question: str, answers: Sequence[str]) -> bool:
+    """Tell whether a text has the tokens of an answer that its question does not have: yes and no give nothing away."""
+    open_ones = [a for a in answers if normalise_answer(a) not in _CLOSED_ANSWERS | {""}]
+    return any(sub_em_tok(text, [a]) > sub_em_tok(question, [a]) for a in open_ones)
 
 
 def _best(prediction: str, answers: Sequence[str], metric: Callable[[str, str], float]) -> float:

@@ -25,7 +25,8 @@ class Interval:
 class Difference:
     """Mean of `b - a` over questions, its interval, and the two-sided bootstrap p-value of "no difference".
 
-    `p_floor` is the smallest p-value that so many resamples can give: one at the floor is "at most", not "equal".
+    `p_floor` is the smallest p-value that so many resamples, and so many questions that differ, can give: one at the
+    floor is "at most", not "equal".
     """
 
     difference: float
@@ -94,7 +95,9 @@ def paired_difference(
     low, high = _percentiles(means, confidence)
     # One is added to both counts: with finitely many resamples a p-value of exactly 0 would claim too much.
     tails = [(int(np.count_nonzero(side)) + 1) / (resamples + 1) for side in (means <= 0.0, means >= 0.0)]
-    return Difference(float(delta.mean()), low, high, min(1.0, 2.0 * min(tails)), len(delta), 2.0 / (resamples + 1))
+    # So few questions tell so little: a test that flips the signs of all of them could not give less.
+    floor = min(1.0, max(2.0 / (resamples + 1), 2.0 ** (1 - int(np.count_nonzero(delta)))))
+    return Difference(float(delta.mean()), low, high, min(1.0, max(floor, 2.0 * min(tails))), len(delta), floor)
 
 
 def mcnemar(a: Sequence[bool] | np.ndarray, b: Sequence[bool] | np.ndarray) -> McNemar:

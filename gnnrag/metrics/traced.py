@@ -10,6 +10,7 @@ from gnnrag.files import read_lines
 from gnnrag.metrics.patterns import path_patterns
 from gnnrag.metrics.rounds import SIDES, by_round, by_step
 from gnnrag.metrics.triples import joins, states, triples_by_step
+from gnnrag.records import interpreting
 from gnnrag.types import Question
 
 _EVENTS = frozenset({"query", "merge", "sub_query", "patterns"})  # all that is read here
@@ -24,7 +25,15 @@ def from_traces(path: Path, questions: Sequence[Question], on_note: Callable[[st
         path: `traces.jsonl`.
         questions: what was asked.
         on_note: told of questions without a trace.
+
+    Raises:
+        ArtefactError: a trace is damaged or forged.
     """
+    with interpreting(path, "run.fresh=true answers all questions again"):
+        return _from_traces(path, questions, on_note)
+
+
+def _from_traces(path: Path, questions: Sequence[Question], on_note: Callable[[str], None]) -> dict[str, Any]:
     # Row by row, and without the messages of language models: they are nearly all of a large trace.
     traces = [
         {**row, "events": [event for event in row["events"] if event["event"] in _EVENTS]}

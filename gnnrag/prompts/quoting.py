@@ -11,6 +11,8 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import islice
 
+from gnnrag.prompts.untrusted import restored
+
 ELLIPSIS = "…"
 _CLOSING = {'"': '"', "“": "”", "«": "»", "‘": "’", "'": "'", "`": "`"}
 # What a parser could take for the reply's own: objects, lists, citations, tags, records, labels.
@@ -18,6 +20,7 @@ _MARKUP = re.compile(
     r"[{\[<|]|\b(?:answer|thought|chain|action|observation|entit(?:y|ies)|quer(?:y|ies)|questions?)\b\W{0,3}:",
     re.IGNORECASE,
 )
+_THINKING = re.compile(r"</?think>")
 _LEAST = 8  # characters that a quotation has at least; names are shorter, and hold no markup
 _LONGEST = 4000  # characters of a quotation
 _MAX_STARTS = 400  # quotation marks and brackets that are looked at
@@ -28,20 +31,44 @@ def unquoted(reply: str, shown: str) -> str:
 
     A quotation stands in quotation marks and is in `shown` word for word. An object without quotation marks that is in
     `shown` word for word goes as well, provided that the reply has another one. Inside an object or a list quotation
-    marks are syntax, and nothing is touched.
+    marks are syntax, and nothing is touched. A tag of thinking that is in `shown` with what stands before or after it
+    goes as well, provided that the reply has another one.
 
     Args:
         reply: of a language model.
-        shown: the turn that it replies to.
+        shown: the turn that it replies to. A reply may also quote it as it was before it was defused.
     """
     if not _MARKUP.search(reply):
         return reply
-    for start, end in reversed(list(_spans(reply, " ".join(shown.split())))):
+    for text in dict.fromkeys((shown, restored(shown))):
+        folded = " ".join(text.split())
+        reply = _without_thinking(_without_quotations(reply, folded), folded)
+    return reply
+
+
+def _without_quotations(reply: str, shown: str) -> str:
+    for start, end in reversed(list(_spans(reply, shown))):
         if reply[start] != "{":
             reply = reply[: start + 1] + ELLIPSIS + reply[end - 1 :]
         elif "{" in reply[:start] + reply[end:]:
             reply = reply[:start] + ELLIPSIS + reply[end:]
     return reply
+
+
+def _without_thinking(reply: str, shown: str) -> str:
+    """Drop quoted `<think>` and `</think>`: what ends a model's thinking is its own word."""
+    tags = list(_THINKING.finditer(reply))
+    quoted = [tag for tag in tags if tag[0] in shown and _is_quoted(reply, tag, shown)]
+    for tag in reversed(quoted if len(quoted) < len(tags) else []):
+        reply = reply[: tag.start()] + ELLIPSIS + reply[tag.end() :]
+    return reply
+
+
+def _is_quoted(reply: str, tag: re.Match[str], shown: str) -> bool:
+    reach = 4 * _LEAST  # blanks of all sorts included
+    after = " ".join(reply[tag.start() : tag.end() + reach].split())[: len(tag[0]) + _LEAST]
+    before = " ".join(reply[max(0, tag.start() - reach) : tag.end()].split())[-len(tag[0]) - _LEAST :]
+    return any(len(text) == len(tag[0]) + _LEAST and text in shown for text in (after, before))
 
 
 def _spans(reply: str, shown: str) -> Iterator[tuple[int, int]]:

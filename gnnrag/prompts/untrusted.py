@@ -1,75 +1,212 @@
 """Untrusted text in prompts: delimited, and unable to break out of its delimiters.
 
-Passages come from anywhere. Each goes into a `<passage>` element; what would end that element, open another, or act as
-a control token of a chat template is defused inside the text. The system texts say that passages are data.
+Passages come from anywhere. Each goes into a `<passage>` element; what would open or close an element, or act as a
+control token of a chat template, is defused inside the text. That is looked for in the text as a careless reader sees
+it: without what is invisible, and with the look-alikes of ASCII that Unicode folds together. What is shown stays as it
+is but for the brackets that are defused.
+
+A list of names is never complete, so the tags carry a code as well: `<passage-3f9a1c0b2d4e id="1">`. It is a digest of
+all that fills the turn (the same prompt has the same code, so that caches hold): whoever writes one passage does not
+know the others and the question, and not even one who knows them can put a code into a text that it is a digest of.
+The functions here leave a mark where the code goes, `Prompt.render` puts it in, and defuses all that is not `Shown`.
 """
 
 from __future__ import annotations
 
+import hashlib
+import html
+import json
 import re
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
 
 from gnnrag.types import Passage
 
-INVISIBLE = "\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff\u00ad"
-# An angle bracket, ASCII or full width, that opens or closes one of our own elements, blanks in between allowed.
-_OWN_TAG = re.compile(rf"[<＜](?=[\s{INVISIBLE}]*[/／]?[\s{INVISIBLE}]*(?:passage|notes|path)\b)", re.IGNORECASE)
-_JUDGED_TAG = re.compile(_OWN_TAG.pattern.replace("passage|", "passage|answer|reference|"), re.IGNORECASE)
-# Control tokens of the common chat templates; tokenizers read them even inside a user's text.
-_CONTROL = re.compile(
-    r"<(?=\||/?s>|/?(?:start|end)_of_turn>|/?(?:bos|eos|pad|unk)>|｜)|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS)\])"
+MARK = "\ufdd0"  # a noncharacter of Unicode, which no text may interchange: where the code of a tag goes
+CODE_LENGTH = 12  # hexadecimal digits of a code
+OWN = ("passage", "notes", "path", "answer", "reference")  # elements that the functions below write
+_SPOKEN = ("information", "search", "think")  # and those of trained agents, whose tags can have no code
+# Default_Ignorable_Code_Point of Unicode 15 (DerivedCoreProperties.txt); Python has no table of it.
+_IGNORABLE = (
+    (0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F),
+    (0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF),
+    (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF),
+)  # fmt: skip
+_UNSEEN = {"Cc", "Cf", "Mn", "Me"}  # controls, and marks that are drawn over the letter before them
+_NOT_PLAIN = re.compile(r"[^\t\n\r -~]")
+# Tags that models were trained on, or that a role's own prompt speaks; `<s` alone would be any comparison.
+_TAGS = "|".join((
+    "thinking", "thought", "reasoning", "scratch_?pad", r"tools?(?:_\w+)?", r"functions?(?:_\w+)?", "invoke",
+    "parameter", r"arg_\w+", "system", "sys", "user", "assistant", "human", "bot", "image",
+    "video", "audio", "unk", "pad", "mask", "cls", "sep", "file_sep", r"fim_\w+", r"repo_?name", r"gmask",
+    r"(?:start|end|begin)_\w+", r"image_\w+", r"unused_?\d+", r"extra_id_\d+", r"reserved_\w+", r"special_\d+",
+    r"seed:\w+", r"mask:\d+", "bo[hmst]", "eo[adhmpst]", "sop", "s",
+))  # fmt: skip
+_TOKENS = "|".join((
+    "inst", "system_prompt", "available_tools", r"tool_\w+", "call_id", "args", "think", r"img(?:_\w+)?", "prefix",
+    "middle", "suffix", r"(?:begin_)?audio", "transcribe", "streaming_pad", "model_settings", r"control_\d+",
+    "[gs]?mask", "cls", "sep", "pad", "unk", "bos", "eos",
+))  # fmt: skip
+# One bracket of each; what makes it active is looked ahead at, so that one match never hides the next.
+_ACTIVE = re.compile(
+    rf"<(?=\s*+(?:/\s*+)?(?:{'|'.join((*OWN, *_SPOKEN))})\b)"  # blanks allowed: a careless reader allows them, too
+    rf"|<(?=\||/?(?:{_TAGS})(?:[\s=>/]|$)|/?\w++\|>)"  # <|any|>, <any|>, <tag>
+    rf"|\[(?=/?(?:{_TOKENS})\]|e~\[)|\](?=~\w+\])",
+    re.IGNORECASE,
 )
-_SQUARE, _ANGLE = "&#91;", "&lt;"
-_IN_TITLE = str.maketrans({"<": _ANGLE, "＜": _ANGLE, ">": "&gt;", '"': "&quot;"})
+_ENTITIES = {"<": "&lt;", "[": "&#91;", "]": "&#93;"}
+_IN_TITLE = str.maketrans({"<": "&lt;", "＜": "&lt;", ">": "&gt;", '"': "&quot;"})
+_OWN_TAG = re.compile(rf"<(/?)({'|'.join(OWN)})(?=[\s>])")
+_OWN_ENTITIES = re.compile("|".join(map(re.escape, _ENTITIES.values())))
+
+
+class _Folding(dict[int, str]):
+    """How a character reads: nothing where it is invisible, else its compatible base letters. Filled as needed."""
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        if char.isspace():
+            read = char if char in "\t\n\r" else " "
+        elif any(first <= code <= last for first, last in _IGNORABLE):
+            read = ""
+        else:
+            parts = unicodedata.normalize("NFKD", char)
+            read = "".join(c for c in parts if unicodedata.category(c) not in _UNSEEN)
+        self[code] = read
+        return read
+
+
+_FOLDED = _Folding()
+
+
+class Shown(str):
+    """Text that is fit for a prompt: what strangers wrote in it is defused, and its tags are our own.
+
+    `Prompt.render` takes it as it is. Joined to other text it is an ordinary string again, which is defused with its
+    tags; `together` joins.
+    """
+
+    __slots__ = ()
 
 
 def defuse(text: str) -> str:
-    """Return `text` with chat-template control tokens made inert; everything else stays as it is."""
-    return _CONTROL.sub(lambda m: _SQUARE if m[0] == "[" else _ANGLE, text)
+    """Return `text` with tags and control tokens of chat templates made inert; everything else stays as it is."""
+    text = text.replace(MARK, "\ufffd")
+    is_plain = not _NOT_PLAIN.search(text)
+    folded = text if is_plain else text.translate(_FOLDED)
+    found = [match.start() for match in _ACTIVE.finditer(folded)]
+    if not found:
+        return text
+    if not is_plain:
+        ends = list(accumulate(len(_FOLDED[ord(char)]) for char in text))
+        found = list(_positions(found, ends))
+    parts, done = [], 0
+    for start in found:
+        bracket = text[start] if is_plain else _FOLDED[ord(text[start])]
+        parts += [text[done:start], _ENTITIES[bracket]]
+        done = start + 1
+    return "".join([*parts, text[done:]])
 
 
-def inline(text: str) -> str:
+def _positions(found: Iterable[int], ends: list[int]) -> Iterable[int]:
+    """Yield the characters that places of a folded text come from; `ends` is where each character's folding ends."""
+    char = 0
+    for place in found:
+        while ends[char] <= place:
+            char += 1
+        yield char
+
+
+def restored(text: str) -> str:
+    """Return text as it was before it was defused, for comparing a reply with what its prompt showed."""
+    return _OWN_ENTITIES.sub(lambda match: html.unescape(match[0]), text)
+
+
+def defuse_all_but(text: str, kept: re.Pattern[str]) -> str:
+    """Return `defuse(text)`, with what `kept` matches as it is: a model's own words in a protocol of tags.
+
+    Args:
+        text: what the model wrote.
+        kept: the tags of the protocol; without groups.
+    """
+    parts, done = [], 0
+    for match in kept.finditer(text):
+        parts += [defuse(text[done : match.start()]), match[0]]
+        done = match.end()
+    return "".join([*parts, defuse(text[done:])])
+
+
+def inline(text: str) -> Shown:
     """Return untrusted text as one line that opens and closes no element, without control tokens.
 
     For questions, queries, and what was written from passages (thoughts, steps): they stand outside of elements.
     """
-    return _OWN_TAG.sub(_ANGLE, " ".join(defuse(text).split()))
+    return Shown(" ".join(defuse(text).split()))
 
 
-def passage_element(passage: Passage, number: int) -> str:
+def together(parts: Iterable[str], separator: str = "\n") -> Shown:
+    """Return texts and elements joined."""
+    return Shown(separator.join(part if isinstance(part, Shown) else defuse(part) for part in parts))
+
+
+def element(name: str, text: str, attributes: str = "", is_line: bool = False) -> Shown:
+    """Return `<name attributes>` newline, text, newline, `</name>`; on one line if asked for.
+
+    Args:
+        name: one of `OWN`.
+        text: of a stranger, or `Shown`.
+        attributes: ours, with what strangers wrote of them in quotes that it cannot leave.
+        is_line: without newlines around the text.
+    """
+    inner = text if isinstance(text, Shown) else defuse(text.strip())
+    blank, around = (" " if attributes else ""), ("" if is_line else "\n")
+    return Shown(f"<{name}{MARK}{blank}{attributes}>{around}{inner}{around}</{name}{MARK}>")
+
+
+def passage_element(passage: Passage, number: int) -> Shown:
     """Return `<passage id="3" title="...">` newline, text, newline, `</passage>`."""
-    title = inline(passage.title).translate(_IN_TITLE)
-    text = _OWN_TAG.sub(_ANGLE, defuse(passage.text.strip()))
-    return f'<passage id="{number}" title="{title}">\n{text}\n</passage>'
+    return element("passage", passage.text, f'id="{number}" title="{inline(passage.title).translate(_IN_TITLE)}"')
 
 
-def passage_elements(passages: Iterable[Passage]) -> str:
+def passage_elements(passages: Iterable[Passage]) -> Shown:
     """Return the passages numbered from 1, one element after the other; says so when there are none."""
-    return "\n".join(passage_element(p, n) for n, p in enumerate(passages, start=1)) or "(no passages)"
+    return together(passage_element(p, n) for n, p in enumerate(passages, start=1)) or Shown("(no passages)")
 
 
-def notes_element(notes: str) -> str:
+def notes_element(notes: str) -> Shown:
     """Return notes that were made from passages (chains, paths, reports), and hence are as untrusted as those."""
-    return f"<notes>\n{_OWN_TAG.sub(_ANGLE, defuse(notes.strip()))}\n</notes>"
+    return element("notes", notes)
 
 
-def path_elements(paths: Iterable[tuple[str, str]]) -> str:
+def path_elements(paths: Iterable[tuple[str, str]]) -> Shown:
     """Return paths of a graph, (id, text) each, as `<path id="p1">text</path>`, a line each."""
-    return "\n".join(f'<path id="{id_}">{inline(text)}</path>' for id_, text in paths)
+    rows = [element("path", inline(text), f'id="{inline(id_).translate(_IN_TITLE)}"', True) for id_, text in paths]
+    return together(rows)
 
 
-def judged_line(text: str) -> str:
-    """Return a question for a judge: `inline`, and unable to open or close what `judged_element` makes."""
-    return _JUDGED_TAG.sub(_ANGLE, inline(text))
-
-
-def judged_element(name: str, text: str, label: str = "") -> str:
+def judged_element(name: str, text: str, label: str = "") -> Shown:
     """Return `<name id="label">` newline, text, newline, `</name>`, for what a judge is shown.
 
     Args:
-        name: `answer` or `reference`; an opening or closing tag of either inside of the text is made inert.
+        name: `answer` or `reference`.
         text: an answer, or what it is held against.
         label: of one of several answers; empty leaves the id out.
     """
-    opening = f'{name} id="{label}"' if label else name
-    return f"<{opening}>\n{_JUDGED_TAG.sub(_ANGLE, defuse(text.strip()))}\n</{name}>"
+    return element(name, text, f'id="{label}"' if label else "")
+
+
+def tag_code(values: Mapping[str, str]) -> str:
+    """Return the code of a turn's tags: a digest of all that fills the turn."""
+    text = json.dumps(sorted(values.items()))  # ASCII, whatever is in it
+    return hashlib.sha256(text.encode()).hexdigest()[:CODE_LENGTH]
+
+
+def with_codes(shown: str, code: str) -> str:
+    """Return what a prompt shows, with the code of the turn in its tags."""
+    return shown.replace(MARK, f"-{code}")
+
+
+def example_turn(text: str) -> str:
+    """Return a turn of a prompt's examples with a code in its tags, as those of a rendered turn have it."""
+    return with_codes(_OWN_TAG.sub(rf"<\1\2{MARK}", text), tag_code({"example": text}))

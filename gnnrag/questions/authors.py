@@ -104,7 +104,7 @@ class PromptedAuthor:
 
     async def __call__(self, view: PathView, session: Session) -> Written:
         """Write them; see `Author`. Raises LLMError where the model cannot be reached: the path is not to blame."""
-        values = {"path": notes_element(view.lines), "start": inline(view.names.start)}
+        values: dict[str, str] = {"path": notes_element(view.lines), "start": inline(view.names.start)}
         told = await self._ask(self._write, session, values, self._wanted.count)
         good = [text for text in told if not broken_rules(text, view.names)]
         chosen = different(good, self._wanted, self._embed)

@@ -13,7 +13,8 @@ from gnnrag import __version__
 from gnnrag.config import Choice, RoleConfig, build_settings, to_plain
 from gnnrag.datasets.base import Dataset, fingerprint, load_passages
 from gnnrag.errors import ConfigError, GnnragError, LLMError
-from gnnrag.files import Journal, digest, exclusive_lock, file_digest, read_object, write_json, write_jsonl
+from gnnrag.expressions import recorded
+from gnnrag.files import Journal, digest, exclusive_lock, file_digest, read_object, remove, write_json, write_jsonl
 from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
 from gnnrag.metrics.answer import exact_match, f1
@@ -24,6 +25,7 @@ from gnnrag.questions.config import MakeQuestionsConfig, check_questions
 from gnnrag.questions.rules import is_leaking
 from gnnrag.questions.sampling import PathSampler, SamplingRules
 from gnnrag.questions.view import PathView
+from gnnrag.records import interpreting, text
 from gnnrag.registry import METHODS, RETRIEVERS, resolve
 from gnnrag.roles.base import ReaderTask
 from gnnrag.roles.book import Roles
@@ -31,6 +33,7 @@ from gnnrag.session import Session
 from gnnrag.types import Question
 
 SPLIT = "generated"
+ANEW = "give another folder, or make.fresh=true to make it anew"
 JOURNAL, SOURCE, LOCK = "paths.jsonl", "SOURCE.json", ".lock"
 _ANSWERED = 0.8  # token F1 from which the reader's answer counts as the right one
 
@@ -136,7 +139,8 @@ class _Maker:
         return about
 
     async def _paths(self, journal: Journal) -> list[tuple[PathView, list[str]]]:
-        known = {tuple(row["nodes"]): row for row in journal.rows[1:]}
+        with interpreting(journal.path, ANEW):
+            known = {tuple(row["nodes"]): row for row in map(_checked_row, journal.rows[1:])}
         tried: set[tuple[int, ...]] = set()
         ends: set[int] = set()
         accepted: list[tuple[PathView, list[str]]] = []
@@ -209,7 +213,7 @@ class _Maker:
             asked = {"options": dict(roles.reader.options), "prompts": self.roles.prompts.get("reader")}
             generator["reader"] = self.roles.record["reader"] | asked
         settings = {k: v for k, v in to_plain(self.own).items() if k not in ("out", "fresh", "paths")}
-        return {
+        origin = {
             "set": self.data.name,
             "data": self.config.data.path,
             "passages": fingerprint(self.data.passages),
@@ -217,11 +221,12 @@ class _Maker:
             "generator": generator,
             "settings": settings,
         }
+        return recorded(origin)  # type: ignore[no-any-return]
 
     def _journal(self, out: Path, origin: dict[str, Any]) -> Journal:
         path, mark = out / JOURNAL, {"made with": digest({k: v for k, v in origin.items() if k != "data"})}
         if self.own.fresh:
-            path.unlink(missing_ok=True)  # the questions stay until there are new ones
+            remove(path, out)  # the questions stay until there are new ones
         elif not path.exists() and any((out / name).exists() for name in (f"questions.{SPLIT}.jsonl", SOURCE)):
             raise ConfigError(
                 f"make.out={out} holds questions of another origin; give another folder, or make.fresh=true"
@@ -236,7 +241,7 @@ class _Maker:
         made = read_object(out / SOURCE)  # what a killed make.fresh=true was to replace counts for nothing
         is_same = mark["made with"] == digest({k: made.get(k) for k in origin if k != "data"})
         held = made.get("paths", 0)
-        if is_same and not self.own.fresh and held > self.own.paths:
+        if is_same and not self.own.fresh and isinstance(held, int) and held > self.own.paths:
             journal.close()
             raise ConfigError(
                 f"make.out={out} holds questions of {held} paths, more than make.paths={self.own.paths}; give another "
@@ -258,6 +263,15 @@ class _Maker:
 
 def _plain(written: Written) -> dict[str, Any]:
     return {"questions": list(written.questions), "why": written.why, "reason": written.reason}
+
+
+def _checked_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of the journal. Raises ValueError, KeyError or the like where it is none that is written here."""
+    if not all(type(node) is int for node in row["nodes"]) or not all(map(text, row["questions"])):
+        raise ValueError("no path and its questions")
+    text(row.get("reason") or "")
+    _add_usage(Session("check"), row.get("usage", {}))
+    return row
 
 
 def _add_usage(session: Session, usage: Mapping[str, Any]) -> None:

@@ -45,7 +45,9 @@ def needs_roles(cls: Any, settings: Any) -> bool:
     return getattr(cls, "needs_roles", False)
 
 
-def rank_passages(scores: np.ndarray, ids: Sequence[str], top_k: int, branch: str) -> Ranking:
+def rank_passages(
+    scores: np.ndarray, ids: Sequence[str], top_k: int, branch: str, is_last_first: bool = False
+) -> Ranking:
     """Turn scores over the whole corpus into a ranking: best first, ties by corpus order.
 
     Args:
@@ -53,6 +55,7 @@ def rank_passages(scores: np.ndarray, ids: Sequence[str], top_k: int, branch: st
         ids: (num_passages,) passage ids in corpus order.
         top_k: how many to keep.
         branch: recorded in the ranking.
+        is_last_first: ties by corpus order from its end.
     """
     scores = np.asarray(scores, dtype=np.float64)
     finite = scores[np.isfinite(scores)]
@@ -60,7 +63,7 @@ def rank_passages(scores: np.ndarray, ids: Sequence[str], top_k: int, branch: st
     k = min(top_k, len(finite))
     if k <= 0:
         return Ranking((), np.zeros(0), branch=branch)
-    order = best_positions(scores, k)
+    order = len(scores) - 1 - best_positions(scores[::-1], k) if is_last_first else best_positions(scores, k)
     low, high = float(finite.min()), float(finite.max())
     return Ranking(tuple(ids[i] for i in order), scores[order], branch=branch, low=low, high=high)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.files import folds_advice
+from gnnrag.files import child, read_json
 from gnnrag.gnn.config import FALLBACKS, NODE_STAGES, entity_stages
 from gnnrag.index.index import Index
+from gnnrag.outputs import folds_advice
 from gnnrag.retrievers.base import best_positions, rank_graph, rank_passages
 from gnnrag.types import Channel, Hit, Query, Ranking, Reason
 
@@ -168,7 +168,7 @@ def _record(config: GFMConfig) -> dict[str, Any]:
         return {"network": {}, "facts": {}}
     path = _folder(config) / "config.json"
     try:
-        record = json.loads(path.read_text("utf-8"))
+        record = read_json(child(path.parent, path.name))
         return {"network": dict(record["network"]), "facts": dict(record["facts"])}
     except (ValueError, KeyError, TypeError) as error:
         raise ArtefactError(f"{path} is no record of a checkpoint ({error}); copy the checkpoint again") from error

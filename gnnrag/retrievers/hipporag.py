@@ -13,7 +13,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.graphs.linking import link_question
 from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.index.index import Index
-from gnnrag.retrievers.base import min_max, rank_passages
+from gnnrag.retrievers.base import check_choices, min_max, rank_passages
 from gnnrag.roles.asking import MentionsTask
 from gnnrag.session import Session, ask_all
 from gnnrag.text.normphrase import norm_phrase
@@ -34,6 +34,8 @@ class HippoRAGConfig:
     relation_factor: float = 2.0  # weight of a relation edge by its count; 1 undoes the released doubling
     synonym_factor: float = 2.0  # weight of a synonym edge by its cosine
     syn_overwrites: bool = True  # a synonym edge replaces the relation edge of its pair
+    repeats: bool = True  # a triple that a passage states twice counts twice in an edge's weight
+    ties: str = "first"  # which of equally good passages comes first in the ranking; last: as released
 
 
 class HippoRAGRetriever:
@@ -64,9 +66,7 @@ class HippoRAGRetriever:
         self, index: Index, config: HippoRAGConfig | None = None, roles: Mapping[str, Any] | None = None
     ) -> None:
         c = config or HippoRAGConfig()
-        for name, allowed in (("no_names", ("dense", "uniform")), ("names", ("corpus", "role"))):
-            if getattr(c, name) not in allowed:
-                raise ConfigError(f"retriever.{name}={getattr(c, name)!r}: allowed are {', '.join(allowed)}")
+        check_choices(c, {"no_names": ("dense", "uniform"), "names": ("corpus", "role"), "ties": ("first", "last")})
         if c.names == "role" and roles is None:
             raise ConfigError("retriever.names=role needs the role mentions, and there are no roles here")
         self._mentions: Any = roles["mentions"] if roles and c.names == "role" else None
@@ -74,7 +74,7 @@ class HippoRAGRetriever:
         self.retrieve_for = self._retrieve_for if c.names == "role" else None
         self._index, self._knowledge, self._config = index, index.entity_graph, c
         self._graph = self._knowledge.graph
-        adjacency = self._graph.entity_adjacency(c.relation_factor, c.synonym_factor, c.syn_overwrites)
+        adjacency = self._graph.entity_adjacency(c.relation_factor, c.synonym_factor, c.syn_overwrites, c.repeats)
         self._walk = PageRankOperator(adjacency, c.damping)
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
@@ -106,7 +106,8 @@ class HippoRAGRetriever:
             scores[i] = uniform if i not in dense else dense[i] if self._config.ensemble else min_max(dense[i])
         branches = ["ensemble" if i in set(mixed) else self._branch(linked[i]) for i in range(len(queries))]
         pairs = zip(queries, branches, strict=True)
-        return [rank_passages(scores[i], self._index.ids, q.top_k, branch) for i, (q, branch) in enumerate(pairs)]
+        last = self._config.ties == "last"
+        return [rank_passages(scores[i], self._index.ids, q.top_k, branch, last) for i, (q, branch) in enumerate(pairs)]
 
     def _branch(self, linked: Mapping[int, float]) -> str:
         if linked:

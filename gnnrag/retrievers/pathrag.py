@@ -151,7 +151,7 @@ class PathRAGRetriever(KeywordRetriever):
         Ends of the relations, relations, passages, seeds, then the paths, the best one last; a text each.
         """
         shown, budget = self.shown, self.config.tokens[0]
-        sources = classic_sides(shown, Found(found.seeds), found.themes, budget)
+        sources = classic_sides(shown, Found(found.seeds), found.themes, budget, summed=True)
         return [
             *(shown.path_text([e]) for e in found.themes.entities),
             *(self.edges.text(e) for e in found.themes.edges),
@@ -169,7 +169,7 @@ class PathRAGRetriever(KeywordRetriever):
     def _passages(self, found: PathFound) -> list[int]:
         budget = self.config.tokens[0]
         themes = classic_sides(self.shown, Found(), found.themes, budget)
-        seeds = classic_sides(self.shown, Found(found.seeds), Found(), budget)
+        seeds = classic_sides(self.shown, Found(found.seeds), Found(), budget, summed=True)
         own = round_robin(themes, seeds) if self.is_fixed else [*themes, *seeds]
         return distinct(chain(own, *(self.shown.path_passages(path.nodes) for path in found.paths)))
 

@@ -10,20 +10,28 @@ import re
 from dataclasses import dataclass
 
 from gnnrag.llm.base import Backend
-from gnnrag.prompts.untrusted import INVISIBLE, defuse, inline
+from gnnrag.prompts.untrusted import Shown, defuse_all_but, inline
 from gnnrag.roles.acting import MoveTask, NextMove, Protocol, Turn
+from gnnrag.roles.hollow import need_answer
+from gnnrag.roles.parsing import LINE_START
 from gnnrag.roles.prompting import PromptedConfig, Prompter
 from gnnrag.session import Session
 from gnnrag.types import Passage
 
-_ACTION = re.compile(r"^\W*(?:Action(?:\s*\d+)?\s*:\s*)?(search|lookup|finish)\s*\[(.*)\]\s*\.?\s*$", re.I | re.M)
+_ACTION = re.compile(
+    rf"{LINE_START}\W*+(?:Action(?:\s*\d+)?\s*:\s*)?(search|lookup|finish)\s*\[(.*)\]\s{{0,20}}\.?\s{{0,20}}$",
+    re.I | re.M,
+)
 _TAGGED = re.compile(r"<(search|answer)>(.*?)(?:</\1>|\Z)", re.DOTALL)
 _QUERY, _QUERY_END = "<|begin_of_query|>", "<|end_of_query|>"
 _ANSWERS = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.DOTALL)
-# Tags by which an agent reads its surroundings; a passage that holds one could end its own block.
-_TAGS = re.compile(
-    rf"[<＜](?=[|/／\s{INVISIBLE}]*(?:information|search|answer|think|(?:begin|end)_of_))", re.IGNORECASE
-)
+# What an agent writes of its protocol. Results (`<information>`) are written by us alone: its turn may hold none, nor a
+# control token that it copied from a passage.
+_WRITTEN: dict[Protocol, re.Pattern[str]] = {
+    "react": re.compile(r"(?!)"),
+    "search_r1": re.compile(r"</?(?:think|search|answer)>"),
+    "r1_searcher": re.compile(r"</?(?:think|answer)>|<\|(?:begin|end)_of_query\|>"),
+}
 INVALID = (
     "My last move was not valid. I can search with the search tags, or answer with the answer tags. Let me try again."
 )
@@ -58,7 +66,7 @@ class PromptedAgent:
 
     async def __call__(self, task: MoveTask, session: Session) -> NextMove:
         """See `Role`."""
-        question = inline(task.question.text)
+        question: str = inline(task.question.text)
         if task.protocol == "search_r1" and not question.endswith("?"):
             question += "?"
         transcript = "".join(
@@ -66,8 +74,16 @@ class PromptedAgent:
         )
         if not task.may_search:
             transcript += _CLOSED[task.protocol]
-        values = {"question": question, "transcript": transcript}
-        outcome = await self._by_protocol[task.protocol].ask(session, values, PARSERS[task.protocol])
+        # The tags of a protocol are as they were trained, so they can carry no code.
+        values = {"question": question, "transcript": Shown(transcript)}
+
+        def parse(text: str) -> NextMove:
+            move = PARSERS[task.protocol](text)
+            if move.move == "finish" and move.argument:  # without one it gives up
+                need_answer(move.argument, question)
+            return move
+
+        outcome = await self._by_protocol[task.protocol].ask(session, values, parse)
         return outcome.value or NextMove("finish", flags=("agent_failed",))
 
 
@@ -120,23 +136,24 @@ _CLOSED = {
 def render_turn(turn: Turn, number: int, protocol: Protocol, limit: int = 2000) -> str:
     """Return a turn as the agent sees it; passages are fenced by the protocol's tags and cannot speak them."""
     # A note may be a sentence of a passage.
-    note = ACTIONS if protocol == "react" and turn.note == "invalid" else _TAGS.sub("&lt;", inline(turn.note))
+    note = ACTIONS if protocol == "react" and turn.note == "invalid" else inline(turn.note)
+    written = defuse_all_but(turn.written, _WRITTEN[protocol])
     found = _documents(turn.passages, protocol)[:limit] or note or "no results"
     if protocol == "react":
-        return f"{turn.written.strip()}\nObservation {number}: {note or found}\n"
+        return f"{written.strip()}\nObservation {number}: {note or found}\n"
     if turn.move == "invalid":
-        return f"{turn.written}\n{INVALID}\n"
+        return f"{written}\n{INVALID}\n"
     if protocol == "search_r1":
-        return f"{turn.written}\n\n<information>{found}</information>\n\n"
-    return f"{turn.written}\n\n<|begin_of_documents|>\n{found if turn.passages else 'None'}\n<|end_of_documents|>\n\n"
+        return f"{written}\n\n<information>{found}</information>\n\n"
+    return f"{written}\n\n<|begin_of_documents|>\n{found if turn.passages else 'None'}\n<|end_of_documents|>\n\n"
 
 
 def _documents(passages: tuple[Passage, ...], protocol: Protocol) -> str:
     rows = []
     for i, p in enumerate(passages, start=1):
-        title, text = (_TAGS.sub("&lt;", inline(part)) for part in (p.title, p.text))
+        title, text = inline(p.title), inline(p.text)
         if protocol == "search_r1":
             rows.append(f"Doc {i}(Title: {title}) {text}")
         else:
             rows.append(f"({i}) {title}: {text}" if protocol == "react" else f"({i}){title} {text}")
-    return defuse("\n".join(rows))
+    return "\n".join(rows)

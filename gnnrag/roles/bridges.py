@@ -14,6 +14,7 @@ import numpy as np
 from gnnrag.graphs.bridging import LinkWeigher, stems
 from gnnrag.graphs.linking import link_question
 from gnnrag.index.index import Index
+from gnnrag.text.bounds import beginning
 from gnnrag.text.normalise import drop_qualifier, phrase_key, words
 
 BASE = 0.2  # score of a link whose target is unlike the question, against 1 + BASE for one that equals it
@@ -64,6 +65,7 @@ class BridgeFinder:
         self.read = lru_cache(maxsize=4096)(self._read)
 
     def _read(self, question: str) -> OpenQuestion:
+        question = beginning(question)
         linked = link_question(question, self.index.hierarchy, self.index.titles)
         titled = [name for name in linked.names if name.title]
         rest = _without(question, [name.key for name in titled])

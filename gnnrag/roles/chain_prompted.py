@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, passage_elements
 from gnnrag.roles.base import Chain, ChainTask
-from gnnrag.roles.parsing import clean_line, strip_markup, strip_thinking
+from gnnrag.roles.hollow import NO_FACT, has_fact
+from gnnrag.roles.parsing import LINE_START, clean_line, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.session import Session
 
-_BRIDGES = re.compile(r"^\W*bridg(?:e|ing)\s+entit(?:y|ies)\W*:\s*(.*)$", re.IGNORECASE | re.MULTILINE)
+_BRIDGES = re.compile(rf"{LINE_START}\W*+bridg(?:e|ing)\s+entit(?:y|ies)\W*:\s*(.*)$", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass
@@ -46,21 +47,21 @@ class PromptedChain:
             "thoughts": "\n".join(f"- {inline(t)}" for t in task.thoughts) or "(none)",
             "question": inline(task.question.text),
         }
-        outcome = await self._prompter.ask(session, values, parse_chain)
+        outcome = await self._prompter.ask(session, values, lambda text: parse_chain(text, task.question.text))
         if outcome.value is not None:
             return outcome.value
         return Chain("\n".join(task.thoughts) or task.question.text, flags=("chain_failed",))
 
 
-def parse_chain(text: str) -> Chain:
+def parse_chain(text: str, question: str = "") -> Chain:
     """Take the reply as it is, and the bridge entities from their line if there is one.
 
     Raises:
-        MalformedError: the reply is empty.
+        MalformedError: the reply is empty, or states no fact (`has_fact`).
     """
     text = strip_markup(strip_thinking(text))
-    if not text:
-        raise MalformedError("empty chain")
+    if not has_fact(text, question):
+        raise MalformedError("no fact in the chain", NO_FACT)
     line = _BRIDGES.search(text)
     # Semicolons are asked for; commas separate only where there are none, as names may hold commas.
     names = re.split(r";" if line and ";" in line[1] else r",", line[1]) if line else []

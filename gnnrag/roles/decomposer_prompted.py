@@ -10,7 +10,7 @@ from gnnrag.prompts.untrusted import inline
 from gnnrag.roles.parsing import clean_line, json_objects, json_value, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.roles.reading import DecomposeTask, Decomposition
-from gnnrag.roles.searching_parse import parse_linked, parse_triple_parts
+from gnnrag.roles.searching_parse import parse_linked, parse_triple_parts, released_parts
 from gnnrag.session import Session
 
 _ITEM = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s*(.+)$")
@@ -49,7 +49,11 @@ class PromptedDecomposer:
         values = {"question": inline(task.question.text)}
         flags: tuple[str, ...] = ()
         parts: tuple[str, ...] | None = None
-        if task.form == "triples":
+        if task.form != "plain" and task.parsing == "released":
+            prompter = self._triples if task.form == "triples" else self._linked
+            outcome = await prompter.ask(session, values, lambda text: released_parts(text, task.form))
+            parts, reply = outcome.value, outcome.reply
+        elif task.form == "triples":
             found = await self._triples.ask(session, values, parse_triple_parts)
             parts, dropped = found.value or (None, 0)
             flags, reply = ("malformed_triple",) * dropped, found.reply

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, notes_element
+from gnnrag.roles.hollow import need_answer
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.roles.searching import Draft, DraftTask
 from gnnrag.roles.searching_parse import parse_answer_line, parse_free
@@ -39,7 +40,13 @@ class PromptedDrafter:
         """See `Role`."""
         values = {"context": notes_element(task.context), "question": inline(task.question.text)}
         prompter = self._line if task.answer_line else self._plain
-        outcome = await prompter.ask(session, values, parse_lined if task.answer_line else parse_plain)
+        read = parse_lined if task.answer_line else parse_plain
+
+        def parse(text: str) -> Draft:
+            need_answer((draft := read(text)).answer, task.question.text)
+            return draft
+
+        outcome = await prompter.ask(session, values, parse)
         return outcome.value or Draft(flags=("drafter_failed",))
 
 

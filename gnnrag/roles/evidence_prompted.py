@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from gnnrag.llm.base import Backend, estimate_tokens
-from gnnrag.prompts.untrusted import inline, notes_element, passage_element
+from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_element, together
 from gnnrag.roles.parsing import json_objects, json_value, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.roles.reading import EvidenceFound, EvidenceTask, FoundEvidence, ShownSentence
@@ -22,8 +22,8 @@ _REPAIR = 0.6  # least similarity at which a sentence with an unknown number is 
 # A reply may hold anything: how many such sentences are looked up, how long one is, with how many it is compared.
 _REPAIRS, _LONGEST, _COMPARED = 20, 2000, 50
 _LABELS = {"t": "T", "ts": "T", "full": "T", "p": "P", "ps": "P", "partial": "P"}
-_NUMBER = re.compile(r"(\d+)\s*\W*$")
-_BLANK = re.compile(r"^\W*(?:n/?a|none)?\W*$", re.IGNORECASE)
+_NUMBER = re.compile(r"(?<!\d)(\d{1,9})(?!\d)\W*+$")
+_BLANK = re.compile(r"^\W*+(?:(?:n/?a|none)\W*+)?$", re.IGNORECASE)
 
 
 @dataclass
@@ -73,13 +73,13 @@ class PromptedEvidenceExtractor:
         return EvidenceFound(tuple(found[i] for i in sorted(found)), flags)
 
 
-def render_sentences(sentences: Sequence[ShownSentence], chosen: Iterable[int]) -> str:
+def render_sentences(sentences: Sequence[ShownSentence], chosen: Iterable[int]) -> Shown:
     """Return the chosen sentences, passage by passage, each on a line with its number."""
     elements = []
     for number, (_, rows) in enumerate(groupby(chosen, key=lambda i: sentences[i].passage), start=1):
         text = "\n".join(f"[{i}] {inline(sentences[i].text)}" for i in rows)
         elements.append(passage_element(Passage("", "", text), number))
-    return "\n".join(elements)
+    return together(elements)
 
 
 def parse_evidence(text: str, shown: Sequence[str], num_parts: int) -> tuple[FoundEvidence, ...]:

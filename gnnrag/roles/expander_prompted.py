@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, notes_element
-from gnnrag.roles.parsing import strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.roles.prompting import PromptedConfig, Prompter
 from gnnrag.roles.searching import ExpandTask, Expansion
-from gnnrag.roles.searching_parse import parse_queries
+from gnnrag.roles.searching_parse import parse_expansion
 from gnnrag.session import Session
 
 
@@ -31,13 +30,8 @@ class PromptedExpander:
         """See `Role`."""
 
         def parse(text: str) -> Expansion:
-            try:
-                return Expansion(parse_queries(text))
-            except MalformedError:
-                whole = " ".join(strip_thinking(text).split())
-                if task.fallback == "raw" and whole:
-                    return Expansion((whole,), ("expansion_raw",))
-                raise
+            queries, is_raw = parse_expansion(text, task.parsing, task.fallback)
+            return Expansion(queries, ("expansion_raw",) if is_raw else ())
 
         values = {
             "context": notes_element(task.context),

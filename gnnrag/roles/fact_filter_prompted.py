@@ -18,6 +18,7 @@ from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.session import Session
 
 Fact = tuple[str, str, str]
+_MOST, _LONGEST = 100, 1000  # facts of a reply, and characters of one, that are compared with the candidates
 _KEYS = ("fact", "facts", "fact_after_filter")
 
 
@@ -81,7 +82,8 @@ def read_facts(reply: str) -> list[Fact]:
     for data in objects(strip_thinking(reply)):
         rows = next((data[key] for key in _KEYS if isinstance(data.get(key), list | tuple)), None)
         if rows is not None:
-            return [tuple(map(str, row)) for row in rows if _is_fact(row)]  # type: ignore[misc]
+            facts = [tuple(map(str, row)) for row in rows if _is_fact(row)]
+            return facts[:_MOST]  # type: ignore[return-value]
     raise MalformedError("no object with a list 'fact'")
 
 
@@ -90,7 +92,7 @@ def nearest_fact(fact: Fact, candidates: Sequence[Fact], floor: float) -> int | 
 
     The similarity is that of `difflib` on the joined words without case.
     """
-    own = _joined(fact)
+    own = _joined(fact)[:_LONGEST]
     scores = [1.0 if (other := _joined(c)) == own else _similarity(other, own) for c in candidates]
     best = max(range(len(scores)), key=lambda i: (scores[i], -i))
     return best if scores[best] >= floor else None

@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gnnrag.llm.base import Backend, Message, estimate_tokens
-from gnnrag.prompts.untrusted import inline, passage_element
+from gnnrag.prompts.untrusted import defuse_all_but, inline, passage_element
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.roles.records import Records
 from gnnrag.roles.writing import TriplesTask
 from gnnrag.session import Session
 
+_FORMAT = re.compile(r"<\|(?:(?:COMPLETE|#)\|)?>")  # of records; no chat template has these
 MAX_HISTORY = 20_480  # tokens beyond which nothing more is asked for (LightRAG)
 
 
@@ -37,9 +38,11 @@ class Conversation:
 
     def __init__(self, backend: Backend, config: TriplesConfig, prompt: str) -> None:
         plain = TriplesConfig("", config.temperature, config.max_tokens, config.seed)
-        self._first = Prompter("triples", backend, config, prompt)
-        self._more = Prompter("triples", backend, plain, "triples_more")
-        self._ask = Prompter("triples", backend, PromptedConfig("", config.temperature, 8, config.seed), "triples_ask")
+        brief = PromptedConfig("", config.temperature, 8, config.seed)
+        # The records before a cut are whole, and what is missing is asked for; what is not "yes" alone is a no.
+        self._first = Prompter("triples", backend, config, prompt, keeps_cut=True)
+        self._more = Prompter("triples", backend, plain, "triples_more", keeps_cut=True)
+        self._ask = Prompter("triples", backend, brief, "triples_ask", keeps_cut=True)
         self.prompters = (self._first, self._more, self._ask)
 
     async def __call__(
@@ -51,7 +54,7 @@ class Conversation:
         if first.value is None:
             return []
         replies = [first.value]
-        turns = (*self._first.prompt.render(**values), Message("assistant", first.reply))
+        turns = (*self._first.prompt.render(**values), _said(first.reply))
         for left in reversed(range(task.gleaning)):
             if sum(estimate_tokens(turn.content) for turn in turns) > MAX_HISTORY:
                 session.flag("triples", "gleaning_skipped")
@@ -60,7 +63,7 @@ class Conversation:
             if more.value is None:
                 break
             replies.append(more.value)
-            turns = (*turns, *self._more.prompt.render(), Message("assistant", more.reply))
+            turns = (*turns, *self._more.prompt.render(), _said(more.reply))
             if left and not (await self._ask.ask(session, {}, is_yes, turns)).value:
                 break
         return replies
@@ -73,6 +76,11 @@ def task_values(task: TriplesTask, types: tuple[str, ...]) -> Mapping[str, str]:
         "language": inline(task.language),
         "passage": passage_element(task.passage, 1),
     }
+
+
+def _said(reply: str) -> Message:
+    """Return a reply as a turn of the conversation that goes on: it was written from the passage."""
+    return Message("assistant", defuse_all_but(reply, _FORMAT))
 
 
 def is_yes(reply: str) -> bool:

@@ -32,7 +32,7 @@ class PromptedGrounder:
 
     async def __call__(self, task: GroundTask, session: Session) -> Grounded:
         """See `Role`."""
-        history = notes_element(f"{task.plan}\n\n{render_history(task.history)}")
+        history = notes_element(f"{task.plan}\n\n{render_history(task.history, labels=task.labels)}")
         values = {"query": inline(task.query), "history": history}
         if task.side == "relational":
             outcome = await self._triples.ask(session, values, parse_triples)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline
 from gnnrag.roles.asking import HyperQuery, HyperQueryTask
+from gnnrag.roles.literals import in_parentheses
 from gnnrag.roles.parsing import clean_line, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.session import Session
 
 _END = re.compile(r"<\|complete\|>", re.IGNORECASE)
-_RECORD = re.compile(r"\((.*)\)", re.DOTALL)
 _HYPER = re.compile(r"hyper[-_ ]?(?:relation|edge)", re.IGNORECASE)
 _SENTENCE_LIMIT, _NAME_LIMIT = 1000, 256  # characters
 
@@ -56,9 +56,9 @@ def parse_hyper_query(text: str) -> HyperQuery:
     sentences: dict[str, None] = {}
     names: dict[str, None] = {}
     for part in _END.split(text, maxsplit=1)[0].split("##"):
-        if not (body := _RECORD.search(part)):
+        if (body := in_parentheses(part)) is None:
             continue
-        fields = [html.unescape(field).strip().strip("\"'").strip() for field in body[1].split("<|>")]
+        fields = [html.unescape(field).strip().strip("\"'").strip() for field in body.split("<|>")]
         if _HYPER.fullmatch(fields[0]) and len(fields) == 3 and (line := clean_line(fields[1], _SENTENCE_LIMIT)):
             sentences[line] = None
         if fields[0].lower() == "entity" and len(fields) == 5 and (line := clean_line(fields[1], _NAME_LIMIT)):

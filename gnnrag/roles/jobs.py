@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from gnnrag.config import build_settings
-from gnnrag.errors import BudgetError, ConfigError, LLMError, nearest
-from gnnrag.index_config import IndexConfig, RoleConfig, with_own_model
+from gnnrag.config import build_settings, to_plain
+from gnnrag.errors import BudgetError, ConfigError, LLMError, NotGivenError, nearest
+from gnnrag.files import Journal
+from gnnrag.index_config import MODEL_RECORDED, IndexConfig, RoleConfig, recorded_options, with_own_model
 from gnnrag.llm.opening import open_backend, with_model
+from gnnrag.records import interpreting, number, text
 from gnnrag.registry import BACKENDS, WRITERS, resolve
 from gnnrag.session import Session
 
@@ -22,11 +26,12 @@ def model_settings(config: IndexConfig, name: str) -> tuple[str, Any]:
     """Return the backend that a prompted writer asks, and its settings.
 
     Raises:
-        ConfigError: none is configured, or it has no such settings.
+        NotGivenError: none is configured.
+        ConfigError: it has no such settings.
     """
     role = with_own_model(getattr(config.writers, name), config.llm)
     if not role.llm:
-        raise ConfigError(f"index.writers.{name}=prompted needs a model: give index.llm.name and its settings")
+        raise NotGivenError(f"index.writers.{name}=prompted needs a model: give index.llm.name and its settings")
     own = getattr(config.writers, name).settings is not None
     where = f"index.writers.{name}.settings" if own else "index.llm"
     settings = build_settings(resolve("index.llm", role.llm, BACKENDS), role.settings or {}, where)
@@ -51,6 +56,18 @@ class IndexJobs:
         self.usage: dict[str, Counter[str]] = {}
         self._built: dict[str, Any] = {}
         self._spent: Counter[str] = Counter()
+        self._journal: Journal | None = None
+
+    @contextmanager
+    def go_on(self, path: Path) -> Iterator[None]:
+        """Keep what is spent in a journal, and count in `usage` what builds that were cut off have spent before."""
+        with closing(Journal(path)) as self._journal:
+            with interpreting(path, "delete it"):
+                for name, counts in self._journal.rows:
+                    found: dict[str, Any] = {key: number(count) for key, count in counts.items()}
+                    self.usage.setdefault(text(name), Counter()).update(found)
+            yield
+        self._journal = None
 
     def identity(self, name: str) -> Any:
         """Return JSON data that changes whenever a writer's results would."""
@@ -62,6 +79,22 @@ class IndexJobs:
         if prompters := getattr(writer, "prompters", ()):
             identity += [[p.prompt.digest for p in prompters], dict(prompters[0].backend.identity)]
         return identity
+
+    def model(self, name: str) -> dict[str, Any]:
+        """Return what an index records of the model of a writer: names and sampling, no address; nothing where offline.
+
+        `gnnrag.index_config.MODEL_RECORDED` names the settings.
+        """
+        prompters = getattr(self._writer(name), "prompters", ())
+        if not prompters:
+            return {}
+        backend, settings = model_settings(self.config, name)
+        plain, identity = to_plain(settings), prompters[0].backend.identity
+        known = {key: plain[key] for key in MODEL_RECORDED if plain.get(key) is not None}
+        if "weights" in identity:  # a folder is known by its name and by what is in it
+            known |= {"model": identity["model"], "weights": identity["weights"]}
+        options = recorded_options(self._chosen(name)[1].options)
+        return {"backend": backend, **known, **options, "prompts": [p.prompt.digest for p in prompters]}
 
     def batch(self, name: str, offline: int) -> int:
         """Return how many tasks to run between two writes of a journal: few where a model is paid for each.
@@ -103,9 +136,11 @@ class IndexJobs:
         finally:
             for prompter in getattr(writer, "prompters", ()):
                 await prompter.backend.close()
-        counts = self.usage.setdefault(name, Counter())
+        counts = sum((session.by_role[name] for _, session in done), Counter[str]())
+        self.usage.setdefault(name, Counter()).update(counts)
+        if self._journal is not None:
+            self._journal.append([name, counts])
         for _, session in done:
-            counts.update(session.by_role[name])
             if problem := session.failed_calls():
                 raise LLMError(f"index: {problem}")
         return [result for result, _ in done]
@@ -121,9 +156,10 @@ class IndexJobs:
                     "same command with a higher limit goes on from there"
                 )
 
-    def record(self, name: str) -> dict[str, int]:
+    def record(self, name: str) -> dict[str, float]:
         """Return what a writer has spent, for a stage's info; nothing where it called no model."""
-        return {f"{name} {key}": count for key, count in sorted(self.usage.get(name, Counter()).items()) if count}
+        found = sorted(self.usage.get(name, Counter()).items())
+        return {f"{name} {key}": round(count, 8) for key, count in found if count}
 
     def _chosen(self, name: str) -> tuple[str, RoleConfig]:
         if name not in WRITERS:

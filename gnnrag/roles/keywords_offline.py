@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from gnnrag.graphs.linking import link_question
 from gnnrag.index.index import Index
 from gnnrag.roles.asking import Keywords, KeywordsTask
 from gnnrag.session import Session
+from gnnrag.text.bounds import beginning
 from gnnrag.text.normalise import phrase_key, words
 from gnnrag.text.phrases import rule_phrases
 
@@ -35,13 +37,15 @@ class OfflineKeywords:
 
     def find(self, query: str) -> Keywords:
         """See `__call__`."""
+        query = beginning(query)
         linked = link_question(query, self.index.hierarchy, self.index.titles)
         raw = query.split()
-        found = {name.key: place for name in linked.names if (place := _place(raw, name.key.split()))}
+        places = _Places(raw)
+        found = {name.key: place for name in linked.names if (place := places.of(name.key.split()))}
         used = {i for start, stop in found.values() for i in range(start, stop)}
         for phrase in rule_phrases(query):
             key = phrase_key(phrase)
-            place = _place(raw, words(phrase))
+            place = places.of(words(phrase))
             if key and place and not used & set(range(*place)):
                 found.setdefault(key, place)
                 used |= set(range(*place))
@@ -54,17 +58,28 @@ class OfflineKeywords:
         return Keywords(tuple(dict.fromkeys(low)), tuple(dict.fromkeys(high)))
 
 
-def _place(raw: list[str], key: list[str]) -> tuple[int, int] | None:
-    """Return where in a text, cut at spaces, some folded words stand: the first place, as a range of the pieces."""
-    pieces = [words(token) for token in raw]
-    for start in range(len(raw)):
-        if not pieces[start] or pieces[start][0] != key[0]:
-            continue
-        seen: list[str] = []
-        for stop in range(start, len(raw)):
-            seen += pieces[stop]
-            if seen[: len(key)] == key:
-                return start, stop + 1
-            if len(seen) >= len(key):
-                break
-    return None
+class _Places:
+    """Where folded words stand in a text that was cut at blanks.
+
+    Args:
+        raw: the pieces of the text.
+    """
+
+    def __init__(self, raw: Sequence[str]) -> None:
+        self._words: list[str] = []
+        self._owners: list[int] = []  # of each word, its piece
+        self._starts: dict[str, list[int]] = {}  # of a piece's first word, where it stands
+        for number, token in enumerate(raw):
+            found = words(token)
+            if found:
+                self._starts.setdefault(found[0], []).append(len(self._words))
+            self._words += found
+            self._owners += [number] * len(found)
+
+    def of(self, key: Sequence[str]) -> tuple[int, int] | None:
+        """Return the first place of words that begin with a piece, as a range of the pieces."""
+        for start in self._starts.get(key[0], ()) if key else ():
+            end = start + len(key)
+            if self._words[start:end] == key:
+                return self._owners[start], self._owners[end - 1] + 1
+        return None

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from gnnrag.roles.parsing import json_objects, json_value
+from gnnrag.roles.parsing import json_objects, json_value, nesting
+from gnnrag.untrusted import well_formed_json
 
 MAX_STARTS, MAX_DEPTH, MAX_LENGTH = 16, 50, 200_000
 _LITERALS = (ast.Dict, ast.List, ast.Tuple, ast.Constant, ast.Load, ast.UnaryOp, ast.USub)
@@ -40,14 +41,20 @@ def objects(text: str) -> Iterator[dict[str, Any]]:
         yield from json_objects(text)
 
 
+def in_parentheses(text: str) -> str | None:
+    """Return what stands between the first opening parenthesis and the last closing one; None where nothing does."""
+    start, end = text.find("("), text.rfind(")")
+    return text[start + 1 : end] if 0 <= start < end else None
+
+
 def python_literal(text: str) -> Any:
     """Return the value of a text that is one Python literal of dicts, lists, tuples, strings and numbers, else None."""
-    if len(text) > MAX_LENGTH or _depth(text) > MAX_DEPTH:
+    if len(text) > MAX_LENGTH or nesting(text) > MAX_DEPTH:
         return None
     try:
         tree = ast.parse(text.strip(), mode="eval")
         plain = all(isinstance(node, _LITERALS) for node in ast.walk(tree.body))
-        return ast.literal_eval(tree) if plain else None
+        return well_formed_json(ast.literal_eval(tree)) if plain else None
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
 
@@ -55,15 +62,6 @@ def python_literal(text: str) -> Any:
 def _read(text: str) -> Any:
     value = json_value(text)
     return python_literal(text) if value is None else value
-
-
-def _depth(text: str) -> int:
-    """Return how deep brackets are nested at most, strings not told from code: an upper bound."""
-    depth = deepest = 0
-    for char in text:
-        depth += (char in "([{") - (char in ")]}")
-        deepest = max(deepest, depth)
-    return deepest
 
 
 def _outside(text: str, start: int = 0) -> Iterator[tuple[int, str]]:

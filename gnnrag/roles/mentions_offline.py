@@ -10,6 +10,7 @@ from gnnrag.roles.asking import Mentions, MentionsTask
 from gnnrag.roles.extractive.answer_types import AnswerType, expected_type, head_noun, question_word
 from gnnrag.roles.keywords_offline import OfflineKeywords
 from gnnrag.session import Session
+from gnnrag.text.bounds import beginning
 
 _ASKED = re.compile(r"^(?:what|which) ")
 MAX_NAMES = 5  # as released
@@ -50,6 +51,7 @@ class OfflineMentions:
 
 def guessed_types(query: str) -> tuple[str, ...]:
     """Return the types that the answer to a query may have, most likely first; none where nothing tells."""
+    query = beginning(query)
     asked = expected_type(query)
     if asked in _TYPES:
         return _TYPES[asked]

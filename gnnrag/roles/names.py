@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gnnrag.graphs.dotanchors import fold_name
+from gnnrag.text.bounds import beginning
 from gnnrag.text.normalise import FUNCTION_WORDS
 
 MAX_WORDS = 12
@@ -31,7 +32,7 @@ class NameReader:
 
     def read(self, text: str, limit: int = 3) -> list[tuple[str, int]]:
         """Return (span, node) pairs in the order of the text, up to a limit, the longest."""
-        words = text.split()
+        words = beginning(text).split()
         found = self._runs(words, is_exact=True) or self._runs(words, is_exact=False)
         kept = sorted(found, key=lambda run: (run[0] - run[1], run[0]))[:limit]
         return [(span, node) for _, _, span, node in sorted(kept)]

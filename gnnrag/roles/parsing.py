@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
+
+from gnnrag.untrusted import well_formed_json
 
 _FENCE = re.compile(r"^[ \t]*```[^\n`]*$\n?", re.MULTILINE)
 # Emphasis marks touch a word on one side only; the stars of M*A*S*H and the bars of snake_case stay.
 _EMPHASIS = re.compile(r"(?<![\w*])\*{1,3}(?=[^\s*])|(?<=[^\s*])\*{1,3}(?![\w*])|(?<!\w)__(?=\S)|(?<=\S)__(?!\w)")
 _BULLET = re.compile(r"^(?:[-*•–—]\s+|\(?\d{1,2}[.)]\s+|#+\s+)+")
+# In front of `\W*+` it stands for the first of the lines without a word that lead up to what follows. `^` would stand
+# for each of them in turn, and a reply of such lines alone would cost quadratic time.
+LINE_START = r"(?:\A|(?<=\w)[^\w\n]*+\n)"
+_TORN_NUMBER = re.compile(r"(?<![-\d.])[-\d.]++$")  # a reply cut inside `12` would else be read as 1
 _QUOTES = "\"'`“”‘’«»"
 # A reply of nothing but opening braces must not cost quadratic time, nor a deep recursion.
-_MAX_STARTS, _MAX_UNCLOSED = 16, 50
-# "I'm sorry, but I can't help with that" and its kin, as a whole reply. "I cannot find the answer" is no refusal.
-# Possessive (`*+`, `++`) where it can be: a reply that repeats an opening must not cost exponential time.
-_EXCUSE = (
-    r"(?:(?:(?:i['’]?m|i am|we['’]?re|we are)\s+)?(?:really |very |so )?sorry|i apologi[sz]e|unfortunately"
-    r"|my apologies)\W++"
-)
-_REFUSAL = re.compile(
-    rf"(?:{_EXCUSE})*+(?:as an ai\b[^.]*?\W++)?(?:{_EXCUSE})*+(?:but\s+)?(?:i|we)(?: am| are|['’]m|['’]re)?\s+"
-    r"(?:can(?:no|['’])?t|can not|won['’]?t|will not|must decline|decline|(?:not able|unable))(?: to)?\s+(?:\w+\s+)?"
-    r"(?:help(?! (?:myself|it|but)\b)|assist|comply|fulfil+|engage|continue with|support|do (?:that|this)|"
-    r"process (?:that|this)|provide (?:assistance|that|this)|discuss (?:that|this))\b[^{\[]*",
-    re.IGNORECASE,
-)
-_REFUSAL_LIMIT = 400  # characters
+_MAX_STARTS, _MAX_DEPTH, _MAX_DIGITS = 16, 50, 20
+# json_repair looks ahead to the end from every quotation mark that does not fit, so what it is given is bounded: in
+# characters, in brackets that are open at once, and in such marks times characters (5e6 cost a third of a second).
+_MAX_MENDED, _MAX_LOOKED_AT = 30_000, 5_000_000
+_TOKEN = re.compile(r"\\.|(\"(?:[^\"\\]|\\.)*+\"|'(?:[^'\\]|\\.)*+'|[\]}])\s*+([^\s:,\]}])?|[\"'“”]", re.DOTALL)
 _EMPTY_WORDS = {"", "none", "n/a", "null"}
 
 
@@ -41,12 +38,6 @@ def strip_thinking(text: str) -> str:
 def strip_markup(text: str) -> str:
     """Drop code fences (not what they hold) and Markdown emphasis."""
     return _EMPHASIS.sub("", _FENCE.sub("", text)).strip()
-
-
-def is_refusal(text: str) -> bool:
-    """Tell whether a reply as a whole declines the job: roles without a format of their own would take it as text."""
-    text = strip_markup(strip_thinking(text)) if len(text) <= _REFUSAL_LIMIT else text
-    return len(text) <= _REFUSAL_LIMIT and bool(_REFUSAL.fullmatch(text))
 
 
 def clean_line(text: str, limit: int = 300) -> str | None:
@@ -88,17 +79,27 @@ def json_objects(text: str) -> Iterator[dict[str, Any]]:
             torn = start
         start = text.find("{", end or start + 1)
     if torn >= 0:
-        value = _load(_drop_torn_number(text[torn:]))
+        value = _load(_TORN_NUMBER.sub("", text[torn:]))
         if isinstance(value, dict):
             yield value
 
 
 def json_value(text: str) -> Any:
-    """Return the value of a text that is JSON as a whole, else None."""
+    """Return the value of a text that is JSON as a whole, else None.
+
+    A number that nothing can be reckoned with (NaN, Infinity, 1e999, one of 30 digits) is read as null.
+    """
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        value = json.loads(text, parse_constant=lambda name: None, parse_float=_finite, parse_int=_finite)
+        return well_formed_json(value)
+    except (ValueError, RecursionError):  # brackets nested thousands deep
         return None
+
+
+def _finite(number: str) -> float | int | None:
+    if number.lstrip("-").isdigit():
+        return int(number) if len(number) < _MAX_DIGITS else None
+    return value if math.isfinite(value := float(number)) else None
 
 
 def _object_end(text: str, start: int) -> int:
@@ -125,16 +126,28 @@ def _object_end(text: str, start: int) -> int:
 def _load(text: str) -> Any:
     """Parse JSON, strictly if possible, else by repair (single quotes, trailing commas, missing brackets)."""
     value = json_value(text)
-    if value is not None or text.count("{") + text.count("[") - text.count("}") - text.count("]") > _MAX_UNCLOSED:
+    if value is not None or not _is_mendable(text):
         return value
     from json_repair import repair_json  # only replies that are broken need it
 
     try:
-        return repair_json(text, return_objects=True)
-    except (ValueError, RecursionError):  # numbers of thousands of digits, brackets nested as deep
+        return json_value(json.dumps(repair_json(text, return_objects=True)))
+    except (ValueError, RecursionError):
         return None
 
 
-def _drop_torn_number(text: str) -> str:
-    """Drop a number at the very end: a reply cut inside `12` would else be read as 1."""
-    return re.sub(r"[-\d.]+$", "", text)
+def _is_mendable(text: str) -> bool:
+    """Tell whether a text is broken as replies are, and not so that mending it would take for ever."""
+    if len(text) > _MAX_MENDED or nesting(text) > _MAX_DEPTH:
+        return False
+    misfits = sum(1 for token in _TOKEN.finditer(text) if token[2] or not token[1])
+    return misfits * len(text) <= _MAX_LOOKED_AT
+
+
+def nesting(text: str) -> int:
+    """Return how many brackets are open at once at most, strings not told from code: an upper bound."""
+    depth = deepest = 0
+    for char in text:
+        depth += (char in "([{") - (char in ")]}")
+        deepest = max(deepest, depth)
+    return deepest

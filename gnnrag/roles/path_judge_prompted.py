@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gnnrag.errors import ConfigError
@@ -12,6 +13,7 @@ from gnnrag.graphs.dotpaths import Judgement
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, path_elements
 from gnnrag.roles.dots import Judged, JudgeTask, PathText
+from gnnrag.roles.hollow import OUT_OF_RANGE
 from gnnrag.roles.parsing import clean_line, json_objects, json_value, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.session import Session
@@ -31,8 +33,9 @@ class PromptedPathJudgeConfig(PromptedConfig):
 class PromptedPathJudge:
     """Labels paths by the rules of their DOT.
 
-    An id that a reply leaves out is asked for once more, then it is irrelevant (`judge_missing`). Of a batch whose
-    calls fail, the best few by similarity count as partial with confidence 0 (`judge_failed`).
+    An id that a reply leaves out is asked for once more, then it is irrelevant (`judge_missing`); one that was not
+    shown is left out (`out_of_range`). Of a batch whose calls fail, the best few by similarity count as partial with
+    confidence 0 (`judge_failed`).
 
     Args:
         backend: the language model.
@@ -72,7 +75,10 @@ class PromptedPathJudge:
         """Ask for some paths; returns those that replies left out."""
         size = self.config.batch
         batches = [paths[i : i + size] for i in range(0, len(paths), size)]
-        outcomes = await self._prompter.ask_many(session, [_values(task, b) for b in batches], parse_judgements)
+        shown = [frozenset(path.id for path in batch) for batch in batches]
+        parsers = [partial(parse_judgements, shown=ids) for ids in shown]
+        outcomes = await self._prompter.ask_many(session, [_values(task, b) for b in batches], parsers)
+        flags += [OUT_OF_RANGE for ids, o in zip(shown, outcomes, strict=True) if not (o.value or {}).keys() <= ids]
         missing = []
         for batch, outcome in zip(batches, outcomes, strict=True):
             if outcome.value is None:
@@ -97,11 +103,11 @@ def _values(task: JudgeTask, batch: Sequence[PathText]) -> dict[str, str]:
     }
 
 
-def parse_judgements(text: str) -> dict[str, Judgement]:
+def parse_judgements(text: str, shown: Collection[str] | None = None) -> dict[str, Judgement]:
     """Return the judgements of a reply by id; the first of an id counts, rows that are none are left out.
 
     Raises:
-        MalformedError: no list of judgements, or none of its rows can be read.
+        MalformedError: no list of judgements, none of its rows can be read, or all are of ids that were not `shown`.
     """
     text = strip_markup(strip_thinking(text))
     whole = json_value(text)
@@ -112,6 +118,8 @@ def parse_judgements(text: str) -> dict[str, Judgement]:
         for row in rows:
             if isinstance(row, dict) and (judgement := _read(row)):
                 found.setdefault(judgement.id, judgement)
+        if found and shown is not None and found.keys().isdisjoint(shown):
+            raise MalformedError("judgements of none of the paths", OUT_OF_RANGE)
         if found:
             return found
     raise MalformedError("no JSON object with a list 'judgements'")

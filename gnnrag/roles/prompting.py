@@ -1,32 +1,35 @@
 """What all prompted roles share: render, generate, parse, one retry, and a record of it all.
 
 A role file holds what is its own: the values that go into its prompt, the parser of its replies, and its fallback.
-Calls, tokens, malformed replies, refusals and model errors are counted here; the flags of a role's result by whoever
-called it. A prompted role names its prompters in `prompters`, so that a run can record their prompts.
+Calls, tokens, malformed replies and model errors are counted here; the flags of a role's result by whoever called it. A
+prompted role names its prompters in `prompters`, so that a run can record their prompts.
+
+A reply that cannot be used counts as `parse_failure`, and under its reason where that is known: `cut_off` (at the limit
+of its length), `empty`, `loop`, `refused`, `no_answer`, `no_fact`, `out_of_range`. Cut off means failed, whatever the
+text that came looks like; a prompter with `keeps_cut` reads it, and counts `cut_off` and `cut_but_read`. No reply
+counts as `llm_error`, and under the error's `kind`. A prompt that failed, reminder included, is not sent again for the
+same question where sampling is greedy: that counts as `repeated_prompt`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, TypeVar
 
 from gnnrag.errors import BudgetError, LLMError
 from gnnrag.llm.base import Backend, Message, Reply, Request
-from gnnrag.prompts.load import Prompt, load_prompt
+from gnnrag.prompts.load import SMALL, bounded, load_prompt
 from gnnrag.prompts.quoting import unquoted
-from gnnrag.roles.parsing import is_refusal
+from gnnrag.roles.hollow import CUT_OFF, EMPTY, LOOP, MAX_REPLY, parsed
+from gnnrag.roles.hollow import MalformedError as MalformedError
 from gnnrag.session import Session
 from gnnrag.types import shallow
+from gnnrag.untrusted import counted_repairs, well_formed
 
 T = TypeVar("T")
 Failure = Literal["", "parse_failure", "llm_error"]
-REFUSED = "refused"  # problem of a reply that refuses, and the name it is counted under
-
-
-class MalformedError(ValueError):
-    """Raised by a parser: the reply does not have the format that was asked for."""
 
 
 @dataclass
@@ -55,20 +58,21 @@ class _Attempt:
     messages: tuple[Message, ...]
     reply: Reply | None = None
     problem: str = ""
+    flags: tuple[str, ...] = ()  # what it is counted as
 
 
 @dataclass(slots=True)
 class _Exchange(Generic[T]):
     """All attempts of one ask, kept apart from the session until they are booked."""
 
-    prompt: Prompt
+    key: Hashable  # what was asked for, and how
     attempts: list[_Attempt] = field(default_factory=list)
     value: T | None = None
     failure: Failure = ""
     text: str = ""  # of the last reply, as it was parsed
 
     def outcome(self) -> Outcome[T]:
-        return Outcome(self.value, self.failure, self.text if self.attempts[-1].reply else "")
+        return Outcome(self.value, self.failure, self.text if self.attempts and self.attempts[-1].reply else "")
 
 
 class Prompter:
@@ -82,6 +86,7 @@ class Prompter:
         options: optional sentences of the prompt.
         raw: the reply continues the prompt's own text, without a chat template and without a reminder.
         tries: how many replies are asked for before a malformed one counts as a failure.
+        keeps_cut: a reply that was cut off is read: for parsers that take what is whole in it and leave the rest.
     """
 
     def __init__(
@@ -93,9 +98,13 @@ class Prompter:
         options: Sequence[str] = (),
         raw: bool = False,
         tries: int = 2,
+        *,
+        keeps_cut: bool = False,
     ) -> None:
         self.role, self.backend, self.config, self.raw, self.tries = role, backend, config, raw, tries
-        self.prompt = load_prompt(config.prompt or prompt or role, *options)
+        self.keeps_cut = keeps_cut
+        small = SMALL if getattr(backend, "wants_small", False) and not raw else ""
+        self.prompt = load_prompt(config.prompt or f"{prompt or role}{small}", *options)
 
     async def ask(
         self,
@@ -103,6 +112,7 @@ class Prompter:
         values: Mapping[str, str],
         parse: Callable[[str], T],
         before: tuple[Message, ...] = (),
+        shown: int | None = None,
     ) -> Outcome[T]:
         """Ask once; a malformed reply is counted and asked for once more. Never raises LLMError.
 
@@ -111,18 +121,25 @@ class Prompter:
             values: one for each placeholder of the prompt.
             parse: turns the reply's text into the value; raises MalformedError.
             before: the turns of a conversation that this one continues.
+            shown: how many things the prompt numbers, from 1: what the schema of the reply bounds integers by.
         """
-        return (await self.ask_many(session, [values], parse, before))[0]
+        return (await self.ask_many(session, [values], parse, before, [shown]))[0]
 
     async def ask_many(
         self,
         session: Session,
         batch: Sequence[Mapping[str, str]],
-        parse: Callable[[str], T],
+        parse: Callable[[str], T] | Sequence[Callable[[str], T]],
         before: tuple[Message, ...] = (),
+        shown: Sequence[int | None] = (),
     ) -> list[Outcome[T]]:
-        """Ask for each of `batch` concurrently; booked in their order, so that traces do not depend on timing."""
-        tasks = [asyncio.ensure_future(self._exchange(values, parse, before)) for values in batch]
+        """Ask for each of `batch` concurrently; booked in their order, so that traces do not depend on timing.
+
+        `parse` is one for all or one for each, as is `shown`.
+        """
+        parsers = [parse] * len(batch) if callable(parse) else parse
+        rows = zip(batch, parsers, shown or [None] * len(batch), strict=True)
+        tasks = [asyncio.ensure_future(self._exchange(session, values, one, before, n)) for values, one, n in rows]
         try:
             exchanges = await asyncio.gather(*tasks)
         finally:
@@ -136,33 +153,57 @@ class Prompter:
         return [exchange.outcome() for exchange in exchanges]
 
     async def _exchange(
-        self, values: Mapping[str, str], parse: Callable[[str], T], before: tuple[Message, ...]
+        self,
+        session: Session,
+        values: Mapping[str, str],
+        parse: Callable[[str], T],
+        before: tuple[Message, ...],
+        shown: int | None,
     ) -> _Exchange[T]:
         """Generate and parse, `tries` times at most. Quotations are out of a reply before any parser sees it."""
-        exchange: _Exchange[T] = _Exchange(self.prompt)
-        messages = (*before, *self.prompt.render(**values))
+        messages, c = (*before, *self.prompt.render(**values)), self.config
+        exchange: _Exchange[T] = _Exchange((self.role, messages, c.max_tokens, c.temperature, c.seed))
+        if exchange.key in session.failed_prompts:
+            return replace(exchange, failure="parse_failure")
         for turn in (messages, *(self._reminded(messages, number) for number in range(2, self.tries + 1))):
+            if exchange.attempts and turn == messages and self._is_greedy():
+                break  # a raw prompt has no reminder
             attempt = _Attempt(turn)
             exchange.attempts.append(attempt)
             try:
-                attempt.reply = await self.backend.generate(self._request(turn))
-                exchange.text = unquoted(attempt.reply.text, messages[-1].content)
-                if is_refusal(exchange.text):
-                    raise MalformedError(REFUSED)
-                exchange.value, exchange.failure = parse(exchange.text), ""
+                attempt.reply = await self.backend.generate(self._request(turn, shown))
+                self._read(attempt, exchange, parse, messages[-1].content)
                 break
             except LLMError as error:
-                exchange.failure, attempt.problem = "llm_error", str(error)
+                exchange.failure, attempt.problem = "llm_error", well_formed(str(error))
+                attempt.flags = ("llm_error", error.kind)
                 break
             except MalformedError as error:
                 exchange.failure, attempt.problem = "parse_failure", str(error) or "malformed"
+                is_cut = error.reason != LOOP and getattr(attempt.reply, "finish_reason", "") == "length"
+                reason = error.reason if exchange.text.strip() else EMPTY
+                attempt.flags = ("parse_failure", CUT_OFF if is_cut else reason)
         return exchange
 
-    def _request(self, messages: tuple[Message, ...]) -> Request:
-        c = self.config
-        return Request(
-            messages, c.max_tokens, c.temperature, self.prompt.stop, c.seed, self.prompt.schema, raw=self.raw
-        )
+    def _read(self, attempt: _Attempt, exchange: _Exchange[T], parse: Callable[[str], T], asked: str) -> None:
+        reply = attempt.reply
+        assert reply is not None
+        is_cut = reply.finish_reason == "length"
+        exchange.text = unquoted(reply.text[: MAX_REPLY + 1], asked)
+        with counted_repairs() as repairs:  # JSON can spell what is no character
+            exchange.value = parsed(exchange.text, parse, asked, is_cut and not self.keeps_cut)
+        exchange.failure, attempt.flags = "", (CUT_OFF, "cut_but_read") if is_cut else ()
+        attempt.reply = replace(reply, repaired=reply.repaired + repairs.count)
+
+    def _is_greedy(self) -> bool:
+        """Whether the same prompt gets the same reply; null leaves the temperature to the server."""
+        own = self.config.temperature
+        return (self.backend.identity.get("temperature", 0.0) if own is None else own) == 0
+
+    def _request(self, messages: tuple[Message, ...], shown: int | None) -> Request:
+        c, schema = self.config, self.prompt.schema
+        schema = bounded(schema, shown) if schema and shown else schema
+        return Request(messages, c.max_tokens, c.temperature, self.prompt.stop, c.seed, schema, raw=self.raw)
 
     def _reminded(self, messages: tuple[Message, ...], number: int) -> tuple[Message, ...]:
         """Append the reminder to the last turn: everything before it stays cached, and no bad reply is quoted."""
@@ -176,23 +217,22 @@ class Prompter:
     def _book(self, session: Session, exchange: _Exchange[T]) -> BudgetError | None:
         """Write an exchange into the session; returns the error of a budget that it exceeds."""
         over_budget = None
+        if not exchange.attempts:
+            session.record("repeated_prompt", role=self.role, prompt=self.prompt.name)
+            session.flag(self.role, "repeated_prompt")
+        elif exchange.failure == "parse_failure" and self._is_greedy():
+            session.failed_prompts.add(exchange.key)
         for attempt in exchange.attempts:
             reply = attempt.reply
+            text, finish = (reply.text[:MAX_REPLY], reply.finish_reason) if reply else (None, None)
             session.record(
-                "llm",
-                role=self.role,
-                prompt=exchange.prompt.name,
-                messages=[shallow(m) for m in attempt.messages],
-                reply=reply.text if reply else None,
-                finish_reason=reply.finish_reason if reply else None,
-                problem=attempt.problem,
-            )
-            if attempt.problem:
-                refused = [REFUSED] if attempt.problem == REFUSED else []
-                session.flag(self.role, "parse_failure" if reply else "llm_error", *refused)
+                "llm", role=self.role, prompt=self.prompt.name, messages=[shallow(m) for m in attempt.messages],
+                reply=text, finish_reason=finish, problem=attempt.problem,
+            )  # fmt: skip
+            session.flag(self.role, *filter(None, attempt.flags))
             if reply is None:
                 continue
-            session.flag(self.role, *["usage_estimated"] * reply.is_estimated)
+            session.flag(self.role, *reply.flags)
             try:
                 session.add_call(self.role, reply.prompt_tokens, reply.completion_tokens, reply.cost, reply.cached)
             except BudgetError as error:

@@ -9,10 +9,11 @@ from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.extractive import answer_types, question_form
 from gnnrag.roles.extractive.chaining import follow
 from gnnrag.roles.extractive.comparing import compare, predicate
-from gnnrag.roles.extractive.linking import build_linker
+from gnnrag.roles.extractive.linking import build_linker, readable
 from gnnrag.roles.extractive.reading import Finding, Reading
 from gnnrag.roles.extractive.span_search import SpanSearch, SpanWeights
 from gnnrag.session import Session
+from gnnrag.text.bounds import beginning
 
 
 @dataclass
@@ -51,9 +52,10 @@ class OfflineReader:
         passages = task.passages[: self.config.max_passages]
         if not passages:
             return Answer("", thought="no passages")
+        passages = readable(passages)
         linker, texts = build_linker(passages)
         reading = Reading(tuple(passages), tuple(texts), linker)
-        finding = self.find(task.question.text, reading)
+        finding = self.find(beginning(task.question.text), reading)
         if finding is None:
             return Answer("", thought="nothing plausible")
         withheld = finding.how.startswith(("guess", "proxy")) and not self.config.guess

@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from gnnrag.llm.base import Backend
-from gnnrag.prompts.untrusted import inline, notes_element, passage_elements
+from gnnrag.prompts.untrusted import inline, notes_element, passage_elements, together
 from gnnrag.roles.base import Answer, ReaderTask
+from gnnrag.roles.hollow import NO_ANSWER, need_answer
 from gnnrag.roles.parsing import strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.session import Session
 
 _ANSWER = re.compile(r"answer\s*:\s*", re.IGNORECASE)
 _THOUGHT = re.compile(r"^\W*thought\s*:\s*", re.IGNORECASE)
-_CITED = re.compile(r"\[(\d+(?:\s*,\s*\d+)*)\]")
+_CITED = re.compile(r"\[(\d{1,9}(?:\s*,\s*\d{1,9})*)\]")
 _ABSTAIN = re.compile(
     r"(?:unknown|unanswerable|not (?:known|stated|given|mentioned|provided|available|specified)|n/?a|none|"
     r"(?:i (?:do not|don['’]t) know|cannot be (?:determined|answered)|(?:insufficient|not enough) information).*)\W*",
@@ -59,11 +60,16 @@ class PromptedReader:
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
         """Answer the question."""
-        parse = parse_hipporag if self.config.parser == "hipporag" else parse_robust
+        read, question = parse_hipporag if self.config.parser == "hipporag" else parse_robust, task.question.text
+
+        def parse(text: str) -> Answer:
+            need_answer((answer := read(text)).text, question)
+            return answer
+
         values = {"question": inline(task.question.text)}
         if task.passages or task.notes.strip() or self.config.abstain:
             notes = [notes_element(task.notes)] if task.notes.strip() else []
-            values["context"] = "\n\n".join([passage_elements(task.passages), *notes])
+            values["context"] = together([passage_elements(task.passages), *notes], "\n\n")
             outcome = await self._open.ask(session, values, parse)
         else:
             outcome = await self._closed.ask(session, values, parse)
@@ -112,12 +118,12 @@ def parse_robust(text: str) -> Answer:
 def _labelled(answer: str, thought: str) -> Answer:
     """Build the answer; an empty one was cut off, and must not pass for an abstention."""
     if not answer.strip():
-        raise MalformedError("nothing after 'Answer:'")
+        raise MalformedError("nothing after 'Answer:'", NO_ANSWER)
     return Answer(answer.strip(), thought=_THOUGHT.sub("", thought).strip())
 
 
 def _unlabelled(text: str) -> Answer:
     """Take the whole reply for the answer, and say so."""
     if not text:
-        raise MalformedError("empty reply")
+        raise MalformedError("empty reply", NO_ANSWER)
     return Answer(text, flags=("answer_unlabelled",))

@@ -13,12 +13,14 @@ class DecomposeTask:
     """Ask for the sub-questions of a question.
 
     `form` says what they look like: `plain` ones can each be understood alone; `linked` ones refer to the answer of
-    part k by `#k`; `triples` are lists of triples with unknowns `Entity#k`, as `render_triples` writes them.
+    part k by `#k`; `triples` are lists of triples with unknowns `Entity#k`, as `render_triples` writes them. `parsing`
+    says how a reply of the last two forms is read: `repaired`, or as GraphSearch's `released` code does.
     """
 
     question: Question
     max_parts: int = 4
     form: Literal["plain", "linked", "triples"] = "plain"
+    parsing: str = "repaired"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, passage_elements
+from gnnrag.roles.hollow import NO_FACT, has_fact, need_answer
 from gnnrag.roles.parsing import clean_line, json_objects, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.roles.reasoning import ReasonTask, Step
@@ -50,17 +51,22 @@ class PromptedReasoner:
             "question": inline(task.question.text),
             "steps": "\n".join(f"- {inline(s)}" for s in task.steps) or "(none)",
         }
-        outcome = await self._by_style[task.style].ask(session, values, lambda text: self.parse(text, task.style))
+        outcome = await self._by_style[task.style].ask(session, values, lambda text: self.parse(text, task))
         return outcome.value or Step(flags=("loop_error",))
 
-    def parse(self, text: str, style: str) -> Step:
-        """Parse a reply in a style. Raises MalformedError where it says nothing."""
+    def parse(self, text: str, task: ReasonTask) -> Step:
+        """Parse a reply in a task's style. Raises MalformedError where it says nothing."""
         text = strip_markup(strip_thinking(text))
         if not text:
             raise MalformedError("empty reply")
-        if style == "tog":
+        if task.style == "tog":
             return parse_links(text)
-        return parse_generation(text) if style == "irgs" else parse_thought(text, self.config.one_sentence)
+        step = parse_generation(text) if task.style == "irgs" else parse_thought(text, self.config.one_sentence)
+        if step.done:
+            need_answer(step.answer or "", task.question.text)
+        elif not has_fact(text, task.question.text):
+            raise MalformedError("no fact in the step", NO_FACT)
+        return step
 
 
 def parse_thought(text: str, one_sentence: bool = False) -> Step:
@@ -89,7 +95,7 @@ def parse_links(text: str) -> Step:
     Without `next`, the text of the best link is what to look for; without links there is nothing.
 
     Raises:
-        MalformedError: no JSON object with one of these.
+        MalformedError: no JSON object with one of these, or one that says nothing.
     """
     for data in json_objects(text):
         if not {"links", "sufficient", "next"} & data.keys():
@@ -99,6 +105,8 @@ def parse_links(text: str) -> Step:
         done = str(data.get("sufficient")).strip().lower() in ("true", "yes")
         wanted = clean_line(str(data.get("next") or "")) or best or None
         described = "; ".join(link for _, link in links)
+        if not (done or wanted or described.strip("; ")):
+            raise MalformedError("neither a link nor what to look for next", NO_FACT)
         return Step(described, None if done else wanted, done)
     raise MalformedError("no JSON object with links, sufficient and next")
 

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from gnnrag.extract.types import EntityRecord, RelationRecord
+from gnnrag.roles.literals import in_parentheses
 from gnnrag.roles.parsing import strip_markup, strip_thinking
 
 MAX_CHARACTERS, MAX_BYTES = 256, 512  # of a name
@@ -29,7 +30,6 @@ _TORN_SEPARATOR = re.compile(
 )
 _OPENING = re.compile(r"\( {0,3}[\"'“`]?[a-z][a-z_ -]{0,30}[\"'”`]? {0,3}< {0,3}\| {0,3}>", re.IGNORECASE)
 _BORDER = re.compile(r"##|\n(?=[ \t]{0,8}[(\"'])")
-_BODY = re.compile(r"\((.*)\)", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _BAD_TYPE = frozenset("'()<>|/\\")
 _QUOTES = (('"', '"'), ("'", "'"), ("“", "”"), ("‘", "’"), ("«", "»"), ("`", "`"))
@@ -102,9 +102,9 @@ def _pieces(text: str, counts: Counter[str]) -> Iterator[str]:
 def _body(piece: str, counts: Counter[str]) -> str:
     """Return what stands in parentheses; a record without them is taken as it is, mended."""
     start = _OPENING.search(piece)
-    match = _BODY.search(piece, start.start()) if start else None
-    if match:
-        return match[1]
+    body = in_parentheses(piece[start.start() :]) if start else None
+    if body is not None:
+        return body
     counts["repaired"] += 1
     return piece.strip().strip("()") if not start else piece[start.start() + 1 :]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gnnrag.llm.base import Backend
-from gnnrag.prompts.untrusted import inline, notes_element
+from gnnrag.prompts.untrusted import inline, notes_element, together
 from gnnrag.roles.asking import Point, ReportPoints, ReportPointsTask
 from gnnrag.roles.parsing import json_objects, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
@@ -38,7 +38,8 @@ class PromptedReportPoints:
     async def __call__(self, task: ReportPointsTask, session: Session) -> ReportPoints:
         """Return the points in the order of the reply; citations of reports that were not shown are dropped."""
         ids = {f"R{n}": id_ for n, (id_, _) in enumerate(task.reports, start=1)}
-        shown = "\n\n".join(f"R{n}\n{notes_element(text)}" for n, (_, text) in enumerate(task.reports, start=1))
+        numbered = enumerate((text for _, text in task.reports), start=1)
+        shown = together((together((f"R{n}", notes_element(text))) for n, text in numbered), "\n\n")
         values = {"reports": shown, "question": inline(task.query)}
         outcome = await self._prompter.ask(session, values, parse_points)
         if outcome.value is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gnnrag.llm.base import Backend
-from gnnrag.prompts.untrusted import inline, notes_element, passage_elements
+from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_elements, together
 from gnnrag.roles.parsing import json_objects, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.roles.report_offline import OfflineReport
@@ -51,7 +51,7 @@ class PromptedReport:
         return _finish(outcome.value, ids, task.max_words)
 
 
-def show(task: ReportTask) -> tuple[str, dict[str, str]]:
+def show(task: ReportTask) -> tuple[Shown, dict[str, str]]:
     """Return the material of a task as delimited text, and the id that each of its short ids stands for.
 
     A description that several relations share is written once.
@@ -75,7 +75,7 @@ def show(task: ReportTask) -> tuple[str, dict[str, str]]:
     if task.passages:
         ids |= {f"P{n}": p.id for n, p in enumerate(task.passages, start=1)}
         parts.append(passage_elements(task.passages))
-    return "\n\n".join(parts), ids
+    return together(parts, "\n\n"), ids
 
 
 def parse_report(text: str) -> ReportDraft:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, notes_element
 from gnnrag.roles.asking import Reduced, ReduceTask
+from gnnrag.roles.hollow import need_answer
 from gnnrag.roles.parsing import strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.roles.prompting import PromptedConfig, Prompter
 from gnnrag.roles.report_reduce_offline import OfflineReduce
 from gnnrag.session import Session
 
@@ -45,15 +46,7 @@ class PromptedReduce:
             "max_words": str(task.max_words),
             "question": inline(task.query),
         }
-        outcome = await self._prompter.ask(session, values, parse_text)
+        outcome = await self._prompter.ask(session, values, lambda text: need_answer(strip_thinking(text), task.query))
         if outcome.value is None:
             return Reduced((await self._offline(task, session)).text, ("reduce_fallback",))
         return Reduced(outcome.value)
-
-
-def parse_text(text: str) -> str:
-    """Return the reply without its thinking. Raises MalformedError where nothing is left."""
-    answer = strip_thinking(text).strip()
-    if not answer:
-        raise MalformedError("the reply is empty")
-    return answer

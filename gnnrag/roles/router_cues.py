@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 
 from gnnrag.roles.base import QUERY_CLASSES
+from gnnrag.text.bounds import beginning
 from gnnrag.text.masking import MASK, mask_names
 from gnnrag.text.normalise import fold
 
@@ -90,7 +91,7 @@ def read_cues(text: str, linked: int = 0) -> dict[str, float]:
         text: the question.
         linked: how many of its names the corpus has passages about; questions in lower case have no other names.
     """
-    masked = mask_names(text)
+    masked = mask_names(beginning(text))
     lowered = " ".join(fold(masked).split())
     names = min(max(masked.count(MASK), linked), 3)
     inner = lowered.partition(" ")[2].partition(" ")[2]  # a question word near the start opens no clause

@@ -46,6 +46,7 @@ class GroundTask:
         query: the sub-query.
         plan: the decomposition as it was written.
         history: earlier sub-queries.
+        labels: how they are shown, see `render_history`.
     """
 
     question: Question
@@ -53,6 +54,7 @@ class GroundTask:
     query: str
     plan: str
     history: tuple[HistoryItem, ...]
+    labels: str = "plain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,7 @@ class SubAnswerTask:
         context: the refined or raw context.
         view: what was retrieved, for implementations that read it themselves.
         short: ask for a short answer first.
+        labels: how the history is shown, see `render_history`.
     """
 
     question: Question
@@ -103,6 +106,7 @@ class SubAnswerTask:
     context: str
     view: View
     short: bool = False
+    labels: str = "plain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +177,7 @@ class ExpandTask:
         passages: what is known, best first.
         earlier: queries sent already.
         fallback: `drop` a reply that does not parse, or take it `raw` as one query.
+        parsing: how a reply is read, see `parse_expansion`.
     """
 
     question: Question
@@ -182,6 +187,7 @@ class ExpandTask:
     passages: tuple[Passage, ...] = ()
     earlier: tuple[str, ...] = ()
     fallback: str = "drop"
+    parsing: str = "repaired"
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,16 +25,9 @@ from gnnrag.roles.searching_parse import parse_triples
 from gnnrag.roles.searching_state import SideState
 from gnnrag.search_config import GraphSearchConfig
 from gnnrag.session import Session, folded
-from gnnrag.text.subqueries import (
-    NOTHING,
-    HistoryItem,
-    fit_history,
-    references,
-    render_history,
-)
+from gnnrag.text.subqueries import NOTHING, HistoryItem, fit_history, references, render_history
 from gnnrag.types import Passage, Question
 
-ROLES = ("decomposer", "grounder", "refiner", "sub_answerer", "drafter", "evidence_check", "expander")
 SHOWN = 10  # passages that implementations without a language model look at
 
 # The roles behind the modules QD, QG, CR, ANS, LD and FIN, EV, QE.
@@ -45,7 +38,7 @@ class Modules:
     """The calls of one run.
 
     Args:
-        roles: gives the roles in `ROLES`.
+        roles: gives the roles in `MODULES`.
         config: resolved settings.
         lookup: passage ids to passages.
     """
@@ -53,7 +46,7 @@ class Modules:
     def __init__(
         self, roles: Any, config: GraphSearchConfig, lookup: Callable[[Iterable[str]], tuple[Passage, ...]]
     ) -> None:
-        self.roles: Mapping[str, Any] = {name: roles[name] for name in ROLES}
+        self.roles: Mapping[str, Any] = {name: roles[name] for name in MODULES}
         self.config, self.lookup = config, lookup
 
     async def decompose(self, question: Question, side: SideState, session: Session) -> None:
@@ -62,7 +55,7 @@ class Modules:
         if "decomposition" not in self.config.ablate:
             form: Any = "linked" if side.name == "semantic" else "triples"
             found = await self.roles["decomposer"](
-                DecomposeTask(question, int(self.config.max_parts or 0), form), session
+                DecomposeTask(question, int(self.config.max_parts or 0), form, str(self.config.parsing)), session
             )
             parts, side.plan = found.parts, found.written or "\n".join(found.parts)
             session.flag("decomposer", *found.flags, *(() if parts else ("empty_decomposition",)))
@@ -79,7 +72,8 @@ class Modules:
     async def ground(self, question: Question, side: SideState, position: int, session: Session) -> str:
         """Return a sub-query with its references filled in (QG)."""
         item = side.items[position]
-        task = GroundTask(question, side.name, item.query, side.plan, tuple(side.items[:position]))
+        labels = str(self.config.context.labels)
+        task = GroundTask(question, side.name, item.query, side.plan, tuple(side.items[:position]), labels)
         found = await self.roles["grounder"](task, session)
         session.flag("grounder", *found.flags)
         query = found.query
@@ -116,8 +110,9 @@ class Modules:
         if item.kind == "expanded" or "answering" in self.config.ablate:
             return ""
         context = item.context if self.config.context.answer == "raw" else item.refined
-        history, short = tuple(self._fitted(side, position, session)), self.config.context.short_answers
-        task = SubAnswerTask(question, side.name, item.query, history, context or "", side.views[position], short)
+        history, c = tuple(self._fitted(side, position, session)), self.config.context
+        view, how = side.views[position], (c.short_answers, str(c.labels))
+        task = SubAnswerTask(question, side.name, item.query, history, context or "", view, *how)
         found = await self.roles["sub_answerer"](task, session)
         session.flag("sub_answerer", *found.flags)
         return found.text
@@ -145,13 +140,16 @@ class Modules:
         sent = tuple(item.sent for item in side.items)
         found = await self.roles["expander"](
             ExpandTask(
-                question, context, side.draft, check.analysis, passages, earlier + sent, str(c.expansion_fallback)
+                *(question, context, side.draft, check.analysis, passages, earlier + sent),
+                *(str(c.expansion_fallback), str(self.config.parsing)),
             ),
             session,
         )
-        known = {folded(query) for query in earlier}
-        fresh = {folded(query): query for query in found.queries if folded(query) not in known}
-        queries = list(fresh.values())[: c.max_expansions or None]
+        queries = list(found.queries)
+        if self.config.parsing != "released":  # which asks again what was asked before
+            known = {folded(query) for query in earlier}
+            queries = list({folded(query): query for query in queries if folded(query) not in known}.values())
+        queries = queries[: c.max_expansions or None]
         nothing = ("reject_without_expansion",) if not queries and verdict == "reject" else ()
         session.flag("expander", *found.flags, *nothing)
         session.record("expansion", side=side.name, written=list(found.queries), queries=queries)
@@ -167,7 +165,7 @@ class Modules:
         """Return a side's history as text; for draft, check and expansion with raw contexts if the settings say so."""
         raw = self.config.context.reflect == "raw" and not final
         known = sum(item.refined is not None for item in side.items)
-        return render_history(self._fitted(side, known, session, raw), raw)
+        return render_history(self._fitted(side, known, session, raw), raw, str(self.config.context.labels))
 
     def final_context(self, sides: Sequence[SideState], background: Mapping[str, str], session: Session) -> str:
         """Return background, both histories, and each side's draft where the settings say so.
@@ -187,7 +185,7 @@ class Modules:
             limits = [short if size == min(sizes) else max(0, spare - short * (len(sizes) - 1)) for size in sizes]
             for i, (side, limit) in enumerate(zip(sides, limits, strict=True)):
                 known = sum(item.refined is not None for item in side.items)
-                histories[i] = render_history(self._fitted(side, known, session, limit=limit))
+                histories[i] = render_history(self._fitted(side, known, session, limit=limit), labels=str(c.labels))
         parts = [head, *(text for pair in zip(histories, drafts, strict=True) for text in pair)]
         return "\n\n".join(part for part in parts if part)
 
@@ -195,6 +193,6 @@ class Modules:
         self, side: SideState, end: int, session: Session, raw: bool = False, limit: int | None = None
     ) -> list[HistoryItem]:
         limit = self.config.context.history_tokens if limit is None else limit
-        items, dropped = fit_history(side.items[:end], limit, estimate_tokens, raw)
+        items, dropped = fit_history(side.items[:end], limit, estimate_tokens, raw, str(self.config.context.labels))
         session.counts["history_cut"] += int(dropped > 0)
         return items

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import string
 from typing import Any
 
+from gnnrag.roles.literals import python_literal
 from gnnrag.roles.parsing import clean_line, json_objects, json_value, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.searching import Judgement
 from gnnrag.text.subqueries import Triple, bracketed, read_triples, render_triples
 
-MAX_LITERAL, MAX_DEPTH = 20_000, 20  # characters and nested brackets of a Python literal that is read
-_KEY = re.compile(r"^\W*sub[-_ ]?quer(?:y|ies)\W*(\d+)\W*$", re.IGNORECASE)
+_KEY = re.compile(r"^\W*sub[-_ ]?quer(?:y|ies)\W*(\d{1,9})\W*$", re.IGNORECASE)
 # What the released code looks for: the last resort where a reply is no object.
-_TEXT_PAIR = re.compile(r'"sub-query (\d+)"\s*:\s*"([^"]*)"', re.IGNORECASE)
-_TRIPLE_PAIR = re.compile(r'"sub-query (\d+)"\s*:\s*(\[(?:[^\[\]]|\[[^\[\]]*\])*\])', re.IGNORECASE)
+_TEXT_PAIR = re.compile(r'"sub-query (\d{1,9})"\s*:\s*"([^"]*)"', re.IGNORECASE)
+_TRIPLE_PAIR = re.compile(r'"sub-query (\d{1,9})"\s*:\s*(\[(?:[^\[\]]|\[[^\[\]]*\])*\])', re.IGNORECASE)
+# All that it looks for: whatever the order of numbers, up to the first quote or bracket.
+_RELEASED = {
+    "linked": re.compile(r'"Sub-query \d+":\s*"([^"]+)"'),
+    "triples": re.compile(r'"Sub-query \d+":\s*(\[[^\]]+\])'),
+}
 _ITEM = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s+(.+)$")
 _ARTICLES = {"a", "an", "the"}
 _ANSWER = re.compile(r"^\W*(?:short |final )?answer\W*:\s*(.*)$", re.IGNORECASE)
-_CITED = re.compile(r"\[(\d+(?:\s*,\s*\d+)*)\]")
+_CITED = re.compile(r"\[(\d{1,9}(?:\s*,\s*\d{1,9})*)\]")
 _WORD: dict[str, Judgement] = {
     "yes": "accept",
     "accept": "accept",
@@ -66,6 +70,12 @@ def parse_triple_parts(text: str) -> tuple[tuple[str, ...], int]:
     if not parts:
         raise MalformedError("no object with the keys 'Sub-query 1', ... and lists of triples")
     return tuple(parts), dropped
+
+
+def released_parts(text: str, form: str) -> tuple[str, ...]:
+    """Return the sub-queries of a decomposition, `linked` or `triples`, as the released code finds them; maybe none."""
+    end = text.rfind("]" if form == "triples" else '"') + 1  # what is never closed would be searched again and again
+    return tuple(_RELEASED[form].findall(text[:end]))
 
 
 def parse_triples(text: str) -> list[Triple]:
@@ -122,6 +132,30 @@ def parse_queries(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(line for line in lines if line))
 
 
+def parse_expansion(text: str, parsing: str = "repaired", fallback: str = "drop") -> tuple[tuple[str, ...], bool]:
+    """Return the queries of an expansion, and whether the whole reply had to do for one (`fallback="raw"`).
+
+    `parsing` is `parse_queries`, or `released`: a Python list of texts, or what stands in the first brackets as one.
+
+    Raises:
+        MalformedError: there is no list, and the reply is not to do for one.
+    """
+    is_released, whole = parsing == "released", text.strip()
+    try:
+        if not is_released:
+            return parse_queries(text), False
+    except MalformedError:
+        whole = " ".join(strip_thinking(text).split())
+    start = max(text.find("["), 0)
+    for part in (text, text[start : text.find("]", start) + 1]) if is_released else ():
+        found = python_literal(part)
+        if isinstance(found, list) and all(isinstance(item, str) for item in found):
+            return tuple(found), False
+    if fallback != "raw" or not (whole or is_released):
+        raise MalformedError("no list of queries")
+    return (whole,), True
+
+
 def parse_answer_line(text: str) -> str:
     """Return what the last line `Answer: ...` holds, or the line below it; without such a line, the last line of all.
 
@@ -129,11 +163,13 @@ def parse_answer_line(text: str) -> str:
         MalformedError: the reply is empty, or nothing follows its last answer line.
     """
     lines = [line.strip() for line in strip_markup(parse_free(text)).splitlines() if line.strip()]
+    if not lines:
+        raise MalformedError("nothing but markup")
     below = [*lines[1:], ""]
     labelled = [
         match[1].strip() or after for line, after in zip(lines, below, strict=True) if (match := _ANSWER.match(line))
     ]
-    answer = labelled[-1] if labelled else lines[-1] if lines else ""
+    answer = labelled[-1] if labelled else lines[-1]
     if not answer:
         raise MalformedError("nothing after 'Answer:'")
     return answer
@@ -154,22 +190,8 @@ def _pairs(text: str) -> list[tuple[int, Any]]:
 
 def _value(text: str) -> Any:
     """Return the value of a text that is JSON or a Python literal as a whole, else None."""
-    text = text.strip()
-    value = json_value(text)
-    if value is not None or not text or len(text) > MAX_LITERAL or _depth(text) > MAX_DEPTH:
-        return value
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return None
-
-
-def _depth(text: str) -> int:
-    depth = deepest = 0
-    for char in text:
-        depth += (char in "[({") - (char in "])}")
-        deepest = max(deepest, depth)
-    return deepest
+    value = json_value(text.strip())
+    return python_literal(text) if value is None else value
 
 
 def _outermost(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnnrag.llm.base import estimate_tokens
-from gnnrag.prompts.untrusted import inline, notes_element, passage_elements
+from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_elements, together
 from gnnrag.roles.searching import View
 
 
@@ -25,9 +25,9 @@ def cut_view(view: View, limit: int) -> View:
     return View(tuple(passages), tuple(fact for fact in facts if id(fact) in kept))
 
 
-def render_view(view: View) -> str:
+def render_view(view: View) -> Shown:
     """Return the passages of a view as elements and its entities and relations as notes, a line each."""
     parts = [passage_elements(view.passages)] if view.passages or not view.facts else []
     if view.facts:
         parts.append(notes_element("\n".join(f"{fact.kind}: {inline(fact.text or fact.id)}" for fact in view.facts)))
-    return "\n\n".join(parts)
+    return together(parts, "\n\n")

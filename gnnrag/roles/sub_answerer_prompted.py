@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, notes_element
+from gnnrag.roles.hollow import need_answer
 from gnnrag.roles.prompting import PromptedConfig, Prompter
 from gnnrag.roles.searching import SubAnswer, SubAnswerTask
 from gnnrag.roles.searching_parse import parse_free
@@ -29,9 +30,12 @@ class PromptedSubAnswerer:
 
     async def __call__(self, task: SubAnswerTask, session: Session) -> SubAnswer:
         """See `Role`."""
-        context = "\n\n".join(part for part in (render_history(task.history), task.context) if part)
+        history = render_history(task.history, labels=task.labels)
+        context = "\n\n".join(part for part in (history, task.context) if part)
         values = {"context": notes_element(context), "query": inline(task.query)}
-        outcome = await (self._short if task.short else self._plain).ask(session, values, parse_free)
+        outcome = await (self._short if task.short else self._plain).ask(
+            session, values, lambda text: need_answer(parse_free(text), task.query)
+        )
         if outcome.value is None:
             return SubAnswer(flags=("sub_answerer_failed",))
         return SubAnswer(outcome.value)

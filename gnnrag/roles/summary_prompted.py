@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gnnrag.llm.base import Backend
-from gnnrag.prompts.untrusted import inline, notes_element
+from gnnrag.prompts.untrusted import inline, notes_element, together
 from gnnrag.roles.extractive.spans import words
 from gnnrag.roles.parsing import strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
@@ -50,7 +50,7 @@ class PromptedSummary:
             return Summary("", ("summary_empty",))
         values = {
             # Newlines inside a text go, as released: a blank line then always parts two texts.
-            "texts": "\n".join(notes_element(" ".join(text.split())) for text in task.texts),
+            "texts": together(notes_element(" ".join(text.split())) for text in task.texts),
             "subject": f"They are about: {inline(task.subject)}\n" if task.subject else "",
             "words": str(task.max_words),
         }

@@ -12,6 +12,7 @@ from gnnrag.index.index import Index
 from gnnrag.roles.base import ThoughtsTask
 from gnnrag.roles.bridges import Bridge, BridgeFinder, OpenQuestion
 from gnnrag.session import folded
+from gnnrag.text.bounds import beginning
 from gnnrag.text.normalise import FUNCTION_WORDS, words
 
 PER_SOURCE, SECOND_SOURCES, PER_SECOND = 8, 4, 4  # bridges of a passage; bridges that are followed; bridges of those
@@ -86,7 +87,7 @@ class TaskReader:
 
     def __call__(self, task: ThoughtsTask) -> Reading:
         """Return what the task says."""
-        index, text = self.index, task.question.text
+        index, text = self.index, beginning(task.question.text)
         question, parts = self.finder.read(text), clauses(text)
         shown = tuple(index.position[p.id] for p in task.passages)
         vectors = index.embedder.encode([text, *parts, *task.earlier], is_query=True)[1:]
@@ -138,14 +139,17 @@ def content_words(text: str) -> list[str]:
 def clauses(text: str) -> list[str]:
     """Return the parts of a question that could be questions of their own, coarse ones first."""
     found: dict[str, None] = {}
+    whole = folded(text.strip(" ?"))
     for pattern, widths in _CUTS:
         spans = _pieces(text, pattern)
         for width in widths:
             for first in range(len(spans) - width + 1):
+                if len(found) == MAX_CLAUSES:
+                    return list(found)
                 piece = text[spans[first][0] : spans[first + width - 1][1]].strip(" ,;:?")
-                if len(content_words(piece)) >= 2 and folded(piece) != folded(text.strip(" ?")):
+                if len(content_words(piece)) >= 2 and folded(piece) != whole:
                     found.setdefault(piece)
-    return list(found)[:MAX_CLAUSES]
+    return list(found)
 
 
 def _pieces(text: str, pattern: re.Pattern[str]) -> list[tuple[int, int]]:

@@ -11,7 +11,8 @@ from gnnrag.llm.base import Backend, Message
 from gnnrag.prompts.load import cached_prompt
 from gnnrag.prompts.untrusted import inline, passage_elements
 from gnnrag.roles.base import Thoughts, ThoughtsTask
-from gnnrag.roles.parsing import clean_line, json_objects, strip_markup, strip_thinking
+from gnnrag.roles.hollow import has_fact
+from gnnrag.roles.parsing import LINE_START, clean_line, json_objects, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.session import Session
 
@@ -20,7 +21,7 @@ _ANSWER = re.compile(
     r"^\W*(?:(?:so|thus|hence|therefore)\W+)?(?:the\s+)?(?:final\s+)?answer\s*(?:is\b|:)", re.IGNORECASE
 )
 _NOTHING = re.compile(r"^\W*nothing (?:else )?(?:is )?missing\W*$", re.IGNORECASE)
-_CHAIN = re.compile(r"^\W*(?:reasoning )?chain\W*:[ \t]*", re.IGNORECASE | re.MULTILINE)
+_CHAIN = re.compile(rf"{LINE_START}()\W*+(?:reasoning )?chain\W*:[ \t]*", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass
@@ -50,19 +51,18 @@ class PromptedThoughts:
         if config.mode == "separate" and config.prompt:
             raise ConfigError(f"thoughts.prompt={config.prompt!r} works with mode=joint only")
         names = ("thoughts",) if config.mode == "joint" else ("thoughts_fast", "thoughts_slow")
-        self._main, *_ = self.prompters = tuple(Prompter("thoughts", backend, config, name) for name in names)
-        self._variants: dict[tuple[str, ...], Prompter] = {(p.prompt.name,): p for p in self.prompters}
+        self.prompters = tuple(Prompter("thoughts", backend, config, name) for name in names)
+        self._variants: dict[tuple[str, ...], Prompter] = {(n,): p for n, p in zip(names, self.prompters, strict=True)}
         self.config = config
 
     async def __call__(self, task: ThoughtsTask, session: Session) -> Thoughts:
         """Ask for the two next queries."""
-        values = _values(task)
         if self.config.mode == "joint":
-            outcome = await self._prompter(self._main.prompt.name, *_options(task)).ask(
-                session, values, lambda text: parse_thoughts(text, task.may_stop, task.with_chain)
+            outcome = await self._prompter("thoughts", *_options(task)).ask(
+                session, _values(task), lambda text: parse_thoughts(text, task.may_stop, task.with_chain)
             )
             return outcome.value or Thoughts(flags=("thought_failed",))
-        return await self._separate(task, values, session)
+        return await self._separate(task, _values(task), session)
 
     async def _separate(self, task: ThoughtsTask, values: dict[str, str], session: Session) -> Thoughts:
         """Ask for the fast thought, then for the slow one; either may be missing."""
@@ -88,7 +88,7 @@ class PromptedThoughts:
             config = self.config
             if "chain" in options:
                 config = replace(config, max_tokens=config.max_tokens + config.chain_tokens)
-            self._variants[key] = Prompter("thoughts", self._main.backend, config, name, options)
+            self._variants[key] = Prompter("thoughts", self.prompters[0].backend, config, name, options)
         return self._variants[key]
 
 
@@ -123,8 +123,7 @@ def parse_thoughts(text: str, may_stop: bool = False, with_chain: bool = False) 
     text, chain = _split(text, with_chain)
     if may_stop and _NOTHING.match(text):
         return Thoughts(sufficient=True, chain=chain)
-    lines = [line for line in text.splitlines() if line.strip()]
-    pair = _json_pair(text)
+    lines, pair = [line for line in text.splitlines() if line.strip()], _json_pair(text)
     # A reply that is JSON holds the labels as keys, which would pass for labelled lines.
     found = (pair if text.startswith("{") else {}) or _labelled(text) or pair
     if not found and 1 <= len(lines) <= 2 and text[0] not in "{[":
@@ -161,10 +160,11 @@ def parse_thought(
 
 
 def _split(text: str, with_chain: bool) -> tuple[str, str | None]:
-    """Return the tidied reply, and what stands below the line `Chain:` if a chain was asked for."""
+    """Return the tidied reply, and the chain below the line `Chain:` if one was asked for and states a fact."""
     text = strip_markup(strip_thinking(text))
-    label = _CHAIN.search(text) if with_chain else None
-    return (text[: label.start()].strip(), text[label.end() :].strip() or None) if label else (text, None)
+    if not (label := _CHAIN.search(text) if with_chain else None):
+        return text, None
+    return text[: label.start(1)].strip(), chain if has_fact(chain := text[label.end() :].strip()) else None
 
 
 def _labelled(text: str) -> dict[str, str]:
@@ -181,7 +181,7 @@ def _labelled(text: str) -> dict[str, str]:
         elif not line.strip():
             # A blank line between a label and its value does not end a value that has not begun.
             current = current if current and not found[current].strip() else None
-        elif current:
+        elif current and len(found[current]) < 4000:  # far more than `clean_line` keeps
             found[current] += f" {line}"
     return found
 

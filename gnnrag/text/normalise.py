@@ -11,7 +11,6 @@ _POSSESSIVE = re.compile(r"\s?['’`]s\b")
 _APOSTROPHE = re.compile(r"(?<=\w)['’`](?=\w)")
 _NOT_WORD = re.compile(r"[\W_]+")
 _ARTICLE = re.compile(r"^(?:the|an?) (?=.)")
-_QUALIFIER = re.compile(r"\s*\([^()]*\)\s*$")
 
 # General English words that name nothing and relate nothing; question words included.
 _FUNCTION = (
@@ -52,4 +51,7 @@ def words(text: str) -> list[str]:
 
 def drop_qualifier(title: str) -> str:
     """Return a title without its parenthetical qualifier: `Casablanca (film)` becomes `Casablanca`."""
-    return _QUALIFIER.sub("", title).strip() or title.strip()
+    bare = title.strip()
+    start = bare.rfind("(")
+    is_qualified = bare.endswith(")") and start >= 0 and ")" not in bare[start:-1]
+    return bare[:start].strip() or bare if is_qualified else bare

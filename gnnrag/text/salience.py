@@ -12,6 +12,7 @@ from gnnrag.text.sentences import count_words, split_sentences
 
 _END = re.compile(r"[.!?…。！？][\"'”’)\]]*$")
 _FOLLOWS = re.compile(r"(?:he|she|it|they|his|her|its|their|this|these|that|those|however|but|also)\b", re.IGNORECASE)
+_MOST = 1_000  # sentences that are weighed against each other; with their words they make a matrix
 _LATER, _DANGLING = 0.85, 0.7  # weight of a sentence that is not the first of its text, or leans on the one before
 
 
@@ -54,7 +55,7 @@ def extract_summary(
         terms: a text to its content words.
         redundancy: r, from 0 to 1.
     """
-    sentences = sentences_of(texts)
+    sentences = sentences_of(texts)[:_MOST]
     if not sentences:
         return ""
     lengths = np.array([count_words(s.text) for s in sentences])

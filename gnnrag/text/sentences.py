@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from gnnrag.text.bounds import pieces
+
 _BLANK_LINE = re.compile(r"\n\s*\n")
 _BREAK = re.compile(r"(?:(?<=[.!?…])[\"'”’)\]]*\s+(?=[\"'“‘`(\[]*[^\W_a-zß-öø-ÿ])|(?<=[。！？])\s*(?=\S))")
 _LAST_TOKEN = re.compile(r"([^\s(\[\"'“‘]+)$")
@@ -29,7 +31,8 @@ def split_sentences(text: str) -> list[str]:
     """Split a text into stripped, non-empty sentences.
 
     A blank line always splits, a single line break never does. A full stop after an abbreviation or initials does not
-    end a sentence unless the next word can only begin one.
+    end a sentence unless the next word can only begin one. A sentence of more than `MAX_SENTENCE` characters is none:
+    it is cut.
     """
     sentences: list[str] = []
     for block in _BLANK_LINE.split(text):
@@ -39,7 +42,7 @@ def split_sentences(text: str) -> list[str]:
                 sentences.append(block[start : match.end()].strip())
                 start = match.end()
         sentences.append(block[start:].strip())
-    return [sentence for sentence in sentences if sentence]
+    return [piece for sentence in sentences for piece in pieces(sentence)]
 
 
 def _is_abbreviated(block: str, start: int, match: re.Match[str]) -> bool:

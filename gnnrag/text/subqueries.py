@@ -12,9 +12,10 @@ Triple = tuple[str, str, str]
 
 NOTHING = "(nothing was retrieved for this query)"  # refined context of a query that found nothing
 DROPPED = "(left out: too long)"
+LABELS = {"plain": ("Context:", "Answer:"), "released": ("Retrieved context:", "Sub-query answer:")}
 # `#2` is the answer of sub-query 2; the sharp of C# and the hash of #MeToo are none, nor is the 3 of Entity#3.
-_REFERENCE = re.compile(r"(?<![\w#])#(\d+)\b")
-_VARIABLE = re.compile(r"\bEntity#(\d+)\b", re.IGNORECASE)
+_REFERENCE = re.compile(r"(?<![\w#])#(\d{1,9})\b")
+_VARIABLE = re.compile(r"\bEntity#(\d{1,9})\b", re.IGNORECASE)
 _LETTERS = re.compile(r"[A-Za-z]+")
 _OPENS, _CLOSES = {"(": "[", "[": "[", "{": "{"}, {")": "]", "]": "]", "}": "}"}
 _REFUSAL = re.compile(
@@ -134,17 +135,21 @@ def letters_only(text: str) -> str:
 
 
 # --------------------------------------------------------------------------------------------------------- history
-def render_history(items: Sequence[HistoryItem], raw: bool = False) -> str:
-    """Return the items numbered in order, each with its query, its refined (or raw) context and its answer."""
-    blocks = []
+def render_history(items: Sequence[HistoryItem], raw: bool = False, labels: str = "plain") -> str:
+    """Return the items numbered in order, each with its query, its refined (or raw) context and its answer.
+
+    `labels` are ours (`plain`), or `released`, which also strips the whole.
+    """
+    blocks, (shown, said) = [], LABELS[labels]
     for number, item in enumerate(items, start=1):
         context = item.context if raw else item.refined
-        blocks.append(f"Sub-query {number}: {item.query}\nContext:\n{context or ''}\nAnswer: {item.answer or ''}")
-    return "\n\n".join(blocks)
+        blocks.append(f"Sub-query {number}: {item.query}\n{shown}\n{context or ''}\n{said} {item.answer or ''}")
+    text = "\n\n".join(blocks)
+    return text.strip() if labels == "released" else text
 
 
 def fit_history(
-    items: Sequence[HistoryItem], limit: int, count: Callable[[str], int], raw: bool = False
+    items: Sequence[HistoryItem], limit: int, count: Callable[[str], int], raw: bool = False, labels: str = "plain"
 ) -> tuple[list[HistoryItem], int]:
     """Drop the oldest contexts until the rendered history has at most `limit` tokens; queries and answers stay.
 
@@ -153,16 +158,17 @@ def fit_history(
         limit: tokens.
         count: counts the tokens of a text.
         raw: whether raw contexts are what is rendered.
+        labels: of what is rendered.
 
     Returns:
         The items, and how many lost their context.
     """
     kept = list(items)
-    sizes = [count(render_history([item], raw)) for item in kept]
+    sizes = [count(render_history([item], raw, labels)) for item in kept]
     dropped = 0
     while sum(sizes) > limit and dropped < len(kept):
         kept[dropped] = replace(kept[dropped], context=DROPPED, refined=DROPPED)
-        sizes[dropped] = count(render_history([kept[dropped]], raw))
+        sizes[dropped] = count(render_history([kept[dropped]], raw, labels))
         dropped += 1
     return kept, dropped
 

@@ -68,7 +68,7 @@ class TokenCounter:
                 return lambda text: len(small.encode(text, add_special_tokens=False).ids)
             from transformers import AutoTokenizer  # seconds of import time, and only for those who name one
 
-            large = AutoTokenizer.from_pretrained(self.tokenizer)
+            large = AutoTokenizer.from_pretrained(self.tokenizer, trust_remote_code=False)
             return lambda text: len(large.encode(text, add_special_tokens=False))
         except Exception as error:  # the libraries raise many types, some of them their own
             raise ConfigError(

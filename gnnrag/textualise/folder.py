@@ -47,15 +47,14 @@ def write_folder(
     questions: Mapping[str, Sequence[Question]],
     usage: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Write all files, and return what `SOURCE.json` holds.
+    """Write all files into an empty folder, and return what `SOURCE.json` holds.
 
     Raises:
         ArtefactError: an article does not mark all that its part tells; a journal that was edited is one way there.
     """
-    folder.mkdir(parents=True)
     passages, nodes = [], []
     for part, article in zip(pieces.parts, pieces.articles, strict=True):
-        text, mentions = checked(part, article, folder.parent)
+        text, mentions = checked(part, article, Path(f"{config.out}.work"))
         named = list(dict.fromkeys(mention.name for mention in mentions if mention.kind == "neighbour"))
         passages.append(Passage(part.id, part.name, text))
         nodes.append(

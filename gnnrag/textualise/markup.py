@@ -52,7 +52,7 @@ def read_marked(text: str) -> tuple[str, list[Mention]]:
     """
     plain: list[str] = []
     mentions: list[Mention] = []
-    opened, start, length = "", 0, 0
+    opened, start, length, first = "", 0, 0, 0
     for piece, is_mark in _pieces(text):
         if not is_mark:
             if opened and "\n" in piece:
@@ -62,11 +62,11 @@ def read_marked(text: str) -> tuple[str, list[Mention]]:
         elif piece in _CLOSING:
             if opened:
                 raise MarkupError(f"a {piece!r} stands inside {opened!r}, after {_near(plain)!r}")
-            opened, start = piece, length
+            opened, start, first = piece, length, len(plain)
         elif _CLOSING.get(opened) != piece:
             raise MarkupError(f"a {piece!r} closes nothing, after {_near(plain)!r}")
         else:
-            name = "".join(plain)[start:length]
+            name = "".join(plain[first:])
             if not name.strip():
                 raise MarkupError(f"nothing stands between {opened!r} and {piece!r}")
             mentions.append(Mention("topic" if opened == "<" else "neighbour", name, start, length))

@@ -7,9 +7,9 @@ goes on from there after a kill and ends with the same bytes. The folder appears
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,14 @@ from gnnrag.datasets.articles import Part, Triple, parts_of
 from gnnrag.datasets.skips import Skips
 from gnnrag.datasets.textualised import SOURCE
 from gnnrag.errors import BudgetError, ConfigError, LLMError
-from gnnrag.files import Journal, digest, exclusive_lock, file_digest
+from gnnrag.files import Journal, child, digest, exclusive_lock, file_digest, refuse_links, tidy, write_atomic
+from gnnrag.files import write_folder as write_whole
 from gnnrag.llm.opening import open_backend
+from gnnrag.records import interpreting, number, text
 from gnnrag.session import Session
 from gnnrag.textualise.config import TextualiseConfig, check_textualise
 from gnnrag.textualise.folder import Pieces, checked, read_source, update_licence, write_folder
+from gnnrag.textualise.markup import read_marked
 from gnnrag.textualise.prompted import PromptedWriter
 from gnnrag.textualise.sample import chosen_entities
 from gnnrag.textualise.templates import TemplateWriter
@@ -32,6 +35,7 @@ from gnnrag.types import Passage
 
 Progress = Callable[[str, int, int], None]  # stage, finished since the last call, all of the stage
 STAGES = ("article", "entity", "relations")
+_TEXTS = {"article": ("text",), "entity": ("type", "description")}  # of a row of the journal
 
 
 @dataclass
@@ -45,7 +49,12 @@ class _Work:
     calls: int = 0  # of this process
 
     def __post_init__(self) -> None:
-        self.done = {(row["stage"], row["key"]): row for row in self.journal.rows}
+        with self.interpreting():
+            self.done = {(row["stage"], text(row["key"])): _checked(row) for row in self.journal.rows}
+
+    def interpreting(self) -> AbstractContextManager[None]:
+        """See `records.interpreting`."""
+        return interpreting(self.journal.path, f"delete {self.journal.path.parent} and run the command again")
 
     @property
     def usage(self) -> dict[str, dict[str, float]]:
@@ -55,6 +64,16 @@ class _Work:
             spent[stage].update(row["usage"])
         # Rounded: the order of the journal, in which costs are added up, depends on timing.
         return {stage: {k: round(v, 4) for k, v in sorted(counts.items())} for stage, counts in spent.items() if counts}
+
+
+def _checked(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of the journal. Raises ValueError, KeyError or the like where it is none that is written here."""
+    texts = row["texts"] if row["stage"] == "relations" else [row[name] for name in _TEXTS[row["stage"]]]
+    if not all(map(text, [*texts, *row["flags"]])):
+        raise ValueError(f"an empty text of {row['key']!r:.80}")
+    for value in row["usage"].values():
+        number(value)
+    return row
 
 
 def textualise(
@@ -92,21 +111,25 @@ def textualise(
     }
     if there := _finished(out, made, config.licence, on_note):
         return out, there
-    if out.exists():
-        raise ConfigError(f"out={config.out!r} exists and was not made from this with these settings; give another out")
+    _refuse_taken(out)
     every = [Passage(part.id, part.name, part.name) for part in parts_of(triples)]
     questions = {name: kb.load_questions([file], every) for name, file in splits}  # broken ones are found now
-    work = out.with_name(f"{out.name}.work")
+    work = child(out.parent, f"{out.name}.work")
     with exclusive_lock(work / ".lock", str(work)):
         if there := _finished(out, made, config.licence, on_note):  # another process ended in the meantime
-            shutil.rmtree(work, ignore_errors=True)
+            tidy(work, out.parent)
             return out, there
+        _refuse_taken(out)
         _same_work(work, digest(made))
         pieces, usage = _write_all(config, writer, work, triples, parts, on_progress)
-        source = write_folder(work / "folder", config, made, pieces, questions, usage)
-        (work / "folder").rename(out)
-    shutil.rmtree(work, ignore_errors=True)
+        source = write_whole(out, lambda new: write_folder(new, config, made, pieces, questions, usage))
+    tidy(work, out.parent)
     return out, source
+
+
+def _refuse_taken(out: Path) -> None:
+    if out.exists():
+        raise ConfigError(f"out='{out}' exists and was not made from this with these settings; give another out")
 
 
 def _finished(out: Path, made: dict[str, Any], licence: str, on_note: Callable[[str], None]) -> dict[str, Any] | None:
@@ -134,14 +157,14 @@ def make_writer(config: TextualiseConfig, parts: Sequence[Part]) -> Writer:
 
 def _same_work(work: Path, identity: str) -> None:
     """Refuse to go on with what other settings have begun."""
+    refuse_links(work)
     mark = work / "made"
-    if mark.is_file() and mark.read_text("utf-8") != identity:
+    if mark.is_file() and mark.read_bytes() != identity.encode():
         raise ConfigError(
             f"{work} holds the beginning of a conversion with other settings, another model or another knowledge base; "
             "give these again, delete that folder, or give another out"
         )
-    mark.write_text(identity, "utf-8")
-    shutil.rmtree(work / "folder", ignore_errors=True)
+    write_atomic(mark, identity)
 
 
 def _write_all(
@@ -164,9 +187,10 @@ def _write_all(
         keys = [(digest([task.part.id, task.triples])[:24], task) for task in tasks]
         rows = _run(work, "relations", keys, writer.relations, told)
         related = [Related(tuple(row["texts"]), tuple(row["flags"])) for row in rows]
-        texts = {
-            t: s for task, row in zip(tasks, related, strict=True) for t, s in zip(task.triples, row.texts, strict=True)
-        }
+        with work.interpreting():
+            texts: dict[Triple, str] = {}
+            for task, made in zip(tasks, related, strict=True):
+                texts |= {t: s for t, s in zip(task.triples, made.texts, strict=True) if read_marked(s)}
         every: list[Written | Described | Related] = [*articles, *described.values(), *related]
         flags = Counter(flag for row in every for flag in row.flags)
         order = [triple for triple in triples if triple in texts]
@@ -178,10 +202,10 @@ def _write_all(
 def _relation_tasks(parts: Sequence[Part], plain: Sequence[str], size: int) -> Iterator[RelationsTask]:
     """Yield each triple once, with the first article that states it."""
     seen: set[Triple] = set()
-    for part, text in zip(parts, plain, strict=True):
+    for part, article in zip(parts, plain, strict=True):
         new = [triple for triple in part.triples if triple not in seen]
         seen.update(new)
-        yield from (RelationsTask(part, text, batch) for batch in batches(new, size))
+        yield from (RelationsTask(part, article, batch) for batch in batches(new, size))
 
 
 def _run(

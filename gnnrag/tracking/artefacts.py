@@ -32,7 +32,7 @@ def index_artefact(root: Path, stages: Mapping[str, str], upload: str) -> Artefa
         stages: key of each artefact in it (`Index.fingerprint`), which decide the version.
         upload: `run.upload`.
     """
-    sent = _files(root) if upload == "all" else {}
+    sent = _own(_files(root)) if upload == "all" else {}
     return _named(f"index-{root.name}", "index", dict(stages), sent, path=str(root), stages=len(stages))
 
 
@@ -46,7 +46,7 @@ def checkpoint_artefact(folder: Path, upload: str, name: str | None = None) -> A
     """
     files = _files(folder)
     size = sum(path.stat().st_size for path in files.values())
-    sent = files if upload == "all" or (upload == "results" and size <= LARGE) else {}
+    sent = _own(files) if upload == "all" or (upload == "results" and size <= LARGE) else {}
     own = folder.resolve()
     name = name or (own.parent.name if own.name in ("best", "merged") else own.name)
     digests = {file: content_digest(path) for file, path in files.items()}
@@ -56,7 +56,7 @@ def checkpoint_artefact(folder: Path, upload: str, name: str | None = None) -> A
 def run_artefact(folder: Path, settings: Mapping[str, Any], upload: str) -> Artefact:
     """Return the files of an evaluation; traces, which hold every message, only with `upload=all`."""
     names = (*RESULTS, TRACES) if upload == "all" else RESULTS
-    files = {name: folder / name for name in names if (folder / name).is_file()}
+    files = _own({name: folder / name for name in names if (folder / name).is_file()})
     digests = {name: content_digest(path) for name, path in files.items()}
     made = _named(f"predictions-{folder.name}", "predictions", digests, files if upload != "none" else {})
     config = {"config.json": json.dumps(without_secrets(settings), indent=2)} if upload != "none" else {}
@@ -67,6 +67,11 @@ def _named(name: str, kind: str, fingerprint: Any, files: Mapping[str, Path], **
     version = digest(fingerprint)
     texts = {"fingerprint.json": json.dumps(fingerprint, indent=2, sort_keys=True)}
     return Artefact(name, kind, texts, files, {**metadata, "fingerprint": version}, (version[:16],))
+
+
+def _own(files: Mapping[str, Path]) -> dict[str, Path]:
+    """Return the files that are no links: who made the folder may have had one lead to what is not to be sent."""
+    return {name: path for name, path in files.items() if not path.is_symlink()}
 
 
 def _files(folder: Path) -> dict[str, Path]:

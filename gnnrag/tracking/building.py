@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gnnrag.config import RunConfig
+from gnnrag.errors import GnnragError
+from gnnrag.files import read_json
+from gnnrag.records import interpreting
 from gnnrag.tracking.artefacts import index_artefact
 from gnnrag.tracking.tracker import Job, Tracker, run_state
 
@@ -26,7 +28,8 @@ def track_build(
     """
     if config.tracking == "off" or not built:
         return
-    stages: dict[str, Any] = json.loads((root / "manifest.json").read_text("utf-8"))["stages"]
+    with interpreting(root / "manifest.json", "build the index anew"):
+        stages: dict[str, Any] = read_json(root / "manifest.json")["stages"]
     rows = [_row(name, entry, name in built) for name, entry in stages.items()]
     columns = list(dict.fromkeys(key for row in rows for key in row))
     folder = Path(config.root) / f"index-{root.name}"
@@ -40,7 +43,7 @@ def track_build(
         numbers = {f"{row['stage']}/{key}": value for row in rows for key, value in row.items() if key != "stage"}
         tracker.finish({"bytes": sum(row["bytes"] for row in rows), **numbers})
         run_state(folder, step=step)
-    except (OSError, ValueError) as error:
+    except (GnnragError, OSError, ValueError) as error:
         on_note(f"Weights & Biases failed ({error}); the index has all of it")
     finally:
         tracker.finish(code=1)

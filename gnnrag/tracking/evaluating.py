@@ -16,6 +16,7 @@ from gnnrag.config import MetricsConfig, RunConfig
 from gnnrag.errors import GnnragError
 from gnnrag.files import digest, read_journal
 from gnnrag.metrics.report import per_question
+from gnnrag.records import interpreting
 from gnnrag.stopping import STOPPED
 from gnnrag.tracking.artefacts import run_artefact
 from gnnrag.tracking.tracker import Artefact, Job, Tracker, run_state
@@ -196,8 +197,9 @@ class EvaluationTracker:
 def _last_step(path: Path) -> int:
     """Return the last step that a run has sent: what its log says where it was stopped, `wandb.json` where it ended."""
     rows = read_journal(path / "log.jsonl")
-    sent = [int(row["step"]) for row in rows if row.get("event") == "running" and "part" not in row]
-    with suppress(OSError, ValueError):  # a damaged file is told of at the end, when it is written
+    with interpreting(path / "log.jsonl"):
+        sent = [int(row["step"]) for row in rows if row.get("event") == "running" and "part" not in row]
+    with suppress(GnnragError, OSError, ValueError):  # a damaged file is told of at the end, when it is written
         sent.append(int(run_state(path).get("step", 0)) if (path / "wandb.json").is_file() else 0)
     return max(sent, default=0)
 
@@ -230,7 +232,8 @@ def prediction_table(
     shown = predictions[::step]
     wanted = {id_ for one in shown for id_ in _evidence(one)}
     passages = {passage.id: passage for passage in sources.passages if passage.id in wanted}
-    scores = {row["question_id"]: row for row in read_journal(path / "scores.jsonl")}
+    with interpreting(path / "scores.jsonl"):
+        scores = {row["question_id"]: row for row in read_journal(path / "scores.jsonl")}
     columns = ["question_id", "type", "question", "gold answers", "answer", *RUNNING]
     columns += ["evidence", "gold passages", "rounds", "seconds", "llm_calls", "error"]
     rows: list[list[Any]] = []

@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.config import TrackedRun
-from gnnrag.files import write_json
+from gnnrag.files import open_log, read_json, refuse_links, write_json
 from gnnrag.stopping import STOPPED
 
 WAITING = 20_000  # orders that may wait for a slow mirror; more are dropped
 INIT_S = 30.0  # in which a server has to answer
 STOP_S = 15.0  # at most for a run that was told to stop: what told it will not wait for long
 QUIET = {"silent": True, "console": "off", "x_disable_stats": True, "disable_git": True, "disable_code": True}
+_RUN_ID = r"[0-9a-f]{12}"  # W&B makes a folder of it
 _SECRET = re.compile(r"(?<=//)[^/@\s]+@")  # name and password in an address
 _QUERY = re.compile(r"(://[^\s?,]*)\?[^\s,]*")  # behind an address, where some servers take a key
 
@@ -99,6 +100,7 @@ class Tracker:
     def _start(self, folder: Path, job: Job) -> None:
         config, own = self._config, folder / "wandb"
         own.mkdir(parents=True, exist_ok=True)
+        refuse_links(folder)  # the folder of an index's builds is opened by nobody before
         run = {
             "id": run_state(folder)["id"], "resume": "allow", "project": config.project, "entity": config.entity,
             "group": config.group or job.group, "tags": list(config.tags), "job_type": job.kind, "name": job.name,
@@ -107,7 +109,7 @@ class Tracker:
         settings = {**QUIET, "init_timeout": INIT_S, "finish_timeout": 0.8 * config.tracking_wait}
         self._put(wait=config.tracking_wait, mode=config.tracking, run=run, settings=settings)
         home = {name: str(own) for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR")}
-        with (own / "mirror.log").open("a", encoding="utf-8") as log:
+        with open_log(own / "mirror.log") as log:
             self._child = subprocess.Popen(
                 [sys.executable, "-P", str(Path(__file__).with_name("mirror.py"))],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, encoding="utf-8",
@@ -231,11 +233,15 @@ def run_state(folder: Path, **more: Any) -> dict[str, Any]:
 
     Raises:
         OSError: it cannot be written.
-        ValueError: the file is damaged.
+        ValueError: the file is damaged, or is none that is written here.
+        ArtefactError: it is no plain file.
     """
     path = folder / "wandb.json"
-    state = json.loads(path.read_text("utf-8")) if path.is_file() else {"id": uuid.uuid4().hex[:12]}
-    if more or not path.is_file():
+    state = read_json(path) if path.exists() else {"id": uuid.uuid4().hex[:12]}
+    is_ours = isinstance(state, dict) and re.fullmatch(_RUN_ID, str(state.get("id")))
+    if not is_ours or type(state.get("step", 0)) is not int:
+        raise ValueError(f"{path} names no run; delete it")
+    if more or not path.exists():
         state |= more
         write_json(path, state)
     return state

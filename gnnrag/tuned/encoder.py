@@ -14,12 +14,15 @@ import torch
 from torch import Tensor, nn
 
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.index.embedder import model_folder, quiet_loading
+from gnnrag.index.embedder import model_folder
+from gnnrag.index.opening import quiet_loading
+from gnnrag.llm.adapters import refuse_adapter
 from gnnrag.tuned.folder import TunedRecord, write_tuned
 from gnnrag.weights import WEIGHTS, check_tokenizer, fill, load_tensors, save_tensors
 
 ConfigT = TypeVar("ConfigT")
 ModelT = TypeVar("ModelT", bound=nn.Module)
+OWN = "embedded"  # the base that comes with gnnrag; any other one is named by whoever runs it
 STORES = {"fp16": torch.float16, "fp32": torch.float32}
 
 
@@ -28,7 +31,7 @@ def base_folder(name: str) -> tuple[str, str]:
     try:
         return model_folder(name)
     except ConfigError as error:
-        if name == "embedded":
+        if name == OWN:
             raise
         raise ConfigError(f"network.base={name!r}: there is no such folder") from error
 
@@ -75,13 +78,16 @@ def load_encoder(
     from transformers import AutoConfig, AutoModel
 
     folder, _ = base_folder(base)
+    refuse_adapter(Path(folder))
     try:
-        settings = AutoConfig.from_pretrained(folder)
+        settings = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         for name, value in vars(settings).items():  # every family has its own names
             if "dropout" in name and isinstance(value, float):
                 setattr(settings, name, dropout)
         with quiet_loading():
-            encoder: Any = AutoModel.from_pretrained(folder, config=settings, dtype=torch.float32)
+            encoder: Any = AutoModel.from_pretrained(
+                folder, config=settings, dtype=torch.float32, trust_remote_code=False, use_safetensors=True
+            )
     except (OSError, ValueError) as error:
         raise ConfigError(f"network.base={base!r} cannot be loaded: {error}") from error
     if getattr(encoder, "pooler", None) is not None:
@@ -138,20 +144,27 @@ def load_trained(
         record: read from it.
         build: makes the network from its settings.
         config: the settings, from the record.
-        base: where the encoder lies now, if not where it was trained.
+        base: where the encoder lies; None for the embedded one.
 
     Raises:
+        ConfigError: it has another base, and none is given.
         ArtefactError: damaged, of another architecture or version, or made from another base.
     """
     settings: Any = config
+    if settings.text and not base and settings.base != OWN:
+        raise ConfigError(
+            f"{folder}: it was trained on the base {settings.base!r:.200}. Its record does not decide what else is "
+            "opened: name the base in your own settings (of a role, roles.ROLE.options.base=BASE)"
+        )
     settings.base, settings.gradient_checkpointing = base or settings.base, False
     if settings.text:
         check_base(folder, record, settings.base)
+    tensors = load_tensors(folder / WEIGHTS)
     try:
         model = build(config)
     except ConfigError as error:
         raise ArtefactError(f"{folder}: {error}; train again with this version") from error
-    fill(trained(model), load_tensors(folder / WEIGHTS), folder / WEIGHTS)
+    fill(trained(model), tensors, folder / WEIGHTS)
     return model.eval()
 
 
@@ -162,7 +175,7 @@ def load_tokenizer(base: str) -> Any:
     folder, _ = base_folder(base)
     check_tokenizer(Path(folder))
     try:
-        return AutoTokenizer.from_pretrained(folder)
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ConfigError(f"network.base={base!r} has no tokenizer that can be loaded: {error}") from error
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.files import content_digest, digest, folds_advice, write_json
-from gnnrag.weights import read_record
+from gnnrag.files import child, content_digest, digest, write_json
+from gnnrag.outputs import folds_advice
+from gnnrag.weights import read_record, refuse_references
 
 RECORD = "gnnrag.json"
 SHIPPED = Path(__file__).parent / "checkpoints"
@@ -76,8 +77,9 @@ def read_tuned(folder: str | Path, role: str, kinds: Sequence[str]) -> TunedReco
     if data["role"] != role or data["kind"] not in kinds:
         wanted = f"a model for the role {role!r}, of kind {' or '.join(kinds)}, is expected"
         raise ArtefactError(f"{path}: this is a {data['kind']} for the role {data['role']!r}; {wanted}")
+    refuse_references([data["settings"], data["base"]], path)
     for name, expected in data["files"].items():
-        file = folder / name
+        file = child(folder, name, ".+", may_link=True)
         if not file.is_file() or content_digest(file) != expected:
             state = "is cut short or was changed since it was saved" if file.is_file() else "is missing"
             raise ArtefactError(f"{file} {state}; copy the checkpoint again")

@@ -6,7 +6,6 @@ other fields are what everything else is trained from.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +13,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gnnrag.errors import DataError
+from gnnrag.files import open_regular
 from gnnrag.types import Passage
+from gnnrag.untrusted import parse_json
 
 
 class _Part(BaseModel):
@@ -199,11 +200,13 @@ def plain_rows(rows: Iterable[_Row]) -> Iterator[dict[str, Any]]:
 
 def _objects(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     try:
-        with path.open(encoding="utf-8") as lines:
+        with open_regular(path) as lines:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
                     try:
-                        yield number, json.loads(line)
+                        yield number, parse_json(line)
+                    except UnicodeDecodeError:
+                        raise
                     except ValueError as error:
                         raise DataError(path, f"is no JSON: {error}", number) from error
     except OSError as error:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from gnnrag.errors import ArtefactError
 from gnnrag.tuned.folder import RECORD, TunedRecord, write_tuned
-from gnnrag.weights import WEIGHTS, fill, load_tensors, read_settings, save_tensors
+from gnnrag.weights import WEIGHTS, check_shapes, fill, load_tensors, read_settings, save_tensors
 
 KIND = "selector"
 PICKED = ("picked", "picked_cosine", "picked_same_hit", "picked_hit_shared", "picked_hit_found")
@@ -169,6 +169,9 @@ def load_selector(folder: Path, record: TunedRecord, features: Sequence[str]) ->
             f"{folder}: the selector sees other features than this version makes ({', '.join(odd[:3]) or 'their order'}"
             " differs); train again"
         )
+    tensors = load_tensors(folder / WEIGHTS)
+    with torch.device("meta"):
+        check_shapes(Selector(config).state_dict(), tensors, folder / WEIGHTS)
     model = Selector(config)
-    fill(model.state_dict(), load_tensors(folder / WEIGHTS), folder / WEIGHTS)
+    fill(model.state_dict(), tensors, folder / WEIGHTS)
     return model.eval()

@@ -78,7 +78,11 @@ BAD_LINES = {
     "utf-16 without mark": (P1.encode("utf-16-le"), 1, ["looks like UTF-16", "iconv -f UTF-16LE"]),
     "utf-32": (P1.encode("utf-32"), 1, ["is UTF-32"]),
     "cut within a character": (P1.encode() + b'\n{"id": "p2", "text": "caf\xc3', 2, ["cut off within a character"]),
-    "half a surrogate": ('{"id": "p", "text": "\\ud83d"}\n', 1, ["half of a surrogate pair", "remove it"]),
+    "ids alike once repaired": (
+        '{"id": "p\\ud83d", "text": "x"}\n{"id": "p\\ud83e", "text": "y"}\n',
+        2,
+        ["id 'p\ufffd' is already used on line 1"],
+    ),
     "nested": ('{"id": "p", "text": ' + "[" * 100_000 + "\n", 1, ["nested too deeply"]),
     "huge number": ('{"id": ' + "9" * 5000 + "}\n", 1, ["is not usable JSON"]),
 }

@@ -1,6 +1,7 @@
 """Finding out what a path holds, fingerprints, and the real benchmarks where they are at hand."""
 
 import json
+import os
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -169,3 +170,37 @@ def test_a_real_benchmark_survives_the_way_through_the_release_layout(tmp_path):
     got = load_dataset(tmp_path / "musique")
     assert got.fingerprints == expected.fingerprints
     assert got.notes[0] == "musique has 1,890 passages here, 11,656 in the full release"
+
+
+def test_halves_of_characters_are_repaired_where_they_enter_and_counted(tmp_path: Path) -> None:
+    """A run that met one in a record could write neither its index nor its row: it ended for good."""
+    (tmp_path / "corpus.jsonl").write_text(
+        '{"id": "p\\ud800", "title": "T\\udc00", "text": "smile \\ud83d\\ude00, \\ud83d"}\n'
+    )
+    question = {
+        "id": "q\ud800",
+        "question": "Who\ud800?",
+        "answers": ["a\udfff"],
+        "gold": ["p\ud800"],
+        "more": {"\ud800": 1},
+    }
+    (tmp_path / "questions.dev.jsonl").write_text(json.dumps(question) + "\n")
+    data = load_dataset(tmp_path)
+    assert data.passages == (Passage("p\ufffd", "T\ufffd", "smile \U0001f600, \ufffd"),)
+    (found,) = data.questions
+    assert (found.id, found.text, found.answers, found.gold) == ("q\ufffd", "Who\ufffd?", ("a\ufffd",), ("p\ufffd",))
+    assert found.extra == {"more": {"\ufffd": 1}} and data.fingerprints
+    assert data.remarks == ["halves of characters (lone surrogates) read as U+FFFD: 8"]
+    assert load_passages(tmp_path).remarks == ["halves of characters (lone surrogates) read as U+FFFD: 3"]
+
+
+def test_records_of_own_documents_and_names_of_files(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    (folder / "faq.jsonl").write_text('{"id": "1\\ud800", "title": "T", "text": "x \\ud800"}\n')
+    (folder / os.fsdecode(b"\xff.txt")).write_text("text")
+    os.mkfifo(folder / os.fsdecode(b"\xfe.txt"))
+    data = load_passages(folder)
+    assert data.passages == (Passage("faq.jsonl:1\ufffd#1", "T", "x \ufffd"),) and data.name == "caf\ufffd"
+    assert "\n".join(data.remarks).encode() and data.remarks[-1].endswith("U+FFFD: 2")
+    assert sum(data.skip_counts.values()) == 2

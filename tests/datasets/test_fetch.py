@@ -29,10 +29,24 @@ SHA = hashlib.sha256(BODY).hexdigest()
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
+    def send_on(self, there: str) -> None:
+        self.send_response(302)
+        self.send_header("Location", there)
+        self.end_headers()
+        self.close_connection = True
+        for _ in range(64):
+            try:
+                self.wfile.write(b" " * (1 << 20))
+            except OSError:
+                self.server.site.unread = True  # type: ignore[attr-defined]
+                break
+
     def do_GET(self) -> None:
         site = self.server.site  # type: ignore[attr-defined]
         site.requests.append((self.path, self.headers.get("Range")))
         fault = site.faults.pop(0) if site.faults else None
+        if isinstance(fault, str) and "://" in fault:  # sent on, with a page of no stated length
+            return self.send_on(fault)
         if isinstance(fault, int):
             return self.send_error(fault)
         if self.path not in site.files:
@@ -199,6 +213,22 @@ def test_a_broken_tls_connection_is_tried_again_and_told(site, tmp_path, monkeyp
     kept = "" if place == "head" else r"; 262,144 bytes are kept in a.json.part"
     with pytest.raises(DataError, match=f"the connection broke: .*bad record mac.*{kept}"):
         get(site.release("a.json"), tmp_path / "once", tries=1)
+
+
+@pytest.mark.parametrize("there", ["ftp://127.0.0.1/a.json", "file:///etc/passwd"])
+def test_redirects_lead_to_the_web_alone(site, tmp_path, there):
+    site.faults = [there]
+    with pytest.raises(DataError, match=r"could not be fetched: .*(sent on to|302)"):
+        get(site.release("a.json"), tmp_path, tries=1)
+
+
+def test_tls_is_not_left_and_the_page_of_a_redirect_is_not_read(site, tmp_path):
+    asked = downloading.Request("https://h/a")
+    with pytest.raises(downloading.URLError, match="sent on to 'http://h/b', which is not https"):
+        downloading._Redirects().redirect_request(asked, None, 302, "", {}, "http://h/b")
+    site.faults = [f"{site.url}/a.json"]
+    fetch(site, tmp_path)
+    assert (tmp_path / "a.json").read_bytes() == BODY and site.unread
 
 
 def test_a_full_disk_is_no_broken_connection(site, tmp_path):

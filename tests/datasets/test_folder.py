@@ -2,11 +2,14 @@
 
 import json
 import os
+import socket
 import sys
+import zlib
 
 import pytest
 
-from gnnrag.datasets import documents
+from gnnrag.datasets import documents, pdf
+from gnnrag.datasets import folder as documents_folder
 from gnnrag.datasets.base import load_dataset, load_passages
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import DataError
@@ -35,6 +38,26 @@ def pdf_bytes(lines, title=None, encrypt=False):
     trailer = f"trailer\n<< /Size {len(objects) + 1} /Root 1 0 R /Info 5 0 R {extra} >>"
     body += f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}{trailer}\nstartxref\n{len(body)}\n%%EOF\n"
     return body.encode("latin-1")
+
+
+def pages_bytes(pages, stream=None):
+    """Write a PDF with a page for each line; `stream` is what all of them draw instead, packed."""
+    font = "/Resources << /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >>"
+    kids = " ".join(f"{3 + 2 * i} 0 R" for i in range(len(pages)))
+    objects = [b"<< /Type /Catalog /Pages 2 0 R >>", f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>".encode()]
+    for i, line in enumerate(pages):
+        drawn = stream or f"BT /F1 12 Tf 72 720 Td ({line}) Tj ET".encode()
+        packed = " /Filter /FlateDecode" if stream else ""
+        page = f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {4 + 2 * i} 0 R {font} >>"
+        head = f"<< /Length {len(drawn)}{packed} >>\nstream\n".encode()
+        objects += [page.encode(), head + drawn + b"\nendstream"]
+    body, offsets = b"%PDF-1.4\n", []
+    for number, content in enumerate(objects, start=1):
+        offsets.append(len(body))
+        body += f"{number} 0 obj\n".encode() + content + b"\nendobj\n"
+    table = "".join(f"{offset:010d} 00000 n \n" for offset in offsets)
+    trailer = f"trailer\n<< /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n{len(body)}\n%%EOF\n"
+    return body + f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}{trailer}".encode()
 
 
 @pytest.fixture
@@ -253,4 +276,86 @@ def test_without_pypdf_the_error_says_what_to_install(folder, monkeypatch):
 
 
 def test_text_from_pdf_fonts_can_be_stored():
-    assert documents._repaired("a\x00b\ud83dc \ud83d\ude00") == "a b\ufffdc 😀"
+    assert pdf._repaired("a\x00b\ud83dc \ud83d\ude00") == "a b\ufffdc 😀"
+
+
+def test_of_a_long_pdf_the_first_pages_are_read_and_that_is_counted(folder, monkeypatch):
+    monkeypatch.setattr(pdf, "PAGES", 3)
+    told = []
+    root = folder({"long.pdf": pages_bytes([f"Page {n}." for n in range(8)]), "short.pdf": pages_bytes(["Only."] * 3)})
+    dataset = load_passages(root, None, lambda what, done, total: told.append((what, done, total)))
+    assert {p.id: p.text.split() for p in dataset.passages}["long.pdf#1"] == ["Page", "0.", "Page", "1.", "Page", "2."]
+    assert dataset.skipped == {"end of a long document": ("long.pdf (read 3 of 8 pages; split it to have all)",)}
+    assert told == [("pages of long.pdf", 1, 3)] * 3 + [("pages of short.pdf", 1, 3)] * 3
+
+
+def test_a_pdf_that_takes_too_long_or_says_too_much_is_left_out_by_name(folder, monkeypatch):
+    root = folder({"a.txt": "One.", "slow.pdf": pages_bytes(["Page."] * 8)})
+    clock = iter(range(0, 1000, 50))
+    monkeypatch.setattr(pdf, "monotonic", lambda: next(clock))
+    (left_out,) = load_passages(root).skipped["unreadable file"]
+    assert left_out == "slow.pdf (takes more than 120 s: read 2 of 8 pages; split it)"
+    monkeypatch.undo()
+    monkeypatch.setattr(pdf, "CHARACTERS", 12)
+    (left_out,) = load_passages(root).skipped["unreadable file"]
+    assert left_out == "slow.pdf (has more than 12 characters: read 2 of 8 pages; split it)"
+
+
+def test_a_pdf_whose_streams_unpack_without_end_is_left_out(folder):
+    packed = zlib.compress(b"(x) Tj " * 6_000_000)  # 42 MB from 60 kB
+    root = folder({"a.txt": "One.", "bomb.pdf": pages_bytes(["x"], stream=packed)})
+    (left_out,) = load_passages(root).skipped["unreadable file"]
+    assert left_out.startswith("bomb.pdf (is a damaged or unsupported PDF (LimitReachedError:")
+
+
+def test_pipes_devices_sockets_and_links_to_themselves_are_counted(folder):
+    root = folder({"a.txt": "One.", "deep/b.txt": "Two."})
+    os.mkfifo(root / "pipe.txt")
+    os.mkfifo(root / "corpus.jsonl")
+    (root / "zero.txt").symlink_to("/dev/zero")
+    (root / "self.txt").symlink_to("self.txt")
+    (root / "one.txt").symlink_to("two.txt")
+    (root / "two.txt").symlink_to("one.txt")
+    (root / "up").symlink_to(root)
+    with socket.socket(socket.AF_UNIX) as server:
+        here = os.open(root, os.O_RDONLY)
+        server.bind(f"/proc/self/fd/{here}/sock.txt")
+        dataset = load_passages(root)
+        os.close(here)
+    assert [p.id for p in dataset.passages] == ["a.txt#1", "deep/b.txt#1"]
+    assert dataset.skipped == {
+        "not a regular file": ("corpus.jsonl", "pipe.txt", "sock.txt"),
+        "link not followed": ("one.txt", "self.txt", "two.txt", "up", "zero.txt"),
+    }
+
+
+def test_what_becomes_a_pipe_or_vanishes_while_it_is_read_is_counted(folder, monkeypatch):
+    root = folder({"a.txt": "One.", "b.txt": "Two.", "c.jsonl": "{}", "d.pdf": b"%PDF"})
+    real = documents_folder._files
+
+    def late(path, skips):
+        names = list(real(path, skips))
+        for name in names[1:]:
+            (root / name).unlink()
+        os.mkfifo(root / "b.txt")
+        os.mkfifo(root / "d.pdf")
+        return names
+
+    monkeypatch.setattr(documents_folder, "_files", late)
+    left_out = load_passages(root).skipped["unreadable file"]
+    assert [name.split()[0] for name in left_out] == ["b.txt", "c.jsonl", "d.pdf"]
+    assert "is no plain file, but a folder, a pipe" in left_out[0] and "No such file" in left_out[1]
+
+
+def test_a_pipe_for_questions_is_an_error_at_once(folder, tmp_path):
+    root = folder({"corpus.jsonl": json.dumps({"id": "a", "text": "One."})})
+    for name in ("questions.jsonl", "questions.json"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(DataError, match=rf"{name}: is no plain file, but a folder, a pipe"):
+            load_dataset(root, questions=tmp_path / name)
+
+
+def test_a_huge_text_is_left_out_by_name(folder, monkeypatch):
+    monkeypatch.setattr(documents, "MAX_TEXT", 10)
+    root = folder({"a.txt": "One.", "huge.md": "x" * 11})
+    assert load_passages(root).skipped["unreadable file"] == ("huge.md (has 11 bytes, the limit is 10; split it)",)

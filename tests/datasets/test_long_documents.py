@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import random
 
 import pytest
@@ -384,3 +385,10 @@ def test_a_broken_line_of_a_domain_names_its_line(books):
     path.write_text(path.read_text() + '{"input": "x"}\n')
     with pytest.raises(DataError, match=r"line 4: the row has no 'context'; its keys are input"):
         load_dataset(path)
+
+
+@pytest.mark.timeout(30)  # at b2c090d it waited for ever
+def test_a_pipe_among_documents_is_no_release(tmp_path):
+    os.mkfifo(tmp_path / "rows.jsonl")
+    (tmp_path / "a.txt").write_text("One.")
+    assert [p.id for p in load_passages(tmp_path).passages] == ["a.txt#1"]

@@ -60,10 +60,18 @@ def test_thoughts_are_kept_if_a_query_gained() -> None:
         ({"fast": None, "slow": None}, {"stops": True}, "stop"),
         ({"flags": ["answer_leak"]}, {}, "failed"),
         ({"flags": ["answer_leak"]}, {"clean": False, "helped": False}, ""),
+        ({"slow": "When was PARIS, the capital, founded?"}, {}, "leaked"),
+        ({"slow": "When was Paris founded?"}, {"clean": False, "helped": False}, ""),
+        ({"slow": "What is a comparison?"}, {"helped": False}, ""),  # a part of a word
     ],
 )
 def test_thoughts_that_ask_nothing_or_failed(change: dict[str, Any], keep: dict[str, Any], expected: str) -> None:
     assert verdict(THOUGHTS | change, **keep) == expected
+
+
+def test_what_the_question_itself_says_gives_nothing_away() -> None:
+    either = Question("q", "Which is older, Paris or Rome?", ("Paris", "yes"), gold=("a", "b"))
+    assert verdict(THOUGHTS | {"fast": "How old is Paris?", "slow": "Yes or no?"}, either, helped=False) == ""
 
 
 @pytest.mark.parametrize(

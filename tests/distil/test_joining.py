@@ -11,7 +11,7 @@ import pytest
 from gnnrag.distil.config import KeepConfig, TracesConfig
 from gnnrag.distil.folder import write_folder
 from gnnrag.distil.joining import join, take_in
-from gnnrag.errors import ConfigError, DataError, GnnragError
+from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
 from gnnrag.files import write_jsonl
 from gnnrag.roles.verifier_prompted import parse_selection
 from gnnrag.tuned.rows import ThoughtsRow, VerifierRow, plain_rows, read_rows
@@ -70,7 +70,7 @@ def test_folders_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"b/verifier\.jsonl: is missing or was changed"):
         joined(a, b, out=tmp_path / "out")
     (b / "meta.json").write_text('{"files": {}}', "utf-8")
-    with pytest.raises(DataError, match="is damaged"):
+    with pytest.raises(ArtefactError, match="is damaged"):
         joined(a, b, out=tmp_path / "out")
 
 

@@ -6,6 +6,7 @@ import json
 import re
 from html.parser import HTMLParser
 
+from gnnrag.drawing.html import fill, inert
 from gnnrag.drawing.page import page_data, render_page
 from gnnrag.drawing.subgraph import around_entity
 from gnnrag.extract.types import EntityRecord, Extraction
@@ -61,6 +62,12 @@ def test_untrusted_text_stays_text():
     assert "__TITLE__" not in PAGE and PAGE.count("__HASH__") == PAGE.count('"name": "__HASH__"') + PAGE.count(
         '"label": "__HASH__"'
     ) + PAGE.count('"tail": "__HASH__"')
+
+
+def test_what_turns_letters_around_is_spelt_out():
+    page = fill("__TITLE__ __DATA__", "a\u202eb", "", "", {"DATA": inert(["x\u202egpj.exe\u2066", "\u05d0"])})
+    assert "\u202e" not in page and page.startswith(r"a\u202eb ")
+    assert json.loads(page.partition(" ")[2]) == [r"x\u202egpj.exe\u2066", "\u05d0"]
 
 
 def test_a_title_is_escaped():

@@ -36,9 +36,12 @@ def kb(tmp_path):
     return folder / "kb.txt"
 
 
+def of(kb):
+    return replace(HASH, extract=ExtractConfig("kb", str(kb)))
+
+
 def build(root, kb):
-    config = replace(HASH, extract=ExtractConfig("kb", str(kb)))
-    build_index(root, load_passages(kb).passages, config, ["knowledge"])
+    build_index(root, load_passages(kb).passages, of(kb), ["knowledge"])
     return Index(root)
 
 
@@ -67,9 +70,8 @@ def test_the_graph_has_the_triples_the_names_and_the_types_as_they_are(tmp_path,
 
 def test_what_is_not_an_article_has_no_triples(tmp_path, kb):
     build(tmp_path / "index", kb)
-    update_index(
-        tmp_path / "index", [Passage("note", "note", "Ana Li is busy."), Passage("12", "12", "edited")], ["oliver"]
-    )
+    added = [Passage("note", "note", "Ana Li is busy."), Passage("12", "12", "edited")]
+    update_index(tmp_path / "index", added, ["oliver"], caller=of(kb))
     graph = Index(tmp_path / "index").knowledge
     # `oliver` is gone with its article; what Oliver's own article says of it stays.
     assert facts(graph) == {tuple(line.split("|")) for line in KB.splitlines() if not line.startswith("oliver")}
@@ -79,9 +81,8 @@ def test_what_is_not_an_article_has_no_triples(tmp_path, kb):
 def test_another_title_is_another_article(tmp_path, kb):
     passages = build(tmp_path / "index", kb).passages
     retitled = replace(passages[0], title="Another")
-    update_index(tmp_path / "index", [retitled])
-    config = replace(HASH, extract=ExtractConfig("kb", str(kb)))
-    build_index(tmp_path / "fresh", [retitled, *passages[1:]], config, ["knowledge"])
+    update_index(tmp_path / "index", [retitled], caller=of(kb))
+    build_index(tmp_path / "fresh", [retitled, *passages[1:]], of(kb), ["knowledge"])
     assert artefacts(tmp_path / "index")["extraction"] == artefacts(tmp_path / "fresh")["extraction"]
     assert artefacts(tmp_path / "index")["knowledge"] == artefacts(tmp_path / "fresh")["knowledge"]
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gnnrag.config import ExtractConfig, RoleConfig
-from gnnrag.errors import BudgetError, ConfigError, LLMError
+from gnnrag.errors import BudgetError, ConfigError, LLMError, NotGivenError
 from gnnrag.extract.base import make_extractor
 from gnnrag.extract.prompted import PromptedExtractor
 from gnnrag.index.build import update_index
@@ -56,7 +56,7 @@ def test_only_new_passages_are_read(tmp_path, asked):
     root, new = tmp_path / "i", Passage("p9", "Rome", "Rome lies on the Tiber.")
     build(root, settings=settings(), stages=["entity_graph"])
     asked.clear()
-    update_index(root, add=[new], remove=["p1"])
+    update_index(root, add=[new], remove=["p1"], caller=settings())
     assert len(asked) == 2 and all("Tiber" in text for text in asked)
     build(tmp_path / "fresh", [*CORPUS[1:], new], settings(), stages=["entity_graph"])
     assert artefacts(root) == artefacts(tmp_path / "fresh")
@@ -75,7 +75,10 @@ def test_a_run_with_another_model_leaves_the_extraction_as_it_is(tmp_path, asked
     assert not [text for text in asked if "Types of entities" in text]
     assert build(root, settings=tree, stages=["tree"]) == []
     asked.clear()
-    update_index(root, add=[new])  # by the model that read the others
+    with pytest.raises(NotGivenError, match=r"its extraction was written by a model \(triples: scripted"):
+        update_index(root, add=[new])
+    reader = RoleConfig(llm="scripted", settings={"rules": settings().llm["rules"]})
+    update_index(root, add=[new], caller=replace(tree, writers=replace(tree.writers, triples=reader)))
     read = [text for text in asked if "Types of entities" in text]
     assert len(read) == 1 and "Tiber" in read[0]
     assert "extraction" not in build(root, [*CORPUS, new], settings(), stages=["extraction"])

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+import gnnrag
+from gnnrag.config import load_config
 from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.fit import curves
 from gnnrag.fit.card import Card
-from gnnrag.fit.config import FoldConfig, TrainingRunConfig, check_run
+from gnnrag.fit.config import FoldConfig, TrainingRunConfig, check_run, refuse_expressions
 from gnnrag.fit.curves import draw_curves
 from gnnrag.fit.folds import Parts, fold_of, split_questions
 from gnnrag.fit.gnn_sets import divide
@@ -18,7 +20,7 @@ from gnnrag.fit.language_data import RoleRows
 from gnnrag.fit.reader_sets import ReaderSet
 from gnnrag.fit.rundir import TrainingRun
 from gnnrag.fit.selector import _divide
-from gnnrag.fit.verifier_config import RowsConfig
+from gnnrag.fit.verifier_config import RowsConfig, TrainVerifierConfig
 from gnnrag.fit.verifier_rows import VerifierSet
 from gnnrag.types import Question
 from tests.helpers.traces import verifier_row
@@ -109,7 +111,21 @@ def test_the_card_says_what_it_is_given() -> None:
     text = card.render()
     assert text.startswith("# A net\n\nIt ranks.\n\n- parameters: 7\n")
     assert "| a\\|b | 3 |" in text and "| a | 0.500 |" in text and text.endswith("## Notes\n\n- N\n")
-    assert "##" not in Card("A", "B").render()
+    assert [line for line in Card("A", "B").render().splitlines() if line.startswith("##")] == ["## Licence"]
+
+
+def test_a_card_states_the_licence_of_the_weights_and_of_each_set() -> None:
+    data = ({"set": "2wiki", "train": 3, "licence": "Apache-2.0"}, {"set": "mine", "train": 1, "licence": ""})
+    told = Card("A", "B", data=data, licence="MIT").render()
+    assert "- weights: MIT\n- data, 2wiki: Apache-2.0\n- data, mine: not stated" in told
+    assert "- weights: not stated" in Card("A", "B").render()
+
+
+@pytest.mark.parametrize("card", sorted((Path(gnnrag.__file__).parent).glob("*/checkpoints/*/README.md")), ids=str)
+def test_cards_of_what_ships_state_their_licences(card: Path) -> None:
+    section = card.read_text("utf-8").partition("## Licence")[2].partition("##")[0]
+    assert "- weights: Apache-2.0" in section
+    assert section.count("- data, ") == 3 and "not stated" not in section
 
 
 def test_curves_are_drawn_from_rows(tmp_path: Path) -> None:
@@ -177,3 +193,13 @@ def test_tracking_is_off_by_default_and_checked() -> None:
     check_run(TrainingRunConfig())
     with pytest.raises(ConfigError, match=r"run\.tracking='on': allowed are off, offline, online"):
         check_run(TrainingRunConfig(tracking="on"))
+
+
+def test_what_a_checkpoint_is_is_written_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GNNRAG_TEST_BASE", "embedded")
+    (tmp_path / "c.yaml").write_text("network: {base: '${oc.env:GNNRAG_TEST_BASE}'}\nrun: {group: '${oc.env:HOME}'}\n")
+    config = load_config(TrainVerifierConfig, tmp_path / "c.yaml")
+    assert config.network.base == "embedded"
+    with pytest.raises(ConfigError, match=r"network\.base=\$\{oc\.env:GNNRAG_TEST_BASE\}: a checkpoint holds this"):
+        refuse_expressions(config)
+    refuse_expressions(load_config(TrainVerifierConfig, tmp_path / "c.yaml", ["network.base=embedded"]))

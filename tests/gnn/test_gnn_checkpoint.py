@@ -140,7 +140,7 @@ def test_settings_follow_from_released_tensors(settings: dict[str, Any], tmp_pat
     state = released_state(source)
     if source.has_late:  # gfm-rag keeps the head that late fusion replaced
         state["entity_model.mlp.0.weight"] = torch.zeros(8, 8)
-    model = import_released(state, tmp_path)
+    model = import_released(state, tmp_path, config.aggregate)
     assert model.config == config
     for a, b in zip(model.state_dict().values(), source.state_dict().values(), strict=True):
         assert torch.equal(a, b)

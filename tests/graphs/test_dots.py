@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import yaml
 
 from gnnrag.errors import DataError
 from gnnrag.graphs.dotanchors import AnchorFinder, AnchorRules, top_nodes
@@ -24,10 +27,11 @@ from gnnrag.graphs.dots import Filter, Limits, TypedGraph
 from gnnrag.graphs.dotsearch import Dot, SearchConfig, plain
 from gnnrag.graphs.dotstart import Start, StartConfig, Starter
 from gnnrag.graphs.neighbourhood import grow
-from gnnrag.graphs.schema import draft, load, to_yaml
+from gnnrag.graphs.schema import Kind, draft, load, to_yaml
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.metrics.nodes import node_scores as scores_of_nodes
 from gnnrag.pool import Pool
+from gnnrag.untrusted import printable
 from tests.helpers.dots import NAMES, at, trace_graph, trace_index, typed_graph
 
 GRAPH = trace_graph()
@@ -53,6 +57,13 @@ def test_the_margin_drops_the_look_alike() -> None:
     assert (found.nodes, found.rule) == (at(GRAPH, "n1"), "a4")
     found = AnchorFinder(GRAPH, AnchorRules(margin=0.3)).find("the founder", "", lambda: cosines(n1=0.91, n9=0.63))
     assert found.nodes == at(GRAPH, "n1", "n9")
+
+
+def test_by_the_letter_all_above_tau_are_anchors_and_names_do_not_count() -> None:
+    finder = AnchorFinder(GRAPH, AnchorRules(floor=2.0, margin=2.0, limit=10**9, by_name=False))
+    found = finder.find("ADA RENN", "", lambda: cosines(n1=0.62, n2=0.6, n9=0.97, n4=0.59))
+    assert (found.nodes, found.rule) == (at(GRAPH, "n9", "n1", "n2"), "a4")
+    assert finder.find("ADA RENN", "", lambda: cosines(n1=0.59)).nodes == (), "no single best one is rescued"
 
 
 @pytest.mark.parametrize(
@@ -104,6 +115,13 @@ def test_terminal_types_are_reached_and_not_passed() -> None:
     assert not near.mask[list(at(GRAPH, "n5", "n6", "n7"))].any() and near.mask[list(at(GRAPH, "n3", "n4"))].all()
     both = typed.region(at(GRAPH, "n1"), Filter((), ("ship",), ("company", "ship")), Limits(), none).near
     assert both.mask[list(at(GRAPH, "n5"))].all()
+
+
+def test_a_filter_that_shuts_the_anchors_in_gives_way_unless_it_is_to_stand() -> None:
+    typed, none, shut = TypedGraph(GRAPH), np.zeros(GRAPH.num_entities), Filter(("port", "region"))
+    wide, tight = (typed.region(at(GRAPH, "n1"), shut, Limits(widen=widen), none) for widen in (True, False))
+    assert wide.notes == ("filter_relaxed",) and len(wide.near) > 1
+    assert tight.notes == () and tight.filter == shut and len(tight.near) == 1
 
 
 def hub_graph() -> TypedGraph:
@@ -247,6 +265,15 @@ def test_passages_gain_by_paths_through_them_and_edges_they_state() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------- search
+@pytest.mark.parametrize(("spread", "ends"), [(True, ("n3", "n7")), (False, ("n3", "n3"))])
+def test_the_limit_of_a_round_is_spread_over_destinations_or_filled_by_the_best(spread: bool, ends: list[str]) -> None:
+    """From the shipyard to a ship and a year there are two ways each, and room for two paths."""
+    region = TypedGraph(GRAPH).region(at(GRAPH, "n2"), Filter(), Limits(), np.zeros(GRAPH.num_entities))
+    own = SearchConfig(pattern_judge="never", top_nodes=2, paths_per_round=2, spread_paths=spread, node_score="node")
+    found = Dot(0, "x", region, None).find(GRAPH, cosines(n3=0.9, n7=0.8), np.zeros(GRAPH.num_relations), own)
+    assert tuple(path[-1] for path in found.paths) == at(GRAPH, *ends)
+
+
 def test_queries_that_mean_the_same_are_sent_once() -> None:
     region = TypedGraph(GRAPH).region(at(GRAPH, "n1"), Filter(), Limits(), np.zeros(GRAPH.num_entities))
     dot, settings = Dot(0, "x", region, None), SearchConfig(follow_ups=2)
@@ -279,6 +306,15 @@ def test_a_draft_counts_and_shows_examples(tmp_path) -> None:
     assert again.types[0].definition == "a thing" and again.links == schema.links
     file.write_text("types: [{name: port}]", "utf-8")
     assert load(file, GRAPH).names == ("port",) and load(file, GRAPH).description == schema.description
+
+
+def test_a_draft_spells_out_what_turns_letters_around() -> None:
+    """It is printed, and what is printed must be the same file."""
+    name = "ship\u202egpj\x1b[2J"
+    schema = replace(draft(GRAPH), description="caf\u00e9", types=(Kind(name, "", 1),))
+    text = to_yaml(schema)
+    assert printable(text) == text and yaml.safe_load(text)["types"][0]["name"] == name
+    assert "caf\u00e9" in to_yaml(replace(schema, types=()))
 
 
 @pytest.mark.parametrize(

@@ -110,20 +110,33 @@ def test_no_paths_and_unknown_flow():
         reliable_paths({}, flow="fast")
 
 
-@pytest.mark.parametrize("flow", ["released", "paper"])
-def test_hub_guard_40_hubs_as_seeds_in_a_second(flow):
-    """Acceptance 17 of specs/graph_kbs.md: under 1 s of CPU on 43k nodes and 120k edges."""
+@pytest.fixture(scope="module")
+def hubs():
     rng = np.random.default_rng(0)
     weights = np.arange(1, 43_001) ** -0.85
     tails = rng.choice(43_000, 120_000, p=weights / weights.sum())
-    adjacency = Adjacency(np.stack([rng.integers(0, 43_000, 120_000), tails], axis=1), 43_000)
-    seeds = np.argsort(-adjacency.degree, kind="stable")[:40].tolist()
-    assert adjacency.degree[seeds[0]] > 4000
-    start = time.process_time()
-    pairs = paths_between_seeds(adjacency, seeds, cap=50, hub_degree=500)
-    kept = reliable_paths(pairs, flow)
-    assert time.process_time() - start < 1
-    assert len(kept) == 15
+    return Adjacency(np.stack([rng.integers(0, 43_000, 120_000), tails], axis=1), 43_000)
+
+
+def most_linked(adjacency):
+    return np.argsort(-adjacency.degree, kind="stable")[:40].tolist()
+
+
+@pytest.mark.parametrize("flow", ["released", "paper"])
+def test_no_path_passes_through_a_hub(flow, hubs):
+    seeds = most_linked(hubs)
+    assert hubs.degree[seeds[0]] > 4000
+    pairs = paths_between_seeds(hubs, seeds, cap=50, hub_degree=500)
+    assert len(reliable_paths(pairs, flow)) == 15
     assert max(map(len, pairs.values())) == 50
-    hubs = {node for node in seeds if adjacency.degree[node] > 500}
-    assert not any(hubs.intersection(path[1:-1]) for paths in pairs.values() for path in paths)
+    barred = {node for node in seeds if hubs.degree[node] > 500}
+    assert not any(barred.intersection(path[1:-1]) for paths in pairs.values() for path in paths)
+
+
+@pytest.mark.slow  # a busy machine takes longer
+@pytest.mark.parametrize("flow", ["released", "paper"])
+def test_40_hubs_as_seeds_take_less_than_a_second(flow, hubs):
+    """Acceptance 17 of specs/graph_kbs.md: under 1 s of CPU on 43k nodes and 120k edges."""
+    seeds, start = most_linked(hubs), time.process_time()
+    reliable_paths(paths_between_seeds(hubs, seeds, cap=50, hub_degree=500), flow)
+    assert time.process_time() - start < 1

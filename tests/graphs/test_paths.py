@@ -133,3 +133,15 @@ def test_worked_trace_of_dotrag():
     found = {t: k_shortest_paths(TRACE, near.labels(0), t, 2) for t in near.nodes.tolist()}
     assert found == {0: [], 1: [(0, 1)], 2: [(0, 1, 2)], 3: [(0, 1, 3)], 8: [(0, 8)],
                      4: [(0, 1, 2, 4)], 5: [(0, 1, 3, 5)]}  # fmt: skip
+
+
+def test_detours_that_all_fail_end_the_search_but_lose_no_shortest_path(monkeypatch):
+    """0 and 1 hang on 2, which alone leads back from 30 nodes that are all joined: no second path, however long."""
+    clique = [(a, b) for a in range(2, 32) for b in range(a + 1, 32)]
+    adjacency = Adjacency(np.array([(0, 2), (1, 2), *clique, (31, 32)]), 33)
+    labels, tried = label_anchor(adjacency, 0, 10), []
+    asked = Adjacency.neighbours_of
+    monkeypatch.setattr(Adjacency, "neighbours_of", lambda self, node: tried.append(node) or asked(self, node))
+    assert k_shortest_paths(adjacency, labels, 1, 3) == [(0, 2, 1)]
+    assert len(tried) <= 20_000
+    assert k_shortest_paths(adjacency, labels, 32, 3) == [(0, 2, 31, 32), (0, 2, 3, 31, 32), (0, 2, 4, 31, 32)]

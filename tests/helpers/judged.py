@@ -16,6 +16,7 @@ from gnnrag.judge.config import JudgeConfig
 from gnnrag.judge.replies import DIMENSIONS
 from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
+from tests.helpers.prompts import uncoded
 
 Row = dict[str, Any]
 _ANSWER = re.compile(r'<answer(?: id="([AB])")?>\n(.*?)\n</answer>', re.DOTALL)
@@ -55,7 +56,8 @@ def write_run(
     inputs = {"data": load_dataset(data, "dev").fingerprints}
     (path / "meta.json").write_text(json.dumps({"decisive": {}, "inputs": inputs}), "utf-8")
     (path / "metrics.json").write_text("{}", "utf-8")
-    log = {"event": "predicted", "roles": {"reader": {"impl": "prompted", "llm": {"model": model}}} if model else {}}
+    roles = {"reader": {"impl": "prompted", "llm": {"model": model}}} if model else {}
+    log = {"event": "predicted", "seconds": 1.0, "roles": roles}
     (path / "log.jsonl").write_text(json.dumps(log) + "\n", "utf-8")
     traces = [{"question_id": i, "events": list(e)} for i, e in (events or {}).items()]
     (path / "traces.jsonl").write_text("".join(json.dumps(row) + "\n" for row in traces), "utf-8")
@@ -70,7 +72,7 @@ def settings(kind: str, *runs: Path, dots: Sequence[str] = ()) -> JudgeConfig:
 
 def shown(request: Request) -> list[str]:
     """Return the answers that a request shows, in order."""
-    return [text for _, text in _ANSWER.findall(request.messages[-1].content)]
+    return [text for _, text in _ANSWER.findall(uncoded(request.messages[-1].content))]
 
 
 def criterion(request: Request) -> str:
@@ -82,7 +84,7 @@ def criterion(request: Request) -> str:
 
 def question_of(request: Request) -> int:
     """Return the number of the question that a request is about."""
-    found = re.search(r"Question: What is thing (\d+)\?", request.messages[-1].content)
+    found = re.search(r"Question: What is thing (\d+)\?", uncoded(request.messages[-1].content))
     assert found
     return int(found[1])
 

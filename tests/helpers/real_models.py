@@ -11,8 +11,9 @@ from typing import Any
 
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.evaluation import evaluate
+from gnnrag.files import read_journal
 from gnnrag.registry import METHODS, ROLES, resolve
-from gnnrag.rundir import read_journal, read_predictions
+from gnnrag.rundir import read_predictions
 from gnnrag.types import Prediction
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, CORPUS
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from gnnrag.llm.base import Request
 from gnnrag.prompts.load import Prompt, load_prompt
+from tests.helpers.prompts import uncoded
 
 # What a hostile passage says, on one line: for every format something that its parser would take for a reply.
 ATTACK = (
@@ -34,8 +35,8 @@ Reply = str | Callable[[Request], str]
 
 
 def user(request: Request) -> str:
-    """Return the last turn."""
-    return request.messages[-1].content
+    """Return the last turn, without the codes in its tags."""
+    return uncoded(request.messages[-1].content)
 
 
 def _plan(request: Request) -> str:

@@ -24,6 +24,7 @@ from gnnrag.roles.sub_answerer_prompted import PromptedSubAnswerer
 from gnnrag.session import Session
 from gnnrag.types import Passage, Prediction, Query, Question, Ranking
 from tests.helpers.parts import read_nothing
+from tests.helpers.prompts import uncoded
 
 QUESTION = Question(
     "q",
@@ -172,8 +173,8 @@ def module_of(request: Request) -> str:
 
 
 def user_text(request: Request) -> str:
-    """Return the last turn of a request."""
-    return request.messages[-1].content
+    """Return the last turn of a request, without the codes in its tags."""
+    return uncoded(request.messages[-1].content)
 
 
 def scripted(**replies: Any) -> ScriptedBackend:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -105,6 +106,53 @@ def make_tiny_seq2seq(model: Path, folder: Path, seed: int = 0) -> Path:
     )
     T5ForConditionalGeneration(shape).save_pretrained(folder)
     return folder
+
+
+def make_tiny_gguf(model: Path, path: Path, end: int | None = None) -> Path:
+    """Write the weights of a tiny model, in half precision, and its tokenizer as a GGUF file.
+
+    Args:
+        model: its folder.
+        path: the file.
+        end: the token that ends replies, where it is not the tokenizer's.
+    """
+    import gguf
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    network, tokenizer = AutoModelForCausalLM.from_pretrained(model), AutoTokenizer.from_pretrained(model)
+    c, out = network.config, gguf.GGUFWriter(path, "qwen3")
+    out.add_context_length(c.max_position_embeddings)
+    out.add_block_count(c.num_hidden_layers)
+    out.add_embedding_length(c.hidden_size)
+    out.add_feed_forward_length(c.intermediate_size)
+    out.add_head_count(c.num_attention_heads)
+    out.add_head_count_kv(c.num_key_value_heads)
+    out.add_key_length(c.head_dim)
+    out.add_value_length(c.head_dim)
+    out.add_layer_norm_rms_eps(c.rms_norm_eps)
+    out.add_rope_freq_base(c.rope_parameters["rope_theta"])
+    out.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
+    words = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
+    merges = json.loads((model / "tokenizer.json").read_text())["model"]["merges"]
+    out.add_tokenizer_model("gpt2")
+    out.add_tokenizer_pre("gpt-2")
+    out.add_token_list(words)
+    out.add_token_types([3 if word in tokenizer.all_special_tokens or word == "<|im_start|>" else 1 for word in words])
+    out.add_token_merges([pair if isinstance(pair, str) else " ".join(pair) for pair in merges])
+    out.add_eos_token_id(tokenizer.eos_token_id if end is None else end)
+    out.add_pad_token_id(tokenizer.pad_token_id)
+    out.add_add_bos_token(False)
+    out.add_chat_template(tokenizer.chat_template)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, c.num_hidden_layers)
+    for name, tensor in network.state_dict().items():
+        if name != "lm_head.weight" or not c.tie_word_embeddings:
+            data = tensor.numpy().astype("float32" if "norm" in name else "float16")
+            out.add_tensor(names.get_name(name, (".weight",)), data)
+    out.write_header_to_file()
+    out.write_kv_data_to_file()
+    out.write_tensors_to_file()
+    out.close()
+    return path
 
 
 def free_port() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -10,12 +11,20 @@ from typing import Any
 from gnnrag.index.index import Index
 from gnnrag.prompts.load import load_prompt
 from gnnrag.registry import ROLES, resolve
-from gnnrag.tuned.folder import TunedRecord, write_tuned
+from gnnrag.tuned.folder import RECORD, TunedRecord, tuned_folder, write_tuned
 from tests.helpers.parts import CORPUS
 from tests.helpers.tiny_encoder import make_tiny_encoder
 from tests.helpers.tiny_model import make_tiny_model, make_tiny_seq2seq
 
 Maker = Callable[..., None]
+
+
+def base_of(run: Path) -> str:
+    """Return the encoder that a checkpoint was made on: whoever opens it names it, unless it is the embedded one."""
+    try:
+        return json.loads((tuned_folder(run) / RECORD).read_text("utf-8"))["settings"].get("base", "embedded")
+    except (OSError, ValueError):  # damaged on purpose
+        return "embedded"
 
 
 def make_cross_encoder(folder: Path, index: Index, text: bool = False) -> None:

@@ -73,7 +73,7 @@ def test_random_changes_equal_a_rebuild(tmp_path, seed):
     for _ in range(5):
         gone = [int(i) for i in rng.choice(there, 2, replace=False)]
         fresh = [int(i) for i in rng.permutation(14) if i not in there][:2]
-        update_index(root, add=passages(*fresh), remove=[f"q{i}" for i in gone])
+        update_index(root, add=passages(*fresh), remove=[f"q{i}" for i in gone], caller=made)
         there = [i for i in there if i not in gone] + fresh
         build(tmp_path / "fresh", passages(*there), made, stages=["knowledge"])
         assert artefacts(root) == artefacts(tmp_path / "fresh")
@@ -94,7 +94,7 @@ def test_what_was_decided_is_not_asked_again(tmp_path, monkeypatch):
     seen, encode = [], HashEmbedder.encode
     monkeypatch.setattr(HashEmbedder, "encode", lambda s, t, is_query=False: seen.extend(t) or encode(s, t))
     added = [Passage("elsewhere", "", "nothing is known of it")]
-    update_index(root, add=added)
+    update_index(root, add=added, caller=settings(tmp_path))
     assert asked == [] and not [text for text in seen if text in WORDS]
     assert Store(root).info("knowledge")["decided"] == 0
 
@@ -183,11 +183,11 @@ def test_long_descriptions_are_summarised_once(tmp_path, monkeypatch):
     assert 0 < count_words(ada) <= 30 and count_words(relation) <= 30
     assert Store(root).info("knowledge")["summarised"] == 2
     asked.clear()
-    update_index(root, add=[Passage("elsewhere", "", "nothing is known of it")])
+    update_index(root, add=[Passage("elsewhere", "", "nothing is known of it")], caller=made)
     assert asked == [] and Index(root).knowledge.descriptions[0] == ada
-    update_index(root, add=passages(8))
+    update_index(root, add=passages(8), caller=made)
     assert [len(task.texts) for task in asked] == [9, 9]
-    update_index(root, remove=["elsewhere"])
+    update_index(root, remove=["elsewhere"], caller=made)
     build(tmp_path / "fresh", passages(*range(9)), made, stages=["knowledge"])
     assert artefacts(root) == artefacts(tmp_path / "fresh")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gnnrag.config import ExtractConfig
-from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.errors import ArtefactError, ConfigError, NotGivenError
 from gnnrag.extract.offline import OfflineExtractor
 from gnnrag.extract.types import Extraction
 from gnnrag.index.build import update_index
@@ -16,6 +16,7 @@ from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.graph_stages import EntityGraphStage
 from gnnrag.index.index import Index
 from gnnrag.index.store import Store
+from gnnrag.index_config import A_FILE
 from gnnrag.types import Passage
 from tests.helpers.indexes import CORPUS, HASH, artefacts, build
 
@@ -136,7 +137,7 @@ class TestEntityGraph:
         build(tmp_path, stages=["entity_graph"])
         store = Store(tmp_path)
         strings = store.folder("entity_graph") / "strings.json"
-        strings.write_text(strings.read_text("utf-8").replace('"version": 2', '"version": 1'), "utf-8")
+        strings.write_text(strings.read_text("utf-8").replace('"version": 3', '"version": 1'), "utf-8")
         with pytest.raises(ArtefactError, match="another version; build the index again"):
             EntityGraphStage().load(strings.parent)
 
@@ -146,8 +147,12 @@ class TestEntityGraph:
         build(root, settings=settings, stages=["embeddings", "entity_graph"])
         before = artefacts(root)
         assert build(root, settings=HASH, stages=["embeddings"]) == []
-        assert artefacts(root) == before and Index(root).config.extract == precomputed.extract
-        assert build(root, CORPUS[1:], stages=["embeddings"])[-2:] == ["extraction", "entity_graph"]
+        assert artefacts(root) == before and Index(root).config.extract == replace(precomputed.extract, path=A_FILE)
+        with pytest.raises(NotGivenError, match=r"its extraction is of a file .*give index\.extract\.path=FILE"):
+            build(root, CORPUS[1:], stages=["embeddings"])
+        assert artefacts(root) == before, "nothing was done by halves"
+        given = replace(HASH, extract=ExtractConfig(path=precomputed.extract.path))
+        assert build(root, CORPUS[1:], given, stages=["embeddings"])[-2:] == ["extraction", "entity_graph"]
         assert Index(root).config.graph.norm == "unicode"
         assert len(Index(root).entity_graph.graph.facts) == 2
         assert build(root, CORPUS[1:], stages=["entity_graph"]) == ["text", "extraction", "entity_graph"]

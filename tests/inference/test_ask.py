@@ -11,6 +11,7 @@ from gnnrag.gnn.config import GNNConfig
 from gnnrag.gnn.encoder import encoder_record
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.index.embedder import HashEmbedder
+from inference import evaluate as evaluate_script
 from inference import index as index_script
 from inference.ask import __doc__ as help_text
 from inference.ask import main
@@ -118,9 +119,9 @@ def test_two_folders_of_one_name_do_not_share_an_index(tmp_path: Path, capsys: p
     assert call(["Who built it?", *own, f"data.path={copy}"]) == 0, "the same documents"
     assert call(["What is baked?", *own, f"data.path={two}"]) == 2
     path = tmp_path / "i" / "notes"
-    assert f"index {path} is of data.path={copy}, and data.path={two} has the same name" in capsys.readouterr().err
+    assert f"index {path} is of data.path={copy}, and data.path={two} is another source" in capsys.readouterr().err
     assert index_script.main(["inspect", str(path)]) == 0
-    with pytest.raises(ConfigError, match="has the same name: give it an index of its own"):
+    with pytest.raises(ConfigError, match="is another source: give it an index of its own"):
         index_script.main(["build", *own, f"data.path={two}"])
     assert call(["What is baked?", *own, f"data.path={two}", f"index.path={path}-2"]) == 0
     assert call(["Who built it?", *own, f"data.path={copy}"]) == 0
@@ -131,6 +132,26 @@ def test_two_folders_of_one_name_do_not_share_an_index(tmp_path: Path, capsys: p
     assert call(["Who built it?", *own, f"data.path={moved}"]) == 0
 
 
+def test_an_index_is_not_replaced_by_other_data_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = ["index.embedder.model=hash", "index.text.language=blank:en", f"index.path={tmp_path / 'i'}",
+           "retriever=bm25", "method=single"]  # fmt: skip
+    one, two = (tmp_path / name for name in ("one", "two"))
+    for folder, text in ((one, "Carl Holm built a lighthouse."), (two, "Rye bread is baked.")):
+        folder.mkdir()
+        (folder / "a.txt").write_text(text)
+    assert call(["Who built it?", *own, f"data.path={one}"]) == 0
+    before = (tmp_path / "i" / "manifest.json").read_bytes()
+    assert call(["What is baked?", *own, f"data.path={two}"]) == 2
+    assert f"is of data.path={one}, and data.path={two} is another source" in capsys.readouterr().err
+    for script in (evaluate_script, index_script):
+        command = ["build"] if script is index_script else []
+        assert run_script(script.main, [*command, *own, f"data.path={two}", f"run.root={tmp_path}"], "") == 2
+    assert (tmp_path / "i" / "manifest.json").read_bytes() == before
+    assert call(["What is baked?", *own, f"data.path={two}", "index.replace=true", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["context"][0]["text"] == "Rye bread is baked."
+    assert call(["What is baked?", f"index.path={tmp_path / 'i'}", "retriever=bm25", "method=single"]) == 0
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -138,6 +159,8 @@ def test_two_folders_of_one_name_do_not_share_an_index(tmp_path: Path, capsys: p
         ([" "], "error: give the question first, in quotes"),
         (["configs/evaluate/sample.yaml"], "error: give the question first, in quotes"),
         ([QUESTION, "data.pth=x"], "error: unknown setting 'data.pth'. Did you mean 'path'?"),
+        ([QUESTION, "index.path=nowhere"], "error: index.path=nowhere: there is no index; give the name of one"),
+        ([QUESTION, "index.path=nowhere", "retriever=bm25"], "error: index.path=nowhere: there is no index"),
         ([QUESTION, "data.path=nowhere"], "error: nowhere: does not exist"),
         ([QUESTION, "absent.yaml"], "error: config file 'absent.yaml' does not exist"),
         (["--jsn", QUESTION], "error: --jsn: allowed are --json, --explain, --help; settings are written key=value"),

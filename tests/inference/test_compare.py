@@ -48,7 +48,7 @@ def test_a_resampled_p_value_at_its_floor_is_a_bound_and_the_tests_are_named(
 ) -> None:
     for path, value in zip(runs, (0.25, 0.75), strict=True):
         rows = [
-            {"question_id": f"q{i}", "type": "t", "has_gold": True, METRIC: 0, "answer/f1": value} for i in range(4)
+            {"question_id": f"q{i}", "type": "t", "has_gold": True, METRIC: 0, "answer/f1": value} for i in range(16)
         ]
         (Path(path) / "scores.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     exact, resampled = ["--metric", METRIC], ["--metric", "answer/f1"]

@@ -71,11 +71,18 @@ def test_each_question_meets_the_network_that_did_not_train_on_it(
     assert {p.question_id: p.ranking for p in read_predictions(merged)} == asked
 
 
-def test_a_sample_is_drawn_by_a_hash(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sample_is_drawn_by_a_hash_and_bad_replies_end_with_code_1(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert call(folder, "both", "against=bm25", "sample=5", "--markdown") == 0
     told = capsys.readouterr()
     assert "note: 5 questions of sample, gnn: " in told.err
     assert told.out.startswith("| method | retriever | roles | Recall@5 |")
+    replies = {"replies": {"reader": {"asked": 2, "bad": 2}}}
+    whole = cross_validate.cross.cross_evaluate
+    monkeypatch.setattr(cross_validate.cross, "cross_evaluate", lambda *a: (whole(*a)[0], replies))
+    assert call(folder, "both", "against=bm25", "sample=5") == 1
+    assert "error: more bad replies than run.max_bad_replies=0.5" in capsys.readouterr().err
     assert call(folder, "both", "sample=few") == 2 and "sample='few'" in capsys.readouterr().err
 
 

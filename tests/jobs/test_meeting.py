@@ -26,12 +26,15 @@ import json, os, pathlib, sys
 import torch
 from accelerate import Accelerator
 
+from gnnrag.fit.leaving import leave
+
 accelerator = Accelerator(cpu=True)
 met = accelerator.gather(torch.tensor([int(sys.argv[1])])).tolist()
 told = {"node": int(os.environ["SLURM_NODEID"]), "group": int(os.environ["GROUP_RANK"]), "met": met,
         "port": os.environ["MASTER_PORT"]}
 path = pathlib.Path(os.environ["OUT"], f"rank-{accelerator.process_index}.json")
 path.write_text(json.dumps(told))
+leave(accelerator)
 """
 
 

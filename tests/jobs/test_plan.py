@@ -89,8 +89,8 @@ def test_tables_of_one_name_have_reports_of_their_own(tmp_path: Path) -> None:
 def test_other_settings_of_an_index_are_another_job(tmp_path: Path) -> None:
     common = [SAMPLE, DATA, "retriever=bm25", f"index.root={tmp_path}"]
     names = [
-        next(iter(make_plan([*common, f"index.text.language=blank:{language}"], tmp_path / "jobs").jobs))
-        for language in ("en", "de", "en")
+        next(iter(make_plan([*common, f"index.text.title_mode={mode}"], tmp_path / "jobs").jobs))
+        for mode in ("merge", "own", "merge")
     ]
     assert names[0] == names[2] != names[1]
     assert all(name.startswith("index-") for name in names)
@@ -121,7 +121,7 @@ def test_what_is_resolved_is_kept_until_a_config_changes(tmp_path: Path, monkeyp
 
 
 def test_one_folder_is_not_built_in_two_ways(tmp_path: Path) -> None:
-    settings = [DATA, "retriever=bm25", "index.text.language=blank:en,blank:de", f"index.root={tmp_path}"]
+    settings = [DATA, "retriever=bm25", "index.text.title_mode=merge,own", f"index.root={tmp_path}"]
     with pytest.raises(ConfigError, match=r"with another index\.text"):
         make_plan([SAMPLE, *settings], tmp_path / "jobs")
 

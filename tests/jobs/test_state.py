@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.files import digest
 from gnnrag.jobs.job import Job, Target
 from gnnrag.jobs.leftovers import ended_file
 from gnnrag.jobs.state import Desk, State, progress
@@ -70,7 +71,7 @@ def test_a_run_on_other_data_or_another_state_of_the_index_is_another_run(tmp_pa
 
     store = Store(tmp_path / "index")
     store.root.mkdir()
-    store.commit("passages", "new", lambda folder: {})
+    store.commit("passages", digest("new"), lambda folder: {})
     assert state(one).status == "to do"
 
 
@@ -148,7 +149,7 @@ def test_an_index_with_other_settings_is_done_only_if_its_job_was_the_last_to_bu
 
     store = Store(tmp_path / "index")
     store.root.mkdir()
-    store.commit("passages", "key", lambda folder: {})
+    store.commit("passages", digest("key"), lambda folder: {})
     store.manifest |= {"complete": True, "settings": {"text": {"language": "de"}}}
     store.save()
     target = Target(str(store.root), ("passages",), {"text": {"language": "en"}})

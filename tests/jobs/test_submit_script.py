@@ -50,7 +50,7 @@ def test_a_dry_run_shows_what_would_be_submitted_and_leaves_nothing(
     assert "--time=5" in merge
     assert "--dependency=afterok:${evaluate-sample-dev-single-bm25-offline-" in merge
     assert "single-dense-offline" in dense
-    assert {path.name for path in (tmp_path / "jobs").iterdir()} == {"resolved"}
+    assert not (tmp_path / "jobs").exists()
 
 
 def test_status_as_data_tells_what_is_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,11 +101,14 @@ def test_jobs_are_run_from_another_directory(tmp_path: Path, monkeypatch: pytest
     assert main(["mine.yaml", "--local", "--folder", "jobs"]) == 1, "its data are not here"
 
 
-def test_folders_are_named_from_where_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_are_named_from_where_one_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.yaml").write_text("method: single\nretriever: bm25\n")
-    assert main(["mine.yaml", f"run.root={tmp_path / 'runs'}", "--folder", "own", "--local", "--dry-run"]) == 0
-    assert (tmp_path / "own" / "resolved").is_dir()
+    asked = ["mine.yaml", f"run.root={tmp_path / 'runs'}", "--folder", "own"]
+    assert main([*asked, "--local", "--status", "--json"]) == 0
+    assert {Path(row["folder"]).parent for row in json.loads(capsys.readouterr().out)} == {tmp_path / "own"}
 
 
 def fake_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch, squeue: str) -> None:

@@ -17,6 +17,7 @@ from gnnrag.llm.base import Reply, Request
 from gnnrag.metrics.bootstrap import bootstrap_interval
 from inference.judgements import remarks
 from tests.helpers.judged import criterion, question, question_of, scripted, settings, shown, write_data, write_run
+from tests.helpers.prompts import uncoded
 
 SIZE = 10
 # What the judge thinks of an answer, by criterion; `shift` is the number of words of the answer.
@@ -69,7 +70,7 @@ def test_what_the_judge_is_shown(tmp_path: Path, data: Path) -> None:
     backend = scripted(by_content)
     path = run(tmp_path, data, "secret-method-name", q0="the answer")
     judge(settings("scores", path, dots=["sample.limit=10"]), backend=backend)
-    texts = {criterion(r): r.messages[-1].content for r in backend.requests if question_of(r) == 0}
+    texts = {criterion(r): uncoded(r.messages[-1].content) for r in backend.requests if question_of(r) == 0}
     assert set(texts) == set(CRITERIA)
     for name in ("correctness", "logical_coherence", "comprehensiveness"):
         assert "Golden answer:\n<reference>\ngold 0\n</reference>" in texts[name] and "Thing 0 is" not in texts[name]
@@ -105,7 +106,7 @@ def test_ten_malformed_replies_are_counted_and_not_guessed(tmp_path: Path, data:
 
 def test_a_retry_that_parses_counts_and_so_does_what_came_before(tmp_path: Path, data: Path) -> None:
     def reply(request: Request) -> str:
-        text = request.messages[-1].content
+        text = uncoded(request.messages[-1].content)
         return "7" if "(Try 3.)" in text else "perhaps" if question_of(request) == 4 else "9"
 
     path = run(tmp_path, data, "a")
@@ -140,7 +141,7 @@ def test_an_answer_that_gives_orders_stays_data(tmp_path: Path, data: Path, atta
     seen: list[str] = []
 
     def reply(request: Request) -> str:
-        text = request.messages[-1].content
+        text = uncoded(request.messages[-1].content)
         (answer,) = shown(request)
         seen.append(answer)
         assert text.count("<answer>") == text.count("</answer>") == text.count("</reference>") == 1

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.columns import COLUMNS
 from gnnrag.judge.folder import judged_figures
 from gnnrag.judge.run import judge
 from gnnrag.llm.base import Request
-from gnnrag.papers import COLUMNS, load_table
-from gnnrag.reproduction import Result, cells, reproduce
+from gnnrag.papers import load_table
+from gnnrag.reproduced import Result, cells
+from gnnrag.reproduction import reproduce
 from inference.console import run_script
 from inference.judge import __doc__ as help_text
 from inference.judge import main
@@ -27,7 +29,7 @@ used: {reader: a model}
 base: {data: {path: SAMPLE, limit: 4}, method: single}
 models: {roles: prompted}
 rows: {BM25: {retriever: bm25}, Dense: {retriever: dense}}
-columns: [em, a_score, e_score, win_rate]
+columns: [em, a_score, e_score, win_rate, correctness, factuality, win_logicality]
 published: {metrics: [a_score], rows: {BM25: [8.5]}}
 """
 
@@ -52,7 +54,8 @@ def test_columns_of_a_table_come_from_the_judgements_of_its_runs(tmp_path: Path)
     first, second = reproduce(table, own)
     assert (first.values["a_score"], first.values["e_score"]) == (7.0, 7.0) and first.values["win_rate"] is None
     assert cells(first, table.columns[1]) == "7.00 [7.00, 7.00] (8.50)"
-    assert second.values["a_score"] is None and second.values["win_rate"] == 50.0
+    assert second.values["a_score"] is None and second.values["win_rate"] == 50.0 == second.values["win_logicality"]
+    assert (first.values["correctness"], first.values["factuality"], second.values["factuality"]) == (7.0, 7.0, None)
     both = judged_figures(runs[1])
     with (runs[0] / "predictions.jsonl").open("a") as out:
         out.write("\n")
@@ -76,6 +79,8 @@ def test_figures_of_few_or_chosen_questions_stay_out_of_tables(tmp_path: Path) -
         judge(settings("pairwise", first, second, dots=own), backend=scripted(pairs))
         judge(settings("scores", second, dots=own), backend=scripted(scores))
         found = judged_figures(second)
+        assert ("judge/factuality" in found) == ("judge/e_score" in found), "its two fellows were always read"
+        assert ("judge/win_relevance" in found) == ("judge/win_rate" in found)
         return [found.get(f"judge/{name}") for name in ("win_rate", "a_score", "e_score")]
 
     assert known(10) == [50.0, 6.0, 6.0]

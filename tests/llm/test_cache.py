@@ -1,18 +1,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sqlite3
+import struct
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from gnnrag.errors import ArtefactError, LLMError
+from gnnrag.llm import cache_file
 from gnnrag.llm.base import Message, Reply, Request
 from gnnrag.llm.cache import CachedBackend
 from gnnrag.llm.scripted import ScriptedBackend, ScriptedConfig
@@ -231,17 +235,11 @@ def damage_middle(path: Path) -> None:
     path.write_bytes(data)
 
 
-def damage_value(path: Path) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE replies SET value = '{\"txt\": 1}'")
-    connection.close()
-
-
 def cut_off(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:20000])
 
 
-@pytest.mark.parametrize("damage", [damage_header, damage_middle, damage_value, cut_off])
+@pytest.mark.parametrize("damage", [damage_header, damage_middle, cut_off])
 def test_a_damaged_file_is_refused_by_name(tmp_path: Path, damage) -> None:
     path = tmp_path / "c.sqlite"
     cached = CachedBackend(echo(), path)
@@ -282,3 +280,120 @@ def test_settings_of_the_file(tmp_path: Path) -> None:
         p: connection.execute(f"PRAGMA {p}").fetchone()[0] for p in ("page_size", "journal_mode", "synchronous")
     }
     assert settings == {"page_size": 16384, "journal_mode": "wal", "synchronous": 1}
+
+
+GOOD = {"text": "re q", "finish_reason": "stop", "prompt_tokens": 1, "completion_tokens": 1, "cost": 0.0}
+
+
+def forged(path: Path, *statements: str, values: Sequence[object] = ()) -> CachedBackend:
+    """Make a cache with one reply, change it from outside, and open it again."""
+    cached = CachedBackend(echo(), path)
+    asyncio.run(cached.generate(ask()))
+    asyncio.run(cached.close())
+    with sqlite3.connect(path) as connection:
+        for statement in statements:
+            connection.execute(statement, values)
+    connection.close()
+    return CachedBackend(echo(), path)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "no JSON",
+        "[" * 100_000,
+        '{"txt": 1}',
+        "[]",
+        "null",
+        b"\xff\xfe",
+        b'{"text": "\xed\xa0\x80", "finish_reason": "stop"}',
+        17,
+        "x" * 10_000_001,
+        *(
+            json.dumps(GOOD | change)
+            for change in (
+                {"text": None}, {"text": ["re q"]}, {"text": 7}, {"finish_reason": "length"}, {"prompt_tokens": -1},
+                {"prompt_tokens": 1.5}, {"prompt_tokens": True}, {"prompt_tokens": 10**400}, {"completion_tokens": "1"},
+                {"cost": float("nan")}, {"cost": -1.0}, {"cost": 1e308}, {"is_estimated": 1}, {"model": 3},
+                {"cached": True}, {"more": 1}, {"repaired": -1},
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_an_entry_that_is_no_reply_is_asked_for_again_and_replaced(
+    tmp_path: Path, value: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    cached = forged(tmp_path / "c.sqlite", "UPDATE replies SET value = ?", values=[value])
+    backend = cached.backend
+    first, second = (asyncio.run(cached.generate(ask())) for _ in range(2))
+    assert first.text == second.text == "re q" and (first.cached, second.cached) == (False, True)
+    assert len(backend.requests) == 1 and len(cached.unreadable) == 1
+    assert len(caplog.records) == 1 and "asks again" in caplog.text and "c.sqlite" in caplog.text
+
+
+def test_many_unreadable_entries_are_one_warning_and_a_count(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cached = CachedBackend(echo(), tmp_path / "c.sqlite")
+    for text in "abc":
+        asyncio.run(cached.generate(ask(text)))
+    asyncio.run(cached.close())
+    with sqlite3.connect(cached.path) as connection:
+        connection.execute("UPDATE replies SET value = 'x'")
+    connection.close()
+    for text in "abc":
+        assert asyncio.run(cached.generate(ask(text))).text == f"re {text}"
+    asyncio.run(cached.close())
+    assert [record.getMessage().rpartition(": ")[2] for record in caplog.records][1:] == ["3 replies could not be read"]
+
+
+def test_an_old_entry_with_half_a_character_is_mended_and_counted(tmp_path: Path) -> None:
+    cached = forged(
+        tmp_path / "c.sqlite", "UPDATE replies SET value = ?", values=[json.dumps(GOOD | {"text": "a\ud800b\ude00"})]
+    )
+    reply = asyncio.run(cached.generate(ask()))
+    assert reply.text == "a\ufffdb\ufffd" and reply.repaired == 2 and reply.cached
+    assert reply.flags == ("reply_repaired",)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TRIGGER t AFTER INSERT ON replies BEGIN DELETE FROM replies; END",
+        "CREATE VIEW v AS SELECT * FROM replies",
+        "CREATE TABLE more (x)",
+        "CREATE INDEX i ON replies (value)",
+        "CREATE INDEX i ON replies (length(value))",
+        "ALTER TABLE replies ADD COLUMN more TEXT GENERATED ALWAYS AS (upper(value)) VIRTUAL",
+        "ALTER TABLE replies RENAME TO others",
+        "PRAGMA application_id = 1",
+    ],
+)
+def test_a_schema_that_is_not_ours_is_refused(tmp_path: Path, statement: str) -> None:
+    with pytest.raises(ArtefactError, match=r"c\.sqlite is a SQLite database but no response cache"):
+        forged(tmp_path / "c.sqlite", statement)
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])
+def test_nothing_is_written_through_a_link(tmp_path: Path, suffix: str) -> None:
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"")
+    path = tmp_path / "c.sqlite"
+    path.with_name(f"c.sqlite{suffix}").symlink_to(victim)
+    with pytest.raises(ArtefactError, match="is a link, or no file"):
+        CachedBackend(echo(), path)
+    assert victim.read_bytes() == b""
+
+
+def test_a_forged_journal_is_not_played_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite would undo what it says, and delete the file that it names as its master."""
+    monkeypatch.setattr(cache_file, "_JOURNAL_S", 0.0)
+    path, victim = tmp_path / "c.sqlite", tmp_path / "victim"
+    asyncio.run(forged(path).close())
+    victim.write_bytes(b"kept")
+    name = str(victim).encode()
+    magic = bytes.fromhex("d9d505f920a163d7")
+    header = magic + struct.pack(">IIIII", 0, 1, path.stat().st_size // 16384, 512, 16384)
+    master = struct.pack(">I", 1) + name + struct.pack(">II", len(name), sum(name)) + magic
+    path.with_name("c.sqlite-journal").write_bytes(header.ljust(512, b"\0") + master)
+    with pytest.raises(ArtefactError, match=r"c\.sqlite-journal is no part of a response cache; delete it"):
+        CachedBackend(echo(), path)
+    assert victim.read_bytes() == b"kept"

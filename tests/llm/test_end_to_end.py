@@ -11,7 +11,8 @@ import pytest
 
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.evaluation import evaluate
-from gnnrag.rundir import read_journal, read_predictions
+from gnnrag.files import read_journal
+from gnnrag.rundir import read_predictions
 from tests.helpers.http_stub import body_of, drop, ok, status, stub
 from tests.helpers.tiny_model import ServedModel, serve
 
@@ -59,6 +60,22 @@ def test_a_dead_server_gives_rows_that_are_tried_again(tmp_path: Path) -> None:
         again, metrics = evaluate(settings(tmp_path, server.url, "dead", "data.limit=4"))
     assert again == path and metrics["failed"] == 0 and metrics["questions"] == 4
     assert len(read_journal(path / "predictions.jsonl")) == 4, "tried again, not doubled"
+
+
+def test_replies_with_half_a_character_end_no_run_and_are_counted(tmp_path: Path) -> None:
+    """One such reply could be written to no journal; from the cache it would have ended every run after this one."""
+    notes: list[str] = []
+    asked: list[int] = []
+    text = "Fast Thought: who \ud83d?\nSlow Thought: where\udc00?\nAnswer: Riga\ud800"
+    with stub(default=ok(text)) as server:
+        for fresh in ("false", "true"):
+            config = settings(tmp_path, server.url, "stub", "data.limit=3", f"run.fresh={fresh}")
+            path, metrics = evaluate(config, on_note=notes.append)
+            assert metrics["failed"] == 0 and metrics["replies_repaired"] == counts(path)["reply_repaired"] > 0
+            assert any("halves of characters" in note for note in notes)
+            assert {row.answer for row in read_predictions(path)} == {"Riga\ufffd"}
+            asked.append(len(server.bodies))
+    assert asked[0] == asked[1], "the second run is answered from the cache"
 
 
 @pytest.mark.llm

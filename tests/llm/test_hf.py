@@ -7,7 +7,6 @@ import gc
 import json
 import logging
 import shutil
-import threading
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +18,7 @@ from gnnrag.errors import ArtefactError, ConfigError, LLMError
 from gnnrag.llm.base import ContextLengthError, Message, Reply, Request
 from gnnrag.llm.hf import HFBackend, HFConfig
 from gnnrag.llm.tickets import Limits
+from tests.helpers.local_backends import request, texts_from_threads
 from tests.helpers.tiny_model import make_tiny_adapter, make_tiny_model, make_tiny_seq2seq
 
 TEXTS = [
@@ -35,10 +35,6 @@ def ask(backend: HFBackend, *requests: Request) -> list[Reply]:
         return await asyncio.gather(*(backend.generate(r) for r in requests))
 
     return asyncio.run(go())
-
-
-def request(text: str, **settings: Any) -> Request:
-    return Request((Message("system", "Be brief."), Message("user", text)), **{"max_tokens": 12, **settings})
 
 
 @pytest.fixture(scope="module")
@@ -297,12 +293,7 @@ def test_one_bad_row_fails_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_several_event_loops_and_threads(folder: Path) -> None:
     backend = HFBackend(config(folder))
-    found: list[str] = []
-    threads = [threading.Thread(target=lambda: found.append(ask(backend, request("a"))[0].text)) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    found = texts_from_threads(backend)
     assert len(found) == 3 and len(set(found)) == 1
 
 

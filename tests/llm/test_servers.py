@@ -104,7 +104,7 @@ def test_a_server_that_comes_back_with_a_new_key_is_asked_with_it(tmp_path: Path
 def test_a_key_that_stays_wrong_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "servers.txt"
     with stub(default=wants("right")) as server:
-        path.write_text(f"{server.url} job=1 key=wrong\n")
+        path.write_text(f"{server.url} job=1 key=other\n")
         with pytest.raises(LLMError, match="status 401: wrong key"):
             asked(backend(path, max_retries=2), 1)
         assert len(server.headers) == 3

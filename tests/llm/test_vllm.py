@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 
 from gnnrag.errors import ConfigError, LLMError
-from gnnrag.llm.base import ContextLengthError, Message, Reply, Request
+from gnnrag.llm.base import ContextLengthError, Reply
 from gnnrag.llm.hf import HFBackend, HFConfig
 from gnnrag.llm.vllm import VLLMBackend, VLLMConfig
 from gnnrag.llm.vllm_engine import start_engine
 from gnnrag.prompts import load_prompt
+from tests.helpers.local_backends import ask, request
 from tests.helpers.real_models import ON, EveryMethod, check, prompt_counter
 from tests.helpers.tiny_model import ServedModel, make_tiny_adapter, make_tiny_model, serve_vllm
 
@@ -135,17 +136,6 @@ def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     compact = '{"backend": "xgrammar", "disable_any_whitespace": true}'
     with serve_vllm(folder, tmp_path_factory.mktemp("server"), "--structured-outputs-config", compact) as served:
         yield served
-
-
-def ask(backend: Any, *requests: Request) -> list[Any]:
-    async def go() -> list[Any]:
-        return await asyncio.gather(*(backend.generate(r) for r in requests), return_exceptions=True)
-
-    return asyncio.run(go())
-
-
-def request(text: str, **settings: Any) -> Request:
-    return Request((Message("system", "Be brief."), Message("user", text)), **{"max_tokens": 12, **settings})
 
 
 def texts(replies: list[Reply]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.bdtr import BDTR, BDTRConfig
@@ -220,7 +221,10 @@ def test_a_bridge_at_rank_40_that_the_verifier_selects(promotion: str, kept: boo
 def test_what_the_verifier_did_not_see_it_cannot_select() -> None:
     llm = ScriptedBackend.of(("You check which passages", '{"selected": [2, 51, 0]}'), *REPLIES[1:])
     prediction, _, _ = run(prompted(llm), ToyRetriever(DEEP), max_rounds=0, verify=50)
-    assert prediction.ranking[:2] == ("n02", "n01")
+    assert prediction.ranking[:2] == ("n02", "n01") and calls(prediction)["verifier"] == 1
+    prediction, _, _ = run(prompted(llm), ToyRetriever(DEEP), max_rounds=0, verify=None)
+    assert prediction.ranking[:3] == ("n02", "n52", "n01"), "a second window of the whole pool"
+    assert calls(prediction)["verifier"] == 2
 
 
 def test_a_verifier_that_selects_everything_is_capped() -> None:
@@ -228,6 +232,31 @@ def test_a_verifier_that_selects_everything_is_capped() -> None:
     prediction, session, _ = run(roles, ToyRetriever(DEEP), max_rounds=0, max_promoted=3)
     assert prediction.ranking[:4] == ("n01", "n02", "n03", "n04"), "the best of the pool, not of the verifier's order"
     assert session.by_role["verifier"]["capped"] == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "context"),
+    [
+        # The first 50 are the 20 promoted and 1 to 30: the cut is .245, four reach it, and the floor adds one.
+        ([], "n41 n01 n02 n03 n04"),
+        (["method.promotion=exempt"], " ".join(f"n{i}" for i in (*range(41, 61), "01", "02", "03", "04"))),
+        (["method.promotion=exempt", "method.max_promoted=1", "method.max_final=3"], "n41 n01 n02"),
+    ],
+)
+def test_the_paper_by_the_letter(given: list[str], context: str) -> None:
+    """Nothing is capped, what was promoted is cut; a setting that is given goes before the preset."""
+    config = load_config(EvaluateConfig, None, ["method=bdtr", "method.preset=paper", "method.max_rounds=0", *given])
+    roles = scripted_roles(verifier=[Verdict(tuple(f"n{i}" for i in range(41, 61)))])
+    method = BDTR(ToyIndex(), roles, config.method.settings)
+    prediction, _ = answer_one(method, ToyRetriever(DEEP), roles["reader"])
+    assert prediction.context == tuple(context.split())
+    (task,) = roles["verifier"].tasks
+    assert len(task.passages) == 60 and task.scores[:2] == (1.0, 0.5), "the whole pool with the scores of the search"
+
+
+def test_an_unknown_preset() -> None:
+    with pytest.raises(ConfigError, match=r"method\.preset='letter': Allowed: ours, paper"):
+        load_config(EvaluateConfig, None, ["method=bdtr", "method.preset=letter"])
 
 
 # ---------------------------------------------------------------------------------------- section 5, odd thoughts
@@ -297,7 +326,7 @@ def test_a_model_that_fails_one_role(role: str, prompt: str, flag: str, answer: 
     if isinstance(problem, LLMError):
         assert row["llm_error"] == rounds and row["calls"] == 0
     else:
-        assert row["parse_failure"] == row["calls"] == 2 * rounds, "one retry"
+        assert row["parse_failure"] == row["calls"] == 2, "one retry; the next round's prompt, the same, is not sent"
     assert prediction.usage["retriever_calls"] == (1 if role == "thoughts" else 5)
     assert prediction.context
 
@@ -364,3 +393,20 @@ def test_methods_keep_nothing_of_a_question() -> None:
     two = answer_one(method, ToyRetriever(TABLE), roles["reader"])[0]
     assert vars(method) == before and one.ranking == two.ranking
     assert asyncio.run(method.start(QUESTION, Session("q"))).pool.scores == {}
+
+
+def test_a_round_that_failed_is_not_asked_again() -> None:
+    """Nothing of the prompt changed: the second and the third round cost no call; everything else falls back."""
+    backend = ScriptedBackend.of(
+        ("You lay out how", "Reasoning chain:"), ("You check which", '{"selected": [99]}'),
+        ("careful reader", "The answer to this question is:"), (".", "It is it is it is it is"),
+    )  # fmt: skip
+    prediction, _, _ = run(prompted(backend), max_rounds=3)
+    spent = ("calls", "prompt_tokens", "completion_tokens")
+    assert {r: {k: n for k, n in row.items() if k not in spent} for r, row in prediction.usage["roles"].items()} == {
+        "thoughts": {"loop": 2, "parse_failure": 2, "repeated_prompt": 2, "round_skipped": 3, "thought_failed": 3},
+        "chain": {"chain_failed": 1, "no_fact": 2, "parse_failure": 2},
+        "verifier": {"out_of_range": 2, "parse_failure": 2, "verifier_failed": 1},
+        "reader": {"no_answer": 2, "parse_failure": 2, "reader_failed": 1},
+    }
+    assert len(backend.requests) == 8 and prediction.error is None and prediction.answer == ""

@@ -35,6 +35,7 @@ from gnnrag.session import Session
 from gnnrag.types import Prediction, Question
 from tests.helpers.dots import EDGES, HERON, NAMES, QUESTION, YARD, StubIndex, trace_graph, trace_index, typed_graph
 from tests.helpers.parts import Scripted, ToyRetriever
+from tests.helpers.prompts import uncoded
 
 TRACE = {"search.top_nodes": 3, "search.paths_per_target": 2, "search.paths_per_round": 4, "set_questions": "never"}
 SELECT = json.dumps({
@@ -106,7 +107,7 @@ def test_the_worked_trace_step_by_step() -> None:
     (dot,) = events(session, "dot")  # steps 1 and 2
     assert dot["anchors"] == ["ADA RENN"] and dot["nodes"] == 7
     assert set(dot["types"]) == {"person", "company", "ship", "port"}
-    shown = [r.messages[-1].content for r in llm.requests if MARKS["path_judge"] in r.text]
+    shown = [uncoded(r.messages[-1].content) for r in llm.requests if MARKS["path_judge"] in r.text]
     assert [line for line in shown[0].splitlines() if line.startswith("<path")] == [  # step 3
         '<path id="p1">ADA RENN (person): ADA RENN founded RENN SHIPYARD.</path>',
         '<path id="p2">ADA RENN (person): ADA RENN founded RENN SHIPYARD. RENN SHIPYARD built MV HERON.</path>',
@@ -144,7 +145,7 @@ def test_nothing_is_embedded_in_the_event_loop(monkeypatch: pytest.MonkeyPatch) 
 def test_with_c_2_the_first_destinations_are_kept() -> None:
     roles, llm = prompted()
     run(roles, **TRACE | {"search.paths_per_round": 2})
-    first = next(r.messages[-1].content for r in llm.requests if MARKS["path_judge"] in r.text)
+    first = next(uncoded(r.messages[-1].content) for r in llm.requests if MARKS["path_judge"] in r.text)
     assert first.count("<path") == 2 and "TOMAS" not in first
 
 
@@ -162,6 +163,47 @@ def test_the_resolved_set_adds_what_passages_mention() -> None:
     assert "NORTH SEA" in nodes["resolved"]
     texts = [p.text for p in trace_index().lookup(prediction.context)]
     assert any("PORT OLAV" in text for text in texts[:5]) and any("PORT SABLE" in text for text in texts[:5])
+
+
+PRESET = {  # spec missing_tables 5.3, and what else the text does not have
+    "start": {"by_name": False, "margin": 2.0, "floor": 2.0, "topics_only": True, "widen_filter": False,
+              "terminal_only": False, "hops": 3, "use_filter": True},
+    "search": {"rounds": 3, "top_nodes": 20, "top_nodes_set": 20, "node_score": "node", "spread_paths": False,
+               "pattern_judge": "never", "early_stop": False, "lift_filter": False, "min_confidence": 0.0,
+               "drop_complete_prefix": True, "paths_per_target": 3, "paths_per_round": 30},
+    "output": {"nodes": "resolved", "passage_score": "cosine", "path_bonus": 0.0, "edge_bonus": 0.0, "fill": False},
+}  # fmt: skip
+
+
+def test_the_preset_of_the_paper_is_its_letter_and_what_is_given_goes_before_it() -> None:
+    letter = config(preset="paper")
+    for section, values in PRESET.items():
+        assert {name: getattr(getattr(letter, section), name) for name in values} == values
+    for section, name in (("start", "max_anchors"), ("start", "max_nodes"), ("start", "hub_degree")):
+        assert getattr(getattr(letter, section), name) > 10**6
+    assert letter.search.follow_ups > 10**6 and letter.search.duplicate_cosine > 1 and letter.set_questions == "never"
+    given = config(preset="paper", **{"search.early_stop": True, "start.tau": 0.5, "top_k": 7})  # type: ignore[arg-type]
+    assert given.search.early_stop and not given.search.lift_filter and (given.start.tau, given.top_k) == (0.5, 7)
+    assert config(preset="ours") == config() != letter
+    with pytest.raises(ConfigError, match=r"method\.preset='letter': Allowed: ours, paper"):
+        config(preset="letter")
+
+
+def test_by_the_letter_the_trace_runs_all_rounds_and_reads_passages_of_paths_alone() -> None:
+    index = trace_index()
+    index.cosines["Ada Renn\nperson who founded a yard"] = {"ADA RENN": 0.91, "TOMAS RENN": 0.63, "SALT": 0.59}
+    roles, _ = prompted(path_judge=[ROUND_1, ROUND_2, json.dumps({"judgements": []})])
+    prediction, session, _ = run(roles, index, preset="paper", **TRACE)
+    (dot,) = events(session, "dot")
+    assert dot["anchors"] == ["ADA RENN", "TOMAS RENN"] and dot["rule"] == "a4", "all above tau"
+    assert session.by_role["redirect"]["calls"] == 1, "the last round has nothing left to follow and is searched"
+    paths = {passage for e in events(session, "nodes") for passage in e["path"]}
+    texts = [p.text for p in index.lookup(prediction.context)]
+    assert prediction.ranking == prediction.context and all(any(name in t for name in paths) for t in texts)
+    assert set(prediction.nodes) == set(events(session, "nodes")[0]["resolved"])
+    roles, _ = prompted(path_judge=ROUND_1.replace("partial", "irrelevant"))
+    nothing, _, _ = run(roles, index, preset="paper", **TRACE)
+    assert nothing.error is None and nothing.context == nothing.nodes == ()
 
 
 # --------------------------------------------------------------------------------------------------- faults
@@ -209,7 +251,7 @@ def test_missing_and_unknown_ids() -> None:
     rest = json.dumps({"judgements": [verdict("p1", "partial")]})
     roles, llm = prompted(path_judge=[partly, rest])
     prediction, session, _ = run(roles, **TRACE | {"search.rounds": 1})
-    asked = [r.messages[-1].content for r in llm.requests if MARKS["path_judge"] in r.text]
+    asked = [uncoded(r.messages[-1].content) for r in llm.requests if MARKS["path_judge"] in r.text]
     assert len(asked) == 2 and "p2" not in asked[1] and 'id="p1"' in asked[1] and 'id="p3"' in asked[1]
     assert session.by_role["path_judge"]["judge_missing"] == 1
     assert [x[0] for x in events(session, "judged")[0]["labels"]] == ["partial", "complete", "irrelevant"]
@@ -228,7 +270,7 @@ def test_an_injected_instruction_changes_nothing_outside_its_own_path() -> None:
     quoting["judgements"][2] = verdict("p3", "complete", 1.0) | {"reason": evil}
     roles, llm = prompted(path_judge=[json.dumps(quoting), ROUND_2])
     prediction, session, _ = run(roles, index, **TRACE)
-    shown = next(r.messages[-1].content for r in llm.requests if MARKS["path_judge"] in r.text)
+    shown = next(uncoded(r.messages[-1].content) for r in llm.requests if MARKS["path_judge"] in r.text)
     lines = [line for line in shown.splitlines() if line.startswith("<path")]
     assert len(lines) == 3 and [line.count("<path ") for line in lines] == [1, 1, 1]
     assert [line.count("</path>") for line in lines] == [1, 1, 1]
@@ -328,14 +370,17 @@ def test_types_between_anchor_and_answer_are_added() -> None:
     assert "ship" in events(session, "dot")[0]["types"]
 
 
-def test_two_rounds_of_nothing_lift_the_filter_once() -> None:
+@pytest.mark.parametrize(("preset", "lifted"), [("ours", 1), ("paper", 0)])
+def test_two_rounds_of_nothing_lift_the_filter_once(preset: str, lifted: int) -> None:
     nothing = scripted(
         rules=DotRules("", "w", "e", ("person", "company", "ship")),
         path_judge=lambda task: Judged(tuple(Judgement(p.id, "irrelevant", 0.9) for p in task.paths)),
     )
     nothing["redirect"] = Scripted("redirect", Redirect(HERON), Redirect(YARD), Redirect(None))
-    _, session, _ = run(nothing, **TRACE | {"search.top_nodes": 1})
-    assert session.counts["filter_relaxed"] == 1
+    own = {"search.top_nodes": 1, "start.by_name": True}
+    _, session, _ = run(nothing, preset=preset, **TRACE | own)
+    assert nothing["redirect"].tasks
+    assert session.counts["filter_relaxed"] == lifted
     assert len(nothing["redirect"].tasks) == 2 and nothing["redirect"].tasks[0].tries_left == 2
 
 

@@ -36,6 +36,7 @@ from tests.helpers.search import (
 )
 
 ACCEPT = {"check_graph": "All is supported. Yes"}
+LONG = " ".join(f"w{i:03}" for i in range(400))
 BOTH_EXPAND = {
     "check_text": "Gaps. No", "check_graph": "Gaps. No", "expand_text": '["first gap", "second gap"]',
     "expand_graph": '["third gap", "fourth gap"]', "cr_text": "found [1]", "cr_graph": '[("a","b","c")]',
@@ -277,6 +278,16 @@ def test_an_expansion_that_is_no_list(fallback: str, asked: int) -> None:
     assert sum(q.text == "Look for its length" for q in retriever.asked) == asked
 
 
+def test_released_parsing_asks_in_the_order_written_and_again_and_shows_the_released_labels() -> None:
+    plan = '{"Sub-query 2": "second?", "Sub-query 1": "first?"}'
+    expand = {"check_text": "No", "expand_text": '["first?", "gap", "gap"]'}
+    backend = scripted(qd_text=plan, cr_text="x", ans="said", **expand)
+    _, session = run_search(backend, parsing="released", context__labels="released", channels="semantic")
+    assert [row["raw_query"] for row in events(session, "sub_query")] == ["second?", "first?", "first?", "gap", "gap"]
+    assert "\nSub-query answer: said" in final_prompt(backend)
+    assert "Retrieved context:" in calls(backend, "ans")[1]
+
+
 def test_rounds_of_reflection() -> None:
     backend = scripted(check_graph=["No", "Now complete. Yes"])
     _, session = run_search(backend, reflection__rounds=2)
@@ -461,6 +472,8 @@ def test_presets_differ_where_the_specification_says_so() -> None:
     assert (paper.on_empty_decomposition, official.on_empty_decomposition) == ("use_question", "skip")
     assert (paper.reflection.verdict_parse, official.reflection.verdict_parse) == ("last", "anywhere")
     assert (paper.reflection.expansion_fallback, official.reflection.expansion_fallback) == ("drop", "raw")
+    assert (paper.parsing, official.parsing) == ("repaired", "released")
+    assert (paper.context.labels, official.context.labels) == ("plain", "released")
     assert (paper.context.answer_line, official.context.answer_line) == (True, False)
     assert (paper.views.if_empty, official.views.if_empty) == ("skip", "refine")
     assert (paper.max_parts, official.max_parts) == (12, 0)
@@ -601,7 +614,7 @@ def test_braces_in_contexts_are_not_filled_in(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_long_history_loses_its_oldest_contexts_and_keeps_its_answers() -> None:
-    backend = scripted(cr_text=lambda r: "word " * 400, **ACCEPT)
+    backend = scripted(cr_text=LONG, **ACCEPT)
     _, session = run_search(backend, context__history_tokens=700)
     prompt = final_prompt(backend)
     assert session.counts["history_cut"] > 0 and QUESTION.text in prompt
@@ -646,7 +659,7 @@ def test_one_of_the_first_retrievals_may_fail_but_not_all() -> None:
 
 
 def test_the_final_context_has_a_limit_of_its_own() -> None:
-    replies = {"cr_text": lambda r: "word " * 400, "ans": "Maren Tolvik", **ACCEPT}
+    replies = {"cr_text": LONG, "ans": "Maren Tolvik", **ACCEPT}
     whole, backend = scripted(**replies), scripted(**replies)
     run_search(whole)
     _, session = run_search(backend, context__final_tokens=900)

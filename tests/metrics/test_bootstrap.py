@@ -108,3 +108,10 @@ def test_a_value_with_its_interval():
     assert with_interval(0.12345) == "0.123"
     assert with_interval(0.5, (0.25, 0.75)) == "0.500 [0.250, 0.750]"
     assert with_interval(2.0, [1.0, 3.25], digits=1) == "2.0 [1.0, 3.2]"
+
+
+def test_few_questions_are_never_significant() -> None:
+    """A resample of three equal differences is those differences again."""
+    few = paired_difference([1.0, 1.0, 1.0, 1.0], [0.5, 0.5, 0.5, 1.0])
+    assert few.p_value == few.p_floor == 0.25
+    assert paired_difference([1.0, 0.5], [1.0, 0.5]).p_value == 1.0

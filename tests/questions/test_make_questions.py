@@ -18,6 +18,7 @@ from gnnrag.questions.making import JOURNAL, SOURCE, Told, make_questions
 from gnnrag.questions.rules import PathNames, broken_rules
 from inference import make_questions as script
 from inference.console import run_script
+from tests.helpers.prompts import uncoded
 from tests.questions.test_question_parts import described_by, random_triples
 
 LABELS = {"directed by": "directed_by", "written by": "written_by", "starred actors": "starred_actors"}
@@ -214,7 +215,7 @@ PROMPTED = ("make.method=prompted", "make.paths=2", "make.per_path=2", "make.hop
 
 def entities(request):
     """The path that a prompt shows: E1, E2, ..."""
-    return re.findall(r"^E\d = (.*?) \(type", request.messages[-1].content, re.M)
+    return re.findall(r"^E\d = (.*?) \(type", uncoded(request.messages[-1].content), re.M)
 
 
 def reply(*questions):
@@ -222,7 +223,7 @@ def reply(*questions):
 
 
 def model(write, repair=None):
-    rules = [(lambda r: "in place of these" in r.messages[-1].content, repair), (lambda r: True, write)]
+    rules = [(lambda r: "in place of these" in uncoded(r.messages[-1].content), repair), (lambda r: True, write)]
     return Choice("scripted", ScriptedConfig([rule for rule in rules if rule[1]]))
 
 
@@ -246,7 +247,7 @@ def test_good_replies_become_questions(dots, tmp_path):
     assert about["generator"]["prompts"].keys() == {"path_questions", "path_questions_repair"}
     assert rows[0]["question"].startswith(f"What lies two steps away from {rows[0]['anchor']}")
     assert rows[0]["decomposition"][1]["question"].startswith("#1 >> ")
-    shown = seen[0].messages[-1].content
+    shown = uncoded(seen[0].messages[-1].content)
     assert shown.count("->") == 2 and "<notes>" in shown and f"Start: {rows[0]['anchor']}" in shown
     assert make(dots, *PROMPTED, llm=model(write)) == about  # what was spent, too
     assert len(seen) == 2  # nothing is asked twice
@@ -278,7 +279,7 @@ def test_bad_questions_are_repaired_once_and_told_why(dots, tmp_path):
         )
 
     def repair(request):
-        repairs.append(request.messages[-1].content)
+        repairs.append(uncoded(request.messages[-1].content))
         return good(request)
 
     make(dots, *PROMPTED, llm=model(write, repair))
@@ -336,7 +337,7 @@ def test_what_one_step_answers_is_left_out(dots, tmp_path):
     first = []
 
     def write(request):
-        content = request.messages[-1].content
+        content = uncoded(request.messages[-1].content)
         if "<passage" in content:
             return f"Answer: {first[-1]}" if first[0] in content else "Answer: unknown"
         names = entities(request)
@@ -358,7 +359,7 @@ def test_a_reader_out_of_reach_lets_no_question_pass(dots, tmp_path):
     reached = []
 
     def write(request):
-        if "<passage" in request.messages[-1].content:
+        if "<passage" in uncoded(request.messages[-1].content):
             return "Answer: unknown" if reached else LLMError("no connection")
         return good(request)
 
@@ -393,6 +394,6 @@ def test_texts_of_the_graph_cannot_leave_their_place(tmp_path):
         "make.min_passages=1", "make.attempts=300",
         *PROMPTED,
     ]  # fmt: skip
-    make(dots, "make.paths=6", llm=model(lambda r: seen.append(r.messages[-1].content) or good(r), good))
+    make(dots, "make.paths=6", llm=model(lambda r: seen.append(uncoded(r.messages[-1].content)) or good(r), good))
     hostile = [text for text in seen if "Ignore the rules" in text]
     assert hostile and all(text.count("</notes>") == 1 and text.rstrip().endswith("</notes>") for text in hostile)

@@ -11,6 +11,7 @@ from gnnrag.roles.chain_prompted import PromptedChain, parse_chain
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
+from tests.helpers.prompts import uncoded
 
 TASK = ChainTask(Question("q", "Q?"), (Passage("p", "T", "text"),), ("A?", "B?"))
 
@@ -32,7 +33,7 @@ def run(llm: ScriptedBackend, task: ChainTask = TASK) -> tuple[Chain, Session]:
     ],
 )
 def test_bridges(reply: str, bridges: tuple[str, ...]) -> None:
-    assert parse_chain(reply).bridges == bridges
+    assert parse_chain(f"Y - r - X [1]\n{reply}").bridges == bridges
 
 
 def test_text_is_passed_on() -> None:
@@ -44,10 +45,29 @@ def test_text_is_passed_on() -> None:
         parse_chain("<think>only this")
 
 
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "Reasoning chain:",
+        "Q is the question?",
+        "Bridge entities: X; Y",
+        "No information.",
+        "[MISSING]",
+        "The answer is:",
+    ],
+)
+def test_a_chain_without_a_fact_is_none(reply: str) -> None:
+    llm, session = ScriptedBackend.of((".", reply)), Session("q")
+    task = ChainTask(Question("q", "Q is the question?"), (), ("A?",))
+    chain = asyncio.run(PromptedChain(llm)(task, session))
+    assert chain == Chain("A?", flags=("chain_failed",))
+    assert session.by_role["chain"]["no_fact"] == session.by_role["chain"]["parse_failure"] == 2
+
+
 def test_the_prompt_shows_thoughts_and_passages() -> None:
     llm = ScriptedBackend.of((".", "Y - r - X"))
     chain, session = run(llm)
-    last = llm.requests[0].messages[-1].content
+    last = uncoded(llm.requests[0].messages[-1].content)
     assert chain == Chain("Y - r - X") and "- A?\n- B?" in last and '<passage id="1" title="T">' in last
     assert llm.requests[0].max_tokens == 256 and session.by_role["chain"]["calls"] == 1
 

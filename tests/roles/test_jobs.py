@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from gnnrag.config import RoleConfig
-from gnnrag.errors import BudgetError
+from gnnrag.errors import ArtefactError, BudgetError
 from gnnrag.files import read_journal
+from gnnrag.index.store import Store
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.jobs import BATCH, IndexJobs
 from gnnrag.types import Passage
@@ -49,6 +50,22 @@ def test_a_spend_limit_loses_one_batch_at_most(tmp_path, monkeypatch, stage, wri
     build(tmp_path / "i", TOWNS, settings(writer), stages=[stage])
     assert len(asked) == needed - kept
     assert artefacts(tmp_path / "i") == artefacts(tmp_path / "whole")
+    spent = [
+        [count for name, count in Store(tmp_path / where).info(stage).items() if "tokens" in name or "calls" in name]
+        for where in ("i", "whole")
+    ]
+    assert spent[0] == spent[1] and len(spent[0]) == 3, "what the build that was cut off spent is counted"
+    assert list((tmp_path / "i" / ".partial").iterdir()) == []
+
+
+@pytest.mark.parametrize("row", ['["triples", {"calls": "x"}]', "[1, 2, 3]", '["triples", ["calls"]]'])
+def test_a_forged_journal_of_what_was_spent_is_named(tmp_path, row):
+    (tmp_path / "i.spent").write_text(row + "\n")
+    with (
+        pytest.raises(ArtefactError, match=r"i\.spent is damaged or forged"),
+        IndexJobs(HASH, list).go_on(tmp_path / "i.spent"),
+    ):
+        pass
 
 
 def test_offline_writers_keep_their_batches():

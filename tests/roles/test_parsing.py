@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnrag.roles.chain_prompted import parse_chain
-from gnnrag.roles.parsing import clean_line, is_refusal, json_objects, strip_markup, strip_thinking
+from gnnrag.roles.hollow import is_refusal
+from gnnrag.roles.parsing import clean_line, json_objects, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.reader_prompted import parse_hipporag, parse_robust
 from gnnrag.roles.thoughts_prompted import parse_thoughts

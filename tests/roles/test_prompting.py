@@ -1,11 +1,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from gnnrag.errors import LLMError
 from gnnrag.llm.base import Reply
 from gnnrag.llm.cache import CachedBackend
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.roles.literals import objects
+from gnnrag.roles.parsing import json_objects
 from gnnrag.roles.prompting import Outcome, PromptedConfig, Prompter
 from gnnrag.session import Session
 
@@ -35,7 +43,7 @@ def test_estimates_cost_and_cached_calls_are_booked(tmp_path: Path) -> None:
     for _ in range(2):
         ask(llm, PromptedConfig(), session, question="Q?")
     assert dict(session.by_role["judge"]) == {
-        "calls": 2, "prompt_tokens": 20, "completion_tokens": 10, "usage_estimated": 2,
+        "calls": 2, "prompt_tokens": 20, "completion_tokens": 10, "cost": 0.5, "usage_estimated": 2,
     }  # fmt: skip
     assert session.cached_calls == 1 and session.cost == 0.5 and len(inner.requests) == 1
     assert session.events[0] == session.events[1], "a trace does not depend on what the cache held"
@@ -55,3 +63,31 @@ def test_a_cancelled_question_stops_spending() -> None:
         assert asking.cancelled() and llm._in_flight == 0
 
     asyncio.run(go())
+
+
+def test_a_reply_with_half_a_character_is_repaired_and_counted(tmp_path: Path) -> None:
+    """It could neither be written to a journal nor sent, and would stay in the cache."""
+    inner = ScriptedBackend.of((".", Reply("Answer: \ud83d\ude00 \ud800 x\udfff")))
+    llm = CachedBackend(inner, tmp_path / "c.sqlite")
+    for _ in range(2):
+        session = Session("q")
+        outcome = ask(llm, PromptedConfig(), session, question="Q?")
+        assert outcome.value == "ANSWER: \U0001f600 \ufffd X\ufffd" and outcome.reply.encode()
+        assert session.by_role["judge"]["reply_repaired"] == 1
+        json.dumps(session.events, ensure_ascii=False).encode()
+    assert len(inner.requests) == 1 and asyncio.run(llm.generate(inner.requests[0])).repaired == 2
+
+
+@pytest.mark.parametrize("text", ['{"a": "x\\ud800"}', "{'a': 'x\\ud800'}", '{"a": "x\\ud800",}'])
+@pytest.mark.parametrize("read", [json_objects, objects])
+def test_what_json_spells_in_a_reply_is_repaired_and_counted(text: str, read: Callable[[str], Iterator[Any]]) -> None:
+    session = Session("q")
+    prompter = Prompter("judge", ScriptedBackend.of((".", text)), PromptedConfig(), "reader_closed")
+    outcome = asyncio.run(prompter.ask(session, {"question": "Q?"}, lambda reply: next(read(reply))))
+    assert outcome.value == {"a": "x\ufffd"} and session.by_role["judge"]["reply_repaired"] == 1
+
+
+def test_what_an_error_quotes_can_be_written_down() -> None:
+    session = Session("q")
+    ask(ScriptedBackend.of((".", LLMError("the server says \ud800"))), PromptedConfig(), session, question="Q?")
+    assert session.failed_calls().encode() and session.failed_calls().endswith("says \ufffd")

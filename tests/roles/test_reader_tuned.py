@@ -16,6 +16,7 @@ from gnnrag.session import Session
 from gnnrag.tuned import folder as folders
 from gnnrag.tuned.folder import TunedRecord, write_tuned
 from gnnrag.types import Passage, Question
+from tests.helpers.tuned import base_of
 from tests.helpers.tuned_reader import PASSAGES, QUESTIONS, make_span
 
 ATTACK = Passage(
@@ -45,7 +46,7 @@ def ask(reader: TunedReader, tasks: list[ReaderTask]) -> list[Answer]:
 
 
 def make(path: Path, **more: object) -> TunedReader:
-    return TunedReader(None, TunedReaderConfig(path=str(path), **more))  # type: ignore[arg-type]
+    return TunedReader(None, TunedReaderConfig(path=str(path), base=base_of(path), **more))  # type: ignore[arg-type]
 
 
 def test_the_registry_knows_it() -> None:

@@ -35,6 +35,7 @@ from gnnrag.roles.sub_answerer_prompted import PromptedSubAnswerer
 from gnnrag.session import Session
 from gnnrag.text.subqueries import HistoryItem
 from gnnrag.types import Hit, Passage, Question
+from tests.helpers.prompts import uncoded
 
 QUESTION = Question("q", "How long is the river?")
 REFUSAL = "I'm sorry, I can't help with that."
@@ -51,7 +52,7 @@ def ask(cls: Any, task: Any, *replies: Any) -> tuple[Any, Session, ScriptedBacke
 
 
 def shown(backend: ScriptedBackend) -> str:
-    return backend.requests[0].messages[-1].content
+    return uncoded(backend.requests[0].messages[-1].content)
 
 
 GROUND = GroundTask(QUESTION, "semantic", "Where was #1 born?", "the plan", HISTORY)
@@ -64,6 +65,8 @@ CHECK, EXPAND = CheckTask(QUESTION, "history", "draft"), ExpandTask(QUESTION, "h
 RAW = ExpandTask(QUESTION, "history", "draft", "analysis", fallback="raw")
 LINKED, TRIPLE_FORM = DecomposeTask(QUESTION, 12, "linked"), DecomposeTask(QUESTION, 12, "triples")
 
+LONG = " ".join(map(str, range(200)))  # no loop
+
 CASES: list[tuple[Any, Any, str, Any]] = [
     (PromptedDecomposer, LINKED, '{"Sub-query 1": "a?"}', Decomposition(("a?",), '{"Sub-query 1": "a?"}')),
     (PromptedDecomposer, LINKED, REFUSAL, Decomposition(flags=("decomposer_failed",))),
@@ -72,11 +75,11 @@ CASES: list[tuple[Any, Any, str, Any]] = [
     (PromptedDecomposer, TRIPLE_FORM, "", Decomposition(flags=("decomposer_failed",))),
     (PromptedGrounder, GROUND, " Where was\nTolvik born? ", Grounded("Where was Tolvik born?")),
     (PromptedGrounder, GROUND, "", Grounded(GROUND.query, ("grounder_failed",))),
-    (PromptedGrounder, GROUND, "x" * 401, Grounded(GROUND.query, ("grounding_kept",))),
+    (PromptedGrounder, GROUND, LONG, Grounded(GROUND.query, ("grounding_kept",))),
     (PromptedGrounder, GROUND_TRIPLES, '[["Tolvik", "born in", "Entity#2"]]',
      Grounded('[("Tolvik","born in","Entity#2")]')),
     (PromptedGrounder, GROUND_TRIPLES, "Tolvik was born there", Grounded(TRIPLES, ("grounder_failed",))),
-    (PromptedGrounder, GROUND_TRIPLES, f'[("{"x" * 401}","b","c")]', Grounded(TRIPLES, ("grounding_kept",))),
+    (PromptedGrounder, GROUND_TRIPLES, f'[("{LONG}","b","c")]', Grounded(TRIPLES, ("grounding_kept",))),
     (PromptedGrounder, GROUND_TRIPLES, REFUSAL, Grounded(TRIPLES, ("grounder_failed",))),
     (PromptedRefiner, REFINE, "It is long [1] and [9].", Refined("It is long [1] and [9].", ("P3",))),
     (PromptedRefiner, REFINE, REFUSAL, Refined(flags=("refiner_failed",))),
@@ -148,7 +151,7 @@ def test_a_model_that_is_down_gives_the_fallback(cls: Any, task: Any, expected: 
 def test_the_second_try_counts(cls: Any, task: Any, good: str) -> None:
     found, session, backend = ask(cls, task, "", good)
     assert found.flags == () and len(backend.requests) == 2
-    assert "Format:" in backend.requests[1].messages[-1].content
+    assert "Format:" in uncoded(backend.requests[1].messages[-1].content)
     assert session.usage()["llm_calls"] == 2
 
 

@@ -12,6 +12,7 @@ from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.thoughts_prompted import PromptedThoughts, PromptedThoughtsConfig, parse_thought, parse_thoughts
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
+from tests.helpers.prompts import uncoded
 
 TASK = ThoughtsTask(
     Question("q", "Where was the director of Y born?"),
@@ -89,7 +90,8 @@ def test_joint_asks_once_and_shows_everything() -> None:
     thoughts, session = run(llm)
     assert thoughts == Thoughts("A?", "B?")
     (request,) = llm.requests
-    last = request.messages[-1].content
+    content = request.messages[-1].content
+    last = uncoded(content)
     assert last.endswith("Question: Where was the director of Y born?")
     assert "- Where was the director of Y born?\n- line break" in last
     assert last.count("</passage>") == 1
@@ -101,13 +103,13 @@ def test_joint_asks_once_and_shows_everything() -> None:
     }
     (event,) = session.events
     assert (event["event"], event["role"], event["reply"]) == ("llm", "thoughts", "Fast Thought: A?\nSlow Thought: B?")
-    assert event["messages"][-1] == {"role": "user", "content": last}
+    assert event["messages"][-1] == {"role": "user", "content": content}
 
 
 def test_malformed_is_counted_retried_with_a_reminder_and_ends_in_the_fallback() -> None:
     llm = ScriptedBackend.of((".", ["a\nb\nc", "Fast Thought: A?"]))
     thoughts, session = run(llm)
-    first, second = (r.messages[-1].content for r in llm.requests)
+    first, second = (uncoded(r.messages[-1].content) for r in llm.requests)
     assert second.startswith(first) and second[len(first) :].strip().startswith("Format: exactly two lines")
     assert thoughts.fast == "A?"
     assert session.by_role["thoughts"]["parse_failure"] == 1 and session.by_role["thoughts"]["calls"] == 2
@@ -131,7 +133,7 @@ def test_separate_mode_shows_the_fast_thought_to_the_second_call() -> None:
     llm = ScriptedBackend.of(("Direct question:", "Slow Thought: B {fast}?"), (".", "Fast Thought: A?"))
     thoughts, session = run(llm, PromptedThoughtsConfig(mode="separate"))
     assert thoughts == Thoughts("A?", "B {fast}?")
-    assert llm.requests[1].messages[-1].content.endswith("Direct question: A?")
+    assert uncoded(llm.requests[1].messages[-1].content).endswith("Direct question: A?")
     assert session.by_role["thoughts"]["calls"] == 2
 
 
@@ -174,6 +176,15 @@ def test_the_chain_can_come_in_the_same_call() -> None:
     llm = ScriptedBackend.of(("Direct question:", "Slow Thought: B?\nChain: Y - r - X"), (".", "Fast Thought: A?"))
     role = PromptedThoughts(llm, PromptedThoughtsConfig(mode="separate"))
     assert asyncio.run(role(replace(TASK, with_chain=True), Session("q"))) == Thoughts("A?", "B?", chain="Y - r - X")
+
+
+@pytest.mark.parametrize("mode", ["joint", "separate"])
+def test_a_small_model_may_stop_and_gives_the_chain(mode) -> None:
+    llm = ScriptedBackend.of((".", "Fast Thought: A?\nSlow Thought: B?\nChain:\nX - by - Y [1]"))
+    llm.wants_small = True  # type: ignore[attr-defined]
+    role, task = PromptedThoughts(llm, PromptedThoughtsConfig(mode=mode)), replace(TASK, may_stop=True, with_chain=True)
+    assert asyncio.run(role(task, Session("q"))).chain == "X - by - Y [1]"
+    assert all(request.messages[0].content.startswith("Some fact") for request in llm.requests)
 
 
 def test_a_missing_chain_is_none() -> None:

@@ -19,6 +19,7 @@ from gnnrag.tuned.promotion import Selection
 from gnnrag.types import Passage, Question
 from tests.helpers.parts import CORPUS, small_index
 from tests.helpers.toy_verifier import make_encoder
+from tests.helpers.tuned import base_of
 
 QUESTIONS = (
     "Where was the director of Night Harbour born?",
@@ -51,7 +52,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make(index: Index, folder: Path, **options: Any) -> TunedVerifier:
-    return TunedVerifier(index, build_settings(TunedVerifier, {"path": str(folder), **options}, "roles.verifier"))
+    return TunedVerifier(
+        index,
+        build_settings(TunedVerifier, {"path": str(folder), "base": base_of(folder), **options}, "roles.verifier"),
+    )
 
 
 @pytest.fixture
@@ -128,6 +132,7 @@ def test_the_fingerprint_tells_runs_apart(index: Index, folder: Path) -> None:
 
 def test_one_override_puts_it_in_place(index: Index, folder: Path) -> None:
     settings = ["roles=offline", "roles.verifier=tuned", f"roles.verifier.path={folder}"]
+    settings.append(f"roles.verifier.options.base={base_of(folder)}")
     config = load_config(EvaluateConfig, None, [*settings, "roles.verifier.options.max_selected=3"])
     roles = Roles(index, config.roles, config.llm, None)
     assert isinstance(roles["verifier"], TunedVerifier)

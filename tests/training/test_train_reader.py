@@ -18,6 +18,7 @@ from gnnrag.roles.reader_tuned import TunedReader, TunedReaderConfig
 from inference.console import run_script
 from tests.helpers.pictures import is_drawn
 from tests.helpers.tiny_encoder import make_tiny_encoder
+from tests.helpers.tuned import base_of
 from training import train_reader
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,7 +76,8 @@ def test_a_training_reports_on_unseen_questions_alone(folder: Path, capsys: pyte
     assert read_seen(run) == {seen_hash(id_) for id_ in (*parts["train"], *parts["validation"])}
     assert "a small one" in (run / "best" / "README.md").read_text("utf-8")
     assert is_drawn(run / "curves.png")
-    reader = TunedReader(None, TunedReaderConfig(path=str(run)))  # a run serves as a checkpoint
+    base = base_of(run)
+    reader = TunedReader(None, TunedReaderConfig(path=str(run), base=base))  # a run serves as a checkpoint
     assert reader.threshold == read(run / "best" / "gnnrag.json")["facts"]["threshold"]
 
 

@@ -95,8 +95,7 @@ def test_a_stopped_training_goes_on_to_the_same_weights(folder: Path, monkeypatc
 
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "_update", killed)
-        with pytest.raises(RuntimeError, match="killed"):
-            call(folder, "run.name=cut", "fit.save_every=10")
+        assert call(folder, "run.name=cut", "fit.save_every=10") == 1
     assert call(folder, "run.name=cut", "fit.save_every=10") == 0 and is_drawn(folder / "runs" / "cut" / "curves.png")
     whole, cut = (load_tensors(folder / "runs" / name / "best" / "model.safetensors") for name in ("whole", "cut"))
     assert all((whole[name] == cut[name]).all() for name in whole)

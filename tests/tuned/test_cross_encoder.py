@@ -20,6 +20,7 @@ from gnnrag.tuned.folder import RECORD, read_tuned
 from gnnrag.tuned.pairs import PairMaker, PairScorer, best_to_read, merged, padded
 from gnnrag.weights import WEIGHTS, load_tensors, save_tensors
 from tests.helpers.toy_verifier import make_encoder, make_rows
+from tests.helpers.tuned import base_of
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,7 @@ def save(folder: Path, model: CrossEncoder) -> Path:
 
 
 def load(folder: Path, base: str | None = None) -> CrossEncoder:
-    return load_cross_encoder(folder, read_tuned(folder, "verifier", ("cross_encoder",)), base)
+    return load_cross_encoder(folder, read_tuned(folder, "verifier", ("cross_encoder",)), base or base_of(folder))
 
 
 def test_a_pair_scores_the_same_in_any_batch(base: Path) -> None:
@@ -112,14 +113,14 @@ def test_another_architecture_is_refused(base: Path, tmp_path: Path) -> None:
     ):
         save_tensors(folder / WEIGHTS, changed)
         with pytest.raises(ArtefactError, match=message):
-            load_cross_encoder(folder, record)
+            load_cross_encoder(folder, record, str(base))
     with pytest.raises(ArtefactError, match="hiden"):
-        load_cross_encoder(folder, replace(record, settings={**record.settings, "hiden": 3}))
+        load_cross_encoder(folder, replace(record, settings={**record.settings, "hiden": 3}), str(base))
     with pytest.raises(ArtefactError, match="'weekday' is unknown"):
-        load_cross_encoder(folder, replace(record, settings={**record.settings, "features": ["weekday"]}))
+        load_cross_encoder(folder, replace(record, settings={**record.settings, "features": ["weekday"]}), str(base))
     (folder / WEIGHTS).write_bytes(b"nothing")
     with pytest.raises(ArtefactError, match="is no safetensors file"):
-        load_cross_encoder(folder, record)
+        load_cross_encoder(folder, record, str(base))
     assert json.loads((folder / RECORD).read_text())["base"]["name"] == str(base)
 
 

@@ -19,6 +19,7 @@ from gnnrag.tuned.folder import read_tuned
 from gnnrag.tuned.span_reader import chances_of, group_scores, load_span_reader, save_span_reader, window_maker
 from gnnrag.tuned.span_windows import padded, token_range
 from gnnrag.types import Passage
+from tests.helpers.tuned import base_of
 from tests.helpers.tuned_reader import PASSAGES, QUESTIONS, item_maker, make_reader, make_span, network_config
 
 
@@ -114,7 +115,7 @@ def test_a_fixed_encoder_is_not_trained_and_remembered(folder: Path) -> None:
 def test_a_checkpoint_gives_the_same_answers(folder: Path) -> None:
     path = make_span(folder, store="fp32")
     record = read_tuned(path, "reader", ["span"])
-    model = load_span_reader(path, record, FEATURES)
+    model = load_span_reader(path, record, FEATURES, base_of(path))
     config = network_config(folder, store="fp32")
     item = item_maker(config).make(QUESTIONS[0].text, shown("a", "b"))
     assert np.array_equal(chances_of(model, [item])[0], chances_of(make_reader(config), [item])[0])
@@ -132,7 +133,7 @@ def test_checkpoints_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -
     settings = {**record.settings, "hidden": 9}
     record.settings.update(settings)
     with pytest.raises(ArtefactError, match=r"join\.weight"):
-        load_span_reader(path, record, FEATURES)
+        load_span_reader(path, record, FEATURES, base_of(path))
     (path / "model.safetensors").write_bytes((path / "model.safetensors").read_bytes()[:-9])
     with pytest.raises(ArtefactError, match="cut short"):
         read_tuned(path, "reader", ["span"])

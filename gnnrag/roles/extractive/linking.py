@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rapidfuzz import fuzz
 
 from gnnrag.roles.extractive.spans import NAME_RE, clean, fold, sentences, without_parentheses
+from gnnrag.text.bounds import MAX_PASSAGE, beginning
 from gnnrag.types import Passage
 
 _SMALL_WORDS = """
@@ -103,6 +104,11 @@ def similarity(a: str, b: str) -> float:
     if shorter == 1 and longer > 2:
         contained *= 0.8
     return max(contained * 0.98, fuzzy if fuzzy >= 0.8 else 0.0)
+
+
+def readable(passages: Sequence[Passage]) -> tuple[Passage, ...]:
+    """Return passages with as much of each as is read."""
+    return tuple(replace(p, title=beginning(p.title), text=beginning(p.text, MAX_PASSAGE)) for p in passages)
 
 
 def build_linker(passages: Sequence[Passage]) -> tuple[Linker, list[str]]:

@@ -12,9 +12,10 @@ from gnnrag.roles.base import ReaderTask
 from gnnrag.roles.extractive.bridging import bridges
 from gnnrag.roles.extractive.candidate_features import FEATURES, features_of
 from gnnrag.roles.extractive.candidates import candidates_of
-from gnnrag.roles.extractive.linking import build_linker
+from gnnrag.roles.extractive.linking import build_linker, readable
 from gnnrag.roles.extractive.reading import Reading
 from gnnrag.roles.reader_offline import OfflineReader
+from gnnrag.text.bounds import beginning
 from gnnrag.tuned.span_windows import SpanItem, WindowMaker, places_of
 from gnnrag.types import Passage
 
@@ -49,6 +50,7 @@ class ItemMaker:
         return self._kept[key]
 
     def _make(self, question: str, passages: Sequence[Passage]) -> SpanItem:
+        question, passages = beginning(question), readable(passages)
         linker, texts = build_linker(passages)
         reading = Reading(tuple(passages), tuple(texts), linker)
         rule = self.rules.find(question, reading) if passages else None

@@ -28,7 +28,7 @@ _RANK = (
     r"Dauphin|Infante|Infanta|Bishop|Abbess|Jr|Sr)"
 )
 NAME = (
-    rf"(?:\d+ )?{_CAP}(?:(?: {_JOIN}){{0,2}} {_CAP})*"
+    rf"(?:(?<!\d)\d++ )?{_CAP}(?:(?: {_JOIN}){{0,2}} {_CAP})*"
     rf"(?:, (?:\d+(?:st|nd|rd|th) )?{_RANK}\.?(?:(?: {_JOIN})* {_CAP})*)?"
 )
 NAME_RE = re.compile(NAME)
@@ -68,8 +68,9 @@ _HONORIFIC = re.compile(
 def clean(text: str) -> str:
     """Mend the spacing that tokenised corpora leave: `X( born 1950)`, `lay- abbot`, `19505 October 2015`."""
     text = text.replace("<br >", " ").replace("\xa0", " ").replace("\n", " ").replace("``", '"').replace("''", '"')
-    text = re.sub(r"\s*\(\s*[;,]*\s*", " (", text)
-    text = re.sub(r"\s+([),;:])", r"\1", text)
+    # A run of blanks is looked at from its start alone: the square of a long one would take seconds.
+    text = re.sub(r"(?:(?<!\s)\s++)?\(\s*+[;,]*+\s*+", " (", text)
+    text = re.sub(r"(?<!\s)\s++([),;:])", r"\1", text)
     text = re.sub(r"(\w)- (?=\w)(?!and\b|or\b|\d)", r"\1-", text)
     text = re.sub(r"(\d{4})(?=\d{1,2} (?:" + _MONTH + r") \d{4})", r"\1 – ", text)
     text = re.sub(r"(\d{4})(?=(?:" + _MONTH + r") \d{1,2}, \d{4})", r"\1 – ", text)

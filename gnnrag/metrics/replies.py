@@ -1,0 +1,148 @@
+"""What language models did wrong in a run, by role: the one definition that metrics, tables, pages and scripts share.
+
+It is counted from the rows of a run (`Prediction.usage`), so that a resumed run and merged parts give the same figures.
+
+A request is `bad` where its reply could not be read (`malformed`), where none came (`errors`), where a reply was taken
+without the labels that were asked for (`unlabelled`) or without its end (`cut_but_read`), or gives away an answer
+instead of a thought (`leaked`). What is counted besides says why (`cut_off`, `timeout`, ...), and how often a role's
+result came from its fallback (`fallback`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from gnnrag.errors import ConfigError
+from gnnrag.records import number
+from gnnrag.types import Prediction
+
+Counts = Mapping[str, float]
+# Name of what is counted to the flags that roles and prompters set (`Session.flag`). Each bad reply has one of BAD.
+BAD = {
+    "malformed": ("parse_failure",),
+    "errors": ("llm_error",),
+    "unlabelled": ("answer_unlabelled", "expansion_raw", "invalid_move", "no_move"),
+    "cut_but_read": ("cut_but_read",),  # and what was whole in it taken
+    "leaked": ("answer_leak",),
+}
+WHY = {
+    "cut_off": ("cut_off",),  # at the limit of tokens
+    "empty": ("empty",),
+    "refused": ("refused",),
+    "loop": ("loop",),
+    "no_answer": ("no_answer",),
+    "no_fact": ("no_fact",),
+    "not_asked_again": ("repeated_prompt",),  # a prompt that had failed
+    "out_of_range": ("out_of_range",),
+    "late_marker": ("late_marker",),  # more than a step, but its answer is marked and read
+    "timeout": ("timeout",),
+    "too_long": ("too_long",),  # the prompt, for the model's context
+    "repaired": ("reply_repaired",),
+}
+KINDS = (*BAD, *WHY, "fallback")
+WARN = 0.1  # share of bad replies above which there is a warning, where nobody sets another
+SPENT = ("calls", "prompt_tokens", "completion_tokens", "cost")
+_FALLBACK = re.compile(r".*_(?:failed|partial|fallback)|loop_error")
+_OF_FLAG = {flag: name for name, flags in (BAD | WHY).items() for flag in flags}
+
+
+def by_role(predictions: Iterable[Prediction]) -> dict[str, dict[str, float]]:
+    """Return what each role that asked a model has spent and done, only what is not zero; see `of_counts`."""
+    return of_roles(prediction.usage.get("roles", {}) for prediction in predictions)
+
+
+def of_roles(rows: Iterable[Mapping[str, Counts]]) -> dict[str, dict[str, float]]:
+    """Return the same of counts by role, as `Session.usage` has them under `roles`."""
+    sums: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in rows:
+        for role, counts in row.items():
+            sums[role].update(counts)  # type: ignore[arg-type]
+    return {role: found for role, counts in sorted(sums.items()) if (found := of_counts(counts))}
+
+
+def of_counts(counts: Counts) -> dict[str, float]:
+    """Return one role's `asked` and `bad` requests, SPENT, KINDS, and all other flags under their own names.
+
+    Args:
+        counts: calls, tokens, cost and flags of the role, as `Session.usage` has them.
+    """
+    asked = counts.get("calls", 0) + counts.get("llm_error", 0)
+    if not asked:
+        return {}
+    found: Counter[str] = Counter()
+    for flag, count in counts.items():
+        name = flag if flag in SPENT else _OF_FLAG.get(flag, "fallback" if _FALLBACK.fullmatch(flag) else flag)
+        found[name] += count  # type: ignore[assignment]
+    bad = min(asked, sum(found[name] for name in BAD))
+    order = (*SPENT, *KINDS)
+    rest = sorted(found.keys() - set(order))
+    return {"asked": asked, "bad": bad} | {k: round(found[k], 8) for k in (*order, *rest) if found[k]}
+
+
+def by_writer(facts: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Return the same of the writers of an index, from what a stage recorded of itself: `triples calls`, and so on."""
+    found: dict[str, dict[str, float]] = {key[: -len(" calls")]: {} for key in facts if key.endswith(" calls")}
+    for key, value in facts.items():
+        writer, _, name = key.partition(" ")
+        if writer in found and isinstance(value, int | float):
+            found[writer][name] = value
+    return {writer: of_counts(counts) for writer, counts in sorted(found.items())}
+
+
+def total(section: Mapping[str, Counts]) -> tuple[float, float]:
+    """Return the bad requests of all roles, and all requests."""
+    return sum(row["bad"] for row in section.values()), sum(row["asked"] for row in section.values())
+
+
+def described(counts: Counts) -> str:
+    """Return in words what a role did wrong: `8 of 20 replies are bad (40%): 6 malformed, 2 errors; 3 cut off`."""
+    parts = [[f"{counts[k]:.0f} {k.replace('_', ' ')}" for k in group if counts.get(k)] for group in (BAD, WHY)]
+    parts[1] += [f"{counts['fallback']:.0f} results from a fallback"] if counts.get("fallback") else []
+    told = "; ".join(", ".join(part) for part in parts if part)
+    share = counts["bad"] / counts["asked"]
+    return f"{counts['bad']:.0f} of {counts['asked']:.0f} replies are bad ({share:.0%}){': ' if told else ''}{told}"
+
+
+def remarks(section: Mapping[str, Counts], warn: float | None, most: float | None) -> Iterator[str]:
+    """Yield a line for each role that did something wrong, and one `error: ` where a role's figures are no result.
+
+    Args:
+        section: what `by_role` returned.
+        warn: a line begins with `warning: ` above this share of bad requests, else with `note: `.
+        most: the share above which there is an error.
+    """
+    roles = {role: row["bad"] / row["asked"] for role, row in section.items()}
+    for role, share in roles.items():
+        if share:
+            level = "warning" if warn is not None and share > warn else "note"
+            yield f"{level}: {role}: {described(section[role])}"
+    if most is not None and (over := [f"{role} ({share:.0%})" for role, share in roles.items() if share > most]):
+        yield (
+            f"error: more bad replies than run.max_bad_replies={most:g} allows: {', '.join(over)}. Rows and metrics "
+            "are written, but hardly show what the method can do; traces.jsonl has the replies. Try another model or "
+            "prompt, or run.max_bad_replies=null to accept them"
+        )
+
+
+def is_error(lines: Iterable[str]) -> bool:
+    """Tell whether `remarks` found an error."""
+    return any(line.startswith("error: ") for line in lines)
+
+
+def check_limits(warn: float | None, most: float | None) -> None:
+    """Raise ConfigError where a limit is no share."""
+    for name, value in (("warn_bad_replies", warn), ("max_bad_replies", most)):
+        if value is not None and not 0 <= value <= 1:
+            raise ConfigError(f"run.{name}={value:g}: give a share from 0 to 1, or null for no limit")
+
+
+def check_section(section: Any) -> None:
+    """Raise ValueError or the like where a section that was read is none of `by_role`."""
+    for counts in section.values():
+        for count in counts.values():
+            number(count)
+        if not 0 <= counts["bad"] <= counts["asked"] or not counts["asked"]:
+            raise ValueError("bad replies by role are no counts")

@@ -1,0 +1,88 @@
+"""What `inference/index.py add` and `remove` do, and what it says of an index that it has built or changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from gnnrag.config import EvaluateConfig, IndexConfig, load_config, read_plain, to_plain
+from gnnrag.datasets.chunk import Chunking
+from gnnrag.errors import ArtefactError, GnnragError
+from gnnrag.index.build import update_index
+from gnnrag.index.store import Store
+from gnnrag.metrics.replies import by_writer
+from gnnrag.yaml_config import is_given
+from inference.console import IndexProgress, load_corpus, split_arguments
+from inference.tables import replies_table
+
+
+def add(arguments: Sequence[str]) -> None:
+    """Add documents, cut as those of the index are, or replace those with known names."""
+    names, caller = _caller(arguments)
+    if len(names) != 2:
+        raise GnnragError("usage: python inference/index.py add INDEX PATH [CONFIG] [key=value ...]")
+    store = Store(Path(names[0]))
+    store.check_there()
+    data = load_corpus(names[1], _cut_as(store))
+    _change(store.root, add=data.passages, documents=data.documents, caller=caller)
+
+
+def remove(arguments: Sequence[str]) -> None:
+    """Remove passages by id, or all that were cut from a document."""
+    names, caller = _caller(arguments)
+    if len(names) < 2:
+        raise GnnragError("usage: python inference/index.py remove INDEX ID [ID ...] [CONFIG] [key=value ...]")
+    _change(Path(names[0]), remove=names[1:], caller=caller)
+
+
+def _caller(arguments: Sequence[str]) -> tuple[list[str], IndexConfig | None]:
+    """Return the names on a command line, and what config and overrides give of what no index says; None without any.
+
+    A model is one that they name: the default of `llm` would send passages where nobody has asked for.
+    """
+    settings = {field.name for field in fields(EvaluateConfig)}  # an id may have a = in it, too
+    files = [a for a in arguments[2:] if a.endswith((".yaml", ".yml"))]
+    dots = [a for a in arguments[2:] if "=" in a and a.partition("=")[0].partition(".")[0] in settings]
+    names = [a for a in arguments if a not in (*files, *dots)]
+    if not files and not dots:
+        return names, None
+    source, overrides = split_arguments([*files, *dots])
+    config = load_config(EvaluateConfig, source, overrides)
+    index = replace(config.index, llm_cache=config.llm_cache)
+    named = ("llm.name", "llm.model", "llm.base_url", "llm.server_file")
+    if index.llm is None and any(is_given(one, source, overrides) for one in named):
+        index = replace(index, llm=to_plain(config.llm, values=True))
+    return names, index
+
+
+def _cut_as(store: Store) -> Chunking:
+    """Return how the documents of an index were cut."""
+    cut = store.manifest["source"].get("chunking", {})
+    if not isinstance(cut, dict) or not all(type(value) is int for value in cut.values()):
+        raise ArtefactError(f"index {store.root} says not how its documents were cut; build it again")
+    return read_plain(Chunking, cut, "chunking")
+
+
+def _change(path: Path, **changes: Any) -> None:
+    started = time.perf_counter()
+    with IndexProgress() as progress:
+        built = update_index(path, progress=progress, **changes)
+    report(path, built, time.perf_counter() - started)
+
+
+def report(path: Path, built: Sequence[str], seconds: float) -> None:
+    """Print what was built, how fast, and where it is."""
+    store = Store(path)
+    what = f"built {', '.join(built)}" if built else "nothing to do"
+    line = f"{what} in {seconds:.2f} s; {store.info('passages')['passages']} passages"
+    # Of a few passages the rate would only tell how long the model takes to load.
+    if "embeddings" in built and (count := store.info("embeddings")["computed"]) >= 100:
+        line += f"; {count / max(store.info('embeddings')['seconds'], 1e-9):.0f} passages embedded per second"
+    print(line)
+    for stage in built:
+        if writers := by_writer(store.info(stage)):
+            print(replies_table(writers, f"writers of the stage {stage}"))
+    print(path)

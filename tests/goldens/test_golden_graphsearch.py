@@ -1,0 +1,43 @@
+"""GraphSearch's preset official: the released patterns and parsers, and the labels of the rendered history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gnnrag.roles.searching_parse import parse_expansion, parse_verdict, released_parts
+from gnnrag.search_config import PRESETS
+from gnnrag.text.subqueries import HistoryItem, letters_only, render_history
+from tests.goldens.reading import golden
+
+OFFICIAL = PRESETS["official"]
+
+
+def history(items: list[Any]) -> str:
+    rows = [HistoryItem(0, i["query"], i["query"], refined=i["refined_context"], answer=i["answer"]) for i in items]
+    return render_history(rows, labels=OFFICIAL["labels"])
+
+
+PARSERS: dict[str, Any] = {
+    "decomposition": lambda text: list(released_parts(text, "linked")),
+    "graph_decomposition": lambda text: list(released_parts(text, "triples")),
+    "expansion": lambda text: list(parse_expansion(text, OFFICIAL["parsing"], OFFICIAL["expansion_fallback"])[0]),
+    "verdict": lambda text: parse_verdict(text, OFFICIAL["verdict_parse"]),
+    "letters_only": letters_only,
+    "history": history,
+}
+
+
+@pytest.mark.parametrize("part", PARSERS)
+def test_released_parsers(part: str) -> None:
+    cases = golden("graphsearch_parsers.json")[part]
+    assert cases
+    for case in cases:
+        given = case["items"] if part == "history" else case["reply"]
+        assert PARSERS[part](given) == case["official"], given
+
+
+def test_every_part_is_read() -> None:
+    assert golden("graphsearch_parsers.json").keys() == PARSERS.keys()
+    assert OFFICIAL["triple_text"] == "letters_only"

@@ -1,0 +1,169 @@
+"""An index remembers what it was made of: the same data edited are an update, other data are refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnrag.config import DataConfig
+from gnnrag.datasets.base import load_passages
+from gnnrag.errors import ArtefactError, ConfigError, GnnragError
+from gnnrag.expressions import yielded
+from gnnrag.files import digest
+from gnnrag.index.build import build_index, update_index
+from gnnrag.index.index import Index
+from gnnrag.index.store import Store
+from gnnrag.pipeline import data_source
+from gnnrag.types import Passage
+from tests.helpers.indexes import HASH, artefacts, files
+
+TEXTS = ["Ada was born in London.", "Byron was a poet.", "Rye bread is old.", "The lighthouse stands."]
+
+
+def write(folder: Path, *texts: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, text in enumerate(texts):
+        (folder / f"{number}.txt").write_text(text)
+    return folder
+
+
+def build(root: Path, path: Path | str, **more: Any) -> list[str]:
+    """Build as every command does that reads an index."""
+    settings = replace(HASH, replace=more.pop("replace", False))
+    source = data_source(DataConfig(path=str(path)))
+    return build_index(root, load_passages(path).passages, settings, ["lexical"], source, keep_edits=True, **more)
+
+
+def texts(root: Path) -> list[str]:
+    return [passage.text for passage in Index(root).passages]
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Path:
+    return write(tmp_path / "one" / "notes", *TEXTS)
+
+
+@pytest.fixture
+def root(tmp_path: Path, one: Path) -> Path:
+    build(tmp_path / "i", one)
+    return tmp_path / "i"
+
+
+def test_other_data_are_refused_and_both_are_named(root: Path, one: Path, tmp_path: Path) -> None:
+    two, before = write(tmp_path / "two" / "notes", "Something else."), artefacts(root)
+    with pytest.raises(ConfigError) as caught:
+        build(root, two)
+    assert str(caught.value) == (
+        f"index {root} is of data.path={one}, and data.path={two} is another source: give it an index of its own, such "
+        f"as index.path={root}-2, or replace this one with index.replace=true"
+    )
+    assert artefacts(root) == before and texts(root) == TEXTS
+    assert build(root, two, replace=True) == ["passages", "lexical"]
+    assert texts(root) == ["Something else."] and len([name for name in files(root) if name.startswith("lexical-")]) > 1
+    assert {name.split("/")[0] for name in files(root)} == {p.name for p in root.iterdir() if p.is_file()} | {
+        entry["folder"] for entry in Store(root).manifest["stages"].values()
+    }, "nothing is left of what was replaced"
+    with pytest.raises(ConfigError, match="is another source"):
+        build(root, one)
+
+
+def test_the_same_data_are_followed(root: Path, one: Path) -> None:
+    (one / "4.txt").write_text("A fifth note.")
+    assert build(root, one) == ["passages", "lexical"] and len(texts(root)) == 5
+    assert build(root, f"{one}/../notes") == []
+    assert build(root, one, replace=True) == [], "there is nothing to replace"
+
+
+def test_a_copy_and_what_was_moved_are_the_same_data(root: Path, one: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(one, copy)
+    assert build(root, copy) == []
+    (copy / "4.txt").write_text("A change of one's own folder is followed.")
+    assert "lexical" in build(root, copy)
+    with pytest.raises(ConfigError, match="is another source"):
+        build(root, one)
+    copy.rename(tmp_path / "moved")
+    (tmp_path / "moved" / "4.txt").write_text("So is one after it has moved.")
+    assert "lexical" in build(root, tmp_path / "moved")
+    shutil.rmtree(tmp_path / "moved")
+    with pytest.raises(ConfigError, match="is another source"):
+        build(root, write(tmp_path / "other", *TEXTS[:1], "But", "for", "one", "all", "new"))
+
+
+def test_one_name_in_two_working_directories_is_two_places(
+    one: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, two = tmp_path / "i", write(tmp_path / "two" / "notes", "Something else.")
+    monkeypatch.chdir(one.parent)
+    build(root, "notes")
+    monkeypatch.chdir(two.parent)
+    with pytest.raises(ConfigError, match=r"is of data\.path=notes, and data\.path=notes is another source"):
+        build(root, "notes")
+    monkeypatch.chdir(one.parent)
+    assert build(root, "notes") == [] and str(tmp_path) not in (root / "manifest.json").read_text()
+
+
+def test_a_set_may_be_named_by_its_folder_or_by_its_file(tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    folder.mkdir()
+    (folder / "corpus.jsonl").write_text('{"id": "a", "title": "", "text": "First."}\n')
+    build(tmp_path / "i", folder)
+    (folder / "corpus.jsonl").write_text('{"id": "a", "title": "", "text": "Edited."}\n')
+    assert "lexical" in build(tmp_path / "i", folder / "corpus.jsonl")
+
+
+def test_an_index_from_before_places_were_recorded(root: Path, one: Path, tmp_path: Path) -> None:
+    store = Store(root)
+    store.manifest["source"] = {"path": str(one)}
+    store.save()
+    assert build(root, one) == []
+    with pytest.raises(ConfigError, match="is another source"):
+        build(root, write(tmp_path / "two", "Something else."))
+    (one / "4.txt").write_text("Edited.")
+    assert "lexical" in build(root, f"{one}/../notes")
+
+
+def test_an_index_of_passages_that_came_from_nowhere_takes_any(tmp_path: Path) -> None:
+    build_index(tmp_path / "i", [Passage("a", "", "x")], HASH, ["lexical"])
+    assert "lexical" in build(tmp_path / "i", write(tmp_path / "one", *TEXTS))
+
+
+def test_edits_are_kept_and_still_have_a_source(root: Path, one: Path, tmp_path: Path) -> None:
+    update_index(root, remove=["0.txt"])
+    with pytest.raises(ArtefactError, match=r"was changed by index\.py add or remove"):
+        build(root, one)
+    with pytest.raises(ConfigError, match="is another source"):
+        build(root, write(tmp_path / "two", "Something else."))
+    assert "lexical" in build(root, tmp_path / "two", replace=True)
+
+
+def test_a_place_that_an_expression_gave_is_not_recorded(one: Path, tmp_path: Path) -> None:
+    root, other = tmp_path / "i", write(tmp_path / "SEKRET", "Something else.")
+
+    def given(path: Path, expression: str = "${oc.env:NOTES}") -> list[str]:
+        source = data_source(DataConfig(path=yielded(str(path), expression)))
+        return build_index(root, load_passages(path).passages, HASH, ["lexical"], source, keep_edits=True)
+
+    given(other)
+    assert Store(root).manifest["source"] == {"path": "${oc.env:NOTES}"}
+    (other / "1.txt").write_text("Edited.")
+    assert "lexical" in given(other)
+    with pytest.raises(ConfigError, match=r"is of data\.path=\$\{oc\.env:NOTES\}, and data\.path=\$\{oc\.env:X\} is"):
+        given(one, "${oc.env:X}")
+
+
+@pytest.mark.parametrize("forged", ["\x00", "/" * 5000, "${oc.env:HOME}", "", 5, None, [], "\ud800"])
+def test_a_forged_source_is_one_error_or_none(root: Path, one: Path, tmp_path: Path, forged: Any) -> None:
+    store = Store(root)
+    forgery = {**store.manifest, "source": {"path": forged, "place": forged}}
+    (root / "manifest.json").write_text(json.dumps({**forgery, "sha256": digest(forgery)}))
+    two = write(tmp_path / "two", "Something else.")
+    try:
+        build(root, two)
+    except GnnragError as error:
+        assert "is another source" in str(error) or "is damaged" in str(error)

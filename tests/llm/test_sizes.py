@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.llm.hf import HFConfig
+from gnnrag.llm.openai import OpenAIBackend, OpenAIConfig
+from gnnrag.llm.prices import prices_of
+from gnnrag.llm.sizes import wants_small
+from gnnrag.roles.prompting import PromptedConfig, Prompter
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ("SmolLM2-135M-Instruct.Q4_1.gguf", True),
+        ("Qwen/Qwen2.5-0.5B-Instruct", True),
+        ("Qwen2.5-7B-Instruct-1M", False),  # 1M is its context
+        ("meta-llama/Llama-3.3-70B", False),
+        ("135M/of/gpt-4o-mini", False),  # the folder is not the model
+        ("gpt-4o-mini", False),
+    ],
+)
+def test_the_name_tells_the_size(model: str, expected: bool) -> None:
+    assert wants_small("auto", model) is expected
+    assert wants_small("full", model) is False and wants_small("small", model) is True
+
+
+def test_where_the_name_does_not_the_weights_do(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"0" * 100)
+    assert wants_small("auto", "mine", tmp_path) and wants_small("auto", "mine", tmp_path / "model.safetensors")
+    with (tmp_path / "more.safetensors").open("wb") as file:
+        file.truncate(3 * 10**9)  # a hole: nothing is written
+    assert not wants_small("auto", "mine", tmp_path)
+    (tmp_path / "more.safetensors").unlink()
+    (tmp_path / "gnnrag.json").write_text("{}")
+    assert not wants_small("auto", "SmolLM2-135M", tmp_path), "it was trained on whole prompts"
+    assert not wants_small("auto", "empty", tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"model": "gpt-4o-mini"}, (0.15, 0.6)),
+        ({"model": "gpt-4.1-2025-04-14", "price_out": 0.0}, (2.0, 0.0)),  # a snapshot; the caller's own price is used
+        ({"model": "gpt-4o-mini", "base_url": "http://127.0.0.1:8000/v1"}, (0.0, 0.0)),  # another's model of that name
+        ({"model": "gpt-4o-mini", "server_file": "servers"}, (0.0, 0.0)),
+        ({"model": "mine", "price_in": 3.0}, (3.0, 0.0)),
+    ],
+)
+def test_prices_are_those_of_the_server_that_is_asked(settings: dict[str, Any], expected: tuple[float, float]) -> None:
+    assert prices_of(OpenAIConfig(**settings)) == expected and prices_of(HFConfig()) == (0.0, 0.0)
+
+
+def test_a_role_asks_in_the_variant_of_its_model() -> None:
+    settings = load_config(
+        EvaluateConfig, None, ["llm.model=SmolLM2-135M", "llm.base_url=http://127.0.0.1:9/v1"]
+    ).llm.settings
+    backend = OpenAIBackend(settings)
+    assert Prompter("verifier", backend, PromptedConfig()).prompt.name == "verifier:small"
+    assert Prompter("verifier", backend, PromptedConfig(prompt="verifier")).prompt.name == "verifier", "as it was told"
+    assert Prompter("search", backend, PromptedConfig(), "agent_search_r1", raw=True).prompt.name == "agent_search_r1"
