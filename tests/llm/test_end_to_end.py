@@ -26,7 +26,7 @@ def settings(tmp_path: Path, url: str, model: str, *more: str) -> EvaluateConfig
         "index.text.language=blank:en", "retriever=dense", "method=bdtr", "roles=prompted",
         f"run.root={tmp_path / 'runs'}",
         f"llm_cache={tmp_path / 'cache.sqlite'}", f"llm.base_url={url}", f"llm.model={model}", "llm.api_key_env=null",
-        "llm.backoff_s=0.01", "llm.timeout_s=20", "concurrency=4",
+        "llm.backoff_s=0.01", "llm.timeout_s=180", "concurrency=4",
     ]  # fmt: skip
     return load_config(EvaluateConfig, None, [*base, *more])
 
@@ -116,4 +116,4 @@ def test_a_server_killed_midway(tiny_model: Path, tmp_path: Path) -> None:
     failed = [r for r in rows if r.error]
     assert 0 < len(failed) <= 9 and metrics["failed"] == len(failed)
     assert all("language-model calls failed" in (r.error or "") for r in failed)
-    assert time.monotonic() - started < 120
+    assert time.monotonic() - started < 600, "a dead server is given up on at once, not waited for"
