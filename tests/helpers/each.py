@@ -34,7 +34,7 @@ def each(names: str, cases: Iterable[Any]) -> Callable[[Callable[..., None]], Ca
                 try:
                     with ExitStack() as stack:
                         test(*args, **_own(fixtures, number, stack), **case)
-                except (Exception, pytest.fail.Exception) as error:
+                except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001  raised below, with the other cases
                     shown = (f"{name}={case[name]!r}" for name in arguments)
                     error.add_note(f"case {number}: {', '.join(shown):.300}")
                     failures.append(error)
