@@ -10,6 +10,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, get_args
 
+from gnnrag.cluster.artefacts import checkpoint_artefact, data_artefact, index_artefact
+from gnnrag.cluster.evaluating import EvaluationTracker, Sources, describe
+from gnnrag.cluster.tracker import Artefact, Job
 from gnnrag.config import EvaluateConfig, MetricsConfig, check_tracking, to_plain
 from gnnrag.credentials import without_credentials
 from gnnrag.datasets.base import Dataset, load_dataset
@@ -21,15 +24,12 @@ from gnnrag.index.plan import closure
 from gnnrag.metrics.answer import F1Variant
 from gnnrag.metrics.replies import by_role, check_limits
 from gnnrag.metrics.report import per_question, score
-from gnnrag.metrics.traced import from_traces
+from gnnrag.metrics.traces import from_traces
 from gnnrag.outputs import EVALUATION, refuse_other
 from gnnrag.pipeline import Pipeline, chunking, idle_settings, needed_stages, open_index
 from gnnrag.rundir import SHARDS, RunDir, commit, decisive, differences, run_name
 from gnnrag.session import Session
 from gnnrag.sharding import MERGE, check_siblings, lock_parts, read_shard, take_parts
-from gnnrag.tracking.artefacts import checkpoint_artefact, data_artefact, index_artefact
-from gnnrag.tracking.evaluating import EvaluationTracker, Sources, describe
-from gnnrag.tracking.tracker import Artefact, Job
 from gnnrag.trained import checkpoints, trained_on
 from gnnrag.types import Prediction, Question
 
@@ -269,7 +269,7 @@ def write_metrics(
 ) -> dict[str, Any]:
     """Score and write `metrics.json`, and `scores.jsonl` with each question's values; `nodes` as in `score`.
 
-    What traces say is there too (`metrics.traced.from_traces`); `on_note` is told where they are incomplete.
+    What traces say is there too (`metrics.traces.from_traces`); `on_note` is told where they are incomplete.
     """
     rows, ks = list(predictions), tuple(config.ks)
     variant: Any = config.f1_variant

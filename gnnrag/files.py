@@ -23,9 +23,9 @@ from io import BufferedRandom, BufferedReader
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from gnnrag.cluster.standstill import moved
 from gnnrag.errors import ArtefactError, GnnragError
 from gnnrag.expressions import recorded
-from gnnrag.standstill import moved
 from gnnrag.untrusted import parse_json
 
 T = TypeVar("T")

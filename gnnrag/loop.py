@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from gnnrag.batching import MicroBatcher
+from gnnrag.cluster.standstill import waiting
 from gnnrag.errors import GnnragError, described
 from gnnrag.methods.base import Method
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.session import Budget, Session
-from gnnrag.standstill import waiting
 from gnnrag.types import Evidence, Passage, Prediction, Query, Question, Ranking, shallow
 from gnnrag.untrusted import well_formed
 

@@ -9,8 +9,8 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 
+from gnnrag.cluster.stopping import STOPPED
 from gnnrag.errors import GnnragError
-from gnnrag.stopping import STOPPED
 from gnnrag.untrusted import one_line
 from inference.start import GOES_ON
 
@@ -30,7 +30,7 @@ def explained(error: BaseException, told: Sequence[str]) -> int:
 
     Args:
         error: what ends it.
-        told: by what a scheduler told it to stop (`gnnrag.stopping.listening`), empty where it did not.
+        told: by what a scheduler told it to stop (`gnnrag.cluster.stopping.listening`), empty where it did not.
     """
     error = _first(error)
     if isinstance(error, KeyboardInterrupt):

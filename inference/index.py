@@ -27,6 +27,7 @@ from dataclasses import asdict, replace
 
 from rich.table import Table
 
+from gnnrag.cluster.building import track_build
 from gnnrag.config import EvaluateConfig, load_config, to_plain
 from gnnrag.credentials import without_credentials
 from gnnrag.datasets.base import load_passages
@@ -38,7 +39,6 @@ from gnnrag.index.index import Index
 from gnnrag.llm.prices import prices_of
 from gnnrag.pipeline import chunking, data_source, index_path, index_settings, needed_stages, refuse_sample
 from gnnrag.roles.jobs import model_settings
-from gnnrag.tracking.building import track_build
 from gnnrag.yaml_config import is_given
 from inference.changing import add, remove, report
 from inference.console import IndexProgress, load_corpus, note, render, split_arguments

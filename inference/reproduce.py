@@ -28,13 +28,13 @@ from typing import Any
 
 from tqdm import tqdm
 
-from gnnrag.cross import split_trained
+from gnnrag.cluster.finished import only_finished, refuse_questions
 from gnnrag.errors import GnnragError
-from gnnrag.jobs.finished import only_finished, refuse_questions
 from gnnrag.metrics.replies import is_error
-from gnnrag.papers import PaperTable, Row, load_table
-from gnnrag.reproduced import Result, as_json, draw
-from gnnrag.reproduction import outline, reproduce
+from gnnrag.reports.cross import split_trained
+from gnnrag.reports.papers import PaperTable, Row, load_table
+from gnnrag.reports.reproduction import outline, reproduce
+from gnnrag.reports.results import Result, as_json, draw
 from inference.console import IndexProgress, note, split_arguments
 from inference.papers import listed, text
 

@@ -11,8 +11,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from gnnrag.standstill import told_when_still
-from gnnrag.stopping import listening
+from gnnrag.cluster.standstill import told_when_still
+from gnnrag.cluster.stopping import listening
 from gnnrag.untrusted import counted_repairs, well_formed
 from inference.ending import explained
 from inference.start import put_back, take_signals
@@ -50,7 +50,8 @@ def run_script(main: Callable[[Sequence[str]], int], arguments: Sequence[str], h
     - 2: what was asked for or given cannot be (a setting, a file, a server): one line says what, and the fix.
     - 1: the system failed (disk full or read-only, no permission, no memory, something nested too deeply): one line.
       Also what nobody foresaw, with its traceback.
-    - 130: Ctrl-C. 75 (`gnnrag.stopping`): a scheduler's signal to stop, which tells it to start the same command again.
+    - 130: Ctrl-C. 75 (`gnnrag.cluster.stopping`): a scheduler's signal to stop, which tells it to start the same
+      command again.
 
     However it ends, what was written is whole, and the same command goes on from it. What is printed reaches a terminal
     through `inference.terminal`.

@@ -17,9 +17,9 @@ if __name__ == "__main__":
 
 from collections.abc import Sequence
 
+from gnnrag.cluster.job import read_job
+from gnnrag.cluster.state import progress
 from gnnrag.errors import GnnragError
-from gnnrag.jobs.job import read_job
-from gnnrag.jobs.state import progress
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -23,9 +23,9 @@ import os
 import tempfile
 from collections.abc import Sequence
 
+from gnnrag.cluster.site import load_site, sbatch_flags, setup_script
+from gnnrag.cluster.slurm import call
 from gnnrag.files import write_atomic
-from gnnrag.jobs.site import load_site, sbatch_flags, setup_script
-from gnnrag.jobs.slurm import call
 from inference.console import note
 from slurm.submit import HOME, SITE
 

@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gnnrag.jobs.job import Job
-from gnnrag.jobs.leftovers import log_file, log_tail
-from gnnrag.jobs.local import Ended, Task
-from gnnrag.jobs.slurm import Live, Slurm, waited_for
-from gnnrag.jobs.state import STATUSES, Desk, State
-from gnnrag.stopping import STOPPED
+from gnnrag.cluster.job import Job
+from gnnrag.cluster.leftovers import log_file, log_tail
+from gnnrag.cluster.local import Ended, Task
+from gnnrag.cluster.slurm import Live, Slurm, waited_for
+from gnnrag.cluster.state import STATUSES, Desk, State
+from gnnrag.cluster.stopping import STOPPED
 from gnnrag.untrusted import printable
 from inference.console import note
 from inference.tables import plain_table

@@ -34,16 +34,16 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
+from gnnrag.cluster.grid import seconds_of
+from gnnrag.cluster.local import LocalRunner
+from gnnrag.cluster.plan import Plan, make_plan
+from gnnrag.cluster.site import load_site
+from gnnrag.cluster.slurm import Queued, Slurm, read_queue
+from gnnrag.cluster.state import Desk
+from gnnrag.cluster.stopping import STOPPED
+from gnnrag.cluster.wanted import is_table
 from gnnrag.errors import GnnragError
 from gnnrag.files import exclusive_lock
-from gnnrag.jobs.grid import seconds_of
-from gnnrag.jobs.local import LocalRunner
-from gnnrag.jobs.plan import Plan, make_plan
-from gnnrag.jobs.site import load_site
-from gnnrag.jobs.slurm import Queued, Slurm, read_queue
-from gnnrag.jobs.state import Desk
-from gnnrag.jobs.wanted import is_table
-from gnnrag.stopping import STOPPED
 from inference.console import note
 from slurm.showing import Teller, as_json, command_lines, state_table
 

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import spacy
 
+from gnnrag.cluster.plan import make_plan
 from gnnrag.config import EvaluateConfig, build_settings, load_config, read_plain, to_plain
 from gnnrag.credentials import without_credentials
 from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.expressions import expression_of, recorded, yielded
 from gnnrag.files import Journal, write_json, write_jsonl
 from gnnrag.index.index import Index
-from gnnrag.jobs.plan import make_plan
 from gnnrag.llm.openai import OpenAIBackend
 from gnnrag.pipeline import index_settings
 from gnnrag.yaml_config import is_given

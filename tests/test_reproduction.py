@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.cluster.grid import Point
+from gnnrag.cluster.wanted import evaluations
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError
 from gnnrag.graphs.hierarchy import build_hierarchy
-from gnnrag.jobs.grid import Point
-from gnnrag.jobs.wanted import evaluations
 from gnnrag.llm.base import estimate_tokens
-from gnnrag.papers import PaperTable, load_table
 from gnnrag.registry import ROLES
-from gnnrag.reproduced import Result, as_json, cells, draw, lines, overlaps
-from gnnrag.reproduction import measured, outline, reproduce, resolved
+from gnnrag.reports.papers import PaperTable, load_table
+from gnnrag.reports.reproduction import measured, outline, reproduce, resolved
+from gnnrag.reports.results import Result, as_json, cells, draw, lines, overlaps
 from gnnrag.rundir import read_predictions
 from gnnrag.text.analyse import analyse
 from inference.console import run_script

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag import stopping
-from gnnrag.stopping import STOP_FILE, STOPPED, listening, remember
+from gnnrag.cluster import stopping
+from gnnrag.cluster.stopping import STOP_FILE, STOPPED, listening, remember
 from inference.console import run_script
 from tests.helpers.indexes import REPOSITORY, environment
 

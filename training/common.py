@@ -11,6 +11,8 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
 
+from gnnrag.cluster.stopping import STOPPED, remember
+from gnnrag.cluster.tracked import track_folds
 from gnnrag.config import load_config, to_plain
 from gnnrag.errors import ConfigError
 from gnnrag.files import digest, read_journal
@@ -19,10 +21,8 @@ from gnnrag.fit.curves import draw_curves
 from gnnrag.fit.kinds import chosen_kind
 from gnnrag.fit.leaving import leave
 from gnnrag.fit.rundir import refuse_other_layout
-from gnnrag.fit.tracked import track_folds
 from gnnrag.fit.training import Plan, Report, Surroundings, train, write_report
-from gnnrag.metrics.bootstrap import with_interval
-from gnnrag.stopping import STOPPED, remember
+from gnnrag.metrics.statistics import with_interval
 from inference.console import IndexProgress, note, render, split_arguments
 from training.launcher import follow_launcher
 

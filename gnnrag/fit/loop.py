@@ -14,11 +14,11 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import Tensor, nn
 
+from gnnrag.cluster.tracker import Tracker
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError
 from gnnrag.fit.config import FitConfig, check_fit
 from gnnrag.fit.resuming import agreed_state
 from gnnrag.fit.rundir import TrainingRun
-from gnnrag.tracking.tracker import Tracker
 
 Rows = dict[str, dict[str, float]]
 

@@ -15,6 +15,9 @@ from accelerate import Accelerator
 from accelerate.utils import gather_object
 from torch import nn
 
+from gnnrag.cluster.evaluating import flattened
+from gnnrag.cluster.stopping import STOPPED
+from gnnrag.cluster.tracked import open_tracker, send_checkpoint
 from gnnrag.errors import ConfigError
 from gnnrag.files import write_json, write_jsonl
 from gnnrag.fit.config import FitConfig, TrainingRunConfig
@@ -22,11 +25,8 @@ from gnnrag.fit.judging import pooled_metrics
 from gnnrag.fit.loop import Task, Trainer
 from gnnrag.fit.rundir import TrainingRun
 from gnnrag.fit.seen import seen_hash, seen_in, write_seen
-from gnnrag.fit.tracked import open_tracker, send_checkpoint
 from gnnrag.index.index import Index
-from gnnrag.metrics.bootstrap import bootstrap_interval, with_interval
-from gnnrag.stopping import STOPPED
-from gnnrag.tracking.evaluating import flattened
+from gnnrag.metrics.statistics import bootstrap_interval, with_interval
 
 Report = list[dict[str, Any]]
 PRIVATE = ("chances", "is_right", "probabilities", "truths")  # what a threshold was learned from: not for the report

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from gnnrag.cluster.standstill import moved, waiting
 from gnnrag.config import IndexConfig
 from gnnrag.errors import ArtefactError, DataError
 from gnnrag.files import exclusive_lock
@@ -22,7 +23,6 @@ from gnnrag.index.stages import STAGES
 from gnnrag.index.store import Store, forget_journals
 from gnnrag.metrics.replies import WARN, by_writer, remarks
 from gnnrag.outputs import INDEX, refuse_other
-from gnnrag.standstill import moved, waiting
 from gnnrag.types import Passage
 
 WAIT_S = 600.0  # how long a build waits for another process that builds the same index

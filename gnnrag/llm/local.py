@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, ClassVar, Literal
 
+from gnnrag.cluster.standstill import waiting
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.base import Reply, Request, shaping
 from gnnrag.llm.folders import ModelFiles, find_model
 from gnnrag.llm.sizes import Variant, wants_small
 from gnnrag.llm.tickets import Job
 from gnnrag.llm.worker import ModelThread
-from gnnrag.standstill import waiting
 
 logger = logging.getLogger(__name__)
 

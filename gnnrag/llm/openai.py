@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urljoin
 
+from gnnrag.cluster.standstill import waiting
 from gnnrag.credentials import address, host
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.expressions import shown
@@ -29,7 +30,6 @@ from gnnrag.llm.transport import (
     with_retries,
 )
 from gnnrag.llm.wire import error_details, read_reply, request_body
-from gnnrag.standstill import waiting
 
 if TYPE_CHECKING:
     import openai

@@ -11,10 +11,10 @@ import weakref
 from collections.abc import Callable, Hashable
 from typing import Any, TypeVar
 
+from gnnrag.cluster.standstill import moved
 from gnnrag.errors import GnnragError, LLMError
 from gnnrag.llm.base import Reply
 from gnnrag.llm.tickets import Job, Model, Ticket
-from gnnrag.standstill import moved
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

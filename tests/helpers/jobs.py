@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gnnrag.jobs.job import Job, Target
+from gnnrag.cluster.job import Job, Target
 
 
 def job(folder: Path, name: str, code: str = "", kind: str = "merge", **more: Any) -> Job:

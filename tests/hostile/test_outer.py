@@ -11,8 +11,13 @@ from typing import Any
 
 import pytest
 
-from gnnrag.audit.sample import read_labels
-from gnnrag.comparison import load_runs
+from gnnrag.audit.run import read_labels
+from gnnrag.cluster.artefacts import checkpoint_artefact
+from gnnrag.cluster.leftovers import asked, ended, last_rows, log_tail, rows
+from gnnrag.cluster.plan import make_plan
+from gnnrag.cluster.state import Desk
+from gnnrag.cluster.tracker import Job as Tracked
+from gnnrag.cluster.tracker import Tracker
 from gnnrag.config import RunConfig, load_config
 from gnnrag.datasets.fetch import get
 from gnnrag.datasets.releases import Release, ReleaseFile
@@ -20,18 +25,13 @@ from gnnrag.distil.config import TracesConfig
 from gnnrag.distil.folder import write_folder
 from gnnrag.distil.joining import join
 from gnnrag.errors import ArtefactError, DataError, GnnragError
-from gnnrag.explorer.model import build_model
 from gnnrag.files import file_digest
-from gnnrag.jobs.leftovers import asked, ended, last_rows, log_tail, rows
-from gnnrag.jobs.plan import make_plan
-from gnnrag.jobs.state import Desk
 from gnnrag.judge.folder import judged_figures
 from gnnrag.judge.run import judge
+from gnnrag.metrics.comparison import load_runs
+from gnnrag.pages.comparison import build_model
 from gnnrag.textualise.config import TextualiseConfig
 from gnnrag.textualise.run import textualise
-from gnnrag.tracking.artefacts import checkpoint_artefact
-from gnnrag.tracking.tracker import Job as Tracked
-from gnnrag.tracking.tracker import Tracker
 from gnnrag.types import Question
 from slurm.showing import state_table
 from tests.helpers.batches import batch
@@ -213,7 +213,7 @@ def test_a_forged_journal_is_refused_by_name(tmp_path: Path, row: str) -> None:
 # ----------------------------------------------------------------------------------------------------------- jobs
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gnnrag.jobs.wanted.CACHE", tmp_path / "cache", raising=False)
+    monkeypatch.setattr("gnnrag.cluster.wanted.CACHE", tmp_path / "cache", raising=False)
 
 
 @pytest.mark.usefixtures("own_cache")
@@ -289,7 +289,7 @@ def test_a_forged_id_reaches_no_client(tmp_path: Path, text: str, monkeypatch: p
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("started")
 
-    monkeypatch.setattr("gnnrag.tracking.tracker.subprocess.Popen", refuse)
+    monkeypatch.setattr("gnnrag.cluster.tracker.subprocess.Popen", refuse)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "wandb.json").write_text(text)
     notes: list[str] = []

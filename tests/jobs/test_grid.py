@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from gnnrag.cluster.grid import expand, seconds_of, split_values
 from gnnrag.errors import ConfigError
-from gnnrag.jobs.grid import expand, seconds_of, split_values
 
 
 @pytest.mark.parametrize(

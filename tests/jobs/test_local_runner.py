@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag.jobs.job import Job
-from gnnrag.jobs.leftovers import ended, log_tail, was_cut_off
-from gnnrag.jobs.local import LocalRunner, Outcome
-from gnnrag.jobs.state import State
+from gnnrag.cluster.job import Job
+from gnnrag.cluster.leftovers import ended, log_tail, was_cut_off
+from gnnrag.cluster.local import LocalRunner, Outcome
+from gnnrag.cluster.state import State
 from tests.helpers.jobs import graph, job
 
 ROOT = Path(__file__).resolve().parents[2]

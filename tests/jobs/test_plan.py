@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from gnnrag.cluster.plan import make_plan
+from gnnrag.cluster.training import SCRIPTS, script_for
 from gnnrag.config import EvaluateConfig, load_config, to_plain
 from gnnrag.errors import ConfigError
-from gnnrag.jobs.plan import make_plan
-from gnnrag.jobs.training import SCRIPTS, script_for
 from gnnrag.rundir import decisive
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,7 +113,7 @@ def test_what_is_resolved_is_kept_until_a_config_changes(tmp_path: Path, monkeyp
     def refuse(*_: object) -> None:
         raise AssertionError("resolved again")
 
-    monkeypatch.setattr("gnnrag.jobs.wanted.evaluations", refuse)
+    monkeypatch.setattr("gnnrag.cluster.wanted.evaluations", refuse)
     assert make_plan([str(table), "roles=offline"], tmp_path / "jobs") == first
     table.write_text(table.read_text().replace("limit: 3", "limit: 4"))
     with pytest.raises(AssertionError, match="resolved again"):
@@ -209,7 +209,7 @@ def test_kinds_are_those_of_the_scripts() -> None:
 
 
 def test_a_job_is_read_back_as_it_was_written(tmp_path: Path) -> None:
-    from gnnrag.jobs.job import job_of, read_job
+    from gnnrag.cluster.job import job_of, read_job
 
     plan = make_plan([SAMPLE, DATA, "retriever=bm25"], tmp_path / "jobs", shards=2)
     for job in plan.jobs.values():

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.cluster.site import SiteConfig, load_site, sbatch_flags, setup_script
 from gnnrag.errors import ConfigError
-from gnnrag.jobs.site import SiteConfig, load_site, sbatch_flags, setup_script
 
 HOME = Path("/repo with space/gnnrag")
 EXAMPLE = Path(__file__).resolve().parents[2] / "slurm" / "site.example.yaml"

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.cluster.site import SiteConfig, SizeConfig, SizesConfig
+from gnnrag.cluster.slurm import Slurm, array_tasks, call, ranges, read_queue
+from gnnrag.cluster.state import State
 from gnnrag.errors import GnnragError
-from gnnrag.jobs.site import SiteConfig, SizeConfig, SizesConfig
-from gnnrag.jobs.slurm import Slurm, array_tasks, call, ranges, read_queue
-from gnnrag.jobs.state import State
 from tests.helpers.batches import NOTE, SKIP_FLAGS, batch
 from tests.helpers.jobs import job
 

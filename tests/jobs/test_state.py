@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.cluster.job import Job, Target
+from gnnrag.cluster.leftovers import ended_file
+from gnnrag.cluster.state import Desk, State, progress
 from gnnrag.files import digest
-from gnnrag.jobs.job import Job, Target
-from gnnrag.jobs.leftovers import ended_file
-from gnnrag.jobs.state import Desk, State, progress
 from tests.helpers.jobs import graph, job, leave_run
 
 DECISIVE = {"method": {"name": "single"}, "ks": (1, 2)}

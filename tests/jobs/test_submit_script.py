@@ -58,7 +58,7 @@ def test_status_as_data_tells_what_is_done(tmp_path: Path, capsys: pytest.Captur
     assert main([*arguments, "--status", "--json"]) == 0
     index, run = json.loads(capsys.readouterr().out)
     assert (index["status"], run["status"], run["left"]) == ("to do", "to do", [0])
-    from gnnrag.jobs.plan import make_plan
+    from gnnrag.cluster.plan import make_plan
 
     plan = make_plan(arguments[:5], tmp_path / "jobs")
     target = plan.jobs[run["name"]].target
@@ -125,7 +125,7 @@ def test_a_dry_run_leaves_out_what_is_queued(
 ) -> None:
     arguments = [*settings(tmp_path, "retriever=bm25", "method=single"), "--dry-run"]
     assert main([*arguments, "--json", "--local"]) == 0
-    from gnnrag.jobs.plan import make_plan
+    from gnnrag.cluster.plan import make_plan
 
     index = next(iter(make_plan(arguments[:5], tmp_path / "jobs").jobs))
     fake_slurm(tmp_path, monkeypatch, f"echo '31|PENDING|Resources|gnnrag:{tmp_path}/jobs/{index}'")

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from gnnrag.cluster import mirror, tracker
+from gnnrag.cluster.tracker import Artefact, Job, Tracker, artefact_name, run_state, without_secrets
 from gnnrag.config import EvaluateConfig, RunConfig, TrackedRun, check_tracking, load_config
 from gnnrag.errors import ConfigError
-from gnnrag.tracking import mirror, tracker
-from gnnrag.tracking.tracker import Artefact, Job, Tracker, artefact_name, run_state, without_secrets
 from tests.helpers.indexes import environment
 from tests.helpers.tracking import FakeWandb
 from tests.helpers.wandb_offline import artifacts, exit_code, history, run_files, run_record, settings, summary, table
@@ -64,7 +64,7 @@ def test_what_is_sent_offline_is_read_back(tmp_path: Path) -> None:
 def test_the_run_loads_no_wandb(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from gnnrag.config import TrackedRun\n"
-        "from gnnrag.tracking.tracker import Job, Tracker\n"
+        "from gnnrag.cluster.tracker import Job, Tracker\n"
         f"t = Tracker(TrackedRun(tracking='offline'), Path({str(tmp_path)!r}), Job('train', 'a'), print)\n"
         "t.log({'a': 1}, 1); t.finish()\nassert t.has_succeeded and 'wandb' not in sys.modules"
     )
@@ -197,7 +197,7 @@ def test_a_signal_to_a_whole_step_leaves_the_mirror_to_the_run(tmp_path: Path, m
 def test_what_a_killed_run_had_sent_is_kept(tmp_path: Path) -> None:
     code = (
         "import os, signal, time; from pathlib import Path; from gnnrag.config import TrackedRun\n"
-        "from gnnrag.tracking.tracker import Job, Tracker\n"
+        "from gnnrag.cluster.tracker import Job, Tracker\n"
         f"t = Tracker(TrackedRun(tracking='offline'), Path({str(tmp_path)!r}), Job('train', 'a'), print)\n"
         "[t.log({'a': n}, n) for n in range(50)]\n"
         "while not t._orders.empty(): time.sleep(0.05)\n"

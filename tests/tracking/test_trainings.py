@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import yaml
 
+from gnnrag.cluster import artefacts
+from gnnrag.cluster.evaluating import flattened
+from gnnrag.cluster.tracked import send_checkpoint
+from gnnrag.cluster.tracker import Job, Tracker
 from gnnrag.config import EvaluateConfig, RunConfig, load_config
-from gnnrag.cross import cross_evaluate, read_part
 from gnnrag.evaluation import load_questions_for
-from gnnrag.fit.tracked import send_checkpoint
 from gnnrag.index.index import Index
 from gnnrag.registry import ROLES
-from gnnrag.tracking import artefacts
-from gnnrag.tracking.evaluating import flattened
-from gnnrag.tracking.tracker import Job, Tracker
+from gnnrag.reports.cross import cross_evaluate, read_part
 from inference import index as index_script
 from inference.console import run_script
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gnnrag.cluster.stopping import STOPPED
 from gnnrag.config import TrackedRun
 from gnnrag.files import open_log, read_json, refuse_links, write_json
-from gnnrag.stopping import STOPPED
 
 WAITING = 20_000  # orders that may wait for a slow mirror; more are dropped
 INIT_S = 30.0  # in which a server has to answer
@@ -72,7 +72,7 @@ class Job:
 class Tracker:
     """Sends metrics, tables and artefacts to Weights & Biases, or nowhere.
 
-    All of it happens in a process of its own (`gnnrag.tracking.mirror`) that is fed by a thread: no call waits, and
+    All of it happens in a process of its own (`gnnrag.cluster.mirror`) that is fed by a thread: no call waits, and
     what the client does can neither stop nor hold up the run. `finish` waits, and ends a mirror that takes too long.
 
     Args:

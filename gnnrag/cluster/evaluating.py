@@ -12,14 +12,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from gnnrag.cluster.artefacts import run_artefact
+from gnnrag.cluster.stopping import STOPPED
+from gnnrag.cluster.tracker import Artefact, Job, Tracker, run_state
 from gnnrag.config import MetricsConfig, RunConfig
 from gnnrag.errors import GnnragError
 from gnnrag.files import digest, read_journal
 from gnnrag.metrics.report import per_question
 from gnnrag.records import interpreting
-from gnnrag.stopping import STOPPED
-from gnnrag.tracking.artefacts import run_artefact
-from gnnrag.tracking.tracker import Artefact, Job, Tracker, run_state
 from gnnrag.types import Passage, Prediction, Question
 
 EVERY_S = 1.0  # seconds between two rows of running figures

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from gnnrag.absent import absent_from
+from gnnrag.cluster.state import Runs, is_scored
+from gnnrag.cluster.wanted import evaluation_of, target_of
 from gnnrag.errors import GnnragError
-from gnnrag.jobs.state import Runs, is_scored
-from gnnrag.jobs.wanted import evaluation_of, target_of
-from gnnrag.papers import PaperTable, Row
-from gnnrag.reproduction import resolved
+from gnnrag.reports.inputs import absent_from
+from gnnrag.reports.papers import PaperTable, Row
+from gnnrag.reports.reproduction import resolved
 
 UNFINISHED = "its run has not ended, and --finished starts none"
 

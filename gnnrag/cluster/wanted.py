@@ -10,18 +10,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gnnrag.absent import absent_analyser, absent_data, absent_model
+from gnnrag.cluster.grid import Point
+from gnnrag.cluster.job import Target
 from gnnrag.config import CHOICES, EvaluateConfig, IndexConfig, load_config, read_yaml, to_plain
 from gnnrag.datasets.source import find_source
 from gnnrag.errors import ConfigError
 from gnnrag.expressions import MARK
 from gnnrag.files import digest, read_json, remove, write_json
 from gnnrag.index.plan import closure
-from gnnrag.jobs.grid import Point
-from gnnrag.jobs.job import Target
-from gnnrag.papers import PaperTable, load_table
 from gnnrag.pipeline import index_path, index_settings, needed_stages
-from gnnrag.reproduction import checked, resolved
+from gnnrag.reports.inputs import absent_analyser, absent_data, absent_model
+from gnnrag.reports.papers import PaperTable, load_table
+from gnnrag.reports.reproduction import checked, resolved
 from gnnrag.rundir import decisive, roles_label
 
 LIBRARY = Path(__file__).resolve().parents[1]

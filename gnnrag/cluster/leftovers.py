@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from gnnrag.cluster.job import Job
 from gnnrag.errors import ArtefactError
 from gnnrag.files import open_regular, read_journal, read_object
-from gnnrag.jobs.job import Job
 from gnnrag.outputs import folds_of
 from gnnrag.untrusted import parse_json
 

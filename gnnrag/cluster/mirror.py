@@ -1,6 +1,6 @@
 """The process that talks to Weights & Biases on behalf of a run, and the only file that imports it.
 
-It is started by `gnnrag.tracking.tracker`, as a file and with nothing of gnnrag loaded, reads one JSON order a line
+It is started by `gnnrag.cluster.tracker`, as a file and with nothing of gnnrag loaded, reads one JSON order a line
 from its standard input, and answers only when something failed or all is done. What a third party's client does
 (block, crash, print, keep a process alive at exit) happens here, where it can be ended without harm to the run.
 """
@@ -13,7 +13,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
-STOPPED = 75  # `gnnrag.stopping`, which this process does not load
+STOPPED = 75  # `gnnrag.cluster.stopping`, which this process does not load
 TOLD = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 FAILURES = 3  # that are told; more of the same would say no more
 MUTABLE = 1 << 26  # a larger file is not copied before it is sent

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from gnnrag.cluster.artefacts import checkpoint_artefact, data_artefact, index_artefact
+from gnnrag.cluster.evaluating import describe, flattened
+from gnnrag.cluster.tracker import Artefact, Job, Tracker
 from gnnrag.config import TrackedRun
 from gnnrag.credentials import without_credentials
 from gnnrag.errors import GnnragError
 from gnnrag.index.index import Index
 from gnnrag.rundir import commit
-from gnnrag.tracking.artefacts import checkpoint_artefact, data_artefact, index_artefact
-from gnnrag.tracking.evaluating import describe, flattened
-from gnnrag.tracking.tracker import Artefact, Job, Tracker
 
 
 class Tracked(Protocol):

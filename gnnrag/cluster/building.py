@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gnnrag.cluster.artefacts import index_artefact
+from gnnrag.cluster.tracker import Job, Tracker, run_state
 from gnnrag.config import RunConfig
 from gnnrag.errors import GnnragError
 from gnnrag.files import read_json
 from gnnrag.records import interpreting
-from gnnrag.tracking.artefacts import index_artefact
-from gnnrag.tracking.tracker import Job, Tracker, run_state
 
 
 def track_build(

@@ -9,12 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gnnrag.errors import ArtefactError, GnnragError
-from gnnrag.files import digest, read_object
-from gnnrag.index.plan import settings_of
-from gnnrag.index.store import Store
-from gnnrag.jobs.job import Job, Target
-from gnnrag.jobs.leftovers import (
+from gnnrag.cluster.job import Job, Target
+from gnnrag.cluster.leftovers import (
     asked,
     ended,
     ended_file,
@@ -24,12 +20,16 @@ from gnnrag.jobs.leftovers import (
     rows,
     was_cut_off,
 )
+from gnnrag.cluster.stopping import STOPPED
+from gnnrag.errors import ArtefactError, GnnragError
+from gnnrag.files import digest, read_object
+from gnnrag.index.plan import settings_of
+from gnnrag.index.store import Store
 from gnnrag.metrics.replies import described
 from gnnrag.outputs import folds_of
 from gnnrag.records import interpreting, read_config
 from gnnrag.rundir import differences, predicted_seconds
 from gnnrag.sharding import Shard, parts_of
-from gnnrag.stopping import STOPPED
 
 STATUSES = ("done", "running", "waiting", "failed", "stopped", "to do", "missing")
 Queue = Mapping[tuple[str, int], str]  # job and task -> `running`, `waiting`, or why SLURM ended it

@@ -6,16 +6,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gnnrag.cluster.grid import Point, expand
+from gnnrag.cluster.job import Job, Target, named
+from gnnrag.cluster.training import Training, trainings
+from gnnrag.cluster.wanted import (
+    LIBRARY,
+    Evaluation,
+    cached,
+    index_folder,
+    is_table,
+    is_training,
+    target_of,
+    unavailable,
+)
 from gnnrag.config import to_plain
-from gnnrag.cross import split_trained
 from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.files import digest
 from gnnrag.index.settings import only_recorded
 from gnnrag.index_config import SECTIONS
-from gnnrag.jobs.grid import Point, expand
-from gnnrag.jobs.job import Job, Target, named
-from gnnrag.jobs.training import Training, trainings
-from gnnrag.jobs.wanted import LIBRARY, Evaluation, cached, index_folder, is_table, is_training, target_of, unavailable
+from gnnrag.reports.cross import split_trained
 
 PAPERS = LIBRARY.parent / "configs" / "papers"  # two words name each of its tables: paper and table
 REPORTS = "gnnrag-reports"  # they open runs that they share, one after the other
