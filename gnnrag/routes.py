@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gnnrag.common.files import digest
 from gnnrag.config import Choice, build_settings, to_plain
 from gnnrag.errors import ConfigError
-from gnnrag.files import digest
 from gnnrag.registry import METHODS, RETRIEVERS, resolve
 
 
@@ -61,3 +62,10 @@ def read_route(route: RouteConfig, where: str) -> Route:
     plain, default = to_plain(settings), to_plain(build_settings(cls, {}, where))
     name = route.retriever if plain == default else f"{route.retriever}-{digest(plain)[:6]}"
     return Route(method, Choice(route.retriever, settings), name)
+
+
+def choose_route(probabilities: Mapping[str, float], thematic: float, multi_hop: float) -> str:
+    """Apply rules R1 to R3, the first that holds; a threshold above 1 switches its rule off."""
+    if probabilities.get("thematic", 0.0) >= thematic:
+        return "thematic"
+    return "multi_hop" if probabilities.get("multi_hop", 0.0) >= multi_hop else "passage_local"

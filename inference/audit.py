@@ -24,7 +24,7 @@ from rich.table import Table
 from gnnrag.audit.config import AuditRunConfig
 from gnnrag.audit.run import audit
 from gnnrag.config import load_config
-from gnnrag.metrics.bootstrap import with_interval
+from gnnrag.metrics.statistics import with_interval
 from inference.console import IndexProgress, note, render, split_arguments
 
 FEW, LOW_KAPPA = 40, 0.6

@@ -24,11 +24,11 @@ from typing import Any
 
 from rich.table import Table
 
-from gnnrag.comparison import Comparison, Run, load_runs, overlap, recall_plot
+from gnnrag.common.files import write_atomic
 from gnnrag.errors import GnnragError
-from gnnrag.explorer.page import comparison_page
-from gnnrag.files import write_atomic
-from gnnrag.metrics.rounds import DEPTH
+from gnnrag.metrics.comparison import Comparison, Run, load_runs, overlap, recall_plot
+from gnnrag.metrics.traces import DEPTH
+from gnnrag.pages.comparison import comparison_page
 from inference.console import render
 from inference.tables import metrics_table, p_text, plain_table
 

@@ -31,17 +31,17 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from gnnrag import cross
-from gnnrag.comparison import Comparison, load_runs
 from gnnrag.config import EvaluateConfig, load_config, to_plain
-from gnnrag.cross import GNN, Part, Watch, split_trained
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError
-from gnnrag.evaluation import load_questions_for
-from gnnrag.metrics.bootstrap import with_interval
+from gnnrag.metrics.comparison import Comparison, load_runs
 from gnnrag.metrics.replies import remarks
+from gnnrag.metrics.statistics import with_interval
 from gnnrag.registry import RETRIEVERS, ROLES
-from gnnrag.rundir import roles_label
+from gnnrag.reports import cross
+from gnnrag.reports.cross import GNN, Part, Watch, split_trained
+from gnnrag.run.evaluation import load_questions_for
+from gnnrag.run.rundir import roles_label
 from inference.console import IndexProgress, note, refuse_unknown, split_arguments, tell
 from inference.tables import gain, markdown_table, plain_table
 

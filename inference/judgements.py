@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gnnrag.files import read_journal
+from gnnrag.common.files import read_journal
 from gnnrag.judge.config import CRITERIA
 from gnnrag.judge.folder import LLM_ERROR, ROWS, key_of
-from gnnrag.metrics.bootstrap import with_interval
+from gnnrag.metrics.statistics import with_interval
 from inference.tables import gain, plain_table
 
 MEANS = {"judge/a_score": "A-Score", "judge/e_score": "E-Score"}

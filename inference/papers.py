@@ -8,9 +8,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from gnnrag.errors import GnnragError
-from gnnrag.papers import PaperTable, load_table
-from gnnrag.reproduced import Result, cells, overlaps
-from gnnrag.reproduction import OWN, survey
+from gnnrag.reports.papers import PaperTable, load_table
+from gnnrag.reports.reproduction import OWN, survey
+from gnnrag.reports.results import Result, cells, overlaps
 from inference.tables import markdown_table, plain_table
 
 WIDTH = 180

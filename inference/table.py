@@ -18,9 +18,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from gnnrag.metrics.bootstrap import with_interval
 from gnnrag.metrics.replies import is_error
-from gnnrag.tabulation import RECALL_AT, RetrieverRow, fitting_retrievers, retriever_config, tabulate
+from gnnrag.metrics.statistics import with_interval
+from gnnrag.reports.retrievers import RECALL_AT, RetrieverRow, fitting_retrievers, retriever_config, tabulate
 from inference.console import IndexProgress, note, split_arguments
 from inference.tables import markdown_table, plain_table
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from rich.table import Table
 
-from gnnrag.metrics.bootstrap import with_interval
-from gnnrag.metrics.nodes import is_node_metric
+from gnnrag.common.untrusted import markdown
 from gnnrag.metrics.replies import KINDS, SPENT, total
-from gnnrag.untrusted import markdown
+from gnnrag.metrics.retrieval import is_node_metric
+from gnnrag.metrics.statistics import with_interval
 from inference.console import render
 
 WIDEST = 300

@@ -7,7 +7,6 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from gnnrag import inspection
 from gnnrag.config import ExtractConfig
 from gnnrag.errors import ArtefactError
 from gnnrag.graphs.knowledge import Lists
@@ -17,7 +16,8 @@ from gnnrag.index.index import Index
 from gnnrag.index.plan import stage_states
 from gnnrag.index.stages import LexicalStage
 from gnnrag.index.store import Store
-from gnnrag.inspection import Hub, inspect_index, summarise_graph
+from gnnrag.pages import inspection
+from gnnrag.pages.inspection import Hub, inspect_index, summarise_graph
 from tests.helpers.indexes import HASH, build, fault
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gnnrag.errors import ConfigError
-from gnnrag.papers import PaperTable, Row, dots, load_table, row_config
-from gnnrag.reproduction import OWN, resolved, survey
+from gnnrag.reports.papers import PaperTable, Row, dots, load_table, row_config
+from gnnrag.reports.reproduction import OWN, resolved, survey
 from inference.console import run_script
 from inference.reproduce import main
 

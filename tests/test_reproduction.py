@@ -18,7 +18,7 @@ from gnnrag.registry import ROLES
 from gnnrag.reports.papers import PaperTable, load_table
 from gnnrag.reports.reproduction import measured, outline, reproduce, resolved
 from gnnrag.reports.results import Result, as_json, cells, draw, lines, overlaps
-from gnnrag.rundir import read_predictions
+from gnnrag.run.rundir import read_predictions
 from gnnrag.text.analyse import analyse
 from inference.console import run_script
 from inference.reproduce import main, retitled, text

@@ -10,7 +10,14 @@ from gnnrag import registry, tabulation
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.index.index import Index
 from gnnrag.index.store import Store
-from gnnrag.tabulation import fitting_retrievers, index_cost, measure, retriever_config, tabulate, time_retriever
+from gnnrag.reports.retrievers import (
+    fitting_retrievers,
+    index_cost,
+    measure,
+    retriever_config,
+    tabulate,
+    time_retriever,
+)
 from gnnrag.types import Ranking
 from tests.helpers.indexes import REPOSITORY
 

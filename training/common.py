@@ -13,9 +13,9 @@ from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwar
 
 from gnnrag.cluster.stopping import STOPPED, remember
 from gnnrag.cluster.tracked import track_folds
+from gnnrag.common.files import digest, read_journal
 from gnnrag.config import load_config, to_plain
 from gnnrag.errors import ConfigError
-from gnnrag.files import digest, read_journal
 from gnnrag.fit.config import FitConfig, FoldConfig, check_fit, check_run, refuse_expressions
 from gnnrag.fit.curves import draw_curves
 from gnnrag.fit.kinds import chosen_kind

@@ -19,9 +19,9 @@ from gnnrag.cluster.wanted import (
     target_of,
     unavailable,
 )
+from gnnrag.common.files import digest
 from gnnrag.config import to_plain
 from gnnrag.errors import ConfigError, GnnragError
-from gnnrag.files import digest
 from gnnrag.index.settings import only_recorded
 from gnnrag.index_config import SECTIONS
 from gnnrag.reports.cross import split_trained

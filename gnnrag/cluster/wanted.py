@@ -12,17 +12,17 @@ from typing import Any
 
 from gnnrag.cluster.grid import Point
 from gnnrag.cluster.job import Target
+from gnnrag.common.files import digest, read_json, remove, write_json
+from gnnrag.common.yaml_config import MARK
 from gnnrag.config import CHOICES, EvaluateConfig, IndexConfig, load_config, read_yaml, to_plain
 from gnnrag.datasets.source import find_source
 from gnnrag.errors import ConfigError
-from gnnrag.expressions import MARK
-from gnnrag.files import digest, read_json, remove, write_json
 from gnnrag.index.plan import closure
-from gnnrag.pipeline import index_path, index_settings, needed_stages
 from gnnrag.reports.inputs import absent_analyser, absent_data, absent_model
 from gnnrag.reports.papers import PaperTable, load_table
 from gnnrag.reports.reproduction import checked, resolved
-from gnnrag.rundir import decisive, roles_label
+from gnnrag.run.pipeline import index_path, index_settings, needed_stages
+from gnnrag.run.rundir import decisive, roles_label
 
 LIBRARY = Path(__file__).resolve().parents[1]
 CACHE = LIBRARY.parent / ".cache" / "resolved"  # the caller's own: what is read there decides what is run

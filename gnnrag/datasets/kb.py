@@ -13,8 +13,7 @@ from pathlib import Path
 
 from gnnrag.datasets import canonical, metaqa
 from gnnrag.datasets.articles import Triple, parts_of, write_articles
-from gnnrag.datasets.jsonl import read_lines
-from gnnrag.datasets.skips import Skips
+from gnnrag.datasets.jsonl import Skips, read_lines
 from gnnrag.errors import DataError, nearest
 from gnnrag.types import Passage, Question
 
@@ -100,7 +99,7 @@ def load_questions(files: Sequence[Path], passages: Sequence[Passage], limit: in
 
     `extra["nodes"]` are the answer entities, unless the file gives others; `extra["anchor"]`, where the file gives it,
     is the entity that a question starts from, and `extra["relations"]`, where the file gives them or the question is of
-    one of MetaQA's types, are those from the anchor to the answers (see `metrics.patterns`). Where the file gives no
+    one of MetaQA's types, are those from the anchor to the answers (see `metrics.traces`). Where the file gives no
     `gold`, the gold passages are the first parts of the answers' articles: they are what a search for the answer must
     find, while an article that states the last triple from the other side may be one of dozens. Their ids are the names
     of the answers.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gnnrag.plotting import write_figure
+from gnnrag.metrics.plotting import write_figure
 
 Rows = Sequence[Mapping[str, Any]]
 # Of each panel: its metrics, what the rows are counted by, and its label.

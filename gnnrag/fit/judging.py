@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.plotting import blank_axes, write_figure
+from gnnrag.metrics.plotting import blank_axes, write_figure
 from gnnrag.pool import promote
 from gnnrag.tuned.promotion import Selection, chosen
 

@@ -18,8 +18,8 @@ from torch import nn
 from gnnrag.cluster.evaluating import flattened
 from gnnrag.cluster.stopping import STOPPED
 from gnnrag.cluster.tracked import open_tracker, send_checkpoint
+from gnnrag.common.files import write_json, write_jsonl
 from gnnrag.errors import ConfigError
-from gnnrag.files import write_json, write_jsonl
 from gnnrag.fit.config import FitConfig, TrainingRunConfig
 from gnnrag.fit.judging import pooled_metrics
 from gnnrag.fit.loop import Task, Trainer

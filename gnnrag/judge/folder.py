@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gnnrag.common.files import Journal, child, digest, file_digest, read_journal, read_json, write_json, write_jsonl
+from gnnrag.common.outputs import JUDGEMENT, refuse_other
+from gnnrag.common.records import interpreting, number, text
+from gnnrag.common.yaml_config import recorded
 from gnnrag.config import to_plain
 from gnnrag.errors import ConfigError
-from gnnrag.expressions import recorded
-from gnnrag.files import Journal, child, digest, file_digest, read_journal, read_json, write_json, write_jsonl
 from gnnrag.judge.config import CRITERIA, CountConfig, JudgeBudgetConfig, JudgeConfig
 from gnnrag.judge.replies import DIMENSIONS, HIGHEST
-from gnnrag.outputs import JUDGEMENT, refuse_other
-from gnnrag.records import interpreting, number, text
-from gnnrag.rundir import commit, decisive, differences, lock_run
+from gnnrag.run.rundir import commit, decisive, differences, lock_run
 
 Key = tuple[str, str, int]  # question, part (a criterion, or an order), repeat from 0
 ROWS, META, METRICS, SCORES = "replies.jsonl", "meta.json", "metrics.json", "scores.jsonl"

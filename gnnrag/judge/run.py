@@ -9,18 +9,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gnnrag.common.credentials import without_credentials
+from gnnrag.common.files import child, read_journal
 from gnnrag.config import to_plain
-from gnnrag.credentials import without_credentials
 from gnnrag.errors import BudgetError
-from gnnrag.files import child, read_journal
 from gnnrag.judge.answers import JudgedRun, draw, load_data, read_run
 from gnnrag.judge.config import JudgeConfig, check_judge
 from gnnrag.judge.folder import LLM_ERROR, MALFORMED, SCORES, Call, JudgementDir, Replies
-from gnnrag.judge.pairwise import Pairing
-from gnnrag.judge.scores import Scoring, compare_scores
+from gnnrag.judge.tasks import Pairing, Scoring, compare_scores
 from gnnrag.llm.base import Backend, estimate_tokens
+from gnnrag.llm.openai import prices_of
 from gnnrag.llm.opening import open_backend
-from gnnrag.llm.prices import prices_of
 from gnnrag.prompts.load import load_prompt
 from gnnrag.roles.prompting import Prompter
 from gnnrag.session import Session

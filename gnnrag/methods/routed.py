@@ -8,10 +8,9 @@ from typing import Any
 
 from gnnrag.errors import ConfigError
 from gnnrag.methods.base import State
-from gnnrag.metrics.routing import choose_route
 from gnnrag.registry import METHODS, resolve
 from gnnrag.roles.base import QUERY_CLASSES, ReaderTask, RouterTask, Routing
-from gnnrag.routes import Route, RouteConfig, read_route
+from gnnrag.routes import Route, RouteConfig, choose_route, read_route
 from gnnrag.session import Session
 from gnnrag.types import Evidence, Query, Question, Ranking
 

@@ -15,8 +15,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from gnnrag.common.records import number
 from gnnrag.errors import ConfigError
-from gnnrag.records import number
 from gnnrag.types import Prediction
 
 Counts = Mapping[str, float]

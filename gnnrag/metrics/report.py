@@ -13,9 +13,18 @@ import numpy as np
 
 from gnnrag.errors import GnnragError
 from gnnrag.metrics.answer import F1Variant, exact_match, f1, is_abstention, sub_em, sub_em_tok
-from gnnrag.metrics.bootstrap import bootstrap_interval
-from gnnrag.metrics.nodes import gold_nodes, is_node_metric, node_metrics, resolved_metrics, resolved_nodes
-from gnnrag.metrics.retrieval import all_at, mrr, precision, recall_at
+from gnnrag.metrics.retrieval import (
+    all_at,
+    gold_nodes,
+    is_node_metric,
+    mrr,
+    node_metrics,
+    precision,
+    recall_at,
+    resolved_metrics,
+    resolved_nodes,
+)
+from gnnrag.metrics.statistics import bootstrap_interval
 from gnnrag.types import Prediction, Question
 
 LENGTHS = ((1, 10), (11, 15), (16, 20))  # words of a question, inclusive; longer ones are one group
@@ -49,7 +58,7 @@ def score(
 ) -> dict[str, Any]:
     """Return means over questions, intervals of the main ones, cost, and the same means per type and length.
 
-    Questions whose benchmark says which entities they ask for (`metrics.nodes`) also get node metrics; those that have
+    Questions whose benchmark says which entities they ask for (`gold_nodes`) also get node metrics; those that have
     a number of hops, means per number of hops.
 
     Args:
@@ -61,7 +70,7 @@ def score(
             retrieval mean over no question is None.
         resamples: bootstrap samples behind the intervals; 0 leaves the intervals out.
         seed: of the bootstrap.
-        nodes: of a knowledge base's articles, see `metrics.nodes.resolved_nodes`: then there are also metrics of
+        nodes: of a knowledge base's articles, see `metrics.retrieval.resolved_nodes`: then there are also metrics of
             retrieved nodes together with those of the passages that the reader saw.
 
     Raises:

@@ -6,7 +6,9 @@ it counts in the mean is decided in `report.py`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+
+from gnnrag.types import Question
 
 
 def recall_at(ranking: Sequence[Hashable], gold: Collection[Hashable], k: int) -> float:
@@ -44,3 +46,69 @@ def _top(ranking: Sequence[Hashable], k: int) -> Sequence[Hashable]:
     if k < 1:
         raise ValueError(f"k={k}: must be at least 1")
     return ranking[:k]
+
+
+# ------------------------------------------------------------
+# Metrics of retrieved graph nodes, for questions whose answers are entities (DotRAG, specification 8.4).
+#
+# Means are over questions: the mean of F1 is not the F1 of the mean recall and precision.
+_NAMES = ("recall", "precision", "f1")
+_NODE, _RESOLVED, _COUNT = "retrieval/node_", "retrieval/resolved_", "context/nodes"
+
+
+def node_scores(nodes: Collection[str], gold: Collection[str]) -> tuple[float, float, float]:
+    """Return recall, precision and F1 of the distinct nodes; all are 0.0 where nothing was retrieved or is gold."""
+    found, wanted = set(nodes), set(gold)
+    right = len(found & wanted)
+    if not right:
+        return 0.0, 0.0, 0.0
+    recall, precision = right / len(wanted), right / len(found)
+    return recall, precision, 2 * recall * precision / (recall + precision)
+
+
+def gold_nodes(question: Question) -> tuple[str, ...]:
+    """Return the entities that a question asks for; nothing where its benchmark does not say."""
+    return tuple(question.extra.get("nodes", ()))
+
+
+def resolved_nodes(nodes: Sequence[str], passages: Iterable[str], table: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return retrieved nodes, and those of retrieved passages, each once: what every system can be held to alike.
+
+    Args:
+        nodes: retrieved as such, best first.
+        passages: ids of the passages that the reader saw.
+        table: passage id to the entity it is about and the neighbours of that which it mentions.
+    """
+    return list(dict.fromkeys([*nodes, *(node for id_ in passages for node in table.get(id_, ()))]))
+
+
+def resolved_metrics(question: Question, nodes: Sequence[str]) -> dict[str, float]:
+    """Return `node_metrics` of resolved nodes, as `resolved_...`, and how many there are."""
+    found = {name: value for name, value in node_metrics(question, nodes).items() if name.startswith(_NODE)}
+    named = {name.replace(_NODE, _RESOLVED): value for name, value in found.items()}
+    return named | {_COUNT: float(len(nodes))}
+
+
+def node_metrics(question: Question, nodes: Sequence[str]) -> dict[str, float]:
+    """Return the node metrics of one question.
+
+    The main ones count the answers as gold; those that end in `_with_anchor` also count the entity that the question
+    starts from, as the paper's set does that holds start and answers.
+
+    Args:
+        question: with `extra["nodes"]`, and perhaps `extra["anchor"]`.
+        nodes: what was retrieved, best first.
+    """
+    answers = gold_nodes(question)
+    anchor = question.extra.get("anchor")
+    wider = (*answers, anchor) if answers and anchor is not None else answers
+    metrics = {"retrieval/hits@1": float(bool(nodes) and nodes[0] in answers)}
+    for gold, ending in ((answers, ""), (wider, "_with_anchor")):
+        for name, value in zip(_NAMES, node_scores(nodes, gold), strict=True):
+            metrics[f"{_NODE}{name}{ending}"] = value
+    return metrics
+
+
+def is_node_metric(name: str) -> bool:
+    """Tell whether a metric is of nodes, resolved or not: it is counted over the questions that have gold nodes."""
+    return name in ("retrieval/hits@1", _COUNT) or name.startswith((_NODE, _RESOLVED))

@@ -10,25 +10,32 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag import __version__
+from gnnrag.common.files import (
+    Journal,
+    digest,
+    exclusive_lock,
+    file_digest,
+    read_object,
+    remove,
+    write_json,
+    write_jsonl,
+)
+from gnnrag.common.outputs import QUESTIONS, refuse_other
+from gnnrag.common.records import interpreting, text
+from gnnrag.common.yaml_config import recorded
 from gnnrag.config import Choice, RoleConfig, build_settings, to_plain
 from gnnrag.datasets.base import Dataset, fingerprint, load_passages
 from gnnrag.errors import ConfigError, GnnragError, LLMError
-from gnnrag.expressions import recorded
-from gnnrag.files import Journal, digest, exclusive_lock, file_digest, read_object, remove, write_json, write_jsonl
 from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
 from gnnrag.metrics.answer import exact_match, f1
-from gnnrag.outputs import QUESTIONS, refuse_other
-from gnnrag.pipeline import chunking, open_shared_index
-from gnnrag.questions.authors import Author, PromptedAuthor, TemplateAuthor, Wanted, Written
+from gnnrag.questions.authors import Author, PromptedAuthor, TemplateAuthor, Wanted, Written, is_leaking
 from gnnrag.questions.config import MakeQuestionsConfig, check_questions
-from gnnrag.questions.rules import is_leaking
-from gnnrag.questions.sampling import PathSampler, SamplingRules
-from gnnrag.questions.view import PathView
-from gnnrag.records import interpreting, text
+from gnnrag.questions.paths import PathSampler, PathView, SamplingRules
 from gnnrag.registry import METHODS, RETRIEVERS, resolve
 from gnnrag.roles.base import ReaderTask
-from gnnrag.roles.book import Roles
+from gnnrag.roles.registry import Roles
+from gnnrag.run.pipeline import chunking, open_shared_index
 from gnnrag.session import Session
 from gnnrag.types import Question
 

@@ -14,11 +14,11 @@ from gnnrag.datasets.jsonl import read_jsonl
 from gnnrag.datasets.kb import FILE, read_triples
 from gnnrag.datasets.textualised import MARKED, NODES, read_nodes
 from gnnrag.errors import DataError
+from gnnrag.extract.base import Extraction
 from gnnrag.extract.offline import OfflineExtractor
-from gnnrag.extract.types import Extraction
 from gnnrag.text.analyse import RULES, analyse
-from gnnrag.textualise.markup import MarkupError, check_marked, read_marked
-from gnnrag.textualise.sentences import relations_said
+from gnnrag.textualise.templates import relations_said
+from gnnrag.textualise.writing import MarkupError, check_marked, read_marked
 from gnnrag.types import Passage
 
 

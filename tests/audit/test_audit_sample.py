@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gnnrag.audit.sample import Labels, read_labels, stratified_sample
+from gnnrag.audit.run import Labels, read_labels, stratified_sample
 from gnnrag.errors import DataError
 from gnnrag.types import Question
 

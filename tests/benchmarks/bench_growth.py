@@ -27,13 +27,13 @@ sys.path.insert(0, str(REPOSITORY))
 import numpy as np  # noqa: E402
 from rich.table import Table  # noqa: E402
 
+from gnnrag.common.files import write_json  # noqa: E402
 from gnnrag.config import EvaluateConfig, load_config  # noqa: E402
-from gnnrag.files import write_json  # noqa: E402
 from gnnrag.index.build import build_index  # noqa: E402
 from gnnrag.index.stages import STAGES  # noqa: E402
 from gnnrag.index.store import Store  # noqa: E402
-from gnnrag.pipeline import index_settings  # noqa: E402
-from gnnrag.tabulation import fitting_retrievers, stage_bytes, time_retriever  # noqa: E402
+from gnnrag.reports.retrievers import fitting_retrievers, stage_bytes, time_retriever  # noqa: E402
+from gnnrag.run.pipeline import index_settings  # noqa: E402
 from inference.console import render  # noqa: E402
 from tests.helpers.growth import CORPORA, corpus_of  # noqa: E402
 

@@ -22,13 +22,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from gnnrag.common.files import read_journal, write_json
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.cross import Part, cross_evaluate, read_part, sampled, split_trained, swapped
 from gnnrag.datasets.base import Dataset
-from gnnrag.evaluation import load_questions_for
-from gnnrag.files import read_journal, write_json
-from gnnrag.metrics.bootstrap import with_interval
-from gnnrag.rundir import run_label
+from gnnrag.metrics.statistics import with_interval
+from gnnrag.reports.cross import Part, cross_evaluate, read_part, sampled, split_trained, swapped
+from gnnrag.run.evaluation import load_questions_for
+from gnnrag.run.rundir import run_label
 from inference.console import note, run_script
 from inference.tables import markdown_table
 from tests.helpers.told import WRITERS, register_told

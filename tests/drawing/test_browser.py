@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnnrag.drawing.layout import WIDTH
-from gnnrag.drawing.page import render_page
-from gnnrag.drawing.subgraph import around_entity
-from gnnrag.extract.types import EntityRecord, Extraction
+from gnnrag.extract.base import EntityRecord, Extraction
 from gnnrag.graphs.folding import fold
+from gnnrag.pages.graph import WIDTH, around_entity, render_page
 from gnnrag.types import Passage
 from inference.index import main
 from tests.helpers.browser import open_browser

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnnrag.drawing.layout import HEIGHT, WIDTH, lay_out
+from gnnrag.pages.graph import HEIGHT, WIDTH, lay_out
 
 
 def star(count):

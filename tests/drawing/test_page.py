@@ -6,11 +6,10 @@ import json
 import re
 from html.parser import HTMLParser
 
-from gnnrag.drawing.html import fill, inert
-from gnnrag.drawing.page import page_data, render_page
-from gnnrag.drawing.subgraph import around_entity
-from gnnrag.extract.types import EntityRecord, Extraction
+from gnnrag.extract.base import EntityRecord, Extraction
 from gnnrag.graphs.folding import fold
+from gnnrag.pages.graph import around_entity, page_data, render_page
+from gnnrag.pages.html import fill, inert
 from gnnrag.types import Passage
 
 EVIL = "</script><img src=x onerror=\"document.title='hacked'\">"

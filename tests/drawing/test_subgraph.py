@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnnrag.drawing.subgraph import around_entity, find_entity, for_question, named_entities, shortest_path
 from gnnrag.errors import DataError
-from gnnrag.extract.types import Extraction
+from gnnrag.extract.base import Extraction
 from gnnrag.graphs.folding import fold
 from gnnrag.index.index import Index
 from gnnrag.index.store import Store
+from gnnrag.pages.graph import around_entity, find_entity, for_question, named_entities, shortest_path
 from tests.helpers.parts import small_index
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.explorer.story import Passages, Story
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
-from gnnrag.pipeline import Pipeline, index_settings, needed_stages
+from gnnrag.pages.story import Passages, Story
 from gnnrag.registry import METHODS
+from gnnrag.run.pipeline import Pipeline, index_settings, needed_stages
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Question
 from tests.helpers.every_method import SETTINGS
@@ -21,7 +21,7 @@ from tests.helpers.indexes import REPOSITORY
 from tests.helpers.parts import COMPOSITIONAL, CORPUS
 
 BASE = ["index.embedder.model=hash", "index.text.language=blank:en", "roles=offline", "llm_cache=null"]
-WORDS = (REPOSITORY / "gnnrag/explorer/words.js").read_text("utf-8")
+WORDS = (REPOSITORY / "gnnrag/pages/assets/words.js").read_text("utf-8")
 OF_AN_INDEX = {"report", "summary", "triples"}  # written while an index is built, not for a question
 
 

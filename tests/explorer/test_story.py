@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gnnrag.explorer.story import KEPT, LONGEST, MOST, SHOWN, Passages, Story, clipped
-from gnnrag.loop import TRACE_DEPTH
+from gnnrag.pages.story import KEPT, LONGEST, MOST, SHOWN, Passages, Story, clipped
+from gnnrag.run.loop import TRACE_DEPTH
 from tests.helpers.explorer_runs import query
 
 

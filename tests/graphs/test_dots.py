@@ -8,10 +8,14 @@ import numpy as np
 import pytest
 import yaml
 
+from gnnrag.common.untrusted import printable
 from gnnrag.errors import DataError
-from gnnrag.graphs.dotanchors import AnchorFinder, AnchorRules, top_nodes
-from gnnrag.graphs.dotevidence import Base, OutputConfig, rank_path_passages, unite, within
-from gnnrag.graphs.dotpaths import (
+from gnnrag.graphs.neighbourhood import grow
+from gnnrag.graphs.schema import Kind, draft, load, to_yaml
+from gnnrag.llm.base import estimate_tokens
+from gnnrag.methods.dotrag.anchors import AnchorFinder, AnchorRules, top_nodes
+from gnnrag.methods.dotrag.evidence import Base, OutputConfig, rank_path_passages, unite, within
+from gnnrag.methods.dotrag.paths import (
     Accepted,
     aggregate,
     candidates,
@@ -23,16 +27,12 @@ from gnnrag.graphs.dotpaths import (
     round_robin,
     without_prefixes,
 )
-from gnnrag.graphs.dots import Filter, Limits, TypedGraph
-from gnnrag.graphs.dotsearch import Dot, SearchConfig, plain
-from gnnrag.graphs.dotstart import Start, StartConfig, Starter
-from gnnrag.graphs.neighbourhood import grow
-from gnnrag.graphs.schema import Kind, draft, load, to_yaml
-from gnnrag.llm.base import estimate_tokens
-from gnnrag.metrics.nodes import node_scores as scores_of_nodes
+from gnnrag.methods.dotrag.search import Dot, Filter, Limits, SearchConfig, TypedGraph, plain
+from gnnrag.methods.dotrag.start import Start, StartConfig, Starter
+from gnnrag.metrics.retrieval import node_scores as scores_of_nodes
 from gnnrag.pool import Pool
-from gnnrag.untrusted import printable
 from tests.helpers.dots import NAMES, at, trace_graph, trace_index, typed_graph
+from tests.helpers.each import each
 
 GRAPH = trace_graph()
 SHIPS = Filter(("person", "company", "ship", "port"), ("port",))
@@ -66,8 +66,8 @@ def test_by_the_letter_all_above_tau_are_anchors_and_names_do_not_count() -> Non
     assert finder.find("ADA RENN", "", lambda: cosines(n1=0.59)).nodes == (), "no single best one is rescued"
 
 
-@pytest.mark.parametrize(
-    ("span", "kind", "rule"),
+@each(
+    "span, kind, rule",
     [("ADA RENN", "", "a1"), ("ada renn", "person", "a2"), ("Renn Ada", "person", "a3"), ("Ada Rénn", "", "a2")],
 )
 def test_names_come_before_meaning(span: str, kind: str, rule: str) -> None:
@@ -265,7 +265,7 @@ def test_passages_gain_by_paths_through_them_and_edges_they_state() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------- search
-@pytest.mark.parametrize(("spread", "ends"), [(True, ("n3", "n7")), (False, ("n3", "n3"))])
+@each("spread, ends", [(True, ("n3", "n7")), (False, ("n3", "n3"))])
 def test_the_limit_of_a_round_is_spread_over_destinations_or_filled_by_the_best(spread: bool, ends: list[str]) -> None:
     """From the shipyard to a ship and a year there are two ways each, and room for two paths."""
     region = TypedGraph(GRAPH).region(at(GRAPH, "n2"), Filter(), Limits(), np.zeros(GRAPH.num_entities))
@@ -317,8 +317,8 @@ def test_a_draft_spells_out_what_turns_letters_around() -> None:
     assert "caf\u00e9" in to_yaml(replace(schema, types=()))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
+@each(
+    "text, message",
     [
         ("types: [{name: prot}]", "port"),
         ("tpyes: []", "keys"),

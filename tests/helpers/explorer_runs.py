@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gnnrag.comparison import load_runs
+from gnnrag.common.files import write_jsonl
 from gnnrag.config import EvaluateConfig, MetricsConfig, load_config
 from gnnrag.datasets import load_dataset
-from gnnrag.evaluation import evaluate, write_metrics
-from gnnrag.explorer.page import comparison_page
-from gnnrag.files import write_jsonl
-from gnnrag.rundir import read_predictions
+from gnnrag.metrics.comparison import load_runs
+from gnnrag.pages.comparison import comparison_page
+from gnnrag.run.evaluation import evaluate, write_metrics
+from gnnrag.run.rundir import read_predictions
 from tests.helpers.indexes import REPOSITORY
 
 EVIL = "</script><script>document.title='hacked'</script><img src=x onerror=\"document.title='hacked'\">\u2028__DATA__"

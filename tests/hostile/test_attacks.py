@@ -12,19 +12,17 @@ from typing import Any
 
 import pytest
 
+from gnnrag.common.files import Journal, open_log, open_regular
+from gnnrag.common.untrusted import markdown
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.files import Journal, open_log, open_regular
-from gnnrag.index.opening import open_encoder
-from gnnrag.judge.shown import plain_text
-from gnnrag.llm.adapters import check_adapter
+from gnnrag.index.embedder import open_encoder
+from gnnrag.judge.answers import plain_text
 from gnnrag.llm.base import Message, Request
-from gnnrag.llm.cache import CachedBackend
-from gnnrag.llm.cache_file import SELECT, open_cache
-from gnnrag.llm.folders import find_model
+from gnnrag.llm.cache import SELECT, CachedBackend, open_cache
+from gnnrag.llm.folders import check_adapter, find_model
+from gnnrag.llm.http import retry_after
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.llm.transport import retry_after
 from gnnrag.tuned.encoder import load_encoder
-from gnnrag.untrusted import markdown
 from tests.helpers.tiny_encoder import make_tiny_encoder
 
 
@@ -103,7 +101,7 @@ def test_a_server_may_ask_to_wait_for_any_date(offset: str) -> None:
 
 
 def test_the_first_line_of_a_journal_may_have_any_length(tmp_path: Path) -> None:
-    from gnnrag.outputs import DATA, QUESTIONS
+    from gnnrag.common.outputs import DATA, QUESTIONS
 
     (tmp_path / "paths.jsonl").write_text(json.dumps({"made with": {"x": "y" * 10_000}}) + "\n")
     assert QUESTIONS.is_one(tmp_path, {}) and not DATA.is_one(tmp_path, {})

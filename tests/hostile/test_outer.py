@@ -18,6 +18,7 @@ from gnnrag.cluster.plan import make_plan
 from gnnrag.cluster.state import Desk
 from gnnrag.cluster.tracker import Job as Tracked
 from gnnrag.cluster.tracker import Tracker
+from gnnrag.common.files import file_digest
 from gnnrag.config import RunConfig, load_config
 from gnnrag.datasets.fetch import get
 from gnnrag.datasets.releases import Release, ReleaseFile
@@ -25,7 +26,6 @@ from gnnrag.distil.config import TracesConfig
 from gnnrag.distil.folder import write_folder
 from gnnrag.distil.joining import join
 from gnnrag.errors import ArtefactError, DataError, GnnragError
-from gnnrag.files import file_digest
 from gnnrag.judge.folder import judged_figures
 from gnnrag.judge.run import judge
 from gnnrag.metrics.comparison import load_runs

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from gnnrag.comparison import load_runs
 from gnnrag.errors import ConfigError
-from gnnrag.explorer.model import build_model
 from gnnrag.llm import openai
 from gnnrag.llm.base import Message, Request
+from gnnrag.metrics.comparison import load_runs
 from gnnrag.metrics.replies import by_role, check_limits, check_section, described, remarks
+from gnnrag.pages.comparison import build_model
 from gnnrag.types import Prediction
 from inference import compare, evaluate, index, reproduce
 from inference.console import run_script

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from gnnrag.common.files import read_journal
 from gnnrag.errors import BudgetError, ConfigError, LLMError
-from gnnrag.files import read_journal
 from gnnrag.judge.config import CRITERIA, JudgeConfig, check_judge
 from gnnrag.judge.run import Told, judge
 from gnnrag.llm.base import Reply, Request
-from gnnrag.metrics.bootstrap import bootstrap_interval
+from gnnrag.metrics.statistics import bootstrap_interval
 from inference.judgements import remarks
 from tests.helpers.judged import criterion, question, question_of, scripted, settings, shown, write_data, write_run
 from tests.helpers.prompts import uncoded

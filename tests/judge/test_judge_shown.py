@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gnnrag.judge.answers import plain_text, shortened
 from gnnrag.judge.run import judge
-from gnnrag.judge.shown import plain_text, shortened
 from tests.helpers.judged import question, scripted, settings, shown, verdict, write_data, write_run
 
 

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag.columns import COLUMNS
 from gnnrag.judge.folder import judged_figures
 from gnnrag.judge.run import judge
 from gnnrag.llm.base import Request
-from gnnrag.papers import load_table
-from gnnrag.reproduced import Result, cells
-from gnnrag.reproduction import reproduce
+from gnnrag.reports.papers import COLUMNS, load_table
+from gnnrag.reports.reproduction import reproduce
+from gnnrag.reports.results import Result, cells
 from inference.console import run_script
 from inference.judge import __doc__ as help_text
 from inference.judge import main

@@ -15,25 +15,20 @@ from hypothesis import strategies as st
 
 from gnnrag.config import build_settings
 from gnnrag.errors import BudgetError, ConfigError, LLMError
-from gnnrag.graphs.dotpaths import Judgement
-from gnnrag.graphs.meaning import Meaning
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.loop import Loop
-from gnnrag.methods.dotrag import DotRAG
-from gnnrag.metrics.nodes import node_scores
+from gnnrag.methods.dotrag.method import DotRAG
+from gnnrag.methods.dotrag.oracle import OracleConcepts, OraclePathJudge, OracleRedirect, OracleRules
+from gnnrag.methods.dotrag.paths import Judgement
+from gnnrag.methods.dotrag.prompted import PromptedConcepts, PromptedPathJudge, PromptedRedirect, PromptedRules
+from gnnrag.methods.dotrag.start import Meaning
+from gnnrag.methods.dotrag.tasks import Concept, Concepts, DotRules, Judged, Redirect
+from gnnrag.metrics.retrieval import node_scores
 from gnnrag.roles.base import Answer
-from gnnrag.roles.concepts_oracle import OracleConcepts
-from gnnrag.roles.concepts_prompted import PromptedConcepts
-from gnnrag.roles.dots import Concept, Concepts, DotRules, Judged, Redirect
-from gnnrag.roles.path_judge_oracle import OraclePathJudge
-from gnnrag.roles.path_judge_prompted import PromptedPathJudge
-from gnnrag.roles.redirect_oracle import OracleRedirect
-from gnnrag.roles.redirect_prompted import PromptedRedirect
-from gnnrag.roles.rules_oracle import OracleRules
-from gnnrag.roles.rules_prompted import PromptedRules
+from gnnrag.run.loop import Loop
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Question
 from tests.helpers.dots import EDGES, HERON, NAMES, QUESTION, YARD, StubIndex, trace_graph, trace_index, typed_graph
+from tests.helpers.each import each
 from tests.helpers.parts import Scripted, ToyRetriever
 from tests.helpers.prompts import uncoded
 
@@ -216,8 +211,8 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("role", list(MARKS))
-@pytest.mark.parametrize("how", list(BROKEN))
+@each("role", list(MARKS))
+@each("how", list(BROKEN))
 def test_a_failing_call_never_loses_a_run(role: str, how: str) -> None:
     rounds = [ROUND_1.replace(YARD, "").replace(HERON, ""), ROUND_2]
     replies = {role: BROKEN[how]} | ({"path_judge": rounds} if role == "redirect" else {})
@@ -315,7 +310,7 @@ def test_two_concepts_with_the_same_anchors_are_one_dot_and_topics_count_when_br
     assert [d["rule"] for d in events(session, "dot")] == ["top"]
 
 
-@pytest.mark.parametrize("slow", ["ADA RENN", "MV HERON"])
+@each("slow", ["ADA RENN", "MV HERON"])
 def test_the_trace_is_in_the_order_of_the_dots_whichever_ends_first(slow: str) -> None:
     roles = scripted(concepts=Concepts((Concept("ADA RENN"), Concept("MV HERON"))))
     rules = roles["rules"]
@@ -370,7 +365,7 @@ def test_types_between_anchor_and_answer_are_added() -> None:
     assert "ship" in events(session, "dot")[0]["types"]
 
 
-@pytest.mark.parametrize(("preset", "lifted"), [("ours", 1), ("paper", 0)])
+@each("preset, lifted", [("ours", 1), ("paper", 0)])
 def test_two_rounds_of_nothing_lift_the_filter_once(preset: str, lifted: int) -> None:
     nothing = scripted(
         rules=DotRules("", "w", "e", ("person", "company", "ship")),
@@ -519,8 +514,8 @@ def test_two_runs_are_equal_at_any_concurrency() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ settings
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
+@each(
+    "name, value, message",
     [
         ("search.node_score", "edges", "allowed are node, relations"),
         ("search.pattern_judge", "yes", "allowed are auto"),

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from gnnrag.metrics.agreement import cohen_kappa, fleiss_kappa, share_interval, wilson_interval
+from gnnrag.metrics.statistics import cohen_kappa, fleiss_kappa, share_interval, wilson_interval
+from tests.helpers.each import each
 
 
-@pytest.mark.parametrize(
-    ("successes", "n", "low", "high"),
+@each(
+    "successes, n, low, high",
     [(176, 200, 0.827656, 0.918021), (52, 100, 0.423164, 0.615356), (6, 40, 0.070611, 0.290726)],
 )
 def test_golden_intervals(successes: int, n: int, low: float, high: float) -> None:
@@ -25,7 +26,7 @@ def test_more_confidence_and_fewer_trials_are_wider() -> None:
     assert (low + high) / 2 == pytest.approx(0.5)
 
 
-@pytest.mark.parametrize(("successes", "n", "confidence"), [(0, 0, 0.95), (3, 2, 0.95), (-1, 2, 0.95), (1, 2, 1.0)])
+@each("successes, n, confidence", [(0, 0, 0.95), (3, 2, 0.95), (-1, 2, 0.95), (1, 2, 1.0)])
 def test_what_is_refused(successes: int, n: int, confidence: float) -> None:
     with pytest.raises(ValueError, match=r"give at least one trial|must lie between"):
         wilson_interval(successes, n, confidence)
@@ -71,7 +72,7 @@ def test_the_interval_of_shares() -> None:
     assert share_interval([1.0, 0.5], 0.99)[0] < share_interval([1.0, 0.5])[0]
 
 
-@pytest.mark.parametrize(("values", "confidence"), [([], 0.95), ([1.5], 0.95), ([-0.1], 0.95), ([1.0], 1.0)])
+@each("values, confidence", [([], 0.95), ([1.5], 0.95), ([-0.1], 0.95), ([1.0], 1.0)])
 def test_what_has_no_interval_of_shares(values: list[float], confidence: float) -> None:
     with pytest.raises(ValueError, match=r"give at least|must lie between"):
         share_interval(values, confidence)

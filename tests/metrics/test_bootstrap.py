@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnrag.metrics import bootstrap
-from gnnrag.metrics.bootstrap import bootstrap_interval, mcnemar, paired_difference, with_interval
+from gnnrag.metrics import statistics as bootstrap
+from gnnrag.metrics.statistics import bootstrap_interval, mcnemar, paired_difference, with_interval
+from tests.helpers.each import each
 
 
 def test_interval_equals_a_plain_loop():
@@ -73,7 +74,7 @@ def test_pairing_beats_comparing_two_intervals():
     assert paired_difference(a, b).low == pytest.approx(0.01)
 
 
-@pytest.mark.parametrize(("only_a", "only_b"), [(0, 0), (5, 0), (0, 5), (3, 9), (10, 10), (400, 500)])
+@each("only_a, only_b", [(0, 0), (5, 0), (0, 5), (3, 9), (10, 10), (400, 500)])
 def test_mcnemar_is_the_exact_binomial_test(only_a, only_b):
     n = only_a + only_b
     tail = sum(comb(n, i) for i in range(min(only_a, only_b) + 1)) / 2**n
@@ -88,8 +89,8 @@ def test_mcnemar_by_hand():
     assert mcnemar([True] * 5, [False] * 5).p_value == 2 / 32
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
+@each(
+    "call, message",
     [
         (lambda: bootstrap_interval([]), "at least one question"),
         (lambda: bootstrap_interval([1.0, float("nan")]), r"not finite \(question 1\)"),

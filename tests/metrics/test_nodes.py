@@ -2,9 +2,10 @@
 
 import pytest
 
-from gnnrag.metrics.nodes import node_metrics, node_scores
 from gnnrag.metrics.report import per_question, score
+from gnnrag.metrics.retrieval import node_metrics, node_scores
 from gnnrag.types import Prediction, Question
+from tests.helpers.each import each
 
 
 def question(name, nodes, hops=1, **extra):
@@ -33,8 +34,8 @@ def test_golden_8_4_mean_f1_is_not_the_f1_of_the_means():
     assert score(asked, found)["retrieval/node_f1"] == 0.1004
 
 
-@pytest.mark.parametrize(
-    ("nodes", "gold", "expected"),
+@each(
+    "nodes, gold, expected",
     [
         ("ab", "ab", (1, 1, 1)),
         ("abcd", "ax", (0.5, 0.25, 1 / 3)),

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
-from gnnrag.metrics.patterns import follows, path_patterns
+from gnnrag.metrics.traces import follows, path_patterns
 from gnnrag.types import Question
+from tests.helpers.each import each
 
 ACTED = Question("q1", "?", type="actor_to_movie", extra={"relations": ["~starred_actors"]})
 DIRECTED = Question("q2", "?", type="director", extra={"relations": ["~directed_by", "release_year"]})
@@ -38,8 +37,8 @@ def test_shares_by_question_and_by_type() -> None:
     assert by_type["director"] == {"questions": 2, "with_paths": 1, "paths": 1.0, "accuracy": 0.25, "found": 0.5}
 
 
-@pytest.mark.parametrize(
-    ("pattern", "right"),
+@each(
+    "pattern, right",
     [
         ([["~directed_by"], ["release_year"]], True),
         ([["~Directed by", "~written_by"], ["Release Year"]], True),
@@ -61,7 +60,7 @@ def test_nothing_is_said_where_it_cannot_be_told() -> None:
     assert path_patterns([sentences], [ACTED]) == {}, "a graph read from text has no such relations"
 
 
-@pytest.mark.parametrize("found", [[], [([["~has_genre"]], 2)]])
+@each("found", [[], [([["~has_genre"]], 2)]])
 def test_a_run_that_finds_nothing_right_has_zero(found: list[Any]) -> None:
     said = path_patterns([trace("q1", *found)], [ACTED])
     assert (said["questions"], said["accuracy"], said["found"]) == (1, 0.0, 0.0)

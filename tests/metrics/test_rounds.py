@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gnnrag.metrics.rounds import by_round, by_step
+from gnnrag.metrics.traces import by_round, by_step
 from gnnrag.types import Question
 
 

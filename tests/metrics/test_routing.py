@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gnnrag.metrics.routing import best_thresholds, choose_route, cost_per_extra_answer, expected
+from gnnrag.audit.verdicts import best_thresholds, choose_route, cost_per_extra_answer, expected
+from tests.helpers.each import each
 
 # The article's invented example: 10,000 questions a month, graph upkeep 60.
 SHARES = {"passage_local": 0.7, "multi_hop": 0.2, "thematic": 0.1}
@@ -39,8 +40,8 @@ def test_no_extra_answer_has_no_price() -> None:
     assert cost_per_extra_answer((0.7, 10), (0.6, 20), 100) is None
 
 
-@pytest.mark.parametrize(
-    ("thematic", "multi_hop", "route"),
+@each(
+    "thematic, multi_hop, route",
     [(0.6, 0.4, "thematic"), (0.59, 0.5, "multi_hop"), (0.59, 0.49, "passage_local"), (0.0, 1.0, "multi_hop")],
 )
 def test_the_first_rule_that_holds(thematic: float, multi_hop: float, route: str) -> None:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from gnnrag.metrics.triples import joins, states, triples_by_step
+from gnnrag.metrics.traces import joins, states, triples_by_step
 from gnnrag.types import Question
+from tests.helpers.each import each
 
 FATHER = ("Abd al-Aziz ibn al-Walid", "father", "Al-Walid I")
 DIED = ("Malcolm St. Clair (filmmaker)", "date of death", "June 1, 1952")
 
 
-@pytest.mark.parametrize(
-    ("relation", "triple", "said"),
+@each(
+    "relation, triple, said",
     [
         ("Abd al-Aziz ibn al-Walid | during the reign of his father, the caliph | Al-Walid I", FATHER, True),
         ("Al-Walid I | Father of | Abd Al-Aziz ibn al-Walid", FATHER, True),

@@ -13,9 +13,9 @@ from gnnrag.config import Choice, load_config
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError, GnnragError, LLMError
 from gnnrag.llm.scripted import ScriptedConfig
+from gnnrag.questions.authors import PathNames, broken_rules
 from gnnrag.questions.config import MakeQuestionsConfig
 from gnnrag.questions.making import JOURNAL, SOURCE, Told, make_questions
-from gnnrag.questions.rules import PathNames, broken_rules
 from inference import make_questions as script
 from inference.console import run_script
 from tests.helpers.prompts import uncoded

@@ -9,12 +9,17 @@ import numpy as np
 import pytest
 
 from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
-from gnnrag.questions.authors import parse_questions
-from gnnrag.questions.cues import cue_of
-from gnnrag.questions.rules import PathNames, broken_rules, faults, is_leaking, pick_different
-from gnnrag.questions.sampling import GraphPath, PathSampler, SamplingRules, Step
-from gnnrag.questions.templates import Telling
-from gnnrag.questions.wording import WORDINGS, fits, names_fit, noun_of, wording_of
+from gnnrag.questions.authors import (
+    PathNames,
+    Telling,
+    broken_rules,
+    faults,
+    is_leaking,
+    parse_questions,
+    pick_different,
+)
+from gnnrag.questions.paths import GraphPath, PathSampler, SamplingRules, Step
+from gnnrag.questions.wording import WORDINGS, cue_of, fits, names_fit, noun_of, wording_of
 from gnnrag.roles.prompting import MalformedError
 
 

@@ -9,31 +9,28 @@ from contextlib import suppress
 from itertools import product
 from typing import Any
 
-import pytest
-
 from gnnrag.judge import replies as judged
-from gnnrag.judge.shown import plain_text, shortened
+from gnnrag.judge.answers import plain_text, shortened
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.methods.graphsearch.method import parsing as searching_parse
+from gnnrag.methods.graphsearch.method import prompted as drafter_prompted
+from gnnrag.methods.mgranrag.method import evidence as evidence_prompted
 from gnnrag.prompts.quoting import unquoted
-from gnnrag.roles import (
-    agent_prompted,
-    chain_prompted,
-    drafter_prompted,
-    evidence_prompted,
-    hyper_query_prompted,
-    literals,
-    parsing,
-    reader_prompted,
-    reasoner_prompted,
-    searching_parse,
-    summary_prompted,
-    thoughts_prompted,
-    triples_hyper,
-    verifier_prompted,
-)
+from gnnrag.retrievers.hypergraphrag.retriever import query as hyper_query_prompted
+from gnnrag.roles import agent as agent_prompted
+from gnnrag.roles import chain as chain_prompted
+from gnnrag.roles import parsing
+from gnnrag.roles import parsing as literals
+from gnnrag.roles import reader as reader_prompted
+from gnnrag.roles import reasoner as reasoner_prompted
+from gnnrag.roles import thoughts as thoughts_prompted
+from gnnrag.roles import verifier as verifier_prompted
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.roles.writers import summary as summary_prompted
+from gnnrag.roles.writers import triples as triples_hyper
 from gnnrag.session import Session
-from gnnrag.textualise.markup import MarkupError, read_marked
+from gnnrag.textualise.writing import MarkupError, read_marked
+from tests.helpers.each import each
 
 LENGTH = 20_000
 # What made a parser slow once, or could: openings without an end, runs of what a pattern may divide in many ways.
@@ -69,7 +66,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", PARSERS)
+@each("name", PARSERS)
 def test_a_hostile_reply_is_parsed_at_once(name: str) -> None:
     # Parsers need milliseconds; those that were quadratic, 3 to 20 seconds for one of these. Processor time, so that a
     # busy machine changes nothing.
@@ -99,10 +96,9 @@ def depth_of(text: str) -> Any:
     return depth_of(text)
 
 
-@pytest.mark.parametrize(
-    ("reply", "parse"),
+@each(
+    "reply, parse",
     [("9" * 5000, number_of), ("9" * 400, number_of), ("x", depth_of), ("x" * 300_000, str)],
-    ids=["digits", "too large a number", "nesting", "length"],
 )
 def test_what_a_parser_chokes_on_is_a_malformed_reply(reply: str, parse: Callable[[str], Any]) -> None:
     outcome, session = ask(reply, parse)
@@ -111,7 +107,7 @@ def test_what_a_parser_chokes_on_is_a_malformed_reply(reply: str, parse: Callabl
     assert all(len(event["reply"]) <= 200_000 and event["problem"] for event in session.events)
 
 
-@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999", "9" * 30])
+@each("number", ["NaN", "-Infinity", "1e999", "9" * 30])
 def test_what_is_no_number_is_null(number: str) -> None:
     assert list(parsing.json_objects(f'{{"a": {number}, "b": [1, 2.5, {number}]}}')) == [
         {"a": None, "b": [1, 2.5, None]}

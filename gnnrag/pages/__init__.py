@@ -1,0 +1,1 @@
+"""Self-contained HTML pages of runs and graphs, and what an index holds."""

@@ -1,0 +1,409 @@
+"""One self-contained page of several runs: results, plots, and every question as each run went about it.
+
+What is read at once (runs and figures) stands in the page as JSON. Questions, stories and passages are packed: JSON,
+compressed, base64, in blocks; the page unpacks a block when something of it is looked at, with the browser's own
+decompression or, where it has none, with the page's.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from gnnrag.common.files import open_regular, read_journal, read_object
+from gnnrag.common.records import AGAIN, interpreting, read_config, recorded_data
+from gnnrag.common.untrusted import parse_json, visible_json
+from gnnrag.config import DataConfig
+from gnnrag.datasets.base import Dataset, load_dataset
+from gnnrag.datasets.chunk import Chunking
+from gnnrag.errors import ArtefactError, ConfigError, DataError
+from gnnrag.metrics.comparison import Comparison, Run
+from gnnrag.metrics.replies import described
+from gnnrag.pages.html import fill, inert
+from gnnrag.pages.story import SHOWN, Passages, Story, clipped
+from gnnrag.run.rundir import read_predictions, roles_label
+from gnnrag.types import Passage, Prediction, Question
+
+SCRIPTS = (
+    "base",
+    "inflate",
+    "results",
+    "charts",
+    "sides",
+    "plots",
+    "words",
+    "list",
+    "path",
+    "blocks",
+    "detail",
+    "main",
+)
+STYLES = ("page", "parts")
+STORIES, PASSAGES = 20, 200  # of a block
+
+
+def comparison_page(paths: Sequence[Path], runs: Sequence[Run], data: str | None = None) -> str:
+    """Return the page of runs as HTML.
+
+    Args:
+        paths: folders of the runs.
+        runs: the same runs, as `load_runs` gives them.
+        data: see `build_model`.
+
+    Raises:
+        GnnragError: as `build_model`.
+    """
+    return render(build_model(paths, runs, data))
+
+
+def render(model: Model) -> str:
+    """Return a model as HTML."""
+    folder = files("gnnrag.pages") / "assets"
+    template = (folder / "comparison.html").read_text("utf-8")
+    # One scope for all files, and none of their names outside.
+    parts = [(folder / f"{name}.js").read_text("utf-8") for name in SCRIPTS]
+    script = '"use strict";\n(function () {\n' + "\n".join(parts) + "})();\n"
+    style = "\n".join((folder / f"{name}.css").read_text("utf-8") for name in STYLES)
+    head = model.head | {"stories_in_block": STORIES, "passages_in_block": PASSAGES}
+    blocks = "\n".join(
+        f'<script type="text/plain" data-block="{name}">{text}</script>' for name, text in _blocks(model)
+    )
+    title = f"{model.head['name']}: {len(model.head['runs'])} runs · gnnrag"
+    return fill(template, title, style, script, {"DATA": inert(head), "BLOCKS": blocks})
+
+
+def _blocks(model: Model) -> Iterator[tuple[str, str]]:
+    yield "questions", packed(model.questions)
+    for run, stories in enumerate(model.stories):
+        for number, start in enumerate(range(0, len(stories), STORIES)):
+            yield f"story-{run}-{number}", packed(stories[start : start + STORIES])
+    for number, start in enumerate(range(0, len(model.passages), PASSAGES)):
+        yield f"passages-{number}", packed(model.passages[start : start + PASSAGES])
+
+
+def packed(data: Any) -> str:
+    """Return data as base64 of compressed JSON, the same bytes for the same data."""
+    plain = visible_json(json.dumps(data, ensure_ascii=False, separators=(",", ":"))).encode()
+    return base64.b64encode(gzip.compress(plain, 9, mtime=0)).decode("ascii")
+
+
+# ------------------------------------------------------------
+# Scored runs as the page of `compare.py --html` reads them: results, plots, questions, and a story of each.
+PASSAGE_TEXT = 3000  # characters of a passage
+MOST_FACTS = 12
+SECTIONS = ("data", "method", "retriever", "roles")  # of a run's settings: what is said of it here
+
+
+@dataclass
+class Model:
+    """What the page holds.
+
+    Attributes:
+        head: what is read at once: the runs, their figures, and what is worth knowing.
+        questions: one row each: text, answers, type, gold and, by run, its answer and its values.
+        stories: for each run, one row for each question.
+        passages: id, title and text of every passage that a story names, by number.
+    """
+
+    head: dict[str, Any]
+    questions: list[dict[str, Any]]
+    stories: list[list[dict[str, Any]]]
+    passages: list[list[str]] = field(default_factory=list)
+
+
+def build_model(paths: Sequence[Path], runs: Sequence[Run], data: str | None = None) -> Model:
+    """Return what a page of runs shows.
+
+    Args:
+        paths: folders of the runs.
+        runs: the same runs, as `load_runs` gives them.
+        data: the benchmark's folder or file, where it is not where the first run found it.
+
+    Raises:
+        GnnragError: a run's files are damaged, or `data` cannot be read.
+    """
+    configs = [_config(path) for path in paths]
+    corpus, notes = _corpus(paths[0], bool(configs[0]["data"].get("path")), data)
+    known = {question.id: question for question in corpus.questions} if corpus else {}
+    if corpus and (lost := [id_ for id_ in runs[0].ids if id_ not in known]):
+        notes.append(f"{len(lost)} questions of the runs are not in the data at hand; their gold is not known here.")
+    types = _types(paths[0])
+    asked = [known.get(id_) or Question(id_, "", type=types.get(id_, "unknown")) for id_ in runs[0].ids]
+    passages, texts = Passages(), dict[str, str]()
+    stories = [_stories(path, asked, passages, texts) for path in paths]
+    measures = [m for m in MEASURES if all(run.metrics.get(m.key) is not None and m.key in run.scores for run in runs)]
+    place = str(configs[0]["data"].get("path", "")).rstrip("/")
+    with interpreting(paths[0] / "config.yaml"):
+        described = describe_runs(paths, runs, configs)
+    head: dict[str, Any] = {
+        "name": corpus.name if corpus else place.split("/")[-1],
+        "split": str(configs[0]["data"].get("split", "")), "count": len(asked), "notes": notes,
+        "has_texts": corpus is not None, "measures": [vars(m) for m in measures],
+        "runs": described,
+        "differences": Comparison(runs).differences([m.key for m in measures]),
+    }  # fmt: skip
+    questions = [_question(question, texts.get(question.id, ""), passages) for question in asked]
+    for run, rows in zip(runs, stories, strict=True):
+        _add_values(questions, run, [m.key for m in measures], rows)
+    by_id = {passage.id: passage for passage in corpus.passages} if corpus else {}
+    table = [_passage(id_, by_id.get(id_)) for id_ in passages.ids]
+    return Model(head, questions, stories, table)
+
+
+def _passage(id_: str, passage: Passage | None) -> list[str]:
+    return [id_, passage.title, clipped(passage.text, PASSAGE_TEXT)] if passage else [id_, "", ""]
+
+
+def _config(path: Path) -> dict[str, Any]:
+    """Return the settings of a run as they were written; an older version's are read just as well."""
+    found = read_config(path)
+    if wrong := [name for name in SECTIONS if not isinstance(found.get(name) or {}, dict)]:
+        raise ArtefactError(f"{path / 'config.yaml'} is damaged or forged ({wrong[0]} is no section); {AGAIN}")
+    return found | {name: found.get(name) or {} for name in SECTIONS}
+
+
+def _corpus(path: Path, is_known: bool, given: str | None) -> tuple[Dataset | None, list[str]]:
+    """Return the benchmark that the runs answered, and what a reader should know of it; None where it is not there.
+
+    A record alone does not say what is put on a page that may be passed on: what lies where it says that the data were
+    has to be what was read there, which only who had it can have written down.
+    """
+    if not is_known and not given:
+        return None, ["The runs do not say where their data were: texts of passages and gold answers are missing here."]
+    meta = read_object(path / "meta.json").get("inputs")
+    prints = meta.get("data") if isinstance(meta, dict) else None
+    prints = prints if isinstance(prints, dict) else {}
+    try:
+        settings = recorded_data(path, "give its data with --data FOLDER") if is_known else DataConfig()
+        place = given or settings.path
+        corpus = load_dataset(
+            place, settings.split, settings.questions, settings.limit,
+            Chunking(settings.chunk_words, settings.chunk_overlap),
+            settings.popqa_aliases, settings.missing_gold,  # type: ignore[arg-type]
+        )  # fmt: skip
+    except (DataError, ConfigError, ArtefactError) as error:
+        if given:
+            raise
+        return None, [
+            f"The data of the runs could not be read ({error}). Texts of passages and gold answers are missing here; "
+            "give their folder with --data."
+        ]
+    changed = [name for name, print_ in corpus.fingerprints.items() if prints.get(name, given and print_) != print_]
+    if not changed:
+        return corpus, []
+    words = f"The data at {place} are not those that the runs read: the {' and the '.join(changed)} differ."
+    if given:
+        return corpus, [words]
+    return None, [f"{words} Texts of passages and gold answers are missing here; --data FOLDER shows them anyway."]
+
+
+def _types(path: Path) -> dict[str, str]:
+    with interpreting(path / "scores.jsonl"):
+        return {row["question_id"]: str(row.get("type", "")) for row in read_journal(path / "scores.jsonl")}
+
+
+def _question(question: Question, first: str, passages: Passages) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "id": question.id, "text": question.text or first, "answers": list(question.answers[:20]),
+        "gold": passages.numbers(question.gold), "type": question.type, "runs": [],
+    }  # fmt: skip
+    if isinstance(question.extra.get("hops"), int):
+        row["hops"] = question.extra["hops"]
+    if question.decomposition:
+        row["steps"] = [
+            [hop.question, hop.answer, passages.number(hop.gold) if hop.gold else -1] for hop in question.decomposition
+        ]
+    elif question.evidence:
+        row["facts"] = [list(fact) for fact in question.evidence[:MOST_FACTS]]
+    return row
+
+
+def _add_values(
+    questions: Sequence[dict[str, Any]], run: Run, keys: Sequence[str], stories: Sequence[dict[str, Any]]
+) -> None:
+    """Write a run's answer (`a`), its value of each measure (`v`) and whether it failed (`f`) into each question."""
+    for place, (row, story) in enumerate(zip(questions, stories, strict=True)):
+        values = [round(float(run.scores[key][place]), 4) for key in keys]
+        row["runs"].append({"a": clipped(story["answer"], 160), "v": values, "f": int(bool(story["error"]))})
+
+
+def _stories(path: Path, asked: Sequence[Question], passages: Passages, texts: dict[str, str]) -> list[dict[str, Any]]:
+    """Return a run's story of each question; `texts` gets what the questions were, as the traces say it."""
+    predictions = {prediction.question_id: prediction for prediction in read_predictions(path)}
+    with interpreting(path / "predictions.jsonl"):
+        rows = {question.id: _ending(predictions.get(question.id), question, passages) for question in asked}
+    gold = {question.id: question.gold for question in asked}
+    with interpreting(path / "traces.jsonl"):
+        for trace in _traces(path / "traces.jsonl"):
+            if (id_ := str(trace.get("question_id"))) not in rows:
+                continue
+            events = [event for event in trace.get("events") or () if isinstance(event, dict)]
+            rows[id_]["sections"] = Story(passages, gold[id_]).tell(events)
+            first = next((e for e in events if e.get("event") == "query" and e.get("kind") == "question"), {})
+            texts.setdefault(id_, str(first.get("text", "")))
+    return list(rows.values())
+
+
+def _traces(file: Path) -> Iterator[dict[str, Any]]:
+    """Yield rows one by one: the traces of GraphSearch are 100 KB a question."""
+    if not file.is_file():
+        return
+    with open_regular(file) as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                row = parse_json(line)
+            except ValueError as error:
+                raise DataError(file, f"line {number} is damaged ({error}); run the run's command again") from error
+            if isinstance(row, dict):
+                yield row
+
+
+def _ending(prediction: Prediction | None, question: Question, passages: Passages) -> dict[str, Any]:
+    if prediction is None:
+        return {"answer": "", "error": "no prediction", "sections": []}
+    ranks = {id_: place for place, id_ in enumerate(prediction.ranking, start=1)}
+    usage = prediction.usage
+    return {
+        "answer": clipped(prediction.answer), "error": clipped(prediction.error) if prediction.error else "",
+        "rounds": prediction.rounds, "seconds": round(prediction.seconds, 2),
+        "calls": usage.get("llm_calls", 0), "queries": usage.get("retriever_calls", 0),
+        "tokens": usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0),
+        "gold": [[passages.number(id_), ranks.get(id_, 0)] for id_ in question.gold],
+        "top": passages.numbers(prediction.ranking[:SHOWN]), "read": passages.numbers(prediction.context[:SHOWN * 2]),
+        "nodes": [clipped(node, 120) for node in prediction.nodes[:SHOWN]], "depth": len(prediction.ranking),
+        "sections": [],
+    }  # fmt: skip
+
+
+# ------------------------------------------------------------
+# What the page says of a run: its label, its figures, and what they must not be taken for.
+def describe_runs(
+    paths: Sequence[Path], runs: Sequence[Run], configs: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return name, label, method, notes and figures of each run; no two have one label."""
+    rows = [_describe(path, run, config) for path, run, config in zip(paths, runs, configs, strict=True)]
+    labels = [row["label"] for row in rows]
+    ends = [f"{row['label']} · {row['name'].rsplit('-', 1)[-1]}" for row in rows]
+    for row, label, end in zip(rows, labels, ends, strict=True):
+        if labels.count(label) > 1:  # the end of a folder's name is its digest; folders of one name need all of it
+            row["label"] = end if ends.count(end) == 1 else f"{label} · {row['name']}"
+    return rows
+
+
+def _describe(path: Path, run: Run, config: Mapping[str, Any]) -> dict[str, Any]:
+    roles = config.get("roles") or {}
+    method, retriever = ((config.get(part) or {}).get("name", "?") for part in ("method", "retriever"))
+    own = {name: role for name, role in roles.items() if isinstance(role, dict) and "impl" in role}
+    who = roles_label({"default": roles.get("default", "?"), **own})
+    return {
+        "name": run.name,
+        "label": f"{method} · {retriever} · {who}",
+        "method": method,
+        "notes": [*_warnings(path, roles.get("default"), own, run)],
+        "metrics": trimmed(run.metrics),
+    }
+
+
+def _warnings(path: Path, default: Any, own: Mapping[str, Any], run: Run) -> list[str]:
+    trained = read_object(path / "meta.json").get("trained_on") or {}
+    notes = [f"{name} was trained on {count} of these questions: no result." for name, count in trained.items()]
+    oracles = [name for name, role in own.items() if role["impl"] == "oracle"]
+    if default == "oracle" or oracles:
+        whom = "All roles" if default == "oracle" else f"The role {', '.join(oracles)}"
+        read = "reads" if len(oracles) == 1 and default != "oracle" else "read"
+        notes.append(f"{whom} {read} the gold annotations (oracle): a ceiling of what is possible, not a result.")
+    if failed := run.metrics.get("failed"):
+        notes.append(f"{failed} questions failed; they count as wrong.")
+    rows = run.metrics.get("replies", {}).items()
+    notes += [f"The model in the role {role}: {described(counts)}." for role, counts in rows if counts["bad"]]
+    if not (path / "traces.jsonl").is_file():
+        notes.append("No traces were kept (run.traces=false): its rounds cannot be shown.")
+    return notes
+
+
+# ------------------------------------------------------------
+# The figures that the page shows, in words that need no paper, and what of `metrics.json` it holds.
+@dataclass(frozen=True)
+class Measure:
+    """A figure that every question has.
+
+    Attributes:
+        key: in `scores.jsonl` and `metrics.json`.
+        group: `passages` or `answer`.
+        name: as it is headed.
+        help: what it means, in one line.
+        right: what it means that it is 1; empty where a question is not simply right or wrong by it.
+    """
+
+    key: str
+    group: str
+    name: str
+    help: str
+    right: str = ""
+
+
+_FOUND, _ANSWER = "passages", "answer"
+MEASURES = (
+    Measure("retrieval/recall@2", _FOUND, "Recall@2", "share of the gold passages among the first 2 found"),
+    Measure(
+        "retrieval/recall@5", _FOUND, "Recall@5",
+        "share of the gold passages (those that prove the answer) among the first 5 found",
+        "all gold passages are among the first 5",
+    ),
+    Measure("retrieval/all@5", _FOUND, "All@5", "questions that have every gold passage among the first 5"),
+    Measure("retrieval/mrr", _FOUND, "MRR", "1 / rank of the first gold passage: 1 if it comes first, 0.5 if second"),
+    Measure(
+        "retrieval/hits@1", _FOUND, "Hits@1", "questions whose first graph node is an answer",
+        "the first node is an answer",
+    ),
+    Measure(
+        "retrieval/node_recall", _FOUND, "Node recall", "share of the answer nodes that were found",
+        "all answer nodes are found",
+    ),
+    Measure("retrieval/node_precision", _FOUND, "Node precision", "share of the found nodes that are answers"),
+    Measure(
+        "retrieval/node_f1", _FOUND, "Node F1", "balance of node recall and node precision",
+        "exactly the answer nodes are found",
+    ),
+    Measure(
+        "answer/em", _ANSWER, "Exact match", "questions whose answer is, word for word, a gold answer",
+        "the answer is exactly a gold answer",
+    ),
+    Measure("answer/f1", _ANSWER, "F1", "words that the answer shares with the gold answer, 1 for all"),
+    Measure(
+        "answer/sub_em", _ANSWER, "Contains", "questions whose answer contains a gold answer",
+        "the answer contains a gold answer",
+    ),
+    Measure(
+        "answer/abstained", _ANSWER, "No answer",
+        "questions that were left without an answer; lower is better, but for those that have none",
+    ),
+)  # fmt: skip
+COSTS = (
+    "cost/retriever_calls", "cost/llm_calls", "cost/prompt_tokens", "cost/completion_tokens", "cost/usd",
+    "cost/seconds_per_question", "context/size",
+)  # fmt: skip
+WHOLE = ("questions", "failed", "no_gold", "by_round", "by_step", "replies")
+GROUPS = ("by_type", "by_hops", "by_length")
+
+
+def trimmed(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of `metrics.json` the page shows, as it stands there."""
+    keys = {measure.key for measure in MEASURES}
+    whole = keys | {f"{key}_ci" for key in keys} | {*WHOLE, *COSTS}
+    found = {k: v for k, v in metrics.items() if k in whole or _is_recall(k)}
+    for group in GROUPS:
+        if group in metrics:
+            rows = metrics[group].items()
+            found[group] = {str(name): {k: v for k, v in row.items() if k in keys | {"count"}} for name, row in rows}
+    return found
+
+
+def _is_recall(name: str) -> bool:
+    return name.removeprefix("retrieval/recall@").isdigit()

@@ -1,0 +1,271 @@
+"""What an index holds and what is wrong with it: sizes, graphs and their hubs, communities, gaps in the extraction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse import csgraph
+
+from gnnrag.extract.base import Extraction
+from gnnrag.index.index import Index
+from gnnrag.index.plan import stage_states
+from gnnrag.index.stages import STAGES
+from gnnrag.index.store import Store
+
+QUANTILES = (0, 25, 50, 75, 90, 99, 100)
+_TOP = 10  # hubs, communities and passages that are named
+_COMPONENTS = 5
+
+
+@dataclass(frozen=True)
+class StageLine:
+    """One artefact: what it recorded of itself, its size, what it took, and `state`: `current`, or why it is not."""
+
+    name: str
+    facts: dict[str, Any]
+    bytes: int
+    seconds: float
+    state: str
+
+
+@dataclass(frozen=True)
+class Hub:
+    """A node with many neighbours."""
+
+    name: str
+    kind: str
+    degree: int
+
+
+@dataclass(frozen=True)
+class Component:
+    """A connected part: how many nodes it has, and its node of highest degree."""
+
+    nodes: int
+    around: str
+
+
+@dataclass(frozen=True)
+class GraphSummary:
+    """The shape of a graph without loops and repeated edges.
+
+    Attributes:
+        name: the stage that holds it.
+        nodes, edges: counts.
+        degrees: percentile to number of neighbours.
+        mean_degree: edges times two over nodes.
+        isolated: nodes without neighbours, and some of their names.
+        hubs: the nodes of highest degree.
+        components: number of connected parts, isolated nodes included; `largest` are the largest.
+    """
+
+    name: str
+    nodes: int
+    edges: int
+    degrees: dict[int, int]
+    mean_degree: float
+    isolated: int
+    isolated_names: tuple[str, ...]
+    hubs: tuple[Hub, ...]
+    components: int
+    largest: tuple[Component, ...]
+
+
+@dataclass(frozen=True)
+class CommunityLine:
+    """One of the largest communities: its level (0 is the top), members, best-joined members, title of its report."""
+
+    key: str
+    level: int
+    members: int
+    names: tuple[str, ...]
+    title: str
+
+
+@dataclass(frozen=True)
+class ExtractionSummary:
+    """Where extraction left gaps: counts, and the first passages concerned."""
+
+    passages: int
+    malformed: int
+    without_record: int
+    without_triples: int
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """Everything that `inference/index.py inspect` prints.
+
+    Attributes:
+        root: the index folder.
+        complete: whether the last build came to its end.
+        source: where the passages came from, and whether they were changed since.
+        stages: artefacts in building order.
+        total_bytes: size of all artefacts; `other_bytes` of what else lies in the folder.
+        unfinished: journals of stages that a kill cut off, with their bytes.
+        graphs: the graphs that the index has.
+        communities: the largest of each level, top level first; empty where there is none.
+        stale_reports: reports that stand in for one that changed; None where there are no reports.
+        extraction: None where nothing was extracted.
+    """
+
+    root: str
+    complete: bool
+    source: dict[str, Any]
+    stages: tuple[StageLine, ...]
+    total_bytes: int
+    other_bytes: int
+    unfinished: dict[str, int]
+    graphs: tuple[GraphSummary, ...] = ()
+    communities: tuple[CommunityLine, ...] = ()
+    stale_reports: int | None = None
+    extraction: ExtractionSummary | None = field(default=None)
+
+
+def inspect_index(root: Path) -> Inspection:
+    """Read an index and return what it holds; every byte of its artefacts is checked.
+
+    An index whose last build was cut off is described by its manifest alone: its artefacts may be of two corpora.
+
+    Raises:
+        ArtefactError: there is no index, or an artefact is damaged.
+    """
+    store = Store(root)
+    store.check_there()
+    states = stage_states(store)
+    lines = []
+    for name in (n for n in STAGES if store.key(n) is not None):
+        store.folder(name)
+        info = dict(store.info(name))
+        seconds = info.pop("seconds")
+        size = sum(file["bytes"] for file in store.manifest["stages"][name]["files"].values())
+        lines.append(StageLine(name, info, size, seconds, states[name]))
+    total = sum(line.bytes for line in lines)
+    everything = sum(p.stat().st_size for p in root.rglob("*") if p.is_file())
+    journals = {p.stem: p.stat().st_size for p in sorted((root / ".partial").glob("*.jsonl"))}
+    plain = (str(root), store.manifest["complete"], dict(store.manifest["source"]), tuple(lines), total)
+    if not store.manifest["complete"]:
+        return Inspection(*plain, everything - total, journals)
+    index = Index(root)
+    return Inspection(
+        *plain,
+        everything - total,
+        journals,
+        tuple(_graphs(index)),
+        _communities(index),
+        _stale_reports(index),
+        _extraction(index),
+    )
+
+
+def summarise_graph(
+    name: str, num_nodes: int, edges: np.ndarray, describe: Callable[[int], tuple[str, str]]
+) -> GraphSummary:
+    """Return the shape of a graph.
+
+    Args:
+        name: of the stage.
+        num_nodes: number of nodes, the isolated ones included.
+        edges: (m, 2) joined nodes, in any order; loops and repetitions are left out.
+        describe: node to its name and kind.
+    """
+    low, high = edges.min(axis=1, initial=num_nodes), edges.max(axis=1, initial=-1)
+    codes = np.unique((low.astype(np.int64) * max(num_nodes, 1) + high)[low != high])
+    first, second = np.divmod(codes, max(num_nodes, 1))
+    degrees = np.bincount(np.concatenate([first, second]), minlength=num_nodes)
+    shape = (num_nodes, num_nodes)
+    matrix = sparse.coo_array((np.ones(len(codes), dtype=np.int8), (first, second)), shape=shape)
+    count, of_node = csgraph.connected_components(matrix, directed=False) if num_nodes else (0, np.zeros(0, int))
+    sizes = np.bincount(of_node, minlength=count)
+    by_degree = np.argsort(-degrees, kind="stable")
+    largest = []
+    for part in np.argsort(-sizes, kind="stable")[:_COMPONENTS].tolist():
+        best = by_degree[np.argmax(of_node[by_degree] == part)]
+        largest.append(Component(int(sizes[part]), describe(int(best))[0]))
+    alone = np.flatnonzero(degrees == 0)
+    spread = np.percentile(degrees, QUANTILES, method="inverted_cdf") if num_nodes else [0] * len(QUANTILES)
+    return GraphSummary(
+        name,
+        num_nodes,
+        len(codes),
+        {q: int(v) for q, v in zip(QUANTILES, spread, strict=True)},
+        round(2 * len(codes) / max(num_nodes, 1), 2),
+        len(alone),
+        tuple(describe(i)[0] for i in alone[:_TOP].tolist()),
+        tuple(Hub(*describe(i), int(degrees[i])) for i in by_degree[:_TOP].tolist() if degrees[i]),
+        int(count),
+        tuple(largest),
+    )
+
+
+def _graphs(index: Index) -> list[GraphSummary]:
+    found = []
+    if index.store.key("knowledge") is not None:
+        known = index.knowledge
+        found.append(
+            summarise_graph(
+                "knowledge", known.num_entities, known.pairs[0], lambda i: (known.names[i], known.types[i] or "entity")
+            )
+        )
+    if index.store.key("entity_graph") is not None:
+        facts = index.entity_graph.graph
+        ends, names = facts.fact_entities, facts.entities
+        found.append(summarise_graph("entity_graph", facts.num_entities, ends, lambda i: (names[i], "entity")))
+    if index.store.key("hierarchy") is not None:
+        tree = index.hierarchy
+
+        def describe(node: int) -> tuple[str, str]:
+            if node < tree.first_sentence:
+                return index.passages[node].title or index.ids[node], "passage"
+            if node < tree.first_phrase:
+                return tree.sentences[node - tree.first_sentence], "sentence"
+            return tree.phrases[node - tree.first_phrase], "phrase"
+
+        found.append(summarise_graph("hierarchy", tree.num_nodes, tree.edges, describe))
+    return found
+
+
+def _communities(index: Index) -> tuple[CommunityLine, ...]:
+    """Return the largest communities of each level."""
+    if index.store.key("communities") is None:
+        return ()
+    found, graph = index.read("communities"), index.knowledge
+    reports: Sequence[Any] = index.read("reports").items if index.store.key("reports") is not None else ()
+    lines = []
+    for level in np.unique(found.levels).tolist():
+        sizes = np.where(found.levels == level, found.members.sizes, -1)
+        for i in np.argsort(-sizes, kind="stable")[: min(_TOP, int((sizes >= 0).sum()))].tolist():
+            members = found.members[i]
+            best = members[np.argsort(-graph.degrees[members], kind="stable")][:3]
+            title = reports[i].draft.title if reports else ""
+            names = tuple(graph.names[n] for n in best.tolist())
+            lines.append(CommunityLine(str(found.keys[i]), int(level), len(members), names, title))
+    return tuple(lines)
+
+
+def _stale_reports(index: Index) -> int | None:
+    if index.store.key("reports") is None:
+        return None
+    return sum(bool(getattr(report, "stale", 0)) for report in index.read("reports").items)
+
+
+def _extraction(index: Index) -> ExtractionSummary | None:
+    """Return the gaps of the extraction, from what it recorded and from its values."""
+    if index.store.key("extraction") is None:
+        return None
+    info = index.store.info("extraction")
+    found: list[Extraction] = index.read("extraction")
+    empty = [i for i, e in enumerate(found) if not (e.triples or e.relations or e.hyperedges)]
+    return ExtractionSummary(
+        len(found),
+        info["malformed triples"],
+        info["passages without a record"],
+        len(empty),
+        tuple(index.ids[i] for i in empty[:_TOP]),
+    )

@@ -1,0 +1,270 @@
+"""Cross-validated evaluation of trained parts: each question is answered with checkpoints that did not train on it.
+
+A fold of training reports on questions that it did not see. They are answered with the fold's checkpoint; where several
+parts are trained (a retriever, roles), with the checkpoint of each that did not see them, whatever folds each had. The
+predictions of all groups of questions make one run, which is scored as any other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from gnnrag.common.credentials import without_credentials
+from gnnrag.common.files import digest, read_journal, write_atomic, write_json, write_jsonl
+from gnnrag.common.outputs import CROSS, folds_of, refuse_other
+from gnnrag.config import EvaluateConfig, RoleConfig, to_plain
+from gnnrag.datasets.base import Dataset
+from gnnrag.errors import ConfigError, DataError, GnnragError, nearest
+from gnnrag.fit.folds import draw
+from gnnrag.fit.seen import read_parts, read_seen, seen_hash, seen_in
+from gnnrag.index.build import Progress
+from gnnrag.registry import RETRIEVERS, ROLES
+from gnnrag.run.evaluation import check_fallbacks, evaluate, load_questions_for, tracked, write_metrics
+from gnnrag.run.pipeline import asked_roles, open_index
+from gnnrag.run.rundir import commit, read_predictions
+from gnnrag.run.sharding import refuse_shard
+from gnnrag.runrows import trained_counts
+from gnnrag.types import Prediction, Question
+
+GNN = "gnn"  # the part that is no role: the network of retriever=gfm
+Group = tuple[dict[str, Path], Dataset]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A trained part.
+
+    Attributes:
+        name: `gnn`, or a role.
+        run: its training run, or a single checkpoint.
+        checkpoints: question id -> a checkpoint that the question did not shape.
+    """
+
+    name: str
+    run: Path
+    checkpoints: Mapping[str, Path]
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who is told what, as in `evaluate`."""
+
+    on_index: Progress = lambda stage, done, total: None
+    on_question: Callable[[Prediction], None] = lambda prediction: None
+    on_note: Callable[[str], None] = lambda note: None
+    on_start: Callable[[int], None] = lambda questions: None
+
+
+def split_trained(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]]:
+    """Return the training runs that arguments name (`gnn=RUN verifier=RUN`), and the other arguments."""
+    pairs = [(key, value) for key, _, value in (a.partition("=") for a in arguments) if key in (GNN, *ROLES)]
+    return {key: Path(value) for key, value in pairs}, [a for a in arguments if a.partition("=")[0] not in dict(pairs)]
+
+
+def sampled(questions: Sequence[Question], count: int) -> tuple[Question, ...]:
+    """Return at most `count` questions, drawn by a hash of their ids, in the order given."""
+    if count < 1:
+        raise ConfigError(f"sample={count}: must be at least 1")
+    kept = {q.id for q in sorted(questions, key=lambda q: draw(q.id, "limit"))[:count]}
+    return tuple(q for q in questions if q.id in kept)
+
+
+def read_part(name: str, run: Path, data: Dataset) -> Part:
+    """Return the checkpoints of a training, each for those of the questions that did not shape it.
+
+    Args:
+        name: `gnn`, or a role that has a tuned form.
+        run: run directory with folders `fold0`, `fold1`, ... (cross=true), one of a single training, or a checkpoint.
+        data: corpus and questions; the training has them under the same name.
+
+    Raises:
+        ConfigError: there is no such part, or it is not trained.
+        GnnragError: the folder is no finished training.
+        DataError: a question shaped every checkpoint there is for it, or two folds report on it: nothing honest could
+            be said of it.
+    """
+    if name != GNN and "tuned" not in ROLES.get(name, ()):
+        known = [GNN, *(role for role, table in ROLES.items() if "tuned" in table)]
+        raise ConfigError(f"{name}={run}: no such part is trained. {nearest(name, known)}")
+    folds = folds_of(run)
+    checkpoints = _of_folds(folds, data) if folds else _of_one(run, data)
+    if missing := [q.id for q in data.questions if q.id not in checkpoints]:
+        what = f"{len(missing)} of {len(data.questions)} questions, such as {missing[0]!r}, "
+        why = "are in no fold's report part" if folds else "trained it, or decided when its training stopped"
+        raise DataError(run, f"{what}{why}; train with cross=true, and with this set among its sets")
+    return Part(name, run, checkpoints)
+
+
+def _of_folds(folds: Sequence[Path], data: Dataset) -> dict[str, Path]:
+    asked = {q.id for q in data.questions}
+    found: dict[str, Path] = {}
+    for folder in folds:
+        parts = read_parts(folder)
+        if not (folder / "metrics.json").is_file():
+            raise GnnragError(f"{folder} has not ended: run its training command again")
+        if data.name not in parts:
+            raise DataError(folder, f"the training had no set {data.name!r}, only {', '.join(sorted(parts))}")
+        seen = seen_in(parts) | (read_seen(folder) or frozenset())
+        for id_ in parts[data.name]["report"]:
+            if id_ in found:
+                raise DataError(folder, f"question {id_!r} is reported on by two folds")
+            if id_ in asked and seen_hash(id_) in seen:
+                raise DataError(folder, f"question {id_!r} is reported on, and trained under another set or before")
+            if id_ in asked:
+                found[id_] = folder / "best"
+    return found
+
+
+def _of_one(run: Path, data: Dataset) -> dict[str, Path]:
+    seen = read_seen(run)
+    if seen is None:
+        raise GnnragError(
+            f"{run} is no training run, and no checkpoint that says which questions trained it; give the folder that "
+            "the training script printed"
+        )
+    if (run / "folds.json").is_file() and not (run / "metrics.json").is_file():
+        raise GnnragError(f"{run} has not ended: run its training command again")
+    folder = run / "best" if (run / "best").is_dir() else run
+    return {q.id: folder for q in data.questions if seen_hash(q.id) not in seen}
+
+
+def used_parts(config: EvaluateConfig, parts: Sequence[Part]) -> list[Part]:
+    """Return the parts that a config may ask: the others would only make more runs."""
+    asked = {*asked_roles(config), *([GNN] if config.retriever.name == "gfm" else [])}
+    return [part for part in parts if part.name in asked]
+
+
+def with_checkpoints(config: EvaluateConfig, chosen: Mapping[str, Path]) -> EvaluateConfig:
+    """Return the settings with the checkpoint of each part; a role becomes `tuned`.
+
+    Its options are taken for those of the tuned role, unless the settings name another implementation for it.
+    """
+    retriever, roles = config.retriever, config.roles
+    for name, folder in chosen.items():
+        if name == GNN:
+            retriever = replace(retriever, settings=replace(retriever.settings, checkpoint=str(folder)))
+            continue
+        role: RoleConfig = getattr(roles, name)
+        own = replace(role if role.impl in (None, "tuned") else RoleConfig(), impl="tuned", path=str(folder))
+        roles = replace(roles, **{name: own})
+    return replace(config, retriever=retriever, roles=roles)
+
+
+def swapped(config: EvaluateConfig, parts: Sequence[Part]) -> EvaluateConfig:
+    """Return the settings with the parts that they ask, each by its training run: what stands in a merged run."""
+    return with_checkpoints(config, {part.name: part.run for part in used_parts(config, parts)})
+
+
+def check_against(against: Sequence[str], trained: Collection[str]) -> None:
+    """Refuse, before hours of work, what is neither a retriever nor a form of each trained role. Raises ConfigError."""
+    for other in against:
+        for role in trained:
+            if other not in RETRIEVERS and role != GNN and other not in ROLES.get(role, {}):
+                known = [*ROLES.get(role, {}), *RETRIEVERS]
+                raise ConfigError(
+                    f"against={other!r}: neither a form of {role} nor a retriever. {nearest(other, known)}"
+                )
+
+
+def without_trained(config: EvaluateConfig, parts: Sequence[Part], impl: str) -> EvaluateConfig:
+    """Return the settings with another implementation in the roles of the trained parts; options of it stay."""
+    names = [part.name for part in parts if part.name != GNN]
+    roles = {name: role for name in names if (role := getattr(config.roles, name)).impl == impl}
+    others = {name: RoleConfig(impl=impl) for name in names if name not in roles}
+    return replace(config, roles=replace(config.roles, **roles, **others))
+
+
+def cross_evaluate(
+    config: EvaluateConfig, parts: Sequence[Part], data: Dataset | None = None, watch: Watch | None = None
+) -> tuple[Path, dict[str, Any]]:
+    """Answer each question with the checkpoints that it did not shape, and score all of them as one run.
+
+    Args:
+        config: settings; the parts replace what they say of the same roles and of the network of `retriever=gfm`.
+        parts: what `read_part` returned for these questions; those that the config does not ask are passed over.
+        data: corpus and questions to use instead of loading the configured ones.
+        watch: told about each group of questions.
+
+    Returns:
+        Directory of the merged run, and its metrics. Where no part is asked, that of an ordinary run.
+
+    Raises:
+        ConfigError: the directory that `run.name` names holds something else.
+    """
+    watch = watch or Watch()
+    told = (watch.on_index, watch.on_question, watch.on_note, watch.on_start)
+    parts = used_parts(config, parts)
+    if not parts:
+        return evaluate(config, *told, data=data)
+    refuse_shard(config.shard, "a run over folds")
+    if config.run.name:
+        refuse_other(Path(config.run.root) / config.run.name, CROSS)
+    data = data or load_questions_for(config)
+    index, runs = None, dict[Path, Group]()
+    for number, (chosen, group) in enumerate(_groups(parts, data)):
+        part = replace(config.run, tracking="off")  # W&B is shown the whole
+        if config.run.name:
+            part = replace(part, name=f"{config.run.name}-group{number}")
+        own = replace(with_checkpoints(config, chosen), run=part)
+        index = index or open_index(own, data.name, data.passages, watch.on_index)
+        path, _ = evaluate(own, *told, index=index, data=group)
+        runs[path] = (chosen, group)
+    first = next(iter(runs))
+    name = config.run.name or f"{first.name.rpartition('-')[0]}-folds-{digest([p.name for p in runs])[:8]}"
+    merged = first.with_name(name)
+    _merge(runs, data.questions, merged)
+    whole = swapped(config, parts)
+    write_atomic(merged / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(without_credentials(to_plain(whole)))))
+    predictions = read_predictions(merged)
+    used = [folder for chosen, _ in runs.values() for folder in chosen.values()]
+    with tracked(whole, merged, data, index, watch.on_note, used) as mirror:
+        asked, note = data.questions, watch.on_note
+        metrics = write_metrics(merged, asked, predictions, config.metrics, config.seed, data.nodes, note)
+        mirror.finish(metrics, predictions)
+    check_fallbacks(config, merged, predictions)
+    return merged, metrics
+
+
+def _groups(parts: Sequence[Part], data: Dataset) -> Iterator[Group]:
+    """Yield the checkpoints of each group of questions with the group, in the order of its first question."""
+    groups: dict[tuple[Path, ...], list[Question]] = {}
+    for question in data.questions:
+        groups.setdefault(tuple(part.checkpoints[question.id] for part in parts), []).append(question)
+    for chosen, questions in groups.items():
+        names = (part.name for part in parts)
+        yield dict(zip(names, chosen, strict=True)), replace(data, questions=tuple(questions))
+
+
+def _merge(runs: Mapping[Path, Group], questions: Sequence[Question], merged: Path) -> None:
+    """Write the rows of several runs as one, in the order of the questions, and who answered which of them."""
+    merged.mkdir(parents=True, exist_ok=True)
+    for name in ("predictions.jsonl", "traces.jsonl"):
+        rows = {row["question_id"]: row for path in runs for row in read_journal(path / name)}
+        write_jsonl(merged / name, [rows[q.id] for q in questions if q.id in rows])
+    write_jsonl(merged / "log.jsonl", [row for path in runs for row in read_journal(path / "log.jsonl")])
+    meta: dict[str, Any] = {"merged": [path.name for path in runs], "commit": commit()}
+    if trained := _trained_on(runs, len(questions)):
+        meta["trained_on"] = trained
+    write_json(merged / "meta.json", meta)
+    groups = {
+        path.name: {
+            "checkpoints": {name: str(folder) for name, folder in chosen.items()},
+            "questions": [q.id for q in group.questions],
+        }
+        for path, (chosen, group) in runs.items()
+    }
+    write_json(merged / "folds.json", groups)
+
+
+def _trained_on(runs: Iterable[Path], total: int) -> dict[str, str]:
+    """Return how many questions of all runs had shaped a part ("3 of 50"), as each run noted it of its own."""
+    counts: Counter[str] = Counter()
+    for path in runs:
+        counts.update({name: int(said.split()[0]) for name, said in trained_counts(path).items()})
+    return {name: f"{count} of {total}" for name, count in counts.items()}

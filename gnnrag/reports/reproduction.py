@@ -1,0 +1,344 @@
+"""Runs the rows of a paper's table, each an ordinary run directory, and puts them beside the published figures.
+
+`evaluate` does the work: there is no second loop and no second metric. A row that was finished is only scored again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gnnrag.common.files import digest
+from gnnrag.config import EvaluateConfig
+from gnnrag.datasets.base import load_passages
+from gnnrag.datasets.source import find_source
+from gnnrag.errors import ConfigError, described
+from gnnrag.index.build import Progress, build_index
+from gnnrag.index.index import Index
+from gnnrag.index.plan import closure
+from gnnrag.index.store import Store
+from gnnrag.judge.folder import judged_figures
+from gnnrag.llm.base import estimate_tokens
+from gnnrag.metrics.replies import remarks
+from gnnrag.registry import METHODS, resolve
+from gnnrag.reports.cross import Watch, cross_evaluate, read_part, swapped
+from gnnrag.reports.inputs import absent_analyser, absent_data, absent_from
+from gnnrag.reports.papers import PaperTable, Row, are_prompted, row_config
+from gnnrag.reports.results import Result, averages
+from gnnrag.run.evaluation import check_metrics, load_questions_for
+from gnnrag.run.pipeline import check_fit, chunking, data_source, index_path, index_settings, needed_stages
+from gnnrag.run.rundir import predicted_seconds, read_predictions, run_label, trained_note
+from gnnrag.text.analyse import RULES
+from gnnrag.types import Prediction
+
+SIDES = {"semantic": "run/semantic_recall", "relational": "run/relational_recall"}
+LABELLED = ("method", "retriever", "roles", "data.path", "index.root")  # not in a row's outline: its label says them
+OWN = "ours"
+_ITEM = re.compile(r"(?:Table|Figure) \d+[a-d]?\b")
+OUTLINED = 4  # of a row's own settings
+TRIPLES = {"pairs": "run/pair_recall", "triples": "run/triple_recall"}  # of the graph side (`metrics.traces`)
+
+
+def resolved(table: PaperTable, row: Row, overrides: Sequence[str] = ()) -> EvaluateConfig:
+    """Return the settings of a row, checked against its parts as far as that goes without data or index.
+
+    Raises:
+        ConfigError: a setting is unknown or out of range, or parts do not fit; the row is named.
+    """
+    config = row_config(table, row, overrides)
+    try:
+        return checked(config)
+    except ConfigError as error:
+        raise ConfigError(f"{table.path}: row {row.name!r}: {error}") from error
+
+
+def checked(config: EvaluateConfig) -> EvaluateConfig:
+    """Return the settings of a run. Raises ConfigError for what is wrong with them without looking at data or index."""
+    check_metrics(config.metrics)
+    check_fit(config)
+    needed_stages(config)
+    method = resolve("method", config.method.name, METHODS)
+    getattr(method, "check_settings", lambda settings: None)(config.method.settings)
+    return config
+
+
+def outline(table: PaperTable, rows: Sequence[Row], overrides: Sequence[str] = ()) -> Iterator[str]:
+    """Yield a line for each row without running it: its parts, its data, and its own settings that not all rows have.
+
+    Raises:
+        ConfigError: a row's settings are wrong.
+    """
+    shared = set.intersection(*(set(row.settings) for row in table.rows)) if len(table.rows) > 1 else set()
+    replaced = {*LABELLED, *(override.partition("=")[0] for override in overrides)}
+    for row in rows:
+        if row.missing:
+            yield f"{row.name}: {row.missing}"
+            continue
+        config = resolved(table, row, overrides)
+        own = [s for s in row.settings if s not in shared and s.partition("=")[0] not in replaced]
+        about = [_label(config), *(s.replace('"', "") for s in own[:OUTLINED])]
+        about += [f"and {len(own) - OUTLINED} more settings"] if len(own) > OUTLINED else []
+        about += [absent] if (absent := absent_from(config)) else []
+        yield f"{row.name}: {', '.join(about)}"
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """A table in the list of all.
+
+    Attributes:
+        paper: its short name.
+        item: such as `Table 1` or `Figure 4a`; `OWN` where the paper has no such table.
+        file: the file.
+        rows: how many.
+        presets: of the methods in it, where they have any.
+        missing: what a part of the rows lacks on this machine.
+    """
+
+    paper: str
+    item: str
+    file: Path
+    rows: int
+    presets: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def survey(table: PaperTable, given: Sequence[str] = ()) -> Surveyed:
+    """Return what a list says of a table, from its file alone: its rows are not resolved, which takes minutes for all.
+
+    Args:
+        table: the table.
+        given: the caller's settings.
+    """
+    paper, _, title = table.title.partition(", ")
+    item = _ITEM.match(title)
+    plain = [_plain(table, row, given) for row in table.rows]
+    presets = dict.fromkeys(filter(None, map(_preset, () if table.counts else plain)))
+    paths = {one["data.path"]: (one.get("data.split", "dev"), one.get("data.questions")) for one in plain}
+    data = [Path(path).name for path, (split, questions) in paths.items() if absent_data(path, split, questions)]
+    analysers = {one.get("index.text.language", RULES) for one in plain}
+    judged = [column.name for column in table.columns if column.key.startswith("judge/")]
+    missing = [
+        *(row.missing for row in table.rows),
+        f"data: {', '.join(data)}" if data else "",
+        *map(absent_analyser, sorted(analysers)),
+        f"figures of a judge: {', '.join(judged)}" if judged else "",
+    ]
+    lacks = tuple(dict.fromkeys(filter(None, missing)))
+    return Surveyed(paper, item[0] if item else OWN, table.path, len(table.rows), tuple(presets), lacks)
+
+
+def _plain(table: PaperTable, row: Row, given: Sequence[str]) -> dict[str, str]:
+    """Return a row's settings by dotted name, as texts."""
+    found = {"data.path": EvaluateConfig().data.path}
+    models = table.models if are_prompted(given) else ()
+    for dot in (*_dotted(table.base), *models, *row.settings, *given):
+        key, _, value = dot.partition("=")
+        if key == "method":  # another one has no settings yet
+            found = {name: old for name, old in found.items() if not name.startswith("method.")}
+        found[key.removesuffix(".name")] = value.strip('"')
+    return found
+
+
+def _dotted(section: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    for key, value in section.items():
+        nested = isinstance(value, Mapping)
+        yield from _dotted(value, f"{before}{key}.") if nested else [f"{before}{key}={value}"]
+
+
+def _preset(plain: Mapping[str, str]) -> str:
+    """Return the preset of a row's method, `default` where it names none; empty for a method that has none."""
+    method = resolve("method", plain.get("method", "single"), METHODS)
+    usual = getattr(getattr(method, "config_class", None), "preset", "default" if hasattr(method, "presets") else "")
+    return plain.get("method.preset", usual) if usual else ""
+
+
+def reproduce(
+    table: PaperTable,
+    overrides: Sequence[str] = (),
+    chosen: Callable[[Row], bool] = lambda row: True,
+    on_index: Progress = lambda stage, done, total: None,
+    on_start: Callable[[Row, int], None] = lambda row, questions: None,
+    on_question: Callable[[Prediction], None] = lambda prediction: None,
+    on_row: Callable[[Result], None] = lambda result: None,
+    trained: Mapping[str, Path] | None = None,
+) -> list[Result]:
+    """Run the rows of a table one after the other.
+
+    Rows that cannot be run are results with the reason; one that fails is a result with its error.
+
+    Args:
+        table: see `papers.load_table`.
+        overrides: dotted settings of all rows.
+        chosen: which rows.
+        on_index: told about the building of the index.
+        on_start: told about each row and how many of its questions are left.
+        on_question: told about each question.
+        on_row: told each result as it is there.
+        trained: training runs by part (`gnn`, or a role): they do it in every row, and no question is answered with a
+            checkpoint that it shaped.
+
+    Raises:
+        ConfigError: before any work, where a row's settings are wrong.
+    """
+    rows = [row for row in table.rows if chosen(row)]
+    configs = {row.name: resolved(table, row, overrides) for row in rows if not row.missing}
+    results = []
+    for row in rows:
+        if row.missing:
+            result = Result(row, error=f"cannot be run: {row.missing}")
+        elif absent := absent_from(configs[row.name]):
+            result = Result(replace(row, missing=absent), error=f"cannot be run: {absent}")
+        else:
+            try:
+                watch = Watch(on_index, on_question, on_start=partial(on_start, row))
+                result = (_counted if table.counts else _answered)(table, row, configs[row.name], watch, trained or {})
+            except Exception as problem:  # noqa: BLE001 - one broken row must not cost the others theirs
+                result = Result(row, _label(configs[row.name]), error=described(problem))
+        results.append(result)
+        on_row(result)
+    whole = [*results, *averages(table, results)]
+    return [part for result in whole for part in (result, *result.parts)]
+
+
+def _answered(table: PaperTable, row: Row, config: EvaluateConfig, watch: Watch, trained: Mapping[str, Path]) -> Result:
+    data = load_questions_for(config) if trained else None
+    parts = [read_part(name, path, data) for name, path in trained.items() if data]
+    run, metrics = cross_evaluate(config, parts, data, watch)
+    return measured(table, row, swapped(config, parts), run, metrics)
+
+
+def _counted(table: PaperTable, row: Row, config: EvaluateConfig, watch: Watch, _: Mapping[str, Path]) -> Result:
+    """Return the counts of a row; those of a graph stand beside published ones of as many passages only."""
+    figures, questions, how = COUNTERS[table.counts](config, watch.on_index)
+    values = _values(table, figures)
+    if row.published.get("passages", values.get("passages")) != values.get("passages"):
+        row = replace(row, published={})
+    asked = f" {config.data.split}" if questions else ""
+    return Result(row, f"{Path(config.data.path).name}{asked}, {how}", values, questions=questions)
+
+
+def _label(config: EvaluateConfig) -> str:
+    return f"{run_label(config)} on {Path(config.data.path).name} {config.data.split}"
+
+
+def measured(table: PaperTable, row: Row, config: EvaluateConfig, run: Path, metrics: Mapping[str, Any]) -> Result:
+    """Return the figures of a finished run."""
+    figures = {**metrics, **run_figures(run), **judged_figures(run)}
+    if any(column.key.startswith("index/") for column in table.columns):
+        figures |= index_tokens(config)
+    steps: Mapping[str, Sequence[float]] = {}
+    if any(column.key in SIDES.values() for column in table.columns):
+        steps = metrics.get("by_step", {})
+    for names, section in ((SIDES, "by_step"), (TRIPLES, "triples_by_step")):
+        figures |= {names[one]: points[-1] for one, points in metrics.get(section, {}).items() if points}
+    label = _label(config)
+    asked, failed = metrics["questions"], metrics["failed"]
+    parts = [
+        Result(replace(row, name=f"{row.name}: {name}", published={}), label, _values(table, own), {}, own["count"])
+        for name, own in (metrics.get(f"by_{table.by}", {}) if table.by else {}).items()
+    ]
+    intervals = {c.name: tuple(figures[key]) for c in table.columns if (key := f"{c.key}_ci") in figures}
+    values = _values(table, figures)
+    told = ("", trained_note(run))
+    counted = {c.name: figures[key] for c in table.columns if (key := f"{c.key}_counted") in figures}
+    bad = tuple(remarks(metrics.get("replies", {}), config.run.warn_bad_replies, config.run.max_bad_replies))
+    return Result(row, label, values, intervals, asked, failed, str(run), *told, steps, parts, counted, bad)  # type: ignore[arg-type]
+
+
+def _values(table: PaperTable, figures: Mapping[str, Any]) -> dict[str, Any]:
+    return {column.name: figures.get(column.key) for column in table.columns}
+
+
+def run_figures(run: Path) -> dict[str, float]:
+    """Return what a run spent before its reader, per question, its seconds, and the share of queries that fell back."""
+    predictions = read_predictions(run)
+    sums: dict[str, float] = defaultdict(float)
+    for prediction in predictions:
+        for role, used in prediction.usage.get("roles", {}).items():
+            for name in ("calls", "prompt_tokens", "completion_tokens") if role != "reader" else ():
+                sums[f"run/search_{name}"] += used.get(name, 0)
+        sums["queries"] += prediction.usage.get("retriever_calls", 0)
+        flags = prediction.usage.get("flags", {})
+        sums["fallbacks"] += sum(count for flag, count in flags.items() if flag.endswith("_fallback"))
+    names = ("run/search_calls", "run/search_prompt_tokens", "run/search_completion_tokens")
+    means = {name: round(sums[name] / len(predictions), 4) for name in names}
+    fallbacks = round(sums["fallbacks"] / max(sums["queries"], 1), 4)
+    return means | {"run/fallbacks": fallbacks, "run/seconds": predicted_seconds(run)}
+
+
+# ------------------------------------------------------------
+# What tables count without asking a question: the graph of a corpus, its questions, the tokens of an index.
+Counted = tuple[dict[str, Any], int, str]  # figures by key, questions among them, and what they were counted with
+
+
+def count_hierarchy(config: EvaluateConfig, on_index: Progress = lambda stage, done, total: None) -> Counted:
+    """Count nodes and edges of the contextual hierarchical graph (MGranRAG, AAAI 2026, Table 1).
+
+    The graph has a folder of its own beside the index, named after the settings of its text: another analyser must not
+    rebuild what hangs on the text of an index that is there.
+    """
+    data = load_passages(config.data.path, chunking(config.data))
+    settings = index_settings(config)
+    text = settings.text
+    beside = index_path(config.index, data.name)
+    path = beside.with_name(f"{beside.name}-{digest([text.language, text.phrase_rules, text.title_mode])[:8]}")
+    build_index(path, data.passages, settings, ["hierarchy"], data_source(config.data), on_index)
+    index = Index(path)
+    graph = index.hierarchy
+    of_passages = int((graph.edges[:, 0] < graph.first_sentence).sum())
+    counts = {
+        "passages": graph.num_passages,
+        "sentences": len(graph.sentences),
+        "phrases": len(graph.phrases),
+        "passage_sentence_edges": of_passages,
+        "sentence_phrase_edges": len(graph.edges) - of_passages,
+    }
+    analyser = index.store.info("text")["language"]
+    return {f"count/{name}": value for name, value in counts.items()}, 0, f"phrases by {analyser}"
+
+
+def count_questions(config: EvaluateConfig, on_index: Progress = lambda stage, done, total: None) -> Counted:
+    """Count corpus, questions and what is gold for them; tokens are estimated (`llm.base.estimate_tokens`)."""
+    data = load_questions_for(config)
+
+    def sizes(name: str) -> str:
+        return ", ".join(str(n) for n in sorted({len(getattr(q, name)) for q in data.questions}) if n)
+
+    types = Counter(question.type for question in data.questions)
+    found = {
+        "passages": len(data.passages),
+        "corpus_tokens": sum(estimate_tokens(passage.content) for passage in data.passages),
+        "questions": len(data.questions),
+        "types": ", ".join(f"{name} {count}" for name, count in sorted(types.items())),
+        "gold_passages": sizes("gold"),
+        "gold_triples": sizes("evidence"),
+    }
+    return {f"count/{name}": value for name, value in found.items()}, len(data.questions), "tokens estimated"
+
+
+COUNTERS: Mapping[str, Callable[[EvaluateConfig, Progress], Counted]] = {
+    "hierarchy": count_hierarchy,
+    "questions": count_questions,
+}
+
+
+def index_tokens(config: EvaluateConfig) -> dict[str, int]:
+    """Return what language models read and wrote for the stages of the index that a run reads, 0 where none did.
+
+    The sum over all calls of the builds that made them, cached replies counted; a change of an index counts what the
+    change took.
+    """
+    store = Store(index_path(config.index, find_source(Path(config.data.path)).name))
+    spent = Counter[str]()
+    for stage in closure(needed_stages(config), config.index):
+        for name, count in store.info(stage).items():
+            kind = name.rpartition(" ")[2]  # such as `triples prompt_tokens`
+            if kind in ("prompt_tokens", "completion_tokens"):
+                spent[f"index/{kind}"] += count
+    return {f"index/{kind}": spent[f"index/{kind}"] for kind in ("prompt_tokens", "completion_tokens")}

@@ -1,0 +1,176 @@
+"""What became of the rows of a paper's table, and how it is shown: as text, as JSON, as a figure."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from gnnrag.errors import ConfigError
+from gnnrag.metrics.comparison import load_runs, overlap
+from gnnrag.metrics.plotting import blank_axes, write_figure
+from gnnrag.reports.papers import AVERAGE, COLUMNS, Column, PaperTable, Row
+
+Line = tuple[str, list[str], list[float], list[float]]
+STEP = "sub-query"  # the axis of a figure that has a point for each sub-query
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a row.
+
+    Attributes:
+        row: the row.
+        label: method, retriever and roles that did it, and on which questions.
+        values: by column, numbers or texts; None where a run has no such figure.
+        intervals: 95% intervals, by column.
+        questions, failed: how many were asked, and how many of them ended with an error (they score zero).
+        run: the run directory.
+        error: why there is no result.
+        trained_on: says it where these questions trained a part of the run: its figures are then no result.
+        steps: evidence recall after each sub-query, by side (`metrics.traces.by_step`).
+        parts: the same by type or hops of the questions, where the table asks for it.
+        counted: by judged column, how many of the questions its figure is of.
+        remarks: what the models of its roles did wrong (`metrics.replies.remarks`).
+    """
+
+    row: Row
+    label: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    questions: int = 0
+    failed: int = 0
+    run: str = ""
+    error: str = ""
+    trained_on: str = ""
+    steps: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    parts: Sequence[Result] = ()
+    counted: Mapping[str, int] = field(default_factory=dict)
+    remarks: Sequence[str] = ()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there are figures."""
+        return bool(self.run) and not self.error
+
+
+def overlaps(table: PaperTable, results: Sequence[Result]) -> dict[str, dict[str, float]]:
+    """Return, for each group of rows that differ only as `table.overlap` says, who is right where."""
+    if not table.overlap:
+        return {}
+    wanted = [next((r for r in results if r.row.name == name and r.is_done), None) for name in table.overlap["rows"]]
+    if len(wanted) != 2 or None in wanted:
+        return {}
+    first, second = load_runs([Path(r.run) for r in wanted if r])
+    column = COLUMNS[table.overlap.get("metric", "em")]
+    shares = overlap(first, second, column.key, float(table.overlap.get("least", 1.0)))
+    return {" and ".join(table.overlap["rows"]): shares}
+
+
+def averages(table: PaperTable, results: Sequence[Result]) -> Iterator[Result]:
+    """Yield the last group of a table, as far as there are results: means over the finished rows of each.
+
+    The published average stands beside one of all rows only.
+    """
+    for row in table.averages:
+        axis = row.labels.index(AVERAGE)
+
+        def around(one: Row, axis: int = axis) -> tuple[str, ...]:
+            return one.labels[:axis] + one.labels[axis + 1 :]
+
+        whole = sum(around(one) == around(row) for one in table.rows)
+        of = [r for r in results if around(r.row) == around(row) and r.is_done and not r.trained_on]
+        known = {c.name: [v for r in of if (v := r.values.get(c.name)) is not None] for c in table.columns}
+        if of:
+            published = row.published if len(of) == whole else {}
+            own = replace(row, name=f"{row.name}, {len(of)} of {whole}", published=published)
+            yield Result(own, values={name: fmean(v) if v else None for name, v in known.items()})
+
+
+def lines(table: PaperTable, results: Sequence[Result]) -> Iterator[Line]:
+    """Yield the lines of a table's figure: name, labels of the swept axis, measured and published values (or NaN)."""
+    axis, column = table.axes.index(table.plot["x"]), table.plot["y"]
+    groups: dict[str, list[Result]] = defaultdict(list)
+    for result in results:
+        groups[" / ".join(label for i, label in enumerate(result.row.labels) if i != axis)].append(result)
+    nan = float("nan")
+    for name, members in groups.items():
+        measured_ = [nan if (value := r.values.get(column)) is None else value for r in members]
+        published = [r.row.published.get(column, nan) for r in members]
+        yield name or column, [r.row.labels[axis] for r in members], measured_, published
+
+
+def draw(table: PaperTable, results: Sequence[Result], path: Path) -> None:
+    """Draw a table's figure: a column against an axis, what the paper published dashed.
+
+    Raises:
+        ConfigError: the table's file says nothing of a figure.
+    """
+    if not table.plot:
+        raise ConfigError(f"{table.path} is a table: it has no plot with x and y, so there is nothing to draw")
+    figure, axes = blank_axes()
+    ticks: dict[str, int] = {}
+    for name, labels, here, there in _steps(results) if table.plot["x"] == STEP else lines(table, results):
+        places = [ticks.setdefault(label, len(ticks)) for label in labels]
+        (line,) = axes.plot(places, here, marker="o", markersize=4, label=name)
+        if any(value == value for value in there):
+            axes.plot(places, there, linestyle="--", color=line.get_color(), label=f"{name}, published")
+    axes.set_xticks(list(ticks.values()), list(ticks))
+    axes.set_xlabel(table.plot["x"])
+    axes.set_ylabel(_heading(table, table.plot["y"]))
+    axes.set_title(table.title, fontsize=9)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    write_figure(figure, path)
+
+
+def _steps(results: Sequence[Result]) -> Iterator[Line]:
+    for result in results:
+        for side, points in result.steps.items():
+            labels = [str(i) for i in range(1, len(points) + 1)]
+            yield f"{result.row.name}, {side}", labels, list(points), [float("nan")] * len(points)
+
+
+def _heading(table: PaperTable, name: str) -> str:
+    return next(column.heading for column in table.columns if column.name == name)
+
+
+def as_json(table: PaperTable, results: Sequence[Result]) -> str:
+    """Return table and results as JSON."""
+    rows = [
+        {
+            **{
+                f: getattr(r, f)
+                for f in ("label", "values", "intervals", "questions", "failed", "run", "error", "trained_on", "steps")
+            },
+            "counted": r.counted,
+            "remarks": list(r.remarks),
+            "name": r.row.name,
+            "published": r.row.published,
+        }
+        for r in results
+    ]
+    about = {"title": table.title, "paper": table.paper, "used": table.used, "note": table.note}
+    return json.dumps({**about, "rows": rows, "overlap": overlaps(table, results)}, ensure_ascii=False, indent=2)
+
+
+def cells(result: Result, column: Column) -> str:
+    """Return a figure as text: with its interval, `n=` if not all questions count, and the published one behind it."""
+
+    def shown(value: Any) -> str:
+        return str(value) if column.is_text else f"{value:.{column.digits}f}"
+
+    value, published = result.values.get(column.name), result.row.published.get(column.name)
+    text = "" if value is None else shown(value)
+    if text and column.name in result.intervals:
+        low, high = result.intervals[column.name]
+        text += f" [{low:.{column.digits}f}, {high:.{column.digits}f}]"
+    if text and (n := result.counted.get(column.name, result.questions)) != result.questions:
+        text += f" n={n}"
+    if published is not None:
+        text = f"{text} ({shown(published)})".strip()
+    return text or "-"
