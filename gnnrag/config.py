@@ -17,8 +17,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from gnnrag import registry
+from gnnrag.common.yaml_config import CHOICES as CHOICES
+from gnnrag.common.yaml_config import FROZEN, MARK, expression_of, frozen, hidden, shorthand, spelt, thawed, with_values
+from gnnrag.common.yaml_config import read_yaml as read_yaml
 from gnnrag.errors import ConfigError, nearest
-from gnnrag.expressions import FROZEN, MARK, expression_of, frozen, hidden, thawed, with_values
 from gnnrag.index_config import CommunityConfig as CommunityConfig
 from gnnrag.index_config import EmbedderConfig as EmbedderConfig
 from gnnrag.index_config import ExtractConfig as ExtractConfig
@@ -29,9 +31,6 @@ from gnnrag.index_config import RoleConfig as RoleConfig
 from gnnrag.index_config import TextConfig as TextConfig
 from gnnrag.index_config import TreeConfig as TreeConfig
 from gnnrag.index_config import check_choices, one_of
-from gnnrag.yaml_config import CHOICES as CHOICES
-from gnnrag.yaml_config import read_yaml as read_yaml
-from gnnrag.yaml_config import shorthand, spelt
 
 T = TypeVar("T")
 
@@ -146,7 +145,7 @@ def load_config(
 ) -> T:
     """Read defaults, then a YAML file, then dotted overrides.
 
-    This is the one place where expressions are evaluated, and the config is the caller's own; see `gnnrag.expressions`.
+    Expressions are evaluated here alone, and the config is the caller's own; see `gnnrag.common.yaml_config`.
 
     Args:
         schema: the root dataclass, for example `EvaluateConfig`.
@@ -247,7 +246,7 @@ def _choose(section: str, everything: Mapping[str, Any], root: DictConfig) -> Ch
 
 
 def _evaluated(raw: DictConfig, schema: type) -> dict[str, Any]:
-    """Return the caller's settings as plain data; what an expression gave carries it (`gnnrag.expressions`)."""
+    """Return the caller's settings as plain data; what an expression gave carries it (`gnnrag.common.yaml_config`)."""
     plain: Any = OmegaConf.to_container(raw)
     if MARK not in repr(plain):
         return plain

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
-from gnnrag.untrusted import well_formed
+from gnnrag.common.untrusted import well_formed
 
 
 class GnnragError(Exception):

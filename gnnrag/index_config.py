@@ -239,7 +239,7 @@ LOCAL: Mapping[type, tuple[str, ...]] = {
     EmbedderConfig: ("device",),
     RoleConfig: ("llm", "model", "settings", "path"),
 }
-# Of the model of a writer the manifest holds these settings, to compare them with the caller's (`gnnrag.roles.jobs`).
+# Of the model of a writer the manifest holds these, to compare with the caller's (`gnnrag.roles.writers.tasks`).
 MODEL_RECORDED = (
     *("model", "temperature", "top_p", "seed", "presence_penalty", "structured", "token_limit", "dtype", "context"),
     "chat",

@@ -7,8 +7,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from gnnrag.files import read_journal, read_json, read_lines
-from gnnrag.records import interpreting, number, text
+from gnnrag.common.files import read_journal, read_json, read_lines
+from gnnrag.common.records import interpreting, number, text
 from gnnrag.types import Prediction
 
 _OVER = "run.fresh=true starts the run over"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from gnnrag.config import EvaluateConfig, RoleConfig
 from gnnrag.fit.seen import read_seen, seen_hash
-from gnnrag.pipeline import asked_roles, pairs
 from gnnrag.registry import RETRIEVERS, resolve
+from gnnrag.run.pipeline import asked_roles, pairs
 from gnnrag.tuned.folder import shipped_folder, tuned_folder
 from gnnrag.types import Question
 

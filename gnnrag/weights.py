@@ -14,8 +14,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from gnnrag.common.files import open_regular, read_json, write_atomic
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.files import open_regular, read_json, write_atomic
 
 WEIGHTS = "model.safetensors"
 LARGEST = 1 << 16  # of any whole number in the settings of a network: sizes, counts of layers and tokens

@@ -23,15 +23,15 @@ from pathlib import Path
 from textwrap import fill, shorten
 from typing import Any
 
+from gnnrag.common.untrusted import one_line
+from gnnrag.common.yaml_config import is_given
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import GnnragError
 from gnnrag.index.index import Index
 from gnnrag.metrics.replies import by_role, remarks
-from gnnrag.pipeline import Pipeline, chunking, idle_settings, index_settings, open_index, refuse_sample
+from gnnrag.run.pipeline import Pipeline, chunking, idle_settings, index_settings, open_index, refuse_sample
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Question
-from gnnrag.untrusted import one_line
-from gnnrag.yaml_config import is_given
 from inference.console import IndexProgress, load_corpus, note, refuse_flags, split_arguments, tell
 from inference.explaining import PAD, explain, reason_lines
 

@@ -8,13 +8,13 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from gnnrag.common.yaml_config import is_given
 from gnnrag.config import EvaluateConfig, IndexConfig, load_config, read_plain, to_plain
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import ArtefactError, GnnragError
 from gnnrag.index.build import update_index
 from gnnrag.index.store import Store
 from gnnrag.metrics.replies import by_writer
-from gnnrag.yaml_config import is_given
 from inference.console import IndexProgress, load_corpus, split_arguments
 from inference.tables import replies_table
 

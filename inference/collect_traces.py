@@ -37,7 +37,7 @@ from gnnrag.distil.collect import Told, collect, recorded_roles
 from gnnrag.distil.config import TracesConfig, check_traces
 from gnnrag.distil.joining import join, take_in
 from gnnrag.errors import ConfigError
-from gnnrag.rundir import run_label
+from gnnrag.run.rundir import run_label
 from inference.console import IndexProgress, note, refuse_unknown, split_arguments
 from inference.tables import plain_table
 

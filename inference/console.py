@@ -14,13 +14,13 @@ from typing import Any
 from rich.console import Console
 from tqdm import tqdm
 
+from gnnrag.common.untrusted import one_line
 from gnnrag.config import EvaluateConfig
 from gnnrag.datasets.base import Dataset, load_passages
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import ConfigError, GnnragError, nearest
 from gnnrag.metrics.replies import is_error
 from gnnrag.types import Prediction
-from gnnrag.untrusted import one_line
 from inference.running import run_script
 
 __all__ = ["run_script"]

@@ -15,9 +15,9 @@ import time
 from collections.abc import Sequence
 
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.evaluation import evaluate, load_questions_for
-from gnnrag.pipeline import open_shared_index
-from gnnrag.rundir import run_label
+from gnnrag.run.evaluation import evaluate, load_questions_for
+from gnnrag.run.pipeline import open_shared_index
+from gnnrag.run.rundir import run_label
 from inference.console import IndexProgress, note
 from inference.tables import metrics_table
 

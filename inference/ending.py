@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from gnnrag.cluster.stopping import STOPPED
+from gnnrag.common.untrusted import one_line
 from gnnrag.errors import GnnragError
-from gnnrag.untrusted import one_line
 from inference.start import GOES_ON
 
 _FIXES = {

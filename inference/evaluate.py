@@ -29,14 +29,14 @@ from typing import Any
 
 from tqdm import tqdm
 
+from gnnrag.common.yaml_config import is_given
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.evaluation import evaluate
 from gnnrag.metrics.replies import remarks
-from gnnrag.pipeline import refuse_sample
 from gnnrag.registry import METHODS, RETRIEVERS, ROLES
-from gnnrag.rundir import read_predictions, run_label
-from gnnrag.sharding import MERGE, read_shard
-from gnnrag.yaml_config import is_given
+from gnnrag.run.evaluation import evaluate
+from gnnrag.run.pipeline import refuse_sample
+from gnnrag.run.rundir import read_predictions, run_label
+from gnnrag.run.sharding import MERGE, read_shard
 from inference.console import IndexProgress, describe_failures, note, split_arguments, tell
 from inference.tables import metrics_table
 

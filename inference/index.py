@@ -28,18 +28,18 @@ from dataclasses import asdict, replace
 from rich.table import Table
 
 from gnnrag.cluster.building import track_build
+from gnnrag.common.credentials import without_credentials
+from gnnrag.common.yaml_config import is_given
 from gnnrag.config import EvaluateConfig, load_config, to_plain
-from gnnrag.credentials import without_credentials
 from gnnrag.datasets.base import load_passages
 from gnnrag.errors import GnnragError, nearest
 from gnnrag.extract.estimate import estimate_extraction
 from gnnrag.graphs.schema import draft, to_yaml
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
-from gnnrag.llm.prices import prices_of
-from gnnrag.pipeline import chunking, data_source, index_path, index_settings, needed_stages, refuse_sample
-from gnnrag.roles.jobs import model_settings
-from gnnrag.yaml_config import is_given
+from gnnrag.llm.openai import prices_of
+from gnnrag.roles.writers.tasks import model_settings
+from gnnrag.run.pipeline import chunking, data_source, index_path, index_settings, needed_stages, refuse_sample
 from inference.changing import add, remove, report
 from inference.console import IndexProgress, load_corpus, note, render, split_arguments
 from inference.inspecting import inspect

@@ -13,7 +13,7 @@ from typing import Any
 
 from gnnrag.cluster.standstill import told_when_still
 from gnnrag.cluster.stopping import listening
-from gnnrag.untrusted import counted_repairs, well_formed
+from gnnrag.common.untrusted import counted_repairs, well_formed
 from inference.ending import explained
 from inference.start import put_back, take_signals
 from inference.terminal import guarded_output

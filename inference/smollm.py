@@ -26,8 +26,8 @@ import zipfile
 from collections.abc import Sequence
 from typing import cast
 
+from gnnrag.common.files import file_digest, write_atomic, write_folder
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.files import file_digest, write_atomic, write_folder
 from gnnrag.llm.folders import require
 from inference.console import note, refuse_flags
 

@@ -35,7 +35,7 @@ def start(name: str, *instead: str) -> NoReturn:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process with this code, also while a model is at work in a thread of it (`gnnrag.llm.worker`).
+    """End the process with this code, also while a model is at work in a thread of it (`gnnrag.llm.local`).
 
     An interpreter that ends takes its lock away from such a thread in the midst of C++, which then aborts: code 134.
     """

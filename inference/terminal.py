@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from gnnrag.untrusted import printable
+from gnnrag.common.untrusted import printable
 
 _MOVES = re.compile("(?:\r|\n|\x1b\\[A)*")  # how a progress bar goes back to its line
 

@@ -16,7 +16,7 @@ from gnnrag.cluster.local import Ended, Task
 from gnnrag.cluster.slurm import Live, Slurm, waited_for
 from gnnrag.cluster.state import STATUSES, Desk, State
 from gnnrag.cluster.stopping import STOPPED
-from gnnrag.untrusted import printable
+from gnnrag.common.untrusted import printable
 from inference.console import note
 from inference.tables import plain_table
 

@@ -42,8 +42,8 @@ from gnnrag.cluster.slurm import Queued, Slurm, read_queue
 from gnnrag.cluster.state import Desk
 from gnnrag.cluster.stopping import STOPPED
 from gnnrag.cluster.wanted import is_table
+from gnnrag.common.files import exclusive_lock
 from gnnrag.errors import GnnragError
-from gnnrag.files import exclusive_lock
 from inference.console import note
 from slurm.showing import Teller, as_json, command_lines, state_table
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from gnnrag.batching import MicroBatcher, Worker
+from gnnrag.common.batching import MicroBatcher, Worker
 
 
 class Squares:

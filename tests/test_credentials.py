@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag.credentials import without_credentials
+from gnnrag.common.credentials import without_credentials
 from inference import audit as audit_script
 from inference import evaluate as evaluate_script
 

@@ -17,7 +17,7 @@ from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Reply, Request
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.pipeline import Pipeline, index_settings, needed_stages
+from gnnrag.run.pipeline import Pipeline, index_settings, needed_stages
 from gnnrag.session import Session
 from gnnrag.types import Prediction
 from tests.helpers.every_method import SETTINGS

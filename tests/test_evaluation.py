@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from gnnrag import pipeline as pipeline_module
+from gnnrag.common.files import read_journal, write_jsonl
 from gnnrag.config import EvaluateConfig, MetricsConfig, load_config
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
-from gnnrag.evaluation import evaluate, load_questions_for, write_metrics
-from gnnrag.files import read_journal, write_jsonl
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Answer
-from gnnrag.rundir import read_predictions
+from gnnrag.run import pipeline as pipeline_module
+from gnnrag.run.evaluation import evaluate, load_questions_for, write_metrics
+from gnnrag.run.rundir import read_predictions
 from gnnrag.types import Prediction
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -128,7 +128,7 @@ def test_failures_are_rows_score_zero_and_are_tried_again(config: Any, monkeypat
             return Answer(task.question.answers[0] if task.question.answers else "")
 
     broken = {"sample-q3", "sample-q5"}
-    monkeypatch.setattr("gnnrag.roles.reader_offline.OfflineReader", Flaky)
+    monkeypatch.setattr("gnnrag.roles.offline_reader.reader.OfflineReader", Flaky)
     monkeypatch.setattr(Flaky, "config_class", None, raising=False)
     path, metrics = evaluate(config("method=single"))
     assert metrics["failed"] == 2 and metrics["answer/em"] == pytest.approx(45 / 47, abs=1e-4)

@@ -14,15 +14,14 @@ import pytest
 import spacy
 
 from gnnrag.cluster.plan import make_plan
+from gnnrag.common.credentials import without_credentials
+from gnnrag.common.files import Journal, write_json, write_jsonl
+from gnnrag.common.yaml_config import expression_of, is_given, recorded, yielded
 from gnnrag.config import EvaluateConfig, build_settings, load_config, read_plain, to_plain
-from gnnrag.credentials import without_credentials
 from gnnrag.errors import ConfigError, GnnragError
-from gnnrag.expressions import expression_of, recorded, yielded
-from gnnrag.files import Journal, write_json, write_jsonl
 from gnnrag.index.index import Index
 from gnnrag.llm.openai import OpenAIBackend
-from gnnrag.pipeline import index_settings
-from gnnrag.yaml_config import is_given
+from gnnrag.run.pipeline import index_settings
 from inference import audit as audit_script
 from inference import evaluate as evaluate_script
 from inference import index as index_script

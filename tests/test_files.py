@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from gnnrag.errors import ArtefactError, GnnragError
-from gnnrag.files import (
+from gnnrag.common.files import (
     Journal,
     child,
     digest,
@@ -22,6 +21,7 @@ from gnnrag.files import (
     write_json,
     write_jsonl,
 )
+from gnnrag.errors import ArtefactError, GnnragError
 
 
 def test_digest_ignores_key_order_and_sees_everything_else():
@@ -158,7 +158,7 @@ class TestLock:
         with pytest.raises(KeyError), exclusive_lock(path, "x"):
             raise KeyError
         code = (
-            "import os, pathlib, sys; from gnnrag.files import exclusive_lock\n"
+            "import os, pathlib, sys; from gnnrag.common.files import exclusive_lock\n"
             "with exclusive_lock(pathlib.Path(sys.argv[1]), 'x'): os.kill(os.getpid(), 9)"
         )
         assert subprocess.run([sys.executable, "-c", code, str(path)]).returncode == -9
@@ -168,7 +168,7 @@ class TestLock:
     def test_another_process_is_refused(self, tmp_path):
         path = tmp_path / ".lock"
         code = (
-            "import pathlib, sys; from gnnrag.files import exclusive_lock\n"
+            "import pathlib, sys; from gnnrag.common.files import exclusive_lock\n"
             "with exclusive_lock(pathlib.Path(sys.argv[1]), 'x'): pass"
         )
         with exclusive_lock(path, "x"):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gnnrag.files import read_journal
+from gnnrag.common.files import read_journal
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY, SHARED, artefacts, command, environment, files
 
 SAMPLE = "data.path=data/sample"

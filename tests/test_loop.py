@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnrag import loop as loop_module
 from gnnrag.errors import ArtefactError
-from gnnrag.loop import Loop
 from gnnrag.methods.base import State
 from gnnrag.methods.bdtr import BDTR, BDTRConfig
 from gnnrag.methods.single import Single
 from gnnrag.roles.base import Answer, Chain, ReaderTask, Thoughts, ThoughtsTask, Verdict
+from gnnrag.run import loop as loop_module
+from gnnrag.run.loop import Loop
 from gnnrag.session import Budget, Session
 from gnnrag.types import Evidence, Prediction, Query, Question, Ranking
 from tests.helpers.parts import ToyIndex, ToyRetriever, answer_all, answer_one, read_nothing, scripted_roles

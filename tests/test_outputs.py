@@ -18,7 +18,7 @@ from gnnrag.index.store import Store
 from gnnrag.index_config import IndexConfig
 from gnnrag.judge.config import JudgeConfig
 from gnnrag.judge.folder import JudgementDir
-from gnnrag.rundir import RunDir
+from gnnrag.run.rundir import RunDir
 from gnnrag.session import Session
 from gnnrag.types import Passage, Prediction
 from inference import evaluate as evaluate_script

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnrag.untrusted import (
+from gnnrag.common.untrusted import (
     counted_repairs,
     is_well_formed,
     markdown,

@@ -13,8 +13,8 @@ import pytest
 from gnnrag import registry
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError
-from gnnrag.evaluation import evaluate
-from gnnrag.pipeline import check_fit, needed_stages, pairs, routes
+from gnnrag.run.evaluation import evaluate
+from gnnrag.run.pipeline import check_fit, needed_stages, pairs, routes
 
 SAMPLE = Path(__file__).resolve().parents[1] / "data" / "sample"
 BASE = [f"data.path={SAMPLE}", "index.embedder.model=hash", "index.text.language=blank:en", "method=routed"]

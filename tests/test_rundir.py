@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError
-from gnnrag.rundir import RunDir, commit, read_predictions, run_name
+from gnnrag.run.rundir import RunDir, commit, read_predictions, run_name
 from gnnrag.session import Session
 from gnnrag.types import Prediction
 

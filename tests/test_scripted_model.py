@@ -21,11 +21,11 @@ from gnnrag.index.index import Index
 from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.metrics.report import score
-from gnnrag.pipeline import Pipeline, asked_roles, index_settings, needed_stages
 from gnnrag.prompts.untrusted import MARK
 from gnnrag.registry import METHODS, RETRIEVERS, ROLES, resolve
 from gnnrag.retrievers.base import needs_roles
-from gnnrag.roles.book import Roles
+from gnnrag.roles.registry import Roles
+from gnnrag.run.pipeline import Pipeline, asked_roles, index_settings, needed_stages
 from gnnrag.session import Session
 from gnnrag.types import Passage, Prediction, Question
 from tests.helpers.every_method import RETRIEVER_SETTINGS, SETTINGS

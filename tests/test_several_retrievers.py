@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gnnrag.loop import Loop
 from gnnrag.methods.base import State
+from gnnrag.run.loop import Loop
 from gnnrag.session import Session
 from gnnrag.types import Evidence, Prediction, Query, Question, Ranking
 from tests.helpers.parts import ToyIndex, ToyRetriever, ranking, read_nothing

@@ -15,17 +15,17 @@ from typing import Any
 
 import pytest
 
+from gnnrag.common.files import lock_run, read_journal, write_jsonl
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, GnnragError
-from gnnrag.evaluation import evaluate, load_questions_for
-from gnnrag.files import lock_run, read_journal, write_jsonl
 from gnnrag.index.index import Index
 from gnnrag.llm.cache import CachedBackend
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.pipeline import open_index
-from gnnrag.rundir import read_predictions, trained_note
-from gnnrag.sharding import Shard, parts_of, read_shard
+from gnnrag.run.evaluation import evaluate, load_questions_for
+from gnnrag.run.pipeline import open_index
+from gnnrag.run.rundir import read_predictions, trained_note
+from gnnrag.run.sharding import Shard, parts_of, read_shard
 from gnnrag.types import Prediction
 from tests.helpers.every_method import SETTINGS
 from tests.helpers.indexes import REPOSITORY
@@ -155,7 +155,7 @@ def test_replies_from_the_cache_are_nobodys_concern(
     def opened(where: str, name: str, settings: Any, cache: str | None) -> CachedBackend:
         return CachedBackend(ScriptedBackend(settings), cache or tmp_path / "third.sqlite")
 
-    monkeypatch.setattr("gnnrag.roles.book.open_backend", opened)  # which caches no scripted model
+    monkeypatch.setattr("gnnrag.roles.registry.open_backend", opened)  # which caches no scripted model
     rules = "[{match: 'Question: W', reply: 'Answer: one'}, {match: '.', reply: 'Answer: two'}]"
     dots = ["method=bdtr", "retriever=bm25", "roles=prompted", "llm=scripted", f"llm.rules={rules}", "data.limit=8"]
     caches = {name: f"llm_cache={tmp_path / name}.sqlite" for name in ("one", "two")}
@@ -368,7 +368,7 @@ def test_only_the_whole_is_judged_by_its_fallbacks(toy: Bench, monkeypatch: pyte
     def refuse(config: Any, path: Path, predictions: Sequence[Prediction]) -> None:
         raise GnnragError(f"{len(predictions)} looked at")
 
-    monkeypatch.setattr("gnnrag.evaluation.check_fallbacks", refuse)
+    monkeypatch.setattr("gnnrag.run.evaluation.check_fallbacks", refuse)
     for shard in ("1/2", "2/2"):
         toy.run("r", shard)
     with pytest.raises(GnnragError, match="7 looked at"):
@@ -378,7 +378,9 @@ def test_only_the_whole_is_judged_by_its_fallbacks(toy: Bench, monkeypatch: pyte
 def test_a_merged_run_says_which_of_all_questions_had_trained_its_parts(
     toy: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gnnrag.evaluation.trained_on", lambda config, asked: {"roles.reader": f"1 of {len(asked)}"})
+    monkeypatch.setattr(
+        "gnnrag.run.evaluation.trained_on", lambda config, asked: {"roles.reader": f"1 of {len(asked)}"}
+    )
     paths = [toy.run("r", shard) for shard in ("1/2", "2/2", "merge")]
     assert [trained_note(path) for path in paths] == [
         f"roles.reader trained on 1 of {count} of these questions" for count in (4, 3, 7)

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 import gnnrag.cluster.standstill as module
 from gnnrag.cluster.standstill import FIRST_S, Watch, told_when_still, waiting
-from gnnrag.files import Journal
+from gnnrag.common.files import Journal
 from inference.running import run_script
 
 

@@ -17,12 +17,12 @@ import pytest
 
 from gnnrag.config import Choice, EvaluateConfig, load_config
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError
-from gnnrag.evaluation import evaluate
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
-from gnnrag.pipeline import Pipeline, asked_roles, index_settings, needed_stages
 from gnnrag.registry import METHODS, ROLES, resolve
-from gnnrag.roles.book import Roles
+from gnnrag.roles.registry import Roles
+from gnnrag.run.evaluation import evaluate
+from gnnrag.run.pipeline import Pipeline, asked_roles, index_settings, needed_stages
 from gnnrag.tuned.folder import RECORD, TunedRecord, read_tuned, shipped_folder, write_tuned
 from gnnrag.types import Question
 from tests.helpers.every_method import SETTINGS

@@ -10,7 +10,7 @@ import pytest
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Request
-from gnnrag.pipeline import Pipeline
+from gnnrag.run.pipeline import Pipeline
 from gnnrag.types import Prediction, Question
 from tests.helpers.clock import virtual_clock
 from tests.helpers.parts import COMPOSITIONAL, small_index

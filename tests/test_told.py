@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.pipeline import Pipeline
 from gnnrag.registry import ROLES
+from gnnrag.run.pipeline import Pipeline
 from gnnrag.types import Prediction, Question
 from tests.benchmarks.cost_table import arms, told
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, small_index

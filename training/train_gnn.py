@@ -24,8 +24,8 @@ from typing import Any
 
 from tqdm import tqdm
 
+from gnnrag.common.files import digest
 from gnnrag.config import to_plain
-from gnnrag.files import digest
 from gnnrag.fit.config import check_fit, check_run, refuse_expressions
 from gnnrag.fit.gnn import NetworkPlan, settle
 from gnnrag.fit.gnn_config import TrainGNNConfig, check_training, load_training

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.cluster.tracker import Artefact, without_secrets
-from gnnrag.files import content_digest, digest
+from gnnrag.common.files import content_digest, digest
 
 LARGE = 1 << 29  # bytes of a checkpoint that are only sent with upload=all
 RESULTS = ("meta.json", "folds.json", "predictions.jsonl", "scores.jsonl", "metrics.json", "log.jsonl", "report.jsonl")

@@ -8,10 +8,10 @@ from typing import Any
 
 from gnnrag.cluster.artefacts import index_artefact
 from gnnrag.cluster.tracker import Job, Tracker, run_state
+from gnnrag.common.files import read_json
+from gnnrag.common.records import interpreting
 from gnnrag.config import RunConfig
 from gnnrag.errors import GnnragError
-from gnnrag.files import read_json
-from gnnrag.records import interpreting
 
 
 def track_build(

@@ -15,11 +15,11 @@ from typing import Any
 from gnnrag.cluster.artefacts import run_artefact
 from gnnrag.cluster.stopping import STOPPED
 from gnnrag.cluster.tracker import Artefact, Job, Tracker, run_state
+from gnnrag.common.files import digest, read_journal
+from gnnrag.common.records import interpreting
 from gnnrag.config import MetricsConfig, RunConfig
 from gnnrag.errors import GnnragError
-from gnnrag.files import digest, read_journal
 from gnnrag.metrics.report import per_question
-from gnnrag.records import interpreting
 from gnnrag.types import Passage, Prediction, Question
 
 EVERY_S = 1.0  # seconds between two rows of running figures

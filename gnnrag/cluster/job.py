@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
+from gnnrag.common.files import child, read_json, refuse_links, write_atomic, write_json
+from gnnrag.common.records import interpreting, text
 from gnnrag.config import to_plain
-from gnnrag.files import child, read_json, refuse_links, write_atomic, write_json
-from gnnrag.records import interpreting, text
 
 KINDS = ("index", "evaluate", "merge", "train", "report", "server")
 MOST_TASKS = 1_000_000
@@ -25,7 +25,7 @@ class Target:
     Attributes:
         path: of an index: its folder; of a training: its run; of evaluations: the folder of all runs.
         stages: of an index.
-        decisive: of an evaluation: the settings that decide its predictions (`gnnrag.rundir.decisive`); of an index and
+        decisive: of an evaluation: what decides its predictions (`gnnrag.run.rundir.decisive`); of an index and
             of a training: the settings that it is made with.
         data: of an evaluation: where its passages are, and where its questions, as configured.
         index: of an evaluation: the folder of its index; a run on another state of it is another run.

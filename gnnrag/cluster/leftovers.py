@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.cluster.job import Job
+from gnnrag.common.files import open_regular, read_journal, read_object
+from gnnrag.common.outputs import folds_of
+from gnnrag.common.untrusted import parse_json
 from gnnrag.errors import ArtefactError
-from gnnrag.files import open_regular, read_journal, read_object
-from gnnrag.outputs import folds_of
-from gnnrag.untrusted import parse_json
 
 _LINE = 1000  # bytes of how a task ended
 

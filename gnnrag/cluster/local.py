@@ -15,7 +15,7 @@ from gnnrag.cluster.job import Job
 from gnnrag.cluster.leftovers import ended_file, log_file
 from gnnrag.cluster.state import State
 from gnnrag.cluster.stopping import STOP_FILE, STOPPED
-from gnnrag.files import open_log, remove, write_atomic
+from gnnrag.common.files import open_log, remove, write_atomic
 
 GRACE_S = 120.0  # for a job that was told to stop; then it is killed, and what it had not saved is done again
 POLL_S = 0.1

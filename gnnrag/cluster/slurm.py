@@ -12,8 +12,8 @@ from pathlib import Path
 from gnnrag.cluster.job import Job
 from gnnrag.cluster.site import SiteConfig, sbatch_flags, setup_script
 from gnnrag.cluster.state import State
+from gnnrag.common.files import remove, write_atomic
 from gnnrag.errors import GnnragError
-from gnnrag.files import remove, write_atomic
 
 WAITING = {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "CONFIGURING", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
 RUNNING = {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"}

@@ -21,15 +21,15 @@ from gnnrag.cluster.leftovers import (
     was_cut_off,
 )
 from gnnrag.cluster.stopping import STOPPED
+from gnnrag.common.files import digest, read_object
+from gnnrag.common.outputs import folds_of
+from gnnrag.common.records import interpreting, read_config
 from gnnrag.errors import ArtefactError, GnnragError
-from gnnrag.files import digest, read_object
 from gnnrag.index.plan import settings_of
 from gnnrag.index.store import Store
 from gnnrag.metrics.replies import described
-from gnnrag.outputs import folds_of
-from gnnrag.records import interpreting, read_config
-from gnnrag.rundir import differences, predicted_seconds
-from gnnrag.sharding import Shard, parts_of
+from gnnrag.run.rundir import differences, predicted_seconds
+from gnnrag.run.sharding import Shard, parts_of
 
 STATUSES = ("done", "running", "waiting", "failed", "stopped", "to do", "missing")
 Queue = Mapping[tuple[str, int], str]  # job and task -> `running`, `waiting`, or why SLURM ended it

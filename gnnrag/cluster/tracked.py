@@ -9,11 +9,11 @@ from typing import Any, Protocol
 from gnnrag.cluster.artefacts import checkpoint_artefact, data_artefact, index_artefact
 from gnnrag.cluster.evaluating import describe, flattened
 from gnnrag.cluster.tracker import Artefact, Job, Tracker
+from gnnrag.common.credentials import without_credentials
 from gnnrag.config import TrackedRun
-from gnnrag.credentials import without_credentials
 from gnnrag.errors import GnnragError
 from gnnrag.index.index import Index
-from gnnrag.rundir import commit
+from gnnrag.run.rundir import commit
 
 
 class Tracked(Protocol):

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.cluster.stopping import STOPPED
+from gnnrag.common.files import open_log, read_json, refuse_links, write_json
 from gnnrag.config import TrackedRun
-from gnnrag.files import open_log, read_json, refuse_links, write_json
 
 WAITING = 20_000  # orders that may wait for a slow mirror; more are dropped
 INIT_S = 30.0  # in which a server has to answer

@@ -10,9 +10,9 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from gnnrag.cluster.grid import Point
+from gnnrag.common.files import digest
 from gnnrag.config import load_config, read_yaml, to_plain
 from gnnrag.errors import ConfigError, GnnragError, described
-from gnnrag.files import digest
 from gnnrag.registry import TRAININGS
 
 EXAMPLES = "those of configs/train"

@@ -10,18 +10,17 @@ from functools import cached_property, wraps
 from pathlib import Path
 from typing import ParamSpec
 
+from gnnrag.common.untrusted import counted_repairs, well_formed
 from gnnrag.datasets import canonical, folder, hipporag, kb, textualised
 from gnnrag.datasets.chunk import Chunking
-from gnnrag.datasets.layouts import LOADERS, is_own
+from gnnrag.datasets.documents import Progress, silent
+from gnnrag.datasets.jsonl import Skips
 from gnnrag.datasets.metaqa import relations_of
-from gnnrag.datasets.pdf import Progress, silent
 from gnnrag.datasets.placing import MissingGold
 from gnnrag.datasets.release_fields import PopqaAliases
-from gnnrag.datasets.skips import Skips
-from gnnrag.datasets.source import Source, find_source
+from gnnrag.datasets.source import LOADERS, Source, find_source, is_own
 from gnnrag.errors import ConfigError
 from gnnrag.types import Passage, Question
-from gnnrag.untrusted import counted_repairs, well_formed
 
 P = ParamSpec("P")
 

@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gnnrag.datasets.chunk import Chunking, chunk_text
-from gnnrag.datasets.documents import READERS, Section, read_sections
-from gnnrag.datasets.pdf import Progress, silent
+from gnnrag.datasets.documents import READERS, Progress, Section, read_sections, silent
+from gnnrag.datasets.jsonl import Skips
 from gnnrag.datasets.releases import advice
-from gnnrag.datasets.skips import Skips
 from gnnrag.errors import DataError
 from gnnrag.types import Passage
 

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.datasets.chunk import Chunking
-from gnnrag.datasets.jsonl import read_json, read_objects
+from gnnrag.datasets.jsonl import Skips, read_json, read_objects
 from gnnrag.datasets.placing import GoldPlacer, MissingGold, cut, document_of
-from gnnrag.datasets.release_rows import Ids, text_of, texts_of
-from gnnrag.datasets.skips import Skips
+from gnnrag.datasets.release_fields import Ids, text_of, texts_of
 from gnnrag.errors import DataError
 from gnnrag.types import Passage, Question
 

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from gnnrag.datasets import release_fields as fields
-from gnnrag.datasets.jsonl import read_objects
+from gnnrag.datasets.jsonl import Skips, read_objects
 from gnnrag.datasets.placing import MissingGold, check_choice
 from gnnrag.datasets.release_fields import GoldText, PopqaAliases, Sample
-from gnnrag.datasets.skips import Skips
 from gnnrag.errors import DataError
 from gnnrag.types import GoldHop, Passage, Question
 

@@ -1,23 +1,24 @@
-r"""Reads JSON Lines and JSON from people's disks: strict about what is wrong, exact about where.
+"""Read JSON and JSON lines row by row, with the place of each fault, and count the rows left out.
 
 A line is never read further than the limit, so a file without line ends cannot fill the memory. JSON can spell halves
 of characters (`"\ud83d"` alone), which nothing could write again: they are read as U+FFFD, and counted
-(`gnnrag.untrusted`). Ids are no exception: two that become the same by it are refused as any two of the same are.
+(`gnnrag.common.untrusted`). Ids, too: two that become the same by it are refused as any two of the same are.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 from typing import Any, BinaryIO
 
+from gnnrag.common.files import open_regular
+from gnnrag.common.untrusted import parse_json
 from gnnrag.errors import ArtefactError, DataError
-from gnnrag.files import open_regular
-from gnnrag.untrusted import parse_json
 
 MAX_LINE_BYTES = 10_000_000
 MAX_FILE_BYTES = 2_000_000_000  # of a file that is read whole
@@ -188,3 +189,30 @@ def _kind(value: Any) -> str:
 def _iconv(encoding: str, path: Path) -> str:
     names = (quote(name) for name in (path.name, f"{path.stem}.utf8{path.suffix}"))  # it is made to be pasted
     return f"iconv -f {encoding} -t UTF-8 {' > '.join(names)}"
+
+
+@dataclass
+class Skips:
+    """Collected while loading; `notes` are remarks on what was kept."""
+
+    by_reason: dict[str, list[str]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, reason: str, name: str) -> None:
+        """Record that `name` (a file, a passage, a question) was left out, and why.
+
+        Bytes of a file name that are no UTF-8 are spelt out.
+        """
+        self.by_reason.setdefault(reason, []).append(name.encode("utf-8", "backslashreplace").decode())
+
+    def frozen(self) -> Mapping[str, tuple[str, ...]]:
+        """Return reason -> names."""
+        return {reason: tuple(names) for reason, names in self.by_reason.items()}
+
+    def summary(self, shown: int = 5) -> str:
+        """Return one line for an error message: counts by reason with the first names."""
+        parts = []
+        for reason, names in self.by_reason.items():
+            more = f" and {len(names) - shown} more" if len(names) > shown else ""
+            parts.append(f"{len(names)} x {reason}: {', '.join(names[:shown])}{more}")
+        return "; ".join(parts)

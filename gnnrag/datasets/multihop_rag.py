@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.datasets.chunk import Chunking
-from gnnrag.datasets.jsonl import read_objects
+from gnnrag.datasets.jsonl import Skips, read_objects
 from gnnrag.datasets.placing import GoldPlacer, MissingGold, cut
-from gnnrag.datasets.release_rows import text_of
-from gnnrag.datasets.skips import Skips
+from gnnrag.datasets.release_fields import text_of
 from gnnrag.errors import DataError
 from gnnrag.types import Passage, Question
 

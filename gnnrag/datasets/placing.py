@@ -18,7 +18,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from gnnrag.datasets.chunk import Chunking, chunk_text
-from gnnrag.datasets.skips import Skips
+from gnnrag.datasets.jsonl import Skips
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.types import Passage
 

@@ -1,4 +1,4 @@
-"""What one question of HippoRAG's release says, whichever benchmark it comes from.
+"""Read the fields of released benchmark files under their various names.
 
 The release keeps each benchmark's own field names: HotpotQA and 2WikiMultiHopQA have `supporting_facts` and `context`,
 MuSiQue and PopQA `paragraphs`, NQ `contexts` and `reference`, NarrativeQA answers only.
@@ -7,11 +7,15 @@ MuSiQue and PopQA `paragraphs`, NQ `contexts` and `reference`, NarrativeQA answe
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
-from gnnrag.untrusted import parse_json
+from gnnrag.common.untrusted import parse_json
+from gnnrag.datasets.jsonl import Skips
+from gnnrag.errors import DataError
 
 PopqaAliases = Literal["decoded", "raw"]
 Sample = Mapping[str, Any]
@@ -135,3 +139,54 @@ def _texts(sample: Sample, name: str, decode: bool) -> list[str]:
     if wrong is not None:
         raise ValueError(f"{name!r} holds {wrong!r}; answers must be strings")
     return [str(v) for v in values if str(v).strip()]
+
+
+def text_of(
+    path: Path, where: str, row: Mapping[str, Any], key: str, line: int | None = None, filled: bool = False
+) -> str:
+    """Return a field that must be a string, and if `filled` not a blank one. Raises DataError naming the row."""
+    value = row.get(key)
+    if isinstance(value, str) and (value.strip() or not filled):
+        return value
+    if key not in row:
+        raise DataError(path, f"{where} has no {key!r}; its keys are {', '.join(map(str, row)) or 'none'}", line)
+    problem = "is empty" if isinstance(value, str) else f"is {reprlib.repr(value)}; it must be a string"
+    raise DataError(path, f"{where}: {key!r} {problem}", line)
+
+
+def texts_of(path: Path, where: str, row: Mapping[str, Any], key: str, line: int | None = None) -> tuple[str, ...]:
+    """Return a field that is a list of strings, or one string; blank ones are left out, as is what comes twice."""
+    value = row.get(key, [])
+    values = value if isinstance(value, list) else [value]
+    wrong = next((v for v in values if not isinstance(v, str)), None)
+    if wrong is not None or None in values:
+        raise DataError(path, f"{where}: {key!r} holds {reprlib.repr(wrong)}; each must be a string", line)
+    return tuple(dict.fromkeys(v for v in values if v.strip()))
+
+
+class Ids:
+    """The ids of a file's questions: a row that comes again is left out, an id for two questions is an error.
+
+    Args:
+        path: the file.
+        skips: told of rows that come again.
+    """
+
+    def __init__(self, path: Path, skips: Skips) -> None:
+        self._path, self._skips = path, skips
+        self._seen: dict[str, tuple[object, str]] = {}
+
+    def is_new(self, row_id: str, content: object, where: str, line: int | None = None) -> bool:
+        """Tell whether a row is to be read; `content` is what makes it the same as an earlier one.
+
+        Raises:
+            DataError: another question has the id.
+        """
+        if row_id not in self._seen:
+            self._seen[row_id] = (content, where)
+            return True
+        earlier, first = self._seen[row_id]
+        if earlier == content:
+            self._skips.add("repeated question", row_id)
+            return False
+        raise DataError(self._path, f"{where} has id {row_id!r}, which {first} has already", line)

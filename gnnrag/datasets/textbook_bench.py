@@ -14,10 +14,9 @@ from typing import Any
 
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.documents import read_sections
-from gnnrag.datasets.jsonl import read_jsonl
+from gnnrag.datasets.jsonl import Skips, read_jsonl
 from gnnrag.datasets.placing import MissingGold, cut
-from gnnrag.datasets.release_rows import text_of, texts_of
-from gnnrag.datasets.skips import Skips
+from gnnrag.datasets.release_fields import text_of, texts_of
 from gnnrag.errors import DataError
 from gnnrag.types import Passage, Question
 

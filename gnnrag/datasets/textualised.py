@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gnnrag.common.files import digest
 from gnnrag.datasets.articles import Part, Triple, parts_of
 from gnnrag.datasets.jsonl import read_jsonl
 from gnnrag.datasets.kb import FILE, read_triples
 from gnnrag.errors import DataError
-from gnnrag.files import digest
 
 NODES, ENTITIES, RELATIONS, MARKED, SOURCE = (
     "nodes.jsonl", "entities.jsonl", "relations.jsonl", "marked.jsonl", "SOURCE.json",

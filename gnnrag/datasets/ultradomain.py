@@ -11,15 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gnnrag.common.files import open_regular
+from gnnrag.common.untrusted import counted_repairs, parse_json
 from gnnrag.datasets.chunk import Chunking
-from gnnrag.datasets.jsonl import read_jsonl
+from gnnrag.datasets.jsonl import Skips, read_jsonl
 from gnnrag.datasets.placing import MissingGold, cut
-from gnnrag.datasets.release_rows import Ids, text_of, texts_of
-from gnnrag.datasets.skips import Skips
+from gnnrag.datasets.release_fields import Ids, text_of, texts_of
 from gnnrag.errors import ArtefactError, DataError
-from gnnrag.files import open_regular
 from gnnrag.types import Passage, Question
-from gnnrag.untrusted import counted_repairs, parse_json
 
 KEYS = frozenset(("input", "context", "answers"))  # what tells a row of it from a record of own documents
 _MAX_LINE_BYTES = 200_000_000  # a row repeats its book

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from gnnrag.roles.base import Chain, Thoughts, ThoughtsTask, VerifierTask
-from gnnrag.roles.thoughts_prompted import thoughts_chat
-from gnnrag.roles.verifier_prompted import verifier_chat
+from gnnrag.roles.thoughts import thoughts_chat
+from gnnrag.roles.verifier import verifier_chat
 from gnnrag.tuned.rows import ShownPassage, ThoughtsRow, Turn, VerifierRow
 from gnnrag.types import Question
 

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from gnnrag.common.files import digest, read_journal, read_json
+from gnnrag.common.records import interpreting
 from gnnrag.config import Choice, EvaluateConfig, build_settings, to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.distil.config import TracesConfig, check_traces
@@ -18,16 +20,14 @@ from gnnrag.distil.making import RowMaker, near_misses
 from gnnrag.distil.recorder import RECORDED, Recorder
 from gnnrag.distil.sifting import Row, balanced, parts_of, unique
 from gnnrag.errors import ConfigError
-from gnnrag.evaluation import evaluate, load_questions_for
-from gnnrag.files import digest, read_journal, read_json
 from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
 from gnnrag.metrics.replies import remarks
-from gnnrag.pipeline import asked_roles, open_shared_index, stages_of
-from gnnrag.records import interpreting
 from gnnrag.registry import CANDIDATES, METHODS, RETRIEVERS, resolve
 from gnnrag.retrievers.base import needs_roles
-from gnnrag.sharding import refuse_shard
+from gnnrag.run.evaluation import evaluate, load_questions_for
+from gnnrag.run.pipeline import asked_roles, open_shared_index, stages_of
+from gnnrag.run.sharding import refuse_shard
 from gnnrag.types import Prediction
 
 RUN = "run"  # the run directory, in the folder of the rows
@@ -38,7 +38,7 @@ STEPS = ("decisions", "failed", "leaked", "stop", "unknown", "useless", BACK, "d
 
 @dataclass(frozen=True)
 class Told:
-    """Who is told of progress; see `gnnrag.evaluation.evaluate`."""
+    """Who is told of progress; see `gnnrag.run.evaluation.evaluate`."""
 
     on_index: Progress = lambda stage, done, total: None
     on_question: Callable[[Prediction], None] = lambda prediction: None

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gnnrag.common.files import open_regular
+from gnnrag.common.untrusted import parse_json
 from gnnrag.distil.config import KeepConfig
-from gnnrag.files import open_regular
 from gnnrag.metrics.answer import exact_match, gives_away
-from gnnrag.rundir import read_predictions
+from gnnrag.run.rundir import read_predictions
 from gnnrag.session import folded
 from gnnrag.tuned.gain import Gain, gain, gain_of
 from gnnrag.types import Question
-from gnnrag.untrusted import parse_json
 
 FAILED = {
     "thought_failed",

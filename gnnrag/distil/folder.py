@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag import __version__
+from gnnrag.common.files import file_digest, remove, write_atomic, write_json, write_jsonl
+from gnnrag.common.outputs import ROWS, refuse_other
+from gnnrag.common.untrusted import markdown
 from gnnrag.distil.sifting import Row, check_sides
 from gnnrag.errors import ConfigError, GnnragError
-from gnnrag.files import file_digest, remove, write_atomic, write_json, write_jsonl
-from gnnrag.outputs import ROWS, refuse_other
-from gnnrag.rundir import commit
+from gnnrag.run.rundir import commit
 from gnnrag.tuned.rows import KINDS, plain_rows
-from gnnrag.untrusted import markdown
 
 MARK = "recording.json"  # the first file of a folder of rows
 # Of the originals; data/README.md says where they come from. Passages of Wikipedia are under its own licence as well.

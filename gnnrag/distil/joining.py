@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gnnrag.common.files import child, file_digest, read_json
+from gnnrag.common.records import interpreting, text
 from gnnrag.distil.chats import with_chat
 from gnnrag.distil.config import TracesConfig
 from gnnrag.distil.folder import licence_of, write_folder
 from gnnrag.distil.sifting import parts_of, unique
 from gnnrag.errors import ConfigError, DataError
-from gnnrag.files import child, file_digest, read_json
-from gnnrag.records import interpreting, text
 from gnnrag.tuned.rows import KINDS, ThoughtsRow, VerifierRow, read_rows
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from gnnrag.errors import GnnragError
-from gnnrag.pipeline import Pipeline
 from gnnrag.roles.base import Thoughts, ThoughtsTask, Verdict, VerifierTask
+from gnnrag.run.pipeline import Pipeline
 from gnnrag.session import Session, folded
 from gnnrag.tuned.gain import DEPTH, gold_ranks
 from gnnrag.types import Query, Ranking

@@ -1,15 +1,108 @@
-"""What every extractor offers, and how one is made."""
+"""Triples and mentions that an extractor finds in passages, and the protocol of extractors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from gnnrag.config import ExtractConfig
-from gnnrag.extract.types import Extraction
 from gnnrag.registry import EXTRACTORS, resolve
 from gnnrag.text.analyse import PassageText
 from gnnrag.types import Passage
+
+Triple = tuple[str, str, str]  # head, relation, tail
+
+
+@dataclass(frozen=True, slots=True)
+class EntityRecord:
+    """What a passage says of an entity beyond its name."""
+
+    name: str
+    type: str = ""
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RelationRecord:
+    """A described relation (LightRAG's format); `weight` is its strength."""
+
+    head: str
+    tail: str
+    description: str = ""
+    keywords: tuple[str, ...] = ()
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class HyperedgeRecord:
+    """An n-ary fact (HyperGraphRAG): a sentence, how complete it is (0-10), its entities with importance (0-100)."""
+
+    text: str
+    score: float = 1.0
+    members: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """What one passage states, as it is spelt there.
+
+    Attributes:
+        entities: distinct names, in order.
+        triples: distinct (head, relation, tail), in order.
+        malformed: how many records were left out because they had not the parts they should have.
+        details: types and descriptions of entities, where the extractor gives some.
+        relations: described relations, from extractors that write those instead of triples.
+        hyperedges: n-ary facts, from extractors that write some.
+        statements: of each triple, what says it in words; or none at all.
+        is_sentences: the relation of each triple is the sentence that joins head and tail, not a predicate.
+        names_are_ids: equal names are one thing and different ones are not (a curated knowledge base).
+    """
+
+    entities: tuple[str, ...] = ()
+    triples: tuple[Triple, ...] = ()
+    malformed: int = 0
+    details: tuple[EntityRecord, ...] = ()
+    relations: tuple[RelationRecord, ...] = ()
+    hyperedges: tuple[HyperedgeRecord, ...] = ()
+    statements: tuple[str, ...] = ()
+    is_sentences: bool = False
+    names_are_ids: bool = False
+
+    def as_triples(self) -> tuple[Triple, ...]:
+        """Return the triples; where there are only described relations, their keywords are the predicates."""
+        if self.triples:
+            return self.triples
+        rows = ((r.head, ", ".join(r.keywords) or r.description, r.tail) for r in self.relations)
+        return tuple(dict.fromkeys(rows))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `from_json` reads; fields at their defaults are left out."""
+        row: dict[str, Any] = {"entities": self.entities, "triples": self.triples, "malformed": self.malformed}
+        for name in ("details", "relations", "hyperedges"):
+            if values := getattr(self, name):
+                row[name] = [list(asdict(value).values()) for value in values]
+        if self.statements:
+            row["statements"] = self.statements
+        return row | {name: True for name in ("is_sentences", "names_are_ids") if getattr(self, name)}
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Extraction:
+        """Read `to_json` back. Raises ValueError, KeyError or TypeError where the row is none."""
+        texts = (*row["entities"], *(part for triple in row["triples"] for part in triple), *row.get("statements", ()))
+        if not all(isinstance(text, str) for text in texts) or not isinstance(row["malformed"], int):
+            raise ValueError("something stands where a text or a count is needed")
+        return cls(
+            tuple(row["entities"]),
+            tuple((h, r, t) for h, r, t in row["triples"]),
+            row["malformed"],
+            tuple(EntityRecord(*values) for values in row.get("details", ())),
+            tuple(RelationRecord(h, t, d, tuple(k), w) for h, t, d, k, w in row.get("relations", ())),
+            tuple(HyperedgeRecord(t, s, tuple((n, i) for n, i in m)) for t, s, m in row.get("hyperedges", ())),
+            tuple(row.get("statements", ())),
+            row.get("is_sentences", False),
+            row.get("names_are_ids", False),
+        )
 
 
 class Extractor(Protocol):

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
-from gnnrag.extract.types import EntityRecord, Triple
+from gnnrag.extract.base import EntityRecord, Triple
 from gnnrag.text.analyse import PassageText
 from gnnrag.text.countries import COUNTRY_OF, REGION_OF
 from gnnrag.text.normalise import drop_qualifier, fold

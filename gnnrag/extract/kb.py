@@ -7,13 +7,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from gnnrag.common.files import file_digest
 from gnnrag.config import ExtractConfig
 from gnnrag.datasets.articles import Article, write_articles
 from gnnrag.datasets.kb import read_triples
 from gnnrag.datasets.textualised import ENTITIES, NODES, RELATIONS, Textualised, read_textualised, text_digest
 from gnnrag.errors import ConfigError, DataError, NotGivenError
-from gnnrag.extract.types import EntityRecord, Extraction
-from gnnrag.files import file_digest
+from gnnrag.extract.base import EntityRecord, Extraction
 from gnnrag.index_config import A_FILE
 from gnnrag.text.analyse import PassageText
 from gnnrag.types import Passage

@@ -10,16 +10,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from gnnrag.common.files import file_digest
+from gnnrag.common.untrusted import counted_repairs
 from gnnrag.config import ExtractConfig
 from gnnrag.datasets.jsonl import read_jsonl
 from gnnrag.errors import ConfigError, DataError, NotGivenError
+from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, RelationRecord, Triple
 from gnnrag.extract.entity_types import opening, type_names
-from gnnrag.extract.types import EntityRecord, Extraction, HyperedgeRecord, RelationRecord, Triple
-from gnnrag.files import file_digest
 from gnnrag.index_config import A_FILE
 from gnnrag.text.analyse import PassageText
 from gnnrag.types import Passage
-from gnnrag.untrusted import counted_repairs
 
 logger = logging.getLogger(__name__)
 _RECORDS: Any = {

@@ -7,9 +7,9 @@ from typing import Any
 
 from gnnrag.config import ExtractConfig
 from gnnrag.errors import ConfigError
-from gnnrag.extract.types import Extraction
+from gnnrag.extract.base import Extraction
 from gnnrag.index_config import check_choices
-from gnnrag.roles.writing import Extracted, TriplesTask
+from gnnrag.roles.writers.base import Extracted, TriplesTask
 from gnnrag.text.analyse import PassageText
 from gnnrag.types import Passage
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gnnrag.untrusted import markdown
+from gnnrag.common.untrusted import markdown
 
 UNSTATED = "not stated by whoever trained it; ask before you pass it on"
 

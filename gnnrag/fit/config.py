@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gnnrag.common.yaml_config import MARK
 from gnnrag.config import TrackedRun, check_tracking, to_plain
 from gnnrag.errors import ConfigError
-from gnnrag.expressions import MARK
 
 USES = ("folds", "train", "report")  # of the questions of a set
 SCHEDULES, PRECISIONS, KEPT = ("constant", "linear", "cosine"), ("no", "bf16", "fp16"), ("best", "last")

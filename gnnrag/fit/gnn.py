@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from gnnrag.common.files import digest, write_atomic
 from gnnrag.config import to_plain
 from gnnrag.errors import ConfigError
-from gnnrag.files import digest, write_atomic
 from gnnrag.fit.card import Card
 from gnnrag.fit.folds import Parts
 from gnnrag.fit.gnn_config import TrainGNNConfig
@@ -21,18 +21,15 @@ from gnnrag.fit.loop import Task, Trainer
 from gnnrag.fit.measured import measured_rows
 from gnnrag.fit.seen import read_seen
 from gnnrag.fit.training import Plan, Report, gathered, score_rows
-from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
+from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint, start_from
 from gnnrag.gnn.completion import CompletionTask, whole_graph
-from gnnrag.gnn.encoder import encoder_record
-from gnnrag.gnn.entity_examples import best_threshold, node_f1
-from gnnrag.gnn.entity_model import EntityGNN
-from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES
-from gnnrag.gnn.model import QueryGNN
+from gnnrag.gnn.examples import best_threshold, node_f1
+from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES, encoder_record
+from gnnrag.gnn.model import EntityGNN, QueryGNN
 from gnnrag.gnn.retrieval import Pool, RetrievalTask
 from gnnrag.gnn.sampling import Draws
-from gnnrag.gnn.starting import start_from
 from gnnrag.index.index import Index
-from gnnrag.rundir import commit
+from gnnrag.run.rundir import commit
 from gnnrag.weights import difference
 
 SAME = ("gnn", "prune", "neighbourhood", "losses", "fit")  # settings that a run has in common with one that measured it

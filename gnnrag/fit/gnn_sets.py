@@ -18,15 +18,14 @@ from gnnrag.fit.folds import Parts, draw, split_questions
 from gnnrag.fit.gnn_config import SetConfig, TrainGNNConfig
 from gnnrag.gnn.config import ENTITY_STAGES, NODE_STAGES, entity_stages
 from gnnrag.gnn.entity import EntityQuestions
-from gnnrag.gnn.entity_examples import EntitySet, SupportSet
-from gnnrag.gnn.examples import ExampleSet, Preparer
+from gnnrag.gnn.examples import EntitySet, ExampleSet, Preparer, SupportSet
 from gnnrag.gnn.prune import QuestionGraphs, with_inverses
 from gnnrag.gnn.retrieval import Pool
 from gnnrag.gnn.synthetic import QuestionMaker, path_questions
-from gnnrag.graphs.message import MessageGraph
+from gnnrag.graphs.messages import MessageGraph
 from gnnrag.index.build import Progress, build_index
 from gnnrag.index.index import Index
-from gnnrag.pipeline import data_source, index_path
+from gnnrag.run.pipeline import data_source, index_path
 from gnnrag.types import Question
 
 PARTS = ("train", "validation", "report")

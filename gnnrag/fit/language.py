@@ -11,9 +11,9 @@ from typing import Any
 
 from torch import nn
 
+from gnnrag.common.files import file_digest
 from gnnrag.config import to_plain
 from gnnrag.errors import DataError
-from gnnrag.files import file_digest
 from gnnrag.fit.kinds import Kind, OnIndex
 from gnnrag.fit.language_config import TrainLanguageConfig, check_language
 from gnnrag.fit.language_data import AnyRow, RoleRows, encoded, limited, read_role

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gnnrag.common.files import file_digest
 from gnnrag.errors import ConfigError, DataError
-from gnnrag.files import file_digest
 from gnnrag.fit.folds import Parts, draw, split_questions
 from gnnrag.fit.language_config import ModelConfig, TrainLanguageConfig
 from gnnrag.llm.base import Message
 from gnnrag.llm.chat import encode, own_context
 from gnnrag.prompts.load import Prompt, load_prompt
 from gnnrag.roles.base import Chain, Thoughts, ThoughtsTask, VerifierTask
-from gnnrag.roles.thoughts_prompted import thoughts_chat
-from gnnrag.roles.verifier_prompted import verifier_chat
+from gnnrag.roles.thoughts import thoughts_chat
+from gnnrag.roles.verifier import verifier_chat
 from gnnrag.tuned.rows import ThoughtsRow, Turn, VerifierRow, read_rows
 from gnnrag.types import Passage, Question
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import nn
 
+from gnnrag.common.files import copy_file, read_json, remove, write_atomic
 from gnnrag.config import to_plain
-from gnnrag.files import copy_file, read_json, remove, write_atomic
 from gnnrag.fit.card import Card
 from gnnrag.fit.folds import Parts
 from gnnrag.fit.gnn_sets import sizes
@@ -18,8 +18,8 @@ from gnnrag.fit.language_config import TrainLanguageConfig
 from gnnrag.fit.language_data import RoleRows
 from gnnrag.fit.language_model import LanguageModel
 from gnnrag.fit.training import score_rows
-from gnnrag.llm.hf_load import load_model
-from gnnrag.rundir import commit
+from gnnrag.llm.hf_model import load_model
+from gnnrag.run.rundir import commit
 from gnnrag.tuned.folder import TunedRecord, write_tuned
 
 TITLES = {"verifier": "Verifier", "thoughts": "Thought generator"}

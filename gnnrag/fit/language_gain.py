@@ -12,9 +12,9 @@ from gnnrag.errors import ConfigError
 from gnnrag.fit.language_config import CorpusConfig
 from gnnrag.index.build import Progress, build_index
 from gnnrag.index.index import Index
-from gnnrag.pipeline import data_source, index_path, stages_of
 from gnnrag.registry import RETRIEVERS, resolve
 from gnnrag.retrievers.base import Retriever, needs_roles
+from gnnrag.run.pipeline import data_source, index_path, stages_of
 from gnnrag.tuned.gain import DEPTH, gain_of, gold_ranks
 from gnnrag.tuned.rows import ThoughtsRow
 from gnnrag.types import Query

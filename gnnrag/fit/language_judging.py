@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
-from gnnrag.batching import MicroBatcher
+from gnnrag.common.batching import MicroBatcher
 from gnnrag.config import build_settings
 from gnnrag.errors import LLMError
 from gnnrag.fit.language_config import JudgingConfig
@@ -20,7 +20,7 @@ from gnnrag.fit.loop import Rows
 from gnnrag.llm.base import Reply, Request
 from gnnrag.llm.hf import HFBackend, HFConfig
 from gnnrag.llm.hf_model import HFModel
-from gnnrag.llm.tickets import Job, Limits, Ticket
+from gnnrag.llm.local import Job, Limits, Ticket
 from gnnrag.registry import ROLES, resolve
 from gnnrag.roles.base import Thoughts, Verdict
 from gnnrag.session import Session, folded

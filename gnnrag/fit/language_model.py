@@ -17,8 +17,8 @@ from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.fit.language_config import TrainLanguageConfig
 from gnnrag.fit.language_data import Encoder, Example
 from gnnrag.llm.folders import ModelFiles, find_model, kind_of
-from gnnrag.llm.hf_load import load_model, put_on
-from gnnrag.llm.tickets import Limits
+from gnnrag.llm.hf_model import load_model, put_on
+from gnnrag.llm.local import Limits
 from gnnrag.tuned.folder import read_tuned, tuned_folder
 
 Sequences = Sequence[tuple[Sequence[int], Sequence[int]]]  # prompt and reply

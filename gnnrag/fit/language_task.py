@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gnnrag.files import digest
+from gnnrag.common.files import digest
 from gnnrag.fit.language_data import AnyRow, Example
 from gnnrag.fit.language_judging import Judge
 from gnnrag.fit.language_model import LanguageModel

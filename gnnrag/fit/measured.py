@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gnnrag.common.files import read_json
+from gnnrag.common.records import read_config
 from gnnrag.errors import ConfigError, GnnragError
-from gnnrag.files import read_json
 from gnnrag.fit.training import score_rows
-from gnnrag.records import read_config
 from gnnrag.weights import difference
 
 

@@ -20,17 +20,17 @@ from accelerate.utils import gather_object
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from gnnrag.common.files import digest, read_json, write_json
 from gnnrag.errors import ArtefactError
-from gnnrag.files import digest, read_json, write_json
 from gnnrag.fit.language_config import PreferenceConfig
 from gnnrag.fit.language_data import AnyRow, Encoder, asked, task_of
 from gnnrag.fit.language_judging import limits_of
 from gnnrag.fit.language_model import LanguageModel, in_batches
 from gnnrag.fit.language_task import LanguageTask
 from gnnrag.fit.loop import Rows
-from gnnrag.llm.tickets import Limits
+from gnnrag.llm.local import Limits
 from gnnrag.roles.base import Thoughts, ThoughtsTask
-from gnnrag.roles.thoughts_prompted import thoughts_chat
+from gnnrag.roles.thoughts import thoughts_chat
 from gnnrag.session import folded
 from gnnrag.tuned.rows import ThoughtsRow
 

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from gnnrag.common.files import write_atomic
 from gnnrag.config import to_plain
 from gnnrag.errors import ArtefactError
-from gnnrag.files import write_atomic
 from gnnrag.fit.card import Card
 from gnnrag.fit.kinds import Kind, OnIndex
 from gnnrag.fit.loop import Task, Trainer
@@ -22,10 +22,10 @@ from gnnrag.fit.reader_task import PracticeTask, ReaderTask, judge, learn_thresh
 from gnnrag.fit.seen import read_seen
 from gnnrag.fit.training import Plan, Report, Surroundings, gathered, score_rows
 from gnnrag.index.index import Index
-from gnnrag.roles.extractive.candidate_features import FEATURES
-from gnnrag.roles.extractive.span_items import ItemMaker
-from gnnrag.roles.reader_offline import OfflineReader
-from gnnrag.rundir import commit
+from gnnrag.roles.offline_reader.candidates import FEATURES
+from gnnrag.roles.offline_reader.items import ItemMaker
+from gnnrag.roles.offline_reader.reader import OfflineReader
+from gnnrag.run.rundir import commit
 from gnnrag.tuned.encoder import round_weights, trained
 from gnnrag.tuned.folder import read_tuned, tuned_folder
 from gnnrag.tuned.span_reader import SPAN, SpanReader, load_span_reader, save_span_reader, window_maker

@@ -10,8 +10,8 @@ import numpy as np
 
 from gnnrag.fit.reader_config import ShownConfig
 from gnnrag.metrics.answer import normalise_answer
-from gnnrag.roles.extractive.span_items import ItemMaker
-from gnnrag.roles.extractive.spans import clean
+from gnnrag.roles.offline_reader.items import ItemMaker
+from gnnrag.roles.offline_reader.spans import clean
 from gnnrag.tuned.span_windows import SpanItem, places_of
 from gnnrag.types import Passage, Question
 

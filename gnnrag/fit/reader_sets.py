@@ -8,19 +8,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from gnnrag.common.files import file_digest
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.datasets.jsonl import read_jsonl
 from gnnrag.errors import DataError
-from gnnrag.files import file_digest
 from gnnrag.fit.folds import Parts, split_questions
 from gnnrag.fit.reader_config import ReaderSetConfig, TrainReaderConfig
 from gnnrag.fit.reader_examples import Asked, parts_of, whole_of
 from gnnrag.fit.reader_synthetic import PracticeMaker, Triple
 from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
-from gnnrag.pipeline import open_index
 from gnnrag.registry import RETRIEVERS, resolve
+from gnnrag.run.pipeline import open_index
 from gnnrag.types import Passage, Query, Question
 
 _DEPTH = 20  # passages that are kept of a ranking

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gnnrag.roles.extractive.candidates import KINDS, spans_in
-from gnnrag.roles.extractive.spans import STOPWORDS, clean, fold, sentences, without_parentheses
+from gnnrag.roles.offline_reader.candidates import KINDS, spans_in
+from gnnrag.roles.offline_reader.spans import STOPWORDS, clean, fold, sentences, without_parentheses
 from gnnrag.types import Passage
 
 Triple = tuple[str, str, str]

@@ -16,7 +16,7 @@ from gnnrag.fit.reader_sets import ReaderSet
 from gnnrag.fit.reader_synthetic import PracticeMaker
 from gnnrag.gnn.sampling import Draws
 from gnnrag.metrics.answer import exact_match, f1
-from gnnrag.roles.extractive.span_items import ItemMaker
+from gnnrag.roles.offline_reader.items import ItemMaker
 from gnnrag.tuned.span_reader import SpanReader, chances_of, group_scores
 from gnnrag.types import Passage
 

@@ -13,9 +13,8 @@ import torch
 from omegaconf import OmegaConf
 
 from gnnrag import __version__
-from gnnrag.credentials import without_credentials
-from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.files import (
+from gnnrag.common.credentials import without_credentials
+from gnnrag.common.files import (
     Journal,
     lock_run,
     open_regular,
@@ -26,10 +25,11 @@ from gnnrag.files import (
     write_json,
     write_jsonl,
 )
+from gnnrag.common.outputs import TRAINING, folds_of, refuse_other, start_over
+from gnnrag.common.records import interpreting, number
+from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.fit.curves import draw_curves
-from gnnrag.outputs import TRAINING, folds_of, refuse_other, start_over
-from gnnrag.records import interpreting, number
-from gnnrag.rundir import commit, differences
+from gnnrag.run.rundir import commit, differences
 
 # Settings that a resumed run may change: they decide where it lies and who is told, not what comes out.
 FREE = ("run",)

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from gnnrag.common.files import copy_file, read_json, write_json
 from gnnrag.errors import ArtefactError
-from gnnrag.files import copy_file, read_json, write_json
 
 SEEN = "questions.json"
 

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from gnnrag.common.files import digest, write_atomic
 from gnnrag.config import to_plain
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import DataError
-from gnnrag.files import digest, write_atomic
 from gnnrag.fit.card import Card
 from gnnrag.fit.folds import Parts, draw, split_questions
 from gnnrag.fit.gnn_sets import sizes
@@ -24,13 +24,13 @@ from gnnrag.fit.selector_config import ThoughtSetConfig, TrainSelectorConfig, ch
 from gnnrag.fit.selector_decisions import DecisionSet
 from gnnrag.fit.selector_task import SelectorTask, ThoughtSet, brings
 from gnnrag.fit.training import Plan, Report, Surroundings, gathered, score_rows
-from gnnrag.gnn.encoder import encoder_record
+from gnnrag.gnn.features import encoder_record
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
-from gnnrag.pipeline import data_source, index_path
 from gnnrag.roles.thought_features import FEATURES
 from gnnrag.roles.thought_options import OptionMaker
-from gnnrag.rundir import commit
+from gnnrag.run.pipeline import data_source, index_path
+from gnnrag.run.rundir import commit
 from gnnrag.tuned.selector import Selector, save_selector
 from gnnrag.types import Question
 

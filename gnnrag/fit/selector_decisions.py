@@ -15,15 +15,15 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from gnnrag.common.files import digest, open_regular, write_atomic
 from gnnrag.errors import ArtefactError
-from gnnrag.files import digest, open_regular, write_atomic
 from gnnrag.fit.folds import draw
 from gnnrag.fit.selector_config import DecisionConfig
 from gnnrag.index.index import Index
 from gnnrag.roles.base import ThoughtsTask
 from gnnrag.roles.thought_features import FEATURES
 from gnnrag.roles.thought_options import OptionMaker
-from gnnrag.roles.thoughts_offline import OfflineThoughts
+from gnnrag.roles.thoughts import OfflineThoughts
 from gnnrag.tuned.selector import Options
 from gnnrag.types import Question
 

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from gnnrag.common.files import write_atomic
 from gnnrag.config import to_plain
-from gnnrag.files import write_atomic
 from gnnrag.fit.card import Card
 from gnnrag.fit.judging import draw_calibration, learn_selection, pooled_metrics
 from gnnrag.fit.kinds import Kind, OnIndex
@@ -20,7 +20,7 @@ from gnnrag.fit.training import Plan, Report, Surroundings, gathered, score_rows
 from gnnrag.fit.verifier_config import TrainVerifierConfig, check_verifier
 from gnnrag.fit.verifier_rows import VerifierSet, examples_of, open_set, sizes
 from gnnrag.fit.verifier_task import VerifierTask, judge, question_metrics
-from gnnrag.rundir import commit
+from gnnrag.run.rundir import commit
 from gnnrag.tuned.cross_encoder import CrossEncoder, save_cross_encoder
 from gnnrag.tuned.encoder import round_weights
 from gnnrag.tuned.pairs import PairMaker

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from gnnrag.common.files import digest, file_digest
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import DataError
-from gnnrag.files import digest, file_digest
 from gnnrag.fit.folds import Parts, split_questions
 from gnnrag.fit.verifier_config import RowsConfig, TrainVerifierConfig
 from gnnrag.tuned.pair_features import Shown

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from gnnrag.errors import ConfigError
-from gnnrag.gnn.batch import GraphBatch
 from gnnrag.gnn.losses import completion_loss
 from gnnrag.gnn.model import QueryGNN, with_index
 from gnnrag.gnn.sampling import Draws, TripleQuery, TripleTable
-from gnnrag.graphs.message import MessageGraph
+from gnnrag.gnn.subgraph import GraphBatch
+from gnnrag.graphs.messages import MessageGraph
 
 QUERIES, HITS = ("question", "relation"), (1, 3, 10)
 

@@ -1,23 +1,37 @@
-"""What the network is told of each (question, node) and (question, edge): dense, lexical and by name."""
+"""Features of nodes and questions that a GNN reads, and the encoder behind them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.gnn.seeds import Seeds
-from gnnrag.graphs.bridging import stems
-from gnnrag.graphs.linking import LinkedQuestion
-from gnnrag.graphs.mentions import gather
-from gnnrag.graphs.messaging import CONTAINS, MENTIONS, STRUCTURE
+from gnnrag.graphs.linking import LinkedQuestion, stems
+from gnnrag.graphs.messages import CONTAINS, MENTIONS, STRUCTURE, gather
+from gnnrag.index.embedder import Embedder
 
 if TYPE_CHECKING:
     from gnnrag.gnn.prune import QuestionGraphs
+
+
+def encoder_record(embedder: Embedder) -> dict[str, Any]:
+    """Return the record of an embedder: its weights, whatever runs them, or its name where it has none, and its texts.
+
+    `revision` is that of a model that came from a hub, null where `weights` is a digest; no document has a prefix.
+    """
+    return {
+        "weights": getattr(embedder, "weights", embedder.identity),
+        "revision": getattr(embedder, "revision", None),
+        "normalised": True,
+        "query_prefix": getattr(embedder, "query_prefix", ""),
+        "document_prefix": "",
+    }
+
 
 # In [0, 1], all of them; a checkpoint names those that it was trained with.
 NODE_FEATURES = (

@@ -9,8 +9,7 @@ from torch.nn import functional
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.gnn.config import GNNConfig
 from gnnrag.gnn.edges import RelationalIndex
-from gnnrag.gnn.operators import relational_sum
-from gnnrag.gnn.statistics import Wanted, message_statistics
+from gnnrag.gnn.operators import Wanted, message_statistics, relational_sum
 
 AGGREGATES = ("sum", "mean", "max", "min", "pna")
 _PNA_WIDTH = 12  # mean, max, min and deviation, each under three scalers

@@ -15,8 +15,7 @@ from gnnrag.gnn.seeds import Seeds, find_seeds, passage_prior
 from gnnrag.gnn.subgraph import Subgraph
 from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.linking import link_question
-from gnnrag.graphs.message import MessageGraph
-from gnnrag.graphs.messaging import REFERS, STRUCTURE
+from gnnrag.graphs.messages import REFERS, STRUCTURE, MessageGraph
 from gnnrag.index.index import Index
 from gnnrag.index.message_stages import MessageKnowledge
 

@@ -11,13 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gnnrag.gnn.batch import GraphBatch
 from gnnrag.gnn.config import LossConfig
-from gnnrag.gnn.entity_model import Places
 from gnnrag.gnn.examples import Example
 from gnnrag.gnn.losses import Candidates, passage_loss, retrieval_loss
+from gnnrag.gnn.model import Places
 from gnnrag.gnn.sampling import Draws
-from gnnrag.gnn.subgraph import join
+from gnnrag.gnn.subgraph import GraphBatch, join
 
 Saver = Callable[[nn.Module, Path, Mapping[str, Any]], None]
 
@@ -28,7 +27,7 @@ class Examples(Protocol):
     def __getitem__(self, i: int) -> Example: ...
 
     def rank(self, model: nn.Module, items: Sequence[int], device: torch.device) -> list[dict[str, Any]]:
-        """Rank the candidates of some questions as at inference; see `gnnrag.gnn.ranking.rank_examples`."""
+        """Rank the candidates of some questions as at inference; see `gnnrag.gnn.examples.rank_examples`."""
         ...
 
 

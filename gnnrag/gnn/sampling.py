@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnnrag.errors import DataError
-from gnnrag.graphs.message import MessageGraph
+from gnnrag.graphs.messages import MessageGraph
 
 
 class Draws:

@@ -16,7 +16,7 @@ import numpy as np
 
 from gnnrag.gnn.config import GNNConfig
 from gnnrag.graphs.linking import LinkedName, LinkedQuestion
-from gnnrag.graphs.message import MessageGraph
+from gnnrag.graphs.messages import MessageGraph
 from gnnrag.text.normalise import words
 
 if TYPE_CHECKING:

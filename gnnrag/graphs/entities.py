@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from gnnrag.errors import ArtefactError
-from gnnrag.text.normphrase import norm_phrase
+from gnnrag.text.normalise import norm_phrase
 
 Triple = tuple[str, str, str]
 

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gnnrag.graphs.adjacency import Adjacency
+from gnnrag.graphs.knowledge import Adjacency
 
 FAR = 127  # the distance of a node that is not reached
 

@@ -12,7 +12,7 @@ from itertools import count, islice, pairwise
 
 import numpy as np
 
-from gnnrag.graphs.adjacency import Adjacency
+from gnnrag.graphs.knowledge import Adjacency
 from gnnrag.graphs.neighbourhood import Labels, Rules, label_anchor
 
 Path = tuple[int, ...]  # nodes from the anchor to the target

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gnnrag.extract.types import Extraction, Triple
+from gnnrag.extract.base import Extraction, Triple
 from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
 
 MAX_MEMBERS = 20  # of a cluster: its seed and the nearest others

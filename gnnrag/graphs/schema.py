@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import yaml  # type: ignore[import-untyped]
 
+from gnnrag.common.untrusted import printable
 from gnnrag.errors import DataError, nearest
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.untrusted import printable
 
 log = logging.getLogger(__name__)
 MAX_TYPES, MAX_RELATIONS = 60, 60  # a prompt shows no more; open extractions have thousands of predicates

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from gnnrag.common.files import digest
 from gnnrag.config import TreeConfig
 from gnnrag.errors import ArtefactError
-from gnnrag.files import digest
 from gnnrag.graphs.clustering import Layer, check_tree_config, cluster_layer
 
 Summarise = Callable[[list[list[str]]], list[str]]  # the members of each cluster to its summary

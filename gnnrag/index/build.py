@@ -1,29 +1,66 @@
-"""Building an index: run the stages whose inputs or settings changed, and no others."""
+"""Build, extend and check an index: plan its stages, compute what is missing, write each atomically."""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from gnnrag.cluster.standstill import moved, waiting
+from gnnrag.common.files import exclusive_lock
+from gnnrag.common.outputs import INDEX, refuse_other
 from gnnrag.config import IndexConfig
-from gnnrag.errors import ArtefactError, DataError
-from gnnrag.files import exclusive_lock
-from gnnrag.index.checks import check_passages, is_cut_from, named
+from gnnrag.errors import ArtefactError, DataError, nearest
 from gnnrag.index.embedder import is_folder, make_embedder
 from gnnrag.index.plan import Plan, Step, closure, prompted_writers
 from gnnrag.index.settings import open_embedder, stored_config
 from gnnrag.index.source import is_own, is_same_record, refuse_other_source, refuse_to_undo, stored_passages
-from gnnrag.index.stage_base import Context
+from gnnrag.index.stage import Context
 from gnnrag.index.stages import STAGES
 from gnnrag.index.store import Store, forget_journals
 from gnnrag.metrics.replies import WARN, by_writer, remarks
-from gnnrag.outputs import INDEX, refuse_other
 from gnnrag.types import Passage
+
+
+def check_passages(root: Path, passages: Sequence[Passage]) -> None:
+    """Refuse passages that no index could serve."""
+    seen: dict[str, int] = {}
+    for number, passage in enumerate(passages, start=1):
+        if passage.id in seen:
+            first = seen[passage.id]
+            raise DataError(root, f"passages {first} and {number} share the id {passage.id!r}; ids must differ")
+        seen[passage.id] = number
+        if not passage.text.strip() and not passage.title.strip():
+            raise DataError(root, f"passage {passage.id!r} has neither title nor text; remove it")
+
+
+def named(root: Path, name: str, passages: Mapping[str, Passage]) -> list[str]:
+    """Return the ids that a name stands for: itself, else those of the passages that were cut from that document.
+
+    Raises:
+        DataError: there are none.
+    """
+    found = [name] if name in passages else [id_ for id_ in passages if is_cut_from(id_, {name})]
+    if not found:
+        hint = nearest(name, list(passages)[:2000])[:200]
+        raise DataError(root, f"passage {name!r} is not in the index. {hint}")
+    return found
+
+
+def is_cut_from(id_: str, documents: Collection[str]) -> bool:
+    """Tell whether a passage bears the name of one of these documents, or of a record of one of them.
+
+    Ids are made in `gnnrag.datasets.folder`: `notes/a.md#3`, `faq.jsonl:42#1`.
+    """
+    stem, _, number = id_.rpartition("#")
+    if not number.isdecimal():
+        return False
+    return stem in documents or any(stem[: m.end() - 1] in documents for m in re.finditer(r"\.jsonl:", stem, re.I))
+
 
 WAIT_S = 600.0  # how long a build waits for another process that builds the same index
 TELL_S = 60.0  # and how often it says so

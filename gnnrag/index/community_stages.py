@@ -10,15 +10,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gnnrag.files import digest
+from gnnrag.common.files import digest
 from gnnrag.graphs.communities import Communities, find_communities
 from gnnrag.graphs.knowledge import Lists
-from gnnrag.index.artefact import as_texts, get_arrays, get_json, put_arrays, put_json
-from gnnrag.index.report_tasks import ReportTasks
 from gnnrag.index.reports import (
     OldReports,
     Report,
     Reports,
+    ReportTasks,
     draft_from_json,
     draft_to_json,
     embedded_sentences,
@@ -27,10 +26,10 @@ from gnnrag.index.reports import (
     read_reports,
     write_reports,
 )
-from gnnrag.index.stage_base import Context, Writer, embed_strings
+from gnnrag.index.stage import Context, Writer, as_texts, embed_strings, get_arrays, get_json, put_arrays, put_json
 from gnnrag.index.store import map_passages
 from gnnrag.index_config import check_choices
-from gnnrag.roles.writing import ReportDraft, ReportTask
+from gnnrag.roles.writers.base import ReportDraft, ReportTask
 
 _BATCH = 256  # offline reports between two writes of the journal
 

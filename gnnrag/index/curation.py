@@ -16,16 +16,15 @@ from typing import Any
 import numpy as np
 import yaml  # type: ignore[import-untyped]
 
+from gnnrag.common.files import digest
 from gnnrag.errors import ConfigError, DataError, NotGivenError
-from gnnrag.extract.types import Extraction
-from gnnrag.files import digest
+from gnnrag.extract.base import Extraction
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.resolution import Merge, candidate_clusters, merges_of, renaming, resolution_text, without_loops
-from gnnrag.index.artefact import get_json, get_vectors, put_array, put_json
-from gnnrag.index.stage_base import Context, embed_strings, unit_rows
+from gnnrag.index.stage import Context, embed_strings, get_json, get_vectors, put_array, put_json, unit_rows
 from gnnrag.index.store import map_passages
 from gnnrag.index_config import A_FILE
-from gnnrag.roles.writing import UNSURE, CurateTask, SummaryTask, TypesTask
+from gnnrag.roles.writers.base import UNSURE, CurateTask, SummaryTask, TypesTask
 from gnnrag.text.sentences import count_words
 
 STAGE = "knowledge"

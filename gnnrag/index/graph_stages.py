@@ -10,20 +10,25 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from gnnrag.common.files import digest
 from gnnrag.config import IndexConfig
 from gnnrag.errors import ArtefactError, ConfigError, DataError, LLMError
-from gnnrag.extract.base import make_extractor
-from gnnrag.extract.types import Extraction
-from gnnrag.files import digest
+from gnnrag.extract.base import Extraction, make_extractor
 from gnnrag.graphs.entities import EntityGraph, Triple, build_entity_graph
 from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.synonyms import Synonyms, find_synonyms
-from gnnrag.index.artefact import as_texts, get_arrays, get_json, get_vectors, put_array, put_arrays, put_json
-from gnnrag.index.stage_base import (
+from gnnrag.index.stage import (
     Context,
     Writer,
+    as_texts,
     embed_strings,
+    get_arrays,
+    get_json,
+    get_vectors,
     known_records,
+    put_array,
+    put_arrays,
+    put_json,
     read_records,
     unit_rows,
     write_records,

@@ -22,7 +22,7 @@ from gnnrag.types import Passage
 if TYPE_CHECKING:
     from gnnrag.graphs.hierarchy import HierarchyGraph
     from gnnrag.graphs.knowledge import KnowledgeGraph
-    from gnnrag.graphs.titles import TitleMatcher
+    from gnnrag.graphs.linking import TitleMatcher
     from gnnrag.index.graph_stages import EntityKnowledge
     from gnnrag.index.knowledge_stages import KnowledgeVectors
 
@@ -129,7 +129,7 @@ class Index:
     @cached_property
     def titles(self) -> TitleMatcher:
         """Names to the passages they stand for."""
-        from gnnrag.graphs.titles import TitleMatcher
+        from gnnrag.graphs.linking import TitleMatcher
 
         return TitleMatcher(self.hierarchy, [p.title for p in self.passages])
 

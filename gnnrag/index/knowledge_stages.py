@@ -9,15 +9,24 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from gnnrag.common.files import digest
 from gnnrag.config import IndexConfig
 from gnnrag.errors import ArtefactError
-from gnnrag.files import digest
-from gnnrag.graphs.folding import fold
-from gnnrag.graphs.hyperedges import TAG
+from gnnrag.graphs.folding import TAG, fold
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.index.artefact import as_texts, get_arrays, get_json, get_vectors, put_array, put_arrays, put_json
 from gnnrag.index.curation import Curator, curation_settings
-from gnnrag.index.stage_base import Context, Writer, embed_strings
+from gnnrag.index.stage import (
+    Context,
+    Writer,
+    as_texts,
+    embed_strings,
+    get_arrays,
+    get_json,
+    get_vectors,
+    put_array,
+    put_arrays,
+    put_json,
+)
 
 Table = Literal["entities", "names", "relations", "hyperedges"]
 _TEXTS = ("names", "types", "descriptions", "labels", "texts", "hyper_texts")

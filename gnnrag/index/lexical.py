@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gnnrag.errors import ArtefactError
-from gnnrag.index.artefact import get_json, put_json
+from gnnrag.index.stage import get_json, put_json
 
 # What `fit` writes, and a stranger's file may not change.
 _FIXED = {"method": "lucene", "idf_method": "lucene", "dtype": "float32", "int_dtype": "int32", "backend": "numpy"}

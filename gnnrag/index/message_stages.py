@@ -1,4 +1,4 @@
-"""The stages behind graph networks: the graph that messages are passed on, and the vectors of its texts."""
+"""Stages that embed phrases, sentences, entities and relations, and build the message-passing graph."""
 
 from __future__ import annotations
 
@@ -9,19 +9,85 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from gnnrag.common.files import digest
 from gnnrag.config import IndexConfig
 from gnnrag.errors import ArtefactError, ConfigError, DataError
-from gnnrag.extract.types import Extraction
-from gnnrag.files import digest
+from gnnrag.extract.base import Extraction
 from gnnrag.graphs.knowledge import Lists
-from gnnrag.graphs.mentions import MentionTable
-from gnnrag.graphs.message import MessageGraph
-from gnnrag.graphs.messaging import Fact, Grounding, corpus_graph, fact_graph
-from gnnrag.index.artefact import as_texts, get_arrays, get_json, put_arrays, put_json
-from gnnrag.index.phrase_stage import StringVectorStage
-from gnnrag.index.stage_base import Context, Writer
+from gnnrag.graphs.messages import Fact, Grounding, MentionTable, MessageGraph, corpus_graph, fact_graph
+from gnnrag.index.stage import (
+    Context,
+    Writer,
+    as_texts,
+    embed_strings,
+    get_arrays,
+    get_json,
+    get_vectors,
+    put_array,
+    put_arrays,
+    put_json,
+)
 from gnnrag.index_config import check_choices
 from gnnrag.text.normalise import phrase_key
+
+
+class StringVectorStage:
+    """A vector per string of another stage; those of strings seen before are kept."""
+
+    name: ClassVar[str]
+    what: ClassVar[str]  # what the strings are, for the record
+    needs: ClassVar[tuple[str, ...]] = ("hierarchy",)
+    sections: ClassVar[tuple[str, ...]] = ()
+    version = 1
+
+    def strings(self, context: Context) -> Sequence[str]:
+        """Return the strings, in the order of the rows."""
+        return getattr(context.read("hierarchy"), self.what)
+
+    def settings(self, context: Context) -> Any:
+        """See `Stage`."""
+        return [self.version, context.embedder().identity]
+
+    def build(self, context: Context, settings: str) -> Writer:
+        """See `Stage`."""
+        strings = list(self.strings(context))
+        keys, known = [digest(s) for s in strings], dict[str, np.ndarray]()
+        if context.store.key(self.name):
+            known = context.store.load(self.name, lambda folder: self._known(folder, settings))
+
+        def texts(positions: list[int]) -> list[str]:
+            return [strings[i] for i in positions]
+
+        vectors = embed_strings(context, self.name, settings, keys, texts, known, lambda n: None).astype(np.float16)
+
+        def write(folder: Path) -> dict[str, Any]:
+            put_array(folder / "vectors.npy", vectors)
+            put_json(folder / "keys.json", {"settings": settings, "keys": keys})
+            return {self.what: len(strings), "computed": len(set(keys) - known.keys())}
+
+        return write
+
+    def load(self, folder: Path) -> np.ndarray:
+        """Return (number of strings, dim) float32."""
+        return get_vectors(folder / "vectors.npy").astype(np.float32)
+
+    def _known(self, folder: Path, settings: str) -> dict[str, np.ndarray]:
+        old = get_json(folder / "keys.json")
+        return dict(zip(old["keys"], self.load(folder), strict=True)) if old["settings"] == settings else {}
+
+
+class PhraseVectorStage(StringVectorStage):
+    """A vector per phrase node."""
+
+    name: ClassVar[str] = "phrase_vectors"
+    what: ClassVar[str] = "phrases"
+
+
+class SentenceVectorStage(StringVectorStage):
+    """A vector per sentence node."""
+
+    name: ClassVar[str] = "sentence_vectors"
+    what: ClassVar[str] = "sentences"
 
 
 @dataclass(frozen=True)
@@ -66,7 +132,7 @@ class MessageGraphStage:
         similar = _similar(context) if context.config.gnn.synonyms else []
         grounding: Grounding | None = None
         if has_structure(context.config):
-            from gnnrag.graphs.titles import TitleMatcher
+            from gnnrag.graphs.linking import TitleMatcher
 
             hierarchy, titles = context.read("hierarchy"), [p.title for p in context.passages]
             graph, grounding = corpus_graph(hierarchy, titles, TitleMatcher(hierarchy, titles), facts, similar)

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from gnnrag.common.files import copy_file
 from gnnrag.errors import ConfigError
-from gnnrag.files import copy_file
 
 
 def openvino_forward(

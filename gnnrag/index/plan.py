@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
 
+from gnnrag.common.files import digest
 from gnnrag.config import IndexConfig
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError, NotGivenError, nearest
-from gnnrag.files import digest
 from gnnrag.index.embedder import Embedder, is_folder
 from gnnrag.index.settings import (
     only_recorded,
@@ -21,7 +21,7 @@ from gnnrag.index.settings import (
     stored_config,
     without_caller,
 )
-from gnnrag.index.stage_base import Context, Stage
+from gnnrag.index.stage import Context, Stage
 from gnnrag.index.stages import STAGES
 from gnnrag.index.store import Store
 from gnnrag.types import Passage

@@ -1,10 +1,10 @@
-"""The reports on communities as an artefact holds them, and how old ones serve again."""
+"""Write and read the reports of communities: what is asked of a writer, in which order, within which budget."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,9 +14,10 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from gnnrag.errors import ArtefactError
+from gnnrag.graphs.communities import Communities
 from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
 from gnnrag.graphs.leiden import hash_of
-from gnnrag.index.artefact import (
+from gnnrag.index.stage import (
     as_texts,
     get_arrays,
     get_lines,
@@ -26,8 +27,149 @@ from gnnrag.index.artefact import (
     put_json,
     put_lines,
 )
-from gnnrag.roles.writing import Finding, ReportDraft
+from gnnrag.llm.base import estimate_tokens
+from gnnrag.roles.writers.base import Finding, ReportDraft, ReportTask
 from gnnrag.text.sentences import split_sentences
+from gnnrag.types import Passage
+
+PASSAGES = 3  # passages shown where relations have no descriptions
+# Marks of sources: a passage may have the id `1984` and an entity the name `1984`.
+ENTITY, RELATION, PASSAGE = "e:", "r:", "p:"
+
+
+class ReportTasks:
+    """Fills the context of each report up to a number of tokens, as Microsoft GraphRAG means to.
+
+    Relations come by the degrees of their ends, and each brings the rows of both. Where all of them do not fit, the
+    largest sub-communities give way to their reports, one by one, until the rest fits; only then is the list cut. (The
+    release builds all contexts before it has any report, and keeps one relation an entity: Q-MS-3, Q-MS-4.)
+
+    Args:
+        graph: the graph.
+        communities: its communities.
+        passages: the corpus.
+        max_tokens: of a context.
+        max_words: of a report.
+        count: tokens of a text.
+    """
+
+    def __init__(
+        self,
+        graph: KnowledgeGraph,
+        communities: Communities,
+        passages: Sequence[Passage],
+        max_tokens: int = 8000,
+        max_words: int = 2000,
+        count: Callable[[str], int] = estimate_tokens,
+    ) -> None:
+        self.graph, self.communities, self.passages = graph, communities, passages
+        self.max_tokens, self.max_words, self.count = max_tokens, max_words, count
+        entities = zip(graph.names, graph.types, graph.descriptions, strict=True)
+        self.names = np.array([count(name) + 2 for name in graph.names])
+        self.entity_tokens = np.array([count(f"{n}, {t}, {d}") + 2 for n, t, d in entities])
+        position: dict[str, int] = {}
+        self.text_of = np.array([position.setdefault(t, len(position)) for t in graph.texts], dtype=np.int64)
+        self.text_tokens = np.array([count(text) for text in position])
+        labels: dict[str, int] = {label: count(label) for label in set(graph.labels)}
+        of_labels = np.array([labels[label] for label in graph.labels], dtype=np.int64)
+        self.relation_tokens = of_labels + self.names[graph.ends].sum(axis=1)
+        self.rank = graph.degrees[graph.ends].sum(axis=1)
+
+    def task(self, community: int, reports: Sequence[ReportDraft | None]) -> ReportTask:
+        """Return the task for one community; `reports` holds those of its sub-communities, by position."""
+        relations = self.communities.relations[community]
+        relations = relations[np.lexsort((relations, -self.rank[relations]))]
+        replaced: list[int] = []
+        if self._cost(relations) > self.max_tokens:
+            relations, replaced = self._substitute(community, relations, reports)
+        used = sum(self._report_tokens(reports[child]) for child in replaced)
+        chosen, entities = self._prefix(relations, self.max_tokens - used)
+        if self.communities.is_bucket[community] or not (chosen or replaced):
+            entities |= dict.fromkeys(self._that_fit(community, self.max_tokens - used))
+        ordered = sorted(entities, key=lambda e: (-int(self.graph.degrees[e]), e))
+        g = self.graph
+        return ReportTask(
+            tuple((ENTITY + g.names[e], g.names[e], g.types[e], g.descriptions[e]) for e in ordered),
+            tuple(
+                (
+                    RELATION + g.relation_id(r),
+                    g.names[g.ends[r, 0]],
+                    g.names[g.ends[r, 1]],
+                    g.texts[r] or g.statement(r),
+                )
+                for r in chosen
+            ),
+            self._shown_passages(community, chosen),
+            tuple((draft.title, draft.summary) for child in replaced if (draft := reports[child])),
+            self.max_words,
+        )
+
+    def _cost(self, relations: np.ndarray) -> int:
+        """Return the tokens of relations with their ends; a description that several share counts once."""
+        texts = self.text_tokens[np.unique(self.text_of[relations])].sum()
+        entities = self.entity_tokens[np.unique(self.graph.ends[relations])].sum()
+        return int(texts + entities + self.relation_tokens[relations].sum())
+
+    def _report_tokens(self, draft: ReportDraft | None) -> int:
+        return self.count(f"{draft.title}\n{draft.summary}") if draft else 0
+
+    def _substitute(
+        self, community: int, relations: np.ndarray, reports: Sequence[ReportDraft | None]
+    ) -> tuple[np.ndarray, list[int]]:
+        """Replace the largest sub-communities by their reports; returns the relations left, and who was replaced."""
+        children = [c for c in self.communities.children[community].tolist() if reports[c] is not None]
+        part = np.full(self.graph.num_entities, -1)
+        for child in children:
+            part[self.communities.members[child]] = child
+        ends = part[self.graph.ends[relations]]
+        inside = np.where(ends[:, 0] == ends[:, 1], ends[:, 0], -1)
+        costs = {child: self._cost(relations[inside == child]) for child in children}
+        total = self._cost(relations[inside == -1]) + sum(costs.values())
+        sizes = self.communities.members.sizes
+        replaced: list[int] = []
+        for child in sorted(children, key=lambda c: (-int(sizes[c]), c)):
+            tokens = self._report_tokens(reports[child])
+            if total <= self.max_tokens:
+                break
+            if tokens < costs[child]:
+                total += tokens - costs[child]
+                replaced.append(child)
+        return relations[~np.isin(inside, replaced)], replaced
+
+    def _prefix(self, relations: np.ndarray, budget: int) -> tuple[list[int], dict[int, None]]:
+        """Return the first relations that fit with their ends, and these."""
+        chosen: list[int] = []
+        entities: dict[int, None] = {}
+        texts: set[int] = set()
+        for relation in relations.tolist():
+            ends = dict.fromkeys(self.graph.ends[relation].tolist())
+            budget -= int(self.relation_tokens[relation])
+            budget -= sum(int(self.entity_tokens[e]) for e in ends if e not in entities)
+            text = int(self.text_of[relation])
+            budget -= 0 if text in texts else int(self.text_tokens[text])
+            if budget < 0:
+                break
+            texts.add(text)
+            entities |= ends
+            chosen.append(relation)
+        return chosen, entities
+
+    def _that_fit(self, community: int, budget: int) -> list[int]:
+        """Return the first members whose rows fit; one at least."""
+        members = self.communities.members[community]
+        fitting = int((np.cumsum(self.entity_tokens[members]) <= budget).sum())
+        return members[: max(1, fitting)].tolist()
+
+    def _shown_passages(self, community: int, chosen: Sequence[int]) -> tuple[Passage, ...]:
+        """Return passages of most members, where most relations have no description of their own."""
+        if 2 * sum(bool(self.graph.texts[r]) for r in chosen) >= max(1, len(chosen)) or not self.passages:
+            return ()
+        lists = self.graph.entity_passages
+        found = np.concatenate([lists[e] for e in self.communities.members[community].tolist()])
+        where, counts = np.unique(found, return_counts=True)
+        best = where[np.lexsort((where, -counts))][:PASSAGES]
+        return tuple(replace(p, id=PASSAGE + p.id) for p in (self.passages[i] for i in best.tolist()))
+
 
 LEAST_OVERLAP = 0.5  # Jaccard of members from which an old report stands for a changed community
 

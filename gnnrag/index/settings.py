@@ -1,7 +1,7 @@
 """What an index records of its settings, and what it takes from the caller whenever it is opened.
 
 The allow-list is `gnnrag.index_config.RECORDED`: the manifest holds nothing else, and of the manifest of a stranger, or
-of an older version, nothing else is believed. Nothing in it is evaluated (`gnnrag.expressions`).
+of an older version, nothing else is believed. Nothing in it is evaluated (`gnnrag.common.yaml_config`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+from gnnrag.common.files import digest
+from gnnrag.common.yaml_config import MARK, expression_of
 from gnnrag.config import (
     EmbedderConfig,
     ExtractConfig,
@@ -21,8 +23,6 @@ from gnnrag.config import (
     to_plain,
 )
 from gnnrag.errors import ArtefactError, ConfigError, NotGivenError
-from gnnrag.expressions import MARK, expression_of
-from gnnrag.files import digest
 from gnnrag.index.embedder import SHIPPED, Embedder, RecordedName, is_folder, make_embedder
 from gnnrag.index.store import Store
 from gnnrag.index_config import A_FILE, A_FOLDER, RECORDED, is_model_folder, recorded_options, with_own_model

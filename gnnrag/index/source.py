@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gnnrag.common.files import digest
+from gnnrag.common.yaml_config import MARK
 from gnnrag.datasets.source import find_source
 from gnnrag.errors import ArtefactError, ConfigError, DataError
-from gnnrag.expressions import MARK
-from gnnrag.files import digest
 from gnnrag.index.stages import STAGES
 from gnnrag.index.store import Store
 from gnnrag.types import Passage

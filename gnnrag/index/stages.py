@@ -12,24 +12,35 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gnnrag.files import digest
-from gnnrag.index.artefact import (
+from gnnrag.common.files import digest
+from gnnrag.index.community_stages import CommunityStage, ReportStage
+from gnnrag.index.graph_stages import EntityGraphStage, ExtractionStage
+from gnnrag.index.knowledge_stages import KnowledgeStage, KnowledgeVectorStage
+from gnnrag.index.message_stages import (
+    EntityVectorStage,
+    MessageGraphStage,
+    PhraseVectorStage,
+    RelationVectorStage,
+    SentenceVectorStage,
+)
+from gnnrag.index.stage import (
+    Context,
+    Stage,
+    Writer,
     as_texts,
+    embed_strings,
     get_arrays,
     get_json,
     get_lines,
     get_vectors,
+    known_records,
     put_array,
     put_arrays,
     put_json,
     put_lines,
+    read_records,
+    write_records,
 )
-from gnnrag.index.community_stages import CommunityStage, ReportStage
-from gnnrag.index.graph_stages import EntityGraphStage, ExtractionStage
-from gnnrag.index.knowledge_stages import KnowledgeStage, KnowledgeVectorStage
-from gnnrag.index.message_stages import EntityVectorStage, MessageGraphStage, RelationVectorStage
-from gnnrag.index.phrase_stage import PhraseVectorStage, SentenceVectorStage
-from gnnrag.index.stage_base import Context, Stage, Writer, embed_strings, known_records, read_records, write_records
 from gnnrag.index.store import map_passages
 from gnnrag.index.tree_stage import TreeStage
 from gnnrag.text.analyse import PassageText, analyse, analyser_identity, resolve_language

@@ -8,9 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gnnrag.common.files import (
+    Journal,
+    child,
+    digest,
+    file_digest,
+    read_json,
+    refuse_links,
+    tidy,
+    write_folder,
+    write_json,
+)
+from gnnrag.common.yaml_config import recorded
 from gnnrag.errors import ArtefactError, GnnragError
-from gnnrag.expressions import recorded
-from gnnrag.files import Journal, child, digest, file_digest, read_json, refuse_links, tidy, write_folder, write_json
 
 FORMAT = 1
 T = TypeVar("T")

@@ -8,14 +8,24 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from gnnrag.files import digest
+from gnnrag.common.files import digest
 from gnnrag.graphs.clustering import Layer, check_tree_config
 from gnnrag.graphs.tree import SummaryTree, build_tree
-from gnnrag.index.artefact import as_texts, get_arrays, get_json, get_vectors, put_array, put_arrays, put_json
-from gnnrag.index.stage_base import Context, Writer, embed_strings
+from gnnrag.index.stage import (
+    Context,
+    Writer,
+    as_texts,
+    embed_strings,
+    get_arrays,
+    get_json,
+    get_vectors,
+    put_array,
+    put_arrays,
+    put_json,
+)
 from gnnrag.index.store import map_passages
 from gnnrag.llm.base import estimate_tokens
-from gnnrag.roles.writing import SummaryTask
+from gnnrag.roles.writers.base import SummaryTask
 
 _BATCH = 64  # offline summaries between two writes of the journal
 

@@ -1,14 +1,16 @@
-"""What every language-model backend takes, returns and promises."""
+"""Messages, requests and replies of language models; the protocol of backends; sizes read from model names."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from gnnrag.common.untrusted import counted_repairs, well_formed
 from gnnrag.errors import LLMError
-from gnnrag.untrusted import counted_repairs, well_formed
 
 MOST_TOKENS = 10**9  # that a reply may claim: a server may count what it likes, and sums of it are kept
 Speaker = Literal["system", "user", "assistant"]
@@ -131,3 +133,33 @@ def shaping(config: Any, names: Sequence[str]) -> dict[str, Any]:
 def estimate_tokens(text: str) -> int:
     """Return a rough token count, for replies that come without usage: four characters a token."""
     return math.ceil(len(text) / 4)
+
+
+Variant = Literal["auto", "full", "small"]
+
+SMALL_BELOW = 1e9  # parameters
+_BYTES = 2  # of a parameter, about: half precision, or less where weights are quantised
+_NAMED = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)([mb])(?![A-Za-z0-9])", re.IGNORECASE)  # 135M, 0.5B, 7b
+_WEIGHTS = (".safetensors", ".gguf", ".bin")
+
+
+def wants_small(prompts: Variant, model: str, path: Path | None = None) -> bool:
+    """Tell which variant of the prompts a model gets.
+
+    Args:
+        prompts: the setting; `auto` leaves it to the size.
+        model: name of the model; of several numbers in it the largest counts (a context of `1M` is one).
+        path: folder or file of its weights, where they are here; a model that was fine-tuned on prompts (a folder with
+            `gnnrag.json`) gets those, whatever its size.
+    """
+    if prompts != "auto":
+        return prompts == "small"
+    if path is not None and (path / "gnnrag.json").is_file():
+        return False
+    name = re.split(r"[/\\]", model.rstrip("/\\"))[-1]
+    if found := [float(number) * (1e6 if unit in "mM" else 1e9) for number, unit in _NAMED.findall(name)]:
+        return max(found) < SMALL_BELOW
+    if path is None:
+        return False
+    files = [path] if path.is_file() else [file for file in path.glob("*") if file.suffix in _WEIGHTS]
+    return 0 < sum(file.stat().st_size for file in files) < SMALL_BELOW * _BYTES

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 from gnnrag.errors import ConfigError
 from gnnrag.llm.folders import ModelFiles, kind_of, require
-from gnnrag.llm.local import LocalBackend, LocalConfig
-from gnnrag.llm.tickets import Limits
-from gnnrag.llm.worker import ModelThread, shared
+from gnnrag.llm.local import Limits, LocalBackend, LocalConfig, ModelThread, shared
 
 if TYPE_CHECKING:
     from gnnrag.llm.hf_model import HFModel
@@ -70,8 +68,7 @@ class HFBackend(LocalBackend):
         key = ("hf", files.base, _mark(files, c.merge), c.device, c.dtype, limits, c.window_s)
 
         def load() -> HFModel:
-            from gnnrag.llm.hf_load import load_model
-            from gnnrag.llm.hf_model import HFModel
+            from gnnrag.llm.hf_model import HFModel, load_model
 
             model, tokenizer = load_model(files.base, kind, merged, c.device, c.dtype)
             return HFModel(model, tokenizer, kind == "seq2seq", limits)

@@ -1,24 +1,226 @@
-"""What the backends that run a model in this process have in common: settings, identity, requests to jobs."""
+"""Run a model in this process: one worker thread batches the requests of many questions."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
+import queue
+import threading
+import time
+import weakref
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
-from gnnrag.cluster.standstill import waiting
-from gnnrag.errors import ConfigError, LLMError
-from gnnrag.llm.base import Reply, Request, shaping
+from gnnrag.cluster.standstill import moved, waiting
+from gnnrag.errors import ConfigError, GnnragError, LLMError
+from gnnrag.llm.base import Reply, Request, Variant, shaping, wants_small
 from gnnrag.llm.folders import ModelFiles, find_model
-from gnnrag.llm.sizes import Variant, wants_small
-from gnnrag.llm.tickets import Job
-from gnnrag.llm.worker import ModelThread
+
+
+@dataclass(frozen=True)
+class Job:
+    """A request with all that its backend's settings decide; backends with other settings may share the model.
+
+    Attributes:
+        request: what to answer.
+        temperature: 0 is greedy.
+        top_p: of the probability mass, how much is sampled from.
+        seed: of this request alone.
+        schema: JSON schema to constrain the reply to, or None.
+        adapter: folder of the LoRA adapter to answer with, or None.
+        name: the model's, for replies and errors.
+        chat, options: how messages become a prompt; see `gnnrag.llm.chat.encode`.
+        context: most tokens of prompt and reply; None takes the model's own limit.
+        presence_penalty: taken from the score of each token that the reply has already.
+    """
+
+    request: Request
+    temperature: float
+    top_p: float
+    seed: int
+    schema: Mapping[str, Any] | None = None
+    adapter: str | None = None
+    name: str = ""
+    chat: str = "auto"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    context: int | None = None
+    presence_penalty: float = 0.0
+
+
+@dataclass(eq=False)
+class Ticket:
+    """A job, and the future that somebody awaits."""
+
+    job: Job
+    future: Future[Reply] = field(default_factory=Future)
+
+    @property
+    def is_over(self) -> bool:
+        """Answered, failed, or given up by the one who asked."""
+        return self.future.done()
+
+    def finish(self, outcome: Reply | Exception) -> None:
+        """Give the answer or the error; one who has given up is not told."""
+        try:
+            if isinstance(outcome, Reply):
+                self.future.set_result(outcome)
+            else:
+                self.future.set_exception(outcome)
+        except InvalidStateError:  # cancelled
+            return
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one batch: rows, rows times the widest, and the share of padding among its prompts."""
+
+    rows: int
+    tokens: int
+    padding: float
+
+    def allow(self, prompts: Sequence[int], replies: Sequence[int]) -> bool:
+        """Whether prompts and replies of these lengths make one batch; a single one always does."""
+        size, widest = len(prompts), max(prompts)
+        fits = size <= self.rows and size * (widest + max(replies)) <= self.tokens
+        return size == 1 or (fits and sum(prompts) >= (1 - self.padding) * size * widest)
+
+
+class Model(Protocol):
+    """What runs in the thread; only that thread ever touches it."""
+
+    def take(self, tickets: Sequence[Ticket]) -> None:
+        """Accept tickets; one that cannot be answered (too long a prompt) is finished with its error at once."""
+        ...
+
+    def advance(self) -> None:
+        """Do a part of the work and finish what is ready. An exception means that the model is beyond use."""
+        ...
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether `advance` has something to do."""
+        ...
+
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
+_GOODBYE_S = 2.0  # how long the end of the program waits for the thread
+
+
+class ModelThread:
+    """Loads a model on the first request, in a thread, and answers there.
+
+    Args:
+        load: makes the model; called once. Its failure is the answer to every request, so that a run of 500 questions
+            does not try 500 times.
+        window_s: before each `advance`, wait so long for further requests. Answered coroutines come back with their
+            next request within milliseconds, and are worth waiting for where a batch cannot grow once it runs.
+    """
+
+    def __init__(self, load: Callable[[], Model], window_s: float = 0.0) -> None:
+        self._load, self._window_s = load, window_s
+        self._inbox: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    async def ask(self, job: Job) -> Reply:
+        """Answer one job.
+
+        Raises:
+            LLMError: no reply. ContextLengthError: the prompt is too long. ConfigError: the model cannot be loaded.
+        """
+        ticket = Ticket(job)
+        self._start()
+        self._inbox.put(ticket)
+        return await asyncio.wrap_future(ticket.future)
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                # The thread knows the inbox, not this object: when the last backend is gone, so is the model.
+                arguments = (self._inbox, self._load, self._window_s)
+                self._thread = threading.Thread(target=_serve, args=arguments, name="gnnrag-llm", daemon=True)
+                weakref.finalize(self, _end, self._inbox, self._thread)
+                self._thread.start()
+
+
+_SHARED: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
+_SHARING = threading.Lock()
+
+
+def shared(key: Hashable, make: Callable[[], T]) -> T:
+    """Return the object of this key that some backend of the process still holds, else a new one.
+
+    Weights fill the memory of the process, whoever asks for them; two roles with one model must not load it twice.
+    """
+    with _SHARING:
+        found = _SHARED.get(key)
+        if found is None:
+            found = _SHARED[key] = make()
+        return found
+
+
+def _end(inbox: queue.SimpleQueue[Ticket | None], thread: threading.Thread) -> None:
+    inbox.put(None)
+    if thread is not threading.current_thread():
+        thread.join(_GOODBYE_S)
+
+
+def _serve(inbox: queue.SimpleQueue[Ticket | None], load: Callable[[], Model], window_s: float) -> None:
+    """The thread: wait, gather, work, until told to end."""
+    model: Model | None = None
+    failure: Exception | None = None
+    open_tickets: list[Ticket] = []
+    while True:
+        is_idle = model is None or not model.is_busy
+        arrived, is_ending = _gather(inbox, window_s, is_idle)
+        if is_ending:
+            return
+        open_tickets = [t for t in (*open_tickets, *arrived) if not t.is_over]
+        try:
+            if failure is not None:
+                raise failure
+            model = model or _loaded(load)
+            model.take(arrived)
+            if model.is_busy:
+                model.advance()
+                moved()
+        except Exception as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it is
+            failure = error if isinstance(error, GnnragError) else LLMError(f"{type(error).__name__}: {error}")
+            model = None
+            for ticket in open_tickets:
+                ticket.finish(failure)
+
+
+def _loaded(load: Callable[[], Model]) -> Model:
+    started = time.perf_counter()
+    model = load()
+    logger.info("model loaded in %.1f s", time.perf_counter() - started)
+    return model
+
+
+def _gather(inbox: queue.SimpleQueue[Ticket | None], window_s: float, is_idle: bool) -> tuple[list[Ticket], bool]:
+    """Return the tickets that arrive within the window, and whether to end; with nothing to do, wait for the first."""
+    tickets: list[Ticket] = []
+    until = time.monotonic() + window_s
+    while True:
+        try:
+            if is_idle and not tickets:
+                ticket = inbox.get()
+                until = time.monotonic() + window_s
+            else:
+                left = until - time.monotonic()
+                ticket = inbox.get(timeout=left) if left > 0 else inbox.get_nowait()
+        except queue.Empty:
+            return tickets, False
+        if ticket is None:
+            return tickets, True
+        tickets.append(ticket)
 
 
 @dataclass

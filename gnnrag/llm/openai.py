@@ -1,25 +1,32 @@
-"""Any server that speaks the OpenAI protocol: the API itself, vLLM, `transformers serve`, llama.cpp, and others."""
+"""Ask any server that speaks the OpenAI chat protocol: retries, schemas, prices, strict reading of replies."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urljoin
 
 from gnnrag.cluster.standstill import waiting
-from gnnrag.credentials import address, host
+from gnnrag.common.credentials import address, host
+from gnnrag.common.yaml_config import shown
 from gnnrag.errors import ConfigError, LLMError
-from gnnrag.expressions import shown
-from gnnrag.llm.base import ContextLengthError, NoReplyError, Reply, Request, shaping
-from gnnrag.llm.clients import Clients
-from gnnrag.llm.http import spellings, take_apart
-from gnnrag.llm.prices import prices_of
-from gnnrag.llm.servers import Replicas, Server
-from gnnrag.llm.sizes import Variant, wants_small
-from gnnrag.llm.transport import (
+from gnnrag.llm.base import (
+    MOST_TOKENS,
+    ContextLengthError,
+    NoReplyError,
+    Reply,
+    Request,
+    Variant,
+    estimate_tokens,
+    shaping,
+    wants_small,
+)
+from gnnrag.llm.http import (
     MAX_WAIT_S,
     RefusedError,
     RetryableError,
@@ -27,12 +34,122 @@ from gnnrag.llm.transport import (
     is_context_error,
     retry_after,
     shorten,
+    spellings,
+    take_apart,
     with_retries,
 )
-from gnnrag.llm.wire import error_details, read_reply, request_body
+from gnnrag.llm.servers import Clients, Replicas, Server
 
 if TYPE_CHECKING:
     import openai
+
+
+_LONGEST_NAME = 200
+
+
+def request_body(request: Request, defaults: Mapping[str, Any], token_limit: str, level: str) -> dict[str, Any]:
+    """Return the arguments of a (chat) completion call.
+
+    Args:
+        request: what to send.
+        defaults: `model`, `temperature`, `seed`, used where the request leaves them open, and `presence_penalty`; null
+            ones are left out.
+        token_limit: name of the field that limits the reply.
+        level: how to send the schema: `json_schema`, `json_object` or `off`.
+    """
+    own = {"model": request.model, "temperature": request.temperature, "seed": request.seed, "presence_penalty": None}
+    sampling = {k: own[k] if own[k] is not None else defaults.get(k) for k in own}
+    body = {k: v for k, v in sampling.items() if v is not None}
+    if request.stop:
+        body["stop"] = list(request.stop)
+    if request.raw:
+        return body | {"prompt": request.text, "max_tokens": request.max_tokens}
+    body |= {"messages": [{"role": m.role, "content": m.content} for m in request.messages]}
+    body[token_limit] = request.max_tokens
+    if level == "json_schema":
+        schema = {"name": "reply", "strict": True, "schema": dict(request.schema or {})}
+        body["response_format"] = {"type": level, "json_schema": schema}
+    elif level == "json_object":
+        body["response_format"] = {"type": level}
+    return body
+
+
+def read_reply(answer: Any, request: Request, model: str, price_in: float, price_out: float) -> Reply:
+    """Turn a completion object into a Reply; missing usage is estimated and says so.
+
+    Raises:
+        ValueError: it has no reply in it (a proxy's page, an error object sent with status 200).
+    """
+    try:
+        choice = answer.choices[0]
+        text = choice.text if request.raw else choice.message.content
+        # A model that declines sends its excuse in a field of its own; that is no answer in any format.
+        refused = not request.raw and bool(getattr(choice.message, "refusal", None))
+        finish = "content_filter" if refused else str(choice.finish_reason or "unknown")
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise ValueError(f"no choices in {_excerpt(answer)}") from error
+    if text is not None and not isinstance(text, str):
+        raise ValueError(f"content is {type(text).__name__}, not text")
+    prompt_tokens, completion_tokens = _usage(answer)
+    is_estimated = prompt_tokens is None or completion_tokens is None
+    prompt_tokens = estimate_tokens(request.text) if prompt_tokens is None else prompt_tokens
+    completion_tokens = estimate_tokens(text or "") if completion_tokens is None else completion_tokens
+    return Reply(
+        text=text or "",
+        finish_reason=finish[:_LONGEST_NAME],
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        cost=(prompt_tokens * price_in + completion_tokens * price_out) / 1e6,
+        model=str(getattr(answer, "model", None) or model)[:_LONGEST_NAME],
+        is_estimated=is_estimated,
+    )
+
+
+def error_details(body: object) -> tuple[object, str]:
+    """Return code and message of an error body; servers nest them in different ways."""
+    inner = body.get("error", body) if isinstance(body, Mapping) else body
+    if isinstance(inner, Mapping):
+        message = inner.get("message") or inner.get("detail") or json.dumps(dict(inner), default=str)
+        return inner.get("code"), str(message)
+    return None, str(inner or "")
+
+
+def _usage(answer: Any) -> tuple[int | None, int | None]:
+    usage = getattr(answer, "usage", None)
+    counts = (getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None))
+    first, second = (n if isinstance(n, int) and 0 <= n < MOST_TOKENS else None for n in counts)
+    return first, second
+
+
+def _excerpt(answer: Any) -> str:
+    text = " ".join(str(answer).split())
+    return repr(text if len(text) <= 200 else f"{text[:197]}...")
+
+
+# US dollars per million tokens of prompt and reply, undiscounted, as OpenAI listed them in mid 2025. Prices change:
+# check them before a large run. A model that is not here costs nothing until llm.price_in and llm.price_out say more.
+PRICES = {
+    "api.openai.com": {
+        "gpt-3.5-turbo": (0.50, 1.50),
+        "gpt-4o": (2.50, 10.00),
+        "gpt-4o-mini": (0.15, 0.60),
+        "gpt-4.1": (2.00, 8.00),
+        "gpt-4.1-mini": (0.40, 1.60),
+        "gpt-4.1-nano": (0.10, 0.40),
+    }
+}
+_DATED = re.compile(r"-\d{4}-\d\d-\d\d$")  # a snapshot costs what its model costs
+
+
+def prices_of(settings: Any) -> tuple[float, float]:
+    """Return the prices of a backend's model, per million tokens of prompt and of reply; zeros where none is known."""
+    url = "" if getattr(settings, "server_file", None) else getattr(settings, "base_url", "")
+    known = PRICES.get(host(url), {})
+    listed = known.get(_DATED.sub("", getattr(settings, "model", "")), (0.0, 0.0))
+    own = (getattr(settings, "price_in", None), getattr(settings, "price_out", None))
+    first, second = (price if said is None else said for said, price in zip(own, listed, strict=True))
+    return first, second
+
 
 # Strictest first; a server that refuses one is offered the next.
 _LEVELS = ("json_schema", "json_object", "off")
@@ -57,7 +174,7 @@ class OpenAIConfig:
     structured: Literal["auto", "json_schema", "json_object", "off"] = "auto"
     token_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"  # the latter for reasoning models
     prompts: Variant = "auto"  # full, or small: short and without examples; auto: by the size in the model's name
-    price_in: float | None = None  # per million prompt tokens; null: what gnnrag/llm/prices.py knows
+    price_in: float | None = None  # per million prompt tokens; null: what gnnrag/llm/openai.py knows
     price_out: float | None = None  # per million completion tokens
     extra_body: dict[str, Any] = field(default_factory=dict)  # further fields: top_p, chat_template_kwargs, ...
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnrag.errors import ConfigError
 from gnnrag.llm.folders import ModelFiles, local_folder, require
-from gnnrag.llm.local import LocalBackend, LocalConfig
-from gnnrag.llm.worker import ModelThread, shared
+from gnnrag.llm.local import LocalBackend, LocalConfig, ModelThread, shared
 
 if TYPE_CHECKING:
     from gnnrag.llm.openvino_engine import OpenVINOEngine

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.errors import ArtefactError, GnnragError, LLMError
-from gnnrag.llm.adapters import read_settings
 from gnnrag.llm.base import Reply
 from gnnrag.llm.chat import check_length, cut_at, encode
-from gnnrag.llm.gguf import check_gguf
+from gnnrag.llm.folders import check_gguf, read_settings
+from gnnrag.llm.local import Job, Ticket
 from gnnrag.llm.openvino import pattern_of
-from gnnrag.llm.tickets import Job, Ticket
 
 logger = logging.getLogger(__name__)
 # Else activations and the cache of keys and values are rounded to 8 bits in groups, which neighbours have a part in.
@@ -26,7 +25,7 @@ _SEEDS = 1 << 32  # that OpenVINO tells apart
 
 
 class OpenVINOEngine:
-    """See `gnnrag.llm.tickets.Model`. Requests join and leave the batch at every step.
+    """See `gnnrag.llm.local.Model`. Requests join and leave the batch at every step.
 
     A step holds Python's lock: other threads run between steps, of which each takes 256 tokens of prompts at most.
 

@@ -1,4 +1,4 @@
-"""Language-model servers that other jobs of a cluster run: their addresses are in a file that they write themselves.
+"""Several servers of one model: read their addresses, share the requests out, leave out one that fails.
 
 A line of the file is an address and facts, `http://node7:20123/v1 job=4711 key=...`. A server adds its line once it
 answers and takes it away when it ends (`slurm/vllm_server.sbatch`); one that was killed leaves a stale line.
@@ -11,17 +11,24 @@ import itertools
 import logging
 import shutil
 import subprocess
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
-from gnnrag.credentials import address
+from gnnrag.common.credentials import address
 from gnnrag.errors import ConfigError, LLMError
-from gnnrag.llm.http import take_apart
+from gnnrag.llm.http import open_client, take_apart
+
+if TYPE_CHECKING:
+    import openai
+
 
 PAUSE_S = 2.0  # between two looks
 HEALTH_S = 5.0  # for one answer
@@ -181,3 +188,76 @@ class Replicas:
     def forget(self) -> None:
         """Read the file again before the next call: a server that was started anew has another key."""
         self._servers = []
+
+
+@dataclass(slots=True)
+class _LoopState:
+    """What is bound to one event loop: a client for each server, and what bounds their use."""
+
+    slots: asyncio.Semaphore
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    clients: dict[tuple[str, str], openai.AsyncOpenAI] = field(default_factory=dict)  # by address and key
+
+
+class Clients:
+    """Clients of the OpenAI protocol, made on first use for each event loop: connections cannot move between loops.
+
+    Args:
+        own: returns the server, and its key, where there is no file of servers; called where it is needed.
+        timeout_s: of one request.
+        concurrency: requests in flight in one event loop.
+        replicas: servers of a file, instead of that one.
+    """
+
+    def __init__(
+        self, own: Callable[[], Server], timeout_s: float, concurrency: int, replicas: Replicas | None = None
+    ) -> None:
+        self.own, self.timeout_s, self.concurrency, self.replicas = own, timeout_s, concurrency, replicas
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState] = WeakKeyDictionary()
+        self._guard = threading.Lock()
+
+    @property
+    def slots(self) -> asyncio.Semaphore:
+        """What a request of the running loop has to hold."""
+        return self._state().slots
+
+    async def pick(self) -> tuple[openai.AsyncOpenAI, Server]:
+        """Return the client of the server whose turn it is, and the server; waits until one of a file answers.
+
+        Raises:
+            ConfigError: its address is none.
+            LLMError: no server of the file answers.
+        """
+        state = self._state()
+        server = await self.replicas.pick(state.lock) if self.replicas else self.own()
+        known = (server.url, server.key)  # a server that its job starts again has the old address and a new key
+        if known not in state.clients:
+            state.clients[known] = open_client(take_apart(server.url), server.key, self.timeout_s)
+        return state.clients[known], server
+
+    def lost(self, server: Server) -> None:
+        """Note that a server could not be reached: another one of its file is asked."""
+        if self.replicas:
+            self.replicas.lost(server)
+
+    def refused(self) -> bool:
+        """Note that a server did not take its key; tells whether there is a file, which is then read again."""
+        if self.replicas:
+            self.replicas.forget()
+        return self.replicas is not None
+
+    async def close(self) -> None:
+        """Close the running loop's connections."""
+        with self._guard:
+            state = self._loops.pop(asyncio.get_running_loop(), None)
+        for client in state.clients.values() if state else ():
+            await client.close()
+
+    def _state(self) -> _LoopState:
+        loop = asyncio.get_running_loop()
+        with self._guard:
+            if loop not in self._loops:
+                for ended in [other for other in self._loops if other.is_closed()]:
+                    del self._loops[ended]  # its connections keep it alive otherwise
+                self._loops[loop] = _LoopState(asyncio.Semaphore(self.concurrency))
+            return self._loops[loop]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from gnnrag.common.files import digest
 from gnnrag.errors import ConfigError
-from gnnrag.files import digest
 from gnnrag.llm.folders import require
-from gnnrag.llm.local import LocalBackend, LocalConfig
-from gnnrag.llm.worker import ModelThread, shared
+from gnnrag.llm.local import LocalBackend, LocalConfig, ModelThread, shared
 
 if TYPE_CHECKING:
     from gnnrag.llm.vllm_engine import VLLMEngine

@@ -12,14 +12,14 @@ from typing import Any
 from gnnrag.errors import ArtefactError, GnnragError, LLMError
 from gnnrag.llm.base import Reply
 from gnnrag.llm.chat import check_length, encode
-from gnnrag.llm.tickets import Job, Ticket
+from gnnrag.llm.local import Job, Ticket
 
 logger = logging.getLogger(__name__)
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM has kernels for
 
 
 class VLLMEngine:
-    """See `gnnrag.llm.tickets.Model`. Requests join and leave the batch at every step.
+    """See `gnnrag.llm.local.Model`. Requests join and leave the batch at every step.
 
     Args:
         engine: a `vllm.LLMEngine`.

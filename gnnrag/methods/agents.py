@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from gnnrag.errors import ConfigError
 from gnnrag.methods.base import State
-from gnnrag.roles.acting import MoveTask, NextMove, Protocol, Turn
+from gnnrag.roles.base import AgentFormat as Protocol
+from gnnrag.roles.base import MoveTask, NextMove, Turn
 from gnnrag.session import Session
 from gnnrag.text.sentences import split_sentences
 from gnnrag.types import Evidence, Passage, Query, Question, Ranking

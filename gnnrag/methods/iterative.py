@@ -9,7 +9,7 @@ from typing import Any, ClassVar, get_args
 from gnnrag.errors import ConfigError
 from gnnrag.methods.base import State
 from gnnrag.pool import Pool
-from gnnrag.roles.reasoning import ReasonTask, Step, Style
+from gnnrag.roles.base import ReasonTask, Step, Style
 from gnnrag.session import Session, folded
 from gnnrag.text.sentences import split_sentences
 from gnnrag.types import Evidence, Query, Question, Ranking, ScoreNorm

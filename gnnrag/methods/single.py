@@ -1,4 +1,4 @@
-"""Naive RAG: retrieve once with the question, read what was found."""
+"""Baselines of one retrieval and of none: `single` and `closed_book`."""
 
 from __future__ import annotations
 
@@ -89,3 +89,27 @@ class Single:
             own if self.config.answer == "retriever" else None,
             [hit.id for hit in hits if hit.kind == "entity"],
         )
+
+
+class ClosedBook:
+    """The lower bound of every results table: the reader sees the question alone."""
+
+    def __init__(self, index: Any, roles: Any, config: None = None) -> None:
+        pass
+
+    roles = ()
+
+    async def start(self, question: Question, session: Session) -> State:
+        """See `Method`."""
+        return State(question, session)
+
+    async def propose(self, state: State) -> list[Query]:
+        """See `Method`."""
+        return []
+
+    async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
+        """See `Method`."""
+
+    async def select(self, state: State) -> Evidence:
+        """See `Method`."""
+        return Evidence()

@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gnnrag.batching import MicroBatcher
+from gnnrag.common.batching import MicroBatcher
 from gnnrag.errors import ConfigError
 from gnnrag.index.embedder import Embedder
 from gnnrag.index.index import Index
-from gnnrag.roles.asking import Keywords, KeywordsTask
+from gnnrag.roles.base import Keywords, KeywordsTask
 from gnnrag.session import Session
 from gnnrag.types import Hit, Query, Ranking
 

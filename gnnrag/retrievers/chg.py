@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from gnnrag.graphs.bridging import LinkWeigher, stems
-from gnnrag.graphs.linking import LinkedQuestion, link_question
+from gnnrag.graphs.linking import LinkedQuestion, LinkWeigher, link_question, stems
 from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.index.index import Index
 from gnnrag.retrievers.base import rank_passages

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from gnnrag.common.files import child, read_json
+from gnnrag.common.outputs import folds_advice
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.files import child, read_json
 from gnnrag.gnn.config import FALLBACKS, NODE_STAGES, entity_stages
 from gnnrag.index.index import Index
-from gnnrag.outputs import folds_advice
 from gnnrag.retrievers.base import best_positions, rank_graph, rank_passages
 from gnnrag.types import Channel, Hit, Query, Ranking, Reason
 
@@ -70,7 +70,7 @@ class GFMRetriever:
 
     def __init__(self, index: Index, config: GFMConfig | None = None) -> None:
         from gnnrag.gnn.checkpoint import load_checkpoint  # torch: only runs of this retriever pay for it
-        from gnnrag.gnn.encoder import encoder_record
+        from gnnrag.gnn.features import encoder_record
         from gnnrag.gnn.scoring import EntityScorer, Links, make_scorer
 
         self.index, self.config = index, config or GFMConfig()

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gnnrag.common.files import digest
 from gnnrag.errors import ConfigError
-from gnnrag.files import digest
 from gnnrag.graphs.tree import SummaryTree
 from gnnrag.index.index import Index
 from gnnrag.retrievers.base import best_positions, rank_passages

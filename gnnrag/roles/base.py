@@ -1,4 +1,4 @@
-"""Roles: the language-model jobs, typed (design 5). A role takes a task and a session and returns a typed result.
+"""The protocols of roles and what passes between them and methods: queries, verdicts, answers, tasks.
 
 Four implementations of a role can exist side by side (`prompted`, `offline`, `tuned`, `oracle`). A method may ask one
 whether its thoughts are guesses (`is_guess`), and otherwise never knows which one it talks to.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
@@ -147,4 +147,293 @@ class Routing:
 
     probabilities: Mapping[str, float]
     cues: Mapping[str, float] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class KeywordsTask:
+    """Ask for the keywords of a query (LightRAG, PathRAG)."""
+
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class Keywords:
+    """`low`: concrete entities and details; `high`: themes, intent, kind of question."""
+
+    low: tuple[str, ...] = ()
+    high: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MentionsTask:
+    """Ask which things a query names, and of which types its answer may be (MiniRAG); `types` are those there are."""
+
+    query: str
+    types: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Mentions:
+    """Names in the query, and types of the answer, most likely first."""
+
+    names: tuple[str, ...] = ()
+    answer_types: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HyperQueryTask:
+    """Ask for the n-ary facts and the entities of a query (HyperGraphRAG)."""
+
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class HyperQuery:
+    """Sentences that the query asks about, and the entities in them."""
+
+    sentences: tuple[str, ...] = ()
+    entities: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FactFilterTask:
+    """Ask which candidate facts (head, relation, tail) help with a query (HippoRAG 2's recognition memory)."""
+
+    query: str
+    facts: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FactsKept:
+    """Positions of the facts to keep, in order of use, without repeats."""
+
+    kept: tuple[int, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPointsTask:
+    """Ask what a batch of community reports, (id, text) each, says on a query (GraphRAG's map step)."""
+
+    query: str
+    reports: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One statement with a score in [0, 100] and the ids of the reports it rests on."""
+
+    text: str
+    score: float
+    reports: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPoints:
+    """The points of one batch; none where nothing helps."""
+
+    points: tuple[Point, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceTask:
+    """Ask for the answer from ranked points (GraphRAG's reduce step)."""
+
+    query: str
+    points: tuple[Point, ...]
+    max_words: int = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """The answer from all points; empty where there was none."""
+
+    text: str
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RateReportTask:
+    """Ask how much a community report, (id, text), helps with a query (GraphRAG's dynamic selection)."""
+
+    query: str
+    report: tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRating:
+    """A rating in [0, 5]."""
+
+    rating: float
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DecomposeTask:
+    """Ask for the sub-questions of a question.
+
+    `form` says what they look like: `plain` ones can each be understood alone; `linked` ones refer to the answer of
+    part k by `#k`; `triples` are lists of triples with unknowns `Entity#k`, as `render_triples` writes them. `parsing`
+    says how a reply of the last two forms is read: `repaired`, or as GraphSearch's `released` code does.
+    """
+
+    question: Question
+    max_parts: int = 4
+    form: Literal["plain", "linked", "triples"] = "plain"
+    parsing: str = "repaired"
+
+
+@dataclass(frozen=True, slots=True)
+class Decomposition:
+    """Sub-questions in the order in which they must be answered; none where the question is simple.
+
+    `written` is the decomposition as the language model wrote it.
+    """
+
+    parts: tuple[str, ...] = ()
+    written: str = ""
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSentence:
+    """A sentence of a passage that is read for evidence."""
+
+    text: str
+    passage: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceTask:
+    """Ask which sentences support a question or its sub-questions (MGranRAG).
+
+    Attributes:
+        question: the question.
+        parts: its sub-questions.
+        sentences: what is read, passage by passage, best passage first.
+        facts: evidence found earlier, best first.
+    """
+
+    question: Question
+    parts: tuple[str, ...]
+    sentences: tuple[ShownSentence, ...]
+    facts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEvidence:
+    """A sentence that helps.
+
+    Attributes:
+        sentence: position in `EvidenceTask.sentences`.
+        text: the sentence with its pronouns resolved.
+        phrases: its key phrases.
+        labels: (question number, label): 0 is the question, 1 to K the parts; `T` answers it alone, `P` is a clue.
+    """
+
+    sentence: int
+    text: str
+    phrases: tuple[str, ...] = ()
+    labels: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceFound:
+    """The sentences that help; none where no sentence does, or where every reply was malformed."""
+
+    items: tuple[FoundEvidence, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+Style = Literal["ircot", "irgs", "gcot", "tog"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonTask:
+    """Ask for the next step.
+
+    Attributes:
+        question: the question.
+        passages: the pool's best, best first.
+        steps: earlier steps, oldest first.
+        style: `ircot`: the next fact; `irgs`: an answer with short reasoning; `gcot`: what is missing; `tog`: links
+            between things, and where to look next.
+    """
+
+    question: Question
+    passages: tuple[Passage, ...]
+    steps: tuple[str, ...]
+    style: Style
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of reasoning.
+
+    Attributes:
+        text: what was written.
+        query: what to search for next; None where the step names nothing.
+        done: the step says that it is the last.
+        answer: the answer, where it states one.
+    """
+
+    text: str = ""
+    query: str | None = None
+    done: bool = False
+    answer: str | None = None
+    flags: tuple[str, ...] = ()
+
+
+AgentFormat = Literal["react", "search_r1", "r1_searcher"]
+Move = Literal["search", "lookup", "finish", "invalid"]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One move that was made, and what came of it.
+
+    Attributes:
+        written: what the model wrote, up to and with its action.
+        move: what that was.
+        argument: query, string to look up, or answer.
+        passages: what a search found.
+        note: what else the agent was told: a sentence that was looked up, or why the move was invalid.
+    """
+
+    written: str
+    move: Move
+    argument: str = ""
+    passages: tuple[Passage, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveTask:
+    """Ask for the next move.
+
+    Attributes:
+        question: the question.
+        turns: the moves so far, oldest first.
+        protocol: which agent's tags or actions are spoken.
+        may_search: whether a search is still allowed.
+    """
+
+    question: Question
+    turns: tuple[Turn, ...]
+    protocol: AgentFormat
+    may_search: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class NextMove:
+    """The move; `finish` with an empty argument gives up."""
+
+    move: Move
+    argument: str = ""
+    written: str = ""
     flags: tuple[str, ...] = ()

@@ -11,11 +11,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from gnnrag.graphs.bridging import LinkWeigher, stems
-from gnnrag.graphs.linking import link_question
+from gnnrag.graphs.linking import LinkWeigher, link_question, stems
 from gnnrag.index.index import Index
-from gnnrag.text.bounds import beginning
 from gnnrag.text.normalise import drop_qualifier, phrase_key, words
+from gnnrag.text.sentences import beginning
 
 BASE = 0.2  # score of a link whose target is unlike the question, against 1 + BASE for one that equals it
 SHARED = 0.5  # weight of a name that is no title, against that of a title

@@ -18,6 +18,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, TypeVar
 
+from gnnrag.common.untrusted import counted_repairs, well_formed
 from gnnrag.errors import BudgetError, LLMError
 from gnnrag.llm.base import Backend, Message, Reply, Request
 from gnnrag.prompts.load import SMALL, bounded, load_prompt
@@ -26,7 +27,6 @@ from gnnrag.roles.hollow import CUT_OFF, EMPTY, LOOP, MAX_REPLY, parsed
 from gnnrag.roles.hollow import MalformedError as MalformedError
 from gnnrag.session import Session
 from gnnrag.types import shallow
-from gnnrag.untrusted import counted_repairs, well_formed
 
 T = TypeVar("T")
 Failure = Literal["", "parse_failure", "llm_error"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.batching import MicroBatcher
+from gnnrag.common.batching import MicroBatcher
 from gnnrag.errors import ConfigError
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.session import Session
@@ -63,9 +63,9 @@ class TunedReader:
 
     def _open(self, folder: Any, record: Any) -> None:
         """Load network and tokenizer: torch is imported only now."""
-        from gnnrag.roles.extractive.candidate_features import FEATURES
-        from gnnrag.roles.extractive.span_items import ItemMaker
-        from gnnrag.roles.reader_offline import OfflineReader
+        from gnnrag.roles.offline_reader.candidates import FEATURES
+        from gnnrag.roles.offline_reader.items import ItemMaker
+        from gnnrag.roles.offline_reader.reader import OfflineReader
         from gnnrag.tuned.span_reader import chances_of, load_span_reader, window_maker
 
         model = load_span_reader(folder, record, FEATURES, self.config.base)

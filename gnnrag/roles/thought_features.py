@@ -12,9 +12,7 @@ import numpy as np
 
 from gnnrag.index.index import Index
 from gnnrag.roles.base import ThoughtsTask
-from gnnrag.roles.candidates import KINDS, ThoughtCandidate
-from gnnrag.roles.hit_features import HIT, HitDescriber
-from gnnrag.roles.thought_reading import Reading
+from gnnrag.roles.candidates import HIT, KINDS, HitDescriber, Reading, ThoughtCandidate
 from gnnrag.text.normalise import words
 from gnnrag.tuned.selector import Options
 

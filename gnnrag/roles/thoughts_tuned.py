@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gnnrag.batching import MicroBatcher
+from gnnrag.common.batching import MicroBatcher
 from gnnrag.errors import ArtefactError
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Thoughts, ThoughtsTask

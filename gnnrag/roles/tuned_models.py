@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gnnrag.common.files import child
 from gnnrag.config import build_settings
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.files import child
 from gnnrag.llm.base import Backend
 from gnnrag.registry import BACKENDS, ROLES, resolve
 from gnnrag.session import Session

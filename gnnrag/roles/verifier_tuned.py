@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.batching import MicroBatcher, Worker
+from gnnrag.common.batching import MicroBatcher, Worker
+from gnnrag.common.files import digest
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.files import digest
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Verdict, VerifierTask
 from gnnrag.roles.tuned_models import LANGUAGE_KINDS, LanguageRole, LanguageRoleConfig, open_language_role

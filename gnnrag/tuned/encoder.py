@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.index.embedder import model_folder
-from gnnrag.index.opening import quiet_loading
-from gnnrag.llm.adapters import refuse_adapter
+from gnnrag.index.embedder import model_folder, quiet_loading
+from gnnrag.llm.folders import refuse_adapter
 from gnnrag.tuned.folder import TunedRecord, write_tuned
 from gnnrag.weights import WEIGHTS, check_tokenizer, fill, load_tensors, save_tensors
 

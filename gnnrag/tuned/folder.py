@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gnnrag.common.files import child, content_digest, digest, write_json
+from gnnrag.common.outputs import folds_advice
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.files import child, content_digest, digest, write_json
-from gnnrag.outputs import folds_advice
 from gnnrag.weights import read_record, refuse_references
 
 RECORD = "gnnrag.json"

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from gnnrag.common.files import open_regular
+from gnnrag.common.untrusted import parse_json
 from gnnrag.errors import DataError
-from gnnrag.files import open_regular
 from gnnrag.types import Passage
-from gnnrag.untrusted import parse_json
 
 
 class _Part(BaseModel):

@@ -13,7 +13,7 @@ from gnnrag.audit.run import audit
 from gnnrag.config import load_config
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError
-from gnnrag.rundir import read_predictions
+from gnnrag.run.rundir import read_predictions
 
 SAMPLE = Path(__file__).resolve().parents[2] / "data" / "sample"
 

@@ -26,7 +26,7 @@ from gnnrag.datasets.base import load_passages  # noqa: E402
 from gnnrag.index.build import build_index, update_index  # noqa: E402
 from gnnrag.index.stages import STAGES  # noqa: E402
 from gnnrag.index.store import Store  # noqa: E402
-from gnnrag.pipeline import index_settings  # noqa: E402
+from gnnrag.run.pipeline import index_settings  # noqa: E402
 from gnnrag.types import Passage  # noqa: E402
 from inference.console import render  # noqa: E402
 from tests.helpers.indexes import artefacts  # noqa: E402

@@ -22,8 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
 from gnnrag.gnn.config import GNNConfig
-from gnnrag.gnn.encoder import encoder_record
-from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES
+from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES, encoder_record
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.subgraph import join
 from gnnrag.index.index import Index

@@ -25,12 +25,12 @@ from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from gnnrag.gnn.batch import GraphBatch
 from gnnrag.gnn.config import GNNConfig, LossConfig
 from gnnrag.gnn.edges import RelationalIndex
 from gnnrag.gnn.losses import Candidates, retrieval_loss
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.operators import relational_sum
+from gnnrag.gnn.subgraph import GraphBatch
 
 Work = Callable[[], object]
 

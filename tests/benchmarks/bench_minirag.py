@@ -17,9 +17,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from gnnrag.graphs.edges import Edges
 from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
-from gnnrag.graphs.walks import MANY, Votes, WalkGraph
+from gnnrag.graphs.picking import Edges
+from gnnrag.retrievers.minirag.walks import MANY, Votes, WalkGraph
 
 
 def main() -> None:

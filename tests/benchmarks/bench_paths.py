@@ -21,10 +21,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from gnnrag.graphs.adjacency import Adjacency
-from gnnrag.graphs.flow import reliable_paths
+from gnnrag.graphs.knowledge import Adjacency
 from gnnrag.graphs.neighbourhood import grow, label_anchor
 from gnnrag.graphs.paths import k_shortest_paths, paths_between_seeds
+from gnnrag.retrievers.pathrag import reliable_paths
 
 HOPS, K = 3, 3
 Pairs = dict[str, list[tuple[int, int]]]

@@ -18,7 +18,7 @@ sys.path.insert(0, str(REPOSITORY))
 import numpy as np  # noqa: E402
 
 from gnnrag.graphs import synonyms  # noqa: E402
-from gnnrag.graphs.cells import num_directions, num_probes  # noqa: E402
+from gnnrag.graphs.synonyms import num_directions, num_probes  # noqa: E402
 from gnnrag.index.index import Index  # noqa: E402
 
 

@@ -25,11 +25,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import Dataset
-from gnnrag.evaluation import evaluate, load_questions_for
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.pipeline import open_index
+from gnnrag.run.evaluation import evaluate, load_questions_for
+from gnnrag.run.pipeline import open_index
 from gnnrag.types import Prediction
 from tests.helpers.clock import virtual_clock
 from tests.helpers.replies import good, prompt_of, user

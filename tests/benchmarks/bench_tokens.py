@@ -22,19 +22,17 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.evaluation import load_questions_for
 from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.loop import Loop
-from gnnrag.methods.mgranrag import MGranRAG
+from gnnrag.methods.mgranrag.evidence import FIRST_QUESTION, OracleEvidenceExtractor, PromptedEvidenceExtractor
+from gnnrag.methods.mgranrag.method import MGranRAG
 from gnnrag.metrics.report import score
-from gnnrag.pipeline import open_index
 from gnnrag.retrievers.dense import DenseRetriever
-from gnnrag.roles.decomposer_oracle import OracleDecomposer
-from gnnrag.roles.decomposer_prompted import PromptedDecomposer
-from gnnrag.roles.evidence_oracle import OracleEvidenceExtractor
-from gnnrag.roles.evidence_prompted import FIRST_QUESTION, PromptedEvidenceExtractor
-from gnnrag.roles.reader_oracle import OracleReader
+from gnnrag.roles.decomposer import OracleDecomposer, PromptedDecomposer
+from gnnrag.roles.reader import OracleReader
+from gnnrag.run.evaluation import load_questions_for
+from gnnrag.run.loop import Loop
+from gnnrag.run.pipeline import open_index
 from gnnrag.session import Session
 from gnnrag.types import Prediction
 

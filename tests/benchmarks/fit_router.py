@@ -26,8 +26,7 @@ from single_hops import single_hops
 
 from gnnrag.datasets.base import load_dataset
 from gnnrag.roles.base import QUERY_CLASSES
-from gnnrag.roles.router_cues import CUES, read_cues
-from gnnrag.roles.router_oracle import class_of
+from gnnrag.roles.router import CUES, class_of, read_cues
 
 HERE = Path(__file__).resolve().parent
 SAMPLE = HERE.parents[1] / "data" / "sample"

@@ -10,6 +10,7 @@ from gnnrag.datasets.canonical import load_passages, load_questions, split_file
 from gnnrag.datasets.jsonl import read_json
 from gnnrag.errors import DataError
 from gnnrag.types import GoldHop, Passage
+from tests.helpers.each import each
 
 P1 = '{"id": "p1", "title": "Alpha", "text": "First."}'
 Q1 = '{"id": "q1", "question": "Who?", "answers": ["Ann"]}'
@@ -88,7 +89,7 @@ BAD_LINES = {
 }
 
 
-@pytest.mark.parametrize("case", BAD_LINES)
+@each("case", BAD_LINES)
 def test_broken_corpus_is_named_with_file_and_line(write, case):
     content, line, parts = BAD_LINES[case]
     path = write(content)
@@ -101,7 +102,7 @@ def test_broken_corpus_is_named_with_file_and_line(write, case):
         assert part in message
 
 
-@pytest.mark.parametrize("content", ["", "\n\n  \n"])
+@each("content", ["", "\n\n  \n"])
 def test_no_passages_and_no_questions(write, content):
     with pytest.raises(DataError, match=r"corpus.jsonl: holds no passages; each line must be an object with 'id'"):
         load_passages(write(content))
@@ -133,7 +134,7 @@ BAD_QUESTIONS = {
 }
 
 
-@pytest.mark.parametrize("case", BAD_QUESTIONS)
+@each("case", BAD_QUESTIONS)
 def test_broken_question_is_named_with_file_and_line(write, case):
     content, parts = BAD_QUESTIONS[case]
     path = write(f"{Q1}\n{content}\n", "questions.dev.jsonl")
@@ -167,8 +168,8 @@ def test_missing_file_and_missing_split(write, tmp_path):
         split_file(tmp_path, "dev")
 
 
-@pytest.mark.parametrize(("limit", "fits"), [(len(P1), True), (len(P1) - 1, False)])
-@pytest.mark.parametrize("end", ["", "\n"])
+@each("limit, fits", [(len(P1), True), (len(P1) - 1, False)])
+@each("end", ["", "\n"])
 def test_line_limit_is_exact(write, limit, fits, end):
     path = write(P1 + end)
     if fits:
@@ -178,7 +179,7 @@ def test_line_limit_is_exact(write, limit, fits, end):
             load_passages(path, max_line_bytes=limit)
 
 
-@pytest.mark.parametrize("tail", [b"", b'"}\n' + P1.encode()])
+@each("tail", [b"", b'"}\n' + P1.encode()])
 def test_a_50_mb_line_is_refused_without_reading_it_into_memory(write, tail):
     start = b'{"id": "big", "text": "'
     path = write(P1.encode() + b"\n" + start + b"x" * 50_000_000 + tail)
@@ -196,8 +197,8 @@ def test_a_50_mb_line_is_refused_without_reading_it_into_memory(write, tail):
     assert time.perf_counter() - began < 2
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
+@each(
+    "content, message",
     [
         ('{"a": [1, 2', "x.json, line 1: is cut off"),
         ('{"a": 1,\n b: 2}', "x.json, line 2: is not JSON: Expecting property name"),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gnnrag.datasets.chunk import Chunking, chunk_text
 from gnnrag.errors import ConfigError
+from tests.helpers.each import each
 
 
 def cut(text, target=6, overlap=0):
@@ -18,8 +19,8 @@ def words(n, start=0):
     return " ".join(f"w{i}" for i in range(start, start + n))
 
 
-@pytest.mark.parametrize(
-    ("text", "chunks"),
+@each(
+    "text, chunks",
     [
         ("", []),
         (" \n\n ", []),
@@ -58,24 +59,22 @@ def test_overlap_repeats_whole_sentences_and_never_exceeds_the_target():
     assert cut("One two three four. Five six seven eight nine ten.", 6, 5)[1] == "Five six seven eight nine ten."
 
 
-@pytest.mark.parametrize(
-    ("text", "most"), [("x" * 100_000, 4000), ("字" * 10_000, 100), ("%PDF" * 9000 + " end", 4000)]
-)
+@each("text, most", [("x" * 100_000, 4000), ("字" * 10_000, 100), ("%PDF" * 9000 + " end", 4000)])
 def test_text_without_blanks_does_not_become_one_giant_passage(text, most):
     chunks = chunk_text(text)
     assert max(map(len, chunks)) <= most
     assert "".join(chunks).replace(" ", "") == text.replace(" ", "")
 
 
-@pytest.mark.parametrize("unit", ["Word after word. ", "\n", "a\n\n", ". ", '."', "( ", "- x\n", "A. ", "\n \t"])
+@each("unit", ["Word after word. ", "\n", "a\n\n", ". ", '."', "( ", "- x\n", "A. ", "\n \t"])
 def test_time_is_linear_in_the_text(unit):
     start = time.process_time()
     chunk_text(unit * (400_000 // len(unit)))
     assert time.process_time() - start < 10  # quadratic would be minutes
 
 
-@pytest.mark.parametrize(
-    ("target", "overlap", "message"),
+@each(
+    "target, overlap, message",
     [
         (0, 0, "target_words=0: must be at least 1"),
         (10, 10, "overlap_words=10: must be between 0 and target_words - 1 = 9"),

@@ -11,6 +11,7 @@ import pytest
 from gnnrag.datasets.base import fingerprint, load_dataset, load_passages, load_questions
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.types import GoldHop, Passage, Question
+from tests.helpers.each import each
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason=f"the benchmark data is not at {SHARED}")
@@ -47,14 +48,14 @@ def test_release_questions_on_a_canonical_corpus(canonical, tmp_path):
     assert load_dataset(canonical, questions=other).questions[0].gold == ("p2",)
 
 
-@pytest.mark.parametrize("limit", [0, -1])
+@each("limit", [0, -1])
 def test_limit_out_of_range(canonical, limit):
     with pytest.raises(ConfigError, match=f"limit={limit}: must be at least 1"):
         load_dataset(canonical, limit=limit)
 
 
-@pytest.mark.parametrize(
-    ("make", "path", "message"),
+@each(
+    "make, path, message",
     [
         ("toy/kb.txt", "toy", "kb.txt, line 1: is 'x'; each line must be head.relation.tail"),
         ("toy/x.txt", "tyo", "tyo: does not exist; did you mean 'toy'?"),
@@ -88,7 +89,7 @@ def test_fingerprint_sees_content_and_order_only():
     assert len(fingerprint([])) == 64
 
 
-@pytest.mark.parametrize(
+@each(
     "change",
     [
         {"text": "!"},
@@ -117,8 +118,8 @@ def test_fingerprints_of_a_dataset_are_stable(canonical):
 
 
 @needs_shared
-@pytest.mark.parametrize(
-    ("name", "passages", "types"),
+@each(
+    "name, passages, types",
     [
         ("2wiki", 6119, {"compositional": 198, "comparison": 123, "bridge_comparison": 121, "inference": 58}),
         ("musique", 1890, {"2hop": 68, "3hop1": 24, "3hop2": 3, "4hop1": 3, "4hop3": 2}),

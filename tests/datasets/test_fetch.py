@@ -14,13 +14,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from gnnrag.datasets import download as downloading
-from gnnrag.datasets.download import download, part_of
-from gnnrag.datasets.fetch import LOCK, get, read_lock, verify, write_down
+from gnnrag.common.files import write_json
+from gnnrag.datasets import fetch as downloading
+from gnnrag.datasets.fetch import LOCK, download, get, part_of, read_lock, verify, write_down
 from gnnrag.datasets.releases import Release, ReleaseFile, advice, described, read_releases, release, releases
 from gnnrag.errors import ConfigError, DataError, GnnragError
-from gnnrag.files import write_json
 from inference import fetch as script
+from tests.helpers.each import each
 
 BODY = bytes(range(256)) * 4000  # 1 MB
 SHA = hashlib.sha256(BODY).hexdigest()
@@ -194,7 +194,7 @@ class BrokenReply:
         return self.reply.read(size)
 
 
-@pytest.mark.parametrize("place", ["head", "body"])
+@each("place", ["head", "body"])
 def test_a_broken_tls_connection_is_tried_again_and_told(site, tmp_path, monkeypatch, place):
     real, broken = downloading.urlopen, [True]
 
@@ -215,7 +215,7 @@ def test_a_broken_tls_connection_is_tried_again_and_told(site, tmp_path, monkeyp
         get(site.release("a.json"), tmp_path / "once", tries=1)
 
 
-@pytest.mark.parametrize("there", ["ftp://127.0.0.1/a.json", "file:///etc/passwd"])
+@each("there", ["ftp://127.0.0.1/a.json", "file:///etc/passwd"])
 def test_redirects_lead_to_the_web_alone(site, tmp_path, there):
     site.faults = [there]
     with pytest.raises(DataError, match=r"could not be fetched: .*(sent on to|302)"):
@@ -301,7 +301,7 @@ def test_what_others_report_is_a_note_not_an_error(site, tmp_path):
 def test_a_killed_download_leaves_no_file_and_goes_on(site, tmp_path):
     site.pause = 0.05
     code = (
-        "import sys; from pathlib import Path; from gnnrag.datasets.download import download\n"
+        "import sys; from pathlib import Path; from gnnrag.datasets.fetch import download\n"
         f"download('{site.url}/a.json', Path(sys.argv[1]))"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "a.json")])
@@ -347,7 +347,7 @@ def test_files_fetched_by_hand_are_recorded_and_then_kept(site, tmp_path):
         write_down(known, tmp_path)
 
 
-@pytest.mark.parametrize(
+@each(
     "content",
     [
         "{",
@@ -394,8 +394,8 @@ def test_the_releases_are_described():
         release("ultradomian")
 
 
-@pytest.mark.parametrize(
-    ("path", "title"),
+@each(
+    "path, title",
     [
         ("data/UltraDomain/cs.jsonl", "UltraDomain"),
         ("data/graphrag-bench/novel", "Xiang"),
@@ -422,7 +422,7 @@ def test_an_empty_folder_of_a_benchmark_is_told_too(tmp_path):
         load_dataset(tmp_path / "multihop-rag")
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "- a",
@@ -456,7 +456,7 @@ def test_the_script_gets_records_and_verifies(site, tmp_path, monkeypatch, capsy
     assert script.main(["verify", str(tmp_path), f"lock={tmp_path / 'other.json'}"]) == 0
 
 
-@pytest.mark.parametrize("words", [[], ["got", "x"], ["get", "toy"], ["verify", "a", "b"], ["list", "tries=3"], ["-x"]])
+@each("words", [[], ["got", "x"], ["get", "toy"], ["verify", "a", "b"], ["list", "tries=3"], ["-x"]])
 def test_the_script_refuses_other_words(words):
     with pytest.raises(GnnragError):
         script.main(words)

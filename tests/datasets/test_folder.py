@@ -8,11 +8,13 @@ import zlib
 
 import pytest
 
-from gnnrag.datasets import documents, pdf
+from gnnrag.datasets import documents
+from gnnrag.datasets import documents as pdf
 from gnnrag.datasets import folder as documents_folder
 from gnnrag.datasets.base import load_dataset, load_passages
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import DataError
+from tests.helpers.each import each
 
 
 def pdf_bytes(lines, title=None, encrypt=False):
@@ -134,8 +136,8 @@ def test_formats_titles_and_ids(folder):
     assert (dataset.name, dataset.questions, dataset.skip_counts) == ("docs", (), {})
 
 
-@pytest.mark.parametrize(
-    ("text", "titles"),
+@each(
+    "text, titles",
     [
         ("---\ntitle: 'Front: page'\ntags: [x]\n---\nBody.\n# Part\nMore.", ["Front: page", "Front: page > Part"]),
         ("---\ntitle: Same\n---\n# Same\nBody.", ["Same"]),

@@ -7,6 +7,7 @@ import pytest
 from gnnrag.datasets.base import load_dataset, load_passages, load_questions
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.types import GoldHop
+from tests.helpers.each import each
 
 CORPUS = [
     {"title": "Ann", "text": "Ann was born in Paris. She sang.", "idx": 0},
@@ -92,7 +93,7 @@ EXPECTED = {  # sample -> id, answers, type, gold
 }
 
 
-@pytest.mark.parametrize("case", EXPECTED)
+@each("case", EXPECTED)
 def test_each_benchmark(release, case):
     sample, qid, answers, kind, gold = EXPECTED[case]
     dataset = load_dataset(release([sample]))
@@ -146,7 +147,7 @@ def test_gold_falls_back_to_a_title_that_is_unique(release):
     assert dataset.notes == ("2 gold passages were matched by their title, as their text differs",)
 
 
-@pytest.mark.parametrize(("title", "count"), [("Ann", 2), ("Berlin", 0)])
+@each("title, count", [("Ann", 2), ("Berlin", 0)])
 def test_gold_that_is_not_in_the_corpus(release, title, count):
     lost = {**TWO_WIKI, "_id": "lost", "supporting_facts": [[title, 0]], "context": [[title, ["Other text."]]]}
     path = release([TWO_WIKI, lost])
@@ -177,7 +178,7 @@ def test_a_subset_of_a_known_release_is_noted_not_refused(release):
     assert notes[0] == "hotpotqa has 4 passages here, 9,811 or 9,221 in the full release"
 
 
-@pytest.mark.parametrize("suffix", ["", ".json", "_corpus.json"])
+@each("suffix", ["", ".json", "_corpus.json"])
 def test_ways_to_name_a_release(release, suffix):
     path = release([TWO_WIKI])
     named = path.with_name(path.name + suffix)
@@ -218,15 +219,15 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
+@each("case", BAD)
 def test_broken_questions(release, case):
     questions, message = BAD[case]
     with pytest.raises(DataError, match=message):
         load_dataset(release(questions))
 
 
-@pytest.mark.parametrize(
-    ("corpus", "message"),
+@each(
+    "corpus, message",
     [
         ([{"title": "a", "body": "b"}], "passage 0 has no string 'title' and 'text'; its keys are title, body"),
         ([], "toy_corpus.json: holds no passages"),

@@ -9,10 +9,11 @@ import pytest
 
 from gnnrag.datasets.articles import entity_types, state, write_articles
 from gnnrag.datasets.base import fingerprint, load_dataset, load_passages
+from gnnrag.datasets.jsonl import Skips
 from gnnrag.datasets.kb import question_files, read_triples
 from gnnrag.datasets.metaqa import relations_of
-from gnnrag.datasets.skips import Skips
 from gnnrag.errors import DataError
+from tests.helpers.each import each
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data" / "metaqa"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason=f"the benchmark data is not at {SHARED}")
@@ -99,8 +100,8 @@ def test_triples_keep_their_names_and_repeats_are_noted(tmp_path):
     assert skips.frozen() == {"the line repeats an earlier triple": ("line 4",)}
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
+@each(
+    "content, message",
     [
         (b"a|r|b\na|b\n", r"kb\.txt, line 2: is 'a\|b'; each line must be head\|relation\|tail"),
         (b"a|r|b|c\n", "line 1: "),
@@ -148,7 +149,7 @@ def test_questions_of_one_file_of_all_and_of_another(folder, tmp_path):
     assert (question.answers, question.gold, question.extra["nodes"]) == (("a film",), ("harbour",), ["12"])
 
 
-@pytest.mark.parametrize("split", ["train", "3-hop.dev", "hop.dev", "../films/1-hop.dev", "*.dev", "", "."])
+@each("split", ["train", "3-hop.dev", "hop.dev", "../films/1-hop.dev", "*.dev", "", "."])
 def test_unknown_splits_are_refused_with_those_that_exist(folder, split):
     ask(folder, "1-hop.questions.dev.jsonl", {"id": "a"})
     ask(folder, "questions.test.jsonl", {"id": "b"})
@@ -157,8 +158,8 @@ def test_unknown_splits_are_refused_with_those_that_exist(folder, split):
         load_dataset(folder, split)
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
+@each(
+    "row, message",
     [
         ({"answers": ["1917"]}, "question 'a' names '1917', which is no entity. Did you mean '1971'"),
         ({"anchor": "Night Harbor"}, "Did you mean 'Night Harbour'"),
@@ -204,8 +205,8 @@ def test_question_files_of_the_release(folder):
     assert [q.id for q in load_dataset(folder).questions] == ["ours"]
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
+@each(
+    "line, message",
     [
         ("who directed Night Harbour\tVera Lind", r"line 2: .* one \[anchor\], a tab"),
         ("is [12] like [1971]\t12", "line 2"),

@@ -10,6 +10,7 @@ import pytest
 from gnnrag.datasets.base import load_dataset, load_passages
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import DataError
+from tests.helpers.each import each
 
 CUT = Chunking(20)
 ARTICLES = [
@@ -202,7 +203,7 @@ def test_other_chunks_give_other_gold(multihop):
     assert whole.questions[0].gold == ("article-0#1", "article-1#1")
 
 
-@pytest.mark.parametrize("path", ["", "corpus.json", "MultiHopRAG.json"])
+@each("path", ["", "corpus.json", "MultiHopRAG.json"])
 def test_every_way_to_name_multihop_rag(multihop, path):
     assert load_passages(multihop() / path, CUT).name == "multihop_rag"
     assert len(load_dataset(multihop() / path, limit=1, chunking=CUT).questions) == 1
@@ -252,7 +253,7 @@ def test_the_medical_part_is_one_document_and_may_join_its_evidence(novels):
     assert question.extra["statements"] == ["Light harms the skin.", "Basal cells grow slowly."]
 
 
-@pytest.mark.parametrize("path", ["novel", "Datasets/Corpus/novel.json", "Datasets/Questions/novel_questions.json"])
+@each("path", ["novel", "Datasets/Corpus/novel.json", "Datasets/Questions/novel_questions.json"])
 def test_every_way_to_name_one_of_several(novels, path):
     folder = novels()
     novels(NOVEL_QUESTIONS[:1], NOVELS, "medical")
@@ -342,7 +343,7 @@ def spoil(rng, row):
     return row
 
 
-@pytest.mark.parametrize("kind", ["multihop", "articles", "novels", "documents", "books", "textbooks"])
+@each("kind", ["multihop", "articles", "novels", "documents", "books", "textbooks"])
 def test_broken_rows_are_one_clear_error_or_load(kind, multihop, novels, books, textbooks):
     rng = random.Random(7)
     failed = 0
@@ -371,7 +372,7 @@ def test_broken_rows_are_one_clear_error_or_load(kind, multihop, novels, books, 
     assert failed > 20
 
 
-@pytest.mark.parametrize("kind", ["corpus.json", "MultiHopRAG.json"])
+@each("kind", ["corpus.json", "MultiHopRAG.json"])
 def test_a_cut_off_file_names_its_line(multihop, kind):
     path = multihop() / kind
     text = json.dumps(json.loads(path.read_text()), indent=1)

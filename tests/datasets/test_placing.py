@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from gnnrag.datasets.chunk import Chunking
+from gnnrag.datasets.jsonl import Skips
 from gnnrag.datasets.placing import GoldPlacer, cut, document_of
-from gnnrag.datasets.skips import Skips
 from gnnrag.errors import ConfigError, DataError
+from tests.helpers.each import each
 
 TEXT = (
     "The ferry left Oban at noon. Its captain, Ann Reid, had sailed for “thirty years”.\n\n"
@@ -32,8 +33,8 @@ def test_documents_are_cut_into_numbered_passages_that_lose_no_word():
     assert {document_of(p.id) for p in passages} == {"log", "other"}
 
 
-@pytest.mark.parametrize(
-    ("statement", "gold"),
+@each(
+    "statement, gold",
     [
         ("The crew lost two sails before dusk.", ("log#2",)),
         ("the crew  LOST two sails, before dusk", ("log#2",)),

@@ -11,22 +11,22 @@ from typing import Any
 
 import pytest
 
+from gnnrag.common.files import read_journal
 from gnnrag.config import load_config
 from gnnrag.distil import collect as module
 from gnnrag.distil.config import TracesConfig
 from gnnrag.distil.recorder import Recorder
 from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
-from gnnrag.evaluation import evaluate, load_questions_for
-from gnnrag.files import read_journal
 from gnnrag.fit.verifier_config import TrainVerifierConfig
 from gnnrag.fit.verifier_rows import open_set
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend, ScriptedConfig
-from gnnrag.pipeline import Pipeline, open_index
 from gnnrag.roles.base import ThoughtsTask
-from gnnrag.roles.thoughts_prompted import parse_thoughts
-from gnnrag.roles.verifier_prompted import parse_selection
-from gnnrag.rundir import read_predictions
+from gnnrag.roles.thoughts import parse_thoughts
+from gnnrag.roles.verifier import parse_selection
+from gnnrag.run.evaluation import evaluate, load_questions_for
+from gnnrag.run.pipeline import Pipeline, open_index
+from gnnrag.run.rundir import read_predictions
 from gnnrag.session import Session
 from gnnrag.tuned.gain import gain
 from gnnrag.tuned.pairs import PairMaker
@@ -176,7 +176,7 @@ def test_candidates_are_labelled_with_what_they_would_gain(root: Path, monkeypat
 def scripted(monkeypatch: pytest.MonkeyPatch, reply: Any = good) -> ScriptedBackend:
     """Make every prompted role ask one scripted model; returns it."""
     backend = ScriptedBackend(ScriptedConfig(rules=[("", reply)]))
-    monkeypatch.setattr("gnnrag.roles.book.open_backend", lambda *_: backend)
+    monkeypatch.setattr("gnnrag.roles.registry.open_backend", lambda *_: backend)
     return backend
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from gnnrag.common.files import write_jsonl
 from gnnrag.distil.config import KeepConfig
 from gnnrag.distil.decisions import Decision, became_right, decisions_of, verdict_on
-from gnnrag.files import write_jsonl
 from gnnrag.tuned.gain import Gain
 from gnnrag.types import Question
 

@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-import pytest
-
 from gnnrag.config import ExtractConfig
 from gnnrag.extract.base import make_extractor
 from gnnrag.extract.entity_types import described_type, mentioned_type, named_type, opening, type_names
 from gnnrag.text.analyse import analyse
 from gnnrag.types import Passage
+from tests.helpers.each import each
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
+@each(
+    "name, kind",
     [
         ("24 May 1900", "date"),
         ("May 24, 1900", "date"),
@@ -48,8 +47,8 @@ def test_names_that_tell_their_type(name: str, kind: str) -> None:
     assert named_type(name) == kind
 
 
-@pytest.mark.parametrize(
-    ("name", "sentence", "kind"),
+@each(
+    "name, sentence, kind",
     [
         ("Iron Man 2", "Iron Man 2 is a 2010 American superhero film based on the character Iron Man.", "work"),
         ("No Parlez", "No Parlez is the debut solo studio album by English singer Paul Young.", "work"),
@@ -70,8 +69,8 @@ def test_sentences_that_say_what_a_thing_is(name: str, sentence: str, kind: str)
     assert described_type(name, sentence) == kind
 
 
-@pytest.mark.parametrize(
-    ("sentence", "kind"),
+@each(
+    "sentence, kind",
     [
         ("It was directed by X.", "person"),
         ("He is the son of X.", "person"),
@@ -94,7 +93,7 @@ def test_dates_stay_dates_and_statements_go_before_names() -> None:
     assert found == {"Ada": "person", "1815": "date", "London": "location", "Bart": "work", "Essex County": "location"}
 
 
-@pytest.mark.parametrize("mode", ["merge", "own"])
+@each("mode", ["merge", "own"])
 def test_offline_extraction_types_its_entities(mode: str) -> None:
     passage = Passage("p", "Night Harbour", "Night Harbour is a film directed by Vera Lindqvist. It was shot in 1931.")
     text = analyse([passage], title_mode=mode)

@@ -8,11 +8,12 @@ from gnnrag.extract.estimate import Estimate, calls_per_passage, estimate_extrac
 from gnnrag.index.store import Store
 from gnnrag.types import Passage
 from tests.extract.test_prompted import settings
+from tests.helpers.each import each
 from tests.helpers.indexes import CORPUS, build
 
 
-@pytest.mark.parametrize(
-    ("format_", "gleaning", "calls"),
+@each(
+    "format_, gleaning, calls",
     [
         ("openie", None, 2),
         ("lightrag", None, 2),

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import pytest
-
 from gnnrag.config import ExtractConfig
 from gnnrag.extract.base import make_extractor
 from gnnrag.text.analyse import analyse
 from gnnrag.types import Passage
+from tests.helpers.each import each
 
 ADA = Passage("p", "Ada Lovelace", "Ada Lovelace was born in London. Her father was Lord Byron.")
 
@@ -14,7 +13,7 @@ def extract(passage: Passage, title_mode="merge"):
     return make_extractor(ExtractConfig()).extract([passage], analyse([passage], title_mode=title_mode))[0]
 
 
-@pytest.mark.parametrize("title_mode", ["merge", "own"])
+@each("title_mode", ["merge", "own"])
 def test_the_title_is_joined_to_each_mention_by_its_sentence(title_mode):
     assert extract(ADA, title_mode).triples == (
         ("Ada Lovelace", "Ada Lovelace was born in London.", "London"),
@@ -36,6 +35,6 @@ def test_without_a_title_the_first_phrase_is_the_topic():
     )
 
 
-@pytest.mark.parametrize("passage", [Passage("p", "", "..."), Passage("p", "...", "..."), Passage("p", "Rome", "")])
+@each("passage", [Passage("p", "", "..."), Passage("p", "...", "..."), Passage("p", "Rome", "")])
 def test_nothing_to_join(passage):
     assert extract(passage).triples == ()

@@ -7,11 +7,11 @@ import pytest
 
 from gnnrag.config import ExtractConfig
 from gnnrag.errors import ConfigError, DataError
-from gnnrag.extract.base import make_extractor
+from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, RelationRecord, make_extractor
 from gnnrag.extract.precomputed import PrecomputedExtractor, read_extractions
-from gnnrag.extract.types import EntityRecord, Extraction, HyperedgeRecord, RelationRecord
 from gnnrag.text.analyse import PassageText
 from gnnrag.types import Passage
+from tests.helpers.each import each
 from tests.helpers.shared_data import SHARED_DATA
 
 RECORD = {"id": "p1", "entities": ["A", "B", "A"], "triples": [["A", "of", "B"], ["A", "of", "B"], ["A", "is"]]}
@@ -38,8 +38,8 @@ def test_numbers_in_triples_are_text(tmp_path):
     assert read_extractions(path)["p"].triples == (("A", "born", "1963"),)
 
 
-@pytest.mark.parametrize(
-    ("row", "problem"),
+@each(
+    "row, problem",
     [
         ({**RECORD, "id": None}, "needs an 'id'"),
         ({**RECORD, "id": "p0"}, "'p0' has a record already"),
@@ -97,8 +97,8 @@ def test_described_records(tmp_path):
     assert Extraction.from_json(json.loads(json.dumps(found.to_json()))) == found
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "problem"),
+@each(
+    "field, value, problem",
     [
         ("details", [{"type": "x"}], "one of 'details' needs 'name'"),
         ("details", [{"name": "A", "kind": "x"}], "must be an object with name, type, description"),

@@ -1,17 +1,15 @@
 """Names in quotation marks: what they delimit, and whose the punctuation is."""
 
-import pytest
-
 from gnnrag.config import ExtractConfig
-from gnnrag.extract.offline import OfflineExtractor
-from gnnrag.extract.quoted import quoted_names
-from gnnrag.extract.types import Extraction
+from gnnrag.extract.base import Extraction
+from gnnrag.extract.offline import OfflineExtractor, quoted_names
 from gnnrag.text.analyse import analyse
 from gnnrag.types import Passage
+from tests.helpers.each import each
 
 
-@pytest.mark.parametrize(
-    ("sentence", "names"),
+@each(
+    "sentence, names",
     [
         ("“10 Things I Hate About You” carries the tag “high school”.", ["10 Things I Hate About You", "high school"]),
         ('Its tags are "bd-r" and "heart of darkness".', ["bd-r", "heart of darkness"]),

@@ -22,8 +22,8 @@ from gnnrag.fit.language_judging import selection_scores
 from gnnrag.fit.language_model import LanguageModel, open_language_model
 from gnnrag.llm.base import Message
 from gnnrag.prompts.load import load_prompt
-from gnnrag.roles.thoughts_prompted import PromptedThoughts, parse_thoughts
-from gnnrag.roles.verifier_prompted import PromptedVerifier, parse_selection
+from gnnrag.roles.thoughts import PromptedThoughts, parse_thoughts
+from gnnrag.roles.verifier import PromptedVerifier, parse_selection
 from gnnrag.session import Session
 from gnnrag.tuned.rows import Turn
 from tests.helpers.language_rows import settings, thoughts_row, verifier_row, write_prompt, write_rows

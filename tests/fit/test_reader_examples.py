@@ -15,8 +15,8 @@ from gnnrag.fit.reader_sets import read_triples
 from gnnrag.fit.reader_synthetic import PracticeMaker
 from gnnrag.fit.reader_task import learn_threshold
 from gnnrag.metrics.answer import normalise_answer
-from gnnrag.roles.extractive.candidate_features import FEATURES
-from gnnrag.roles.extractive.spans import clean
+from gnnrag.roles.offline_reader.candidates import FEATURES
+from gnnrag.roles.offline_reader.spans import clean
 from gnnrag.types import GoldHop, Question
 from tests.helpers.tuned_reader import PASSAGES, QUESTIONS, item_maker, network_config
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,14 +13,19 @@ import pytest
 import torch
 
 from gnnrag.errors import ArtefactError
-from gnnrag.gnn.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from gnnrag.gnn.checkpoint import (
+    Checkpoint,
+    import_released,
+    load_checkpoint,
+    load_released,
+    save_checkpoint,
+    start_from,
+)
 from gnnrag.gnn.config import GNNConfig, RankerConfig, official
-from gnnrag.gnn.entity_model import EntityGNN
-from gnnrag.gnn.model import QueryGNN
+from gnnrag.gnn.model import EntityGNN, QueryGNN
 from gnnrag.gnn.rankers import Ranker
-from gnnrag.gnn.released import import_released, load_released
-from gnnrag.gnn.starting import start_from
 from tests.helpers import gfm
+from tests.helpers.each import each
 
 ENCODER = {"name": "hash", "weights": "abc", "normalised": True, "query_prefix": "", "document_prefix": ""}
 
@@ -53,8 +59,8 @@ def test_what_is_saved_comes_back(folder: Path) -> None:
         assert (folder.parent / "again" / name).read_bytes() == (folder / name).read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("expected", "problem"),
+@each(
+    "expected, problem",
     [
         ({"encoder": {"weights": "abd"}}, "encoder.weights is 'abc', needed is 'abd'"),
         ({"encoder": {"size": 384}}, "encoder.size is 6, needed is 384"),
@@ -78,8 +84,8 @@ def edit(change: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:
     return apply
 
 
-@pytest.mark.parametrize(
-    ("damage", "problem"),
+@each(
+    "damage, problem",
     [
         (lambda f: (f / "config.json").unlink(), r"config.json is missing; gnn.checkpoint"),
         (lambda f: (f / "config.json").write_text("{"), "is no JSON"),
@@ -96,10 +102,11 @@ def edit(change: Callable[[dict[str, Any]], None]) -> Callable[[Path], None]:
         (edit(lambda r: r.update(ranker=None)), "'ranker.length' has no place"),
     ],
 )
-def test_damage_is_named(folder: Path, damage: Callable[[Path], None], problem: str) -> None:
-    damage(folder)
+def test_damage_is_named(folder: Path, tmp_path: Path, damage: Callable[[Path], None], problem: str) -> None:
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    damage(copy)
     with pytest.raises(ArtefactError, match=problem):
-        load_checkpoint(folder)
+        load_checkpoint(copy)
 
 
 # ------------------------------------------------------------------------------------------------------ released
@@ -131,9 +138,7 @@ def test_released_weights_run_against_the_edges(tmp_path: Path) -> None:
     torch.testing.assert_close(model(batch), gfm.golden_model()(turned))
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"fusion": "early"}, {"fusion": "late"}, {"concat_hidden": True}, {"aggregate": "pna"}]
-)
+@each("settings", [{}, {"fusion": "early"}, {"fusion": "late"}, {"concat_hidden": True}, {"aggregate": "pna"}])
 def test_settings_follow_from_released_tensors(settings: dict[str, Any], tmp_path: Path) -> None:
     config = GNNConfig(dim=4, layers=3, seed_weight=False, upstream_direction=True, **settings)
     source = QueryGNN(config, 6)
@@ -190,8 +195,8 @@ def test_a_training_starts_from_a_released_folder(tmp_path: Path) -> None:
         assert torch.equal(model.state_dict()[name], value)
 
 
-@pytest.mark.parametrize(
-    ("changes", "embedder", "problem"),
+@each(
+    "changes, embedder, problem",
     [
         ({"upstream_direction": False}, "all-mpnet-base-v2", "gnn.upstream_direction is True, needed is False"),
         ({"dim": 8}, "all-mpnet-base-v2", "gnn.dim is 4, needed is 8"),

@@ -14,7 +14,8 @@ from gnnrag.gnn.config import GNNConfig
 from gnnrag.gnn.model import QueryGNN, with_index
 from gnnrag.gnn.sampling import Draws, TripleQuery
 from gnnrag.graphs.knowledge import Lists
-from gnnrag.graphs.message import MessageGraph
+from gnnrag.graphs.messages import MessageGraph
+from tests.helpers.each import each
 from tests.helpers.gfm import TRIPLES, golden_batch, golden_model
 
 GRAPH = MessageGraph(tuple("abcde"), 0, 0, ("r", "s"), TRIPLES.numpy().astype(np.int32), Lists.of([[]] * 5))
@@ -61,7 +62,7 @@ LOGITS = {  # specs/gfm_rag.md 8.6
 }
 
 
-@pytest.mark.parametrize("query", ["question", "relation"])
+@each("query", ["question", "relation"])
 def test_golden_numbers(query: str) -> None:
     task, model = make_task(query=query), Double()
     items = golden_items(task)

@@ -12,10 +12,8 @@ import torch
 
 from gnnrag.errors import ArtefactError
 from gnnrag.gnn.config import GNNConfig, LossConfig
-from gnnrag.gnn.entity_examples import best_threshold, node_f1
-from gnnrag.gnn.examples import ExampleSet, read_subgraph, write_subgraph
+from gnnrag.gnn.examples import ExampleSet, best_threshold, node_f1, ranking_metrics, read_subgraph, write_subgraph
 from gnnrag.gnn.model import QueryGNN
-from gnnrag.gnn.ranking import ranking_metrics
 from gnnrag.gnn.retrieval import Pool, RetrievalTask
 from gnnrag.gnn.sampling import Draws
 from gnnrag.gnn.subgraph import Subgraph

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from gnnrag.gnn.config import GNNConfig
-from gnnrag.gnn.explain import edge_gradients, explain
 from gnnrag.gnn.model import QueryGNN
+from gnnrag.gnn.scoring import edge_gradients, explain
 from tests.helpers import gfm
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from gnnrag.gnn.edges import RelationalIndex
 from gnnrag.gnn.operators import relational_sum
 from tests.helpers import gfm
+from tests.helpers.each import each
 
 pytestmark = pytest.mark.gpu
 
@@ -36,9 +37,9 @@ def graph(hub: int) -> tuple[Tensor, Tensor, Tensor]:
     return torch.cat([source, more]), torch.cat([relation, more % 5]), torch.cat([target, torch.full((hub,), 7)])
 
 
-@pytest.mark.parametrize(("batch", "dim"), [(1, 8), (3, 24), (5, 100)])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("hub", [0, 1200])
+@each("batch, dim", [(1, 8), (3, 24), (5, 100)])
+@each("weighted", [False, True])
+@each("hub", [0, 1200])
 def test_kernel_equals_naive(batch: int, dim: int, weighted: bool, hub: int, device: str) -> None:
     from gnnrag.gnn.fused import fused_sum, is_correct
 

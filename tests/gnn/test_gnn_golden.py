@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
 import torch
 from torch import Tensor
 
-from gnnrag.gnn.batch import GraphBatch
 from gnnrag.gnn.config import LossConfig, RankerConfig
 from gnnrag.gnn.layers import EdgeInputs, aggregate
 from gnnrag.gnn.losses import Candidates, completion_loss, listwise_loss, retrieval_loss, weighted_bce
 from gnnrag.gnn.model import with_index
 from gnnrag.gnn.operators import relational_sum
 from gnnrag.gnn.rankers import Incidence, Ranker, inverse_frequency
+from gnnrag.gnn.subgraph import GraphBatch
 from gnnrag.graphs.knowledge import Lists
 from tests.helpers import gfm
+from tests.helpers.each import each
 
 H1 = [
     [[1.211032, 0.55, -1], [0, 0.739451, 0.851985], [0, 0.5, 1.047107], [0, 0.836044, 0.755296], [0, 0.5, 1.047107]],
@@ -59,7 +59,7 @@ def states(columns: list[object]) -> Tensor:
     return torch.tensor(columns, dtype=torch.float64).transpose(0, 1)
 
 
-@pytest.mark.parametrize("backend", ["naive", "bag"])
+@each("backend", ["naive", "bag"])
 def test_intermediate_states(backend: str) -> None:
     model, batch = gfm.golden_model(backend), with_index(gfm.golden_batch())
     rel = model.encode_relations(batch.relation_vectors)
@@ -81,7 +81,7 @@ def test_intermediate_states(backend: str) -> None:
         torch.testing.assert_close(x, states(expected), atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("backend", ["naive", "bag"])
+@each("backend", ["naive", "bag"])
 def test_logits(backend: str) -> None:
     model = gfm.golden_model(backend)
     close(model(gfm.golden_batch()).T, LOGITS)
@@ -110,8 +110,8 @@ def documents() -> Incidence:
     return Incidence.of(Lists.of(lists), 3)
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
+@each(
+    "name, expected",
     [
         ("simple", [[-1.292849, -1.102440, -1.125182], [-1.100956, -1.110672, -0.729105]]),
         ("idf", [[-1.003894, -0.551220, -0.862917], [-0.722235, -0.555336, -0.552490]]),
@@ -139,7 +139,7 @@ def test_supervised_losses() -> None:
     close(retrieval_loss(candidates, LossConfig()), 1.317348)
 
 
-@pytest.mark.parametrize("backend", ["naive", "bag"])
+@each("backend", ["naive", "bag"])
 def test_gradients_of_the_loss(backend: str) -> None:
     model, batch = gfm.golden_model(backend), gfm.golden_batch()
     relations, questions = gfm.RELATIONS.clone().requires_grad_(), gfm.QUESTIONS.clone().requires_grad_()
@@ -162,7 +162,7 @@ def test_gradients_of_the_loss(backend: str) -> None:
     close(model.head_out.weight.grad[0], [-0.006897, 0, 0.021781, -0.045751, 0.024322, 0.031977])
 
 
-@pytest.mark.parametrize("backend", ["naive", "bag"])
+@each("backend", ["naive", "bag"])
 def test_operator_alone(backend: str) -> None:
     index = with_index(gfm.golden_batch()).index
     # The inputs at full precision: six printed digits would cost the sixth digit of the sums.
@@ -193,7 +193,7 @@ def test_operator_alone(backend: str) -> None:
         close(x.grad[:, column], expected)
 
 
-@pytest.mark.parametrize("backend", ["naive", "bag"])
+@each("backend", ["naive", "bag"])
 def test_pna_pieces(backend: str) -> None:
     model, batch = gfm.golden_model(), with_index(gfm.golden_batch())
     rel0, rel1 = model.encode_relations(batch.relation_vectors)

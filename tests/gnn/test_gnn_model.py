@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from gnnrag.errors import ConfigError
-from gnnrag.gnn.batch import GraphBatch
 from gnnrag.gnn.config import GNNConfig, official
 from gnnrag.gnn.model import QueryGNN, with_index
+from gnnrag.gnn.subgraph import GraphBatch
 from tests.helpers import gfm
+from tests.helpers.each import each
 
 SETTINGS = [
     {"fusion": "none", "node_text": False},
@@ -55,7 +56,7 @@ def columns_of(batch: GraphBatch, chosen: list[int]) -> GraphBatch:
     return replace(batch, questions=batch.questions[chosen], seeds=batch.seeds[:, chosen], features=features)
 
 
-@pytest.mark.parametrize("settings", SETTINGS)
+@each("settings", SETTINGS)
 def test_renamed_nodes_and_shuffled_edges_change_nothing(settings: dict[str, object]) -> None:
     model, batch = network(**settings), rich_batch()
     names = torch.randperm(40, generator=torch.Generator().manual_seed(1))  # names[v] is the new id of v
@@ -74,7 +75,7 @@ def test_renamed_nodes_and_shuffled_edges_change_nothing(settings: dict[str, obj
     torch.testing.assert_close(model(renamed)[names], model(batch), atol=1e-10, rtol=1e-10)
 
 
-@pytest.mark.parametrize("settings", SETTINGS)
+@each("settings", SETTINGS)
 def test_layouts_and_batches_give_the_same(settings: dict[str, object]) -> None:
     model, batch = network(**settings), rich_batch()
     whole = model(batch)
@@ -83,7 +84,7 @@ def test_layouts_and_batches_give_the_same(settings: dict[str, object]) -> None:
         torch.testing.assert_close(model(columns_of(batch, chosen)), whole[:, chosen], atol=1e-10, rtol=1e-10)
 
 
-@pytest.mark.parametrize("settings", SETTINGS)
+@each("settings", SETTINGS)
 def test_float32_logits_do_not_depend_on_the_batch(settings: dict[str, object]) -> None:
     model, batch = network(**settings).float(), single(rich_batch())
     whole = model(batch)
@@ -114,7 +115,7 @@ def test_inverse_relations_are_their_own() -> None:
     assert not torch.allclose(model(confused), model(batch))
 
 
-@pytest.mark.parametrize("layers", [1, 2, 3])
+@each("layers", [1, 2, 3])
 def test_messages_reach_as_far_as_there_are_layers(layers: int) -> None:
     steps = torch.arange(4)
     batch = GraphBatch(
@@ -132,7 +133,7 @@ def test_messages_reach_as_far_as_there_are_layers(layers: int) -> None:
     assert (apart[layers + 1 :] < 1e-12).all()
 
 
-@pytest.mark.parametrize("settings", SETTINGS[:5])
+@each("settings", SETTINGS[:5])
 def test_naive_and_bag_networks_learn_alike(settings: dict[str, object]) -> None:
     grads = []
     for backend, checkpointing in (("naive", False), ("bag", False), ("bag", True)):
@@ -181,9 +182,7 @@ def test_bfloat16_stays_near_float32() -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
 
 
-@pytest.mark.parametrize(
-    ("dim", "size"), [(32, 78_977), (64, 215_297), (128, 659_969), (256, 2_237_441), (512, 8_144_897)]
-)
+@each("dim, size", [(32, 78_977), (64, 215_297), (128, 659_969), (256, 2_237_441), (512, 8_144_897)])
 def test_official_networks_have_the_published_size(dim: int, size: int) -> None:
     config = official()
     assert config.dim == 512
@@ -191,8 +190,8 @@ def test_official_networks_have_the_published_size(dim: int, size: int) -> None:
     assert sum(p.numel() for p in QueryGNN(config, 768).parameters()) == size
 
 
-@pytest.mark.parametrize(
-    ("settings", "problem"),
+@each(
+    "settings, problem",
     [
         ({"fusion": "middle"}, "gnn.fusion='middle'"),
         ({"mode": "nodes"}, "gnn.mode='nodes'.*node"),

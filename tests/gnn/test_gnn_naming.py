@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-import pytest
-
-from gnnrag.gnn.naming import NameFinder
+from gnnrag.gnn.entity import NameFinder
+from tests.helpers.each import each
 
 NAMES = ("Her", "directors", "The D.I.", "Face/Off", "Be Cool", "Be", "Joy Smith's")
 KB = NameFinder({name: i for i, name in enumerate(NAMES)})
 TEXT = NameFinder({n: i for i, n in enumerate(["be cool", "joy smith", "malta", "of"])}, is_normalised=True)
 
 
-@pytest.mark.parametrize(
-    ("text", "name"),
+@each(
+    "text, name",
     [
         ("who are the directors of The D.I.", "The D.I."),
         ("which films share the directors of Face/Off?", "Face/Off"),

@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from gnnrag.config import EmbedderConfig, ExtractConfig, IndexConfig, TextConfig
+from gnnrag.datasets.jsonl import Skips
 from gnnrag.datasets.kb import load_passages
-from gnnrag.datasets.skips import Skips
 from gnnrag.gnn.checkpoint import Checkpoint
 from gnnrag.gnn.config import GNNConfig
 from gnnrag.gnn.entity import EntityQuestions
-from gnnrag.gnn.entity_examples import EntitySet
+from gnnrag.gnn.examples import EntitySet
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.neighbourhood import NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.scoring import EntityScorer

@@ -13,9 +13,9 @@ from gnnrag.errors import ConfigError
 from gnnrag.gnn import operators
 from gnnrag.gnn.edges import RelationalIndex
 from gnnrag.gnn.layers import EdgeInputs, aggregate
-from gnnrag.gnn.operators import MESSAGES, relational_sum
-from gnnrag.gnn.statistics import STATISTICS, Wanted, message_statistics
+from gnnrag.gnn.operators import MESSAGES, STATISTICS, Wanted, message_statistics, relational_sum
 from tests.helpers import gfm
+from tests.helpers.each import each
 
 N, R, B, D = 40, 6, 3, 4
 
@@ -59,8 +59,8 @@ def assert_alike(first: list[Tensor], second: list[Tensor]) -> None:
         torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-12)
 
 
-@pytest.mark.parametrize("message", MESSAGES)
-@pytest.mark.parametrize("backend", ["naive", "bag"])
+@each("message", MESSAGES)
+@each("backend", ["naive", "bag"])
 def test_sums_equal_message_passing(message: str, backend: str) -> None:
     source, relation, target = gfm.random_edges()
     index = RelationalIndex(source, relation, target, N)
@@ -79,7 +79,7 @@ def test_the_last_node_takes_part() -> None:
     torch.testing.assert_close(relational_sum(x, rel, index, backend="bag")[N - 1], x[2] * rel[0])
 
 
-@pytest.mark.parametrize("size", [1, 7, 64, 10**6])
+@each("size", [1, 7, 64, 10**6])
 def test_any_size_of_block_gives_the_same(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     index = RelationalIndex(*gfm.random_edges(), N)
     expected = with_gradients(lambda x, rel, w: relational_sum(x, rel, index, w, backend="naive"))
@@ -94,8 +94,8 @@ def finite(values: Tensor) -> Tensor:
     return values.nan_to_num(posinf=0.0, neginf=0.0)
 
 
-@pytest.mark.parametrize("kind", ["sum", "mean", "max", "min", "pna"])
-@pytest.mark.parametrize("message", MESSAGES)
+@each("kind", ["sum", "mean", "max", "min", "pna"])
+@each("message", MESSAGES)
 def test_aggregates_of_both_back_ends_agree(kind: str, message: str) -> None:
     index = RelationalIndex(*gfm.random_edges(), N)
     boundary = torch.randn(N, B, D, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
@@ -108,7 +108,7 @@ def test_aggregates_of_both_back_ends_agree(kind: str, message: str) -> None:
     assert_alike(run("bag"), run("naive"))
 
 
-@pytest.mark.parametrize("kind", ["sum", "mean", "max", "min", "pna"])
+@each("kind", ["sum", "mean", "max", "min", "pna"])
 def test_weight_zero_is_no_edge_and_order_is_nothing(kind: str) -> None:
     source, relation, target = gfm.random_edges()
     x, rel, _ = (t.detach() for t in inputs())

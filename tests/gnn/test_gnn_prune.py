@@ -15,9 +15,10 @@ from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES, NODE_FEATURES
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.prune import PruneConfig, QuestionGraphs
 from gnnrag.gnn.subgraph import Subgraph, join
-from gnnrag.graphs.messaging import MENTIONS
+from gnnrag.graphs.messages import MENTIONS
 from gnnrag.index.index import Index
 from gnnrag.types import Passage
+from tests.helpers.each import each
 from tests.helpers.indexes import CORPUS, build
 
 QUESTIONS = [
@@ -91,11 +92,8 @@ def test_small_subgraphs_keep_what_the_walk_likes(index: Index) -> None:
     assert few.candidates.sum() == 1, "there is always a passage"
 
 
-@pytest.mark.parametrize(
-    ("text", "branch"),
-    [("Ada Lovelace?", "exact"), ("Where is Mesolongi?", "exact"), ("what lies there", "names"),
-     ("Is it Augusta Ada of Lovelace Hall?", "exact")],
-)  # fmt: skip
+@each("text, branch", [("Ada Lovelace?", "exact"), ("Where is Mesolongi?", "exact"), ("what lies there", "names"),
+     ("Is it Augusta Ada of Lovelace Hall?", "exact")])  # fmt: skip
 def test_where_a_question_starts(index: Index, text: str, branch: str) -> None:
     assert QuestionGraphs(index).prepare([text])[0].branch == branch
 

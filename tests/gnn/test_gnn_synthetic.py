@@ -7,7 +7,7 @@ import pytest
 
 from gnnrag.gnn.synthetic import QuestionMaker, path_questions
 from gnnrag.graphs.knowledge import Lists
-from gnnrag.graphs.message import MessageGraph
+from gnnrag.graphs.messages import MessageGraph
 from gnnrag.index.index import Index
 from gnnrag.types import Passage
 from tests.helpers.indexes import build

@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from gnnrag.errors import ArtefactError
-from gnnrag.gnn.batch import GraphBatch
+from gnnrag.gnn.checkpoint import import_released
 from gnnrag.gnn.config import RankerConfig
 from gnnrag.gnn.rankers import Incidence, Ranker
-from gnnrag.gnn.released import import_released
+from gnnrag.gnn.subgraph import GraphBatch
 from tests.goldens.reading import lines
+from tests.helpers.each import each
 
 FILE = "gfm.jsonl.gz"
 
@@ -38,7 +39,7 @@ def batch(weights: list[float]) -> GraphBatch:
     return GraphBatch(source, relation, target, head["num_nodes"], *texts, seeds)
 
 
-@pytest.mark.parametrize("number", range(len(cases("models"))))
+@each("number", range(len(cases("models"))))
 def test_the_logits_of_released_networks(number: int) -> None:
     case = cases("models")[number]
     state = {name: tensor(held) for name, held in case["tensors"].items()}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from gnnrag.roles.searching_parse import parse_expansion, parse_verdict, released_parts
-from gnnrag.search_config import PRESETS
+from gnnrag.methods.graphsearch.config import PRESETS
+from gnnrag.methods.graphsearch.parsing import parse_expansion, parse_verdict, released_parts
 from gnnrag.text.subqueries import HistoryItem, letters_only, render_history
 from tests.goldens.reading import golden
+from tests.helpers.each import each
 
 OFFICIAL = PRESETS["official"]
 
@@ -29,7 +28,7 @@ PARSERS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("part", PARSERS)
+@each("part", PARSERS)
 def test_released_parsers(part: str) -> None:
     cases = golden("graphsearch_parsers.json")[part]
     assert cases

@@ -9,14 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnrag.graphs.granular import EvidenceMemory, EvidenceUnit, Overlay, confidence, is_kept
 from gnnrag.graphs.hierarchy import HierarchyGraph
-from gnnrag.graphs.phrases import PhraseAligner, is_entity
 from gnnrag.methods.base import State
-from gnnrag.methods.mgranrag import MGranRAG, MGranRAGConfig
+from gnnrag.methods.mgranrag.graph import (
+    EvidenceMemory,
+    EvidenceUnit,
+    Overlay,
+    PhraseAligner,
+    confidence,
+    is_entity,
+    is_kept,
+)
+from gnnrag.methods.mgranrag.method import MGranRAG, MGranRAGConfig
 from gnnrag.session import Session
 from gnnrag.types import Question
 from tests.goldens.reading import golden, lines
+from tests.helpers.each import each
 
 FILE = "mgranrag_official.jsonl.gz"
 
@@ -114,7 +122,7 @@ def test_the_bonus_of_a_question_phrase_that_is_evidence_of_the_other_kind_is_le
         assert phrase_seeds(method, weights) == pytest.approx(expected, abs=1e-6), case["keywords"]
 
 
-@pytest.mark.parametrize("number", range(len(cases("question_rounds"))))
+@each("number", range(len(cases("question_rounds"))))
 def test_two_rounds(number: int, method: MGranRAG) -> None:
     case = cases("question_rounds")[number]
     state = state_of(case, method)

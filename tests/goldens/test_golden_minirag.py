@@ -7,14 +7,14 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import pytest
 
 from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
-from gnnrag.retrievers.minirag import MiniRAGConfig, MiniRAGRetriever
-from gnnrag.roles.asking import Mentions
+from gnnrag.retrievers.minirag.retriever import MiniRAGConfig, MiniRAGRetriever
+from gnnrag.roles.base import Mentions
 from gnnrag.types import Query
 from tests.goldens.reading import golden
 from tests.helpers.cosines import knowledge_index
+from tests.helpers.each import each
 
 
 @cache
@@ -42,7 +42,7 @@ def graph() -> KnowledgeGraph:
     )
 
 
-@pytest.mark.parametrize("number", range(len(golden("minirag.json")["cases"])))
+@each("number", range(len(golden("minirag.json")["cases"])))
 def test_the_order_of_passages(number: int) -> None:
     case, knowledge = golden("minirag.json")["cases"][number], graph()
     edge = {tuple(ends): i for i, ends in enumerate(knowledge.ends.tolist())}

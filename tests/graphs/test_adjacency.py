@@ -5,7 +5,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gnnrag.graphs.adjacency import Adjacency
+from gnnrag.graphs.knowledge import Adjacency
+from tests.helpers.each import each
 
 # 0 - 1 - 2 - 3, 1 = 4 (two relations, one each way round), 4 - 3, a self-loop on 2, 5 alone.
 ENDS = np.array([[0, 1], [2, 1], [2, 3], [1, 4], [4, 1], [4, 3], [2, 2]])
@@ -30,9 +31,7 @@ def test_a_graph_may_be_empty():
     assert adjacency.neighbours_of(1).tolist() == []
 
 
-@pytest.mark.parametrize(
-    ("ends", "message"), [([[0, 6]], "0 to 5"), ([[-1, 0]], "0 to 5"), ([0, 1], r"\(num_relations, 2\)")]
-)
+@each("ends, message", [([[0, 6]], "0 to 5"), ([[-1, 0]], "0 to 5"), ([0, 1], r"\(num_relations, 2\)")])
 def test_ends_are_checked(ends, message):
     with pytest.raises(ValueError, match=message):
         Adjacency(np.array(ends), 6)

@@ -6,9 +6,8 @@ import math
 
 import pytest
 
-from gnnrag.graphs.bridging import LinkWeigher, stems
 from gnnrag.graphs.hierarchy import build_hierarchy
-from gnnrag.graphs.titles import TitleMatcher
+from gnnrag.graphs.linking import LinkWeigher, TitleMatcher, stems
 from gnnrag.text.analyse import analyse
 from gnnrag.types import Passage
 

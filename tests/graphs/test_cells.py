@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from gnnrag.graphs.cells import MEMBERS, cells_of, num_directions, num_probes, sharing
+from gnnrag.graphs.synonyms import MEMBERS, cells_of, num_directions, num_probes, sharing
+from tests.helpers.each import each
 
 
 def unit_rows(n, dim, seed=0):
@@ -21,7 +21,7 @@ def test_the_cells_of_a_vector_depend_on_it_alone():
 
 
 def test_they_are_the_strongest_pairs_of_directions():
-    from gnnrag.graphs import cells
+    from gnnrag.graphs import synonyms as cells
 
     vectors = unit_rows(20, 12)
     rng = np.random.default_rng(cells._SEED)
@@ -59,7 +59,7 @@ def test_sharing_gives_every_pair_of_a_cell():
     assert list(sharing(np.zeros((0, 3), dtype=np.int64), np.zeros(0, dtype=bool))) == []
 
 
-@pytest.mark.parametrize("count", [1, 100_001, 200_000, 2_000_000])
+@each("count", [1, 100_001, 200_000, 2_000_000])
 def test_more_vectors_have_more_cells(count):
     directions = num_directions(count)
     assert directions**2 * MEMBERS >= count * num_probes(directions)

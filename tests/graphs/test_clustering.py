@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gnnrag.common.files import digest
 from gnnrag.errors import ConfigError
-from gnnrag.files import digest
-from gnnrag.graphs.anchors import anchor_clusters
-from gnnrag.graphs.clustering import Layer, check_tree_config, cluster_layer, reduce_vectors
+from gnnrag.graphs.clustering import Layer, anchor_clusters, check_tree_config, cluster_layer, reduce_vectors
 from gnnrag.index_config import TreeConfig
+from tests.helpers.each import each
 
 METHODS = ("anchors", "gmm", "kmeans")
 
@@ -29,8 +29,8 @@ def found(nodes: Layer, **config) -> list[list[int]]:
     return [c.members.tolist() for c in cluster_layer(nodes, TreeConfig(**config))]
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 11, 12, 60])
+@each("method", METHODS)
+@each("n", [1, 2, 3, 4, 5, 11, 12, 60])
 def test_every_node_is_in_a_cluster_and_runs_are_equal(method, n):
     clusters = found(layer(n), cluster=method)
     assert sorted({i for c in clusters for i in c}) == list(range(n))
@@ -40,8 +40,8 @@ def test_every_node_is_in_a_cluster_and_runs_are_equal(method, n):
         assert clusters == [list(range(n))]
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("n", [2, 12, 60])
+@each("method", METHODS)
+@each("n", [2, 12, 60])
 def test_nodes_of_equal_content_share_their_clusters(method, n):
     once = layer(n // 2)
     twice = once.take(np.repeat(np.arange(n // 2), 2))
@@ -50,14 +50,14 @@ def test_nodes_of_equal_content_share_their_clusters(method, n):
     assert {i for c in clusters for i in c} == set(range(n))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@each("method", METHODS)
 def test_equal_vectors_of_different_content(method):
     nodes = layer(20)
     same = Layer(np.repeat(nodes.vectors[:1], 20, axis=0), nodes.contents, nodes.names, nodes.tokens)
     assert {i for c in found(same, cluster=method) for i in c} == set(range(20))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@each("method", METHODS)
 def test_a_long_cluster_that_cannot_be_split_is_cut(method):
     nodes = layer(30)
     same = Layer(np.repeat(nodes.vectors[:1], 30, axis=0), nodes.contents, nodes.names, np.full(30, 100))
@@ -75,7 +75,7 @@ def test_a_node_longer_than_the_budget_is_alone():
     assert [4] in clusters and all(len(c) <= 5 for c in clusters)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@each("method", METHODS)
 def test_cut_parts_hold_their_budget(method):
     nodes = layer(80, tokens=40)
     for members in found(nodes, cluster=method, cluster_tokens=200):
@@ -93,8 +93,8 @@ def test_gmm_finds_groups_that_lie_apart():
     assert all(any(set(c) <= g for g in groups) for c in clusters)
 
 
-@pytest.mark.parametrize("components", ["coarse", "full"])
-@pytest.mark.parametrize("covariance", ["diag", "full"])
+@each("components", ["coarse", "full"])
+@each("covariance", ["diag", "full"])
 def test_gmm_settings_all_run(components, covariance):
     clusters = found(layer(70), cluster="gmm", components=components, covariance=covariance, sample=50)
     assert {i for c in clusters for i in c} == set(range(70))
@@ -142,7 +142,7 @@ class TestAnchors:
     def test_blocks_change_nothing(self, monkeypatch):
         nodes = layer(150)
         whole = self.run(nodes)
-        monkeypatch.setattr("gnnrag.graphs.anchors._BLOCK", 7)
+        monkeypatch.setattr("gnnrag.graphs.clustering._BLOCK", 7)
         assert self.run(nodes) == whole
 
     def test_without_a_low_hash_the_lowest_is_a_centre(self):
@@ -186,8 +186,8 @@ class TestReduction:
         assert {i for c in once for i in c} == set(range(60))
 
 
-@pytest.mark.parametrize(
-    ("given_", "problem"),
+@each(
+    "given_, problem",
     [
         ({"cluster": "hdbscan"}, "cluster='hdbscan': allowed are anchors, gmm, kmeans"),
         ({"reduction": "tsne"}, "allowed are pca, umap"),

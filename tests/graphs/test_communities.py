@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.extract.types import Extraction
+from gnnrag.extract.base import Extraction
 from gnnrag.graphs.communities import BUCKET, Communities, find_communities, occurrence_weights
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.leiden import ordered_leiden
+from tests.helpers.each import each
 
 
 def graph(*pairs: str) -> KnowledgeGraph:
@@ -45,7 +46,7 @@ def modularity(g: KnowledgeGraph, labels: np.ndarray) -> float:
 TWO = [*clique("a"), *clique("b"), "a0-b0"]
 
 
-@pytest.mark.parametrize("algorithm", ["leiden", "ordered"])
+@each("algorithm", ["leiden", "ordered"])
 def test_two_cliques_are_two_communities(algorithm: str) -> None:
     g = graph(*TWO)
     c = find_communities(g, algorithm=algorithm, max_size=5)
@@ -167,8 +168,8 @@ def test_empty_graph() -> None:
         assert occurrence_weights([0, 0]).tolist() == [0, 0]
 
 
-@pytest.mark.parametrize(
-    ("settings", "problem"),
+@each(
+    "settings, problem",
     [
         ({"profile": "best"}, "profile='best': allowed are fixed, released"),
         ({"algorithm": "louvain"}, "algorithm='louvain': allowed are auto, leiden, ordered"),

@@ -6,12 +6,10 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from gnnrag.graphs.dotanchors import Anchors
-from gnnrag.graphs.dotbridge import bridging_paths, far_anchors, touches
-from gnnrag.graphs.dots import Filter, Region
-from gnnrag.graphs.dotsearch import Dot, SearchConfig
-from gnnrag.graphs.dotstart import Start, StartConfig, Starter
 from gnnrag.graphs.neighbourhood import grow
+from gnnrag.methods.dotrag.anchors import Anchors
+from gnnrag.methods.dotrag.search import Dot, Filter, Region, SearchConfig
+from gnnrag.methods.dotrag.start import Start, StartConfig, Starter, bridging_paths, far_anchors, touches
 from tests.helpers.dots import at, trace_graph
 
 GRAPH = trace_graph()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import pytest
 
-from gnnrag.graphs.dual_level import Found, classic_sides, current_passages, cut, merge
-from gnnrag.graphs.edges import Edges, seed_edges
 from gnnrag.graphs.knowledge import Lists
-from gnnrag.graphs.rendering import Shown
+from gnnrag.graphs.picking import Edges, seed_edges
+from gnnrag.graphs.rendering import Found, Shown, classic_sides, current_passages, cut, merge
 from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Passage
+from tests.helpers.each import each
 from tests.helpers.knowledge import knowledge
 
 # Positions: A 0, B 1, C 2, D 3. Relations in order: A B meets, A B sees, A C r, B A likes, D D is.
@@ -77,7 +76,7 @@ def test_rows() -> None:
     assert shown().tokens([0], [1]) == -(-(len(shown().entity_row(0)) + 1 + len(shown().edge_row(1))) // 4)
 
 
-@pytest.mark.parametrize(("classic", "kept"), [(True, [0, 1]), (False, [])])
+@each("classic, kept", [(True, [0, 1]), (False, [])])
 def test_classic_budgets_count_descriptions_only(classic: bool, kept: list[int]) -> None:
     assert shown(classic).fit_edges([0, 1], 10) == kept
     assert cut(shown(classic), Found([0, 1], [0, 1]), 10, 10).edges == kept

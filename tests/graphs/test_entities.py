@@ -7,6 +7,7 @@ import pytest
 
 from gnnrag.errors import ArtefactError
 from gnnrag.graphs.entities import build_entity_graph
+from tests.helpers.each import each
 from tests.helpers.golden import G1_TRIPLES, golden_graph
 
 
@@ -71,7 +72,7 @@ def test_names_without_letters():
     assert ours.entities == ("中国", "北京") and len(ours.facts) == 1
 
 
-@pytest.mark.parametrize("triples", [[], [[], []]])
+@each("triples", [[], [[], []]])
 def test_no_facts(triples):
     graph = build_entity_graph(triples)
     assert graph.adjacency().shape == (len(triples),) * 2

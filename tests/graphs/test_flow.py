@@ -5,9 +5,10 @@ import time
 import numpy as np
 import pytest
 
-from gnnrag.graphs.adjacency import Adjacency
-from gnnrag.graphs.flow import FlowPath, edge_flow, node_flow, path_limit, pool_paths, reliable_paths
+from gnnrag.graphs.knowledge import Adjacency
 from gnnrag.graphs.paths import paths_between_seeds
+from gnnrag.retrievers.pathrag import FlowPath, edge_flow, node_flow, path_limit, pool_paths, reliable_paths
+from tests.helpers.each import each
 
 A, B, C, S, T = range(5)  # alphabetical, as the golden example iterates
 GOLDEN = Adjacency(np.array([[S, A], [S, B], [A, T], [A, C], [B, C], [C, T]]), 5)
@@ -122,7 +123,7 @@ def most_linked(adjacency):
     return np.argsort(-adjacency.degree, kind="stable")[:40].tolist()
 
 
-@pytest.mark.parametrize("flow", ["released", "paper"])
+@each("flow", ["released", "paper"])
 def test_no_path_passes_through_a_hub(flow, hubs):
     seeds = most_linked(hubs)
     assert hubs.degree[seeds[0]] > 4000
@@ -134,7 +135,7 @@ def test_no_path_passes_through_a_hub(flow, hubs):
 
 
 @pytest.mark.slow  # a busy machine takes longer
-@pytest.mark.parametrize("flow", ["released", "paper"])
+@each("flow", ["released", "paper"])
 def test_40_hubs_as_seeds_take_less_than_a_second(flow, hubs):
     """Acceptance 17 of specs/graph_kbs.md: under 1 s of CPU on 43k nodes and 120k edges."""
     seeds, start = most_linked(hubs), time.process_time()

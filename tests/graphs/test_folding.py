@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnrag.errors import ConfigError
-from gnnrag.extract.types import EntityRecord, Extraction, HyperedgeRecord, RelationRecord
+from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, RelationRecord
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import KnowledgeGraph
+from tests.helpers.each import each
 
 
 def typed(name: str, kind: str = "", text: str = "") -> Extraction:
@@ -199,7 +200,7 @@ class TestHyperedges:
         assert fold([Extraction(("a", "b"))]).hyper_texts == (), "nobody has sentences"
 
 
-@pytest.mark.parametrize("name", ["match", "hyperedges"])
+@each("name", ["match", "hyperedges"])
 def test_wrong_settings_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"index\.knowledge\.{name}='casefolds'.*allowed are auto"):
         fold([], **{name: "casefolds"})

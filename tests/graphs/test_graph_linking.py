@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gnnrag.graphs.hierarchy import build_hierarchy
-from gnnrag.graphs.linking import link_question
-from gnnrag.graphs.titles import TitleMatcher
+from gnnrag.graphs.linking import TitleMatcher, link_question
 from gnnrag.text.analyse import analyse
 from gnnrag.types import Passage
+from tests.helpers.each import each
 
 PASSAGES = [
     Passage("0", "Arrête ton cinéma", "Arrête ton cinéma is a comedy directed by Diane Kurys."),
@@ -25,8 +23,8 @@ def names(text: str) -> dict[str, str | None]:
     return {n.key: n.title.form if n.title else None for n in link_question(text, GRAPH, TITLES).names}
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@each(
+    "text, expected",
     [
         (
             "Which film has the director born later, Arrête Ton Cinéma or Agni (2004 Film)?",
@@ -46,8 +44,8 @@ def test_exact_names(text, expected):
     assert names(text) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "form"),
+@each(
+    "text, form",
     [
         ("Where was Swapan Sahaa born?", "swapan saha"),
         ("Where was Boris Vladimirovitch born?", "boris vladimirovich"),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gnnrag.graphs.hierarchy import HierarchyGraph, build_hierarchy
-from gnnrag.graphs.titles import TitleMatch, TitleMatcher
+from gnnrag.graphs.linking import TitleMatch, TitleMatcher
 from gnnrag.text.analyse import analyse
 from gnnrag.text.normalise import FUNCTION_WORDS, phrase_key
 from gnnrag.types import Passage
+from tests.helpers.each import each
 
 PASSAGES = [
     Passage(
@@ -84,8 +83,8 @@ def test_prefix_filter_finds_what_a_full_scan_finds(two_wiki_passages):
     assert sum(match is not None for match in found.values()) > 200
 
 
-@pytest.mark.parametrize(
-    ("word", "expected"),
+@each(
+    "word, expected",
     [
         ("sigird", "sigird"),
         ("sigrd", "sigrid"),

@@ -10,6 +10,7 @@ import pytest
 from gnnrag.errors import ArtefactError
 from gnnrag.graphs.hierarchy import HierarchyGraph, build_hierarchy
 from gnnrag.text.analyse import PassageText, analyse
+from tests.helpers.each import each
 
 TEXTS = [
     PassageText(("s0", "s1", "s0"), (("Acme", "Bonn"), ("acme",), ("Acme", "Bonn"))),
@@ -63,7 +64,7 @@ def test_round_trip(graph):
     assert [again.sentences_of(i).tolist() for i in range(3)] == [graph.sentences_of(i).tolist() for i in range(3)]
 
 
-@pytest.mark.parametrize("damage", ["missing", "strings", "range", "length"])
+@each("damage", ["missing", "strings", "range", "length"])
 def test_damaged_arrays_are_refused(graph, damage):
     arrays, strings = graph.to_arrays()
     if damage == "missing":

@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnrag.errors import ArtefactError
-from gnnrag.extract.types import EntityRecord, Extraction, HyperedgeRecord, RelationRecord
+from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, RelationRecord
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
+from tests.helpers.each import each
 
 ROWS = (
     Extraction(
@@ -64,7 +65,7 @@ def test_arrays_and_strings_go_round(graph: KnowledgeGraph) -> None:
     assert all(np.array_equal(arrays[k], other_arrays[k]) and arrays[k].dtype == other_arrays[k].dtype for k in arrays)
 
 
-@pytest.mark.parametrize(
+@each(
     "damage",
     [
         lambda a, s: s["types"].pop(),

@@ -12,7 +12,7 @@ import pytest
 
 from gnnrag.graphs.communities import Communities, occurrence_weights
 from gnnrag.graphs.knowledge import Lists
-from gnnrag.graphs.map_reduce import (
+from gnnrag.retrievers.graphrag.map_reduce import (
     best_first,
     deepest,
     descend,
@@ -23,6 +23,7 @@ from gnnrag.graphs.map_reduce import (
     split_budget,
     up_to_level,
 )
+from tests.helpers.each import each
 
 
 def test_report_ranking_and_batching() -> None:
@@ -35,9 +36,7 @@ def test_report_ranking_and_batching() -> None:
     assert best_first(batches[0], weights, [7.5, 9.0, 5.0]) == [2, 1], "weight before rating"
 
 
-@pytest.mark.parametrize(
-    ("count", "order"), [(3, [2, 1, 0]), (4, [3, 1, 2, 0]), (5, [1, 4, 3, 2, 0]), (8, [3, 1, 5, 6, 7, 2, 4, 0])]
-)
+@each("count, order", [(3, [2, 1, 0]), (4, [3, 1, 2, 0]), (5, [1, 4, 3, 2, 0]), (8, [3, 1, 5, 6, 7, 2, 4, 0])])
 def test_permutations_of_seed_86(count: int, order: list[int]) -> None:
     random.seed(7)
     state = random.getstate()

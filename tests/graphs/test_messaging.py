@@ -3,10 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnnrag.graphs.bridging import LinkWeigher, stems
 from gnnrag.graphs.hierarchy import build_hierarchy
-from gnnrag.graphs.mentions import find_mentions
-from gnnrag.graphs.messaging import (
+from gnnrag.graphs.linking import LinkWeigher, TitleMatcher, stems
+from gnnrag.graphs.messages import (
     CONTAINS,
     EQUIVALENT,
     MENTIONS,
@@ -19,9 +18,10 @@ from gnnrag.graphs.messaging import (
     TITLED,
     corpus_graph,
     fact_graph,
+    find_mentions,
 )  # fmt: skip
-from gnnrag.graphs.titles import TitleMatcher
 from gnnrag.text.analyse import PassageText
+from tests.helpers.each import each
 
 TITLES = ("Lovelace (film)", "Ada Renn", "Eric XIV of Sweden")
 TEXTS = (
@@ -80,7 +80,7 @@ def test_a_graph_of_facts_alone() -> None:
     assert [row.tolist() for row in map(graph.entity_passages.__getitem__, range(3))] == [[0, 1], [0], [1]]
 
 
-@pytest.mark.parametrize("wanted", [("born", "director"), ("king", "born", "malta"), (), ("unheard",)])
+@each("wanted", [("born", "director"), ("king", "born", "malta"), (), ("unheard",)])
 def test_nearness_is_that_of_title_links(wanted: tuple[str, ...]) -> None:
     graph = build_hierarchy(TEXTS)
     table, known = find_mentions(graph), frozenset(stems(wanted))

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnrag.graphs.adjacency import Adjacency
+from gnnrag.graphs.knowledge import Adjacency
 from gnnrag.graphs.neighbourhood import FAR, Rules, grow, label_anchor
+from tests.helpers.each import each
 
 # 0 - 1 - 2 - 3, 1 = 4 (two relations, one each way round), 4 - 3, a self-loop on 2, 5 alone.
 ENDS = np.array([[0, 1], [2, 1], [2, 3], [1, 4], [4, 1], [4, 3], [2, 2]])
@@ -128,7 +129,7 @@ def test_labels_are_of_an_anchor():
         near.labels(1)
 
 
-@pytest.mark.parametrize(("anchor", "hops", "message"), [(0, 0, "hops=0"), (0, 127, "hops=127"), (9, 2, "anchor 9")])
+@each("anchor, hops, message", [(0, 0, "hops=0"), (0, 127, "hops=127"), (9, 2, "anchor 9")])
 def test_anchors_and_hops_are_checked(anchor, hops, message):
     with pytest.raises(ValueError, match=message):
         grow(Adjacency(ENDS, 6), [anchor], hops)

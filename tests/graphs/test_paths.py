@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnrag.graphs.adjacency import Adjacency
+from gnnrag.graphs.knowledge import Adjacency
 from gnnrag.graphs.neighbourhood import Rules, grow, label_anchor
 from gnnrag.graphs.paths import (
     all_simple_paths,

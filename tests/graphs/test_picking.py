@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.picking import (
@@ -18,6 +17,7 @@ from gnnrag.graphs.picking import (
     round_robin,
     shares,
 )
+from tests.helpers.each import each
 
 ROWS = [[1, 2, 3], [2, 4, 5, 6, 7, 8], [4, 9], [10, 11, 2]]  # golden 15.4: k1, k2, ...
 
@@ -41,8 +41,8 @@ def test_golden_occurrence_and_owners() -> None:
     assert cited[2] == 3 and cited[4] == 2 and all(n == 1 for p, n in cited.items() if p not in (2, 4))
 
 
-@pytest.mark.parametrize(
-    ("count", "expected"),
+@each(
+    "count, expected",
     [
         (1, [5]),
         (4, [5, 4, 2, 1]),

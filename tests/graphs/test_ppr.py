@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from gnnrag.graphs.ppr import PageRankOperator, personalised_pagerank
+from tests.helpers.each import each
 
 
 def adjacency_of(num_nodes: int, edges: list[tuple[int, int, float]]) -> sparse.csr_array:
@@ -47,8 +48,8 @@ def g1_graph(relation: float = 2.0, synonym: float = 2.0) -> sparse.csr_array:
     return adjacency_of(9, edges)
 
 
-@pytest.mark.parametrize(
-    ("case", "graph", "seeds", "dense", "damping", "expected"),
+@each(
+    "case, graph, seeds, dense, damping, expected",
     [
         ("a", g1_graph(), G1_SEEDS, G1_DENSE, 0.5, [0.063312, 0.039633, 0.020296, 0.006842]),
         ("b", g1_graph(), [0.28125, 0.28125, 1, 0.421875, 0], G1_DENSE, 0.5, [0.064174, 0.038632, 0.021442, 0.007436]),
@@ -103,7 +104,7 @@ CHG_CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CHG_CASES)
+@each("case", CHG_CASES)
 def test_mgranrag_goldens(case):
     weights, expected = CHG_CASES[case]
     edges = [*CHG_EDGES, (3, 14), (5, 9)] if len(weights) == 15 else CHG_EDGES
@@ -132,7 +133,7 @@ def random_graph(rng: np.random.Generator, is_bipartite: bool) -> sparse.csr_arr
     return sparse.csr_array(dense + dense.T)
 
 
-@pytest.mark.parametrize("is_bipartite", [False, True])
+@each("is_bipartite", [False, True])
 def test_matches_direct_solve_igraph_and_networkx(is_bipartite):
     rng = np.random.default_rng(1)
     for trial in range(50):
@@ -159,8 +160,8 @@ def test_matches_direct_solve_igraph_and_networkx(is_bipartite):
             np.testing.assert_allclose(scores[:, 0], [other[i] for i in range(n)], atol=1e-9)
 
 
-@pytest.mark.parametrize("is_bipartite", [False, True])
-@pytest.mark.parametrize("tol", [1e-3, 1e-6, 1e-9])
+@each("is_bipartite", [False, True])
+@each("tol", [1e-3, 1e-6, 1e-9])
 def test_error_stays_below_tolerance(is_bipartite, tol):
     rng = np.random.default_rng(2)
     for damping in (0.3, 0.5, 0.9):
@@ -176,8 +177,8 @@ def star_of_sentences(rng: np.random.Generator) -> sparse.csr_array:
     return adjacency_of(360, [(a, b, 1.0) for a, b in sorted(pairs)])
 
 
-@pytest.mark.parametrize("tol", [1e-6, 1e-10])
-@pytest.mark.parametrize("is_bipartite", [False, True])
+@each("tol", [1e-6, 1e-10])
+@each("is_bipartite", [False, True])
 def test_columns_do_not_depend_on_their_batch(tol, is_bipartite):
     rng = np.random.default_rng(3)
     graph = star_of_sentences(rng)
@@ -194,7 +195,7 @@ def test_columns_do_not_depend_on_their_batch(tol, is_bipartite):
     assert np.array_equal(walk.solve(reset[:, shuffled], tol), whole[:, shuffled])
 
 
-@pytest.mark.parametrize("rows", [slice(0, 10), slice(55, 70), slice(None, None, 7), slice(0, 0)])
+@each("rows", [slice(0, 10), slice(55, 70), slice(None, None, 7), slice(0, 0)])
 def test_rows_selects_from_the_full_result(rows):
     rng = np.random.default_rng(4)
     walk = PageRankOperator(star_of_sentences(rng))
@@ -230,7 +231,7 @@ def test_empty_batch_and_empty_graph():
     assert PageRankOperator(sparse.csr_array((0, 0))).solve(np.zeros((0, 0))).shape == (0, 0)
 
 
-@pytest.mark.parametrize("bad", [np.zeros(3), np.array([1.0, -0.1, 0]), np.array([np.nan, 1, 0]), np.ones(4)])
+@each("bad", [np.zeros(3), np.array([1.0, -0.1, 0]), np.array([np.nan, 1, 0]), np.ones(4)])
 def test_bad_resets_are_refused(bad):
     walk = PageRankOperator(adjacency_of(3, [(0, 1, 1.0), (1, 2, 1.0)]))
     with pytest.raises(ValueError, match="reset"):

@@ -5,6 +5,7 @@ import pytest
 
 from gnnrag.graphs import synonyms
 from gnnrag.graphs.synonyms import find_synonyms
+from tests.helpers.each import each
 
 
 def unit_rows(n=300, dim=8, seed=0):
@@ -42,9 +43,9 @@ def test_a_cosine_depends_on_its_pair_alone():
         assert whole[int(keep[i]), int(keep[j])] == cosine
 
 
-@pytest.mark.parametrize("exact_up_to", [100_000, 170])
-@pytest.mark.parametrize("max_neighbours", [1, 3, 100])
-@pytest.mark.parametrize("seed", range(8))
+@each("exact_up_to", [100_000, 170])
+@each("max_neighbours", [1, 3, 100])
+@each("seed", range(8))
 def test_what_is_known_changes_nothing_but_the_work(seed, max_neighbours, exact_up_to, monkeypatch):
     monkeypatch.setattr(synonyms, "EXACT_UP_TO", exact_up_to)
     vectors, entities = unit_rows(250, 4, seed), names(250)
@@ -73,7 +74,7 @@ def test_only_what_differs_is_searched(monkeypatch):
     find_synonyms(entities, vectors, 0.6, known=find_synonyms(entities, vectors, 0.6))
 
 
-@pytest.mark.parametrize("entities", [[], [""], ["ab"]])
+@each("entities", [[], [""], ["ab"]])
 def test_nothing_to_join(entities):
     found = find_synonyms(entities, np.ones((len(entities), 4), np.float32))
     assert found.pairs.shape == (0, 2) and found.cosines.shape == (0,)

@@ -3,12 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gnnrag.common.files import digest
 from gnnrag.errors import ArtefactError
-from gnnrag.files import digest
 from gnnrag.graphs.clustering import Layer
 from gnnrag.graphs.tree import SummaryTree, build_tree
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index_config import TreeConfig
+from tests.helpers.each import each
 
 EMBED = HashEmbedder().encode
 WORDS = ["river", "mill", "bridge", "poet", "castle", "ship", "bread", "engine", "comet", "island", "clock"]
@@ -30,8 +31,8 @@ def tree(said: list[str], calls: list[list[str]] | None = None, **config) -> Sum
     return build_tree(leaves, said, TreeConfig(**config), summarise, EMBED, len)
 
 
-@pytest.mark.parametrize("cluster", ["anchors", "gmm", "kmeans"])
-@pytest.mark.parametrize("n", [1, 2, 3, 11, 12, 60])
+@each("cluster", ["anchors", "gmm", "kmeans"])
+@each("n", [1, 2, 3, 11, 12, 60])
 def test_every_leaf_is_reachable_from_the_top(cluster, n):
     found = tree(texts(n), cluster=cluster)
     reached = {int(i) for node in found.layers[-1] for i in found.leaves(int(node))}
@@ -41,7 +42,7 @@ def test_every_leaf_is_reachable_from_the_top(cluster, n):
     assert len(found.tokens) == n + found.num_summaries and found.vectors.shape == (found.num_summaries, 256)
 
 
-@pytest.mark.parametrize("cluster", ["anchors", "gmm", "kmeans"])
+@each("cluster", ["anchors", "gmm", "kmeans"])
 def test_seeded_runs_are_equal(cluster):
     one, other = tree(texts(60), cluster=cluster), tree(texts(60), cluster=cluster)
     assert one.texts == other.texts and (one.vectors == other.vectors).all()

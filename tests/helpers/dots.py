@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.extract.types import EntityRecord, Extraction
+from gnnrag.extract.base import EntityRecord, Extraction
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.types import Passage, Question

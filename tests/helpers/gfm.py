@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gnnrag.gnn.batch import GraphBatch
 from gnnrag.gnn.config import GNNConfig
 from gnnrag.gnn.model import QueryGNN
+from gnnrag.gnn.subgraph import GraphBatch
 
 TRIPLES = torch.tensor([(0, 0, 1), (1, 1, 2), (0, 1, 3), (3, 0, 2), (4, 1, 3), (0, 0, 3)])
 RELATIONS = torch.tensor([[1, 0], [0, 1], [-1, 0.5], [0.5, -1]], dtype=torch.float64)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.extract.types import Extraction
+from gnnrag.extract.base import Extraction
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.index.knowledge_stages import KnowledgeVectors

@@ -13,8 +13,8 @@ from gnnrag.config import EmbedderConfig, IndexConfig, TextConfig
 from gnnrag.errors import LLMError
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
-from gnnrag.loop import Loop
 from gnnrag.roles.base import Answer, Chain, ReaderTask, Thoughts, Verdict
+from gnnrag.run.loop import Loop
 from gnnrag.session import Budget, Session
 from gnnrag.types import Passage, Prediction, Query, Question, Ranking
 

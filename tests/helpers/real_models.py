@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from gnnrag.common.files import read_journal
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.evaluation import evaluate
-from gnnrag.files import read_journal
 from gnnrag.registry import METHODS, ROLES, resolve
-from gnnrag.rundir import read_predictions
+from gnnrag.run.evaluation import evaluate
+from gnnrag.run.rundir import read_predictions
 from gnnrag.types import Prediction
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, CORPUS
 

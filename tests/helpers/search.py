@@ -12,15 +12,17 @@ import numpy as np
 from gnnrag.config import build_settings
 from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.loop import Loop
-from gnnrag.methods.graphsearch import GraphSearch
-from gnnrag.roles.decomposer_prompted import PromptedDecomposer
-from gnnrag.roles.drafter_prompted import PromptedDrafter
-from gnnrag.roles.evidence_check_prompted import PromptedEvidenceCheck
-from gnnrag.roles.expander_prompted import PromptedExpander
-from gnnrag.roles.grounder_prompted import PromptedGrounder
-from gnnrag.roles.refiner_prompted import PromptedRefiner
-from gnnrag.roles.sub_answerer_prompted import PromptedSubAnswerer
+from gnnrag.methods.graphsearch.method import GraphSearch
+from gnnrag.methods.graphsearch.prompted import (
+    PromptedDrafter,
+    PromptedEvidenceCheck,
+    PromptedExpander,
+    PromptedGrounder,
+    PromptedRefiner,
+    PromptedSubAnswerer,
+)
+from gnnrag.roles.decomposer import PromptedDecomposer
+from gnnrag.run.loop import Loop
 from gnnrag.session import Session
 from gnnrag.types import Passage, Prediction, Query, Question, Ranking
 from tests.helpers.parts import read_nothing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from gnnrag.files import write_jsonl
+from gnnrag.common.files import write_jsonl
 from gnnrag.tuned.rows import ShownPassage, VerifierRow, plain_rows
 
 PLACES = ("Kalmar", "Tromso", "Lubeck", "Visby", "Odense", "Bergen", "Turku", "Malmo")

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gnnrag.common.files import write_jsonl
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.distil.collect import collect
 from gnnrag.distil.config import TracesConfig
-from gnnrag.files import write_jsonl
 from gnnrag.tuned.rows import VerifierRow
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, CORPUS
 

@@ -56,7 +56,7 @@ def make_span(folder: Path, index: Index, text: bool = False) -> None:
     import torch
 
     from gnnrag.config import to_plain
-    from gnnrag.roles.extractive.candidate_features import FEATURES
+    from gnnrag.roles.offline_reader.candidates import FEATURES
     from gnnrag.tuned.span_reader import SpanReader, SpanReaderConfig, save_span_reader
 
     torch.manual_seed(5)

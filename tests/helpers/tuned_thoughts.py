@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from gnnrag.gnn.encoder import encoder_record
+from gnnrag.gnn.features import encoder_record
 from gnnrag.index.index import Index
 from gnnrag.roles.thought_features import FEATURES
 from gnnrag.tuned.selector import Selector, SelectorConfig, save_selector

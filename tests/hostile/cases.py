@@ -28,8 +28,8 @@ from gnnrag.llm.base import Message, Request
 from gnnrag.llm.cache import CachedBackend
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.rundir import read_predictions, trace_lines
-from gnnrag.sharding import parts_of
+from gnnrag.run.rundir import read_predictions, trace_lines
+from gnnrag.run.sharding import parts_of
 from gnnrag.tuned.cross_encoder import load_cross_encoder
 from gnnrag.tuned.folder import read_tuned
 from inference import ask, compare, evaluate, index

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from gnnrag.common.files import digest, file_digest, read_json
 from gnnrag.errors import GnnragError
-from gnnrag.files import digest, file_digest, read_json
 
 KEY, SECRET = "GNNRAG_CANARY_KEY", "a-key-that-nobody-may-see"
 # Spelt in text, where `json.dumps` would refuse: depth, digits, numbers that are none.

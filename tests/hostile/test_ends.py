@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.common.files import Journal, read_journal
 from gnnrag.errors import ConfigError
-from gnnrag.files import Journal, read_journal
 from gnnrag.llm.base import Message, Request
 from gnnrag.llm.cache import CachedBackend
 from gnnrag.llm.scripted import ScriptedBackend

@@ -16,17 +16,17 @@ import pytest
 import torch
 
 import gnnrag
+from gnnrag.common.files import Journal, digest, exclusive_lock, file_digest, write_atomic
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError
-from gnnrag.files import Journal, digest, exclusive_lock, file_digest, write_atomic
 from gnnrag.fit.rundir import TrainingRun
 from gnnrag.fit.seen import read_seen
 from gnnrag.gnn.checkpoint import load_checkpoint
 from gnnrag.index.build import build_index, update_index
 from gnnrag.index.index import Index
 from gnnrag.index.store import Store
-from gnnrag.rundir import RunDir, read_predictions, trained_note
+from gnnrag.run.rundir import RunDir, read_predictions, trained_note
+from gnnrag.run.sharding import parts_of, take_parts
 from gnnrag.session import Session
-from gnnrag.sharding import parts_of, take_parts
 from gnnrag.tuned.folder import RECORD, TunedRecord, read_tuned, write_tuned
 from gnnrag.types import Passage, Prediction
 from tests.helpers.indexes import CORPUS, HASH

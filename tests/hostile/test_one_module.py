@@ -1,4 +1,4 @@
-"""Deleting, replacing and truncating happen in `gnnrag/files.py` alone, and nothing here runs what it reads."""
+"""Deleting, replacing and truncating happen in `gnnrag/common/files.py` alone, and nothing here runs what it reads."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ INNOCENT = [
     "from dataclasses import replace; replace(config, name=1)",
     "import dataclasses; dataclasses.replace(config)",
     "names.remove('a')",
-    "from gnnrag.files import remove; remove(path, within)",
+    "from gnnrag.common.files import remove; remove(path, within)",
     "open(path)",
     "open(path, 'rb')",
     "path.open(encoding='utf-8')",

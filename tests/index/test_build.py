@@ -1,4 +1,5 @@
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -10,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gnnrag.common.files import exclusive_lock
 from gnnrag.config import EmbedderConfig
 from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
-from gnnrag.files import exclusive_lock
 from gnnrag.index import stages
 from gnnrag.index.build import update_index
 from gnnrag.index.embedder import HashEmbedder
@@ -21,6 +22,7 @@ from gnnrag.index.stages import STAGES
 from gnnrag.index.store import Store
 from gnnrag.types import Passage
 from tests.helpers import indexes
+from tests.helpers.each import each
 from tests.helpers.indexes import CORPUS, FAULTS, HASH, artefacts, config, environment, fault, files
 
 # Enough to test building with; stages that came later have tests of their own.
@@ -149,8 +151,8 @@ def count_work(monkeypatch):
 
 
 class TestSettings:
-    @pytest.mark.parametrize(
-        ("settings", "rebuilt"),
+    @each(
+        "settings, rebuilt",
         [
             (config(title_mode="own"), ["text", "hierarchy", "extraction", "entity_graph"]),
             (config(phrase_rules="official"), ["text", "hierarchy", "extraction", "entity_graph"]),
@@ -201,7 +203,7 @@ class TestCorpora:
         with pytest.raises(DataError, match="passages 1 and 3 share the id 'a'; ids must differ"):
             build(tmp_path, [Passage("a", "", "x"), Passage("b", "", "y"), Passage("a", "", "z")])
 
-    @pytest.mark.parametrize(("title", "text"), [("", ""), (" ", "\n\t")])
+    @each("title, text", [("", ""), (" ", "\n\t")])
     def test_nothing_in_a_passage(self, tmp_path, title, text):
         with pytest.raises(DataError, match="passage 'b' has neither title nor text"):
             build(tmp_path, [Passage("a", "", "x"), Passage("b", title, text)])
@@ -230,7 +232,7 @@ class TestCorpora:
         with pytest.raises(DataError, match=r"passage 'p11' is not in the index. Did you mean 'p1'"):
             update_index(root, remove=["p11"])
 
-    @pytest.mark.parametrize(
+    @each(
         "passage",
         [
             Passage("a", "", "!!!"),
@@ -267,7 +269,7 @@ class TestCorpora:
 
 
 class TestDamage:
-    @pytest.mark.parametrize("how", FAULTS)
+    @each("how", FAULTS)
     def test_every_damaged_file_is_named_and_refused(self, root, how):
         entries = Store(root).manifest["stages"]
         paths = [(stage, root / entry["folder"] / name) for stage, entry in entries.items() for name in entry["files"]]
@@ -285,8 +287,9 @@ class TestDamage:
             path.write_bytes(whole)
             Index(root).read(stage)
 
-    @pytest.mark.parametrize("stage", ["passages", "text", "embeddings"])
+    @each("stage", ["passages", "text", "embeddings"])
     def test_a_damaged_artefact_is_no_base_for_an_update(self, root, stage, tmp_path):
+        root = shutil.copytree(root, tmp_path / "index")
         entry, new = Store(root).manifest["stages"][stage], Passage("new", "", "text")
         for name in entry["files"]:
             path = root / entry["folder"] / name
@@ -337,8 +340,9 @@ class TestInterruption:
         cut("passages", lambda: build(root, CORPUS[:2]))
         assert Index(root).passages == list(CORPUS)
 
-    @pytest.mark.parametrize("stage", ["text", "hierarchy", "lexical", "embeddings"])
+    @each("stage", ["text", "hierarchy", "lexical", "embeddings"])
     def test_an_update_finishes_what_was_cut_off_before(self, root, cut, stage, tmp_path):
+        root = shutil.copytree(root, tmp_path / "index")
         cut(stage, lambda: update_index(root, remove=["p1"]))
         with pytest.raises(DataError, match="passage 'p1' is not in the index"):
             update_index(root, remove=["p1"])  # it is gone already, and now from every stage

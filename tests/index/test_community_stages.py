@@ -16,11 +16,11 @@ from gnnrag.config import CommunityConfig, ExtractConfig, RoleConfig
 from gnnrag.errors import ArtefactError, ConfigError, LLMError
 from gnnrag.index.build import update_index
 from gnnrag.index.index import Index
-from gnnrag.index.report_view import ReportView
 from gnnrag.index.reports import Report, dirty_ratio, read_reports
 from gnnrag.index.store import Store
-from gnnrag.roles.report_offline import OfflineReport
-from gnnrag.roles.writing import Finding, ReportDraft
+from gnnrag.retrievers.graphrag.reports import ReportView
+from gnnrag.roles.writers.base import Finding, ReportDraft
+from gnnrag.roles.writers.report import OfflineReport
 from gnnrag.types import Passage
 from tests.helpers.indexes import HASH, artefacts, build
 from tests.helpers.shared_data import two_wiki_passages as two_wiki_passages

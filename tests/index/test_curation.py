@@ -14,11 +14,12 @@ from gnnrag.index.curation import batches, read_schema
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.index import Index
 from gnnrag.index.store import Store
-from gnnrag.roles.curator_offline import OfflineCurator
-from gnnrag.roles.summary_offline import OfflineSummary
-from gnnrag.roles.types_offline import OfflineTypes
+from gnnrag.roles.writers.curator import OfflineCurator
+from gnnrag.roles.writers.entity_types import OfflineTypes
+from gnnrag.roles.writers.summary import OfflineSummary
 from gnnrag.text.sentences import count_words
 from gnnrag.types import Passage
+from tests.helpers.each import each
 from tests.helpers.indexes import HASH, artefacts, build
 
 WORDS = ("Plan", "Plans", "PLAN", "Grid Line", "Grid-Lines", "Office", "Old Office", "Offices of Rome", "Rome", "Line")
@@ -65,7 +66,7 @@ def test_every_entity_gets_a_type_of_the_schema(tmp_path):
     assert sum(n for name, n in info.items() if name.startswith("of type ")) == graph.num_entities
 
 
-@pytest.mark.parametrize("seed", range(3))
+@each("seed", range(3))
 def test_random_changes_equal_a_rebuild(tmp_path, seed):
     rng = np.random.default_rng(seed)
     made, root, there = settings(tmp_path), tmp_path / "i", list(range(6))
@@ -129,8 +130,8 @@ def test_a_new_entity_moves_few_batches():
     assert len(after - before) <= 6 and len(before) < 80
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
+@each(
+    "text, problem",
     [
         ("- a", "a schema is a mapping"),
         ("a: 3", "a schema is a mapping"),

@@ -9,8 +9,8 @@ import pytest
 
 from gnnrag.config import ExtractConfig
 from gnnrag.errors import ArtefactError, ConfigError, NotGivenError
+from gnnrag.extract.base import Extraction
 from gnnrag.extract.offline import OfflineExtractor
-from gnnrag.extract.types import Extraction
 from gnnrag.index.build import update_index
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.graph_stages import EntityGraphStage
@@ -18,6 +18,7 @@ from gnnrag.index.index import Index
 from gnnrag.index.store import Store
 from gnnrag.index_config import A_FILE
 from gnnrag.types import Passage
+from tests.helpers.each import each
 from tests.helpers.indexes import CORPUS, HASH, artefacts, build
 
 RECORDS = {
@@ -179,7 +180,7 @@ class TestEntityGraph:
         assert build(root, [*CORPUS, new], settings, stages=["entity_graph"]) == ["entity_graph"]
         assert seen == []
 
-    @pytest.mark.parametrize("norm", ["hipporag", "unicode"])
+    @each("norm", ["hipporag", "unicode"])
     def test_random_changes_equal_a_rebuild(self, tmp_path, norm):
         rng = np.random.default_rng(5)
         settings = replace(HASH, graph=replace(HASH.graph, norm=norm, synonym_threshold=0.5, synonym_max=2))
@@ -201,8 +202,8 @@ class TestEntityGraph:
             assert artefacts(root) == artefacts(tmp_path / "fresh")
             shutil.rmtree(tmp_path / "fresh")
 
-    @pytest.mark.parametrize(
-        ("field", "value", "problem"),
+    @each(
+        "field, value, problem",
         [
             ("norm", "latin", "allowed are hipporag, unicode"),
             ("fact_text", "prose", "allowed are auto, tuple, plain, statement"),

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from gnnrag.index.lexical import BM25, tokenise
+from tests.helpers.each import each
 
 TEXTS = [
     "The cats chased a cat.",
@@ -30,7 +31,7 @@ def by_hand(texts, query, k1=1.5, b=0.75):
     return out
 
 
-@pytest.mark.parametrize("query", ["cat", "dogs run", "dog dog chasing", "zürich 1824", "the cat of unknownword"])
+@each("query", ["cat", "dogs run", "dog dog chasing", "zürich 1824", "the cat of unknownword"])
 def test_scores_are_lucenes(query):
     got = BM25.fit(TEXTS).scores([query])[0]
     assert got.dtype == np.float64
@@ -38,7 +39,7 @@ def test_scores_are_lucenes(query):
     assert got.any()
 
 
-@pytest.mark.parametrize("query", ["", "the", "unknownword", "\0", "?!"])
+@each("query", ["", "the", "unknownword", "\0", "?!"])
 def test_a_query_without_known_terms_scores_zero(query):
     assert not BM25.fit(TEXTS).scores([query]).any()
 
@@ -67,7 +68,7 @@ def test_save_and_load(tmp_path):
     assert (loaded.scores(["cat", "dogs run"]) == model.scores(["cat", "dogs run"])).all()
 
 
-@pytest.mark.parametrize("texts", [[""], ["the of"], ["", ""], ["word"]])
+@each("texts", [[""], ["the of"], ["", ""], ["word"]])
 @pytest.mark.filterwarnings("error")
 def test_corpora_of_nothing(texts, tmp_path):
     BM25.fit(texts).save(tmp_path)

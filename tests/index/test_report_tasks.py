@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gnnrag.extract.types import EntityRecord, Extraction, RelationRecord
+from gnnrag.extract.base import EntityRecord, Extraction, RelationRecord
 from gnnrag.graphs.communities import Communities, find_communities
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.index.report_tasks import ReportTasks
-from gnnrag.roles.writing import ReportDraft
+from gnnrag.index.reports import ReportTasks
+from gnnrag.roles.writers.base import ReportDraft
 from gnnrag.types import Passage
 
 

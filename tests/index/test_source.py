@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
+from gnnrag.common.files import digest
+from gnnrag.common.yaml_config import yielded
 from gnnrag.config import DataConfig
 from gnnrag.datasets.base import load_passages
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError
-from gnnrag.expressions import yielded
-from gnnrag.files import digest
 from gnnrag.index.build import build_index, update_index
 from gnnrag.index.index import Index
 from gnnrag.index.store import Store
-from gnnrag.pipeline import data_source
+from gnnrag.run.pipeline import data_source
 from gnnrag.types import Passage
+from tests.helpers.each import each
 from tests.helpers.indexes import HASH, artefacts, files
 
 TEXTS = ["Ada was born in London.", "Byron was a poet.", "Rye bread is old.", "The lighthouse stands."]
@@ -157,13 +158,13 @@ def test_a_place_that_an_expression_gave_is_not_recorded(one: Path, tmp_path: Pa
         given(one, "${oc.env:X}")
 
 
-@pytest.mark.parametrize("forged", ["\x00", "/" * 5000, "${oc.env:HOME}", "", 5, None, [], "\ud800"])
-def test_a_forged_source_is_one_error_or_none(root: Path, one: Path, tmp_path: Path, forged: Any) -> None:
-    store = Store(root)
-    forgery = {**store.manifest, "source": {"path": forged, "place": forged}}
-    (root / "manifest.json").write_text(json.dumps({**forgery, "sha256": digest(forgery)}))
+@each("forged", ["\x00", "/" * 5000, "${oc.env:HOME}", "", 5, None, [], "\ud800"])
+def test_a_forged_source_is_one_error_or_none(root: Path, tmp_path: Path, forged: Any) -> None:
+    copy = shutil.copytree(root, tmp_path / "copy")
+    forgery = {**Store(copy).manifest, "source": {"path": forged, "place": forged}}
+    (copy / "manifest.json").write_text(json.dumps({**forgery, "sha256": digest(forgery)}))
     two = write(tmp_path / "two", "Something else.")
     try:
-        build(root, two)
+        build(copy, two)
     except GnnragError as error:
         assert "is another source" in str(error) or "is damaged" in str(error)

@@ -4,6 +4,7 @@ import pytest
 
 from gnnrag.errors import ArtefactError
 from gnnrag.index.store import Store, forget_journals, map_passages
+from tests.helpers.each import each
 
 
 def write(text):
@@ -101,7 +102,7 @@ class TestManifest:
                     path.write_bytes(whole)
                     assert store.manifest == Store(tmp_path).manifest
 
-    @pytest.mark.parametrize("text", ["", "[]", "{}", "7", "null", '"x"', '{"format": 1}', "\x00"])
+    @each("text", ["", "[]", "{}", "7", "null", '"x"', '{"format": 1}', "\x00"])
     def test_other_content_is_refused(self, tmp_path, text):
         path = self.make(tmp_path)
         path.write_text(text)

@@ -15,8 +15,9 @@ from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.index import Index
 from gnnrag.index.store import Store
 from gnnrag.index_config import IndexConfig, RoleConfig, TreeConfig
-from gnnrag.roles.summary_offline import OfflineSummary
+from gnnrag.roles.writers.summary import OfflineSummary
 from gnnrag.types import Passage
+from tests.helpers.each import each
 from tests.helpers.indexes import CORPUS, HASH, artefacts, build
 
 WORDS = ["river", "mill", "bridge", "poet", "castle", "ship", "bread", "engine", "comet", "island", "clock"]
@@ -46,7 +47,7 @@ def counts(root):
 
 
 class TestTree:
-    @pytest.mark.parametrize("n", [1, 2, 3, 11, 12, 60])
+    @each("n", [1, 2, 3, 11, 12, 60])
     def test_it_is_read_back_as_it_was_built(self, tmp_path, n):
         build(tmp_path, MANY[:n], stages=["tree"])
         tree = Index(tmp_path).read("tree")
@@ -79,7 +80,7 @@ class TestTree:
 
 
 class TestChanges:
-    @pytest.mark.parametrize("cluster", ["anchors", "gmm", "kmeans"])
+    @each("cluster", ["anchors", "gmm", "kmeans"])
     def test_a_change_equals_a_rebuild(self, tmp_path, cluster):
         settings_ = config(cluster=cluster, covariance="diag")
         build(tmp_path / "i", MANY, settings_, stages=["tree"])

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from gnnrag.common.files import exclusive_lock
 from gnnrag.errors import GnnragError
-from gnnrag.files import exclusive_lock
 from gnnrag.index import build as building
 from gnnrag.index.build import build_index, update_index
 from gnnrag.index.index import Index

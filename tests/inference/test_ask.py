@@ -8,7 +8,7 @@ import pytest
 from gnnrag.errors import ConfigError
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
 from gnnrag.gnn.config import GNNConfig
-from gnnrag.gnn.encoder import encoder_record
+from gnnrag.gnn.features import encoder_record
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.index.embedder import HashEmbedder
 from inference import evaluate as evaluate_script

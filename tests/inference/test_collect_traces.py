@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag.rundir import read_predictions
+from gnnrag.run.rundir import read_predictions
 from gnnrag.tuned.rows import VerifierRow, read_rows
 from inference import collect_traces
 from inference.console import run_script

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gnnrag.fit.seen import read_parts, read_seen, seen_in
-from gnnrag.rundir import read_predictions
+from gnnrag.run.rundir import read_predictions
 from inference import cross_validate
 from inference.console import run_script
 from tests.helpers.indexes import REPOSITORY

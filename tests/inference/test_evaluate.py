@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gnnrag.cluster.stopping import STOPPED
-from gnnrag.files import read_journal
+from gnnrag.common.files import read_journal
 from gnnrag.types import Prediction
 from inference import evaluate as evaluate_script
 from inference.console import describe_failures, run_script

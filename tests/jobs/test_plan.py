@@ -12,7 +12,7 @@ from gnnrag.cluster.plan import make_plan
 from gnnrag.cluster.training import SCRIPTS, script_for
 from gnnrag.config import EvaluateConfig, load_config, to_plain
 from gnnrag.errors import ConfigError
-from gnnrag.rundir import decisive
+from gnnrag.run.rundir import decisive
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = str(ROOT / "configs/evaluate/sample.yaml")

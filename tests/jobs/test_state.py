@@ -12,7 +12,7 @@ import pytest
 from gnnrag.cluster.job import Job, Target
 from gnnrag.cluster.leftovers import ended_file
 from gnnrag.cluster.state import Desk, State, progress
-from gnnrag.files import digest
+from gnnrag.common.files import digest
 from tests.helpers.jobs import graph, job, leave_run
 
 DECISIVE = {"method": {"name": "single"}, "ks": (1, 2)}

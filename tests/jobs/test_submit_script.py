@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.common.files import exclusive_lock
 from gnnrag.errors import ConfigError, GnnragError
-from gnnrag.files import exclusive_lock
 from slurm.progress import main as show_progress
 from slurm.submit import main
 from tests.helpers.jobs import leave_run

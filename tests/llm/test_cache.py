@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 
 from gnnrag.errors import ArtefactError, LLMError
-from gnnrag.llm import cache_file
+from gnnrag.llm import cache as cache_file
 from gnnrag.llm.base import Message, Reply, Request
 from gnnrag.llm.cache import CachedBackend
 from gnnrag.llm.scripted import ScriptedBackend, ScriptedConfig
+from tests.helpers.each import each
 
 ROOT = Path(__file__).parents[2]
 
@@ -75,7 +76,7 @@ def test_every_parameter_is_in_the_key(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("finish", ["length", "content_filter", "unknown"])
+@each("finish", ["length", "content_filter", "unknown"])
 def test_incomplete_replies_are_not_kept(tmp_path: Path, finish: str) -> None:
     inner = ScriptedBackend.of((".", Reply("x", finish)))
     cached = CachedBackend(inner, tmp_path / "c.sqlite")
@@ -239,7 +240,7 @@ def cut_off(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:20000])
 
 
-@pytest.mark.parametrize("damage", [damage_header, damage_middle, cut_off])
+@each("damage", [damage_header, damage_middle, cut_off])
 def test_a_damaged_file_is_refused_by_name(tmp_path: Path, damage) -> None:
     path = tmp_path / "c.sqlite"
     cached = CachedBackend(echo(), path)
@@ -297,7 +298,7 @@ def forged(path: Path, *statements: str, values: Sequence[object] = ()) -> Cache
     return CachedBackend(echo(), path)
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [
         "no JSON",
@@ -354,7 +355,7 @@ def test_an_old_entry_with_half_a_character_is_mended_and_counted(tmp_path: Path
     assert reply.flags == ("reply_repaired",)
 
 
-@pytest.mark.parametrize(
+@each(
     "statement",
     [
         "CREATE TRIGGER t AFTER INSERT ON replies BEGIN DELETE FROM replies; END",
@@ -372,7 +373,7 @@ def test_a_schema_that_is_not_ours_is_refused(tmp_path: Path, statement: str) ->
         forged(tmp_path / "c.sqlite", statement)
 
 
-@pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])
+@each("suffix", ["", "-wal", "-shm", "-journal"])
 def test_nothing_is_written_through_a_link(tmp_path: Path, suffix: str) -> None:
     victim = tmp_path / "victim"
     victim.write_bytes(b"")

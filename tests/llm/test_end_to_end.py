@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.common.files import read_journal
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.evaluation import evaluate
-from gnnrag.files import read_journal
-from gnnrag.rundir import read_predictions
+from gnnrag.run.evaluation import evaluate
+from gnnrag.run.rundir import read_predictions
 from tests.helpers.http_stub import body_of, drop, ok, status, stub
 from tests.helpers.tiny_model import ServedModel, serve
 

@@ -7,6 +7,7 @@ from huggingface_hub import errors
 
 from gnnrag.errors import ConfigError
 from gnnrag.llm.folders import find_model
+from tests.helpers.each import each
 
 
 def raising(kind: type[Exception]) -> Exception:
@@ -16,8 +17,8 @@ def raising(kind: type[Exception]) -> Exception:
     return error
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"),
+@each(
+    "kind, message",
     [
         (errors.HFValidationError, "no hub name either, which is OWNER/NAME"),
         (errors.RepositoryNotFoundError, "the hub has no a/b, or hides it from you: check the spelling"),

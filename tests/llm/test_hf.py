@@ -17,7 +17,8 @@ import pytest
 from gnnrag.errors import ArtefactError, ConfigError, LLMError
 from gnnrag.llm.base import ContextLengthError, Message, Reply, Request
 from gnnrag.llm.hf import HFBackend, HFConfig
-from gnnrag.llm.tickets import Limits
+from gnnrag.llm.local import Limits
+from tests.helpers.each import each
 from tests.helpers.local_backends import request, texts_from_threads
 from tests.helpers.tiny_model import make_tiny_adapter, make_tiny_model, make_tiny_seq2seq
 
@@ -271,7 +272,7 @@ def test_a_cancelled_request_does_not_hold_up_the_rest(folder: Path) -> None:
 
 
 def test_one_bad_row_fails_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gnnrag.llm.hf_rows import Rows
+    from gnnrag.llm.hf_model import Rows
 
     backend = HFBackend(config(folder, max_batch=6))
     replies = Rows.replies
@@ -410,8 +411,8 @@ def broken(folder: Path, work: Path, **changes: Any) -> Path:
     return copy
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
+@each(
+    "changes, message",
     [
         ({"architectures": ["Qwen3ForSequenceClassification"]}, "is a Qwen3ForSequenceClassification: llm=hf runs"),
         ({"architectures": ["BertModel"]}, "is a BertModel"),

@@ -16,6 +16,7 @@ from gnnrag.llm.base import Message, Reply, Request
 from gnnrag.llm.http import MAX_BODY, take_apart
 from gnnrag.llm.openai import OpenAIBackend, OpenAIConfig
 from gnnrag.llm.servers import Server, is_healthy, read_servers
+from tests.helpers.each import each
 from tests.helpers.http_stub import Handler, StubServer, body_of, ok, status, stub
 from tests.llm.test_openai import generate
 
@@ -48,7 +49,7 @@ class Flood:
             self.sent += len(BLOCK)
 
 
-@pytest.mark.parametrize("code", [200, 500])
+@each("code", [200, 500])
 def test_a_body_without_end_is_not_received(code: int) -> None:
     flood = Flood(code)
     with stub(flood) as server, pytest.raises(LLMError, match=rf"its body has more than {MAX_BODY:,} bytes"):
@@ -66,7 +67,7 @@ def test_a_packed_body_is_refused_and_none_is_asked_for() -> None:
         ask(server.url)
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         b"[" * 200_000,
@@ -74,7 +75,6 @@ def test_a_packed_body_is_refused_and_none_is_asked_for() -> None:
         b'{"choices": [' + b"9" * 10_000 + b"]}",
         json.dumps({"error": "x"}).encode().replace(b'"x"', b"[" * 500 + b"]" * 500),
     ],
-    ids=["lists", "objects", "digits", "an error"],
 )
 def test_what_no_parser_takes_is_retried(body: bytes) -> None:
     with stub(body_of(body)) as server:
@@ -118,14 +118,14 @@ def test_user_and_password_are_sent_and_never_shown(caplog: pytest.LogCaptureFix
         assert secret not in shown
 
 
-@pytest.mark.parametrize("url", ["http://u:p/ss@h/v1", "ftp://u:pass@h", "http://u:pass@h:99999/v1", "http://"])
+@each("url", ["http://u:p/ss@h/v1", "ftp://u:pass@h", "http://u:pass@h:99999/v1", "http://"])
 def test_what_is_no_address_is_refused_without_its_password(url: str) -> None:
     with pytest.raises(ConfigError, match=r"llm\.base_url=") as caught:
         OpenAIBackend(OpenAIConfig(base_url=url))
     assert "pass" not in str(caught.value).replace("in a password", "") and "u:p" not in str(caught.value)
 
 
-@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+@each("code", [301, 302, 303, 307, 308])
 def test_a_redirect_is_a_refusal(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_KEY", "sk-secret-123")
     with stub() as other:

@@ -9,6 +9,7 @@ import pytest
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.base import ContextLengthError, Message, Reply, Request
 from gnnrag.llm.openai import OpenAIBackend, OpenAIConfig
+from tests.helpers.each import each
 from tests.helpers.http_stub import StubServer, body_of, drip, drop, hang, ok, refuses_formats, status, stub
 
 SCHEMA = {"type": "object", "properties": {"selected": {"type": "array"}}}
@@ -94,8 +95,8 @@ def test_missing_usage_is_estimated_and_says_so() -> None:
     assert reply.prompt_tokens == 4  # "be brief\nhello"
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "text", "finish"),
+@each(
+    "behaviour, text, finish",
     [
         (ok(None, finish="length"), "", "length"),
         (ok("cut", finish="content_filter"), "cut", "content_filter"),
@@ -109,7 +110,7 @@ def test_finish_reasons(behaviour, text: str, finish: str) -> None:
     assert (reply.text, reply.finish_reason) == (text, finish)
 
 
-@pytest.mark.parametrize(
+@each(
     "failure",
     [
         status(500),
@@ -124,7 +125,6 @@ def test_finish_reasons(behaviour, text: str, finish: str) -> None:
         body_of(b"\xff\xfe\x00"),
         drop,
     ],
-    ids=["500", "503", "429", "408", "html", "torn", "error in 200", "no choices", "list", "bytes", "dropped"],
 )
 def test_passing_failures_are_retried(failure) -> None:
     with stub(failure, failure, ok("at last")) as server:
@@ -158,20 +158,20 @@ def test_retries_end() -> None:
     assert len(server.bodies) == 3
 
 
-@pytest.mark.parametrize("behaviour", [hang(2.0), drip], ids=["silent", "one byte at a time"])
+@each("behaviour", [hang(2.0), drip])
 def test_timeouts_are_total_and_retried(behaviour) -> None:
     with stub(behaviour) as server:
         assert one(backend(server, timeout_s=0.4)).text == "fine"
     assert len(server.bodies) == 2
 
 
-@pytest.mark.parametrize("behaviour", [hang(1.0), drip], ids=["silent", "one byte at a time"])
+@each("behaviour", [hang(1.0), drip])
 def test_timeout_is_named(behaviour) -> None:
     with stub(default=behaviour) as server, pytest.raises(LLMError, match=r"no reply within 0\.2 s"):
         one(backend(server, timeout_s=0.2, max_retries=0))
 
 
-@pytest.mark.parametrize("code", [400, 401, 403, 404, 422])
+@each("code", [400, 401, 403, 404, 422])
 def test_refusals_raise_at_once_and_never_show_the_key(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_KEY", "sk-secret-123")
     refusal = status(code, "Wrong key sk-secret-123. " + "x" * 900)
@@ -200,8 +200,8 @@ def test_identity_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "secret" not in repr(vars(llm)) and "secret" not in json.dumps(llm.identity)
 
 
-@pytest.mark.parametrize(
-    ("message", "code"),
+@each(
+    "message, code",
     [
         ("This model's maximum context length is 1024 tokens. However, you requested 9000", None),
         ("prompt is too long: 9 > 8", None),
@@ -219,8 +219,8 @@ def formats(server: StubServer) -> list[str | None]:
     return [b.get("response_format", {}).get("type") for b in server.bodies]
 
 
-@pytest.mark.parametrize(
-    ("refused", "expected"),
+@each(
+    "refused, expected",
     [
         ((), ["json_schema", "json_schema"]),
         (("json_schema",), ["json_schema", "json_object", "json_object"]),
@@ -321,8 +321,8 @@ async def _three(llm: OpenAIBackend) -> list[Reply]:
     return await asyncio.gather(*(llm.generate(ASK) for _ in range(3)))
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
+@each(
+    "settings, message",
     [
         ({"concurrency": 0}, "concurrency"),
         ({"timeout_s": 0}, "timeout_s"),

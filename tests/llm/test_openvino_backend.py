@@ -12,6 +12,7 @@ from gnnrag.errors import ArtefactError, ConfigError, LLMError
 from gnnrag.llm.base import ContextLengthError, Message, Reply, Request
 from gnnrag.llm.hf import HFBackend, HFConfig
 from gnnrag.llm.openvino import OpenVINOBackend, OpenVINOConfig, pattern_of
+from tests.helpers.each import each
 from tests.helpers.local_backends import ask, request, texts_from_threads
 from tests.helpers.tiny_model import make_tiny_gguf, make_tiny_model
 
@@ -178,7 +179,7 @@ def test_settings_that_cannot_work_are_refused_at_once(file: Path, folder: Path,
         OpenVINOBackend(OpenVINOConfig(model=str(file)))
 
 
-@pytest.mark.parametrize("part", [0, 0.00003, 0.02, 0.3, 0.999])
+@each("part", [0, 0.00003, 0.02, 0.3, 0.999])
 def test_a_damaged_file_fails_once_and_for_all(file: Path, tmp_path: Path, part: float) -> None:
     """OpenVINO itself reads beyond the end of such a file, and the process is gone."""
     data = file.read_bytes()
@@ -189,7 +190,7 @@ def test_a_damaged_file_fails_once_and_for_all(file: Path, tmp_path: Path, part:
 
 
 def test_lengths_in_a_header_are_not_believed(file: Path, tmp_path: Path) -> None:
-    from gnnrag.llm.gguf import check_gguf
+    from gnnrag.llm.folders import check_gguf
 
     assert check_gguf(file) == 32768
     data = file.read_bytes()

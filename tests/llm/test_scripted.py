@@ -8,6 +8,7 @@ from omegaconf import OmegaConf
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.base import Message, Reply, Request
 from gnnrag.llm.scripted import ScriptedBackend, ScriptedConfig
+from tests.helpers.each import each
 
 
 def ask(llm: ScriptedBackend, text: str) -> Reply:
@@ -47,7 +48,7 @@ def test_no_rule_is_an_error_that_shows_the_prompt() -> None:
         ask(ScriptedBackend.of(), "hello")
 
 
-@pytest.mark.parametrize("rule", [{"match": "a"}, {"match": "a", "reply": "b", "x": 1}, ("a", [])])
+@each("rule", [{"match": "a"}, {"match": "a", "reply": "b", "x": 1}, ("a", [])])
 def test_bad_rules(rule) -> None:
     with pytest.raises(ConfigError, match="scripted rule"):
         ScriptedBackend(ScriptedConfig([rule]))

@@ -16,6 +16,7 @@ from gnnrag.llm import servers
 from gnnrag.llm.base import Message, Request
 from gnnrag.llm.openai import OpenAIBackend, OpenAIConfig
 from gnnrag.llm.servers import Server, is_healthy, job_state, read_servers, wait_for_servers
+from tests.helpers.each import each
 from tests.helpers.http_stub import Behaviour, Handler, ok, status, stub
 
 ASK = Request((Message("user", "hello"),))
@@ -135,8 +136,8 @@ def fake_squeue(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> N
     monkeypatch.setenv("PATH", f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
 
 
-@pytest.mark.parametrize(
-    ("script", "says"),
+@each(
+    "script, says",
     [
         (
             "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1",

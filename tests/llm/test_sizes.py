@@ -3,18 +3,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.llm.base import wants_small
 from gnnrag.llm.hf import HFConfig
-from gnnrag.llm.openai import OpenAIBackend, OpenAIConfig
-from gnnrag.llm.prices import prices_of
-from gnnrag.llm.sizes import wants_small
+from gnnrag.llm.openai import OpenAIBackend, OpenAIConfig, prices_of
 from gnnrag.roles.prompting import PromptedConfig, Prompter
+from tests.helpers.each import each
 
 
-@pytest.mark.parametrize(
-    ("model", "expected"),
+@each(
+    "model, expected",
     [
         ("SmolLM2-135M-Instruct.Q4_1.gguf", True),
         ("Qwen/Qwen2.5-0.5B-Instruct", True),
@@ -41,8 +39,8 @@ def test_where_the_name_does_not_the_weights_do(tmp_path: Path) -> None:
     assert not wants_small("auto", "empty", tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize(
-    ("settings", "expected"),
+@each(
+    "settings, expected",
     [
         ({"model": "gpt-4o-mini"}, (0.15, 0.6)),
         ({"model": "gpt-4.1-2025-04-14", "price_out": 0.0}, (2.0, 0.0)),  # a snapshot; the caller's own price is used

@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
+from gnnrag.common.files import read_journal
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.evaluation import evaluate
-from gnnrag.files import read_journal
 from gnnrag.metrics.replies import described
 from gnnrag.registry import ROLES, resolve
-from gnnrag.rundir import read_predictions
+from gnnrag.run.evaluation import evaluate
+from gnnrag.run.rundir import read_predictions
+from tests.helpers.each import each
 from tests.helpers.shared_data import SHARED_DATA
 from tests.helpers.tiny_model import serve
 
@@ -100,7 +101,7 @@ def table(request: pytest.FixtureRequest) -> Iterator[None]:
         sys.stdout.write("\n".join(["", *ROWS, ""]))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@each("method", METHODS)
 def test_every_question_is_a_row_and_every_bad_reply_is_counted(
     llm: tuple[str, list[str]], method: str, data: Path, tmp_path: Path
 ) -> None:

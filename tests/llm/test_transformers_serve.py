@@ -14,10 +14,10 @@ from gnnrag.llm.base import Message, Reply, Request
 from gnnrag.llm.cache import CachedBackend
 from gnnrag.llm.openai import OpenAIBackend, OpenAIConfig
 from gnnrag.roles.base import Chain, ChainTask, ReaderTask, ThoughtsTask, VerifierTask
-from gnnrag.roles.chain_prompted import PromptedChain, PromptedChainConfig
-from gnnrag.roles.reader_prompted import PromptedReader, PromptedReaderConfig
-from gnnrag.roles.thoughts_prompted import PromptedThoughts, PromptedThoughtsConfig
-from gnnrag.roles.verifier_prompted import PromptedVerifier, PromptedVerifierConfig
+from gnnrag.roles.chain import PromptedChain, PromptedChainConfig
+from gnnrag.roles.reader import PromptedReader, PromptedReaderConfig
+from gnnrag.roles.thoughts import PromptedThoughts, PromptedThoughtsConfig
+from gnnrag.roles.verifier import PromptedVerifier, PromptedVerifierConfig
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
 from tests.helpers.tiny_model import ServedModel, serve

@@ -4,13 +4,14 @@ import asyncio
 
 import pytest
 
-from gnnrag.credentials import host
+from gnnrag.common.credentials import host
 from gnnrag.errors import LLMError
-from gnnrag.llm.transport import RetryableError, is_context_error, retry_after, shorten, with_retries
+from gnnrag.llm.http import RetryableError, is_context_error, retry_after, shorten, with_retries
+from tests.helpers.each import each
 
 
-@pytest.mark.parametrize(
-    ("headers", "seconds"),
+@each(
+    "headers, seconds",
     [
         ({}, None),
         ({"retry-after": "3"}, 3.0),

@@ -7,10 +7,10 @@ import pytest
 from gnnrag.errors import ConfigError
 from gnnrag.methods.agents import AgentConfig, R1Searcher, ReAct, SearchR1
 from gnnrag.retrievers.dense import DenseRetriever
-from gnnrag.roles.acting import NextMove
-from gnnrag.roles.agent_offline import OfflineAgent
-from gnnrag.roles.agent_oracle import OracleAgent
+from gnnrag.roles.agent import OfflineAgent, OracleAgent
+from gnnrag.roles.base import NextMove
 from gnnrag.types import GoldHop, Question
+from tests.helpers.each import each
 from tests.helpers.parts import COMPOSITIONAL, Scripted, ToyIndex, ToyRetriever, answer_all, answer_one, small_index
 
 TABLE = {"s1": {"a": 0.9, "b": 0.5, "z": 0.0}, "s2": {"c": 1.0, "a": 0.2, "z": 0.0}}
@@ -25,7 +25,7 @@ def run(cls, *moves, **settings):
     return prediction, session, roles["agent"].tasks, asked.asked
 
 
-@pytest.mark.parametrize("cls", [ReAct, SearchR1, R1Searcher])
+@each("cls", [ReAct, SearchR1, R1Searcher])
 def test_searches_until_it_finishes_and_never_asks_the_question_itself(cls):
     prediction, _, tasks, asked = run(cls, SEARCH[0], SEARCH[1], FINISH)
     assert asked == ["s1", "s2"] and len(tasks) == 3 and prediction.answer == "Oslo"
@@ -66,7 +66,7 @@ def test_lookup_steps_through_the_sentences_of_the_last_search():
     assert tasks[-1].turns[0].note == "nothing to look up in"
 
 
-@pytest.mark.parametrize(("settings", "answer"), [({}, "nothing"), ({"finish_fallback": "none"}, "")])
+@each("settings, answer", [({}, "nothing"), ({"finish_fallback": "none"}, "")])
 def test_an_agent_without_an_answer(settings, answer):
     prediction, session, _, _ = run(SearchR1, NextMove("finish"), **settings)
     assert prediction.answer == answer and session.by_role["agent"]["no_answer"] == 1

@@ -12,12 +12,13 @@ from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.bdtr import BDTR, BDTRConfig
 from gnnrag.roles.base import Answer, Chain, Thoughts, Verdict
-from gnnrag.roles.chain_prompted import PromptedChain
-from gnnrag.roles.reader_prompted import PromptedReader
-from gnnrag.roles.thoughts_prompted import PromptedThoughts, PromptedThoughtsConfig
-from gnnrag.roles.verifier_prompted import PromptedVerifier
+from gnnrag.roles.chain import PromptedChain
+from gnnrag.roles.reader import PromptedReader
+from gnnrag.roles.thoughts import PromptedThoughts, PromptedThoughtsConfig
+from gnnrag.roles.verifier import PromptedVerifier
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Question
+from tests.helpers.each import each
 from tests.helpers.parts import ToyIndex, ToyRetriever, answer_one, broken, scripted_roles
 
 QUESTION = Question("q", "Q", ("yes",))
@@ -65,9 +66,9 @@ def calls(prediction: Prediction) -> dict[str, int]:
 
 
 # ------------------------------------------------------------------------------------------- 19.2, section 11
-@pytest.mark.parametrize("rounds", [0, 1, 2, 3])
-@pytest.mark.parametrize(
-    ("mode", "chain_from", "thought_calls", "chain_calls"),
+@each("rounds", [0, 1, 2, 3])
+@each(
+    "mode, chain_from, thought_calls, chain_calls",
     [
         ("joint", "final_pool", 1, 1),
         ("separate", "final_pool", 2, 1),
@@ -97,7 +98,7 @@ def test_call_counts(rounds: int, mode: str, chain_from: str, thought_calls: int
     assert "A - made - B [1]" in next(r.text for r in llm.requests if "You check which passages" in r.text)
 
 
-@pytest.mark.parametrize("rounds", [0, 1, 2, 3])
+@each("rounds", [0, 1, 2, 3])
 def test_counts_of_the_plain_loop(rounds: int) -> None:
     """DTR alone: R thoughts and the reader."""
     prediction, _, _ = run(max_rounds=rounds, bgec=False)
@@ -169,7 +170,7 @@ def test_without_bgec_the_reader_sees_the_head_of_the_pool() -> None:
     assert not roles["chain"].tasks and not roles["verifier"].tasks and roles["reader"].tasks[0].notes == ""
 
 
-@pytest.mark.parametrize(("kind", "asked"), [("fast", ["Q", "fast1", "fast2"]), ("slow", ["Q", "slow1", "slow2"])])
+@each("kind, asked", [("fast", ["Q", "fast1", "fast2"]), ("slow", ["Q", "slow1", "slow2"])])
 def test_one_thought_alone(kind: str, asked: list[str]) -> None:
     retriever = ToyRetriever(TABLE)
     prediction, session, _ = run(retriever=retriever, thoughts=kind)
@@ -184,7 +185,7 @@ def test_query_weights() -> None:
 
 
 # -------------------------------------------------------------------------------------------- 19.6, 19.7, 19.8
-@pytest.mark.parametrize("change", [lambda s: 16 * s, lambda s: s + 1024, lambda s: s / 32 - 8])
+@each("change", [lambda s: 16 * s, lambda s: s + 1024, lambda s: s / 32 - 8])
 def test_scale_and_shift_of_one_query_change_nothing(change: Any) -> None:
     exact = {q: {i: s * 1024 // 1 for i, s in row.items()} for q, row in TABLE.items()}
     other = exact | {"slow1": {i: change(s) for i, s in exact["slow1"].items()}}
@@ -209,7 +210,7 @@ def test_exchanging_fast_and_slow_changes_ties_at_most() -> None:
 DEEP = {"Q": {f"n{i:02}": 1 / i for i in range(1, 61)}}
 
 
-@pytest.mark.parametrize(("promotion", "kept"), [("exempt", True), ("order_only", False), ("boost", True)])
+@each("promotion, kept", [("exempt", True), ("order_only", False), ("boost", True)])
 def test_a_bridge_at_rank_40_that_the_verifier_selects(promotion: str, kept: bool) -> None:
     """`order_only`, the literal equation, moves n40 to the front and then cuts it; the floor saves the first only."""
     roles = scripted_roles(verifier=[Verdict(("n39", "n40"))])
@@ -234,8 +235,8 @@ def test_a_verifier_that_selects_everything_is_capped() -> None:
     assert session.by_role["verifier"]["capped"] == 1
 
 
-@pytest.mark.parametrize(
-    ("given", "context"),
+@each(
+    "given, context",
     [
         # The first 50 are the 20 promoted and 1 to 30: the cut is .245, four reach it, and the floor adds one.
         ([], "n41 n01 n02 n03 n04"),
@@ -272,7 +273,7 @@ def test_a_thought_that_repeats_an_earlier_query_is_counted() -> None:
     assert prediction.usage["flags"] == {"duplicate_query": 2} and prediction.usage["retriever_calls"] == 5
 
 
-@pytest.mark.parametrize(("thoughts", "asked"), [(Thoughts("fast1"), "fast1"), (Thoughts(None, "slow1"), "slow1")])
+@each("thoughts, asked", [(Thoughts("fast1"), "fast1"), (Thoughts(None, "slow1"), "slow1")])
 def test_a_missing_thought(thoughts: Thoughts, asked: str) -> None:
     retriever = ToyRetriever(TABLE)
     prediction, _, _ = run(scripted_roles([thoughts]), retriever, max_rounds=1)
@@ -290,8 +291,8 @@ def test_a_round_without_thoughts_is_skipped_and_the_next_one_goes_on() -> None:
 
 
 # ------------------------------------------------------------------------------------------------- 19.5, failures
-@pytest.mark.parametrize("kind", ["llm", "bug"])
-@pytest.mark.parametrize("role", ["thoughts", "chain", "verifier", "reader"])
+@each("kind", ["llm", "bug"])
+@each("role", ["thoughts", "chain", "verifier", "reader"])
 def test_a_role_that_raises_is_an_error_row_with_its_costs(role: str, kind: str) -> None:
     order = ["thoughts", "chain", "verifier", "reader"]
     roles = scripted_roles(**{role: [broken(kind)]})
@@ -304,8 +305,8 @@ def test_a_role_that_raises_is_an_error_row_with_its_costs(role: str, kind: str)
     assert bool(prediction.context) is (role == "reader")
 
 
-@pytest.mark.parametrize(
-    ("role", "prompt", "flag", "answer"),
+@each(
+    "role, prompt, flag, answer",
     [
         ("thoughts", "exactly two follow-up questions", "thought_failed", "yes"),
         ("chain", "You lay out how", "chain_failed", "yes"),
@@ -313,7 +314,7 @@ def test_a_role_that_raises_is_an_error_row_with_its_costs(role: str, kind: str)
         ("reader", "careful reader", "reader_failed", ""),
     ],
 )
-@pytest.mark.parametrize("problem", ["", LLMError("down")], ids=["unparsable", "exception"])
+@each("problem", ["", LLMError("down")])
 def test_a_model_that_fails_one_role(role: str, prompt: str, flag: str, answer: str, problem: Any) -> None:
     llm = ScriptedBackend.of((prompt, problem), *REPLIES)
     prediction, session, _ = run(prompted(llm))
@@ -361,8 +362,8 @@ def test_an_empty_pool() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ settings
-@pytest.mark.parametrize(
-    ("setting", "value"),
+@each(
+    "setting, value",
     [("chain_from", "x"), ("promotion", "x"), ("score_norm", "x"), ("thoughts", "x"), ("query_weights", [1.0])],
 )
 def test_a_switch_with_an_unknown_value(setting: str, value: Any) -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gnnrag.methods.closed_book import ClosedBook
+from gnnrag.methods.single import ClosedBook
 from tests.helpers.parts import ToyIndex, ToyRetriever, answer_one, scripted_roles
 
 

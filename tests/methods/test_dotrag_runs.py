@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.evaluation import evaluate
 from gnnrag.index.store import Store
-from gnnrag.pipeline import needed_stages
+from gnnrag.run.evaluation import evaluate
+from gnnrag.run.pipeline import needed_stages
 from inference.index import main
+from tests.helpers.each import each
 from tests.helpers.indexes import REPOSITORY
 
 KB = """Solaris|directed_by|Andrei T
@@ -57,7 +58,7 @@ def load(dots: list[str], *more: str) -> Any:
     return load_config(EvaluateConfig, REPOSITORY / "configs/evaluate/metaqa_dotrag.yaml", [*dots, *more])
 
 
-@pytest.mark.parametrize("roles", ["oracle", "offline"])
+@each("roles", ["oracle", "offline"])
 def test_a_knowledge_base_from_end_to_end(dots: list[str], roles: str, tmp_path: Path) -> None:
     path, metrics = evaluate(load(dots, f"roles={roles}"))
     rows = [json.loads(line) for line in (path / "predictions.jsonl").read_text("utf-8").splitlines()]

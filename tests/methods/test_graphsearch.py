@@ -12,11 +12,12 @@ import pytest
 
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.loop import Loop
-from gnnrag.methods.graphsearch import GraphSearch
-from gnnrag.search_config import MODULES, resolve_search
+from gnnrag.methods.graphsearch.config import MODULES, resolve_search
+from gnnrag.methods.graphsearch.method import GraphSearch
+from gnnrag.run.loop import Loop
 from gnnrag.text.subqueries import NOTHING
 from gnnrag.types import Question
+from tests.helpers.each import each
 from tests.helpers.parts import read_nothing
 from tests.helpers.search import (
     LENGTH,
@@ -151,7 +152,7 @@ def test_what_the_final_answer_reads_and_in_which_order() -> None:
 
 
 # ----------------------------------------------------------------------------------------------- section 2.4
-@pytest.mark.parametrize(("replies", "expected", "retrievals"), [(ACCEPT, 25, 7), (BOTH_EXPAND, 31, 11)])
+@each("replies, expected, retrievals", [(ACCEPT, 25, 7), (BOTH_EXPAND, 31, 11)])
 def test_calls_of_section_2_4(replies: dict[str, Any], expected: int, retrievals: int) -> None:
     gaps = {("text", f"{n} gap"): ["P3"] for n in ("first", "second")}
     gaps |= {("graph", f"{n} gap"): ["e5"] for n in ("third", "fourth")}
@@ -187,8 +188,8 @@ class Everything(dict[Any, Any]):
         return ["P1"] if key[0] == "text" else ["e1"]
 
 
-@pytest.mark.parametrize(
-    ("ablate", "expected"),
+@each(
+    "ablate, expected",
     [
         (["grounding", "answering", "drafting", "reflection"], 11),  # R1
         (["drafting", "reflection"], 21),  # R2
@@ -236,8 +237,8 @@ def test_a_row_without_drafts_in_the_final_answer_asks_the_same_as_the_row_befor
 
 
 # -------------------------------------------------------------------------------------------------- switches
-@pytest.mark.parametrize(
-    ("expand_on", "expanded"),
+@each(
+    "expand_on, expanded",
     [
         ("reject", ["relational"]),
         ("accept", ["semantic"]),
@@ -271,7 +272,7 @@ def test_an_expansion_that_was_asked_before_is_dropped_and_the_rest_is_capped() 
     assert len([q for q in retriever.asked if q.text.startswith("gap")]) == 9
 
 
-@pytest.mark.parametrize(("fallback", "asked"), [("drop", 0), ("raw", 1)])
+@each("fallback, asked", [("drop", 0), ("raw", 1)])
 def test_an_expansion_that_is_no_list(fallback: str, asked: int) -> None:
     retriever = TwoChannels()
     run_search(scripted(expand_graph="Look for its length"), retriever, reflection__expansion_fallback=fallback)
@@ -350,7 +351,7 @@ def test_an_empty_view_is_marked_and_not_refined_but_answered() -> None:
     assert len(backend.requests) == 25
 
 
-@pytest.mark.parametrize("reply", ["{}", "I will not do that.", ""])
+@each("reply", ["{}", "I will not do that.", ""])
 def test_an_empty_decomposition_touches_its_own_side_only(reply: str) -> None:
     backend = scripted(qd_graph=reply, ans={"How long is the river that": "?", **_answers()}, draft_graph="d", **ACCEPT)
     _, session = run_search(backend)
@@ -388,8 +389,8 @@ def test_the_history_goes_by_index() -> None:
     assert "Sub-query 1: first?" in asked[0] and "Sub-query 2: second?" in asked[0]
 
 
-@pytest.mark.parametrize(
-    ("how", "shown", "hidden"),
+@each(
+    "how, shown, hidden",
     [("refined", "She was born in Esker Vale [1]", "taught in Port Hallam"), ("raw", "taught in Port Hallam", "[1].")],
 )
 def test_context_of_the_interim_answer_and_of_the_reflection(how: str, shown: str, hidden: str) -> None:
@@ -418,7 +419,7 @@ def test_the_background_can_be_full_aligned_or_off() -> None:
     assert PASSAGES["P1"] not in graph and "composed by" in graph
 
 
-@pytest.mark.parametrize(("channels", "graph"), [("semantic", False), ("relational", True)])
+@each("channels, graph", [("semantic", False), ("relational", True)])
 def test_one_channel_alone(channels: str, graph: bool) -> None:
     backend, retriever = scripted(**ACCEPT), TwoChannels()
     prediction, session = run_search(backend, retriever, channels=channels)
@@ -428,8 +429,8 @@ def test_one_channel_alone(channels: str, graph: bool) -> None:
     assert len(events(session, "background")) == 1
 
 
-@pytest.mark.parametrize(
-    ("settings", "channels"),
+@each(
+    "settings, channels",
     [
         ({}, {"text", "graph"}),
         ({"channels": "semantic"}, {"text"}),
@@ -449,8 +450,11 @@ def test_the_channels_that_a_retriever_must_have(settings: dict[str, Any], chann
     assert prediction.error is None and {q.channel for q in retriever.asked} == channels
 
 
-@pytest.mark.parametrize("sources", [("text", "graph"), ("graph", "text"), ("text", "text"), ("graph", "graph"),
-                                     ("full", "full")])  # fmt: skip
+@each(
+    "sources",
+    [("text", "graph"), ("graph", "text"), ("text", "text"), ("graph", "graph"),
+                                     ("full", "full")],
+)  # fmt: skip
 def test_the_five_alignments(sources: tuple[str, str]) -> None:
     retriever = TwoChannels()
     backend = scripted(cr_text="x", **ACCEPT)
@@ -482,8 +486,8 @@ def test_presets_differ_where_the_specification_says_so() -> None:
     assert mixed.reflection.expand_on == "reject" and mixed.triple_text == "letters_only"
 
 
-@pytest.mark.parametrize(
-    ("settings", "named"),
+@each(
+    "settings, named",
     [
         ({"preset": "papr"}, "papr"),
         ({"channels": "text"}, "semantic"),
@@ -563,8 +567,8 @@ MODULE_NAMES = ["qd_text", "qd_graph", "cr_text", "cr_graph", "qg_text", "qg_gra
                 "draft_graph", "check_text", "check_graph", "expand_graph", "final"]  # fmt: skip
 
 
-@pytest.mark.parametrize("module", MODULE_NAMES)
-@pytest.mark.parametrize("reply", ["", "I cannot help with that.", LLMError("the server is down")], ids=str)
+@each("module", MODULE_NAMES)
+@each("reply", ["", "I cannot help with that.", LLMError("the server is down")])
 def test_a_failing_module_never_stops_a_question(module: str, reply: Any) -> None:
     base: dict[str, Any] = {"cr_text": "x", "ans": "y", "cr_graph": '[("a","b","c")]', "qg_text": "z?"}
     base |= {"draft_graph": "d", "draft_text": "d", "check_text": "Yes", "check_graph": "No", "expand_text": "[]"}

@@ -11,12 +11,11 @@ from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.iterative import IRGS, GCoT, IRCoT, IterativeConfig, ToG, cut
 from gnnrag.registry import METHODS, resolve
 from gnnrag.retrievers.dense import DenseRetriever
-from gnnrag.roles.reasoner_offline import OfflineReasoner
-from gnnrag.roles.reasoner_oracle import OracleReasoner
-from gnnrag.roles.reasoner_prompted import PromptedReasoner
-from gnnrag.roles.reasoning import ReasonTask, Step
+from gnnrag.roles.base import ReasonTask, Step
+from gnnrag.roles.reasoner import OfflineReasoner, OracleReasoner, PromptedReasoner
 from gnnrag.session import Session
 from gnnrag.types import GoldHop, Question
+from tests.helpers.each import each
 from tests.helpers.parts import COMPOSITIONAL, Scripted, ToyIndex, ToyRetriever, answer_one, broken, small_index
 from tests.helpers.prompts import uncoded
 
@@ -40,8 +39,8 @@ def run(cls, *steps, reader=None, retriever=None, **settings):
     return prediction, session, roles["reasoner"].tasks, asked
 
 
-@pytest.mark.parametrize("cls", [IRCoT, GCoT, ToG, IRGS])
-@pytest.mark.parametrize("rounds", [0, 1, 2, 3])
+@each("cls", [IRCoT, GCoT, ToG, IRGS])
+@each("rounds", [0, 1, 2, 3])
 def test_r_rounds_are_r_steps_and_r_plus_one_retrievals(cls, rounds):
     prediction, session, tasks, asked = run(cls, rounds=rounds)
     assert session.counts["retriever_calls"] == rounds + 1 == len(asked.asked)
@@ -50,7 +49,7 @@ def test_r_rounds_are_r_steps_and_r_plus_one_retrievals(cls, rounds):
     assert asked.asked == expected
 
 
-@pytest.mark.parametrize("cls", [IRCoT, GCoT, ToG])
+@each("cls", [IRCoT, GCoT, ToG])
 def test_a_last_step_ends_the_loop_before_it_is_searched_for(cls):
     _, _, tasks, asked = run(cls, Step("So the answer is: yes", "x", True, "yes"), rounds=3)
     assert asked.asked == ["Q"] and len(tasks) == 1
@@ -61,7 +60,7 @@ def test_irgs_has_no_stop_rule():
     assert asked.asked == ["Q", "Q s1", "Q s2"]
 
 
-@pytest.mark.parametrize("step", [Step(), Step("said", None), Step("said", "  ")])
+@each("step", [Step(), Step("said", None), Step("said", "  ")])
 def test_a_step_without_a_query_ends_the_loop(step):
     _, _, _, asked = run(IRCoT, step, rounds=3)
     assert asked.asked == ["Q"]
@@ -73,8 +72,8 @@ def test_steps_see_the_pool_and_the_earlier_steps():
     assert [tuple(p.id for p in t.passages) for t in tasks] == [("a", "b"), ("a", "c")]
 
 
-@pytest.mark.parametrize(
-    ("merge", "ranking"),
+@each(
+    "merge, ranking",
     [("max", ["a", "c", "b", "z"]), ("append", ["a", "b", "z", "c"]), ("replace", ["c", "a", "z"])],
 )
 def test_merges(merge, ranking):
@@ -142,8 +141,8 @@ def test_long_queries_are_cut_at_a_sentence():
     assert len(cut("word " * 200)) <= 300 and cut("short") == "short"
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
+@each(
+    "settings, message",
     [
         ({"merge": "min"}, r"method\.merge='min': allowed are max, append, replace"),
         ({"rounds": -1}, r"method\.rounds=-1: must be at least 0"),

@@ -7,15 +7,15 @@ import threading
 import pytest
 
 from gnnrag.errors import ConfigError
-from gnnrag.graphs.granular import GranularWeightsConfig
 from gnnrag.graphs.ppr import PageRankOperator
-from gnnrag.methods.mgranrag import MGranRAG, MGranRAGConfig, resolve_preset
+from gnnrag.methods.mgranrag.evidence import OfflineEvidenceExtractor, OracleEvidenceExtractor
+from gnnrag.methods.mgranrag.graph import GranularWeightsConfig
+from gnnrag.methods.mgranrag.method import MGranRAG, MGranRAGConfig, resolve_preset
 from gnnrag.retrievers.dense import DenseRetriever
-from gnnrag.roles.decomposer_offline import OfflineDecomposer
-from gnnrag.roles.evidence_offline import OfflineEvidenceExtractor
-from gnnrag.roles.evidence_oracle import OracleEvidenceExtractor
-from gnnrag.roles.reading import Decomposition, EvidenceFound, FoundEvidence
+from gnnrag.roles.base import Decomposition, EvidenceFound, FoundEvidence
+from gnnrag.roles.decomposer import OfflineDecomposer
 from gnnrag.types import GoldHop, Question
+from tests.helpers.each import each
 from tests.helpers.parts import COMPOSITIONAL, Scripted, answer_all, read_nothing, small_index
 
 GOLD = (GoldHop("Who directed it?", "Vera Lindqvist", "p0"), GoldHop("Where was #1 born?", "Kalmar", "p1"))
@@ -102,7 +102,7 @@ def test_next_candidates_follow_the_preset(index):
     assert "p0" in shown[1]
 
 
-@pytest.mark.parametrize("preset", ["official", "repaired", "paper"])
+@each("preset", ["official", "repaired", "paper"])
 def test_every_preset_and_ablation_runs(index, preset):
     for ablate in ([], ["decomposition"], ["augmentation"], ["ppr"]):
         prediction, _, roles = run(index, preset=preset, iterations=2, ablate=ablate)
@@ -147,8 +147,8 @@ def test_presets_fill_what_is_left_open():
     )
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
+@each(
+    "settings, message",
     [
         ({"preset": "papre"}, r"method\.preset='papre' is unknown\. Did you mean 'paper'"),
         ({"next_candidates": "x"}, r"method\.next_candidates='x': allowed are ppr, dense_aug"),

@@ -8,9 +8,10 @@ from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.multihop import MultiHop, MultiHopConfig
 from gnnrag.roles.base import Thoughts
-from gnnrag.roles.thoughts_prompted import PromptedThoughts
+from gnnrag.roles.thoughts import PromptedThoughts
 from gnnrag.session import Session
 from gnnrag.types import Prediction
+from tests.helpers.each import each
 from tests.helpers.parts import ToyIndex, ToyRetriever, answer_one, broken, scripted_roles
 
 TABLE = {
@@ -31,7 +32,7 @@ def run(thoughts: Any = STEPS, **settings: Any) -> tuple[Prediction, Session, li
     return prediction, session, retriever.asked, roles
 
 
-@pytest.mark.parametrize("rounds", [0, 1, 2, 3])
+@each("rounds", [0, 1, 2, 3])
 def test_call_counts(rounds: int) -> None:
     prediction, _, asked, _ = run(max_rounds=rounds)
     assert asked == ["Q", "f1", "f2", "f3"][: rounds + 1] and prediction.rounds == rounds
@@ -46,7 +47,7 @@ def test_it_stops_when_nothing_is_missing() -> None:
     assert set(prediction.ranking) == set("abcz")
 
 
-@pytest.mark.parametrize("thoughts", [Thoughts(), Thoughts("Q"), Thoughts(flags=("thought_failed",))])
+@each("thoughts", [Thoughts(), Thoughts("Q"), Thoughts(flags=("thought_failed",))])
 def test_it_stops_when_nothing_new_comes_to_mind(thoughts: Thoughts) -> None:
     prediction, _, asked, _ = run([thoughts])
     assert asked == ["Q"] and prediction.error is None and prediction.rounds == 0

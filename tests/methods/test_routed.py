@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from gnnrag.errors import ConfigError, LLMError
-from gnnrag.loop import Loop
 from gnnrag.methods.routed import Routed, RoutedConfig
 from gnnrag.roles.base import Answer, ReaderTask, RouterTask, Routing, Thoughts
 from gnnrag.routes import RouteConfig
+from gnnrag.run.loop import Loop
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Question
+from tests.helpers.each import each
 from tests.helpers.parts import ToyIndex, ToyRetriever, scripted_roles
 
 FLAT, GRAPH, OWN = {"Q": {"f1": 0.9, "f2": 0.8}}, {"Q": {"g1": 0.9}, "f": {"g2": 0.8}}, {"Q": {"o1": 0.9}}
@@ -89,8 +90,8 @@ def test_each_class_reaches_its_own_retriever() -> None:
     assert [e["retriever"] for e in multi.session.events if e["event"] == "query"] == ["chg", "chg"]
 
 
-@pytest.mark.parametrize(
-    ("multi_hop", "thematic", "settings", "route"),
+@each(
+    "multi_hop, thematic, settings, route",
     [
         (0.5, 0.5, {}, "multi_hop"),
         (0.49, 0.51, {}, "passage_local"),
@@ -121,7 +122,7 @@ def test_sufficient_evidence_is_read_once() -> None:
     assert found.prediction.rounds == 0
 
 
-@pytest.mark.parametrize("first", [UNSURE, Answer("")])
+@each("first", [UNSURE, Answer("")])
 def test_insufficient_evidence_escalates_once(first: Answer) -> None:
     """The reader goes on abstaining: nothing sends the question anywhere again."""
     found = run(Router(0.1), [first, Answer("")])
@@ -142,13 +143,13 @@ def test_other_routes_never_escalate() -> None:
     assert counts(run(Router(0.9), [Answer("")]).prediction) == {"route_multi_hop": 1}
 
 
-@pytest.mark.parametrize("settings", [{"escalate": False}, {"check": "off"}])
+@each("settings", [{"escalate": False}, {"check": "off"}])
 def test_escalation_can_be_switched_off(settings: dict[str, Any]) -> None:
     found = run(Router(0.1), [Answer("")], replace(CONFIG, **settings))
     assert found.asked == [["Q"], [], []] and len(found.roles["reader"].tasks) == 1
 
 
-@pytest.mark.parametrize(("least", "escalates"), [(0.45, False), (0.46, True)])
+@each("least, escalates", [(0.45, False), (0.46, True)])
 def test_the_best_cosine(least: float, escalates: bool) -> None:
     found = run(Router(0.1), [SURE], replace(CONFIG, check="cosine", min_cosine=least))
     assert found.event("sufficiency")["value"] == 0.45 and bool(found.asked[1]) == escalates
@@ -183,8 +184,8 @@ def test_a_flat_method_that_answers_by_itself() -> None:
 
 
 # -------------------------------------------------------------------------------------------------------- settings
-@pytest.mark.parametrize(
-    ("settings", "message"),
+@each(
+    "settings, message",
     [
         ({"check": "judge"}, "method.check='judge': allowed are reader, cosine, off"),
         ({"failed": ["passage_local"]}, "method.failed=['passage_local']: allowed are multi_hop, thematic"),

@@ -8,9 +8,9 @@ import pytest
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.methods.single import Single, SingleConfig
-from gnnrag.pipeline import check_fit
 from gnnrag.retrievers.base import ANSWER, rank_graph
 from gnnrag.roles.base import Answer, ReaderTask
+from gnnrag.run.pipeline import check_fit
 from gnnrag.session import Session
 from gnnrag.types import Hit, Prediction, Query, Ranking
 from tests.helpers.parts import ToyIndex, ToyRetriever, answer_one, broken, scripted_roles

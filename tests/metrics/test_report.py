@@ -7,6 +7,7 @@ import pytest
 from gnnrag.errors import GnnragError
 from gnnrag.metrics.report import length_group, per_question, score
 from gnnrag.types import Prediction, Question
+from tests.helpers.each import each
 
 QUESTIONS = [
     Question("q1", "?", ("Paris",), "bridge", ("a", "b")),
@@ -109,8 +110,8 @@ def test_per_question_follows_the_order_of_questions():
     assert columns["retrieval/recall@1"].tolist() == [0.5, 0, 0]
 
 
-@pytest.mark.parametrize(
-    ("questions", "rows", "message"),
+@each(
+    "questions, rows, message",
     [
         ([], [], "no questions to score"),
         (QUESTIONS, PREDICTIONS[:1], r"question 'q1' has no prediction \(2 of 3 are missing\).*run the same command"),

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnrag.metrics.retrieval import all_at, mrr, precision, recall_at
+from tests.helpers.each import each
 
 G4 = [
     (("A", "B"), list("CADBE"), {1: 0, 2: 0.5, 3: 0.5, 4: 1, 5: 1}),
@@ -17,7 +18,7 @@ G4 = [
 IDS = st.lists(st.sampled_from("ABCDEF"), max_size=8)
 
 
-@pytest.mark.parametrize(("gold", "ranking", "values"), G4)
+@each("gold, ranking, values", G4)
 def test_g4(gold, ranking, values):
     for k, value in values.items():
         assert recall_at(ranking, gold, k) == pytest.approx(value, abs=1e-6)
@@ -33,28 +34,22 @@ def test_recall_at_2_of_four_gold_passages_is_at_most_one_half():
     assert recall_at("ABCD", "ABCD", 2) == 0.5
 
 
-@pytest.mark.parametrize(
-    ("ranking", "gold", "k", "value"), [("CAB", "AB", 2, 0), ("CAB", "AB", 3, 1), ("CAB", "AB", 9, 1), ("A", "", 1, 0)]
-)
+@each("ranking, gold, k, value", [("CAB", "AB", 2, 0), ("CAB", "AB", 3, 1), ("CAB", "AB", 9, 1), ("A", "", 1, 0)])
 def test_all_at(ranking, gold, k, value):
     assert all_at(ranking, gold, k) == value
 
 
-@pytest.mark.parametrize(
-    ("ranking", "gold", "value"), [("CAB", "AB", 0.5), ("", "A", 0), ("AB", "", 0), ("CCA", "A", 1 / 3)]
-)
+@each("ranking, gold, value", [("CAB", "AB", 0.5), ("", "A", 0), ("AB", "", 0), ("CCA", "A", 1 / 3)])
 def test_mrr(ranking, gold, value):
     assert mrr(ranking, gold) == value
 
 
-@pytest.mark.parametrize(
-    ("context", "gold", "value"), [("ABCD", "AB", 0.5), ("", "A", 0), ("AAB", "A", 0.5), ("A", "", 0)]
-)
+@each("context, gold, value", [("ABCD", "AB", 0.5), ("", "A", 0), ("AAB", "A", 0.5), ("A", "", 0)])
 def test_precision(context, gold, value):
     assert precision(context, gold) == value
 
 
-@pytest.mark.parametrize("k", [0, -1])
+@each("k", [0, -1])
 def test_k_below_one_is_refused(k):
     with pytest.raises(ValueError, match=f"k={k}: must be at least 1"):
         recall_at("AB", "A", k)

@@ -9,6 +9,7 @@ import pytest
 from gnnrag.errors import ConfigError
 from gnnrag.retrievers.dense import DenseConfig, DenseRetriever
 from gnnrag.types import Query
+from tests.helpers.each import each
 from tests.helpers.parts import CORPUS, small_index
 
 DIM, CLUSTERS = 32, 40
@@ -44,7 +45,7 @@ def all_queries(top_k: int = 200) -> list[Query]:
     return [Query(str(i), top_k=top_k) for i in range(CLUSTERS)]
 
 
-@pytest.mark.parametrize("top_k", [1, 10, 5000])
+@each("top_k", [1, 10, 5000])
 def test_against_numpy(clustered: Any, top_k: int) -> None:
     for i, ranking in enumerate(DenseRetriever(clustered).retrieve(all_queries(top_k))):
         scores = clustered.passage_vectors.astype(np.float64) @ clustered.queries[i].astype(np.float64)
@@ -65,7 +66,7 @@ def test_ties_by_corpus_order() -> None:
     assert retriever.retrieve([Query("1", top_k=1)])[0].ids == ("p0001",)
 
 
-@pytest.mark.parametrize("search", ["flat", "hnsw"])
+@each("search", ["flat", "hnsw"])
 def test_a_result_does_not_know_its_batch(clustered: Any, search: str) -> None:
     retriever = DenseRetriever(clustered, DenseConfig(search))
     queries = [Query(str(i), top_k=5 * (i % 7 + 1)) for i in range(CLUSTERS)]

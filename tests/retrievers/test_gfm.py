@@ -10,13 +10,12 @@ import pytest
 import torch
 
 from gnnrag.config import EvaluateConfig, IndexConfig, load_config
+from gnnrag.datasets.jsonl import Skips
 from gnnrag.datasets.kb import load_passages
-from gnnrag.datasets.skips import Skips
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
 from gnnrag.gnn.config import ENTITY_STAGES, NODE_STAGES, GNNConfig
-from gnnrag.gnn.encoder import encoder_record
-from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES
+from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES, encoder_record
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.index import Index
@@ -24,6 +23,7 @@ from gnnrag.index_config import EmbedderConfig, ExtractConfig, MessageConfig, Te
 from gnnrag.retrievers import gfm
 from gnnrag.retrievers.gfm import GFMConfig, GFMRetriever
 from gnnrag.types import Query
+from tests.helpers.each import each
 from tests.helpers.indexes import CORPUS, HASH, build
 
 KB = "Alien|directed_by|Ridley Scott\nAlien|starred_actors|Sigourney Weaver\nBlade|directed_by|Ridley Scott\n"
@@ -176,7 +176,7 @@ def test_what_does_not_suit_is_refused(index: Index, tmp_path: Path, monkeypatch
         GFMRetriever.channels_for(GFMConfig(other))
 
 
-@pytest.mark.parametrize("dots", [["retriever=gfm", "gnn.checkpoint=x"], ["gnn.checkpoint=x", "retriever=gfm"]])
+@each("dots", [["retriever=gfm", "gnn.checkpoint=x"], ["gnn.checkpoint=x", "retriever=gfm"]])
 def test_the_checkpoint_is_a_setting_of_the_retriever(dots: list[str]) -> None:
     assert load_config(EvaluateConfig, None, dots).retriever.settings.checkpoint == "x"
     with pytest.raises(ConfigError, match=r"retriever"):
@@ -190,8 +190,8 @@ def test_stages_by_mode(tmp_path: Path) -> None:
     assert GFMRetriever.channels_for(GFMConfig(checkpoint(tmp_path / "n"))) == {"text"}
 
 
-@pytest.mark.parametrize(
-    ("method", "gnn", "problem"),
+@each(
+    "method, gnn, problem",
     [("offline", {"facts": "some"}, "allowed are auto"), ("offline", {"facts": "triples"}, "give sentences or none"),
      ("kb", {"facts": "sentences"}, "give auto or none"), ("offline", {"structure": False}, "nothing would be")],
 )  # fmt: skip

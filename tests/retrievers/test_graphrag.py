@@ -16,21 +16,20 @@ import pytest
 from gnnrag.config import CommunityConfig, EvaluateConfig, load_config
 from gnnrag.datasets.base import load_dataset, load_passages
 from gnnrag.errors import BudgetError, ConfigError
-from gnnrag.graphs.map_reduce import shuffled
 from gnnrag.index.build import update_index
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Request, estimate_tokens
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.pipeline import Pipeline
 from gnnrag.retrievers.base import ANSWER
-from gnnrag.retrievers.graphrag_global import NO_DATA, GraphRAGGlobalConfig, GraphRAGGlobalRetriever
-from gnnrag.retrievers.graphrag_local import GraphRAGLocalConfig, GraphRAGLocalRetriever
-from gnnrag.roles.asking import Point, ReportPoints, ReportRating
-from gnnrag.roles.report_points_prompted import PromptedReportPoints
-from gnnrag.roles.report_reduce_offline import OfflineReduce
-from gnnrag.roles.report_reduce_prompted import PromptedReduce
+from gnnrag.retrievers.graphrag.globally import NO_DATA, GraphRAGGlobalConfig, GraphRAGGlobalRetriever
+from gnnrag.retrievers.graphrag.local import GraphRAGLocalConfig, GraphRAGLocalRetriever
+from gnnrag.retrievers.graphrag.map_reduce import shuffled
+from gnnrag.retrievers.graphrag.report_roles import OfflineReduce, PromptedReduce, PromptedReportPoints
+from gnnrag.roles.base import Point, ReportPoints, ReportRating
+from gnnrag.run.pipeline import Pipeline
 from gnnrag.session import Budget, Session
 from gnnrag.types import Prediction, Query, Ranking
+from tests.helpers.each import each
 from tests.helpers.indexes import HASH, build
 from tests.helpers.parts import Scripted
 
@@ -156,8 +155,8 @@ class TestLocal:
         text, graph = r.retrieve([Query("what"), Query("what", "graph")])
         assert set(text.ids) == {"p", "q"} and text.branch == "dense_fallback" and len(graph) == 0
 
-    @pytest.mark.parametrize(
-        ("settings", "problem"),
+    @each(
+        "settings, problem",
         [
             ({"profile": "best"}, "profile='best': allowed are released, fixed, nano"),
             ({"text_share": 0.9}, "must be shares of 1"),
@@ -175,7 +174,7 @@ def first_ids(request: Request) -> list[str]:
 
 
 class TestGlobal:
-    @pytest.mark.parametrize("settings", [{"stale": "drop"}, {"min_rating": 0.01}])
+    @each("settings", [{"stale": "drop"}, {"min_rating": 0.01}])
     def test_members_of_a_dropped_report_are_read_above_it(self, index: Index, settings: dict[str, Any]) -> None:
         retriever = GraphRAGGlobalRetriever(index, GraphRAGGlobalConfig(**settings), {})
         view, every = retriever.view, retriever.candidates()
@@ -298,7 +297,7 @@ class TestGlobal:
         assert {float(retriever.view.ratings[i]) >= 3 for i in candidates} == {True}
         assert len(candidates) < len(GraphRAGGlobalRetriever(index, None, {}).candidates())
 
-    @pytest.mark.parametrize("points", [(), (Point("nothing", 0.0),)])
+    @each("points", [(), (Point("nothing", 0.0),)])
     def test_no_positive_point_no_reduce_call(self, index: Index, points: Sequence[Point]) -> None:
         reduce = Scripted("report_reduce", RuntimeError("must not be asked"))
         roles = self.roles([ReportPoints(tuple(points))], reduce)
@@ -393,7 +392,7 @@ class TestGlobal:
 
 
 def _task(points: Sequence[Point]) -> Any:
-    from gnnrag.roles.asking import ReduceTask
+    from gnnrag.roles.base import ReduceTask
 
     return ReduceTask("x", tuple(points))
 

@@ -9,11 +9,12 @@ import pytest
 from gnnrag.errors import ConfigError
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
-from gnnrag.retrievers.hipporag import HippoRAGConfig, HippoRAGRetriever
-from gnnrag.retrievers.hipporag2 import HippoRAG2Retriever
-from gnnrag.roles.asking import Mentions
+from gnnrag.retrievers.hipporag.version1 import HippoRAGConfig, HippoRAGRetriever
+from gnnrag.retrievers.hipporag.version2 import HippoRAG2Retriever
+from gnnrag.roles.base import Mentions
 from gnnrag.session import Session
 from gnnrag.types import Passage, Query
+from tests.helpers.each import each
 from tests.helpers.indexes import CORPUS, HASH
 from tests.helpers.parts import Scripted
 from tests.retrievers.test_hipporag2 import golden_index
@@ -41,8 +42,8 @@ def test_golden_entities_and_facts():
     assert (graph.slots @ mass).tolist() == pytest.approx([1.517964, 1.066202, 0.081341, 0], abs=2e-6)
 
 
-@pytest.mark.parametrize(
-    ("names", "expected"),
+@each(
+    "names, expected",
     [("alice", [1.0, 0.702390, 0.053585, 0.0]), ("alice, springfield", [1.0, 0.516219, 0.134559, 0.0])],
 )
 def test_golden_passages(names, expected):
@@ -61,7 +62,7 @@ class LooselyLinked(Linked):
     similarity = 0.9
 
 
-@pytest.mark.parametrize("names", ["dense", "uniform"])
+@each("names", ["dense", "uniform"])
 def test_the_ensemble_is_half_dense_unless_names_are_linked_surely(names):
     config = HippoRAGConfig(ensemble=True, no_names=names)
     expected = 0.5 * np.array([1.0, 0.702390, 0.053585, 0.0]) + 0.5 * np.array([1.0, 0.05 / 0.13, 0.0, 0.08 / 0.13])
@@ -109,7 +110,7 @@ QUERIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("cls", [HippoRAGRetriever, HippoRAG2Retriever])
+@each("cls", [HippoRAGRetriever, HippoRAG2Retriever])
 def test_a_ranking_does_not_depend_on_its_batch(index, cls):
     retriever = cls(index)
     queries = [Query(text, top_k=100) for text in QUERIES * 6]

@@ -11,12 +11,12 @@ from gnnrag.errors import ConfigError
 from gnnrag.graphs.entities import build_entity_graph
 from gnnrag.index.graph_stages import EntityKnowledge
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.retrievers.hipporag2 import HippoRAG2Config, HippoRAG2Retriever
-from gnnrag.roles.asking import FactFilterTask, FactsKept
-from gnnrag.roles.fact_filter_offline import OfflineFactFilter
-from gnnrag.roles.fact_filter_prompted import PromptedFactFilter
+from gnnrag.retrievers.hipporag.fact_filter import OfflineFactFilter, PromptedFactFilter
+from gnnrag.retrievers.hipporag.version2 import HippoRAG2Config, HippoRAG2Retriever
+from gnnrag.roles.base import FactFilterTask, FactsKept
 from gnnrag.session import Session
 from gnnrag.types import Query
+from tests.helpers.each import each
 from tests.helpers.golden import G1_DENSE, G1_FACT_SCORES, G1_FACTS, golden_graph
 from tests.helpers.parts import Scripted
 
@@ -62,8 +62,8 @@ def close(*values):
     return pytest.approx(list(values), abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("case", "settings", "expected"),
+@each(
+    "case, settings, expected",
     [
         ("a", {}, (0.063312, 0.039633, 0.020296, 0.006842)),
         ("b", {"phrase_agg": "last"}, (0.064174, 0.038632, 0.021442, 0.007436)),
@@ -81,7 +81,7 @@ def test_golden_cases(case, settings, expected):
     assert ranking.branch == "ppr" and ranking.ids == ("P0", "P1", "P2", "P3")
 
 
-@pytest.mark.parametrize("agg", ["mean", "last"])
+@each("agg", ["mean", "last"])
 def test_golden_seeds(agg):
     index = golden_index()
     graph = index.entity_graph.graph
@@ -124,7 +124,7 @@ def test_golden_case_f_is_not_what_is_done():
 
 
 class TestFallback:
-    @pytest.mark.parametrize("kept", [(), (F4,)])  # the weakest fact has score 0, and so have its entities
+    @each("kept", [(), (F4,)])  # the weakest fact has score 0, and so have its entities
     def test_dense_scores_where_nothing_is_seeded(self, kept):
         found, ranking = scores(HippoRAG2Retriever(golden_index(), None, keep(*kept)))
         assert found == close(1.0, 0.384615, 0.0, 0.615385)
@@ -136,7 +136,7 @@ class TestFallback:
         assert found == close(0.317304, 0.131421, 0.005753, 0.181818)
         assert ranking.branch == "dense_fallback"
 
-    @pytest.mark.parametrize("policy", ["minmax", "same_scale"])
+    @each("policy", ["minmax", "same_scale"])
     def test_an_index_without_facts(self, policy):
         index = golden_index(build_entity_graph([[]] * 4))
         ranking = scores(HippoRAG2Retriever(index, HippoRAG2Config(fallback_policy=policy)))[1]
@@ -192,7 +192,7 @@ def test_without_a_filter_queries_are_batched_over_questions():
         assert retriever.retrieve_for is None and len(retriever.link(["q"])[0].facts) == 5
 
 
-@pytest.mark.parametrize(("is_sentences", "facts", "seeds"), [(False, 5, 5), (True, 2, 20)])
+@each("is_sentences, facts, seeds", [(False, 5, 5), (True, 2, 20)])
 def test_constants_for_triples_and_for_sentences(is_sentences, facts, seeds):
     rows = [[(f"h{i}", "said of many", f"t{i}{j}") for j in range(12)] for i in range(8)]
     graph = build_entity_graph(rows)
@@ -216,8 +216,8 @@ def test_facts_of_one_sentence_are_one_candidate():
     assert {graph.entities[e]: w for e, w in seeds.entities} == {"a": 1.0, "x": 1.0, "y": 1.0}
 
 
-@pytest.mark.parametrize(
-    ("settings", "problem"),
+@each(
+    "settings, problem",
     [
         ({"phrase_agg": "sum"}, "allowed are mean, last"),
         ({"fallback_policy": "none"}, "allowed are minmax, same_scale"),

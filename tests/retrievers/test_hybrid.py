@@ -12,11 +12,12 @@ from gnnrag import registry
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
-from gnnrag.pipeline import Pipeline, open_index
 from gnnrag.retrievers.base import channels_of, needs_roles, rank_graph
 from gnnrag.retrievers.hybrid import HybridConfig, HybridRetriever
+from gnnrag.run.pipeline import Pipeline, open_index
 from gnnrag.session import Session
 from gnnrag.types import Hit, Query, Question, Ranking
+from tests.helpers.each import each
 from tests.helpers.indexes import HASH_DOTS
 from tests.helpers.parts import CORPUS, ToyRetriever, small_index
 
@@ -92,8 +93,8 @@ def test_stages_are_those_of_all_parts(toys: None) -> None:
     assert set(HybridRetriever.stages_for(HybridConfig(["left", "right"]))) == {"lexical", "embeddings"}
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
+@each(
+    "config, message",
     [
         (HybridConfig([]), "name at least two"),
         (HybridConfig(["bm25"]), "name at least two"),
@@ -212,7 +213,7 @@ def test_graph_hits_are_fused_by_id_with_all_they_carry(index: Index, askers: No
     assert retriever.retrieve([Query("Q", "graph", top_k=1)])[0].ids == ("A -> B",)
 
 
-@pytest.mark.parametrize("parts", [["lightrag", "bm25"], ["bm25", "pathrag"], ["lightrag", "pathrag"]])
+@each("parts", [["lightrag", "bm25"], ["bm25", "pathrag"], ["lightrag", "pathrag"]])
 def test_the_keyword_retrievers_in_a_run(tmp_path: Path, parts: list[str]) -> None:
     dots = ["retriever=hybrid", f"retriever.parts=[{','.join(parts)}]", "method=single", *HASH_DOTS[1:]]
     config = load_config(EvaluateConfig, None, [*dots, f"index.path={tmp_path}", "llm_cache=null"])

@@ -6,20 +6,19 @@ import numpy as np
 import pytest
 
 from gnnrag.errors import ConfigError
-from gnnrag.extract.types import Extraction, HyperedgeRecord
-from gnnrag.graphs.bipartite import Bipartite
+from gnnrag.extract.base import Extraction, HyperedgeRecord
 from gnnrag.graphs.folding import fold
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
 from gnnrag.index.knowledge_stages import table_texts
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.retrievers.hypergraphrag import HyperGraphRAGConfig, HyperGraphRAGRetriever
-from gnnrag.roles.asking import HyperQuery
-from gnnrag.roles.hyper_query_offline import OfflineHyperQuery
-from gnnrag.roles.hyper_query_prompted import PromptedHyperQuery
+from gnnrag.retrievers.hypergraphrag.query import OfflineHyperQuery, PromptedHyperQuery
+from gnnrag.retrievers.hypergraphrag.retriever import Bipartite, HyperGraphRAGConfig, HyperGraphRAGRetriever
+from gnnrag.roles.base import HyperQuery
 from gnnrag.session import Session
 from gnnrag.types import Query
 from tests.helpers.cosines import ask, knowledge_index
+from tests.helpers.each import each
 from tests.helpers.indexes import HASH
 from tests.helpers.parts import COMPOSITIONAL, CORPUS
 
@@ -117,7 +116,7 @@ def test_ties_of_cosine_go_by_weight() -> None:
     assert retriever.fact_side(retriever.index.embedder.encode(["x"])[0]).facts == [0, 2, 1]  # 12, 9, 3
 
 
-@pytest.mark.parametrize(("tokens", "facts"), [(2, [2, 0]), (1, [2]), (0, [])])
+@each("tokens, facts", [(2, [2, 0]), (1, [2]), (0, [])])
 def test_hyperedges_are_cut_by_tokens(tokens: int, facts: list[int]) -> None:
     retriever = HyperGraphRAGRetriever(index(), HyperGraphRAGConfig(fact_tokens=tokens), {})
     assert retriever.fact_side(retriever.index.embedder.encode(["A met B."])[0]).facts == facts
@@ -176,7 +175,7 @@ HALVES = [HyperQuery((), ("Ann",)), HyperQuery(("A met B.",)), HyperQuery(("noth
 
 
 class TestQHG2:
-    @pytest.mark.parametrize("found", [*HALVES, HyperQuery(), HyperQuery(flags=("hyper_query_failed",))])
+    @each("found", [*HALVES, HyperQuery(), HyperQuery(flags=("hyper_query_failed",))])
     def test_released_fails_where_a_side_is_empty(self, found: HyperQuery) -> None:
         assert own(found, profile="released") == ((), "nothing")
 
@@ -188,7 +187,7 @@ class TestQHG2:
             (("c1", "c3", "c4"), "entities"),
         ]
 
-    @pytest.mark.parametrize("found", [HyperQuery(), HyperQuery(("nothing",), ("nothing",))])
+    @each("found", [HyperQuery(), HyperQuery(("nothing",), ("nothing",))])
     def test_fixed_falls_back_to_dense_search(self, found: HyperQuery) -> None:
         assert own(found) == (("c5", "c4", "c1", "c2", "c3"), "naive_fallback")
 
@@ -205,7 +204,7 @@ def test_an_empty_graph() -> None:
         assert ask(HyperGraphRAGRetriever, empty, "hyper_query", BOTH, profile=profile).ids == ids
 
 
-@pytest.mark.parametrize("name", ["profile", "rank", "fusion", "tail"])
+@each("name", ["profile", "rank", "fusion", "tail"])
 def test_wrong_settings_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"retriever\.{name}='x': allowed are"):
         HyperGraphRAGRetriever(index(), HyperGraphRAGConfig(**{name: "x"}), {})
@@ -219,8 +218,8 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Index:
     return Index(root)
 
 
-@pytest.mark.parametrize("rank", ["released", "paper", "cosine"])
-@pytest.mark.parametrize("profile", ["fixed", "released"])
+@each("rank", ["released", "paper", "cosine"])
+@each("profile", ["fixed", "released"])
 def test_a_batch_gives_what_single_queries_give(real: Index, profile: str, rank: str) -> None:
     queries = [Query(COMPOSITIONAL), Query("Who directed Copper Road?", "graph"), Query("hm?"), Query("the TROMSO")]
     settings = HyperGraphRAGConfig(profile=profile, rank=rank)

@@ -9,11 +9,12 @@ import pytest
 
 from gnnrag.errors import ConfigError
 from gnnrag.llm.scripted import ScriptedBackend, ScriptedConfig
-from gnnrag.retrievers.lightrag import LightRAGConfig, LightRAGRetriever
-from gnnrag.roles.asking import Keywords
-from gnnrag.roles.keywords_prompted import PromptedKeywords
+from gnnrag.retrievers.lightrag.keywords import PromptedKeywords
+from gnnrag.retrievers.lightrag.retriever import LightRAGConfig, LightRAGRetriever
+from gnnrag.roles.base import Keywords
 from gnnrag.session import Session
 from gnnrag.types import Query, Ranking
+from tests.helpers.each import each
 from tests.helpers.knowledge import index_of, knowledge
 
 # A hub H of five edges; A - B - C - D is a chain that hangs on it. Passages p0 to p6.
@@ -158,8 +159,8 @@ def test_parallel_relations_are_one_edge_and_two_hits() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- keywords
-@pytest.mark.parametrize(
-    ("mode", "profile", "low", "high", "expected"),
+@each(
+    "mode, profile, low, high, expected",
     [
         ("mix", "released", "l1, l2", "h", ("l1, l2", "h")),
         ("local", "released", "l", "h", ("l", "")),
@@ -190,9 +191,9 @@ def test_a_long_query_without_keywords() -> None:
     assert make(mode="mix", profile="fixed").strings(long, Keywords()) == (long, long, long)
 
 
-@pytest.mark.parametrize("profile", ["released", "fixed"])
-@pytest.mark.parametrize("release", ["current", "classic"])
-@pytest.mark.parametrize("mode", ["local", "global", "hybrid", "mix"])
+@each("profile", ["released", "fixed"])
+@each("release", ["current", "classic"])
+@each("mode", ["local", "global", "hybrid", "mix"])
 def test_nothing_in_the_graph_is_naive_and_says_so(mode: str, release: str, profile: str) -> None:
     settings = {"mode": mode, "release": release, "profile": profile, "tail": "none"}
     unknown = Keywords(("unheard of",), ("unheard of",))
@@ -212,7 +213,7 @@ def test_isolated_seeds_have_passages_and_no_relations() -> None:
     assert names(ranked(cosines=cosines, mode="local", channel="graph"), "relation") == []
 
 
-@pytest.mark.parametrize(("profile", "count"), [("released", 411), ("fixed", 50)])
+@each("profile, count", [("released", 411), ("fixed", 50)])
 def test_hub_seeds(profile: str, count: int) -> None:
     rows = [[("Hub", "has", f"leaf {i}")] for i in range(1200)]
     graph = knowledge(*rows)

@@ -10,10 +10,10 @@ from scipy import sparse
 
 from gnnrag.errors import ConfigError
 from gnnrag.graphs.knowledge import Lists
-from gnnrag.graphs.relation_free import Bridging, RelationFreeGraph
 from gnnrag.index.index import Index
-from gnnrag.retrievers.linearrag import LinearRAGConfig, LinearRAGRetriever
+from gnnrag.retrievers.linearrag import Bridging, LinearRAGConfig, LinearRAGRetriever, RelationFreeGraph
 from gnnrag.types import Passage, Query
+from tests.helpers.each import each
 from tests.helpers.indexes import CORPUS, build
 
 MORE = (
@@ -37,8 +37,8 @@ GRAPH = RelationFreeGraph("abcd", np.arange(4), Lists.of([[0, 1], [0, 2], [1, 2,
 COSINES = np.array([0.9, 0.8, 0.5])
 
 
-@pytest.mark.parametrize(
-    ("rule", "scores", "tiers", "weights"),
+@each(
+    "rule, scores, tiers, weights",
     [
         # a chooses 0 and 1, then b (0.9) and c (0.8) choose 2 together: it passes on the better; a stays a seed.
         (Bridging("best", 2, 0.1, 2), [1.0, 0.9, 0.8, 0.45], [1, 2, 2, 3], [2.7, 1.35, 1.25, 0.45]),
@@ -65,8 +65,9 @@ def test_what_is_an_entity(index: Index) -> None:
     assert fixed.graph.counts[:, [us[0]]].sum() == 1 and released._count(us[1]).sum() == 5
 
 
-@pytest.mark.parametrize(
-    ("adjacent", "pairs"), [(None, [[6, 7]]), ("all", [[i, i + 1] for i in range(7)]), ("none", [])]
+@each(
+    "adjacent, pairs",
+    [(None, [[6, 7]]), ("all", [[i, i + 1] for i in range(7)]), ("none", [])],
 )
 def test_which_passages_are_neighbours(index: Index, adjacent: str | None, pairs: list[list[int]]) -> None:
     assert make(index, adjacent=adjacent).joined.tolist() == pairs
@@ -104,8 +105,8 @@ def test_a_corpus_without_names(tmp_path: Any) -> None:
         assert sorted(ranking.ids) == ["a", "b"] and ranking.branch == "dense_fallback"
 
 
-@pytest.mark.parametrize(
-    ("settings", "named"),
+@each(
+    "settings, named",
     [({"search": "dfs"}, "retriever.search='dfs'"), ({"passage_share": 1.0}, "retriever.passage_share=1.0"),
      ({"top_k_sentence": 0}, "retriever.top_k_sentence=0"), ({"max_iterations": 0}, "retriever.max_iterations=0"),
      ({"passage_power": -1.0}, "retriever.passage_power=-1.0: must be at least 0")],

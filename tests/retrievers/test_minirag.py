@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 
 from gnnrag.errors import ConfigError
-from gnnrag.extract.types import EntityRecord, Extraction
+from gnnrag.extract.base import EntityRecord, Extraction
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import Lists
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.retrievers.minirag import MiniRAGConfig, MiniRAGRetriever
-from gnnrag.roles.asking import Mentions
-from gnnrag.roles.mentions_offline import OfflineMentions
-from gnnrag.roles.mentions_prompted import PromptedMentions
+from gnnrag.retrievers.minirag.mentions import OfflineMentions, PromptedMentions
+from gnnrag.retrievers.minirag.retriever import MiniRAGConfig, MiniRAGRetriever
+from gnnrag.roles.base import Mentions
 from gnnrag.session import Session
 from gnnrag.types import Query
 from tests.helpers.cosines import ask, knowledge_index
+from tests.helpers.each import each
 from tests.helpers.indexes import HASH
 from tests.helpers.parts import COMPOSITIONAL, CORPUS, Scripted
 
@@ -94,7 +94,7 @@ def test_q_mr_3_released_counts_an_edge_one_way_only() -> None:
     assert weights == {"released": [1, 1], "fixed": [2, 1]}
 
 
-@pytest.mark.parametrize(
+@each(
     "mentions",
     [Mentions(), Mentions((), ("person",)), Mentions(("zzz",)), Mentions(("Alice", "zzz"), ("person",))],
 )
@@ -103,8 +103,8 @@ def test_q_mr_6_released_returns_nothing_without_a_mention_that_hits(mentions: M
     assert not len(ranking) and ranking.branch == "nothing"
 
 
-@pytest.mark.parametrize("tail", ["dense", "none"])
-@pytest.mark.parametrize("mentions", [Mentions(), Mentions(("zzz",)), Mentions(flags=("mentions_failed",))])
+@each("tail", ["dense", "none"])
+@each("mentions", [Mentions(), Mentions(("zzz",)), Mentions(flags=("mentions_failed",))])
 def test_q_mr_6_fixed_falls_back_to_dense_search(mentions: Mentions, tail: str) -> None:
     ranking = ask(MiniRAGRetriever, golden(), "mentions", mentions, tail=tail)
     assert ranking.ids == ("c1", "c5", "c2", "c3", "c4") and ranking.branch == "naive_fallback"
@@ -126,7 +126,7 @@ def test_the_tail_follows_below_in_order_of_cosine() -> None:
     assert ask(MiniRAGRetriever, golden(), "mentions", ALICE, Query("q", top_k=2)).ids == ("c1", "c2")
 
 
-@pytest.mark.parametrize("profile", ["fixed", "released"])
+@each("profile", ["fixed", "released"])
 def test_a_candidate_of_two_mentions(profile: str) -> None:
     index = golden()
     index.embedder.cosines["Alice"]["CAROL"] = 0.9
@@ -163,7 +163,7 @@ def test_the_graph_channel_ranks_entities_and_walks() -> None:
     assert ranking.sources[:2] == (("c1", "c2"), ("c1",))
 
 
-@pytest.mark.parametrize("profile", ["fixed", "released"])
+@each("profile", ["fixed", "released"])
 def test_an_empty_graph(profile: str) -> None:
     index = knowledge_index(fold([Extraction(), Extraction()]), {"q": {"c2": 0.5}})
     ranking = ask(MiniRAGRetriever, index, "mentions", ALICE, profile=profile)
@@ -180,7 +180,7 @@ def test_a_hub_of_more_than_a_thousand_neighbours() -> None:
         assert len(walks.walks(index.knowledge.position["hub"])) == count
 
 
-@pytest.mark.parametrize("name", ["profile", "tail"])
+@each("name", ["profile", "tail"])
 def test_wrong_settings_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"retriever\.{name}='x': allowed are"):
         MiniRAGRetriever(golden(), MiniRAGConfig(**{name: "x"}), {})
@@ -197,7 +197,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
 QUERIES = [Query(COMPOSITIONAL), Query("Who directed Copper Road?", "graph"), Query("hm?"), Query("the TROMSO")]
 
 
-@pytest.mark.parametrize("profile", ["fixed", "released"])
+@each("profile", ["fixed", "released"])
 def test_a_batch_gives_what_single_queries_give(index: Index, profile: str) -> None:
     retriever = MiniRAGRetriever(index, MiniRAGConfig(profile=profile), {"mentions": OfflineMentions(index)})
     together = asyncio.run(retriever.retrieve_for(QUERIES, Session("s")))

@@ -14,9 +14,10 @@ from gnnrag.errors import ConfigError
 from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
 from gnnrag.graphs.picking import above
 from gnnrag.retrievers.pathrag import PathFound, PathRAGConfig, PathRAGRetriever
-from gnnrag.roles.asking import Keywords, KeywordsTask
+from gnnrag.roles.base import Keywords, KeywordsTask
 from gnnrag.session import Session
 from gnnrag.types import Query, Ranking
+from tests.helpers.each import each
 from tests.helpers.knowledge import index_of, knowledge
 
 # Golden 15.1, and T -> Z for the high-level search. A passage for each edge.
@@ -113,7 +114,7 @@ def test_directed_degrees_rank_released_relations() -> None:
     )
 
 
-@pytest.mark.parametrize(("low", "high"), [((LOW,), ()), ((), (HIGH,)), ((), ())])
+@each("low, high", [((LOW,), ()), ((), (HIGH,)), ((), ())])
 def test_q_pr_3_released_gives_up_without_either_kind_of_keywords(low: Any, high: Any) -> None:
     ranking = ranked(Keywords(low, high), tail="none")
     assert ranking.branch == "naive_fallback" and ranking.ids == ("p7", "p3")
@@ -145,7 +146,7 @@ def test_q_pr_7_fixed_goes_on_without_relations() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- rough graphs
-@pytest.mark.parametrize("profile", ["released", "fixed"])
+@each("profile", ["released", "fixed"])
 def test_empty_graph(profile: str) -> None:
     empty = knowledge(*[[]] * 8)
     ranking = ranked(graph=empty, cosines={QUERY: {"p7": 0.9, "p3": 0.8}}, tail="none", profile=profile)

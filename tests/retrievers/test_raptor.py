@@ -11,6 +11,7 @@ from gnnrag.index.index import Index
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.retrievers.raptor import RaptorConfig, RaptorRetriever
 from gnnrag.types import Query
+from tests.helpers.each import each
 from tests.helpers.parts import CORPUS, small_index
 
 # The worked example G5 of `specs/backbones_ppr_tree.md` 6: five passages, two summaries.
@@ -36,8 +37,8 @@ def selected(**config) -> list[str]:
     return [NAMES[n] for n in golden(**config).select(COSINES).nodes.tolist()]
 
 
-@pytest.mark.parametrize(
-    ("config", "names"),
+@each(
+    "config, names",
     [
         ({"tokens": 300}, ["S0", "L0", "L3"]),  # 300 exactly
         ({"tokens": 299}, ["S0", "L0"]),  # nothing shorter after L3 is taken instead
@@ -54,8 +55,8 @@ def test_golden_selection(config, names):
     assert selected(**config) == names
 
 
-@pytest.mark.parametrize(
-    ("gamma", "scores"),
+@each(
+    "gamma, scores",
     [
         (0.5, {"L0": 0.64, "L3": 0.58, "L1": 0.53, "L2": 0.505, "L4": 0.2}),
         (0.0, {"L0": 0.62, "L3": 0.58, "L1": 0.40, "L2": 0.35, "L4": 0.2}),
@@ -100,8 +101,8 @@ def test_ties_go_by_position():
     assert golden(even).retrieve([Query("q")])[0].ids == NAMES[:5]
 
 
-@pytest.mark.parametrize(
-    ("config", "problem"),
+@each(
+    "config, problem",
     [
         ({"mode": "tree"}, "mode='tree': allowed are collapsed, traverse"),
         ({"gamma": 1.5}, "gamma=1.5"),
@@ -124,7 +125,7 @@ class TestOnAnIndex:
         passages = [type(p)(f"{p.id}-{n}", p.title, f"{p.text} Copy {n}.") for p in CORPUS for n in range(6)]
         return small_index(tmp_path_factory.mktemp("raptor"), passages)
 
-    @pytest.mark.parametrize("mode", ["collapsed", "traverse"])
+    @each("mode", ["collapsed", "traverse"])
     def test_every_passage_is_ranked_and_batches_do_not_matter(self, index, mode):
         retriever = RaptorRetriever(index, RaptorConfig(mode=mode))
         queries = [

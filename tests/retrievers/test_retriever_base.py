@@ -12,9 +12,10 @@ from gnnrag.config import EvaluateConfig, RolesConfig
 from gnnrag.index.index import Index
 from gnnrag.registry import RETRIEVERS, resolve
 from gnnrag.retrievers.base import query_vectors, rank_graph, rank_passages
-from gnnrag.roles.book import Roles
+from gnnrag.roles.registry import Roles
 from gnnrag.session import Session
 from gnnrag.types import Hit, Query
+from tests.helpers.each import each
 from tests.helpers.indexes import build
 
 IDS = ["a", "b", "c", "d", "e"]
@@ -36,7 +37,7 @@ def test_ties_by_corpus_order_also_at_the_cut() -> None:
     assert rank([0, 0, 0, 0, 0], 3) == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@each("bad", [math.nan, math.inf, -math.inf])
 def test_what_is_no_number_never_ranks(bad: float) -> None:
     ranking = rank_passages(np.array([1.0, bad, 3.0]), IDS, 3, "toy")
     assert ranking.ids == ("c", "a") and (ranking.low, ranking.high) == (1.0, 3.0)
@@ -86,8 +87,8 @@ def test_an_empty_query_has_a_vector_and_an_empty_search_has_none(index: Index) 
     assert query_vectors(index.embedder, []) == []
 
 
-@pytest.mark.parametrize("name", ["minirag", "hypergraphrag", "lightrag", "pathrag"])
-@pytest.mark.parametrize("profile", ["fixed", "released"])
+@each("name", ["minirag", "hypergraphrag", "lightrag", "pathrag"])
+@each("profile", ["fixed", "released"])
 def test_an_empty_query_is_ranked_and_leaves_its_neighbours_alone(index: Index, name: str, profile: str) -> None:
     cls = resolve("retriever", name, RETRIEVERS)
     retriever = cls(index, cls.config_class(profile=profile), Roles(index, RolesConfig(), EvaluateConfig().llm, None))

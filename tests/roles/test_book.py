@@ -14,13 +14,13 @@ from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.prompts import load_prompt
 from gnnrag.registry import ROLES
 from gnnrag.roles.base import ThoughtsTask
-from gnnrag.roles.book import Roles
-from gnnrag.roles.chain_offline import OfflineChain
-from gnnrag.roles.thoughts_prompted import PromptedThoughts
-from gnnrag.roles.verifier_oracle import OracleVerifier
-from gnnrag.roles.verifier_prompted import PromptedVerifier
+from gnnrag.roles.chain import OfflineChain
+from gnnrag.roles.registry import Roles
+from gnnrag.roles.thoughts import PromptedThoughts
+from gnnrag.roles.verifier import OracleVerifier, PromptedVerifier
 from gnnrag.session import Session
 from gnnrag.types import Question
+from tests.helpers.each import each
 from tests.helpers.parts import small_index
 
 
@@ -38,7 +38,7 @@ def book(index: Any) -> Any:
     return make
 
 
-@pytest.mark.parametrize("impl", ["offline", "oracle", "prompted"])
+@each("impl", ["offline", "oracle", "prompted"])
 def test_every_role_in_every_form(book: Any, impl: str) -> None:
     roles = book(f"roles={impl}", "llm=scripted")
     assert list(roles) == list(ROLES) and len(roles) == len(ROLES)
@@ -62,8 +62,8 @@ def test_options_reach_the_role(book: Any) -> None:
     assert book("roles.chain.options.max_bridges=7")["chain"].config.max_bridges == 7
 
 
-@pytest.mark.parametrize(
-    ("overrides", "name", "message"),
+@each(
+    "overrides, name, message",
     [
         (["roles.verifier=prompted", "roles.verifier.options.moed=pointwise", "llm=scripted"], "verifier",
          "unknown setting 'roles.verifier.options.moed'. Did you mean 'mode'"),
@@ -85,8 +85,8 @@ def test_what_is_refused_when_a_role_is_asked_for(book: Any, overrides: list[str
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
+@each(
+    "override, message",
     [
         ("roles.verifier=oracel", "roles.verifier='oracel' is not available. Did you mean 'oracle'"),
         ("roles=offlien", "roles='offlien' is not available. Did you mean 'offline'"),

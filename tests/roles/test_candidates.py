@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from gnnrag.index.index import Index
 from gnnrag.registry import CANDIDATES, resolve
 from gnnrag.roles.base import ThoughtsTask
-from gnnrag.roles.candidates import KINDS, CandidateBuilder, ThoughtCandidate
+from gnnrag.roles.candidates import KINDS, CandidateBuilder, ThoughtCandidate, clauses
 from gnnrag.roles.thought_features import FEATURES, TOP
 from gnnrag.roles.thought_options import OptionMaker
-from gnnrag.roles.thought_reading import clauses
 from gnnrag.types import Question
+from tests.helpers.each import each
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL
 
 
@@ -38,8 +37,8 @@ def test_anchors_bridges_and_what_these_lead_to_are_offered(index: Index) -> Non
     assert "where was the director of the film vera lindqvist born" in swapped
 
 
-@pytest.mark.parametrize("text", [COMPOSITIONAL, COMPARISON, "?", "and or", "Straße of 東京, which is where?"])
-@pytest.mark.parametrize("shown", [(), ("p7",), ("p0", "p1", "p3")])
+@each("text", [COMPOSITIONAL, COMPARISON, "?", "and or", "Straße of 東京, which is where?"])
+@each("shown", [(), ("p7",), ("p0", "p1", "p3")])
 def test_candidates_are_distinct_known_and_not_asked_before(index: Index, text: str, shown: tuple[str, ...]) -> None:
     asked = task(index, text, *shown)
     found = CandidateBuilder(index)(asked)

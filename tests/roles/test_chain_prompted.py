@@ -7,10 +7,11 @@ import pytest
 from gnnrag.errors import LLMError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.base import Chain, ChainTask
-from gnnrag.roles.chain_prompted import PromptedChain, parse_chain
+from gnnrag.roles.chain import PromptedChain, parse_chain
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
+from tests.helpers.each import each
 from tests.helpers.prompts import uncoded
 
 TASK = ChainTask(Question("q", "Q?"), (Passage("p", "T", "text"),), ("A?", "B?"))
@@ -21,8 +22,8 @@ def run(llm: ScriptedBackend, task: ChainTask = TASK) -> tuple[Chain, Session]:
     return asyncio.run(PromptedChain(llm)(task, session)), session
 
 
-@pytest.mark.parametrize(
-    ("reply", "bridges"),
+@each(
+    "reply, bridges",
     [
         ("Y - directed by - X [1]\nBridge entities: X; Y", ("X", "Y")),
         ("Y - r - X\n**Bridge entities:** Paris, Texas; X", ("Paris, Texas", "X")),
@@ -45,7 +46,7 @@ def test_text_is_passed_on() -> None:
         parse_chain("<think>only this")
 
 
-@pytest.mark.parametrize(
+@each(
     "reply",
     [
         "Reasoning chain:",
@@ -72,7 +73,7 @@ def test_the_prompt_shows_thoughts_and_passages() -> None:
     assert llm.requests[0].max_tokens == 256 and session.by_role["chain"]["calls"] == 1
 
 
-@pytest.mark.parametrize("answer", [LLMError("down"), "", "<think>"])
+@each("answer", [LLMError("down"), "", "<think>"])
 def test_thoughts_stand_in_for_a_chain_that_failed(answer) -> None:
     chain, _ = run(ScriptedBackend.of((".", answer)))
     assert chain == Chain("A?\nB?", flags=("chain_failed",))

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.roles.curator_offline import OfflineCurator
-from gnnrag.roles.curator_prompted import PromptedCurator, common, read_partition
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.types_offline import OfflineTypes, OfflineTypesConfig
-from gnnrag.roles.types_prompted import PromptedTypes, read_types
-from gnnrag.roles.writing import Curated, CurateTask, Typed, TypesTask
+from gnnrag.roles.writers.base import Curated, CurateTask, Typed, TypesTask
+from gnnrag.roles.writers.curator import OfflineCurator, PromptedCurator, common, read_partition
+from gnnrag.roles.writers.entity_types import OfflineTypes, OfflineTypesConfig, PromptedTypes, read_types
 from gnnrag.session import Session
+from tests.helpers.each import each
 
 PLANS = ("DEVELOPMENT PLAN", "PLANNING OFFICE", "DEVELOPMENT PLANS")
 
@@ -29,8 +28,8 @@ def run(role, given):
 
 
 class TestOfflineCurator:
-    @pytest.mark.parametrize(
-        ("names", "kind", "groups"),
+    @each(
+        "names, kind, groups",
         [
             (PLANS, "", (("DEVELOPMENT PLAN", "DEVELOPMENT PLANS"), ("PLANNING OFFICE",))),  # golden: OFFICE goes
             (("John Smith", "J. Smith"), "person", (("John Smith", "J. Smith"),)),
@@ -55,8 +54,9 @@ class TestPromptedCurator:
             "1. DEVELOPMENT PLAN\n2. PLANNING OFFICE\n3. DEVELOPMENT PLANS" in backend.requests[0].messages[-1].content
         )
 
-    @pytest.mark.parametrize(
-        "reply", ['{"groups": [[1, 2]]}', '{"groups": [[1, 2], [2, 3]]}', "all one", '{"groups": [[1, 2], [4]]}']
+    @each(
+        "reply",
+        ['{"groups": [[1, 2]]}', '{"groups": [[1, 2], [2, 3]]}', "all one", '{"groups": [[1, 2], [4]]}'],
     )
     def test_what_is_no_partition_leaves_all_apart(self, reply):
         backend = ScriptedBackend.of(("", reply))
@@ -126,8 +126,8 @@ class TestTypes:
         assert len(backend.requests) == 3 + 1 + 3 + 3 + 1 and session.by_role["types"]["calls"] == 11
         assert "(Try 3.)" in backend.requests[2].text
 
-    @pytest.mark.parametrize(
-        ("reply", "problem"),
+    @each(
+        "reply, problem",
         [
             ('{"types": {"1": "person"}}', "not 1 to 2"),
             ('{"types": {"1": "person", "2": "place", "3": "place"}}', "not 1 to 2"),

@@ -5,20 +5,19 @@ import asyncio
 import pytest
 
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.roles.decomposer_offline import OfflineDecomposer
-from gnnrag.roles.decomposer_oracle import OracleDecomposer
-from gnnrag.roles.decomposer_prompted import PromptedDecomposer, parse_parts
+from gnnrag.roles.base import DecomposeTask, Decomposition
+from gnnrag.roles.decomposer import OfflineDecomposer, OracleDecomposer, PromptedDecomposer, parse_parts
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.reading import DecomposeTask, Decomposition
 from gnnrag.session import Session
 from gnnrag.types import GoldHop, Question
+from tests.helpers.each import each
 
 
 def run(role, question, **more):
     return asyncio.run(role(DecomposeTask(question, **more), Session("q")))
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         '{"questions": ["Who made it?", "Where was she born?"]}',

@@ -11,30 +11,39 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnrag.graphs.dotpaths import Judgement
 from gnnrag.graphs.schema import Kind, Schema, draft
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.roles.concepts_offline import OfflineConcepts
-from gnnrag.roles.concepts_oracle import OracleConcepts
-from gnnrag.roles.concepts_prompted import PromptedConcepts, parse_concepts
-from gnnrag.roles.dots import GENERIC, ConceptsTask, DotRules, JudgeTask, PathText, RedirectTask, RulesTask, schema_text
-from gnnrag.roles.gold_paths import gold_sequence
-from gnnrag.roles.names import NameReader
-from gnnrag.roles.path_judge_offline import OfflinePathJudge
-from gnnrag.roles.path_judge_oracle import OraclePathJudge
-from gnnrag.roles.path_judge_prompted import PromptedPathJudge, PromptedPathJudgeConfig, parse_judgements
+from gnnrag.methods.dotrag.offline import NameReader, OfflineConcepts, OfflinePathJudge, OfflineRedirect, OfflineRules
+from gnnrag.methods.dotrag.oracle import OracleConcepts, OraclePathJudge, OracleRedirect, OracleRules, gold_sequence
+from gnnrag.methods.dotrag.paths import Judgement
+from gnnrag.methods.dotrag.prompted import (
+    PromptedConcepts,
+    PromptedPathJudge,
+    PromptedPathJudgeConfig,
+    PromptedRedirect,
+    PromptedRules,
+    parse_concepts,
+    parse_judgements,
+    parse_query,
+    parse_rules,
+)
+from gnnrag.methods.dotrag.question_pattern import PatternGuesser
+from gnnrag.methods.dotrag.tasks import (
+    GENERIC,
+    ConceptsTask,
+    DotRules,
+    JudgeTask,
+    PathText,
+    RedirectTask,
+    RulesTask,
+    schema_text,
+)
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.question_pattern import PatternGuesser
-from gnnrag.roles.redirect_offline import OfflineRedirect
-from gnnrag.roles.redirect_oracle import OracleRedirect
-from gnnrag.roles.redirect_prompted import PromptedRedirect, parse_query
-from gnnrag.roles.rules_offline import OfflineRules
-from gnnrag.roles.rules_oracle import OracleRules
-from gnnrag.roles.rules_prompted import PromptedRules, parse_rules
 from gnnrag.session import Session
 from gnnrag.types import GoldHop, Question
 from tests.helpers.dots import QUESTION, typed_graph
+from tests.helpers.each import each
 from tests.helpers.prompts import uncoded
 
 TRIPLES = [
@@ -91,7 +100,7 @@ def test_without_a_named_thing_a_question_is_broad() -> None:
     assert not parse_concepts('{"anchors": [{"span": "ships"}], "use_anchors": 0}', "which ships?").use_anchors
 
 
-@pytest.mark.parametrize("text", ["", "no", '{"topics": []}', '{"anchors": "Ada"}', "[1, 2]"])
+@each("text", ["", "no", '{"topics": []}', '{"anchors": "Ada"}', "[1, 2]"])
 def test_replies_that_are_no_concepts(text: str) -> None:
     with pytest.raises(MalformedError):
         parse_concepts(text, "q")
@@ -147,13 +156,13 @@ def test_types_are_those_of_the_schema() -> None:
     assert only_unknown.allowed_types == ()
 
 
-@pytest.mark.parametrize("text", ["", "I refuse", "{}", '{"intermediate_rules": ""}', '{"terminal_rules": 3}'])
+@each("text", ["", "I refuse", "{}", '{"intermediate_rules": ""}', '{"terminal_rules": 3}'])
 def test_replies_that_are_no_rules(text: str) -> None:
     rules = do(PromptedRules(ScriptedBackend.of((".", text))), RulesTask(ASKED, SCHEMA, "Solaris", ("Solaris",)))
     assert rules.flags == ("rules_failed",) and not rules.allowed_types and rules.terminal == GENERIC.terminal
 
 
-@pytest.mark.parametrize("role", [OracleRules(None), OfflineRules(INDEX)])
+@each("role", [OracleRules(None), OfflineRules(INDEX)])
 def test_rules_from_the_gold_path_and_from_the_wording(role: Any) -> None:
     rules = do(role, RulesTask(ASKED, SCHEMA, "Solaris", ("Solaris",), ("movie",)))
     assert rules.allowed_types == ("person", "movie", "year") and rules.terminal_types == ("year",)
@@ -162,8 +171,8 @@ def test_rules_from_the_gold_path_and_from_the_wording(role: Any) -> None:
     assert do(role, RulesTask(other, SCHEMA, "Solaris", ("Solaris",), ("movie",))) == GENERIC
 
 
-@pytest.mark.parametrize(
-    ("type_", "expected"),
+@each(
+    "type_, expected",
     [
         ("actor_to_movie", ("~starred_actors",)),
         ("movie_to_writer_to_movie", ("written_by", "~written_by")),
@@ -176,8 +185,8 @@ def test_gold_sequences(type_: str, expected: tuple[str, ...]) -> None:
     assert gold_sequence(Question("q", "?", type=type_)) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "span", "starts", "steps"),
+@each(
+    "text, span, starts, steps",
     [
         ("who directed Solaris", "Solaris", ["movie"], ("directed_by",)),
         ("what movies did Donatas B act in", "Donatas B", ["person"], ("~starred_actors",)),
@@ -203,7 +212,7 @@ def test_no_walk_is_guessed_from_nothing() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------- judges
-@pytest.mark.parametrize("role", [OraclePathJudge(INDEX), OfflinePathJudge(INDEX)])
+@each("role", [OraclePathJudge(INDEX), OfflinePathJudge(INDEX)])
 def test_judges_by_the_walk(role: Any) -> None:
     judged = do(role, JudgeTask(ASKED, SCHEMA, GENERIC, (), PATHS)).items
     assert [j.label for j in judged] == ["partial", "partial", "complete", "irrelevant"]
@@ -252,7 +261,7 @@ def test_judgements_are_read_strictly() -> None:
     assert parse_judgements(json.dumps([good])).keys() == {"p1"}
 
 
-@pytest.mark.parametrize("text", ["", "all complete", "{}", '{"judgements": []}', '{"judgements": ["p1"]}'])
+@each("text", ["", "all complete", "{}", '{"judgements": []}', '{"judgements": ["p1"]}'])
 def test_replies_that_are_no_judgements(text: str) -> None:
     with pytest.raises(MalformedError):
         parse_judgements(text)

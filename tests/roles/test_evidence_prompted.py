@@ -8,17 +8,18 @@ import json
 import pytest
 
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.prompts.untrusted import with_codes
-from gnnrag.roles.evidence_prompted import (
+from gnnrag.methods.mgranrag.evidence import (
     PromptedEvidenceConfig,
     PromptedEvidenceExtractor,
     parse_evidence,
     render_sentences,
 )
+from gnnrag.prompts.untrusted import with_codes
+from gnnrag.roles.base import EvidenceTask, FoundEvidence, ShownSentence
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.reading import EvidenceTask, FoundEvidence, ShownSentence
 from gnnrag.session import Session
 from gnnrag.types import Question
+from tests.helpers.each import each
 from tests.helpers.prompts import uncoded
 
 SHOWN = (
@@ -43,7 +44,7 @@ def ask(*replies, config=None):
     return found, backend, session
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         json.dumps({"evidence": [RECORD]}),
@@ -60,7 +61,7 @@ def test_replies_that_say_the_same(text):
     assert parse(text) == (FOUND,)
 
 
-@pytest.mark.parametrize("text", ['{"evidence": []}', "N/A", "none.", json.dumps({"evidence": [{"id": 2}]})])
+@each("text", ['{"evidence": []}', "N/A", "none.", json.dumps({"evidence": [{"id": 2}]})])
 def test_replies_without_evidence(text):
     assert parse(text) == ()
 
@@ -69,7 +70,7 @@ def test_a_sentence_that_was_never_shown_is_dropped():
     assert parse(json.dumps({"evidence": [{**RECORD, "id": 9, "text": "Quite another thing entirely!"}]})) == ()
 
 
-@pytest.mark.parametrize("text", ["I found nothing of use here.", '{"answer": 3}'])
+@each("text", ["I found nothing of use here.", '{"answer": 3}'])
 def test_replies_of_another_kind(text):
     with pytest.raises(MalformedError, match="evidence"):
         parse(text)

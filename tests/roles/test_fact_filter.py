@@ -7,16 +7,17 @@ import pytest
 
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.roles.asking import FactFilterTask, FactsKept
-from gnnrag.roles.fact_filter_offline import OfflineFactFilter
-from gnnrag.roles.fact_filter_prompted import (
+from gnnrag.retrievers.hipporag.fact_filter import (
+    OfflineFactFilter,
     PromptedFactFilter,
     PromptedFactFilterConfig,
     nearest_fact,
     read_facts,
 )
+from gnnrag.roles.base import FactFilterTask, FactsKept
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.session import Session
+from tests.helpers.each import each
 
 FACTS = (
     ("ada lovelace", "born in", "london"),
@@ -34,8 +35,8 @@ def run(reply, facts=FACTS, **config):
     return asyncio.run(role(FactFilterTask("Where was Ada born?", facts), session)), backend, session
 
 
-@pytest.mark.parametrize(
-    ("reply", "kept"),
+@each(
+    "reply, kept",
     [
         (json.dumps({"fact": TWO}), (1, 0)),
         (str({"fact": [tuple(f) for f in TWO]}), (1, 0)),
@@ -62,7 +63,7 @@ def test_an_unknown_fact_is_dropped_unless_anything_goes():
     assert len(released.kept) == 2 and released.kept[1] == 1 and not released.flags
 
 
-@pytest.mark.parametrize("reply", ["none of them", "{", LLMError("down")])
+@each("reply", ["none of them", "{", LLMError("down")])
 def test_what_cannot_be_read_keeps_nothing(reply):
     assert run(reply)[0] == FactsKept((), ("filter_failed",))
 
@@ -84,7 +85,7 @@ def test_offline_keeps_all():
     assert result == FactsKept((0, 1, 2, 3, 4))
 
 
-@pytest.mark.parametrize("config", [{"max_facts": 0}, {"floor": 1.5}])
+@each("config", [{"max_facts": 0}, {"floor": 1.5}])
 def test_settings_that_do_not_fit(config):
     with pytest.raises(ConfigError, match="give at least 1"):
         run("", **config)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from gnnrag.llm.base import Reply
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.hollow import has_fact, is_loop, is_no_answer
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.session import Session, concurrently
+from tests.helpers.each import each
 
 QUESTION = "In which country was the author born?"
 
 
-@pytest.mark.parametrize(
+@each(
     "reply",
     [
         "Paris, Paris, Paris, Paris.",
@@ -30,7 +29,7 @@ def test_what_says_the_same_until_its_end_is_a_loop(reply: str) -> None:
     assert is_loop(reply)
 
 
-@pytest.mark.parametrize(
+@each(
     "reply",
     [
         "New York, New York",
@@ -58,7 +57,7 @@ def test_a_name_that_the_prompt_has_is_no_loop_and_a_cut_may_fall_inside_a_word(
     assert not is_loop("it is so " * 6 + "i") and is_loop("it is so " * 6 + "i", is_cut=True)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "",
@@ -75,15 +74,16 @@ def test_what_leads_up_to_an_answer_is_none(text: str) -> None:
     assert is_no_answer(text, QUESTION)
 
 
-@pytest.mark.parametrize(
-    "text", ["Rome", "yes", "A", "The Answer", "The Who", "Question", "To Be", "The answer is: Rome", "0"]
+@each(
+    "text",
+    ["Rome", "yes", "A", "The Answer", "The Who", "Question", "To Be", "The answer is: Rome", "0"],
 )
 def test_short_answers_are_answers(text: str) -> None:
     assert not is_no_answer(text, QUESTION)
 
 
-@pytest.mark.parametrize(
-    ("line", "states"),
+@each(
+    "line, states",
     [
         ("X - born in - Rome [2]", True),
         ("2. X was born in Rome", True),
@@ -127,8 +127,8 @@ def ask(llm: ScriptedBackend, session: Session, reply: str = "", **settings: obj
     return outcome.value, {name: n for name, n in session.by_role["r"].items() if name not in spent}
 
 
-@pytest.mark.parametrize(
-    ("reply", "keeps_cut", "value", "flags"),
+@each(
+    "reply, keeps_cut, value, flags",
     [
         (Reply("x", "stop"), False, "x", {}),
         (Reply('{"x": 1}', "length"), False, None, {"parse_failure": 2, "cut_off": 2}),
@@ -146,8 +146,8 @@ def test_a_reply_fails_for_one_reason(reply: Reply, keeps_cut: bool, value: str 
     assert ask(ScriptedBackend.of((".", reply)), Session("q"), keeps_cut=keeps_cut) == (value, flags)
 
 
-@pytest.mark.parametrize(
-    ("settings", "calls", "repeated"),
+@each(
+    "settings, calls, repeated",
     [
         ({}, 2, 1),
         ({"temperature": 0.0}, 2, 1),

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from gnnrag.common.files import read_journal
 from gnnrag.config import RoleConfig
 from gnnrag.errors import ArtefactError, BudgetError
-from gnnrag.files import read_journal
 from gnnrag.index.store import Store
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.roles.jobs import BATCH, IndexJobs
+from gnnrag.roles.writers.tasks import BATCH, IndexJobs
 from gnnrag.types import Passage
+from tests.helpers.each import each
 from tests.helpers.indexes import HASH, artefacts, build
 
 REPORT = {"title": "T", "summary": "S.", "rating": 3, "rating_explanation": "R", "findings": []}
@@ -28,7 +29,7 @@ def settings(writer, **more):
     return replace(HASH, writers=writers, llm=llm, llm_cache=None, tree=tree, **more)
 
 
-@pytest.mark.parametrize(("stage", "writer"), [("reports", "report"), ("tree", "summary")])
+@each("stage, writer", [("reports", "report"), ("tree", "summary")])
 def test_a_spend_limit_loses_one_batch_at_most(tmp_path, monkeypatch, stage, writer):
     asked, plain = [], ScriptedBackend.generate
 
@@ -58,7 +59,7 @@ def test_a_spend_limit_loses_one_batch_at_most(tmp_path, monkeypatch, stage, wri
     assert list((tmp_path / "i" / ".partial").iterdir()) == []
 
 
-@pytest.mark.parametrize("row", ['["triples", {"calls": "x"}]', "[1, 2, 3]", '["triples", ["calls"]]'])
+@each("row", ['["triples", {"calls": "x"}]', "[1, 2, 3]", '["triples", ["calls"]]'])
 def test_a_forged_journal_of_what_was_spent_is_named(tmp_path, row):
     (tmp_path / "i.spent").write_text(row + "\n")
     with (

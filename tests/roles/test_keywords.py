@@ -8,11 +8,16 @@ import pytest
 
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend, ScriptedConfig
-from gnnrag.roles.asking import Keywords, KeywordsTask
-from gnnrag.roles.keywords_offline import OfflineKeywords
-from gnnrag.roles.keywords_prompted import PromptedKeywords, PromptedKeywordsConfig, parse_keywords
+from gnnrag.retrievers.lightrag.keywords import (
+    OfflineKeywords,
+    PromptedKeywords,
+    PromptedKeywordsConfig,
+    parse_keywords,
+)
+from gnnrag.roles.base import Keywords, KeywordsTask
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.session import Session
+from tests.helpers.each import each
 
 
 def prompted(*replies: str, query: str = "Q?", **settings: int) -> tuple[Keywords, Session, ScriptedBackend]:
@@ -22,8 +27,8 @@ def prompted(*replies: str, query: str = "Q?", **settings: int) -> tuple[Keyword
     return asyncio.run(role(KeywordsTask(query), session)), session, backend
 
 
-@pytest.mark.parametrize(
-    ("query", "low", "high"),
+@each(
+    "query, low, high",
     [
         ("Where was the director of the film Night Harbour born?", ("Night Harbour",), ("director", "film", "born")),
         ("Who lives in Kalmar, or in Tromso?", ("Kalmar", "Tromso"), ("lives",)),
@@ -40,8 +45,8 @@ def test_offline(index: Index, query: str, low: tuple[str, ...], high: tuple[str
     assert (found.low, found.high, found.flags) == (low, high, ())
 
 
-@pytest.mark.parametrize(
-    ("reply", "low", "high"),
+@each(
+    "reply, low, high",
     [
         ('{"low": ["A B"], "high": ["kin"]}', ["A B"], ["kin"]),
         ('{"low_level_keywords": ["a"], "high_level_keywords": []}', ["a"], []),
@@ -61,7 +66,7 @@ def test_parse(reply: str, low: list[str], high: list[str] | None) -> None:
         assert parse_keywords(reply) == (low, high)
 
 
-@pytest.mark.parametrize("reply", ["", "low: a; high: b", '{"low": "a", "high": "b"}', '["a"]', "{}"])
+@each("reply", ["", "low: a; high: b", '{"low": "a", "high": "b"}', '["a"]', "{}"])
 def test_parse_refuses(reply: str) -> None:
     with pytest.raises(MalformedError, match="no JSON object with the lists"):
         parse_keywords(reply)

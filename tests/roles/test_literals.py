@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import pytest
+from gnnrag.roles.parsing import objects, python_literal
+from tests.helpers.each import each
 
-from gnnrag.roles.literals import objects, python_literal
 
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@each(
+    "text, expected",
     [
         ('{"a": ["b}", "{c"]}', {"a": ["b}", "{c"]}),
         ("Here: {'a': ['b}', \"it's\"], 'n': None}", {"a": ["b}", "it's"], "n": None}),
@@ -24,8 +23,9 @@ def test_first_object(text, expected):
     assert next(objects(text)) == expected
 
 
-@pytest.mark.parametrize(
-    "text", ["__import__('os').getcwd()", "{'a': open('x')}", "{**{}}", "f'{1}'", "a", "1 +", "[" * 60]
+@each(
+    "text",
+    ["__import__('os').getcwd()", "{'a': open('x')}", "{**{}}", "f'{1}'", "a", "1 +", "[" * 60],
 )
 def test_only_literals_are_read(text):
     assert python_literal(text) is None

@@ -6,13 +6,18 @@ import pytest
 
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.roles.asking import HyperQuery, HyperQueryTask, Mentions, MentionsTask
-from gnnrag.roles.hyper_query_offline import OfflineHyperQuery, clauses
-from gnnrag.roles.hyper_query_prompted import PromptedHyperQuery, parse_hyper_query
-from gnnrag.roles.mentions_offline import OfflineMentions, guessed_types
-from gnnrag.roles.mentions_prompted import PromptedMentions, PromptedMentionsConfig, parse_mentions
+from gnnrag.retrievers.hypergraphrag.query import OfflineHyperQuery, PromptedHyperQuery, clauses, parse_hyper_query
+from gnnrag.retrievers.minirag.mentions import (
+    OfflineMentions,
+    PromptedMentions,
+    PromptedMentionsConfig,
+    guessed_types,
+    parse_mentions,
+)
+from gnnrag.roles.base import HyperQuery, HyperQueryTask, Mentions, MentionsTask
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.session import Session
+from tests.helpers.each import each
 from tests.helpers.parts import COMPOSITIONAL
 
 
@@ -20,8 +25,8 @@ def ask(role, task, session: Session | None = None):
     return asyncio.run(role(task, session or Session("q")))
 
 
-@pytest.mark.parametrize(
-    ("reply", "names", "types"),
+@each(
+    "reply, names, types",
     [
         ('{"answer_types": ["person"], "entities": ["A B", "C"]}', ["A B", "C"], ["person"]),
         ('```json\n{"Answer Types": ["x"], "Entities": []}\n```', [], ["x"]),
@@ -40,7 +45,7 @@ def test_parse_mentions(reply: str, names: list[str], types: list[str]) -> None:
     assert parse_mentions(reply) == (names, types)
 
 
-@pytest.mark.parametrize("reply", ["", "Ann", "[]", "{}", '["A"]', '{"other": ["A"]}', '{"entities": {"a": 1}}'])
+@each("reply", ["", "Ann", "[]", "{}", '["A"]', '{"other": ["A"]}', '{"entities": {"a": 1}}'])
 def test_parse_mentions_refuses(reply: str) -> None:
     with pytest.raises(MalformedError):
         parse_mentions(reply)
@@ -63,8 +68,8 @@ def test_prompted_mentions_ask_once_more_and_then_give_up() -> None:
     assert len(llm.requests) == 2 and session.usage()["roles"]["mentions"]["parse_failure"] == 2
 
 
-@pytest.mark.parametrize(
-    ("query", "types"),
+@each(
+    "query, types",
     [
         ("Who directed Night Harbour?", ("person",)),
         ("Where was she born?", ("location",)),
@@ -109,7 +114,7 @@ def test_parse_hyper_query() -> None:
     assert found == HyperQuery(("A person founded the Ferry.", "B & C met."), ("Ferry",))
 
 
-@pytest.mark.parametrize(
+@each(
     "record",
     [
         '("hyper-relation"<|>two fields)',

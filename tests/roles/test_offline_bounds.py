@@ -12,16 +12,16 @@ import pytest
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import load_passages
 from gnnrag.index.index import Index
-from gnnrag.pipeline import Pipeline, open_index
+from gnnrag.methods.dotrag.offline import NameReader
+from gnnrag.retrievers.lightrag.keywords import OfflineKeywords
 from gnnrag.roles.base import ReaderTask
-from gnnrag.roles.keywords_offline import OfflineKeywords
-from gnnrag.roles.names import NameReader
-from gnnrag.roles.reader_offline import OfflineReader
-from gnnrag.roles.thought_reading import clauses
-from gnnrag.text.bounds import MAX_QUESTION, MAX_SENTENCE, beginning, pieces
+from gnnrag.roles.candidates import clauses
+from gnnrag.roles.offline_reader.reader import OfflineReader
+from gnnrag.run.pipeline import Pipeline, open_index
 from gnnrag.text.normalise import drop_qualifier
-from gnnrag.text.sentences import split_sentences
+from gnnrag.text.sentences import MAX_QUESTION, MAX_SENTENCE, beginning, pieces, split_sentences
 from gnnrag.types import Passage, Prediction, Question
+from tests.helpers.each import each
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 LENGTH = 44_000
@@ -60,7 +60,7 @@ def index(root: Path) -> Index:
 SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("mgranrag", "graphsearch")]
 
 
-@pytest.mark.parametrize("name", ["single", "lightrag", "bdtr", *SLOW])
+@each("name", ["single", "lightrag", "bdtr", *SLOW])
 def test_a_long_question_blocks_nobody(name: str, root: Path) -> None:
     asked = pipeline(root, *METHODS[name])
     found: list[Prediction] = []
@@ -71,7 +71,7 @@ def test_a_long_question_blocks_nobody(name: str, root: Path) -> None:
     assert len(found) == len(ATOMS) and not [p.error for p in found if p.error]
 
 
-@pytest.mark.parametrize("atom", ATOMS)
+@each("atom", ATOMS)
 def test_keywords_names_and_clauses_of_a_long_question(atom: str, index: Index) -> None:
     graph = SimpleNamespace(names=["Word word", "A"], aliases=[(), ()])
     began = time.process_time()
@@ -83,7 +83,7 @@ def test_keywords_names_and_clauses_of_a_long_question(atom: str, index: Index) 
     assert time.process_time() - began < 2.0  # each was quadratic
 
 
-@pytest.mark.parametrize("atom", [*ATOMS, "(", "a - ", "\n", "born in A, "])
+@each("atom", [*ATOMS, "(", "a - ", "\n", "born in A, "])
 def test_a_long_passage_is_read_at_once(atom: str) -> None:
     text = atom * (LENGTH // len(atom))
     passages = (Passage("p", "Foo", f"Foo {text}"), Passage("q", text[:LENGTH], "Foo was born in Rome."))
@@ -100,8 +100,8 @@ def test_what_is_cut_is_cut_at_blanks_and_the_rest_stays_as_it_is() -> None:
     assert pieces("  ", 4) == [] and "".join(pieces("ab" * 5000)) == "ab" * 5000
 
 
-@pytest.mark.parametrize(
-    ("title", "bare"),
+@each(
+    "title, bare",
     [
         ("Casablanca (film)", "Casablanca"),
         ("A (b) (c)", "A (b)"),

@@ -7,15 +7,24 @@ import asyncio
 import pytest
 
 from gnnrag.index.index import Index
-from gnnrag.roles.acting import MoveTask, NextMove, Turn
-from gnnrag.roles.agent_oracle import OracleAgent
-from gnnrag.roles.base import ChainTask, Thoughts, ThoughtsTask, Verdict, VerifierTask
-from gnnrag.roles.chain_oracle import OracleChain
+from gnnrag.roles.agent import OracleAgent
+from gnnrag.roles.base import (
+    ChainTask,
+    MoveTask,
+    NextMove,
+    ReasonTask,
+    Step,
+    Thoughts,
+    ThoughtsTask,
+    Turn,
+    Verdict,
+    VerifierTask,
+)
+from gnnrag.roles.chain import OracleChain
 from gnnrag.roles.gold import OracleHop, gold_hops, ways_to_ask
-from gnnrag.roles.reasoner_oracle import OracleReasoner, OracleReasonerConfig
-from gnnrag.roles.reasoning import ReasonTask, Step
-from gnnrag.roles.thoughts_oracle import OracleThoughts
-from gnnrag.roles.verifier_oracle import OracleVerifier
+from gnnrag.roles.reasoner import OracleReasoner, OracleReasonerConfig
+from gnnrag.roles.thoughts import OracleThoughts
+from gnnrag.roles.verifier import OracleVerifier
 from gnnrag.session import Session
 from gnnrag.types import GoldHop, Question
 from tests.helpers.parts import small_index

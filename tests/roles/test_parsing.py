@@ -3,21 +3,21 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnrag.roles.chain_prompted import parse_chain
+from gnnrag.roles.chain import parse_chain
 from gnnrag.roles.hollow import is_refusal
 from gnnrag.roles.parsing import clean_line, json_objects, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.reader_prompted import parse_hipporag, parse_robust
-from gnnrag.roles.thoughts_prompted import parse_thoughts
-from gnnrag.roles.verifier_prompted import parse_selection, parse_yes_no
+from gnnrag.roles.reader import parse_hipporag, parse_robust
+from gnnrag.roles.thoughts import parse_thoughts
+from gnnrag.roles.verifier import parse_selection, parse_yes_no
+from tests.helpers.each import each
 
 
-@pytest.mark.parametrize(
-    ("text", "rest"),
+@each(
+    "text, rest",
     [
         ("plain", "plain"),
         ("<think>a {b}</think>\n\nrest", "rest"),
@@ -31,8 +31,8 @@ def test_strip_thinking(text: str, rest: str) -> None:
     assert strip_thinking(text) == rest
 
 
-@pytest.mark.parametrize(
-    ("text", "rest"),
+@each(
+    "text, rest",
     [
         ("```json\n{}\n```", "{}"),
         ("```\na\nb\n```\n", "a\nb"),
@@ -45,8 +45,8 @@ def test_strip_markup(text: str, rest: str) -> None:
     assert strip_markup(text) == rest
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
+@each(
+    "text, line",
     [
         ('  "Where?"  ', "Where?"),
         ("1. Where?", "Where?"),
@@ -69,8 +69,8 @@ def test_clean_line(text: str, line: str | None) -> None:
     assert clean_line(text) == line
 
 
-@pytest.mark.parametrize(
-    ("text", "objects"),
+@each(
+    "text, objects",
     [
         ('{"a": 1}', [{"a": 1}]),
         ('say {"a": "}{"} and {"b": {"c": []}} done', [{"a": "}{"}, {"b": {"c": []}}]),
@@ -95,8 +95,8 @@ NASTY = ["{" * 20000, "[" * 20000, '{"selected": ' * 3000, "*" * 20000, "<think>
          "fast thought" * 2000, "\n" * 9999 + "x", "- " * 9999, "“" * 9999]  # fmt: skip
 
 
-@pytest.mark.parametrize("parser", PARSERS)
-@pytest.mark.parametrize("text", NASTY, ids=range(len(NASTY)))
+@each("parser", PARSERS)
+@each("text", NASTY)
 def test_nasty_replies_are_parsed_or_refused_in_good_time(parser, text: str) -> None:
     started = time.process_time()
     with suppress(MalformedError):
@@ -104,28 +104,31 @@ def test_nasty_replies_are_parsed_or_refused_in_good_time(parser, text: str) -> 
     assert time.process_time() - started < 2.0
 
 
-@pytest.mark.parametrize("parser", PARSERS)
+@each("parser", PARSERS)
 @given(text=st.text(alphabet='{}[]":,0123456789 abnswerfthougylcdi*`<>/\n-', max_size=200))
 def test_any_reply_is_parsed_or_refused(parser, text: str) -> None:
     with suppress(MalformedError):
         parser(text)
 
 
-@pytest.mark.parametrize("text", [
+@each(
+    "text",
+    [
     "I'm sorry, but I can't help with that.", "I am really sorry. Unfortunately, I cannot assist with this request.",
     "As an AI language model, I cannot comply with that.", "As an AI. I can't help.",
     "Sorry, as an AI model, unfortunately I am unable to assist.", "**I cannot do that**",
-])  # fmt: skip
+],
+)  # fmt: skip
 def test_a_reply_that_declines(text: str) -> None:
     assert is_refusal(text)
 
 
-@pytest.mark.parametrize("text", ["I cannot find the answer.", "I can't help but notice Rome.", "Sorry, Wrong Number"])
+@each("text", ["I cannot find the answer.", "I can't help but notice Rome.", "Sorry, Wrong Number"])
 def test_a_reply_that_does_not_decline(text: str) -> None:
     assert not is_refusal(text)
 
 
-@pytest.mark.parametrize("opening", ["as an ai, ", "as an ai  ", "sorry   ", "Unfortunately ,  ", "as an ai sorry "])
+@each("opening", ["as an ai, ", "as an ai  ", "sorry   ", "Unfortunately ,  ", "as an ai sorry "])
 def test_a_refusals_opening_again_and_again_costs_no_time(opening: str) -> None:
     started = time.process_time()
     assert not is_refusal(opening * (380 // len(opening)) + "x")

@@ -6,16 +6,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from gnnrag.errors import LLMError
 from gnnrag.llm.base import Reply
 from gnnrag.llm.cache import CachedBackend
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.roles.literals import objects
-from gnnrag.roles.parsing import json_objects
+from gnnrag.roles.parsing import json_objects, objects
 from gnnrag.roles.prompting import Outcome, PromptedConfig, Prompter
 from gnnrag.session import Session
+from tests.helpers.each import each
 
 
 def ask(llm, config: PromptedConfig, session: Session, **values: str) -> Outcome[str]:
@@ -78,8 +76,8 @@ def test_a_reply_with_half_a_character_is_repaired_and_counted(tmp_path: Path) -
     assert len(inner.requests) == 1 and asyncio.run(llm.generate(inner.requests[0])).repaired == 2
 
 
-@pytest.mark.parametrize("text", ['{"a": "x\\ud800"}', "{'a': 'x\\ud800'}", '{"a": "x\\ud800",}'])
-@pytest.mark.parametrize("read", [json_objects, objects])
+@each("text", ['{"a": "x\\ud800"}', "{'a': 'x\\ud800'}", '{"a": "x\\ud800",}'])
+@each("read", [json_objects, objects])
 def test_what_json_spells_in_a_reply_is_repaired_and_counted(text: str, read: Callable[[str], Iterator[Any]]) -> None:
     session = Session("q")
     prompter = Prompter("judge", ScriptedBackend.of((".", text)), PromptedConfig(), "reader_closed")

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from gnnrag.roles.base import Answer, ReaderTask
-from gnnrag.roles.extractive.answer_types import expected_type, head_noun
-from gnnrag.roles.extractive.dates import birth_date, death_date, release_date
-from gnnrag.roles.extractive.linking import similarity
-from gnnrag.roles.extractive.places import place
-from gnnrag.roles.extractive.relations import find
-from gnnrag.roles.extractive.spans import clean, fold, name_spans, sentences
-from gnnrag.roles.reader_offline import OfflineReader, OfflineReaderConfig
+from gnnrag.roles.offline_reader.comparing import birth_date, death_date, place, release_date
+from gnnrag.roles.offline_reader.question import expected_type, head_noun
+from gnnrag.roles.offline_reader.reader import OfflineReader, OfflineReaderConfig
+from gnnrag.roles.offline_reader.relations import find
+from gnnrag.roles.offline_reader.spans import clean, fold, name_spans, sentences, similarity
 from gnnrag.session import Session
 from gnnrag.text.countries import country_mentions
 from gnnrag.types import Passage, Question
+from tests.helpers.each import each
 
 PASSAGES = {
     p.id: p
@@ -53,8 +50,8 @@ def read(question: str, *ids: str, config: OfflineReaderConfig | None = None) ->
     return OfflineReader(None, config or OfflineReaderConfig()).read(task)
 
 
-@pytest.mark.parametrize(
-    ("question", "answer"),
+@each(
+    "question, answer",
     [
         ("Which film was released first, Amber Road or Birch Lane (Film)?", "Amber Road"),
         ("Which film came out more recently, Amber Road or Birch Lane?", "Birch Lane"),
@@ -77,8 +74,8 @@ def test_places_are_in_the_country_of_their_region() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("question", "answer", "support"),
+@each(
+    "question, answer, support",
     [
         ("Where was the director of film Birch Lane born?", "Porto", ("birch", "duarte")),
         ("When did the director of film Amber Road die?", "12 June 1951", ("amber", "holm")),
@@ -132,8 +129,8 @@ def test_reading_twice_gives_the_same_answer() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("question", "kind"),
+@each(
+    "question, kind",
     [
         ("Are A and B both rivers?", "yes_no"),
         ("When was the bridge in the city where Ada Bloom was born built?", "date"),

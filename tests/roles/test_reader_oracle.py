@@ -8,9 +8,10 @@ import pytest
 
 from gnnrag.errors import ConfigError
 from gnnrag.roles.base import ReaderTask
-from gnnrag.roles.reader_oracle import OracleReader, OracleReaderConfig
+from gnnrag.roles.reader import OracleReader, OracleReaderConfig
 from gnnrag.session import Session
 from gnnrag.types import GoldHop, Passage, Question
+from tests.helpers.each import each
 
 QUESTION = Question(
     "q",
@@ -25,8 +26,8 @@ def task(question: Question, *ids: str) -> ReaderTask:
     return ReaderTask(question, tuple(Passage(i, i, "text") for i in ids))
 
 
-@pytest.mark.parametrize(
-    ("require", "ids", "text"),
+@each(
+    "require, ids, text",
     [
         ("all", ("x", "a", "b"), "Ada"),
         ("all", ("a",), ""),

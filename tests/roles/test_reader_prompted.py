@@ -8,9 +8,10 @@ from gnnrag.errors import LLMError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.reader_prompted import PromptedReader, PromptedReaderConfig, parse_hipporag, parse_robust
+from gnnrag.roles.reader import PromptedReader, PromptedReaderConfig, parse_hipporag, parse_robust
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
+from tests.helpers.each import each
 from tests.helpers.prompts import uncoded
 
 PASSAGES = (Passage("a", "A", "text a"), Passage("b", "B", "text b"))
@@ -22,8 +23,8 @@ def run(llm: ScriptedBackend, task: ReaderTask = TASK, **settings) -> tuple[Answ
     return asyncio.run(PromptedReader(llm, PromptedReaderConfig(**settings))(task, session)), session
 
 
-@pytest.mark.parametrize(
-    ("reply", "text"),
+@each(
+    "reply, text",
     [
         ("Thought: x.\nAnswer: Paris", "Paris"),
         ("Answer: A\nAnswer: B", "A"),
@@ -37,8 +38,8 @@ def test_hipporag_parser(reply: str, text: str) -> None:
     assert parse_hipporag(reply).text == text
 
 
-@pytest.mark.parametrize(
-    ("reply", "text", "thought"),
+@each(
+    "reply, text, thought",
     [
         ("Thought: x.\nAnswer: Paris", "Paris", "x."),
         ("Answer: A\nAnswer: B", "B", "Answer: A"),
@@ -53,8 +54,8 @@ def test_robust_parser(reply: str, text: str, thought: str) -> None:
     assert (answer.text, answer.thought) == (text, thought)
 
 
-@pytest.mark.parametrize(
-    ("parser", "reply"),
+@each(
+    "parser, reply",
     [
         (parse_hipporag, ""),
         (parse_hipporag, "Thought: cut off\nAnswer:"),
@@ -98,7 +99,7 @@ def test_without_passages_it_answers_closed_book() -> None:
     assert "(no passages)" in uncoded(llm.requests[1].messages[-1].content)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     ["unknown", "Unknown.", "N/A", "not enough information in the passages", "I don't know.", "Cannot be determined"],
 )
@@ -110,7 +111,7 @@ def test_abstention(text: str) -> None:
     assert run(reply)[0].text == text, "only where it was offered"
 
 
-@pytest.mark.parametrize("text", ["The Unknown Soldier", "Unknown Pleasures", "None of the Above (album)"])
+@each("text", ["The Unknown Soldier", "Unknown Pleasures", "None of the Above (album)"])
 def test_names_are_no_abstention(text: str) -> None:
     assert run(ScriptedBackend.of((".", f"Answer: {text}")), abstain=True)[0].text == text
 
@@ -120,8 +121,9 @@ def test_unlabelled_replies_are_taken_and_counted() -> None:
     assert (answer.text, answer.flags) == ("It is Paris\nI think", ("answer_unlabelled",))
 
 
-@pytest.mark.parametrize(
-    ("reply", "parse_failures", "llm_errors"), [("", 2, 0), (LLMError("down"), 0, 1), (["", LLMError("down")], 1, 1)]
+@each(
+    "reply, parse_failures, llm_errors",
+    [("", 2, 0), (LLMError("down"), 0, 1), (["", LLMError("down")], 1, 1)],
 )
 def test_failure_is_an_empty_answer_with_a_flag(reply, parse_failures: int, llm_errors: int) -> None:
     answer, session = run(ScriptedBackend.of((".", reply)))

@@ -7,17 +7,18 @@ import asyncio
 import pytest
 
 from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.roles.base import ReasonTask, Step
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.reasoner_prompted import (
+from gnnrag.roles.reasoner import (
     PromptedReasoner,
     PromptedReasonerConfig,
     parse_generation,
     parse_links,
     parse_thought,
 )
-from gnnrag.roles.reasoning import ReasonTask, Step
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
+from tests.helpers.each import each
 
 
 def ask(style, *replies, config=None):
@@ -26,8 +27,8 @@ def ask(style, *replies, config=None):
     return asyncio.run(PromptedReasoner(backend, config)(task, session)), backend, session
 
 
-@pytest.mark.parametrize(
-    ("text", "step"),
+@each(
+    "text, step",
     [
         ("Ada was born in London.", Step("Ada was born in London.", "Ada was born in London.")),
         ("So the answer is: London.", Step("So the answer is: London.", None, True, "London")),
@@ -47,8 +48,8 @@ def test_one_sentence_keeps_the_first():
     assert parse_thought("It is old. It was made in Rome.", one_sentence=True).text == "It is old."
 
 
-@pytest.mark.parametrize(
-    ("text", "answer"),
+@each(
+    "text, answer",
     [
         ("1. Reasoning: x.\n2. Final answer: London.", "London"),
         ("final answer: A\nFinal Answer: B", "B"),
@@ -62,8 +63,8 @@ def test_generations(text, answer):
 LINK = '{"head": "Ada", "relation": "child of", "tail": "Byron", "score": %s}'
 
 
-@pytest.mark.parametrize(
-    ("text", "query", "done"),
+@each(
+    "text, query, done",
     [
         (
             '{"links": [%s], "sufficient": false, "next": "Byron place of death"}' % (LINK % 0.9),
@@ -84,8 +85,8 @@ def test_replies_of_another_kind_are_malformed():
         parse_links("Ada knew Byron.")
 
 
-@pytest.mark.parametrize(
-    ("style", "reply", "reason"),
+@each(
+    "style, reply, reason",
     [
         ("ircot", "Who made it?", "no_fact"),
         ("ircot", "So the answer is:", "no_answer"),
@@ -111,7 +112,7 @@ def test_each_style_has_its_prompt_and_shows_earlier_steps():
     assert len(set(prompts.values())) == 4
 
 
-@pytest.mark.parametrize("style", ["ircot", "tog"])
+@each("style", ["ircot", "tog"])
 def test_an_empty_reply_ends_the_loop_and_is_flagged(style):
     step, backend, _ = ask(style, "", config=PromptedReasonerConfig(one_sentence=True))
     assert step == Step(flags=("loop_error",)) and len(backend.requests) == 2

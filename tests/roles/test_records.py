@@ -3,10 +3,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-import pytest
-
-from gnnrag.extract.types import EntityRecord, RelationRecord
-from gnnrag.roles.records import (
+from gnnrag.extract.base import EntityRecord, RelationRecord
+from gnnrag.roles.writers.records import (
     clean_name,
     clean_type,
     has_failed,
@@ -16,6 +14,7 @@ from gnnrag.roles.records import (
     read_relation,
     split_records,
 )
+from tests.helpers.each import each
 
 A = (
     '("entity"<|>Ada<|>person<|>Ada wrote programs.)##\n'
@@ -47,7 +46,7 @@ def test_format_b():
     assert read_relation(*found.rows[1][1:], found.counts) == expected
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "(entity<|>Ada<|>person<|>d)",  # Q-EX-1: no quotes around the tag
@@ -71,8 +70,8 @@ def test_records_without_separator_and_prose_around_them():
     assert [fields for _, fields, _ in found.rows] == [["A", "x", "a (b) c"], ["B", "y", "d"]]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@each(
+    "text, expected",
     [
         ('("relationship"<|>A<|>B<|>d<|>7)', RelationRecord("A", "B", "d", (), 7.0)),  # GraphRAG: no keywords
         ('("relationship"<|>A<|>B<|>d<|>trade)', RelationRecord("A", "B", "d", ("trade",), 1.0)),
@@ -95,8 +94,8 @@ def test_relations(text, expected):
         assert found == expected and not any(name.startswith("dropped") for name in counts)
 
 
-@pytest.mark.parametrize(
-    ("fields", "reason"),
+@each(
+    "fields, reason",
     [(["A", "x"], "fields"), (["A", "a/b", "d"], "type"), (["A", "x", ""], "empty"), (["", "x", "d"], "empty")],
 )
 def test_entities_that_cannot_be_used(fields, reason):
@@ -118,7 +117,7 @@ def test_the_longer_description_stays():
     assert longest(rows) == (EntityRecord("A", "z", "three"), EntityRecord("B", "", "b"))
 
 
-@pytest.mark.parametrize(("dropped", "failed"), [(2, False), (3, True)])
+@each("dropped, failed", [(2, False), (3, True)])
 def test_more_than_half_dropped_is_a_failure(dropped, failed):
     assert has_failed(Counter({"seen": 4, "dropped_fields": dropped - 1, "dropped_type": 1})) is failed
 

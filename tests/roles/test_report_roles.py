@@ -11,15 +11,21 @@ import pytest
 from gnnrag.errors import LLMError
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.roles.asking import Point, RateReportTask, ReduceTask, ReportPoints, ReportPointsTask
+from gnnrag.retrievers.graphrag.report_roles import (
+    OfflineRating,
+    OfflineReduce,
+    OfflineReportPoints,
+    OfflineReportPointsConfig,
+    PromptedRating,
+    PromptedReduce,
+    PromptedReportPoints,
+    parse_points,
+    parse_rating,
+)
+from gnnrag.roles.base import Point, RateReportTask, ReduceTask, ReportPoints, ReportPointsTask
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.report_points_offline import OfflineReportPoints, OfflineReportPointsConfig
-from gnnrag.roles.report_points_prompted import PromptedReportPoints, parse_points
-from gnnrag.roles.report_rating_offline import OfflineRating
-from gnnrag.roles.report_rating_prompted import PromptedRating, parse_rating
-from gnnrag.roles.report_reduce_offline import OfflineReduce
-from gnnrag.roles.report_reduce_prompted import PromptedReduce
 from gnnrag.session import Session
+from tests.helpers.each import each
 from tests.helpers.parts import small_index
 from tests.helpers.prompts import uncoded
 
@@ -84,10 +90,11 @@ class TestPointsPrompted:
             reply, _ = ask(PromptedReportPoints(ScriptedBackend.of((".", replies))), MAP)
             assert reply == ReportPoints((), ("points_failed",))
 
-    @pytest.mark.parametrize(
-        "text", ["", '{"points": 3}', '{"points": ["x"]}', '{"points": [{"text": "x", "score": 101}]}',
-                 '{"points": [{"text": "x", "score": true}]}', '{"points": [{"text": "", "score": 5}]}']
-    )  # fmt: skip
+    @each(
+    "text",
+    ["", '{"points": 3}', '{"points": ["x"]}', '{"points": [{"text": "x", "score": 101}]}',
+                 '{"points": [{"text": "x", "score": true}]}', '{"points": [{"text": "", "score": 5}]}'],
+)  # fmt: skip
     def test_malformed(self, text: str) -> None:
         with pytest.raises(MalformedError):
             parse_points(text)

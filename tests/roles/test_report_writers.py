@@ -12,11 +12,11 @@ from gnnrag.errors import LLMError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.prompts.untrusted import with_codes
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.report_offline import OfflineReport, OfflineReportConfig
-from gnnrag.roles.report_prompted import PromptedReport, parse_report, show
-from gnnrag.roles.writing import ReportDraft, ReportTask
+from gnnrag.roles.writers.base import ReportDraft, ReportTask
+from gnnrag.roles.writers.report import OfflineReport, OfflineReportConfig, PromptedReport, parse_report, show
 from gnnrag.session import Session
 from gnnrag.types import Passage
+from tests.helpers.each import each
 from tests.helpers.prompts import uncoded
 
 SHARED = "Philips was founded in Eindhoven by Gerard Philips."
@@ -131,11 +131,11 @@ class TestPrompted:
         draft, _, _ = self.ask(json.dumps(long))
         assert len(draft.findings) == 1 and draft.flags == ("report_cut",)
 
-    @pytest.mark.parametrize(
-        "change",
-        [{"title": ""}, {"title": 3}, {"summary": " "}, {"rating": "high"}, {"rating": 11}, {"rating": -1},
+    @each(
+    "change",
+    [{"title": ""}, {"title": 3}, {"summary": " "}, {"rating": "high"}, {"rating": 11}, {"rating": -1},
          {"rating": None}, {"rating": True}, {"findings": "none"}, {"findings": ["none"]}],
-    )  # fmt: skip
+)  # fmt: skip
     def test_malformed(self, change: dict[str, Any]) -> None:
         with pytest.raises(MalformedError):
             parse_report(json.dumps({**REPLY, **change}))

@@ -2,16 +2,15 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from gnnrag.roles.base import RouterTask, Routing
-from gnnrag.roles.router_oracle import OracleRouter, class_of
+from gnnrag.roles.router import OracleRouter, class_of
 from gnnrag.session import Session
 from gnnrag.types import GoldHop, Question
+from tests.helpers.each import each
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
+@each(
+    "kind, name",
     [
         ("bridge", "multi_hop"), ("comparison", "multi_hop"), ("Compositional", "multi_hop"),
         ("inference", "multi_hop"), ("bridge_comparison", "multi_hop"), ("2hop", "multi_hop"), ("3hop1", "multi_hop"),

@@ -9,9 +9,10 @@ from gnnrag.errors import LLMError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.base import RouterTask, Routing
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.router_prompted import PromptedRouter, parse_routing
+from gnnrag.roles.router import PromptedRouter, parse_routing
 from gnnrag.session import Session
 from gnnrag.types import Question
+from tests.helpers.each import each
 
 
 def route(*replies: Any, text: str = "Who?") -> tuple[Routing, Session, ScriptedBackend]:
@@ -19,8 +20,8 @@ def route(*replies: Any, text: str = "Who?") -> tuple[Routing, Session, Scripted
     return asyncio.run(PromptedRouter(llm)(RouterTask(Question("q", text)), session)), session, llm
 
 
-@pytest.mark.parametrize(
-    ("reply", "parsed"),
+@each(
+    "reply, parsed",
     [
         ('{"class": "multi_hop", "confidence": 0.8}', ("multi_hop", 0.8)),
         ('Sure:\n```json\n{"Class": "Multi-Hop", "Confidence": "80%"}\n```', ("multi_hop", 0.8)),
@@ -33,7 +34,7 @@ def test_replies(reply: str, parsed: tuple[str, float]) -> None:
     assert parse_routing(reply) == parsed
 
 
-@pytest.mark.parametrize(
+@each(
     "reply",
     ["", "multi_hop", "multi_hop, 0.8", '{"class": "both", "confidence": 0.8}', '{"class": "multi_hop"}',
      '{"class": "multi_hop", "confidence": true}', '{"class": "multi_hop", "confidence": 1.5}',
@@ -57,7 +58,7 @@ def test_a_malformed_reply_is_asked_for_again() -> None:
     assert session.usage()["roles"]["router"]["parse_failure"] == 1
 
 
-@pytest.mark.parametrize("replies", [("no", "no"), (LLMError("down"),)])
+@each("replies", [("no", "no"), (LLMError("down"),)])
 def test_failure_means_flat(replies: tuple[Any, ...]) -> None:
     found, _, _ = route(*replies)
     assert found == Routing({"passage_local": 1.0}, flags=("router_failed",))

@@ -8,21 +8,26 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pytest
 
 from gnnrag.index.index import Index
-from gnnrag.loop import Loop
-from gnnrag.methods.graphsearch import GraphSearch
-from gnnrag.roles.decomposer_offline import OfflineDecomposer
-from gnnrag.roles.decomposer_oracle import OracleDecomposer
-from gnnrag.roles.drafter_offline import OfflineDrafter
-from gnnrag.roles.drafter_oracle import OracleDrafter
-from gnnrag.roles.evidence_check_offline import OfflineEvidenceCheck
-from gnnrag.roles.expander_offline import OfflineExpander
-from gnnrag.roles.grounder_offline import OfflineGrounder
-from gnnrag.roles.reading import DecomposeTask
-from gnnrag.roles.refiner_offline import OfflineRefiner
-from gnnrag.roles.searching import (
+from gnnrag.methods.graphsearch.method import GraphSearch
+from gnnrag.methods.graphsearch.offline import (
+    OfflineDrafter,
+    OfflineEvidenceCheck,
+    OfflineExpander,
+    OfflineGrounder,
+    OfflineRefiner,
+    OfflineSubAnswerer,
+)
+from gnnrag.methods.graphsearch.oracle import (
+    OracleDrafter,
+    OracleEvidenceCheck,
+    OracleExpander,
+    OracleRefiner,
+    OracleSubAnswerer,
+)
+from gnnrag.methods.graphsearch.parsing import parse_triples
+from gnnrag.methods.graphsearch.tasks import (
     CheckTask,
     DraftTask,
     ExpandTask,
@@ -31,13 +36,14 @@ from gnnrag.roles.searching import (
     SubAnswerTask,
     View,
 )
-from gnnrag.roles.searching_oracle import OracleEvidenceCheck, OracleExpander, OracleRefiner, OracleSubAnswerer
-from gnnrag.roles.searching_parse import parse_triples
-from gnnrag.roles.sub_answerer_offline import OfflineSubAnswerer
+from gnnrag.roles.base import DecomposeTask
+from gnnrag.roles.decomposer import OfflineDecomposer, OracleDecomposer
+from gnnrag.run.loop import Loop
 from gnnrag.session import Session
 from gnnrag.text.normalise import words
 from gnnrag.text.subqueries import HistoryItem, render_triples
 from gnnrag.types import GoldHop, Hit, Prediction, Query, Question, Ranking
+from tests.helpers.each import each
 from tests.helpers.parts import COMPOSITIONAL, CORPUS, read_nothing
 from tests.helpers.search import events, search
 
@@ -174,8 +180,11 @@ def test_offline_through_the_loop(index: Index) -> None:
     assert second.events == session.events
 
 
-@pytest.mark.parametrize("settings", [{"preset": "official"}, {"channels": "semantic"}, {"channels": "relational"},
-                                      {"views__background": "off"}, {"reflection__rounds": 3}])  # fmt: skip
+@each(
+    "settings",
+    [{"preset": "official"}, {"channels": "semantic"}, {"channels": "relational"},
+                                      {"views__background": "off"}, {"reflection__rounds": 3}],
+)  # fmt: skip
 def test_offline_under_other_settings(index: Index, settings: dict[str, Any]) -> None:
     prediction, session = run(index, offline(index), Question("q", COMPOSITIONAL), **settings)
     assert prediction.error is None and prediction.ranking

@@ -9,11 +9,11 @@ from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.summary_offline import OfflineSummary, OfflineSummaryConfig
-from gnnrag.roles.summary_prompted import PromptedSummary, parse_summary
-from gnnrag.roles.writing import Summary, SummaryTask
+from gnnrag.roles.writers.base import Summary, SummaryTask
+from gnnrag.roles.writers.summary import OfflineSummary, OfflineSummaryConfig, PromptedSummary, parse_summary
 from gnnrag.session import Session
 from gnnrag.text.sentences import count_words
+from tests.helpers.each import each
 from tests.helpers.prompts import uncoded
 
 TEXTS = (
@@ -37,7 +37,7 @@ class TestOffline:
         assert found == Summary("The mill was built in 1824. Byron wrote a poem on the mill.")
         assert session.usage()["llm_calls"] == 0
 
-    @pytest.mark.parametrize("texts", [(), ("",)])
+    @each("texts", [(), ("",)])
     def test_no_text(self, texts):
         assert run(OfflineSummary(), SummaryTask(texts))[0] == Summary("", ("summary_empty",))
 
@@ -89,8 +89,8 @@ class TestPrompted:
         assert found == Summary("", ("summary_empty",)) and not session.by_role["summary"]["calls"]
 
 
-@pytest.mark.parametrize(
-    ("reply", "text"),
+@each(
+    "reply, text",
     [
         ("One.\n\nTwo.", "One. Two."),
         ("**One** is bold.", "One is bold."),
@@ -103,7 +103,7 @@ def test_replies(reply, text):
     assert parse_summary(reply) == text
 
 
-@pytest.mark.parametrize("reply", ["", "  ", "<think>only that"])
+@each("reply", ["", "  ", "<think>only that"])
 def test_empty_replies(reply):
     with pytest.raises(MalformedError, match=re.escape("empty summary")):
         parse_summary(reply)

@@ -8,8 +8,8 @@ import pytest
 
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Chain, ChainTask, Thoughts, ThoughtsTask
-from gnnrag.roles.chain_offline import OfflineChain, OfflineChainConfig
-from gnnrag.roles.thoughts_offline import OfflineThoughts
+from gnnrag.roles.chain import OfflineChain, OfflineChainConfig
+from gnnrag.roles.thoughts import OfflineThoughts
 from gnnrag.session import Session
 from gnnrag.types import Question
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL

@@ -9,9 +9,10 @@ from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.base import Thoughts, ThoughtsTask
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.thoughts_prompted import PromptedThoughts, PromptedThoughtsConfig, parse_thought, parse_thoughts
+from gnnrag.roles.thoughts import PromptedThoughts, PromptedThoughtsConfig, parse_thought, parse_thoughts
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
+from tests.helpers.each import each
 from tests.helpers.prompts import uncoded
 
 TASK = ThoughtsTask(
@@ -26,8 +27,8 @@ def run(llm: ScriptedBackend, config: PromptedThoughtsConfig | None = None) -> t
     return asyncio.run(PromptedThoughts(llm, config)(TASK, session)), session
 
 
-@pytest.mark.parametrize(
-    ("reply", "fast", "slow", "flags"),
+@each(
+    "reply, fast, slow, flags",
     [  # the table of specs/bdtr.md 5
         ("Fast Thought: Where was X born?\nSlow Thought: Where was X, the director of Y, born?",
          "Where was X born?", "Where was X, the director of Y, born?", ()),
@@ -60,14 +61,14 @@ def test_parser(reply: str, fast: str | None, slow: str | None, flags: tuple[str
     assert parse_thoughts(reply) == Thoughts(fast, slow, flags=flags)
 
 
-@pytest.mark.parametrize("reply", ["", " \n ", "one\ntwo\nthree", '{"queries": ["A?"]}', "none\nn/a", "Fast Thought:"])
+@each("reply", ["", " \n ", "one\ntwo\nthree", '{"queries": ["A?"]}', "none\nn/a", "Fast Thought:"])
 def test_parser_refuses(reply: str) -> None:
     with pytest.raises(MalformedError):
         parse_thoughts(reply)
 
 
-@pytest.mark.parametrize(
-    ("reply", "thought"),
+@each(
+    "reply, thought",
     [
         ("Slow Thought: B?", "B?"),
         ("Fast Thought: A?\nSlow Thought: B?", "B?"),
@@ -79,7 +80,7 @@ def test_single_parser(reply: str, thought: str) -> None:
     assert parse_thought(reply, "slow") == Thoughts(slow=thought)
 
 
-@pytest.mark.parametrize("reply", ["", "A?\nB?", "Slow Thought: none"])
+@each("reply", ["", "A?\nB?", "Slow Thought: none"])
 def test_single_parser_refuses(reply: str) -> None:
     with pytest.raises(MalformedError):
         parse_thought(reply, "slow")
@@ -152,8 +153,8 @@ def test_separate_mode_takes_no_prompt_of_its_own() -> None:
         PromptedThoughts(ScriptedBackend(), PromptedThoughtsConfig(mode="separate", prompt="thoughts"))
 
 
-@pytest.mark.parametrize("reply", ["Nothing missing", "**Nothing is missing.**", "<think>x</think>nothing missing"])
-@pytest.mark.parametrize("mode", ["joint", "separate"])
+@each("reply", ["Nothing missing", "**Nothing is missing.**", "<think>x</think>nothing missing"])
+@each("mode", ["joint", "separate"])
 def test_it_may_stop_only_where_that_was_offered(reply: str, mode) -> None:
     llm = ScriptedBackend.of((".", reply))
     role = PromptedThoughts(llm, PromptedThoughtsConfig(mode=mode))
@@ -178,7 +179,7 @@ def test_the_chain_can_come_in_the_same_call() -> None:
     assert asyncio.run(role(replace(TASK, with_chain=True), Session("q"))) == Thoughts("A?", "B?", chain="Y - r - X")
 
 
-@pytest.mark.parametrize("mode", ["joint", "separate"])
+@each("mode", ["joint", "separate"])
 def test_a_small_model_may_stop_and_gives_the_chain(mode) -> None:
     llm = ScriptedBackend.of((".", "Fast Thought: A?\nSlow Thought: B?\nChain:\nX - by - Y [1]"))
     llm.wants_small = True  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.index import Index
 from gnnrag.methods.bdtr import BDTR
 from gnnrag.roles.base import Thoughts, ThoughtsTask
-from gnnrag.roles.book import Roles
+from gnnrag.roles.registry import Roles
 from gnnrag.roles.thoughts_tuned import TunedThoughts, TunedThoughtsConfig
 from gnnrag.session import Session
 from gnnrag.tuned import folder as tuned_folders

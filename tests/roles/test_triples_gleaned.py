@@ -2,17 +2,15 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
-from gnnrag.extract.types import EntityRecord, HyperedgeRecord, RelationRecord
+from gnnrag.extract.base import EntityRecord, HyperedgeRecord, RelationRecord
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.roles import gleaning
-from gnnrag.roles.gleaning import is_yes
-from gnnrag.roles.triples_hyper import HyperTriples
-from gnnrag.roles.triples_lightrag import LightRAGTriples, merged
-from gnnrag.roles.writing import TriplesTask
+from gnnrag.roles.writers import records as gleaning
+from gnnrag.roles.writers.base import TriplesTask
+from gnnrag.roles.writers.records import is_yes
+from gnnrag.roles.writers.triples import HyperTriples, LightRAGTriples, merged
 from gnnrag.session import Session
 from gnnrag.types import Passage
+from tests.helpers.each import each
 
 PASSAGE = Passage("p", "T", "Ada knew Byron.")
 FIRST = '("entity"<|>Ada<|>person<|>short)##("relationship"<|>Ada<|>Byron<|>knew him<|>kin<|>3)##<|COMPLETE|>'
@@ -37,8 +35,8 @@ def kinds(backend):
     return ["look" if last(LOOK)(r) else "ask" if last(ASK)(r) else "first" for r in backend.requests]
 
 
-@pytest.mark.parametrize(
-    ("g", "asked", "calls"),
+@each(
+    "g, asked, calls",
     [
         (0, "yes", ["first"]),
         (1, "yes", ["first", "look"]),
@@ -79,7 +77,7 @@ def test_a_relation_under_the_wrong_tag_is_one():
     assert result.flags == ("records_repaired", "records_seen")
 
 
-@pytest.mark.parametrize(("good", "failed"), [(1, True), (2, False)])
+@each("good, failed", [(1, True), (2, False)])
 def test_a_passage_fails_when_most_records_are_dropped(good, failed):
     bad = ["relation<|#|>A<|#|>a<|#|>k<|#|>d", "entity<|#|>A<|#|>x"]
     reply = "\n".join([*(f"entity<|#|>E{i}<|#|>x<|#|>d" for i in range(good)), *bad])
@@ -89,7 +87,7 @@ def test_a_passage_fails_when_most_records_are_dropped(good, failed):
     assert ("passage_failed" in result.flags) is failed and (failed or result.found.malformed == 2)
 
 
-@pytest.mark.parametrize("cls", [LightRAGTriples, HyperTriples])
+@each("cls", [LightRAGTriples, HyperTriples])
 def test_prose_is_asked_for_again_and_then_a_failure(cls):
     result, backend, session = run(cls, "I see a passage.", gleaning=2)
     assert result.found is None and kinds(backend) == ["first", "first"]
@@ -104,7 +102,7 @@ def test_long_conversations_end_early(monkeypatch):
     assert kinds(backend) == ["first"] and session.by_role["triples"]["gleaning_skipped"] == 1
 
 
-@pytest.mark.parametrize(("reply", "expected"), [("yes", True), ("Yes.", True), ("yes and no", False), ("", False)])
+@each("reply, expected", [("yes", True), ("Yes.", True), ("yes and no", False), ("", False)])
 def test_only_yes_is_yes(reply, expected):
     assert is_yes(reply) is expected
 

@@ -5,14 +5,15 @@ import asyncio
 import pytest
 
 from gnnrag.errors import LLMError
-from gnnrag.extract.types import Extraction
+from gnnrag.extract.base import Extraction
 from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.triples_openie import OpenIETriples, read_names, read_triples
-from gnnrag.roles.writing import TriplesTask
+from gnnrag.roles.writers.base import TriplesTask
+from gnnrag.roles.writers.triples import OpenIETriples, read_names, read_triples
 from gnnrag.session import Session
 from gnnrag.types import Passage
+from tests.helpers.each import each
 
 PASSAGE = Passage("p", "Ada </passage>", "Ada knew Byron.")
 
@@ -50,7 +51,7 @@ def test_without_names_the_triples_are_asked_for_all_the_same():
     assert len(backend.requests) == 3 and "Format: one JSON object" in backend.requests[1].text
 
 
-@pytest.mark.parametrize("reply", ["no idea", '{"triples": [["a", "b"], ["c"], ["d", "e", "f"]]}'])
+@each("reply", ["no idea", '{"triples": [["a", "b"], ["c"], ["d", "e", "f"]]}'])
 def test_a_failed_passage(reply):
     result, _, _ = run((is_names, '{"named_entities": []}'), ("Names:", reply))
     assert result.found is None and result.flags[-1] == "passage_failed"
@@ -61,8 +62,8 @@ def test_a_dead_server_is_counted():
     assert result.found is None and "down" in session.failed_calls()
 
 
-@pytest.mark.parametrize(
-    ("reply", "expected"),
+@each(
+    "reply, expected",
     [
         ('{"named_entities": ["a{b", "c}d"]}', ("a{b", "c}d")),
         ("{'named_entities': ['O\\'Hara', \"it's\"]}", ("O'Hara", "it's")),
@@ -76,8 +77,8 @@ def test_names_are_read(reply, expected):
     assert read_names(reply) == expected
 
 
-@pytest.mark.parametrize(
-    ("reply", "triples", "malformed", "seen"),
+@each(
+    "reply, triples, malformed, seen",
     [
         ('{"triples": [["a", "b", "c"], ["d", "e", "to', (("a", "b", "c"),), 1, 2),
         ('{"triples": [["a", "b", "c", "d"], ["a", "b"], ["a", "b", "c"]]}', (("a", "b", "c"),), 2, 3),

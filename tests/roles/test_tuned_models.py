@@ -14,6 +14,7 @@ from gnnrag.fit.language_data import task_of
 from gnnrag.roles.tuned_models import LANGUAGE_KINDS, LanguageRoleConfig, open_language_role
 from gnnrag.session import Session
 from gnnrag.tuned.folder import read_tuned
+from tests.helpers.each import each
 from tests.helpers.language_rows import thoughts_row, verifier_row
 from tests.helpers.tiny_model import make_tiny_model
 from tests.helpers.tuned_language import make_language
@@ -79,8 +80,8 @@ def test_a_base_that_moved_is_given_by_hand(base: Path, tmp_path: Path) -> None:
         opened(folder, base=str(other))
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
+@each(
+    "settings, message",
     [
         ({"llm": "openai"}, "llm='openai': a tuned model runs on hf or vllm"),
         ({"other_prompt": "ignore"}, "allowed are refuse, flag"),

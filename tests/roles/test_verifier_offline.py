@@ -8,8 +8,8 @@ import pytest
 
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Chain, ChainTask, VerifierTask
-from gnnrag.roles.chain_offline import OfflineChain
-from gnnrag.roles.verifier_offline import OfflineVerifier
+from gnnrag.roles.chain import OfflineChain
+from gnnrag.roles.verifier import OfflineVerifier
 from gnnrag.session import Session
 from gnnrag.types import Question
 from tests.helpers.parts import small_index

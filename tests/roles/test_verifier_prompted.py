@@ -10,9 +10,10 @@ from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.base import Chain, Verdict, VerifierTask
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.verifier_prompted import PromptedVerifier, PromptedVerifierConfig, parse_selection, parse_yes_no
+from gnnrag.roles.verifier import PromptedVerifier, PromptedVerifierConfig, parse_selection, parse_yes_no
 from gnnrag.session import Budget, Session
 from gnnrag.types import Passage, Question
+from tests.helpers.each import each
 from tests.helpers.prompts import uncoded
 
 PASSAGES = tuple(Passage(f"d{i}", f"Title {i}", f"text {i}") for i in range(1, 26))
@@ -24,8 +25,8 @@ def run(llm: ScriptedBackend, session: Session | None = None, **settings) -> tup
     return asyncio.run(PromptedVerifier(llm, PromptedVerifierConfig(**settings))(TASK, session)), session
 
 
-@pytest.mark.parametrize(
-    ("reply", "numbers"),
+@each(
+    "reply, numbers",
     [
         ('{"selected": [3, 7]}', {3, 7}),
         ('{"selected": []}', set()),
@@ -46,7 +47,7 @@ def test_selection(reply: str, numbers: set[int]) -> None:
     assert parse_selection(reply) == numbers
 
 
-@pytest.mark.parametrize(
+@each(
     "reply",
     [
         "",
@@ -64,14 +65,15 @@ def test_numbers_in_prose_are_never_a_selection(reply: str) -> None:
         parse_selection(reply)
 
 
-@pytest.mark.parametrize(
-    ("reply", "selected"), [("yes", True), ("**Yes.**", True), ("No, it", False), ("<think>yes</think>no", False)]
+@each(
+    "reply, selected",
+    [("yes", True), ("**Yes.**", True), ("No, it", False), ("<think>yes</think>no", False)],
 )
 def test_yes_no(reply: str, selected: bool) -> None:
     assert bool(parse_yes_no(reply)) is selected
 
 
-@pytest.mark.parametrize("reply", ["", "maybe", "notable", "yesterday", "I say yes"])
+@each("reply", ["", "maybe", "notable", "yesterday", "I say yes"])
 def test_yes_no_refuses(reply: str) -> None:
     with pytest.raises(MalformedError):
         parse_yes_no(reply)
@@ -119,7 +121,7 @@ def test_a_window_that_fails_is_partial() -> None:
     assert (row["parse_failure"], row["llm_error"], row["calls"]) == (2, 1, 3)
 
 
-@pytest.mark.parametrize(("answer", "calls"), [("no idea about 3", 2), (LLMError("down"), 1)])
+@each("answer, calls", [("no idea about 3", 2), (LLMError("down"), 1)])
 def test_failure_selects_nothing(answer, calls: int) -> None:
     llm = ScriptedBackend.of((".", answer))
     verdict, session = run(llm)

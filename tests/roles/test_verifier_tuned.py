@@ -12,11 +12,12 @@ from gnnrag.config import EvaluateConfig, build_settings, load_config
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Chain, VerifierTask
-from gnnrag.roles.book import Roles
+from gnnrag.roles.registry import Roles
 from gnnrag.roles.verifier_tuned import TunedVerifier
 from gnnrag.session import Session
 from gnnrag.tuned.promotion import Selection
 from gnnrag.types import Passage, Question
+from tests.helpers.each import each
 from tests.helpers.parts import CORPUS, small_index
 from tests.helpers.toy_verifier import make_encoder
 from tests.helpers.tuned import base_of
@@ -139,8 +140,8 @@ def test_one_override_puts_it_in_place(index: Index, folder: Path) -> None:
     assert roles["verifier"].config.max_selected == 3 and roles.prompts["verifier"]["weights"]
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
+@each(
+    "options, message",
     [
         ({"threshold": 1.5}, r"threshold=1.5: a probability, from 0 to 1"),
         ({"max_selected": 0}, r"max_selected=0: must be at least 1"),

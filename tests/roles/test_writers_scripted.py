@@ -6,14 +6,13 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-import pytest
-
 from gnnrag.config import build_settings
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.registry import WRITERS, resolve
-from gnnrag.roles.writing import CurateTask, ReportTask, SummaryTask, TriplesTask, TypesTask
+from gnnrag.roles.writers.base import CurateTask, ReportTask, SummaryTask, TriplesTask, TypesTask
 from gnnrag.session import Session
 from gnnrag.types import Passage
+from tests.helpers.each import each
 from tests.helpers.parts import CORPUS
 from tests.helpers.replies import ATTACK, BAD, attack_in, good, quoting
 
@@ -49,15 +48,15 @@ def write(name: str, reply: Any) -> tuple[Any, Counter[str], ScriptedBackend]:
     return result, session.by_role[writer], backend
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@each("name", CLASSES)
 def test_success(name: str) -> None:
     result, counts, backend = write(name, good)
     assert counts["calls"] == len(backend.requests) > 0
     assert not counts["parse_failure"] and not [f for f in result.flags if "fail" in f or "fallback" in f]
 
 
-@pytest.mark.parametrize("kind", BAD)
-@pytest.mark.parametrize("name", CLASSES)
+@each("kind", BAD)
+@each("name", CLASSES)
 def test_a_bad_reply_is_counted(name: str, kind: str) -> None:
     _, counts, _ = write(name, lambda _: BAD[kind])
     if kind == "garbage" and name in FREE:
@@ -66,8 +65,8 @@ def test_a_bad_reply_is_counted(name: str, kind: str) -> None:
     assert kind != "refusal" or counts["refused"]
 
 
-@pytest.mark.parametrize("where", ["before", "after", "inside"])
-@pytest.mark.parametrize("name", CLASSES)
+@each("where", ["before", "after", "inside"])
+@each("name", CLASSES)
 def test_a_quoted_instruction_changes_nothing(name: str, where: str) -> None:
     result, counts, backend = write(name, quoting(where, harmless=False))
     expected, others, _ = write(name, quoting(where, harmless=True))

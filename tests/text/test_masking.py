@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import pytest
+from gnnrag.roles.router import MASK, mask_names
+from tests.helpers.each import each
 
-from gnnrag.text.masking import MASK, mask_names
 
-
-@pytest.mark.parametrize(
-    ("text", "masked"),
+@each(
+    "text, masked",
     [
         ("Who is the father of Otto II, Count of Guelders?", "Who is the father of #, #?"),
         ("Where was the director of The Seventh Seal born?", "Where was the director of # born?"),

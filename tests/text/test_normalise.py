@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnrag.text.normalise import drop_qualifier, fold, phrase_key, words
+from tests.helpers.each import each
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@each(
+    "text, expected",
     [
         ("Beyoncé", "beyonce"),
         ("Łódź", "lodz"),
@@ -24,8 +24,8 @@ def test_fold(text, expected):
     assert fold(text) == expected
 
 
-@pytest.mark.parametrize(
-    ("phrase", "key"),
+@each(
+    "phrase, key",
     [
         ("The Beatles", "beatles"),
         ("the beatles'", "beatles"),
@@ -46,8 +46,8 @@ def test_phrase_key(phrase, key):
     assert phrase_key(phrase) == key
 
 
-@pytest.mark.parametrize(
-    ("title", "expected"),
+@each(
+    "title, expected",
     [
         ("Casablanca (film)", "Casablanca"),
         ("Agni (2004 film)", "Agni"),

@@ -3,11 +3,12 @@ from __future__ import annotations
 import pytest
 
 from gnnrag.errors import ConfigError
-from gnnrag.text.normphrase import norm_phrase
+from gnnrag.text.normalise import norm_phrase
+from tests.helpers.each import each
 
 
-@pytest.mark.parametrize(
-    ("phrase", "hipporag", "unicode"),
+@each(
+    "phrase, hipporag, unicode",
     [
         ("S.O.B. (Film)", "s o b   film", "s o b film"),
         ("Beyoncé Knowles", "beyonc  knowles", "beyoncé knowles"),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
-from gnnrag.text.nounphrases import Token, noun_phrases
+from gnnrag.text.phrases import Token, noun_phrases
+from tests.helpers.each import each
 
 
 def tokens_of(tagged: str) -> list[Token]:
@@ -66,7 +65,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("tagged", "official", "clean"), ROWS, ids=[row[0][:24] for row in ROWS])
+@each("tagged, official, clean", ROWS)
 def test_measured_rows(tagged, official, clean):
     found = noun_phrases(tokens_of(tagged), "official")
     assert set(found) == official

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnrag.text.phrases import rule_phrases
+from tests.helpers.each import each
 
 
-@pytest.mark.parametrize(
-    ("sentence", "expected"),
+@each(
+    "sentence, expected",
     [
         ("She was the chief queen of King Thado (r. 1426-1440).", ["King Thado", "1426", "1440"]),
         (

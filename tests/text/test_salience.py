@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnrag.text.salience import extract_summary, sentences_of
 from gnnrag.text.sentences import count_words, first_sentences
+from tests.helpers.each import each
 
 TEXTS = (
     "Night Harbour\nNight Harbour is a film directed by Vera Lindqvist. It was shot in Tromso.",
@@ -44,7 +44,7 @@ def test_redundancy_makes_room_for_something_else():
     assert "comet" in summary(same, 14, 0.9)
 
 
-@pytest.mark.parametrize("words", [1, 3, 5])
+@each("words", [1, 3, 5])
 def test_a_sentence_is_cut_only_where_none_fits(words):
     found = summary(TEXTS, words)
     assert found.endswith("…") is (words < 5) and count_words(found) <= words
@@ -56,7 +56,7 @@ def test_scripts_without_spaces_are_counted_by_character():
     assert count_words(found) == 4 and found.endswith("…")
 
 
-@pytest.mark.parametrize("texts", [(), ("",), ("  \n ",)])
+@each("texts", [(), ("",), ("  \n ",)])
 def test_nothing_makes_nothing(texts):
     assert summary(texts) == ""
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnrag.text.sentences import split_sentences
+from tests.helpers.each import each
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@each(
+    "text, expected",
     [
         ("He left. She stayed.", ["He left.", "She stayed."]),
         ("Dr. Smith met F.W. Murnau. They spoke.", ["Dr. Smith met F.W. Murnau.", "They spoke."]),

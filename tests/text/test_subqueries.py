@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.searching_parse import (
+from gnnrag.methods.graphsearch.config import GraphSearchConfig, resolve_search
+from gnnrag.methods.graphsearch.modules import SideState, must_ground, retrieval_string
+from gnnrag.methods.graphsearch.parsing import (
     cited_numbers,
     parse_answer_line,
     parse_linked,
@@ -16,8 +17,7 @@ from gnnrag.roles.searching_parse import (
     parse_triples,
     parse_verdict,
 )
-from gnnrag.roles.searching_state import SideState, must_ground, retrieval_string
-from gnnrag.search_config import GraphSearchConfig, resolve_search
+from gnnrag.roles.prompting import MalformedError
 from gnnrag.text.subqueries import (
     DROPPED,
     HistoryItem,
@@ -36,13 +36,14 @@ from gnnrag.text.subqueries import (
     verbalise,
     without_placeholders,
 )
+from tests.helpers.each import each
 
 PAPER = resolve_search(GraphSearchConfig())
 OFFICIAL = resolve_search(GraphSearchConfig("official"))
 
 
 # ---------------------------------------------------------------------------------------- decompositions as questions
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         '{"Sub-query 1": "Who made it?", "Sub-query 2": "Where was #1 born?"}',
@@ -70,7 +71,7 @@ def test_ten_comes_after_nine() -> None:
     assert parse_linked(plan) == ("q1", "q9", "q10")
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "I would rather not.", '{"question": "a"}', "{" * 5000, "null"])
+@each("text", ["", "{}", "[]", "I would rather not.", '{"question": "a"}', "{" * 5000, "null"])
 def test_no_decomposition(text: str) -> None:
     for parse in (parse_linked, parse_triple_parts):
         with pytest.raises(MalformedError):
@@ -81,7 +82,7 @@ def test_no_decomposition(text: str) -> None:
 TWO = '[("Entity#3","flows in","Entity#2"),("Entity#3","has length","Entity#4")]'
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [
         '[("Entity#3", "flows in", "Entity#2"), ("Entity#3", "has length", "Entity#4")]',
@@ -96,7 +97,7 @@ def test_triples_in_all_notations(value: str) -> None:
     assert parts == (TWO,) and dropped == 0
 
 
-@pytest.mark.parametrize("value", ['("a","b","c")', '["a","b","c"]', '[("a","b","c")]', '[["a","b","c"]]'])
+@each("value", ['("a","b","c")', '["a","b","c"]', '[("a","b","c")]', '[["a","b","c"]]'])
 def test_one_bare_triple(value: str) -> None:
     assert parse_triple_parts('{"sub-query 1": ' + value + "}") == (('[("a","b","c")]',), 0)
 
@@ -144,8 +145,8 @@ def test_any_triples_are_read_again(triples: list[tuple[str, str, str]]) -> None
 
 
 # -------------------------------------------------------------------------------------------------------- verdicts
-@pytest.mark.parametrize(
-    ("text", "last", "anywhere"),
+@each(
+    "text, last, anywhere",
     [
         ("**Yes**", "accept", "accept"),
         ("Conclusion: No.", "reject", "reject"),
@@ -172,8 +173,8 @@ def test_verdicts(text: str, last: str, anywhere: str) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------ expansions
-@pytest.mark.parametrize(
-    ("text", "queries"),
+@each(
+    "text, queries",
     [
         ("[]", ()),
         ("Nothing is missing: []", ()),
@@ -192,7 +193,7 @@ def test_expansions(text: str, queries: tuple[str, ...]) -> None:
     assert parse_queries(text) == queries
 
 
-@pytest.mark.parametrize("text", ["", "Look for its length.", "[1, 2]", "[" * 9000, '{"a": 1}'])
+@each("text", ["", "Look for its length.", "[1, 2]", "[" * 9000, '{"a": 1}'])
 def test_no_expansions(text: str) -> None:
     with pytest.raises(MalformedError):
         parse_queries(text)
@@ -214,8 +215,8 @@ def test_citations() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- placeholders
-@pytest.mark.parametrize(
-    ("text", "found"),
+@each(
+    "text, found",
     [
         ("Where was #1 born?", [1]),
         ("Is #2's town in #1 or in #2?", [2, 1]),
@@ -265,7 +266,7 @@ def test_answers_behind_placeholders() -> None:
     assert answers_by_variable(items) == {1: "Ada", 3: "Oslo"}
 
 
-@pytest.mark.parametrize("text", ["", "  ", "The length is not given.", "unknown", "There is no information on it"])
+@each("text", ["", "  ", "The length is not given.", "unknown", "There is no information on it"])
 def test_refusals(text: str) -> None:
     assert is_no_answer(text)
 

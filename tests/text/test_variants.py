@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import pytest
+from gnnrag.text.normalise import is_variant
+from tests.helpers.each import each
 
-from gnnrag.text.variants import is_variant
 
-
-@pytest.mark.parametrize(
-    ("one", "other"),
+@each(
+    "one, other",
     [
         ("Development Plan", "DEVELOPMENT PLANS"),
         ("the Grid-Line", "grid line"),
@@ -25,8 +24,8 @@ def test_variants(one, other):
     assert is_variant(one, other) and is_variant(other, one)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
+@each(
+    "one, other",
     [
         ("Development Plan", "Planning Office"),
         ("Plan 1", "Plan 2"),

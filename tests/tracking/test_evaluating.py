@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from gnnrag import evaluation
 from gnnrag.cluster import evaluating
 from gnnrag.cluster.artefacts import checkpoint_artefact, index_artefact, run_artefact
 from gnnrag.cluster.evaluating import flattened
+from gnnrag.common.files import digest
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.evaluation import evaluate
-from gnnrag.files import digest
 from gnnrag.index.index import Index
-from gnnrag.rundir import read_predictions
+from gnnrag.run import evaluation
+from gnnrag.run.evaluation import evaluate
+from gnnrag.run.rundir import read_predictions
 from gnnrag.types import Prediction
 from tests.helpers.tracking import FakeWandb
 from tests.helpers.wandb_offline import artifacts, exit_code, history, run_files, run_record, settings, summary, table

@@ -15,8 +15,8 @@ from gnnrag.fit.gnn_config import load_training
 from gnnrag.gnn.checkpoint import load_checkpoint
 from gnnrag.gnn.config import official
 from gnnrag.gnn.entity import EntityQuestions
-from gnnrag.gnn.entity_examples import SupportSet
-from gnnrag.gnn.entity_model import EntityGNN
+from gnnrag.gnn.examples import SupportSet
+from gnnrag.gnn.model import EntityGNN
 from gnnrag.index.index import Index
 from gnnrag.retrievers.gfm import GFMConfig, GFMRetriever
 from gnnrag.types import Query, Question

@@ -13,12 +13,13 @@ import torch
 from gnnrag import weights
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.fit.verifier_rows import make_example
-from gnnrag.llm.hf_load import load_model
+from gnnrag.llm.hf_model import load_model
 from gnnrag.tuned.cross_encoder import CrossEncoder, CrossEncoderConfig, load_cross_encoder, save_cross_encoder
 from gnnrag.tuned.encoder import load_encoder, load_tokenizer, round_weights, trained
 from gnnrag.tuned.folder import RECORD, read_tuned
 from gnnrag.tuned.pairs import PairMaker, PairScorer, best_to_read, merged, padded
 from gnnrag.weights import WEIGHTS, load_tensors, save_tensors
+from tests.helpers.each import each
 from tests.helpers.toy_verifier import make_encoder, make_rows
 from tests.helpers.tuned import base_of
 
@@ -67,7 +68,7 @@ def test_a_pair_scores_the_same_in_any_batch(base: Path) -> None:
     assert scores(model, [pairs[i] for i in order]) == [whole[i] for i in order]
 
 
-@pytest.mark.parametrize("changes", [{}, {"text": False}, {"features": []}, {"pooling": "cls"}, {"store": "fp32"}])
+@each("changes", [{}, {"text": False}, {"features": []}, {"pooling": "cls"}, {"store": "fp32"}])
 def test_a_checkpoint_scores_as_what_was_saved(base: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
     model = network(base, **changes)
     round_weights(model, model.config.store)
@@ -173,8 +174,8 @@ def test_lengths_are_cut_and_padded(base: Path) -> None:
     assert [padded(n) for n in (0, 1, 32, 33)] == [32, 32, 32, 64]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
+@each(
+    "changes, message",
     [
         ({"pooling": "max"}, "network.pooling='max': allowed are mean, cls"),
         ({"features": ["rang"]}, "network.features: 'rang' is unknown"),

@@ -6,11 +6,12 @@ import pytest
 
 from gnnrag.tuned.gain import DEPTH, Gain, gain, gain_of, gold_ranks, query_gains
 from gnnrag.tuned.rows import ThoughtsRow
+from tests.helpers.each import each
 from tests.helpers.parts import ToyRetriever
 
 
-@pytest.mark.parametrize(
-    ("ranking", "pool", "expected"),
+@each(
+    "ranking, pool, expected",
     [
         ("axy", "xyz", Gain(1.0, ("a",))),  # missing, and found first
         ("xay", "xyz", Gain(0.5, ("a",))),

@@ -10,6 +10,7 @@ import pytest
 
 from gnnrag.errors import DataError
 from gnnrag.tuned.rows import Candidate, ThoughtsRow, VerifierRow, plain_rows, read_rows
+from tests.helpers.each import each
 from tests.helpers.indexes import REPOSITORY
 
 PASSAGE = {"id": "a", "title": "A", "text": "text of a", "score": 0.5, "cosine": 0.25}
@@ -35,8 +36,8 @@ def test_rows_survive_writing_and_reading(tmp_path: Path) -> None:
     assert rows[0].candidates == (candidate,) and rows[0].passages[0].passage.content == "A\ntext of a"
 
 
-@pytest.mark.parametrize(
-    ("kind", "bad", "field"),
+@each(
+    "kind, bad, field",
     [
         (VerifierRow, {"id": ""}, "id"),
         (VerifierRow, {"question": None}, "question"),
@@ -90,7 +91,7 @@ def test_a_row_that_says_that_nothing_is_missing(tmp_path: Path) -> None:
     assert read_rows(path, ThoughtsRow)[0].sufficient
 
 
-@pytest.mark.parametrize("kind", [VerifierRow, ThoughtsRow])
+@each("kind", [VerifierRow, ThoughtsRow])
 def test_every_field_is_documented(kind: Any) -> None:
     text = (REPOSITORY / "data/README.md").read_text("utf-8").partition("## Training rows of tuned roles")[2]
     text = text.partition("\n## ")[0]

@@ -14,11 +14,12 @@ from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.fit.reader_config import TrainReaderConfig
 from gnnrag.fit.reader_examples import lesson_of
 from gnnrag.fit.reader_task import losses_of
-from gnnrag.roles.extractive.candidate_features import FEATURES
+from gnnrag.roles.offline_reader.candidates import FEATURES
 from gnnrag.tuned.folder import read_tuned
 from gnnrag.tuned.span_reader import chances_of, group_scores, load_span_reader, save_span_reader, window_maker
 from gnnrag.tuned.span_windows import padded, token_range
 from gnnrag.types import Passage
+from tests.helpers.each import each
 from tests.helpers.tuned import base_of
 from tests.helpers.tuned_reader import PASSAGES, QUESTIONS, item_maker, make_reader, make_span, network_config
 
@@ -81,7 +82,7 @@ def test_group_scores_by_hand() -> None:
     assert torch.allclose(group_scores(scores, groups, 2), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize(("text", "vectors"), [(True, 0), (True, 4), (False, 0)])
+@each("text, vectors", [(True, 0), (True, 4), (False, 0)])
 def test_a_handful_of_questions_is_learned_by_heart(folder: Path, text: bool, vectors: int) -> None:
     settings = TrainReaderConfig()
     config = network_config(folder, text=text, vectors=vectors, hidden=16)
@@ -139,10 +140,7 @@ def test_checkpoints_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -
         read_tuned(path, "reader", ["span"])
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("store", "fp8"), ("precision", "f16"), ("text_tokens", 2), ("hidden", 0), ("train_layers", 9)],
-)
+@each("name, value", [("store", "fp8"), ("precision", "f16"), ("text_tokens", 2), ("hidden", 0), ("train_layers", 9)])
 def test_settings_out_of_range_are_named(folder: Path, name: str, value: object) -> None:
     with pytest.raises(ConfigError, match=f"network.{name}"):
         make_reader(network_config(folder, **{name: value}))

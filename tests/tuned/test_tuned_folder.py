@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from gnnrag.errors import ArtefactError
 from gnnrag.tuned.folder import RECORD, TunedRecord, read_tuned, tuned_folder, write_tuned
+from tests.helpers.each import each
 from tests.helpers.indexes import fault
 
 PLAIN = TunedRecord("verifier", "cross_encoder", {"name": "embedded"}, {"hidden": 4}, {"threshold": 0.5})
@@ -36,13 +38,14 @@ def test_a_run_directory_stands_for_its_best(folder: Path) -> None:
     assert read_tuned(folder.parent, "verifier", ("cross_encoder",)).kind == "cross_encoder"
 
 
-@pytest.mark.parametrize("how", ["truncate", "flip", "delete"])
-@pytest.mark.parametrize("name", ["model.safetensors", "deep/vocab.txt"])
-def test_a_damaged_file_is_named(folder: Path, how: str, name: str) -> None:
-    fault(folder / name, how)
+@each("how", ["truncate", "flip", "delete"])
+@each("name", ["model.safetensors", "deep/vocab.txt"])
+def test_a_damaged_file_is_named(folder: Path, tmp_path: Path, how: str, name: str) -> None:
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    fault(copy / name, how)
     expected = "is missing" if how == "delete" else "is cut short or was changed"
     with pytest.raises(ArtefactError, match=f"{name}.*{expected}.*copy the checkpoint again"):
-        read_tuned(folder, "verifier", ("cross_encoder",))
+        read_tuned(copy, "verifier", ("cross_encoder",))
 
 
 def test_another_role_or_kind_is_refused_with_what_is_expected(folder: Path) -> None:

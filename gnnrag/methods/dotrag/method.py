@@ -1,0 +1,198 @@
+"""DotRAG: retrieval-time reasoning along paths (Moore, Deng, Mihalcea, Jahanbakhsh). No official code is public.
+
+A question names concepts; each becomes a division of thought (DOT): anchors, a region of the graph that rules bound,
+and a search in it whose whole paths a judge accepts or rejects. A DOT lives in this method alone: its nodes are ranked
+by one matrix-vector product a query over the whole graph, then masked. The retriever ranks passages for these queries.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gnnrag.common.batching import Worker
+from gnnrag.graphs.schema import Schema, draft, load
+from gnnrag.methods.base import State
+from gnnrag.methods.dotrag.config import PRESETS, DotRAGConfig, check
+from gnnrag.methods.dotrag.evidence import Base, gather_evidence, unite
+from gnnrag.methods.dotrag.paths import describe
+from gnnrag.methods.dotrag.search import Dot, Filter, Found, Limits, Region, TypedGraph, completed
+from gnnrag.methods.dotrag.start import Meaning, Start, Starter
+from gnnrag.methods.dotrag.tasks import ConceptsTask, DotRules, JudgeTask, RedirectTask, RulesTask, path_texts
+from gnnrag.session import Session, concurrently
+from gnnrag.types import Evidence, Query, Question, Ranking
+
+_ASKS_SET = re.compile(r"\b(?:which|what|list|name all|who (?:are|were|all)|whose|all)\b", re.IGNORECASE)
+
+
+class DotRAG:
+    """Searches the region of each concept by whole paths, and reads what the accepted ones rest on.
+
+    Args:
+        index: an opened index with a knowledge graph and its vectors.
+        roles: gives `concepts`, `rules`, `path_judge` and `redirect`.
+        config: see `DotRAGConfig`.
+
+    Raises:
+        ConfigError: a switch has an unknown value, or a number is too small.
+        DataError: the schema file cannot be read or does not fit the graph.
+    """
+
+    config_class, presets, check_settings = DotRAGConfig, PRESETS, staticmethod(check)
+    roles = ("concepts", "rules", "path_judge", "redirect")
+
+    def __init__(self, index: Any, roles: Any, config: DotRAGConfig | None = None) -> None:
+        self.index, self.config = index, config or DotRAGConfig()
+        check(self.config)
+        start = self.config.start
+        self.limits = Limits(start.hops, start.max_nodes, start.hub_degree, start.widen_filter)
+        self.worker = Worker()
+        self.concepts, self.rules, self.judge, self.redirect = (roles[name] for name in self.roles)
+
+    @staticmethod
+    def stages_for(config: DotRAGConfig) -> tuple[str, ...]:
+        """Return the stages that settings need: vectors of passages only where passages are ranked by cosine."""
+        cosine = config.output.passage_score == "cosine"
+        return ("knowledge", "knowledge_vectors", *(("embeddings",) if cosine else ()))
+
+    @cached_property
+    def graph(self) -> TypedGraph:
+        """The knowledge graph, by type."""
+        return TypedGraph(self.index.knowledge)
+
+    @cached_property
+    def schema(self) -> Schema:
+        """What the roles are told of the graph."""
+        file = self.config.schema_file
+        return load(Path(file), self.index.knowledge) if file else draft(self.index.knowledge)
+
+    @cached_property
+    def meaning(self) -> Meaning:
+        """Cosines of texts with nodes and relations."""
+        return Meaning(self.index.embedder.encode, self.index.knowledge_vectors.scores)
+
+    @cached_property
+    def starter(self) -> Starter:
+        """Concepts to anchors."""
+        return Starter(self.index.knowledge, self.meaning, self.config.start)
+
+    async def start(self, question: Question, session: Session) -> State:
+        """S1 and S2: concepts, their anchors, and for each the rules and the region of its DOT."""
+        state = State(question, session)
+        found = await self.concepts(ConceptsTask(question, self.schema), session)
+        session.flag("concepts", *found.flags)
+        named = [(concept.span, concept.type, concept.description) for concept in found.named]
+        has_names = found.use_anchors and bool(named)
+        starts, flags = await self.worker(lambda: self.starter.choose(named, found.topics, question.text, has_names))
+        session.counts.update(flags)
+        starts, hubs = self.starter.split_hubs(starts)
+        session.counts.update(hub_as_constraint=bool(hubs), schema_lacks=len(self.schema.lacking))
+        starts = self.starter.with_bridge(starts)
+        many = {"always": True, "never": False}.get(self.config.set_questions, bool(_ASKS_SET.search(question.text)))
+        state.memory["must_touch"] = hubs
+        jobs = [partial(self._open, state, i, s, many) for i, s in enumerate(starts)]
+        state.memory["dots"] = await concurrently(session, jobs)
+        return state
+
+    async def _open(self, state: State, number: int, start: Start, many: bool, session: Session) -> Dot:
+        """S2: the rules of one DOT, and its region."""
+        anchors, cfg = start.anchors.nodes, self.config.start
+        names, kinds = tuple(self.index.knowledge.names[a] for a in anchors), tuple(self.graph.types_of(anchors))
+        rules: DotRules = await self.rules(RulesTask(state.question, self.schema, start.text, names, kinds), session)
+        session.flag("rules", *rules.flags)
+        wanted = Filter(
+            rules.allowed_types if cfg.use_filter else (),
+            rules.terminal_types if cfg.terminal_only else (),
+            rules.through_types if cfg.terminal_only else None,
+        )
+        full = completed(wanted, self.schema, kinds, rules.terminal_types, cfg.hops) if cfg.widen_filter else wanted
+        session.counts["filter_completed"] += full != wanted
+        region = await self.worker(lambda: self._region(anchors, full, state.question.text, rules.terminal))
+        session.counts.update(note.partition(":")[0] for note in region.notes)
+        session.record("dot", number=number, concept=start.text, anchors=list(names), rule=start.anchors.rule,
+                       nodes=len(region.near), notes=list(region.notes), types=list(region.filter.allowed))  # fmt: skip
+        done = "isolated" in region.notes
+        return Dot(number, start.text, region, rules, many, [(1.0, state.question.text)], done=done, sides=start.sides)
+
+    def _region(self, anchors: Sequence[int], wanted: Filter, *texts: str) -> Region:
+        """Return the region around anchors; where it grows too large, the nodes nearest to one of the texts stay."""
+        aim = np.max([self.meaning.nodes(text) for text in texts if text], axis=0)
+        return self.graph.region(anchors, wanted, self.limits, aim)
+
+    async def propose(self, state: State) -> list[Query]:
+        """The queries of all DOTs: at first the question, then what partial paths ask for, or a new direction."""
+        cfg, texts = self.config.search, {} if state.round else {state.question.text: "question"}
+        active = [dot for dot in state.memory["dots"] if not dot.done and state.round < cfg.rounds]
+        await self.worker(lambda: self._follow_up(active))
+        await concurrently(state.session, [partial(self._redirect, state, dot) for dot in active if not dot.queries])
+        for dot in active:
+            dot.done = not dot.queries
+            texts |= {text: "followup" for text in dot.queries if text not in texts}
+        return [Query(text, top_k=self.config.top_k, kind=kind) for text, kind in texts.items()]
+
+    def _follow_up(self, dots: Sequence[Dot]) -> None:
+        """Take what partial paths ask for into the round, the surest first."""
+        for dot in dots:
+            dot.queries = []
+            for _, text in sorted(dot.pending, key=lambda pair: -pair[0]):
+                dot.admit(text, self.meaning.vector(text), self.config.search)
+            dot.pending = []
+
+    async def _redirect(self, state: State, dot: Dot, session: Session) -> None:
+        """Nothing is left to follow: ask once for another direction."""
+        history, left = tuple(text for text, _ in dot.issued), self.config.search.rounds - state.round
+        accepted = tuple(describe(self.index.knowledge, path.nodes) for path in dot.accepted[:20])
+        task = RedirectTask(state.question, dot.rules, dot.concept, history, accepted, left)
+        found = await self.redirect(task, session)
+        session.flag("redirect", *found.flags)
+        if found.query:
+            vector = await self.worker(lambda: self.meaning.vector(found.query))
+            dot.admit(found.query, vector, self.config.search)
+
+    async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
+        """S3, one round: search every DOT with its queries; passages of all queries go into the pool."""
+        for query, ranking in zip(queries, rankings, strict=True):
+            state.pool.merge(ranking, weight=1.0 if query.kind == "question" else self.config.output.follow_up_weight)
+        dots = state.memory["dots"]
+        await concurrently(state.session, [partial(self._search, state, dot) for dot in dots if not dot.done])
+        state.done = all(dot.done for dot in dots)
+
+    async def _search(self, state: State, dot: Dot, session: Session) -> None:
+        """Candidates, paths, verdicts, and what follows from them."""
+        graph, cfg = self.index.knowledge, self.config.search
+        found, nodes = await self.worker(lambda: self._find(dot))
+        if not found.paths:
+            dot.done = cfg.early_stop
+            return
+        history = tuple(text for text, _ in dot.issued)
+        task = JudgeTask(state.question, self.schema, dot.rules, history, path_texts(graph, found.paths, nodes))
+        judged = await self.judge(task, session)
+        session.flag("path_judge", *judged.flags)
+        kept = await self.worker(lambda: dot.take(found, judged.items, graph, cfg))
+        session.record("judged", dot=dot.number, round=state.round, paths=len(found.paths), kept=kept,
+                       labels=[[j.label, round(j.confidence, 3)] for j in judged.items])  # fmt: skip
+        if cfg.lift_filter and dot.idle == 2 == dot.round and dot.region.filter.allowed:
+            anchors = dot.region.near.anchors
+            dot.region = await self.worker(lambda: self._region(anchors, Filter(), state.question.text))
+            dot.done = not dot.has_unvisited
+            session.counts["filter_relaxed"] += 1
+
+    def _find(self, dot: Dot) -> tuple[Found, np.ndarray]:
+        """Return the paths of a round, and the best cosine of each node with one of its queries."""
+        nodes = np.max([self.meaning.nodes(text) for text in dot.queries], axis=0)
+        relations = np.max([self.meaning.relations(text) for text in dot.queries], axis=0)
+        return dot.find(self.index.knowledge, nodes, relations, self.config.search), nodes
+
+    async def select(self, state: State) -> Evidence:
+        """S4: unite the DOTs; their passages, paths and nodes."""
+        scores = None
+        if self.config.output.passage_score == "cosine":
+            scores = (await self.worker(lambda: self.index.dense_scores([state.question.text])))[0]
+        graph, base = self.index.knowledge, Base(self.index.ids, self.index.passages, scores)
+        findings = unite(graph, state.memory["dots"], state.memory["must_touch"])
+        return gather_evidence(graph, findings, base, state.pool, self.config.output, state.session)

@@ -1,0 +1,263 @@
+"""DotRAG's roles by rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from gnnrag.graphs.schema import Schema, split_types
+from gnnrag.index.index import Index
+from gnnrag.methods.dotrag.anchors import fold_name
+from gnnrag.methods.dotrag.paths import Judgement
+from gnnrag.methods.dotrag.question_pattern import Guess, PatternGuesser
+from gnnrag.methods.dotrag.search import satisfied
+from gnnrag.methods.dotrag.tasks import (
+    GENERIC,
+    Concept,
+    Concepts,
+    ConceptsTask,
+    DotRules,
+    Judged,
+    JudgeTask,
+    PathText,
+    Redirect,
+    RedirectTask,
+    RulesTask,
+)
+from gnnrag.session import Session, folded
+from gnnrag.text.normalise import FUNCTION_WORDS, words
+from gnnrag.text.sentences import beginning
+
+MAX_WORDS = 12
+_EDGES = ".,;:!?\"'()[]“”‘’"
+
+
+class NameReader:
+    """Finds which nodes a text names.
+
+    A run of words counts when it is a name or an alias letter by letter, with a capital or a digit in it; where there
+    is none, when it is one apart from case and accents. Longer runs go first, and no word serves twice.
+
+    Args:
+        graph: a knowledge graph (`names`, `aliases`, `types`).
+    """
+
+    def __init__(self, graph: Any) -> None:
+        self.exact: dict[str, int] = {}
+        self.folded: dict[str, int] = {}
+        for node, name in enumerate(graph.names):
+            for spelling in (name, *graph.aliases[node]):
+                self.exact.setdefault(spelling, node)
+                self.folded.setdefault(fold_name(spelling), node)
+
+    def read(self, text: str, limit: int = 3) -> list[tuple[str, int]]:
+        """Return (span, node) pairs in the order of the text, up to a limit, the longest."""
+        words = beginning(text).split()
+        found = self._runs(words, is_exact=True) or self._runs(words, is_exact=False)
+        kept = sorted(found, key=lambda run: (run[0] - run[1], run[0]))[:limit]
+        return [(span, node) for _, _, span, node in sorted(kept)]
+
+    def _runs(self, words: list[str], is_exact: bool) -> list[tuple[int, int, str, int]]:
+        taken = [False] * len(words)
+        found = []
+        for length in range(min(MAX_WORDS, len(words)), 0, -1):
+            for start in range(len(words) - length + 1):
+                if any(taken[start : start + length]):
+                    continue
+                if hit := self._match(words[start : start + length], is_exact):
+                    taken[start : start + length] = [True] * length
+                    found.append((start, start + length, *hit))
+        return found
+
+    def _match(self, run: list[str], is_exact: bool) -> tuple[str, int] | None:
+        raw = " ".join(run)
+        bare = raw.strip(_EDGES)
+        for span in dict.fromkeys([raw, bare, bare.removesuffix("'s").removesuffix("’s")]):
+            if is_exact and any(c.isupper() or c.isdigit() for c in span) and span in self.exact:
+                return span, self.exact[span]
+            folded = fold_name(span)
+            if not is_exact and len(folded) > 2 and folded not in FUNCTION_WORDS and folded in self.folded:
+                return span, self.folded[folded]
+        return None
+
+
+class OfflineConcepts:
+    """Takes the question's exact names as concepts; a question without any is broad, and is its own topic.
+
+    Args:
+        index: an opened index with a knowledge graph: a stage that the method declares, which others need not build.
+    """
+
+    def __init__(self, index: Index, config: None = None) -> None:
+        self.index = index
+
+    @cached_property
+    def names(self) -> NameReader:
+        """Names of the graph."""
+        return NameReader(self.index.knowledge)
+
+    async def __call__(self, task: ConceptsTask, session: Session) -> Concepts:
+        """Return the concepts."""
+        found = self.names.read(task.question.text)
+        types = self.index.knowledge.types
+        named = tuple(Concept(span, types[node].partition("|")[0]) for span, node in found)
+        return Concepts(named, (task.question.text,), bool(named))
+
+
+class OfflineRules:
+    """Allows the types of the guessed walk; no guess, no filter.
+
+    Args:
+        index: an opened index.
+    """
+
+    def __init__(self, index: Index, config: None = None) -> None:
+        self.guessers = Guessers(index)
+
+    async def __call__(self, task: RulesTask, session: Session) -> DotRules:
+        """Return the rules."""
+        guess = self.guessers.of(task.schema).guess(task.question.text, task.concept, task.anchor_types)
+        if guess is None:
+            return GENERIC
+        words = ", then ".join(step.replace("_", " ").replace("~", "inverse of ") for step in guess.steps)
+        return DotRules(
+            "",
+            f"the beginning of: {words}",
+            f"exactly: {words}",
+            tuple(kind for kind in task.schema.names if kind in guess.types),
+            guess.types[-1:],
+            tuple(kind for kind in task.schema.names if kind in guess.types[1:-1]),
+        )
+
+
+class Guessers:
+    """One guesser for each schema that comes by: a run has one."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self._last: tuple[Schema, PatternGuesser] | None = None
+
+    def of(self, schema: Schema) -> PatternGuesser:
+        """Return the guesser of a schema."""
+        if self._last is None or self._last[0] is not schema:
+            self._last = (schema, PatternGuesser(schema, self._encode))
+        return self._last[1]
+
+    def _encode(self, texts: Sequence[str]) -> Any:
+        return np.asarray(self.index.embedder.encode(list(texts), is_query=True))
+
+
+_PREDICATE = 6  # words; relations with more are sentences
+
+
+@dataclass
+class OfflinePathJudgeConfig:
+    """Constants for graphs without types, chosen on development questions."""
+
+    least: float = 0.35  # cosine of question and path below which a path is irrelevant
+    margin: float = 0.2  # paths further below the best of their round are irrelevant
+    complete_margin: float = 0.03  # paths this near to the best count as complete
+
+
+class OfflinePathJudge:
+    """On a typed graph a path is complete when it states the guessed predicates, and partial when it begins like that.
+
+    On any other graph the cosine of question and path decides; the question that leads on is the question itself, with
+    the path's end in place of its start.
+
+    Args:
+        index: an opened index.
+        config: see `OfflinePathJudgeConfig`.
+    """
+
+    config_class = OfflinePathJudgeConfig
+
+    def __init__(self, index: Index, config: OfflinePathJudgeConfig | None = None) -> None:
+        self.index, self.config = index, config or OfflinePathJudgeConfig()
+        self.guessers = Guessers(index)
+
+    async def __call__(self, task: JudgeTask, session: Session) -> Judged:
+        """Judge all paths."""
+        guesses: dict[tuple[str, str], Guess | None] = {}
+        for path in task.paths:
+            start = (path.names[0], path.types[0])
+            if start not in guesses:
+                guesser = self.guessers.of(task.schema)
+                guesses[start] = guesser.guess(task.question.text, start[0], split_types(start[1]))
+        if any(guesses.values()):
+            return Judged(tuple(_by_walk(path, guesses[path.names[0], path.types[0]]) for path in task.paths))
+        return self._by_similarity(task)
+
+    def _by_similarity(self, task: JudgeTask) -> Judged:
+        c, question = self.config, task.question.text
+        cosines = self._cosines(question, task.paths)
+        best = float(cosines.max(initial=0.0))
+        items = []
+        for path, cosine in zip(task.paths, cosines.tolist(), strict=True):
+            if cosine < max(c.least, best - c.margin):
+                items.append(Judgement(path.id, "irrelevant", 1.0 - cosine))
+            elif cosine >= best - c.complete_margin:
+                items.append(Judgement(path.id, "complete", min(1.0, cosine), "similar to the question"))
+            else:
+                follow = question.replace(path.names[0], path.names[-1])
+                follow = follow if follow != question else f"{path.names[-1]}: {question}"
+                items.append(Judgement(path.id, "partial", min(1.0, cosine), "similar to the question", follow))
+        return Judged(tuple(items))
+
+    def _cosines(self, question: str, paths: Sequence[PathText]) -> np.ndarray:
+        """Return the cosine of the question and each path: of its text, or of the mean of the sentences it rests on.
+
+        Paths share sentences, so that there are fewer sentences than paths, and a text that repeats one says no more.
+        """
+        parts = [_sentences(path) or (path.text,) for path in paths]
+        texts = list(dict.fromkeys([question, *(text for row in parts for text in row)]))
+        known = dict(zip(texts, self.index.embedder.encode(texts, is_query=True), strict=True))
+        sums = [np.sum([known[text] for text in row], axis=0) for row in parts]
+        return np.array([float(row @ known[question]) / max(float(np.linalg.norm(row)), 1e-12) for row in sums])
+
+
+def _sentences(path: PathText) -> tuple[str, ...]:
+    """Return the distinct sentences that join a path's nodes; nothing where its relations are predicates."""
+    found = dict.fromkeys(statement.removeprefix("~") for step in path.steps for statement in step)
+    return tuple(found) if any(len(statement.split()) > _PREDICATE for statement in found) else ()
+
+
+def _by_walk(path: PathText, guess: Guess | None) -> Judgement:
+    if guess is None:
+        return Judgement(path.id, "irrelevant", 1.0)
+    confidence, length = float(1.0 / (1.0 + np.exp(-guess.score - 1.0))), len(path.steps)
+    confidence = max(0.35, confidence)
+    if satisfied(path.steps, guess.steps):
+        return Judgement(path.id, "complete", confidence, "the predicates that the question names")
+    if satisfied(path.steps, guess.steps[:length]):
+        follow = f"{path.names[-1]} {guess.steps[length].strip('~').replace('_', ' ')}"
+        return Judgement(path.id, "partial", confidence, "the first of these predicates", follow)
+    return Judgement(path.id, "irrelevant", confidence)
+
+
+class OfflineRedirect:
+    """Tries the concept with what the terminal rule says, then with the question's content words.
+
+    Args:
+        index: not used; roles share one constructor.
+    """
+
+    def __init__(self, index: Index | None = None, config: None = None) -> None:
+        self.index = index
+
+    async def __call__(self, task: RedirectTask, session: Session) -> Redirect:
+        """Return the first of these that was not sent before, or none."""
+        asked = {folded(text) for text in task.history}
+        concept = set(words(task.concept))
+        content = [w for w in words(task.question.text) if w not in FUNCTION_WORDS and w not in concept]
+        target = " ".join(task.rules.terminal_types)
+        ideas = [
+            f"{task.concept} {task.rules.terminal}",
+            f"{task.concept} {target}",
+            f"{task.concept} {' '.join(content)}",
+        ]
+        return Redirect(next((idea for idea in ideas if folded(idea) not in asked), None))

@@ -1,0 +1,325 @@
+"""DotRAG's roles, prompted: concepts, rules, path judge, redirect."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from gnnrag.errors import ConfigError
+from gnnrag.llm.base import Backend
+from gnnrag.methods.dotrag.anchors import fold_name
+from gnnrag.methods.dotrag.paths import Judgement
+from gnnrag.methods.dotrag.tasks import (
+    GENERIC,
+    Concept,
+    Concepts,
+    ConceptsTask,
+    DotRules,
+    Judged,
+    JudgeTask,
+    PathText,
+    Redirect,
+    RedirectTask,
+    RulesTask,
+    schema_text,
+)
+from gnnrag.prompts.untrusted import inline, notes_element, path_elements
+from gnnrag.roles.hollow import OUT_OF_RANGE
+from gnnrag.roles.parsing import clean_line, json_objects, json_value, strip_markup, strip_thinking
+from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.session import Session
+
+MAX_CONCEPTS = 3
+
+
+class PromptedConcepts:
+    """Asks where a search may start. No usable reply gives no concepts (`concepts_failed`).
+
+    Args:
+        backend: the language model.
+        config: settings.
+    """
+
+    config_class = PromptedConfig
+
+    def __init__(self, backend: Backend, config: PromptedConfig | None = None) -> None:
+        self._prompter = Prompter("concepts", backend, config or PromptedConfig())
+        self.prompters = (self._prompter,)
+
+    async def __call__(self, task: ConceptsTask, session: Session) -> Concepts:
+        """Ask once; spans that the question does not hold are dropped (`span_dropped`)."""
+        values = {"schema": schema_text(task.schema), "question": inline(task.question.text)}
+        outcome = await self._prompter.ask(session, values, lambda text: parse_concepts(text, task.question.text))
+        return outcome.value or Concepts(use_anchors=False, flags=("concepts_failed",))
+
+
+def parse_concepts(text: str, question: str) -> Concepts:
+    """Read a reply; without a named thing that the question holds, the question counts as broad.
+
+    Raises:
+        MalformedError: no JSON object with a list of anchors.
+    """
+    for data in json_objects(strip_markup(strip_thinking(text))):
+        if not isinstance(data.get("anchors"), list):
+            continue
+        rows = [row for row in data["anchors"] if isinstance(row, dict) and _word(row.get("span"))]
+        held = fold_name(question)
+        named = [
+            Concept(_word(row["span"]), _word(row.get("type")), _word(row.get("description")))
+            for row in rows
+            if fold_name(_word(row["span"])) in held
+        ]
+        topics = data.get("topics")
+        words = [_word(topic) for topic in topics] if isinstance(topics, list) else []
+        flags = ("span_dropped",) if len(named) < len(data["anchors"]) else ()
+        broad = data.get("use_anchors") in (False, 0, "0", "false", "False")
+        return Concepts(
+            tuple(named[:MAX_CONCEPTS]),
+            tuple([word for word in words if word][:MAX_CONCEPTS]),
+            bool(named) and not broad,
+            flags,
+        )
+    raise MalformedError("no JSON object with a list 'anchors'")
+
+
+def _word(value: Any) -> str:
+    return (clean_line(value) or "") if isinstance(value, str) else ""
+
+
+_TEXTS = ("query_constraints", "intermediate_rules", "terminal_rules")
+_MAX_TEXT = 600
+
+
+class PromptedRules:
+    """Asks for the rules of one search. No usable reply gives generic ones without a filter (`rules_failed`).
+
+    Args:
+        backend: the language model.
+        config: settings.
+    """
+
+    config_class = PromptedConfig
+
+    def __init__(self, backend: Backend, config: PromptedConfig | None = None) -> None:
+        self._prompter = Prompter("rules", backend, config or PromptedConfig())
+        self.prompters = (self._prompter,)
+
+    async def __call__(self, task: RulesTask, session: Session) -> DotRules:
+        """Ask once; types that the schema does not have are dropped (`unknown_type`)."""
+        values = {
+            "schema": schema_text(task.schema),
+            "question": inline(task.question.text),
+            "concept": inline(task.concept),
+            "anchors": "; ".join(inline(name) for name in task.anchors),
+        }
+        outcome = await self._prompter.ask(session, values, lambda text: parse_rules(text, task.schema.names))
+        return outcome.value or replace(GENERIC, flags=("rules_failed",))
+
+
+def parse_rules(text: str, types: Sequence[str]) -> DotRules:
+    """Read a reply. Terminal types are allowed ones; unknown types are dropped.
+
+    Raises:
+        MalformedError: no JSON object with the rules for intermediate and terminal links.
+    """
+    for data in json_objects(strip_markup(strip_thinking(text))):
+        if not any(isinstance(data.get(name), str) and data[name].strip() for name in _TEXTS[1:]):
+            continue
+        constraints, intermediate, terminal = (_text(data.get(name)) for name in _TEXTS)
+        asked = {name: _list(data.get(f"{name}_types")) for name in ("allowed", "terminal", "through")}
+        allowed, final, through = (tuple(t for t in types if t in asked[name]) for name in asked)
+        if allowed:
+            allowed = tuple(t for t in types if t in {*allowed, *final, *through})
+        flags = ("unknown_type",) if any(set(names) - set(types) for names in asked.values()) else ()
+        return DotRules(
+            constraints,
+            intermediate or GENERIC.intermediate,
+            terminal or GENERIC.terminal,
+            allowed,
+            final,
+            through or None,
+            flags,
+        )
+    raise MalformedError("no JSON object with intermediate_rules and terminal_rules")
+
+
+def _text(value: Any) -> str:
+    return " ".join(value.split())[:_MAX_TEXT] if isinstance(value, str) else ""
+
+
+def _list(value: Any) -> list[str]:
+    return [name.strip() for name in value if isinstance(name, str)] if isinstance(value, list) else []
+
+
+LABELS = ("complete", "partial", "irrelevant")
+
+
+@dataclass
+class PromptedPathJudgeConfig(PromptedConfig):
+    """`batch`: paths a call."""
+
+    max_tokens: int = 1024
+    batch: int = 10
+    keep_on_failure: int = 3  # of a batch whose call failed: its best by similarity stay, as partial
+
+
+class PromptedPathJudge:
+    """Labels paths by the rules of their DOT.
+
+    An id that a reply leaves out is asked for once more, then it is irrelevant (`judge_missing`); one that was not
+    shown is left out (`out_of_range`). Of a batch whose calls fail, the best few by similarity count as partial with
+    confidence 0 (`judge_failed`).
+
+    Args:
+        backend: the language model.
+        config: settings.
+
+    Raises:
+        ConfigError: `batch` is below 1.
+    """
+
+    config_class = PromptedPathJudgeConfig
+
+    def __init__(self, backend: Backend, config: PromptedPathJudgeConfig | None = None) -> None:
+        self.config = config or PromptedPathJudgeConfig()
+        if self.config.batch < 1:
+            raise ConfigError(f"path_judge.batch={self.config.batch}: must be at least 1")
+        self._prompter = Prompter("path_judge", backend, self.config)
+        self.prompters = (self._prompter,)
+
+    async def __call__(self, task: JudgeTask, session: Session) -> Judged:
+        """Judge all paths, the batches at once."""
+        found: dict[str, Judgement] = {}
+        flags: list[str] = []
+        missing = await self._ask(task, task.paths, session, found, flags)
+        if missing:
+            flags.append("judge_missing")
+            await self._ask(task, missing, session, found, flags)
+        return Judged(tuple(found.get(p.id, Judgement(p.id, "irrelevant", 0.0)) for p in task.paths), tuple(flags))
+
+    async def _ask(
+        self,
+        task: JudgeTask,
+        paths: Sequence[PathText],
+        session: Session,
+        found: dict[str, Judgement],
+        flags: list[str],
+    ) -> list[PathText]:
+        """Ask for some paths; returns those that replies left out."""
+        size = self.config.batch
+        batches = [paths[i : i + size] for i in range(0, len(paths), size)]
+        shown = [frozenset(path.id for path in batch) for batch in batches]
+        parsers = [partial(parse_judgements, shown=ids) for ids in shown]
+        outcomes = await self._prompter.ask_many(session, [_values(task, b) for b in batches], parsers)
+        flags += [OUT_OF_RANGE for ids, o in zip(shown, outcomes, strict=True) if not (o.value or {}).keys() <= ids]
+        missing = []
+        for batch, outcome in zip(batches, outcomes, strict=True):
+            if outcome.value is None:
+                flags.append("judge_failed")
+                best = sorted(batch, key=lambda path: -path.similarity)[: self.config.keep_on_failure]
+                found.update({p.id: Judgement(p.id, "partial", 0.0, "not judged", guessed=True) for p in best})
+                found.update({p.id: Judgement(p.id, "irrelevant", 0.0) for p in batch if p.id not in found})
+                continue
+            found.update({p.id: outcome.value[p.id] for p in batch if p.id in outcome.value})
+            missing += [p for p in batch if p.id not in outcome.value]
+        return missing
+
+
+def _values(task: JudgeTask, batch: Sequence[PathText]) -> dict[str, str]:
+    return {
+        "question": inline(task.question.text),
+        "constraints": inline(task.rules.constraints) or "(none)",
+        "intermediate": inline(task.rules.intermediate),
+        "terminal": inline(task.rules.terminal),
+        "history": "\n".join(f"- {inline(query)}" for query in task.history),
+        "paths": path_elements((path.id, path.text) for path in batch),
+    }
+
+
+def parse_judgements(text: str, shown: Collection[str] | None = None) -> dict[str, Judgement]:
+    """Return the judgements of a reply by id; the first of an id counts, rows that are none are left out.
+
+    Raises:
+        MalformedError: no list of judgements, none of its rows can be read, or all are of ids that were not `shown`.
+    """
+    text = strip_markup(strip_thinking(text))
+    whole = json_value(text)
+    lists = [whole] if isinstance(whole, list) else []
+    lists += [data["judgements"] for data in json_objects(text) if isinstance(data.get("judgements"), list)]
+    for rows in lists:
+        found: dict[str, Judgement] = {}
+        for row in rows:
+            if isinstance(row, dict) and (judgement := _read(row)):
+                found.setdefault(judgement.id, judgement)
+        if found and shown is not None and found.keys().isdisjoint(shown):
+            raise MalformedError("judgements of none of the paths", OUT_OF_RANGE)
+        if found:
+            return found
+    raise MalformedError("no JSON object with a list 'judgements'")
+
+
+def _read(row: Mapping[str, Any]) -> Judgement | None:
+    """Read one row; None where id, label or confidence are not what was asked for."""
+    id_, label, confidence = row.get("id"), row.get("label"), row.get("confidence", 1.0)
+    label = label.strip().lower() if isinstance(label, str) else ""
+    if not isinstance(id_, str) or label not in LABELS or isinstance(confidence, bool):
+        return None
+    try:
+        number = float(confidence)
+    except (TypeError, ValueError):
+        return None
+    if not math.isfinite(number):
+        return None
+    follow = row.get("next_question") if label == "partial" else None
+    why = row.get("reason")
+    return Judgement(
+        id_.strip(),
+        label,  # type: ignore[arg-type]
+        min(1.0, max(0.0, number)),
+        (clean_line(why) or "") if isinstance(why, str) else "",
+        clean_line(follow) if isinstance(follow, str) else None,
+    )
+
+
+class PromptedRedirect:
+    """Asks for one query. No usable reply gives none (`redirect_failed`), and the search ends.
+
+    Args:
+        backend: the language model.
+        config: settings.
+    """
+
+    config_class = PromptedConfig
+
+    def __init__(self, backend: Backend, config: PromptedConfig | None = None) -> None:
+        self._prompter = Prompter("redirect", backend, config or PromptedConfig(max_tokens=96))
+        self.prompters = (self._prompter,)
+
+    async def __call__(self, task: RedirectTask, session: Session) -> Redirect:
+        """Ask once."""
+        values = {
+            "question": inline(task.question.text),
+            "constraints": inline(task.rules.constraints) or "(none)",
+            "concept": inline(task.concept),
+            "left": str(task.tries_left),
+            "history": "\n".join(f"- {inline(query)}" for query in task.history),
+            "accepted": notes_element("\n".join(task.accepted) or "(none)"),
+        }
+        outcome = await self._prompter.ask(session, values, parse_query)
+        return Redirect(outcome.value) if outcome.value else Redirect(flags=("redirect_failed",))
+
+
+def parse_query(text: str) -> str:
+    """Return the one line of a reply.
+
+    Raises:
+        MalformedError: nothing, or several lines.
+    """
+    lines = [line for line in strip_markup(strip_thinking(text)).splitlines() if line.strip()]
+    query = clean_line(lines[0]) if len(lines) == 1 else None
+    if query is None:
+        raise MalformedError("not one line")
+    return query

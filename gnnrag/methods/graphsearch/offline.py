@@ -1,0 +1,193 @@
+"""GraphSearch's roles by rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gnnrag.graphs.linking import stems
+from gnnrag.index.index import Index
+from gnnrag.methods.graphsearch.tasks import (
+    Check,
+    CheckTask,
+    Draft,
+    DraftTask,
+    ExpandTask,
+    Expansion,
+    Grounded,
+    GroundTask,
+    Refined,
+    RefineTask,
+    SubAnswer,
+    SubAnswerTask,
+)
+from gnnrag.roles.base import ReaderTask, ThoughtsTask
+from gnnrag.roles.bridges import BridgeFinder
+from gnnrag.roles.offline_reader.reader import OfflineReader, OfflineReaderConfig
+from gnnrag.roles.thoughts import OfflineThoughts, OfflineThoughtsConfig
+from gnnrag.session import Session, folded
+from gnnrag.text.normalise import words
+from gnnrag.text.subqueries import answers_by_reference, answers_by_variable, fill, without_placeholders
+
+
+class OfflineGrounder:
+    """Fills references with the answers of the sub-queries that they name; one without an answer stays.
+
+    Args:
+        index: not used; roles share one constructor.
+    """
+
+    def __init__(self, index: Any = None, config: None = None) -> None:
+        pass
+
+    async def __call__(self, task: GroundTask, session: Session) -> Grounded:
+        """See `Role`."""
+        is_graph = task.side == "relational"
+        answers = answers_by_variable(task.history) if is_graph else answers_by_reference(task.history)
+        if is_graph:  # inside the quotes of a triple
+            answers = {k: answer.replace("\\", "\\\\").replace('"', '\\"') for k, answer in answers.items()}
+        return Grounded(fill(task.query, answers, of_variables=is_graph))
+
+
+@dataclass
+class OfflineSubAnswererConfig:
+    """Settings of `OfflineSubAnswerer`."""
+
+    frontier: int = 1  # passages that bridges are looked for in when the sub-query names nothing that was retrieved
+    read: int = 5  # passages that a span is looked for in
+
+
+class OfflineSubAnswerer:
+    """Answers with what leads on: a name in the passage about the thing asked of, for which the index has a passage.
+
+    Where there is none that the question and the earlier answers lack, the offline reader answers the sub-query.
+
+    Args:
+        index: an opened index.
+        config: see `OfflineSubAnswererConfig`.
+    """
+
+    config_class = OfflineSubAnswererConfig
+    stages = ("hierarchy", "embeddings")
+
+    def __init__(self, index: Index, config: OfflineSubAnswererConfig | None = None) -> None:
+        self.index, self.config = index, config or OfflineSubAnswererConfig()
+        self.finder, self.reader = BridgeFinder(index), OfflineReader()
+
+    async def __call__(self, task: SubAnswerTask, session: Session) -> SubAnswer:
+        """See `Role`."""
+        query, ids = without_placeholders(task.query), task.view.ids
+        if not ids:
+            return SubAnswer()
+        known = set(ids)
+        named = [a.passage for a in self.finder.read(query).anchors if self.index.ids[a.passage] in known]
+        sources = named or [self.index.position[id_] for id_ in ids[: self.config.frontier]]
+        question = self.finder.read(task.question.text)
+        given = {folded(item.answer) for item in task.history if item.answer}
+        for bridge in self.finder.bridges(question, sources, named):
+            if folded(bridge.name) not in given:
+                return SubAnswer(bridge.name)
+        asked = replace(task.question, text=query)
+        return SubAnswer(self.reader.read(ReaderTask(asked, self.index.lookup(ids[: self.config.read]))).text)
+
+
+@dataclass
+class OfflineRefinerConfig:
+    """Settings of `OfflineRefiner`."""
+
+    kept: int = 6  # sentences or facts of a refined context
+    read: int = 10  # passages, and three times as many facts, that they are looked for in
+
+
+class OfflineRefiner:
+    """Keeps what is nearest to the query by shared stems, best first, ties in the order of retrieval.
+
+    It rests on the passages about the things that the query names, where they were retrieved.
+
+    Args:
+        index: an opened index.
+        config: see `OfflineRefinerConfig`.
+    """
+
+    config_class = OfflineRefinerConfig
+    stages = ("hierarchy", "embeddings")
+
+    def __init__(self, index: Index, config: OfflineRefinerConfig | None = None) -> None:
+        self.index, self.config = index, config or OfflineRefinerConfig()
+        self.finder = BridgeFinder(index)
+
+    async def __call__(self, task: RefineTask, session: Session) -> Refined:
+        """See `Role`."""
+        query = without_placeholders(task.query)
+        named = [self.index.ids[a.passage] for a in self.finder.read(query).anchors]
+        known = set(task.view.ids)
+        support = tuple(dict.fromkeys(id_ for id_ in named if id_ in known))
+        lines = [(fact.text or fact.id) for fact in task.view.facts[: 3 * self.config.read]]
+        shown = sorted(task.view.passages[: self.config.read], key=lambda p: p.id not in support)
+        graph = self.index.hierarchy
+        for passage in shown:
+            position = self.index.position[passage.id]
+            lines += [" ".join(graph.sentences[s].split()) for s in graph.sentences_of(position).tolist()]
+        wanted = set(stems(words(query)))
+        lines = sorted(dict.fromkeys(lines), key=lambda line: -len(wanted & set(stems(words(line)))))
+        return Refined("\n".join(lines[: self.config.kept]), support)
+
+
+class OfflineDrafter:
+    """The answer of the offline reader, with how it was found as the draft.
+
+    Args:
+        index: not used; roles share one constructor.
+        config: the constants of the reader.
+    """
+
+    config_class = OfflineReaderConfig
+
+    def __init__(self, index: Any = None, config: OfflineReaderConfig | None = None) -> None:
+        self.reader = OfflineReader(config=config)
+
+    async def __call__(self, task: DraftTask, session: Session) -> Draft:
+        """See `Role`."""
+        answer = self.reader.read(ReaderTask(task.question, task.passages))
+        return Draft(f"{answer.thought}\nAnswer: {answer.text}", answer.text, answer.flags)
+
+
+class OfflineEvidenceCheck:
+    """Accepts when the passages about what the question names, and its bridges, are among those shown.
+
+    Args:
+        index: an opened index.
+        config: those of the offline thoughts, which know what is missing.
+    """
+
+    config_class = OfflineThoughtsConfig
+    stages = OfflineThoughts.stages
+
+    def __init__(self, index: Index, config: OfflineThoughtsConfig | None = None) -> None:
+        self.thoughts = OfflineThoughts(index, config)
+
+    async def __call__(self, task: CheckTask, session: Session) -> Check:
+        """See `Role`."""
+        missing = self.thoughts.think(ThoughtsTask(task.question, task.passages)).fast
+        return Check("reject", f"missing: {missing}") if missing else Check("accept", "nothing is missing")
+
+
+class OfflineExpander:
+    """Asks for what the passages lack, see `OfflineThoughts`.
+
+    Args:
+        index: an opened index.
+        config: see `OfflineThoughtsConfig`.
+    """
+
+    config_class = OfflineThoughtsConfig
+    stages = OfflineThoughts.stages
+
+    def __init__(self, index: Index, config: OfflineThoughtsConfig | None = None) -> None:
+        self.thoughts = OfflineThoughts(index, config)
+
+    async def __call__(self, task: ExpandTask, session: Session) -> Expansion:
+        """See `Role`."""
+        # Sub-queries name what they ask about, so what they asked for is not taken for asked unless it was found.
+        found = self.thoughts.think(ThoughtsTask(task.question, task.passages))
+        return Expansion(tuple(query for query in (found.fast, found.slow) if query))

@@ -1,0 +1,198 @@
+"""Replies of GraphSearch's modules as data: decompositions, verdicts, lists of queries, answer lines, citations."""
+
+from __future__ import annotations
+
+import re
+import string
+from typing import Any
+
+from gnnrag.methods.graphsearch.tasks import Judgement
+from gnnrag.roles.parsing import clean_line, json_objects, json_value, python_literal, strip_markup, strip_thinking
+from gnnrag.roles.prompting import MalformedError
+from gnnrag.text.subqueries import Triple, bracketed, read_triples, render_triples
+
+_KEY = re.compile(r"^\W*sub[-_ ]?quer(?:y|ies)\W*(\d{1,9})\W*$", re.IGNORECASE)
+# What the released code looks for: the last resort where a reply is no object.
+_TEXT_PAIR = re.compile(r'"sub-query (\d{1,9})"\s*:\s*"([^"]*)"', re.IGNORECASE)
+_TRIPLE_PAIR = re.compile(r'"sub-query (\d{1,9})"\s*:\s*(\[(?:[^\[\]]|\[[^\[\]]*\])*\])', re.IGNORECASE)
+# All that it looks for: whatever the order of numbers, up to the first quote or bracket.
+_RELEASED = {
+    "linked": re.compile(r'"Sub-query \d+":\s*"([^"]+)"'),
+    "triples": re.compile(r'"Sub-query \d+":\s*(\[[^\]]+\])'),
+}
+_ITEM = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s+(.+)$")
+_ARTICLES = {"a", "an", "the"}
+_ANSWER = re.compile(r"^\W*(?:short |final )?answer\W*:\s*(.*)$", re.IGNORECASE)
+_CITED = re.compile(r"\[(\d{1,9}(?:\s*,\s*\d{1,9})*)\]")
+_WORD: dict[str, Judgement] = {
+    "yes": "accept",
+    "accept": "accept",
+    "accepted": "accept",
+    "no": "reject",
+    "reject": "reject",
+    "rejected": "reject",
+}
+
+# Whole words only: neither `yes-and-no` nor `no-one` holds a verdict.
+_VERDICT = re.compile(rf"(?<!\w)(?<!\w['’-])({'|'.join(_WORD)})(?!\w|['’-]\w)")
+
+
+def parse_linked(text: str) -> tuple[str, ...]:
+    """Return the sub-questions of a decomposition, an object with the keys `Sub-query 1`, ..., by their numbers.
+
+    Raises:
+        MalformedError: there are no such keys with texts.
+    """
+    text = strip_markup(strip_thinking(text))
+    rows = [(number, value) for number, value in _pairs(text) if isinstance(value, str)]
+    rows = rows or [(int(number), value) for number, value in _TEXT_PAIR.findall(text)]
+    parts = tuple(part for _, value in sorted(rows, key=lambda row: row[0]) if (part := " ".join(value.split())))
+    if not parts:
+        raise MalformedError("no object with the keys 'Sub-query 1', ... and texts")
+    return parts
+
+
+def parse_triple_parts(text: str) -> tuple[tuple[str, ...], int]:
+    """Return the lists of triples of a decomposition, rendered, and how many things in them were no triples.
+
+    Raises:
+        MalformedError: there are no such keys with triples.
+    """
+    text = bracketed(strip_markup(strip_thinking(text)))
+    rows = _pairs(text) or [(int(number), _value(value)) for number, value in _TRIPLE_PAIR.findall(text)]
+    parts, dropped = [], 0
+    for _, value in sorted(rows, key=lambda row: row[0]):
+        triples, bad = read_triples(_value(bracketed(value)) if isinstance(value, str) else value)
+        dropped += bad
+        if triples:
+            parts.append(render_triples(triples))
+    if not parts:
+        raise MalformedError("no object with the keys 'Sub-query 1', ... and lists of triples")
+    return tuple(parts), dropped
+
+
+def released_parts(text: str, form: str) -> tuple[str, ...]:
+    """Return the sub-queries of a decomposition, `linked` or `triples`, as the released code finds them; maybe none."""
+    end = text.rfind("]" if form == "triples" else '"') + 1  # what is never closed would be searched again and again
+    return tuple(_RELEASED[form].findall(text[:end]))
+
+
+def parse_triples(text: str) -> list[Triple]:
+    """Return the list of triples of a reply; of a reply with other things in it, that in its outermost brackets.
+
+    Raises:
+        MalformedError: there is none.
+    """
+    text = bracketed(strip_markup(strip_thinking(text)))
+    for value in (_value(text), _value(_outermost(text))):
+        triples, _ = read_triples(value)
+        if triples:
+            return triples
+    raise MalformedError("no list of (head, relation, tail)")
+
+
+def parse_free(text: str) -> str:
+    """Return a reply without its thinking. Raises MalformedError where nothing is left."""
+    text = strip_thinking(text)
+    if not text:
+        raise MalformedError("empty reply")
+    return text
+
+
+def parse_verdict(text: str, how: str = "last") -> Judgement:
+    """Return the verdict of an analysis.
+
+    `last`: the last word that is yes, no, accept or reject, standing alone; none gives `unknown`. `anywhere`, as
+    released: any `yes` accepts once punctuation and articles are deleted, everything else rejects.
+    """
+    if how == "anywhere":
+        tokens = text.lower().translate(str.maketrans("", "", string.punctuation)).split()
+        return "accept" if "yes" in [t for t in tokens if t not in _ARTICLES] else "reject"
+    found = _VERDICT.findall(strip_markup(text).lower())
+    return _WORD[found[-1]] if found else "unknown"
+
+
+def parse_queries(text: str) -> tuple[str, ...]:
+    """Return the queries of an expansion: a JSON or Python list, the outermost brackets, or numbered or bulleted lines.
+
+    Raises:
+        MalformedError: there is none of these.
+    """
+    text = strip_markup(strip_thinking(text))
+    for part in (text, _outermost(text)):
+        found = _value(part)
+        if isinstance(found, list | tuple):
+            queries = [" ".join(item.split()) for item in found if isinstance(item, str)]
+            if queries or not found:
+                return tuple(dict.fromkeys(q for q in queries if q))
+    lines = [clean_line(match[1]) for line in text.splitlines() if (match := _ITEM.match(line))]
+    if not lines:
+        raise MalformedError("no list of queries")
+    return tuple(dict.fromkeys(line for line in lines if line))
+
+
+def parse_expansion(text: str, parsing: str = "repaired", fallback: str = "drop") -> tuple[tuple[str, ...], bool]:
+    """Return the queries of an expansion, and whether the whole reply had to do for one (`fallback="raw"`).
+
+    `parsing` is `parse_queries`, or `released`: a Python list of texts, or what stands in the first brackets as one.
+
+    Raises:
+        MalformedError: there is no list, and the reply is not to do for one.
+    """
+    is_released, whole = parsing == "released", text.strip()
+    try:
+        if not is_released:
+            return parse_queries(text), False
+    except MalformedError:
+        whole = " ".join(strip_thinking(text).split())
+    start = max(text.find("["), 0)
+    for part in (text, text[start : text.find("]", start) + 1]) if is_released else ():
+        found = python_literal(part)
+        if isinstance(found, list) and all(isinstance(item, str) for item in found):
+            return tuple(found), False
+    if fallback != "raw" or not (whole or is_released):
+        raise MalformedError("no list of queries")
+    return (whole,), True
+
+
+def parse_answer_line(text: str) -> str:
+    """Return what the last line `Answer: ...` holds, or the line below it; without such a line, the last line of all.
+
+    Raises:
+        MalformedError: the reply is empty, or nothing follows its last answer line.
+    """
+    lines = [line.strip() for line in strip_markup(parse_free(text)).splitlines() if line.strip()]
+    if not lines:
+        raise MalformedError("nothing but markup")
+    below = [*lines[1:], ""]
+    labelled = [
+        match[1].strip() or after for line, after in zip(lines, below, strict=True) if (match := _ANSWER.match(line))
+    ]
+    answer = labelled[-1] if labelled else lines[-1]
+    if not answer:
+        raise MalformedError("nothing after 'Answer:'")
+    return answer
+
+
+def cited_numbers(text: str) -> list[int]:
+    """Return the numbers in square brackets of a text, in order, without repeats."""
+    return list(dict.fromkeys(int(number) for group in _CITED.findall(text) for number in group.split(",")))
+
+
+def _pairs(text: str) -> list[tuple[int, Any]]:
+    """Return number and value of each `Sub-query k` of the outermost object of a text."""
+    start, end = text.find("{"), text.rfind("}")
+    value = _value(text[start : end + 1]) if 0 <= start < end else None
+    rows = value if isinstance(value, dict) else next(json_objects(text), {})
+    return [(int(match[1]), item) for key, item in rows.items() if (match := _KEY.match(str(key)))]
+
+
+def _value(text: str) -> Any:
+    """Return the value of a text that is JSON or a Python literal as a whole, else None."""
+    value = json_value(text.strip())
+    return python_literal(text) if value is None else value
+
+
+def _outermost(text: str) -> str:
+    start, end = text.find("["), text.rfind("]")
+    return text[start : end + 1] if 0 <= start < end else ""

@@ -1,0 +1,226 @@
+"""What GraphSearch's modules pass on: histories, sub-questions, evidence, and the protocols of its roles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gnnrag.llm.base import estimate_tokens
+from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_elements, together
+from gnnrag.text.subqueries import HistoryItem
+from gnnrag.types import Hit, Passage, Question
+
+Side = Literal["semantic", "relational"]
+Judgement = Literal["accept", "reject", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a channel sees of one retrieval: passages, or entities and relations, or both; best first."""
+
+    passages: tuple[Passage, ...] = ()
+    facts: tuple[Hit, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing was retrieved."""
+        return not self.passages and not self.facts
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The passages, then those behind the facts."""
+        return tuple(dict.fromkeys([*(p.id for p in self.passages), *(s for fact in self.facts for s in fact.sources)]))
+
+    @property
+    def text(self) -> str:
+        """The passages, a blank line between them, then the facts, a line each."""
+        facts = "\n".join(fact.text or fact.id for fact in self.facts)
+        return "\n\n".join([*(p.content for p in self.passages), *([facts] if facts else [])])
+
+
+@dataclass(frozen=True, slots=True)
+class GroundTask:
+    """Ask for a sub-query with its references filled in from what was answered before.
+
+    Attributes:
+        question: the question.
+        side: semantic: references `#k`; relational: triples with unknowns `Entity#k`.
+        query: the sub-query.
+        plan: the decomposition as it was written.
+        history: earlier sub-queries.
+        labels: how they are shown, see `render_history`.
+    """
+
+    question: Question
+    side: Side
+    query: str
+    plan: str
+    history: tuple[HistoryItem, ...]
+    labels: str = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Grounded:
+    """The sub-query that stands alone; unchanged where nothing could be filled in."""
+
+    query: str
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RefineTask:
+    """Ask for what helps with a query in what was retrieved: a paragraph, or triples on the relational side."""
+
+    question: Question
+    side: Side
+    query: str
+    view: View
+
+
+@dataclass(frozen=True, slots=True)
+class Refined:
+    """The refined context, and the passages that it rests on, where the implementation knows them."""
+
+    text: str = ""
+    support: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SubAnswerTask:
+    """Ask for the interim answer of a sub-query.
+
+    Attributes:
+        question: the question.
+        side: whose sub-query.
+        query: the sub-query.
+        history: earlier sub-queries.
+        context: the refined or raw context.
+        view: what was retrieved, for implementations that read it themselves.
+        short: ask for a short answer first.
+        labels: how the history is shown, see `render_history`.
+    """
+
+    question: Question
+    side: Side
+    query: str
+    history: tuple[HistoryItem, ...]
+    context: str
+    view: View
+    short: bool = False
+    labels: str = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class SubAnswer:
+    """An interim answer; empty where there is none."""
+
+    text: str = ""
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DraftTask:
+    """Ask for a step-by-step answer from a rendered context.
+
+    Attributes:
+        question: the question.
+        context: history of one side, or everything for the final answer.
+        passages: the passages behind it, best first.
+        final: this is the final answer.
+        answer_line: it shall end with a line that holds the short answer.
+    """
+
+    question: Question
+    context: str
+    passages: tuple[Passage, ...] = ()
+    final: bool = False
+    answer_line: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """The reasoning, and the short answer where a line gives one (else the reasoning again)."""
+
+    text: str = ""
+    answer: str = ""
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckTask:
+    """Ask whether the context supports a draft; `parse` says how a reply is read, see `parse_verdict`."""
+
+    question: Question
+    context: str
+    draft: str
+    passages: tuple[Passage, ...] = ()
+    parse: str = "last"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The verdict and its reasons."""
+
+    verdict: Judgement
+    analysis: str = ""
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExpandTask:
+    """Ask for queries that fill the gaps.
+
+    Attributes:
+        question: the question.
+        context: the rendered history.
+        draft: the draft that was judged.
+        analysis: why it was judged so.
+        passages: what is known, best first.
+        earlier: queries sent already.
+        fallback: `drop` a reply that does not parse, or take it `raw` as one query.
+        parsing: how a reply is read, see `parse_expansion`.
+    """
+
+    question: Question
+    context: str
+    draft: str
+    analysis: str
+    passages: tuple[Passage, ...] = ()
+    earlier: tuple[str, ...] = ()
+    fallback: str = "drop"
+    parsing: str = "repaired"
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """Further queries; none where nothing is missing, or where the reply did not parse."""
+
+    queries: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+def cut_view(view: View, limit: int) -> View:
+    """Return a view of at most `limit` estimated tokens.
+
+    What goes first are passages, from the end of their list, then relations, then entities.
+    """
+    passages, facts = list(view.passages), list(view.facts)
+    sizes = {id(x): estimate_tokens(x.content) for x in passages}
+    sizes |= {id(x): estimate_tokens(x.text or x.id) for x in facts}
+    spare = sum(sizes[id(x)] for x in [*passages, *facts]) - limit
+    relations = [fact for fact in facts if fact.kind != "entity"]
+    entities = [fact for fact in facts if fact.kind == "entity"]
+    for group in (passages, relations, entities):
+        while spare > 0 and group:
+            spare -= sizes[id(group.pop())]
+    kept = {id(fact) for fact in [*relations, *entities]}
+    return View(tuple(passages), tuple(fact for fact in facts if id(fact) in kept))
+
+
+def render_view(view: View) -> Shown:
+    """Return the passages of a view as elements and its entities and relations as notes, a line each."""
+    parts = [passage_elements(view.passages)] if view.passages or not view.facts else []
+    if view.facts:
+        parts.append(notes_element("\n".join(f"{fact.kind}: {inline(fact.text or fact.id)}" for fact in view.facts)))
+    return together(parts, "\n\n")

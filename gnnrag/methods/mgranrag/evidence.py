@@ -1,0 +1,277 @@
+"""Evidence extractor of MGranRAG: which sentences answer a sub-question; prompted, by rules, and by gold."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from gnnrag.graphs.linking import stems
+from gnnrag.index.index import Index
+from gnnrag.llm.base import Backend, estimate_tokens
+from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_element, together
+from gnnrag.roles.base import EvidenceFound, EvidenceTask, FoundEvidence, ShownSentence
+from gnnrag.roles.bridges import Bridge, BridgeFinder, OpenQuestion
+from gnnrag.roles.gold import gold_hops
+from gnnrag.roles.parsing import json_objects, json_value, strip_markup, strip_thinking
+from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.session import Session
+from gnnrag.text.normalise import drop_qualifier, words
+from gnnrag.types import Passage
+
+FIRST_QUESTION = 10  # number of the question in the prompt; its parts follow. Example numbers are below.
+_REPAIR = 0.6  # least similarity at which a sentence with an unknown number is taken for one that was shown
+# A reply may hold anything: how many such sentences are looked up, how long one is, with how many it is compared.
+_REPAIRS, _LONGEST, _COMPARED = 20, 2000, 50
+_LABELS = {"t": "T", "ts": "T", "full": "T", "p": "P", "ps": "P", "partial": "P"}
+_NUMBER = re.compile(r"(?<!\d)(\d{1,9})(?!\d)\W*+$")
+_BLANK = re.compile(r"^\W*+(?:(?:n/?a|none)\W*+)?$", re.IGNORECASE)
+
+
+@dataclass
+class PromptedEvidenceConfig(PromptedConfig):
+    """Settings of `PromptedEvidenceExtractor`."""
+
+    max_tokens: int = 2048
+    block_tokens: int = 24000  # more sentences than this are read in several calls, estimated
+
+
+class PromptedEvidenceExtractor:
+    """Asks which sentences support which questions; a call for all of them, or for blocks where they are too many.
+
+    A reply that does not parse gives nothing (`evidence_failed`, or `evidence_partial` when other blocks succeeded).
+
+    Args:
+        backend: the language model.
+        config: settings.
+    """
+
+    config_class = PromptedEvidenceConfig
+
+    def __init__(self, backend: Backend, config: PromptedEvidenceConfig | None = None) -> None:
+        self.config = config or PromptedEvidenceConfig()
+        self._prompter = Prompter("evidence_extractor", backend, self.config, "evidence")
+        self.prompters = (self._prompter,)
+
+    async def __call__(self, task: EvidenceTask, session: Session) -> EvidenceFound:
+        """See `Role`."""
+        questions = [task.question.text, *task.parts]
+        lines = (f"{number}. {inline(q)}" for number, q in enumerate(questions, start=FIRST_QUESTION))
+        facts = "\n".join(f"{n}. {inline(f)}" for n, f in enumerate(task.facts)) or "(none yet)"
+        values = {"questions": "\n".join(lines), "facts": notes_element(facts)}
+        blocks = list(_blocks(task.sentences, self.config.block_tokens))
+        batch = [{**values, "passages": render_sentences(task.sentences, block)} for block in blocks]
+
+        def parse(text: str) -> tuple[FoundEvidence, ...]:
+            return parse_evidence(text, [s.text for s in task.sentences], len(task.parts))
+
+        outcomes = await self._prompter.ask_many(session, batch, parse)
+        found: dict[int, FoundEvidence] = {}
+        for outcome in outcomes:
+            for item in outcome.value or ():
+                found.setdefault(item.sentence, item)
+        failed = sum(bool(o.failure) for o in outcomes)
+        flags = () if not failed else ("evidence_failed" if failed == len(outcomes) else "evidence_partial",)
+        return EvidenceFound(tuple(found[i] for i in sorted(found)), flags)
+
+
+def render_sentences(sentences: Sequence[ShownSentence], chosen: Iterable[int]) -> Shown:
+    """Return the chosen sentences, passage by passage, each on a line with its number."""
+    elements = []
+    for number, (_, rows) in enumerate(groupby(chosen, key=lambda i: sentences[i].passage), start=1):
+        text = "\n".join(f"[{i}] {inline(sentences[i].text)}" for i in rows)
+        elements.append(passage_element(Passage("", "", text), number))
+    return together(elements)
+
+
+def parse_evidence(text: str, shown: Sequence[str], num_parts: int) -> tuple[FoundEvidence, ...]:
+    """Return the evidence of a reply: a JSON object with `evidence`, or what can be saved of a torn one.
+
+    Unknown question numbers are ignored; of two records of one sentence the first counts; a record whose sentence
+    number was not shown is given to the most similar sentence that was, if any is similar enough.
+
+    Args:
+        text: the reply.
+        shown: the sentences that were shown, by number.
+        num_parts: number of sub-questions.
+
+    Raises:
+        MalformedError: there is no such object, and not even a word that says that there is no evidence.
+    """
+    text = strip_markup(strip_thinking(text))
+    if not text:
+        raise MalformedError("empty reply")
+    records: list[Any] | None = json_value(text) if text.startswith("[") else None
+    if not isinstance(records, list):
+        objects = list(json_objects(text))
+        records = next((d["evidence"] for d in objects if isinstance(d.get("evidence"), list)), None)
+        if records is None and not _BLANK.match(text):
+            records = [d for d in objects if "labels" in d]
+            if not records:
+                raise MalformedError("no JSON object with a list 'evidence'")
+    found: dict[int, FoundEvidence] = {}
+    left = _REPAIRS
+    for record in records or ():
+        if not isinstance(record, Mapping):
+            continue
+        words = str(record.get("text") or record.get("sentence") or "").strip()
+        number = _sentence_number(record.get("id", record.get("sid")), shown)
+        if number is None and left > 0:
+            left -= 1
+            number = _most_similar(words, shown)
+        if number is not None and (item := _item(record, number, words or shown[number], num_parts)):
+            found.setdefault(item.sentence, item)
+    return tuple(found.values())
+
+
+def _item(record: Mapping[str, Any], number: int, text: str, num_parts: int) -> FoundEvidence | None:
+    labels = record.get("labels")
+    if not isinstance(labels, Mapping):
+        return None
+    read: dict[int, str] = {}
+    for key, value in labels.items():
+        match, label = _NUMBER.search(str(key)), _LABELS.get(str(value).strip().lower())
+        if match and label and 0 <= int(match[1]) - FIRST_QUESTION <= num_parts:
+            read[int(match[1]) - FIRST_QUESTION] = label
+    phrases = record.get("phrases")
+    names = [str(p).strip() for p in phrases if isinstance(p, str)] if isinstance(phrases, list) else []
+    kept = tuple(dict.fromkeys(n for n in names if not _BLANK.match(n)))
+    return FoundEvidence(number, text, kept, tuple(sorted(read.items()))) if read else None
+
+
+def _sentence_number(value: Any, shown: Sequence[str]) -> int | None:
+    match = _NUMBER.search(str(value))
+    return int(match[1]) if match and int(match[1]) < len(shown) else None
+
+
+def _most_similar(text: str, shown: Sequence[str]) -> int | None:
+    """Return the position of the sentence most like a text, the first of equals; None where none is similar enough.
+
+    Comparing takes time that grows with the product of the lengths, so only the candidates with the highest upper
+    bounds are compared; a match has one near 1.
+    """
+    if not text or len(text) > _LONGEST:
+        return None
+    matchers = {i: difflib.SequenceMatcher(None, text, s) for i, s in enumerate(shown) if len(s) <= _LONGEST}
+    bounds = sorted((-m.quick_ratio(), i) for i, m in matchers.items() if m.real_quick_ratio() >= _REPAIR)
+    best = (0.0, 0)
+    for bound, i in bounds[:_COMPARED]:
+        if -bound < max(_REPAIR, best[0]):
+            break
+        best = max(best, (matchers[i].ratio(), -i))
+    return -best[1] if best[0] >= _REPAIR else None
+
+
+def _blocks(sentences: Sequence[ShownSentence], limit: int) -> Iterable[list[int]]:
+    """Cut into runs of at most `limit` estimated tokens; a sentence that is longer stands alone."""
+    block: list[int] = []
+    used = 0
+    for i, sentence in enumerate(sentences):
+        size = estimate_tokens(sentence.text) + 4
+        if block and used + size > limit:
+            yield block
+            block, used = [], 0
+        block.append(i)
+        used += size
+    if block:
+        yield block
+
+
+@dataclass
+class OfflineEvidenceConfig:
+    """Settings of `OfflineEvidenceExtractor`."""
+
+    max_bridges: int = 3  # bridges out of the things that the question names
+    frontier: int = 2  # passages that bridges are looked for in when the question names nothing
+
+
+class OfflineEvidenceExtractor:
+    """Labels two kinds of sentences.
+
+    1. Of a passage that the question names: those that name a bridge (`P` for the question, `T` for the sub-question
+       about that thing), with the bridge as key phrase.
+    2. Of that passage and of a bridge's passage: the one that shares most words with the open part (`T`).
+
+    Args:
+        index: an opened index.
+        config: see `OfflineEvidenceConfig`.
+    """
+
+    config_class = OfflineEvidenceConfig
+    stages = ("hierarchy", "embeddings")
+
+    def __init__(self, index: Index, config: OfflineEvidenceConfig | None = None) -> None:
+        self.index, self.config = index, config or OfflineEvidenceConfig()
+        self.finder = BridgeFinder(index)
+
+    async def __call__(self, task: EvidenceTask, session: Session) -> EvidenceFound:
+        """See `Role`."""
+        question = self.finder.read(task.question.text)
+        shown: dict[int, list[int]] = {}
+        for i, sentence in enumerate(task.sentences):
+            shown.setdefault(self.index.position[sentence.passage], []).append(i)
+        anchors = [a.passage for a in question.anchors]
+        sources = anchors or list(shown)[: self.config.frontier]
+        bridges = self.finder.bridges(question, sources)[: self.config.max_bridges]
+        found: dict[int, FoundEvidence] = {}
+        for bridge in bridges:
+            for i in shown.get(bridge.source, ()):
+                if _names(task.sentences[i].text, bridge.name):
+                    part = anchors.index(bridge.source) + 1 if bridge.source in anchors else 0
+                    labels = ((0, "P"), (part, "T")) if 0 < part <= len(task.parts) else ((0, "T"),)
+                    found[i] = self._unit(task, i, labels, bridge)
+                    break
+        for passage in dict.fromkeys([*anchors, *(b.passage for b in bridges)]):
+            best = self._best(question, task, shown.get(passage, []))
+            if best is not None and best not in found:
+                found[best] = self._unit(task, best, ((0, "T"),))
+        return EvidenceFound(tuple(found[i] for i in sorted(found)))
+
+    def _best(self, question: OpenQuestion, task: EvidenceTask, sentences: list[int]) -> int | None:
+        """Return the sentence that shares most stems with the open part; the first one where none shares any."""
+        scored = [(-len(question.wanted & set(stems(words(task.sentences[i].text)))), i) for i in sentences]
+        return min(scored)[1] if scored else None
+
+    def _unit(
+        self, task: EvidenceTask, i: int, labels: tuple[tuple[int, str], ...], bridge: Bridge | None = None
+    ) -> FoundEvidence:
+        sentence = task.sentences[i]
+        title = drop_qualifier(self.index.passages[self.index.position[sentence.passage]].title)
+        names = [title, bridge.name] if bridge else [title]
+        return FoundEvidence(i, " ".join(sentence.text.split()), tuple(n for n in names if n), labels)
+
+
+def _names(sentence: str, name: str) -> bool:
+    return f" {' '.join(words(name))} " in f" {' '.join(words(sentence))} "
+
+
+class OracleEvidenceExtractor:
+    """For each gold passage that is read: the sentences with the hop's answer, else its first one.
+
+    The last hop answers the question (`T`), the others are clues to it (`P`) and answer their own sub-question.
+
+    Args:
+        index: an opened index.
+    """
+
+    def __init__(self, index: Index, config: None = None) -> None:
+        self.index = index
+
+    async def __call__(self, task: EvidenceTask, session: Session) -> EvidenceFound:
+        """See `Role`."""
+        hops = gold_hops(task.question, self.index)
+        found = {}
+        for number, hop in enumerate(hops, start=1):
+            shown = [i for i, s in enumerate(task.sentences) if s.passage == hop.gold]
+            answer = f" {' '.join(words(hop.answer))} "
+            telling = [i for i in shown if answer.strip() and answer in f" {' '.join(words(task.sentences[i].text))} "]
+            label = (0, "T" if number == len(hops) else "P")
+            labels = (label, (number, "T")) if number <= len(task.parts) else ((0, "T"),)
+            title = drop_qualifier(self.index.passages[self.index.position[hop.gold]].title)
+            phrases = tuple(name for name in (title, hop.answer) if name)
+            for i in (telling or shown)[:2]:
+                found[i] = FoundEvidence(i, " ".join(task.sentences[i].text.split()), phrases, labels)
+        return EvidenceFound(tuple(found[i] for i in sorted(found)))

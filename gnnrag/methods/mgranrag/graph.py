@@ -1,0 +1,417 @@
+"""MGranRAG's graph of passages, sentences and phrases, and the scores that flow over it.
+
+Node ids are those of `gnnrag.graphs.hierarchy`; a question's own additions to the graph live in an `Overlay`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from gnnrag.graphs.hierarchy import HierarchyGraph
+from gnnrag.text.normalise import phrase_key
+
+GAIN = {"T": 1.0, "P": 0.5}  # g: how much a label supports a question; a label that is absent counts 0
+NAMED, UNNAMED, ASKED = 3.0, 1.5 / 610, 1.5  # f of a phrase: named as evidence, only there, in the question
+_DIGITS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceUnit:
+    """A sentence that supports the question.
+
+    Attributes:
+        sentence: node id.
+        text: the sentence with its pronouns resolved.
+        phrases: what is named as its key phrases, in order.
+        labels: question number to `T` (answers it alone) or `P` (a clue); 0 is the question, 1 to K its sub-questions.
+        psi: its confidence (`confidence`); found again, the highest so far.
+    """
+
+    sentence: int
+    text: str
+    phrases: tuple[str, ...] = ()
+    labels: Mapping[int, str] = field(default_factory=dict)
+    psi: float = 0.0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it fully supports any question."""
+        return "T" in self.labels.values()
+
+
+def confidence(labels: Mapping[int, str], num_subquestions: int, norm: str = "supported") -> float:
+    """Return psi, eq. 1: support of the question plus mean support of sub-questions.
+
+    Args:
+        labels: see `EvidenceUnit`.
+        num_subquestions: K.
+        norm: the mean is over `all` sub-questions (as printed), or over those that it `supported` (as released).
+    """
+    gains = [GAIN[label] for number, label in labels.items() if number]
+    share = num_subquestions if norm == "all" else len(gains)
+    return GAIN.get(labels.get(0, ""), 0.0) + (sum(gains) / share if share else 0.0)
+
+
+def is_kept(labels: Mapping[int, str]) -> bool:
+    """Return the released keep rule: full support of the question, or at least half of some sub-question."""
+    gains = [GAIN[label] for number, label in labels.items() if number]
+    return labels.get(0) == "T" or sum(gains) >= 0.5
+
+
+@dataclass
+class EvidenceMemory:
+    """What a question's evidence is so far; grows only.
+
+    Attributes:
+        units: by sentence node, in order of arrival.
+        found: the nodes found or found again in the current round.
+        read: positions of the passages read so far.
+    """
+
+    units: dict[int, EvidenceUnit] = field(default_factory=dict)
+    found: set[int] = field(default_factory=set)
+    read: set[int] = field(default_factory=set)
+
+    def merge(self, units: Iterable[EvidenceUnit], keywords: str = "union") -> None:
+        """Take in a round's evidence: newest text, highest psi, all labels (the stronger stays), phrases by `keywords`.
+
+        Args:
+            units: what was found this round.
+            keywords: `union` of the phrases, or `replace` by the newest (the released code's slip).
+        """
+        self.found = set()
+        for unit in units:
+            self.found.add(unit.sentence)
+            if old := self.units.get(unit.sentence):
+                phrases = tuple(dict.fromkeys([*old.phrases, *unit.phrases])) if keywords == "union" else unit.phrases
+                labels = {n: max(old.labels.get(n, ""), unit.labels.get(n, "")) for n in {**old.labels, **unit.labels}}
+                unit = replace(unit, phrases=phrases, labels=labels, psi=max(old.psi, unit.psi))
+            self.units[unit.sentence] = unit
+
+    def ranked(self, psi: Mapping[int, float], full_only: bool = False) -> list[EvidenceUnit]:
+        """Return the units by falling confidence, ties by arrival."""
+        units = [u for u in self.units.values() if u.is_full or not full_only]
+        return sorted(units, key=lambda unit: -psi[unit.sentence])
+
+    def chosen(self, psi: Mapping[int, float], num_subquestions: int) -> list[EvidenceUnit]:
+        """Return what the augmented query states: the best K full units, then the others found this round."""
+        ranked = self.ranked(psi, full_only=True)
+        return ranked[:num_subquestions] + [u for u in ranked[num_subquestions:] if u.sentence in self.found]
+
+    def augment(self, question: str, psi: Mapping[int, float], num_subquestions: int, form: str = "plain") -> str:
+        """Return the augmented query: the chosen evidence, a line each, then the question.
+
+        Args:
+            question: the question.
+            psi: confidence of each sentence.
+            num_subquestions: K.
+            form: `plain`, or `released`: with the labels of the released code, which begins with an empty line where
+                there is evidence and none of it is full.
+        """
+        chosen = self.chosen(psi, num_subquestions)
+        if form != "released":
+            lines = [f"- {n}. ({'; '.join(u.phrases)}) {u.text}" for n, u in enumerate(chosen, start=1)]
+            return "\n".join([*lines, question])
+        if not self.units:
+            return question
+        lines = [f"- Knowledge {n}: (Relevant Keywords: {';'.join(u.phrases)}) {u.text}" for n, u in enumerate(chosen)]
+        return "\n".join(lines) + f"\n<SEP>Query: {question}"
+
+    def scope(self, scope: str) -> list[EvidenceUnit]:
+        """Return the units that set seeds: all in `memory`, or those that are `new` in this round."""
+        return [u for u in self.units.values() if scope == "memory" or u.sentence in self.found]
+
+
+def same_nodes(phrase: str, hits: Sequence[tuple[int, str, float]], exact: int | None, same: float = 0.9) -> list[int]:
+    """Return the phrase nodes that are `phrase` under another spelling (section "alignment").
+
+    Args:
+        phrase: what was named.
+        hits: (node, text, cosine) of the nearest phrase nodes, best first.
+        exact: the node with the identical text, if there is one.
+        same: least cosine of what counts as the same.
+    """
+    nodes = [] if exact is None else [exact]
+    numbers = set(_DIGITS.findall(phrase))
+    for node, text, cosine in hits:
+        others = set(_DIGITS.findall(text))
+        if cosine >= same and not (numbers and others and not numbers & others):
+            nodes.append(node)
+    return list(dict.fromkeys(nodes))
+
+
+@dataclass
+class Overlay:
+    """A question's own additions to the shared graph: new phrase nodes after the others, and new edges.
+
+    Attributes:
+        num_nodes: nodes of the shared graph.
+        phrases: text of the new nodes, in order.
+        edges: new (sentence node, phrase node) pairs, in order.
+    """
+
+    num_nodes: int
+    phrases: list[str] = field(default_factory=list)
+    edges: dict[tuple[int, int], None] = field(default_factory=dict)
+
+    def node(self, phrase: str) -> int:
+        """Return the node of a new phrase, made where it is new."""
+        if phrase not in self.phrases:
+            self.phrases.append(phrase)
+        return self.num_nodes + self.phrases.index(phrase)
+
+    def join(self, sentence: int, phrase: int, neighbours: np.ndarray) -> None:
+        """Add an edge unless the shared graph has it among the sentence's `neighbours`."""
+        if phrase not in neighbours:
+            self.edges[sentence, phrase] = None
+
+    def degrees(self, shared: np.ndarray) -> np.ndarray:
+        """Degrees with the additions. Shape (num_nodes + new nodes,)."""
+        ends = np.array(list(self.edges), dtype=np.int64).ravel()
+        total = self.num_nodes + len(self.phrases)
+        return np.concatenate([shared, np.zeros(len(self.phrases), np.int64)]) + np.bincount(ends, minlength=total)
+
+    def adjacency(self, shared: sparse.csr_array) -> sparse.csr_array:
+        """Return the adjacency with the additions, all weights 1."""
+        total = self.num_nodes + len(self.phrases)
+        if not self.edges:
+            return shared
+        low, high = np.array(list(self.edges), dtype=np.int64).T
+        grown = sparse.csr_array(shared)
+        grown.resize((total, total))
+        ones = np.ones(2 * len(low))
+        more = sparse.csr_array((ones, (np.concatenate([low, high]), np.concatenate([high, low]))), (total, total))
+        return grown + more
+
+
+@dataclass
+class GranularWeightsConfig:
+    """Constants of the seeds; null takes the preset's value."""
+
+    passage: float | None = None  # w of passages, sentences and phrases
+    sentence: float | None = None
+    phrase: float | None = None
+    passage_sim: str | None = None  # cos, or cos_idf: times 1 + 1 / (degree + 1), as released
+    degree_penalty: str | None = None  # inverse: 1 / degree (eq. 4), or idf: 1 + 1 / (degree + 1)
+    sim_top_k: int | None = None  # passages whose similarity counts
+    momentum_scope: str | None = None  # all nodes, or passages: what keeps a share of the last PageRank
+    alpha_decay: float | None = None  # that share
+    halve_unread: bool | None = None  # halve it on sentences that were read and are no evidence
+    unselected_entity: str | None = None  # phrases of evidence that were not named; off, fallback, or overwrite
+    query_phrases: str | None = None  # phrases of the question; off, if_not_selected, or additive: as released
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """What one round knows; see `personalisation`.
+
+    Attributes:
+        similarity: passage node to cosine with the augmented query.
+        units: evidence to weigh, and `psi` its confidence by sentence.
+        named: for each unit, phrase text to the nodes it is aligned with, in order.
+        unnamed: for each unit, the entity-like phrase nodes of its sentence that it does not name.
+        asked: phrase nodes of the question.
+        previous: last PageRank over the shared nodes, or None.
+        unused: sentence nodes of read passages that are no evidence.
+    """
+
+    similarity: Mapping[int, float]
+    units: Sequence[EvidenceUnit]
+    psi: Mapping[int, float]
+    named: Sequence[Sequence[int]]
+    unnamed: Sequence[Sequence[int]]
+    asked: Sequence[int]
+    previous: np.ndarray | None = None
+    unused: Sequence[int] = ()
+
+
+def personalisation(seeds: Seeds, degrees: np.ndarray, num_passages: int, c: GranularWeightsConfig) -> np.ndarray:
+    """Return the reset of PageRank, eqs. 2-4, not normalised. Shape (num_nodes,), float64.
+
+    Args:
+        seeds: what the round knows.
+        degrees: (num_nodes,) of the graph with its overlay.
+        num_passages: nodes below this are passages.
+        c: constants, none of them null.
+    """
+    out = np.zeros(len(degrees))
+    if seeds.previous is not None:
+        n = num_passages if c.momentum_scope == "passages" else len(seeds.previous)
+        out[:n] = float(c.alpha_decay or 0.0) * seeds.previous[:n]
+        if c.halve_unread:
+            out[list(seeds.unused)] *= 0.5
+    idf = 1.0 + 1.0 / (degrees + 1.0)
+    for node, cosine in seeds.similarity.items():
+        out[node] += float(c.passage or 0.0) * cosine * (idf[node] if c.passage_sim == "cos_idf" else 1.0)
+    for unit in seeds.units:
+        out[unit.sentence] += float(c.sentence or 0.0) * seeds.psi[unit.sentence]
+    scale = 1.0 / np.maximum(degrees, 1) if c.degree_penalty == "inverse" else idf
+    for node, weight in _phrase_features(seeds, c).items():
+        out[node] += float(c.phrase or 0.0) * weight * scale[node]
+    return np.where(np.isfinite(out) & (out > 0), out, 0.0)
+
+
+def _phrase_features(seeds: Seeds, c: GranularWeightsConfig) -> dict[int, float]:
+    """Return f(w) psi(w) of each phrase node."""
+    named: dict[int, float] = {}
+    unnamed: dict[int, float] = {}
+    for unit, nodes, others in zip(seeds.units, seeds.named, seeds.unnamed, strict=True):
+        psi = seeds.psi[unit.sentence]
+        for found, where in ((named, nodes), (unnamed, others)):
+            for node in where:
+                found[node] = max(found.get(node, 0.0), psi)
+    features = {node: NAMED * psi for node, psi in named.items()}
+    if c.unselected_entity != "off":
+        for node, psi in unnamed.items():
+            if c.unselected_entity == "overwrite":  # as released: even a named phrase is then almost erased
+                features[node] = UNNAMED * (psi + named.get(node, 0.0))
+            elif node not in named:
+                features[node] = UNNAMED * psi
+    best = max(seeds.psi.values(), default=0.0)
+    for node in dict.fromkeys(seeds.asked) if c.query_phrases != "off" else ():
+        if c.query_phrases == "additive" or node not in named:
+            features[node] = features.get(node, 0.0) + ASKED * best
+    return features
+
+
+_RELEASED = GranularWeightsConfig(4.0, 1.5, 8.0, "cos_idf", "idf", 400, "all", 0.01, True, "overwrite", "additive")
+_PRINTED = GranularWeightsConfig(0.1, 0.5, 0.6, "cos", "inverse", 400, "passages", 0.01, False, "off", "off")
+_SWITCHES: tuple[str, ...] = (
+    "iterations",
+    "next_candidates",
+    "expand_graph",
+    "psi_norm",
+    "keep_rule",
+    "sentence_scope",
+)
+_SWITCHES += ("merge_keywords", "subquery_order", "skip_read", "query_form", "phrase_folding")
+# Preset: values of the switches in the order of `_SWITCHES`, and the constants of the seeds.
+PRESETS: dict[str, tuple[dict[str, Any], GranularWeightsConfig]] = {
+    name: (dict(zip(_SWITCHES, values, strict=True)), weights)
+    for name, values, weights in (
+        (
+            "official",
+            (1, "dense_aug", "off", "supported", True, "memory", "replace", "alphabetical", "none", "released", False),
+            _RELEASED,
+        ),
+        (
+            "repaired",
+            (1, "ppr", "both", "supported", True, "memory", "union", "generated", "skip", "plain", True),
+            replace(_RELEASED, unselected_entity="fallback", query_phrases="if_not_selected"),
+        ),
+        ("paper", (3, "ppr", "both", "all", False, "new", "union", "generated", "none", "plain", True), _PRINTED),
+    )
+}
+ALLOWED = {
+    "next_candidates": ("ppr", "dense_aug"),
+    "expand_graph": ("off", "edges", "both"),
+    "psi_norm": ("supported", "all"),
+    "sentence_scope": ("memory", "new"),
+    "merge_keywords": ("union", "replace"),
+    "subquery_order": ("generated", "alphabetical"),
+    "phrase_match": ("embedding", "exact"),
+    "skip_read": ("none", "skip", "refill"),
+    "query_form": ("plain", "released"),
+}
+
+
+_NEAREST = 10  # hits looked at
+_FLOOR = 0.4  # least cosine of a hit
+
+
+class PhraseAligner:
+    """Finds the nodes that are a phrase under this or another spelling.
+
+    Args:
+        graph: the hierarchy graph.
+        vectors: (num_phrases, dim) unit rows, or None to align by text alone.
+        embedder: gives the vectors of named phrases.
+        same: least cosine of two spellings of one phrase.
+        folds: whether a phrase that is spelt in another case or with other signs is the same; as released it is not.
+    """
+
+    def __init__(
+        self, graph: HierarchyGraph, vectors: np.ndarray | None, embedder: Any, same: float = 0.9, folds: bool = True
+    ) -> None:
+        self.graph, self.vectors, self.embedder, self.same, self.folds = graph, vectors, embedder, same, folds
+        self.nodes = lru_cache(maxsize=100_000)(self._nodes)
+
+    @cached_property
+    def _position(self) -> dict[str, int]:
+        return {text: self.graph.first_phrase + i for i, text in enumerate(self.graph.phrases)}
+
+    def _nodes(self, phrase: str) -> tuple[int, ...]:
+        """Return the nodes of a phrase."""
+        exact, hits = self._position.get(phrase), []
+        if exact is None and self.folds and (spelt := self.graph.phrase_nodes.get(phrase_key(phrase))):
+            exact = spelt[0]
+        if self.vectors is not None and len(self.vectors):
+            cosines = self.vectors @ self.embedder.encode([phrase], is_query=True)[0]
+            best = np.argsort(-cosines, kind="stable")[:_NEAREST]
+            first = self.graph.first_phrase
+            hits = [
+                (first + i, self.graph.phrases[i], float(cosines[i])) for i in best.tolist() if cosines[i] >= _FLOOR
+            ]
+        return tuple(same_nodes(phrase, hits, exact, self.same))
+
+    def named(self, units: Sequence[EvidenceUnit], overlay: Overlay, expand: str) -> list[list[int]]:
+        """Return the phrase nodes that each unit names; `expand` adds what is missing to the overlay.
+
+        Args:
+            units: evidence.
+            overlay: the question's additions.
+            expand: `off`, `edges` to the nodes there are, or `both`: also new nodes for phrases that have none.
+        """
+        rows = []
+        for unit in units:
+            around = self._around(unit.sentence)
+            found: list[int] = []
+            for phrase in unit.phrases:
+                nodes = list(self.nodes(phrase))
+                if not nodes and expand == "both":
+                    nodes = [overlay.node(phrase)]
+                for node in nodes if expand != "off" else ():
+                    overlay.join(unit.sentence, node, around)
+                found += nodes
+            rows.append(list(dict.fromkeys(found)))
+        return rows
+
+    def entities_of(self, sentence: int, named: Sequence[int]) -> list[int]:
+        """Return the entity-like phrases (with a capital A-Z or a digit) of a sentence that are not named."""
+        known, first = set(named), self.graph.first_phrase
+        around = self._around(sentence)
+        return [
+            n for n in around[around >= first].tolist() if n not in known and is_entity(self.graph.phrases[n - first])
+        ]
+
+    def asked(self, phrases: Sequence[str], units: Sequence[EvidenceUnit] | None = None) -> list[int]:
+        """Return the phrase nodes of a question.
+
+        Args:
+            phrases: of the question.
+            units: evidence, for the released rule: of the nodes of entity-like phrases those count that no evidence
+                names without a capital or digit only, of the others those that none names with one.
+        """
+        if units is None:
+            return list(dict.fromkeys(n for phrase in phrases for n in self.nodes(phrase)))
+        upper, every = (
+            {n for u in units for p in u.phrases if like(p) for n in self.nodes(p)} for like in (is_entity, bool)
+        )
+        barred = {True: every - upper, False: upper}
+        return list(dict.fromkeys(n for p in phrases for n in self.nodes(p) if n not in barred[is_entity(p)]))
+
+    def _around(self, sentence: int) -> np.ndarray:
+        graph = self.graph.adjacency
+        return graph.indices[graph.indptr[sentence] : graph.indptr[sentence + 1]]
+
+
+def is_entity(text: str) -> bool:
+    """Tell whether a phrase has a capital A-Z or a digit."""
+    return any("A" <= c <= "Z" or c.isdigit() for c in text)

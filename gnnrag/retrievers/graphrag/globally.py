@@ -1,0 +1,208 @@
+"""GraphRAG's global search: all reports are asked in batches, and one answer is made of what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from gnnrag.errors import ConfigError
+from gnnrag.index.index import Index
+from gnnrag.llm.base import estimate_tokens
+from gnnrag.retrievers.base import ANSWER, by_rank
+from gnnrag.retrievers.graphrag.map_reduce import (
+    best_first,
+    deepest,
+    descend,
+    fill_batches,
+    keep_points,
+    shuffled,
+    up_to_level,
+)
+from gnnrag.retrievers.graphrag.reports import ReportView
+from gnnrag.roles.base import Point, RateReportTask, ReduceTask, ReportPointsTask
+from gnnrag.session import Session, concurrently
+from gnnrag.types import Hit, Query, Ranking
+
+NO_DATA = "The reports on this collection hold nothing that answers the question."
+HEADER = "id|title|occurrence weight|content|rank\n"
+PROFILES, SELECTIONS, ORDERS = ("released", "fixed"), ("all", "dynamic"), ("shuffle", "occurrence")
+
+
+@dataclass
+class GraphRAGGlobalConfig:
+    """Constants of `GraphRAGGlobalRetriever`; the defaults are those of Microsoft GraphRAG 3.1.2.
+
+    nano-graphrag: `order=occurrence max_reports=512 batch_tokens=16384 reduce_tokens=16384`.
+    """
+
+    profile: str = "fixed"  # released: parents beside their children (Q-MS-6), and the reduce step stops at an overflow
+    max_level: int = 2  # reports up to this level, 0 is coarsest
+    min_rating: float = 0.0
+    selection: str = "all"  # dynamic: reports are rated from the top of the hierarchy down
+    threshold: float = 1.0  # dynamic: least rating of a report that is read
+    repeats: int = 1  # dynamic: ratings of a report; the commonest counts
+    order: str = "shuffle"  # shuffle, with `seed`, so that similar reports do not share a batch; or occurrence
+    seed: int = 86
+    max_reports: int | None = None  # only the reports of the largest occurrence weight
+    batch_tokens: int = 12000
+    reduce_tokens: int = 12000
+    reduce_words: int = 2000
+    stale: str = "flag"  # reports that are out of date: flag or drop
+
+
+@dataclass(frozen=True)
+class GlobalAnswer:
+    """What a global search found.
+
+    Attributes:
+        text: the answer; `NO_DATA` where no point was positive.
+        points: all positive points, best first.
+        reports: positions of the reports that were read, those of the best points first, with that point's text.
+    """
+
+    text: str
+    points: tuple[Point, ...]
+    reports: Mapping[int, str]
+
+
+class GraphRAGGlobalRetriever:
+    """Map-reduce over community reports (Edge et al., arXiv 2404.16130, section 3.1.6).
+
+    Graph hits: the answer (kind community, id `answer`) with what it rests on; the communities of points, best point
+    first, and the entities that their reports cite; the other communities. Text hits: the passages that reports cite,
+    in the same order. Scores are 1 / rank. The branch says `_no_data` where nothing was found, `_stale` where a report
+    is out of date.
+
+    Args:
+        index: an opened index.
+        config: constants.
+        roles: gives `report_points`, `report_reduce`, and `report_rating` for dynamic selection.
+
+    Raises:
+        ConfigError: a value that is not allowed.
+    """
+
+    channels = frozenset({"text", "graph"})
+    stages = ("knowledge", "communities", "reports")
+    config_class = GraphRAGGlobalConfig
+    needs_roles, roles_asked = True, ("report_points", "report_reduce", "report_rating")
+
+    def __init__(self, index: Index, config: GraphRAGGlobalConfig | None, roles: object) -> None:
+        self.config = c = config or GraphRAGGlobalConfig()
+        for name, allowed in (("profile", PROFILES), ("selection", SELECTIONS), ("order", ORDERS)):
+            if getattr(c, name) not in allowed:
+                raise ConfigError(f"retriever.{name}={getattr(c, name)!r}: allowed are {', '.join(allowed)}")
+        for name in ("batch_tokens", "reduce_tokens", "repeats"):
+            if getattr(c, name) < 1:
+                raise ConfigError(f"retriever.{name}={getattr(c, name)}: must be at least 1")
+        self.index, self.roles = index, roles
+        self.view = ReportView(index, c.stale)
+        self.keys = self.view.communities.keys
+
+    def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
+        """Not for this retriever: raises TypeError. Its roles need a question's session, see `retrieve_for`."""
+        raise TypeError("graphrag_global asks roles: use retrieve_for(queries, session)")
+
+    async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
+        """Return one ranking for each query; a text that two channels ask is searched once."""
+        answers: dict[str, GlobalAnswer] = {}
+        for query in queries:
+            if query.text not in answers:
+                answers[query.text] = await self.search(query.text, session)
+        return [self._ranking(query, answers[query.text]) for query in queries]
+
+    async def search(self, query: str, session: Session) -> GlobalAnswer:
+        """Choose reports, map, reduce."""
+        chosen = await self.select(query, session)
+        batches = self.batches(chosen)
+        session.record("global_search", reports=len(chosen), batches=[[self.keys[i] for i in b] for b in batches])
+        tasks = [ReportPointsTask(query, tuple((self.keys[i], self.view.text(i)) for i in b)) for b in batches]
+        role = self.roles["report_points"]  # type: ignore[index]
+        replies = await concurrently(session, [partial(role, task) for task in tasks])
+        for reply in replies:
+            session.flag("report_points", *reply.flags)
+        points = [point for reply in replies for point in reply.points]
+        tokens = [estimate_tokens(point.text) for point in points]
+        is_fixed = self.config.profile == "fixed"
+        ranked, kept = keep_points([p.score for p in points], tokens, self.config.reduce_tokens, is_fixed)
+        session.record("global_points", ranked=len(ranked), kept=[[points[i].score, points[i].text] for i in kept])
+        text = NO_DATA
+        if kept:
+            task = ReduceTask(query, tuple(points[i] for i in kept), self.config.reduce_words)
+            reduced = await self.roles["report_reduce"](task, session)  # type: ignore[index]
+            session.flag("report_reduce", *reduced.flags)
+            text = reduced.text or NO_DATA
+        return self._answer(text, [points[i] for i in ranked], [i for batch in batches for i in batch])
+
+    def candidates(self) -> list[int]:
+        """Return the reports that may be read, by position."""
+        c, communities = self.config, self.view.communities
+        found = [i for i in up_to_level(communities, c.max_level) if self.view.ratings[i] >= c.min_rating]
+        found, is_whole = self.view.usable(found), c.profile == "released" or c.selection == "dynamic"
+        # Only now the roll-up: what a dropped report covers is read in the one above it.
+        return found if is_whole else deepest(communities, c.max_level, set(found))
+
+    def batches(self, chosen: Sequence[int]) -> list[list[int]]:
+        """Return the reports of each map call: shuffled into batches, and there by (occurrence weight, rating)."""
+        c, occurrence = self.config, self.view.communities.occurrence
+        ranked = best_first(chosen, occurrence, self.view.ratings)[: c.max_reports]
+        chosen = sorted(ranked)
+        order = [chosen[n] for n in shuffled(len(chosen), c.seed)] if c.order == "shuffle" else ranked
+        place = {i: n for n, i in enumerate(ranked)}
+        tokens = {i: estimate_tokens(self.view.text(i)) for i in order}
+        header = estimate_tokens(HEADER)
+        batches = fill_batches(order, tokens, c.batch_tokens, header)
+        return [sorted(batch, key=place.__getitem__) for batch in batches]
+
+    async def select(self, query: str, session: Session) -> list[int]:
+        """Return the reports to read: all candidates, or those that ratings lead to from the top down."""
+        candidates = self.candidates()
+        if self.config.selection == "all":
+            return candidates
+        rate = partial(self._rate_all, query, session)
+        return await descend(self.view.communities, candidates, rate, self.config.threshold)
+
+    async def _rate_all(self, query: str, session: Session, reports: Sequence[int]) -> list[float]:
+        return await concurrently(session, [partial(self._rate, query, i) for i in reports])
+
+    async def _rate(self, query: str, report: int, session: Session) -> float:
+        task = RateReportTask(query, (self.keys[report], self.view.text(report)))
+        ratings = []
+        for _ in range(self.config.repeats):
+            reply = await self.roles["report_rating"](task, session)  # type: ignore[index]
+            session.flag("report_rating", *reply.flags)
+            ratings.append(reply.rating)
+        return max(ratings, key=ratings.count)  # the first of the commonest
+
+    def _answer(self, text: str, points: Sequence[Point], read: Sequence[int]) -> GlobalAnswer:
+        best: dict[int, str] = {}
+        for point in points:
+            for id_ in point.reports:
+                best.setdefault(self.view.communities.position[id_], point.text)
+        rest = best_first([i for i in read if i not in best], self.view.communities.occurrence, self.view.ratings)
+        return GlobalAnswer(text, tuple(points), best | dict.fromkeys(rest, ""))
+
+    def _ranking(self, query: Query, found: GlobalAnswer) -> Ranking:
+        cited = [i for i, said in found.reports.items() if said]
+        branch = self.view.branch("graphrag_global", cited) + ("" if found.points else "_no_data")
+        shown = list(found.reports.items())[: query.top_k]
+        if query.channel == "text":
+            ids = tuple(dict.fromkeys(p for i, said in shown for p in self.view.passages(i, said)))[: query.top_k]
+            return Ranking(ids, 1.0 / np.arange(1, len(ids) + 1), branch=branch)
+        entities = dict.fromkeys(e for i in cited for e in self.view.entities(i))
+        hits = [self._own_hit(found, cited), *(self.view.hit(i, said) for i, said in shown[: len(cited)])]
+        hits += [self.view.entity_hit(e) for e in entities]
+        hits += [self.view.hit(i) for i, _ in shown[len(cited) :]]
+        return by_rank(hits, query.top_k, branch)
+
+    def _own_hit(self, found: GlobalAnswer, cited: Sequence[int]) -> Hit:
+        """Return the answer, with the communities and passages it rests on, as a hit."""
+        passages = tuple(dict.fromkeys(p for i in cited for p in self.view.passages(i, found.reports[i])))
+        text = found.text
+        if cited:
+            keys = ", ".join(self.keys[i] for i in cited)
+            text += f"\n\nCommunities: {keys}\nPassages: {', '.join(passages[:20])}"
+        return Hit(ANSWER, 1.0, 1, "community", text, passages)

@@ -1,0 +1,301 @@
+"""Roles of GraphRAG's global search: points of reports, their rating, their reduction."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from gnnrag.index.index import Index
+from gnnrag.llm.base import Backend
+from gnnrag.prompts.untrusted import inline, notes_element, together
+from gnnrag.roles.base import Point, RateReportTask, Reduced, ReduceTask, ReportPoints, ReportPointsTask, ReportRating
+from gnnrag.roles.hollow import need_answer
+from gnnrag.roles.offline_reader.spans import words
+from gnnrag.roles.parsing import json_objects, strip_thinking
+from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.session import Session
+from gnnrag.text.salience import content_words, diverse, similarity
+from gnnrag.text.sentences import split_sentences
+
+
+@dataclass
+class PromptedReportPointsConfig(PromptedConfig):
+    """Settings of `PromptedReportPoints`."""
+
+    max_tokens: int = 2048
+
+
+class PromptedReportPoints:
+    """Asks what a batch of reports says on a query. A batch without a usable reply has no points (`points_failed`).
+
+    Args:
+        backend: the language model.
+        config: settings.
+    """
+
+    config_class = PromptedReportPointsConfig
+
+    def __init__(self, backend: Backend, config: PromptedReportPointsConfig | None = None) -> None:
+        self._prompter = Prompter("report_points", backend, config or PromptedReportPointsConfig())
+        self.prompters = (self._prompter,)
+
+    async def __call__(self, task: ReportPointsTask, session: Session) -> ReportPoints:
+        """Return the points in the order of the reply; citations of reports that were not shown are dropped."""
+        ids = {f"R{n}": id_ for n, (id_, _) in enumerate(task.reports, start=1)}
+        numbered = enumerate((text for _, text in task.reports), start=1)
+        shown = together((together((f"R{n}", notes_element(text))) for n, text in numbered), "\n\n")
+        values = {"reports": shown, "question": inline(task.query)}
+        outcome = await self._prompter.ask(session, values, parse_points)
+        if outcome.value is None:
+            return ReportPoints((), ("points_failed",))
+        points = []
+        for point in outcome.value:
+            cited = dict.fromkeys(ids[r] for r in point.reports if r in ids)
+            points.append(replace(point, reports=tuple(cited)))
+        return ReportPoints(tuple(points))
+
+
+def parse_points(text: str) -> tuple[Point, ...]:
+    """Return the points with the short ids of their reports; what is no point is left out.
+
+    Raises:
+        MalformedError: no JSON object with a list `points`, or one of which nothing is a point.
+    """
+    for data in json_objects(strip_thinking(text)):
+        rows = data.get("points")
+        if isinstance(rows, list):
+            points = tuple(p for row in rows if (p := _point(row)))
+            if rows and not points:
+                raise MalformedError("no element of points has a text and a score from 0 to 100")
+            return points
+    raise MalformedError("no JSON object with a list 'points'")
+
+
+def _point(row: Any) -> Point | None:
+    if not isinstance(row, Mapping):
+        return None
+    text, score, reports = row.get("text", row.get("description")), row.get("score"), row.get("reports")
+    if isinstance(score, str) and score.strip().isdecimal():
+        score = int(score)
+    is_number = isinstance(score, int | float) and not isinstance(score, bool) and 0 <= score <= 100
+    if not isinstance(text, str) or not text.strip() or not is_number:
+        return None
+    cited = tuple(str(r).strip(" []").upper() for r in reports) if isinstance(reports, list) else ()
+    return Point(" ".join(text.split()), float(score), cited)  # type: ignore[arg-type]
+
+
+_HEADING = re.compile(r"^#+\s.*$", re.MULTILINE)
+
+
+@dataclass
+class OfflineReportPointsConfig:
+    """Settings of `OfflineReportPoints`."""
+
+    points: int = 8  # most points of a batch
+    lexical: float = 0.6  # weight of shared words against the cosine of query and report
+    min_score: float = 15.0  # sentences below are no points
+
+
+class OfflineReportPoints:
+    """Scores each sentence of a batch: 100 (w lexical + (1 - w) cosine).
+
+    Lexical is the share of the query's words that it holds, rare words counting more; the cosine is that of the query
+    and the report it is taken from, which has a vector in the index.
+
+    Args:
+        index: an opened index with reports.
+        config: settings.
+    """
+
+    config_class = OfflineReportPointsConfig
+
+    def __init__(self, index: Index, config: OfflineReportPointsConfig | None = None) -> None:
+        self.index, self.config = index, config or OfflineReportPointsConfig()
+        self._cosines = lru_cache(maxsize=64)(self._query_cosines)
+
+    async def __call__(self, task: ReportPointsTask, session: Session) -> ReportPoints:
+        """Return the batch's best sentences."""
+        asked = frozenset(words(task.query))
+        weights = {w: self._idf.get(w, 0.0) for w in sorted(asked)}  # words of no report tell none from another
+        total = sum(weights.values()) or 1.0
+        cosines = self._cosines(task.query)
+        at = self.index.read("communities").position
+        holders: dict[str, list[str]] = {}
+        scores: dict[str, float] = {}
+        for id_, text in task.reports:
+            cosine = max(0.0, float(cosines[at[id_]])) if id_ in at else 0.0
+            for sentence in _sentences(text):
+                shared = sum(weights[w] for w in sorted(asked & _bag(sentence))) / total
+                score = 100 * (self.config.lexical * shared + (1 - self.config.lexical) * cosine)
+                if score >= self.config.min_score:
+                    holders.setdefault(sentence, []).append(id_)
+                    scores[sentence] = max(score, scores.get(sentence, 0.0))
+        texts = list(holders)
+        chosen = diverse([_bag(t) for t in texts], [scores[t] for t in texts], self.config.points)
+        points = [Point(texts[i], round(scores[texts[i]], 2), tuple(dict.fromkeys(holders[texts[i]]))) for i in chosen]
+        return ReportPoints(tuple(sorted(points, key=lambda p: -p.score)))
+
+    def _query_cosines(self, query: str) -> np.ndarray:
+        vector = self.index.embedder.encode([query], is_query=True)[0]
+        return self.index.read("reports").scores(vector)
+
+    @cached_property
+    def _idf(self) -> dict[str, float]:
+        """How rare each word is among the reports."""
+        reports = self.index.read("reports").items
+        counts = Counter(w for r in reports for w in _bag(f"{r.draft.title} {r.draft.summary}"))
+        return {w: math.log(1 + len(reports) / n) for w, n in counts.items()}
+
+
+@lru_cache(maxsize=4096)
+def _sentences(text: str) -> tuple[str, ...]:
+    """Return the distinct sentences of a report without its headings."""
+    return tuple(dict.fromkeys(s for line in _HEADING.sub("", text).splitlines() for s in split_sentences(line)))
+
+
+@lru_cache(maxsize=65536)
+def _bag(text: str) -> frozenset[str]:
+    return frozenset(words(text))
+
+
+UNKNOWN = 1.0  # a report whose rating nobody could read is read, as in the release
+
+
+@dataclass
+class PromptedRatingConfig(PromptedConfig):
+    """Settings of `PromptedRating`."""
+
+    max_tokens: int = 64
+
+
+class PromptedRating:
+    """Asks for a rating from 0 to 5; one that cannot be read counts as 1 (`rating_failed`).
+
+    Args:
+        backend: the language model.
+        config: settings.
+    """
+
+    config_class = PromptedRatingConfig
+
+    def __init__(self, backend: Backend, config: PromptedRatingConfig | None = None) -> None:
+        self._prompter = Prompter("report_rating", backend, config or PromptedRatingConfig())
+        self.prompters = (self._prompter,)
+
+    async def __call__(self, task: RateReportTask, session: Session) -> ReportRating:
+        """Rate the report."""
+        values = {"report": notes_element(task.report[1]), "question": inline(task.query)}
+        outcome = await self._prompter.ask(session, values, parse_rating)
+        if outcome.value is None:
+            return ReportRating(UNKNOWN, ("rating_failed",))
+        return ReportRating(outcome.value)
+
+
+def parse_rating(text: str) -> float:
+    """Return the rating. Raises MalformedError where there is no JSON object with one from 0 to 5."""
+    for data in json_objects(strip_thinking(text)):
+        rating = data.get("rating")
+        if isinstance(rating, int | float) and not isinstance(rating, bool) and 0 <= rating <= 5:
+            return float(rating)
+    raise MalformedError("no JSON object with a rating from 0 to 5")
+
+
+class OfflineRating:
+    """Five times the cosine of query and report; a report without a vector in the index is embedded.
+
+    Args:
+        index: an opened index with reports.
+        config: there are no settings.
+    """
+
+    def __init__(self, index: Index, config: None = None) -> None:
+        self.index = index
+        self._vector = lru_cache(maxsize=64)(self._embed)
+
+    async def __call__(self, task: RateReportTask, session: Session) -> ReportRating:
+        """Rate the report."""
+        id_, text = task.report
+        vector, reports = self._vector(task.query), self.index.read("reports")
+        at = self.index.read("communities").position.get(id_, -1)
+        is_known = at >= 0 and len(reports.sentences[at]) > 0
+        own = reports.vectors[at] if is_known else self.index.embedder.encode([text])[0]
+        return ReportRating(round(5 * max(0.0, min(1.0, float(own @ vector))), 4))
+
+    def _embed(self, query: str) -> np.ndarray:
+        return self.index.embedder.encode([query], is_query=True)[0]
+
+
+@dataclass
+class PromptedReduceConfig(PromptedConfig):
+    """Settings of `PromptedReduce`."""
+
+    max_tokens: int = 4096
+
+
+class PromptedReduce:
+    """Asks for one answer from all points; without a usable reply the points themselves are it (`reduce_fallback`).
+
+    Args:
+        backend: the language model.
+        config: settings.
+    """
+
+    config_class = PromptedReduceConfig
+
+    def __init__(self, backend: Backend, config: PromptedReduceConfig | None = None) -> None:
+        self._prompter = Prompter("report_reduce", backend, config or PromptedReduceConfig())
+        self.prompters, self._offline = (self._prompter,), OfflineReduce()
+
+    async def __call__(self, task: ReduceTask, session: Session) -> Reduced:
+        """Return the answer."""
+        lines = [
+            f"{n}. (score {point.score:g}) {inline(point.text)} [{', '.join(point.reports) or 'no report'}]"
+            for n, point in enumerate(task.points, start=1)
+        ]
+        values = {
+            "points": notes_element("\n".join(lines)),
+            "max_words": str(task.max_words),
+            "question": inline(task.query),
+        }
+        outcome = await self._prompter.ask(session, values, lambda text: need_answer(strip_thinking(text), task.query))
+        if outcome.value is None:
+            return Reduced((await self._offline(task, session)).text, ("reduce_fallback",))
+        return Reduced(outcome.value)
+
+
+_SAME = 0.8  # shared words from which a point says nothing new
+
+
+class OfflineReduce:
+    """A line for each point, best first, with the reports it rests on; what was said before is left out.
+
+    Args:
+        index: not used; roles share one constructor.
+        config: there are no settings.
+    """
+
+    def __init__(self, index: Any = None, config: None = None) -> None:
+        self.index = index
+
+    async def __call__(self, task: ReduceTask, session: Session) -> Reduced:
+        """Return the answer; empty without points."""
+        lines: list[str] = []
+        said: list[frozenset[str]] = []
+        used = 0
+        for point in task.points:
+            bag = content_words(point.text)
+            cited = f" [{', '.join(point.reports)}]" if point.reports else ""
+            used += len(point.text.split())
+            if used > task.max_words and lines:
+                break
+            if not any(similarity(bag, other) >= _SAME for other in said):
+                lines.append(point.text + cited)
+                said.append(bag)
+        return Reduced("\n".join(lines))

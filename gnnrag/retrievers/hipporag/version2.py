@@ -1,0 +1,180 @@
+"""HippoRAG 2: facts near the query seed a PageRank over entities and passages."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gnnrag.errors import ConfigError
+from gnnrag.graphs.entities import Triple
+from gnnrag.graphs.ppr import PageRankOperator
+from gnnrag.index.index import Index
+from gnnrag.retrievers.base import best_positions, min_max, rank_passages
+from gnnrag.roles.base import FactFilterTask, FactsKept
+from gnnrag.session import Session, ask_all
+from gnnrag.types import Query, Ranking
+
+RELEASED, SENTENCES = (5, 5), (2, 20)  # candidates and seeds; those for sentences were chosen on 2wiki's dev questions
+_TOLERANCE = 1e-10
+_ALLOWED = {"phrase_agg": ("mean", "last"), "fallback_policy": ("minmax", "same_scale"), "filter": ("role", "none")}
+
+
+@dataclass
+class HippoRAG2Config:
+    """Constants of `HippoRAG2Retriever`; the defaults are the released ones, but for facts that are sentences."""
+
+    damping: float = 0.5  # probability of following an edge
+    passage_weight: float = 0.05  # seed mass of the passage that dense search likes best
+    facts_k: int | None = None  # candidate facts of a query; null: 5; where facts are sentences, 2 sentences
+    seeds_k: int | None = None  # entities that are seeded; null: 5; where facts are sentences, 20
+    filter: str = "role"  # candidates are filtered by the role `fact_filter` (offline: all are kept), or none are
+    phrase_agg: str = "mean"  # an entity of several kept facts takes their mean, or the last (before June 2025)
+    fallback_policy: str = "minmax"  # no seeds; minmax: dense scores in [0, 1]; same_scale: PageRank from passages
+    max_fallback_rate: float = 0.3  # an evaluation in which more queries than this fall back ends with an error
+    relation_factor: float = 2.0  # weight of a relation edge by its count; 1 undoes the released doubling
+    synonym_factor: float = 2.0  # weight of a synonym edge by its cosine
+    syn_overwrites: bool = True  # a synonym edge replaces the relation edge of its pair
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """What a query was linked to.
+
+    Attributes:
+        facts: kept facts in order, as positions in the graph, with their scores in [0, 1].
+        entities: seeded entities, as positions in the graph, with their weights; best first.
+    """
+
+    facts: tuple[tuple[int, float], ...] = ()
+    entities: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Statements near a query, best first, with their scores and as a fact filter sees them."""
+
+    statements: tuple[int, ...] = ()
+    scores: tuple[float, ...] = ()
+    shown: tuple[Triple, ...] = ()
+
+
+class HippoRAG2Retriever:
+    """Personalised PageRank over entities and passages (Gutiérrez et al., "From RAG to Memory", ICML 2025).
+
+    The reset holds the entities of the facts nearest to the query, each weighed against how many passages know it, and
+    every passage by its dense score. A query without seeds falls back to dense search; its ranking then has the branch
+    `dense_fallback`, else `ppr`. Where facts are sentences that join a head to many tails, the facts of one sentence
+    are one candidate.
+
+    Args:
+        index: an opened index; `ids`, `entity_graph`, `embedder` and `dense_scores` are used.
+        config: constants.
+        roles: gives the role `fact_filter` (recognition memory); without roles all candidates are kept.
+
+    Raises:
+        ConfigError: an unknown `phrase_agg`, `fallback_policy` or `filter`.
+    """
+
+    channels = frozenset({"text"})
+    stages = ("entity_graph", "embeddings")
+    config_class = HippoRAG2Config
+    needs_roles, roles_asked = True, ("fact_filter",)
+
+    def __init__(
+        self, index: Index, config: HippoRAG2Config | None = None, roles: Mapping[str, Any] | None = None
+    ) -> None:
+        c = config or HippoRAG2Config()
+        for name, allowed in _ALLOWED.items():
+            if getattr(c, name) not in allowed:
+                raise ConfigError(f"retriever.{name}={getattr(c, name)!r}: allowed are {', '.join(allowed)}")
+        if c.fallback_policy == "same_scale" and c.passage_weight <= 0:
+            raise ConfigError("retriever.fallback_policy=same_scale needs retriever.passage_weight above 0")
+        self._index, self._config = index, c
+        self._knowledge = index.entity_graph
+        facts_k, seeds_k = SENTENCES if self._knowledge.is_sentences else RELEASED
+        self._facts_k = facts_k if c.facts_k is None else c.facts_k
+        self._seeds_k = seeds_k if c.seeds_k is None else c.seeds_k
+        self._graph = self._knowledge.graph
+        adjacency = self._graph.adjacency(c.relation_factor, c.synonym_factor, c.syn_overwrites)
+        self._walk = PageRankOperator(adjacency, c.damping)
+        self._filter: Any = roles["fact_filter"] if roles and c.filter == "role" else None
+        # Without a filter queries are batched over questions, which asking on behalf of one question is not.
+        self.retrieve_for = None if getattr(self._filter, "keeps_all", self._filter is None) else self._retrieve_for
+
+    def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
+        """Return one ranking for each query, nothing filtered; scores are PageRank values, dense ones in a fallback."""
+        return self._rank(queries, self.link([query.text for query in queries]))
+
+    async def _retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
+        """Filter, then rank."""
+        return self._rank(queries, await self.link_for([query.text for query in queries], session))
+
+    async def link_for(self, texts: Sequence[str], session: Session) -> list[Seeds]:
+        """Return each query's kept facts and seeds; all are filtered at once, calls and flags go to the session."""
+        candidates = self._candidates(texts)
+        asked = [i for i, c in enumerate(candidates) if c.statements]
+        tasks = [FactFilterTask(texts[i], candidates[i].shown) for i in asked]
+        results: list[FactsKept] = await ask_all("fact_filter", self._filter, tasks, session)
+        kept = {i: result.kept for i, result in zip(asked, results, strict=True)}
+        return [self._seeds(c, kept.get(i, ())) for i, c in enumerate(candidates)]
+
+    def link(self, texts: Sequence[str]) -> list[Seeds]:
+        """Return each query's facts and seeds, nothing filtered; none where the index has no facts."""
+        return [self._seeds(c, range(len(c.statements))) for c in self._candidates(texts)]
+
+    def _rank(self, queries: Sequence[Query], linked: Sequence[Seeds]) -> list[Ranking]:
+        if not queries:
+            return []
+        scores = [min_max(row) for row in self._index.dense_scores([query.text for query in queries])]
+        walks = [i for i, seeds in enumerate(linked) if seeds.entities or self._config.fallback_policy == "same_scale"]
+        if walks:
+            reset = np.stack([self._reset(linked[i], scores[i]) for i in walks], axis=1)
+            solved = self._walk.solve(reset, _TOLERANCE, rows=slice(self._graph.num_entities, reset.shape[0]))
+            for i, column in zip(walks, solved.T, strict=True):
+                scores[i] = column
+        branches = ["ppr" if seeds.entities else "dense_fallback" for seeds in linked]
+        rows = zip(queries, scores, branches, strict=True)
+        return [rank_passages(s, self._index.ids, q.top_k, branch) for q, s, branch in rows]
+
+    def _candidates(self, texts: Sequence[str]) -> list[_Candidates]:
+        vectors, found = self._knowledge.statement_vectors, []
+        if not len(vectors) or not texts:
+            return [_Candidates() for _ in texts]
+        for vector in self._index.embedder.encode(texts, is_query=True):
+            # One product a query: the rounding of a matrix-matrix product depends on the batch.
+            scores = min_max(vectors @ vector)
+            best = best_positions(scores, self._facts_k).tolist()
+            found.append(_Candidates(tuple(best), tuple(scores[best].tolist()), tuple(map(self._shown, best))))
+        return found
+
+    def _shown(self, statement: int) -> Triple:
+        """Return a statement as one fact; several tails are listed."""
+        facts = [self._graph.facts[f] for f in self._knowledge.statement_facts[statement].tolist()]
+        return (facts[0][0], facts[0][1], ", ".join(fact[2] for fact in facts))
+
+    def _seeds(self, candidates: _Candidates, kept: Sequence[int]) -> Seeds:
+        """Weigh the entities of a query's kept statements."""
+        shares: defaultdict[int, list[float]] = defaultdict(list)
+        facts: list[tuple[int, float]] = []
+        for i in dict.fromkeys(kept):
+            score = candidates.scores[i]
+            for fact in self._knowledge.statement_facts[candidates.statements[i]].tolist():
+                facts.append((fact, score))
+                for entity in self._graph.fact_entities[fact].tolist():
+                    shares[entity].append(score / int(self._graph.passages_with[entity]))
+        is_mean = self._config.phrase_agg == "mean"
+        weights = {e: sum(row) / len(row) if is_mean else row[-1] for e, row in shares.items()}
+        best = sorted(weights.items(), key=lambda item: (-item[1], item[0]))[: self._seeds_k]
+        return Seeds(tuple(facts), tuple((entity, weight) for entity, weight in best if weight > 0))
+
+    def _reset(self, seeds: Seeds, dense: np.ndarray) -> np.ndarray:
+        """Return the reset of one query. Shape (num_entities + num_passages,), float64."""
+        reset = np.zeros(self._graph.num_entities + self._graph.num_passages)
+        reset[self._graph.num_entities :] = self._config.passage_weight * dense
+        for entity, weight in seeds.entities:
+            reset[entity] = weight
+        return reset

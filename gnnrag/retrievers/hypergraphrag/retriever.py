@@ -1,0 +1,249 @@
+"""HyperGraphRAG: hyperedges and entities of a question over the bipartite graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gnnrag.common.batching import MicroBatcher
+from gnnrag.graphs.folding import FULL_IMPORTANCE, FULL_SCORE, TAG
+from gnnrag.graphs.knowledge import KnowledgeGraph
+from gnnrag.graphs.picking import Edges, above, classic_passages, distinct, gathered, passages_in_order, round_robin
+from gnnrag.graphs.rendering import Shown
+from gnnrag.index.index import Index
+from gnnrag.retrievers.base import by_rank, check_choices, query_vectors, rank_order
+from gnnrag.roles.base import HyperQuery, HyperQueryTask
+from gnnrag.session import Session
+from gnnrag.text.tokens import TokenCounter
+from gnnrag.types import Hit, Query, Ranking
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one side of the search found: positions of entities, hyperedges and passages, best first."""
+
+    entities: Sequence[int] = ()
+    facts: Sequence[int] = ()
+    passages: Sequence[int] = ()
+
+
+class Bipartite:
+    """Degrees and confidences of entities and hyperedges.
+
+    Attributes:
+        degrees: hyperedges of each entity. Shape (num_entities,), int64.
+        sizes: members of each hyperedge. Shape (num_hyperedges,), int64.
+        fact_confidence, entity_confidence: in [0, 1]: mean completeness of a hyperedge over the passages that state it,
+            mean importance of an entity over its hyperedges and their passages. Shapes (num_hyperedges,) and
+            (num_entities,), float64.
+    """
+
+    def __init__(self, graph: KnowledgeGraph) -> None:
+        self.graph = graph
+        self.degrees, self.sizes = graph.entity_hyperedges.sizes, graph.hyper_members.sizes
+        stated = graph.hyper_passages.sizes
+        self.fact_confidence = np.clip(graph.hyper_scores / np.maximum(stated, 1) / FULL_SCORE, 0.0, 1.0)
+        members, times = graph.hyper_members.values, np.repeat(stated, self.sizes)
+        total = np.bincount(members, weights=graph.hyper_importance, minlength=graph.num_entities)
+        count = np.bincount(members, weights=times, minlength=graph.num_entities)
+        self.entity_confidence = np.clip(total / np.maximum(count, 1) / FULL_IMPORTANCE, 0.0, 1.0)
+
+    def incident(self, entities: Sequence[int]) -> list[int]:
+        """Return the hyperedges of entities, each once, by the degrees of both ends of an incidence, then its weight.
+
+        A hyperedge that several entities bring stands where its best incidence does; ties in the order of entities.
+        """
+        rows = np.asarray(entities, dtype=np.int64)
+        facts = gathered(self.graph.entity_hyperedges, rows)
+        owners = np.repeat(rows, self.degrees[rows])
+        order = np.lexsort((-self._weights(owners, facts), -(self.degrees[owners] + self.sizes[facts])))
+        return distinct(facts[order].tolist())
+
+    def members(self, facts: Sequence[int]) -> list[int]:
+        """Return the entities of hyperedges, in first-seen order."""
+        return distinct(gathered(self.graph.hyper_members, np.asarray(facts, dtype=np.int64)).tolist())
+
+    def _weights(self, owners: np.ndarray, facts: np.ndarray) -> np.ndarray:
+        """Return the importance of entities in their hyperedges. Shape (len(facts),)."""
+        members, starts = self.graph.hyper_members, self.graph.hyper_members.indptr[facts]
+        found = np.zeros(len(facts))
+        for place in range(int(self.sizes[facts].max(initial=0))):
+            rows = np.flatnonzero(self.sizes[facts] > place)
+            hit = rows[members.values[starts[rows] + place] == owners[rows]]
+            found[hit] = self.graph.hyper_importance[starts[hit] + place]
+        return found
+
+
+NEAR = 5  # passages of the vector search, in the paper and in `fixed`
+PAPER_NEAR_TAU = 0.5  # their least cosine in the paper
+_ALLOWED = {
+    "profile": ("fixed", "released"),
+    "rank": ("released", "paper", "cosine"),
+    "fusion": (None, "chain", "round_robin"),
+    "tail": ("dense", "none"),
+    "seed_fallback": (None, "off", "facts", "both"),
+}
+
+
+@dataclass
+class HyperGraphRAGConfig:
+    """Settings of `HyperGraphRAGRetriever`: the released numbers, and the paper's where `rank=paper`."""
+
+    profile: str = "fixed"  # fixed, or released with its quirks Q-HG-1 and Q-HG-2
+    rank: str = "released"  # of an entity's hyperedges: degrees first; cosine; paper: cosine times confidence, cut off
+    fusion: str | None = None  # of both sides' passages: chain, round_robin; null: round_robin, released chain
+    top_k: int = 60  # entities, and hyperedges
+    cosine_floor: float = 0.2  # what is less alike is not found
+    entity_tau: float = 0.5  # paper: least cosine times importance (50 on the scale to 100)
+    fact_tau: float = 0.5  # paper: least cosine times completeness (5 on the scale to 10)
+    near_k: int | None = None  # passages of the vector search; null: 5, released 0 unless rank=paper
+    near_tau: float | None = None  # their least cosine; null: 0.2, rank=paper 0.5
+    entity_tokens: int = 4000  # of the entities of each side
+    fact_tokens: int = 4000  # of the hyperedges of each side
+    passage_tokens: int = 4000  # of the passages of each side
+    tail: str = "dense"  # passages after HyperGraphRAG's own: by cosine, or none
+    seed_fallback: str | None = None  # a query without facts and names is itself searched: among facts, or both; or off
+    tokenizer: str = "estimate"  # what counts tokens, see TokenCounter
+
+
+class HyperGraphRAGRetriever:
+    """Retrieval over n-ary facts (Luo et al., "HyperGraphRAG", arXiv 2503.21322).
+
+    Channel `text` ranks passages: those of the hyperedge side, then those of the entity side, then the rest by cosine
+    (`tail`). Channel `graph` ranks hyperedges (kind relation) and entities in the same way. The method defines no more
+    than an order, hence the scores 1 / rank. The branch is `hybrid`, `entities` or `hyperedges` by what was found, or
+    `naive_fallback` where that was nothing.
+
+    What `fixed` does otherwise than `released`: where one side finds nothing the other one counts, where both find
+    nothing dense search does (Q-HG-2; released gives an empty ranking, branch `nothing`); passages of both sides and of
+    a vector search, which the paper has and the release has not, are merged position by position. The released tag in
+    embedded sentences (Q-HG-1) is a setting of the index, `index.knowledge.hyper_tag`.
+
+    Args:
+        index: an opened index.
+        config: settings.
+        roles: gives `hyper_query`.
+
+    Raises:
+        ConfigError: an unknown value of a setting.
+    """
+
+    channels = frozenset({"text", "graph"})
+    stages = ("knowledge", "knowledge_vectors", "embeddings")
+    config_class = HyperGraphRAGConfig
+    needs_roles, roles_asked = True, ("hyper_query",)
+
+    def __init__(self, index: Index, config: HyperGraphRAGConfig | None = None, roles: Any = None) -> None:
+        self.config = c = config or HyperGraphRAGConfig()
+        check_choices(c, _ALLOWED)
+        self.is_fixed = c.profile == "fixed"
+        self.is_paper = c.rank == "paper"
+        self.chained = (c.fusion or ("round_robin" if self.is_fixed else "chain")) == "chain"
+        self.near_k = (NEAR if self.is_fixed or self.is_paper else 0) if c.near_k is None else c.near_k
+        self.near_tau = (PAPER_NEAR_TAU if self.is_paper else c.cosine_floor) if c.near_tau is None else c.near_tau
+        self.seeds = c.seed_fallback or ("facts" if self.is_fixed else "off")
+        self.index, self.roles = index, roles
+        self.graph, self.vectors = index.knowledge, index.knowledge_vectors
+        self.bipartite = Bipartite(self.graph)
+        self.counter = TokenCounter(c.tokenizer)
+        self.shown = Shown(Edges(self.graph), index.passages, self.counter, classic=True)
+        self._batcher: MicroBatcher[tuple[Query, HyperQuery], Ranking] = MicroBatcher(self.rank)
+
+    async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking | Exception]:
+        """Ask for facts and names, one query after the other so that no trace depends on timing; rank in batches."""
+        asked = []
+        for query in queries:
+            found = await self.roles["hyper_query"](HyperQueryTask(query.text), session)
+            session.flag("hyper_query", *found.flags)
+            asked.append((query, found))
+        return await self._batcher(asked)
+
+    def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
+        """Rank without asking: as if no query had facts and names. The loop calls `retrieve_for`."""
+        return self.rank([(query, HyperQuery()) for query in queries])
+
+    def rank(self, asked: Sequence[tuple[Query, HyperQuery]]) -> list[Ranking]:
+        """Rank queries whose facts and names are known; all their strings are embedded in one call."""
+        rows = [(query.text, *self.strings(query.text, found)) for query, found in asked]
+        vectors = query_vectors(self.index.embedder, rows)
+        return [self._rank_one(query, *found) for (query, _), found in zip(asked, vectors, strict=True)]
+
+    def strings(self, query: str, found: HyperQuery) -> tuple[str, str]:
+        """Return what entities and hyperedges are searched by; empty for no search."""
+        low, high = ", ".join(found.entities), ", ".join(found.sentences)
+        if not low and not high and self.seeds != "off":
+            return (query if self.seeds == "both" else ""), query
+        if self.is_fixed:
+            return low, high
+        # Q-HG-1: the tag is part of a sentence, where it is part of those in the index.
+        tag = TAG if self.index.config.knowledge.hyper_tag else ""
+        return low.upper(), ", ".join(f"{tag}{sentence}" for sentence in found.sentences)
+
+    def _rank_one(self, query: Query, vector: np.ndarray, low: np.ndarray | None, high: np.ndarray | None) -> Ranking:
+        cosines = self.index.passage_vectors @ vector
+        entity_side = Side() if low is None else self.entity_side(low, vector)
+        fact_side = Side() if high is None else self.fact_side(high)
+        if not self.is_fixed and not (entity_side.entities and fact_side.facts):  # Q-HG-2
+            return Ranking((), np.zeros(0), branch="nothing")
+        branch = {(1, 1): "hybrid", (1, 0): "entities", (0, 1): "hyperedges"}.get(
+            (int(bool(entity_side.entities)), int(bool(fact_side.facts))), "naive_fallback"
+        )
+        if query.channel == "graph":
+            facts = [self._fact_hit(f) for f in distinct([*fact_side.facts, *entity_side.facts])]
+            entities = distinct([*fact_side.entities, *entity_side.entities])
+            return by_rank(facts + [self.shown.entity_hit(e) for e in entities], query.top_k, branch)
+        near = above(cosines, self.near_k, self.near_tau)
+        lists = (near, fact_side.passages, entity_side.passages)
+        own = distinct([*lists[1], *near, *lists[2]]) if self.chained else round_robin(*lists)
+        is_whole = self.config.tail == "dense" or branch == "naive_fallback"
+        return rank_order(own, self.index.ids, query.top_k, branch, cosines if is_whole else None)
+
+    def entity_side(self, low: np.ndarray, query: np.ndarray) -> Side:
+        """Return the entities near the names, their hyperedges, and the passages of both.
+
+        Args:
+            low: vector of the names. Shape (dim,).
+            query: vector of the query, which ranks hyperedges where degrees do not. Shape (dim,).
+        """
+        c, scores = self.config, self.vectors.scores("entities", low)
+        if self.is_paper:
+            scores = scores * self.bipartite.entity_confidence
+        found = above(scores, c.top_k, c.entity_tau if self.is_paper else c.cosine_floor)
+        facts = self.bipartite.incident(found)
+        if c.rank != "released":
+            scores = self.vectors.scores("hyperedges", query)
+            scores = scores * self.bipartite.fact_confidence if self.is_paper else scores
+            facts.sort(key=lambda fact: -scores[fact])
+        passages = classic_passages(
+            found, self.graph.entity_passages, self.graph.entity_hyperedges, self.graph.hyper_passages
+        )
+        facts = self._fit_facts(facts)
+        return Side(self._fit_entities(distinct([*found, *self.bipartite.members(facts)])), facts, self._fit(passages))
+
+    def fact_side(self, high: np.ndarray) -> Side:
+        """Return the hyperedges near the facts of a query, their members and their passages."""
+        c, scores = self.config, self.vectors.scores("hyperedges", high)
+        if self.is_paper:
+            scores = scores * self.bipartite.fact_confidence
+        found = above(scores, c.top_k, c.fact_tau if self.is_paper else c.cosine_floor)
+        found.sort(key=lambda fact: (-scores[fact], -self.graph.hyper_scores[fact]))
+        facts = self._fit_facts(found)
+        passages = passages_in_order(facts, self.graph.hyper_passages)
+        return Side(self._fit_entities(self.bipartite.members(facts)), facts, self._fit(passages))
+
+    def _fit_entities(self, entities: Sequence[int]) -> list[int]:
+        return self.shown.fit_entities(entities, self.config.entity_tokens)
+
+    def _fit_facts(self, facts: Sequence[int]) -> list[int]:
+        texts = [self.graph.hyper_texts[f] for f in facts[: self.config.fact_tokens]]  # a sentence has a token at least
+        return list(facts[: self.counter.fit(texts, self.config.fact_tokens, None)])
+
+    def _fit(self, passages: Sequence[int]) -> list[int]:
+        return self.shown.fit_passages(passages, self.config.passage_tokens)
+
+    def _fact_hit(self, fact: int) -> Hit:
+        text = self.graph.hyper_texts[fact]
+        return Hit(text, 0.0, 0, "relation", text, self.shown.ids(self.graph.hyper_passages[fact].tolist()))

@@ -1,0 +1,149 @@
+"""Keywords of a question, low and high level (LightRAG); prompted, and by rules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gnnrag.graphs.linking import link_question
+from gnnrag.index.index import Index
+from gnnrag.llm.base import Backend
+from gnnrag.prompts.untrusted import inline
+from gnnrag.roles.base import Keywords, KeywordsTask
+from gnnrag.roles.parsing import clean_line, json_objects, strip_markup, strip_thinking
+from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.session import Session
+from gnnrag.text.normalise import phrase_key, words
+from gnnrag.text.phrases import rule_phrases
+from gnnrag.text.sentences import beginning
+
+_KEYS = {"low": ("low", "low_level", "low_level_keywords"), "high": ("high", "high_level", "high_level_keywords")}
+_MAX_LENGTH = 100  # characters of a keyword: a longer one is a sentence
+
+
+@dataclass
+class PromptedKeywordsConfig(PromptedConfig):
+    """Settings of `PromptedKeywords`."""
+
+    max_tokens: int = 256
+    max_keywords: int = 20  # of each list
+
+
+class PromptedKeywords:
+    """Asks once, and once more after a malformed reply. Failing both times gives no keywords and `keywords_failed`.
+
+    What empty lists mean is for the retriever to say: LightRAG takes a short query for a keyword, PathRAG gives up.
+
+    Args:
+        backend: the language model.
+        config: settings.
+    """
+
+    config_class = PromptedKeywordsConfig
+
+    def __init__(self, backend: Backend, config: PromptedKeywordsConfig | None = None) -> None:
+        self.config = config or PromptedKeywordsConfig()
+        self._prompter = Prompter("keywords", backend, self.config)
+        self.prompters = (self._prompter,)
+
+    async def __call__(self, task: KeywordsTask, session: Session) -> Keywords:
+        """Return the keywords of a query."""
+        outcome = await self._prompter.ask(session, {"query": inline(task.query)}, parse_keywords)
+        if outcome.value is None:
+            return Keywords(flags=("keywords_failed",))
+        low, high = (tuple(row[: self.config.max_keywords]) for row in outcome.value)
+        return Keywords(low, high)
+
+
+def parse_keywords(text: str) -> tuple[list[str], list[str]]:
+    """Return the low-level and the high-level keywords of a reply, cleaned, without repeats.
+
+    Raises:
+        MalformedError: there is no JSON object with both lists.
+    """
+    for data in json_objects(strip_markup(strip_thinking(text))):
+        lowered = {str(k).strip().lower(): v for k, v in data.items()}
+        lists = [next((lowered[k] for k in keys if isinstance(lowered.get(k), list)), None) for keys in _KEYS.values()]
+        if None not in lists:
+            return _strings(lists[0]), _strings(lists[1])
+    raise MalformedError("no JSON object with the lists 'low' and 'high'")
+
+
+def _strings(values: Any) -> list[str]:
+    """Keep what is text; names may be numbers (`1984`)."""
+    texts = [str(v) for v in values if isinstance(v, str | int) and not isinstance(v, bool)]
+    return list(dict.fromkeys(line for text in texts if (line := clean_line(text, _MAX_LENGTH))))
+
+
+_POSSESSIVE_END = re.compile(r"['’]s$")
+_EDGE = " ,.;:!?\"“”()[]'’"
+
+
+class OfflineKeywords:
+    """Low: names known to the corpus, and capitalised spans, quotations and dates that are not. High: the other words.
+
+    Never both empty: a query that names nothing and asks nothing is its own low-level keyword.
+
+    Args:
+        index: an opened index.
+    """
+
+    stages = ("hierarchy",)
+
+    def __init__(self, index: Index, config: None = None) -> None:
+        self.index = index
+
+    async def __call__(self, task: KeywordsTask, session: Session) -> Keywords:
+        """Return the keywords of a query, each list in the query's order."""
+        return self.find(task.query)
+
+    def find(self, query: str) -> Keywords:
+        """See `__call__`."""
+        query = beginning(query)
+        linked = link_question(query, self.index.hierarchy, self.index.titles)
+        raw = query.split()
+        places = _Places(raw)
+        found = {name.key: place for name in linked.names if (place := places.of(name.key.split()))}
+        used = {i for start, stop in found.values() for i in range(start, stop)}
+        for phrase in rule_phrases(query):
+            key = phrase_key(phrase)
+            place = places.of(words(phrase))
+            if key and place and not used & set(range(*place)):
+                found.setdefault(key, place)
+                used |= set(range(*place))
+        spans = sorted(found.values())
+        low = [_POSSESSIVE_END.sub("", " ".join(raw[start:stop]).strip(_EDGE)) for start, stop in spans]
+        named = {word for start, stop in spans for token in raw[start:stop] for word in words(token)}
+        high = [word for word in linked.rest if word not in named]
+        if not low and not high:
+            low = [" ".join(raw)]
+        return Keywords(tuple(dict.fromkeys(low)), tuple(dict.fromkeys(high)))
+
+
+class _Places:
+    """Where folded words stand in a text that was cut at blanks.
+
+    Args:
+        raw: the pieces of the text.
+    """
+
+    def __init__(self, raw: Sequence[str]) -> None:
+        self._words: list[str] = []
+        self._owners: list[int] = []  # of each word, its piece
+        self._starts: dict[str, list[int]] = {}  # of a piece's first word, where it stands
+        for number, token in enumerate(raw):
+            found = words(token)
+            if found:
+                self._starts.setdefault(found[0], []).append(len(self._words))
+            self._words += found
+            self._owners += [number] * len(found)
+
+    def of(self, key: Sequence[str]) -> tuple[int, int] | None:
+        """Return the first place of words that begin with a piece, as a range of the pieces."""
+        for start in self._starts.get(key[0], ()) if key else ():
+            end = start + len(key)
+            if self._words[start:end] == key:
+                return self._owners[start], self._owners[end - 1] + 1
+        return None

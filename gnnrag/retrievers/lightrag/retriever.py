@@ -1,0 +1,158 @@
+"""LightRAG: entities by the names in a query, relations by its themes, and the passages behind both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gnnrag.graphs.picking import Edges, above, distinct, round_robin, seed_edges
+from gnnrag.graphs.rendering import Found, Shown, classic_sides, current_passages, cut, merge
+from gnnrag.index.index import Index
+from gnnrag.retrievers.base import KeywordRetriever, by_rank, check_choices, rank_order
+from gnnrag.roles.base import Keywords
+from gnnrag.text.tokens import TokenCounter
+from gnnrag.types import Query, Ranking
+
+_LOW, _HIGH = ("local", "hybrid", "mix"), ("global", "hybrid", "mix")  # modes that read either kind of keywords
+_SHORT = 50  # characters; a shorter query without keywords is its own low-level keyword
+_RESERVE = 200  # tokens of the total budget that are never used
+_CLASSIC_TOKENS = 4000  # of the passages of either side
+_ALLOWED = {
+    "mode": ("naive", "local", "global", "hybrid", "mix"),
+    "release": ("current", "classic"),
+    "profile": ("fixed", "released"),
+    "relation_query": (None, "keywords", "question"),
+    "relation_rank": (None, "degree", "cosine"),
+    "pick": (None, "vector", "weight"),
+    "tail": ("dense", "none"),
+}
+
+
+@dataclass
+class LightRAGConfig:
+    """Settings of `LightRAGRetriever`; null takes the release's or the profile's own value."""
+
+    mode: str = "mix"  # naive, local, global, hybrid (local and global) or mix (hybrid and naive)
+    release: str = "current"  # current: release 1.5.7; classic: mid-2025, which the forks inherited
+    profile: str = "fixed"  # fixed, or released with its quirks Q-LR-1 to Q-LR-3
+    top_k: int | None = None  # entities and relations searched for; null: 40, classic 60
+    chunk_top_k: int = 20  # passages of the vector search, and of all in the end (current)
+    cosine_floor: float = 0.2  # what is less alike is not found
+    relation_query: str | None = None  # keywords, or question (and keywords); null: question, released keywords
+    relation_rank: str | None = None  # of an entity's relations: degree, cosine; null: cosine, released degree
+    edge_cap: int | None = None  # relations that one entity brings, 0 for all; null: 50, released all
+    entity_tokens: int | None = None  # null: 6000, classic 4000
+    relation_tokens: int | None = None  # null: 8000, classic 4000
+    total_tokens: int = 30000  # of everything (current); the classic release gives each side's passages 4000
+    per_item: int = 5  # most passages that one entity or relation gives (current)
+    pick: str | None = None  # how these are chosen: vector, weight; null: weight, released vector
+    tail: str = "dense"  # passages after LightRAG's own: by cosine, or none
+    tokenizer: str = "estimate"  # what counts tokens, see TokenCounter
+
+
+class LightRAGRetriever(KeywordRetriever):
+    """Dual-level retrieval (Guo et al., "LightRAG: Simple and Fast Retrieval-Augmented Generation", EMNLP 2025).
+
+    Channel `text` ranks passages: LightRAG's own in their order, then the rest by cosine (`tail`). Channel `graph`
+    ranks entities and relations. The method defines no more than an order, hence the scores 1 / rank. The branch is
+    the mode, or `naive_fallback` where the graph had nothing.
+
+    What `fixed` does otherwise than `released`: relations of an entity are ranked by their cosine to the query, not
+    hubs first (Q-LR-3), and at most 50 of them; relations that were searched for keep that order (Q-LR-1). Relations
+    are searched by the question and its themes, because themes alone fit any relation of that sort. Passages are
+    picked by weight, because by cosine they come as a vector search gives them, and relations may pick what entities
+    have picked. Where a mode lacks its keywords, those of the other kind or the query take their place. Nothing ever
+    depends on the order of a set (Q-LR-2).
+
+    Args:
+        index: an opened index.
+        config: settings.
+        roles: gives `keywords`; mode `naive` needs none.
+
+    Raises:
+        ConfigError: an unknown value of a setting.
+    """
+
+    config_class = LightRAGConfig
+
+    def __init__(self, index: Index, config: LightRAGConfig | None = None, roles: Any = None) -> None:
+        super().__init__(index, roles)
+        self.config = c = config or LightRAGConfig()
+        check_choices(c, _ALLOWED)
+        self.asks_keywords = c.mode != "naive"
+        self.is_classic, self.is_fixed = c.release == "classic", c.profile == "fixed"
+        self.top_k = c.top_k or (60 if self.is_classic else 40)
+        self.with_question = (c.relation_query or ("question" if self.is_fixed else "keywords")) == "question"
+        self.by_cosine = (c.relation_rank or ("cosine" if self.is_fixed else "degree")) == "cosine"
+        self.by_weight = (c.pick or ("weight" if self.is_fixed else "vector")) == "weight"
+        self.edge_cap = (50 if self.is_fixed else 0) if c.edge_cap is None else c.edge_cap
+        self.tokens = (
+            (c.entity_tokens or (4000 if self.is_classic else 6000)),
+            (c.relation_tokens or (4000 if self.is_classic else 8000)),
+        )
+        self.graph, self.vectors = index.knowledge, index.knowledge_vectors
+        self.edges = Edges(self.graph)
+        self.shown = Shown(self.edges, index.passages, TokenCounter(c.tokenizer), self.is_classic)
+
+    def strings(self, query: str, keywords: Keywords) -> tuple[str, str, str]:
+        """See `KeywordRetriever`."""
+        mode = self.config.mode
+        low, high = ", ".join(keywords.low), ", ".join(keywords.high)
+        has_none = not low and not high
+        if has_none and len(query) < _SHORT:
+            low = query
+        if self.is_fixed and (mode == "local" or has_none):
+            low = low or high or query
+        if self.is_fixed and (mode == "global" or has_none):
+            high = high or low
+        if high and self.with_question and not has_none:
+            high = f"{query} {high}"
+        return query, low if mode in _LOW else "", high if mode in _HIGH else ""
+
+    def rank_one(self, query: Query, vector: np.ndarray, low: np.ndarray | None, high: np.ndarray | None) -> Ranking:
+        """See `KeywordRetriever`."""
+        c, cosines = self.config, self.index.passage_vectors @ vector
+        local, other = self._local(low, vector), self._global(high)
+        found = merge(local, other, self.is_classic)
+        found = found if self.is_classic else cut(self.shown, found, *self.tokens)
+        branch = c.mode if c.mode == "naive" or found.entities else "naive_fallback"
+        if query.channel == "graph":
+            entities = [self.shown.entity_hit(e) for e in found.entities]
+            relations = [hit for edge in found.edges for hit in self.shown.relation_hits(edge)]
+            return by_rank(round_robin(entities, relations), query.top_k, branch)
+        is_near = c.mode in ("naive", "mix") or branch == "naive_fallback"
+        near = above(cosines, c.chunk_top_k, c.cosine_floor) if is_near else []
+        if self.is_classic:
+            own = distinct([*classic_sides(self.shown, local, other, _CLASSIC_TOKENS), *near])
+        else:
+            chosen_by = None if self.by_weight else cosines
+            own = current_passages(self.shown, found, near, chosen_by, c.per_item, shared=self.is_fixed)
+            used = self.shown.tokens(found.entities, found.edges) + self.shown.counter.count(query.text) + _RESERVE
+            own = self.shown.fit_passages(own[: c.chunk_top_k], c.total_tokens - used)
+        return rank_order(own, self.index.ids, query.top_k, branch, cosines if c.tail == "dense" else None)
+
+    def _local(self, low: np.ndarray | None, query: np.ndarray) -> Found:
+        """Entities by the low-level keywords, and their relations."""
+        if low is None:
+            return Found()
+        entities = above(self.vectors.scores("entities", low), self.top_k, self.config.cosine_floor)
+        keys = [self.edges.degree_sums, self.edges.weights]
+        if self.by_cosine:
+            keys = [self.edges.best(self.vectors.scores("relations", query))]
+        return self._side(entities, seed_edges(self.edges, entities, keys, self.edge_cap or None))
+
+    def _global(self, high: np.ndarray | None) -> Found:
+        """Relations by the high-level keywords, and their ends."""
+        if high is None:
+            return Found()
+        scores = self.edges.best(self.vectors.scores("relations", high))
+        edges = above(scores, self.top_k, self.config.cosine_floor)
+        if self.is_classic and not self.by_cosine:  # Q-LR-1
+            edges.sort(key=lambda e: (-self.edges.degree_sums[e], -self.edges.weights[e]))
+        return self._side(distinct(self.edges.ends[edges].ravel().tolist()), edges)
+
+    def _side(self, entities: list[int], edges: list[int]) -> Found:
+        found = Found(entities, edges)
+        return cut(self.shown, found, *self.tokens) if self.is_classic else found

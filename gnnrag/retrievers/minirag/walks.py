@@ -1,0 +1,306 @@
+"""MiniRAG's walks: paths from starting entities to candidates of the answer's type.
+
+A walk goes from a start over one neighbour to another one; a neighbour that leads nowhere else ends its walk. A walk
+counts 1, and 1 more for each node that may be the answer and for each edge that is near the query. All walks of a start
+are weighed at once, as arrays; none is listed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from rapidfuzz.distance import Levenshtein
+
+from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
+from gnnrag.graphs.picking import Edges, gathered
+
+
+class TypePool:
+    """Types and the entities that have them; an entity of several types has each.
+
+    Args:
+        graph: the knowledge graph.
+        encode: texts to unit vectors.
+
+    Attributes:
+        names: the types, sorted.
+    """
+
+    def __init__(self, graph: KnowledgeGraph, encode: Callable[[Sequence[str]], np.ndarray]) -> None:
+        self._members: dict[str, list[int]] = {}
+        for entity, kinds in enumerate(graph.types):
+            for kind in kinds.split("|") if kinds else ():
+                self._members.setdefault(kind, []).append(entity)
+        self.names = tuple(sorted(self._members))
+        self._folded = {kind.casefold(): kind for kind in self.names}
+        self._encode = encode
+        self._vectors: dict[str, np.ndarray] = {}
+
+    def entities(self, kinds: Sequence[str]) -> list[int]:
+        """Return the entities of some types, each once, in order of types."""
+        return list(dict.fromkeys(entity for kind in kinds for entity in self._members[kind]))
+
+    def equal(self, asked: Sequence[str]) -> list[str]:
+        """Return the types that are asked for in upper case, as MiniRAG's released code stores and compares them."""
+        return [kind for kind in self.names if kind.upper() in asked]
+
+    def nearest(self, asked: Sequence[str]) -> list[str]:
+        """Return the types that equal what is asked for but for case; for what equals none, the one nearest to it."""
+        found = [self._folded.get(" ".join(kind.split()).casefold()) or self._alike(kind) for kind in asked]
+        return [kind for kind in dict.fromkeys(found) if kind]
+
+    def _alike(self, kind: str) -> str:
+        if not self.names or not kind.strip():
+            return ""
+        if new := [name for name in dict.fromkeys((kind, *self.names)) if name not in self._vectors]:
+            self._vectors.update(zip(new, self._encode(new), strict=True))
+        vector = self._vectors[kind]
+        if kind not in self._members:
+            del self._vectors[kind]  # whatever models write must not pile up
+        return max(self.names, key=lambda name: float(self._vectors[name] @ vector))
+
+
+MANY = 5  # passages of a node; of one with more, only those nearest to the query count
+NOT_VOTED = np.iinfo(np.int32).max
+
+
+@dataclass(frozen=True)
+class Votes:
+    """What speaks for a walk.
+
+    Attributes:
+        is_answer: whether each entity may be the answer. Shape (num_entities,), bool.
+        rank: rank of each edge among those near the query, `NOT_VOTED` for the others. Shape (num_edges,), int32.
+        directed: an edge counts only for walks that pass it from its smaller end to its larger one (Q-MR-3).
+    """
+
+    is_answer: np.ndarray
+    rank: np.ndarray
+    directed: bool = False
+
+    @classmethod
+    def of(cls, answers: Sequence[int], edges: Sequence[int], size: tuple[int, int], directed: bool = False) -> Votes:
+        """Make votes from positions: answers, and edges best first, of `size` entities and edges."""
+        is_answer, rank = np.zeros(size[0], dtype=bool), np.full(size[1], NOT_VOTED, dtype=np.int32)
+        is_answer[np.asarray(answers, dtype=np.int64)] = True
+        rank[np.asarray(edges, dtype=np.int64)] = np.arange(len(edges))
+        return cls(is_answer, rank, directed)
+
+
+@dataclass(frozen=True)
+class Walks:
+    """All walks of one start, ordered by their nodes.
+
+    Attributes:
+        start: the entity that they start from.
+        middle, end: their other nodes; `end` is -1 where a walk has one edge. Shape (num_walks,).
+        near, far: their edges; `far` is -1 where there is none. Shape (num_walks,).
+    """
+
+    start: int
+    middle: np.ndarray
+    end: np.ndarray
+    near: np.ndarray
+    far: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.middle)
+
+    def weigh(self, votes: Votes) -> tuple[np.ndarray, np.ndarray]:
+        """Return what each walk counts, and its best voted edge or -1. Shapes (num_walks,), int64."""
+        answers = votes.is_answer.astype(np.int64)
+        near = np.where(votes.directed & (self.start > self.middle), NOT_VOTED, votes.rank[self.near])
+        far = np.where((self.far < 0) | (votes.directed & (self.middle > self.end)), NOT_VOTED, votes.rank[self.far])
+        counts = 1 + answers[self.start] + answers[self.middle] + np.where(self.end < 0, 0, answers[self.end])
+        counts += (near != NOT_VOTED).astype(np.int64) + (far != NOT_VOTED)
+        best = np.where(near <= far, self.near, self.far)
+        return counts, np.where(np.minimum(near, far) == NOT_VOTED, -1, best)
+
+
+class WalkGraph:
+    """Walks of a graph, and the passages behind them.
+
+    Args:
+        edges: of the knowledge graph, undirected.
+        fan_out: most neighbours of one entity that walks go to, the heaviest edges (ties by position); None for all.
+    """
+
+    def __init__(self, edges: Edges, fan_out: int | None = None) -> None:
+        self.edges, self.graph = edges, edges.graph
+        ways = edges.incident
+        owners = np.repeat(np.arange(len(ways)), ways.sizes)
+        to = edges.ends[ways.values].sum(axis=1, dtype=np.int64) - owners
+        order = np.lexsort((to, -edges.weights[ways.values], owners))
+        if fan_out is not None:
+            place = np.arange(len(order)) - ways.indptr[owners[order]]
+            order = order[place < fan_out]
+        order = order[np.lexsort((to[order], owners[order]))]
+        indptr = np.zeros(len(ways) + 1, dtype=np.int64)
+        np.cumsum(np.bincount(owners[order], minlength=len(ways)), out=indptr[1:])
+        self.to, self.by = Lists(indptr, to[order]), Lists(indptr, ways.values[order])
+
+    def walks(self, start: int) -> Walks:
+        """Return all walks of an entity."""
+        first, by = self.to[start], self.by[start]
+        indptr = self.to.indptr
+        counts = indptr[first + 1] - indptr[first]
+        owner = np.repeat(np.arange(len(first)), counts)
+        flat = np.repeat(indptr[first] - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
+        end, far = self.to.values[flat], self.by.values[flat]
+        onward = end != start
+        owner, end, far = owner[onward], end[onward], far[onward]
+        ended = np.flatnonzero(np.bincount(owner, minlength=len(first)) == 0)
+        if len(ended):
+            nothing = np.full(len(ended), -1)
+            owner, end, far = (np.concatenate(pair) for pair in ((owner, ended), (end, nothing), (far, nothing)))
+            order = np.argsort(owner, kind="stable")
+            owner, end, far = owner[order], end[order], far[order]
+        return Walks(start, first[owner], end, by[owner], far)
+
+    def passages(self, starts: Sequence[int], votes: Votes, cosines: np.ndarray, most: int = 3) -> list[list[int]]:
+        """Return the passages with the most evidence for each start, best first, ties by cosine.
+
+        Args:
+            starts: entities.
+            votes: what speaks for a walk.
+            cosines: (num_passages,) of the query and each passage.
+            most: how many passages of each.
+        """
+        rows, found = self.evidence(starts, votes, cosines), []
+        for i in range(len(starts)):
+            part = slice(rows.indptr[i], rows.indptr[i + 1])
+            where, evidence = rows.indices[part], rows.data[part]
+            found.append(where[np.lexsort((where, -cosines[where], -evidence))[:most]].tolist())
+        return found
+
+    def evidence(self, starts: Sequence[int], votes: Votes, cosines: np.ndarray) -> sp.csr_array:
+        """Return the evidence of passages for each start: a walk counts its weight for every passage behind it.
+
+        That is, for those of its start, of its other nodes and of its best voted edge; of another node with more than
+        `MANY` passages, the half nearest to the query. A start without walks counts for its own passages.
+
+        Returns:
+            (len(starts), num_passages) float64, with whole numbers.
+        """
+        shape = (self.graph.num_entities, self.graph.num_passages)
+        own, nodes, edges = np.ones(len(starts)), [], []
+        for i, start in enumerate(starts):
+            walks = self.walks(start)
+            if not len(walks):
+                continue
+            counts, best = walks.weigh(votes)
+            own[i] = counts.sum()
+            has_end, is_voted = walks.end >= 0, best >= 0
+            reached = np.bincount(walks.middle, counts, shape[0])
+            reached += np.bincount(walks.end[has_end], counts[has_end], shape[0])
+            nodes.append((i, reached))
+            if is_voted.any():
+                edges.append((i, np.bincount(best[is_voted], counts[is_voted], len(self.edges))))
+        total = sp.diags_array(own) @ _incidence(self.graph.entity_passages, shape[1])[list(starts)]
+        total += _stacked(nodes, (len(starts), shape[0])) @ _incidence(self._nearest(cosines), shape[1])
+        total += _stacked(edges, (len(starts), len(self.edges))) @ _incidence(self.edges.passages, shape[1])
+        rows = sp.csr_array(total)
+        rows.eliminate_zeros()
+        return rows
+
+    def last_evidence(self, starts: Sequence[int], votes: Votes, query: str) -> list[Counter[int]]:
+        """Return what the released code counts (Q-MR-4): the last walk of each start, whatever the others say.
+
+        A node gives its passages the first time that any walk meets it, unless its passages were narrowed down, which
+        is done where it has as many descriptions as passages: to those whose description is nearest to the query, by
+        the edit similarity of their words. Counts are in order of first mention.
+        """
+        met, found = np.zeros(self.graph.num_entities, dtype=bool), []
+        passages = self.graph.entity_passages
+        for start in starts:
+            walks = self.walks(start)
+            if not len(walks):
+                found.append(Counter(passages[start].tolist()))
+                continue
+            met[walks.middle[:-1]] = True
+            met[walks.end[:-1][walks.end[:-1] >= 0]] = True
+            counts, best = (row[-1] for row in walks.weigh(votes))
+            units = self.edges.passages[best].tolist() if best >= 0 else []
+            units += passages[start].tolist()
+            for node in [n for n in (walks.middle[-1], walks.end[-1]) if n >= 0]:
+                narrowed = self._narrowed(node, query)
+                units += passages[node].tolist() if narrowed is None and not met[node] else narrowed or []
+                met[node] = True
+            found.append(Counter({passage: n * int(counts) for passage, n in Counter(units).items()}))
+        return found
+
+    def best_walks(self, start: int, votes: Votes, most: int) -> list[tuple[list[int], int]]:
+        """Return the nodes and the weight of the walks that count most, ties by their nodes."""
+        walks = self.walks(start)
+        counts, _ = walks.weigh(votes)
+        best = np.argsort(-counts, kind="stable")[:most].tolist()
+        nodes = [[start, int(walks.middle[i]), int(walks.end[i])] for i in best]
+        return [([n for n in row if n >= 0], int(counts[i])) for row, i in zip(nodes, best, strict=True)]
+
+    def _nearest(self, cosines: np.ndarray) -> Lists:
+        """Return the passages of each entity, those of one with many cut to the half nearest to the query."""
+        passages, sizes = self.graph.entity_passages, self.graph.entity_passages.sizes
+        rows = np.flatnonzero(sizes > MANY)
+        values = gathered(passages, rows)
+        owners = np.repeat(rows, sizes[rows])
+        order = np.lexsort((values, -cosines[values], owners))
+        place = np.arange(len(order)) - np.repeat(np.cumsum(sizes[rows]) - sizes[rows], sizes[rows])
+        far = order[place >= np.maximum(MANY, sizes[owners] // 2)]
+        dropped = np.zeros(len(passages.values), dtype=bool)
+        dropped[np.flatnonzero(np.repeat(sizes > MANY, sizes))[far]] = True
+        kept = np.concatenate([[0], np.cumsum(~dropped)])
+        return Lists(kept[passages.indptr], passages.values[~dropped])
+
+    def _narrowed(self, node: int, query: str) -> list[int] | None:
+        """Return the passages of a node whose descriptions are nearest to the query; None where that cannot be told."""
+        passages, descriptions = self.graph.entity_passages[node], self.graph.descriptions[node].split("\n")
+        if not MANY < len(passages) == len(descriptions):
+            return None
+        asked = query.lower().split()
+        alike = [Levenshtein.normalized_similarity(text.lower().split(), asked) for text in descriptions]
+        best = sorted(range(len(alike)), key=lambda i: -alike[i])[: max(MANY, len(passages) // 2)]
+        return passages[best].tolist()
+
+
+def score_passages(
+    mentions: Sequence[Sequence[tuple[float, Sequence[int]]]], near: Container[int], sticky: bool = False
+) -> dict[int, float]:
+    """Add up what candidates say of passages.
+
+    A candidate gives its score, the first of a mention twice that, to each of its passages, and ten times as much to
+    its best one if that is among the passages nearest to the query.
+
+    Args:
+        mentions: for each mention its candidates in order: score and passages, best first.
+        near: passages nearest to the query.
+        sticky: once a candidate counts tenfold, it does so for its other passages too (Q-MR-5).
+
+    Returns:
+        Passage to score, in order of first mention.
+    """
+    scores: dict[int, float] = {}
+    for candidates in mentions:
+        for i, (score, passages) in enumerate(candidates):
+            base = score * 2 if i == 0 else score
+            for place, passage in enumerate(passages):
+                is_best = bool(passages) and passages[0] in near and (sticky or place == 0)
+                scores[passage] = scores.get(passage, 0.0) + base * (10 if is_best else 1)
+    return scores
+
+
+def _incidence(lists: Lists, width: int) -> sp.csr_array:
+    """Return lists as rows of ones. Shape (len(lists), width)."""
+    return sp.csr_array((np.ones(len(lists.values)), lists.values, lists.indptr), shape=(len(lists), width))
+
+
+def _stacked(rows: Sequence[tuple[int, np.ndarray]], shape: tuple[int, int]) -> sp.csr_array:
+    """Return dense rows, most of them zeros, as a sparse matrix."""
+    filled = [(np.full(np.count_nonzero(row), i), np.flatnonzero(row), row[row != 0]) for i, row in rows]
+    if not filled:
+        return sp.csr_array(shape)
+    owners, columns, values = (np.concatenate(part) for part in zip(*filled, strict=True))
+    return sp.csr_array((values, (owners, columns)), shape=shape)

@@ -1,0 +1,213 @@
+"""Agent: think, search or answer (ReAct, Search-R1, R1-Searcher); prompted, by rules, and by gold.
+
+Search-trained models are sensitive to their prompt: for a reproduction give the prompt they were trained with as
+`roles.agent.options.prompt=FILE.yaml`; the packaged ones are written in our own words.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from gnnrag.index.index import Index
+from gnnrag.llm.base import Backend
+from gnnrag.prompts.untrusted import Shown, defuse_all_but, inline
+from gnnrag.roles.base import AgentFormat as Protocol
+from gnnrag.roles.base import MoveTask, NextMove, ThoughtsTask, Turn
+from gnnrag.roles.gold import gold_hops, ways_to_ask
+from gnnrag.roles.hollow import need_answer
+from gnnrag.roles.parsing import LINE_START
+from gnnrag.roles.prompting import PromptedConfig, Prompter
+from gnnrag.roles.thoughts import OfflineThoughts
+from gnnrag.session import Session
+from gnnrag.types import Passage
+
+_ACTION = re.compile(
+    rf"{LINE_START}\W*+(?:Action(?:\s*\d+)?\s*:\s*)?(search|lookup|finish)\s*\[(.*)\]\s{{0,20}}\.?\s{{0,20}}$",
+    re.I | re.M,
+)
+_TAGGED = re.compile(r"<(search|answer)>(.*?)(?:</\1>|\Z)", re.DOTALL)
+_QUERY, _QUERY_END = "<|begin_of_query|>", "<|end_of_query|>"
+_ANSWERS = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.DOTALL)
+# What an agent writes of its protocol. Results (`<information>`) are written by us alone: its turn may hold none, nor a
+# control token that it copied from a passage.
+_WRITTEN: dict[Protocol, re.Pattern[str]] = {
+    "react": re.compile(r"(?!)"),
+    "search_r1": re.compile(r"</?(?:think|search|answer)>"),
+    "r1_searcher": re.compile(r"</?(?:think|answer)>|<\|(?:begin|end)_of_query\|>"),
+}
+INVALID = (
+    "My last move was not valid. I can search with the search tags, or answer with the answer tags. Let me try again."
+)
+ACTIONS = "invalid action; valid are Search[query], Lookup[string] and Finish[answer]"
+
+
+@dataclass
+class PromptedAgentConfig(PromptedConfig):
+    """Settings of `PromptedAgent`."""
+
+    max_tokens: int = 512
+    temperature: float | None = 0.0
+    passage_chars: int = 2000  # characters of the passages of one search, about 500 tokens
+
+
+class PromptedAgent:
+    """Asks for the next move; a reply without one is an `invalid` move, which the agent is told about.
+
+    Args:
+        backend: the language model.
+        config: settings.
+    """
+
+    config_class = PromptedAgentConfig
+
+    def __init__(self, backend: Backend, config: PromptedAgentConfig | None = None) -> None:
+        self.config = config or PromptedAgentConfig()
+        names: tuple[Protocol, ...] = ("react", "search_r1", "r1_searcher")
+        # The trained agents go on with their own text: no chat template may come between.
+        self._by_protocol = {n: Prompter("agent", backend, self.config, f"agent_{n}", raw=n != "react") for n in names}
+        self.prompters = tuple(self._by_protocol.values())
+
+    async def __call__(self, task: MoveTask, session: Session) -> NextMove:
+        """See `Role`."""
+        question: str = inline(task.question.text)
+        if task.protocol == "search_r1" and not question.endswith("?"):
+            question += "?"
+        transcript = "".join(
+            render_turn(t, n, task.protocol, self.config.passage_chars) for n, t in enumerate(task.turns, 1)
+        )
+        if not task.may_search:
+            transcript += _CLOSED[task.protocol]
+        # The tags of a protocol are as they were trained, so they can carry no code.
+        values = {"question": question, "transcript": Shown(transcript)}
+
+        def parse(text: str) -> NextMove:
+            move = PARSERS[task.protocol](text)
+            if move.move == "finish" and move.argument:  # without one it gives up
+                need_answer(move.argument, question)
+            return move
+
+        outcome = await self._by_protocol[task.protocol].ask(session, values, parse)
+        return outcome.value or NextMove("finish", flags=("agent_failed",))
+
+
+def parse_react(text: str) -> NextMove:
+    """Return the first action of a ReAct step; without one the move is invalid."""
+    text = text.partition("\nObservation")[0].strip()
+    match = _ACTION.search(text)
+    if not match:
+        return NextMove("invalid", written=text)
+    return NextMove(match[1].lower(), match[2].strip(), text[: match.end()])  # type: ignore[arg-type]
+
+
+def parse_search_r1(text: str) -> NextMove:
+    """Return the first search or answer of a reply, in Search-R1's tags."""
+    match = _TAGGED.search(text)
+    if not match:
+        return NextMove("invalid", written=text)
+    written = text[: match.end()]
+    closing = f"</{match[1]}>"
+    return NextMove(
+        "search" if match[1] == "search" else "finish",
+        " ".join(match[2].split()),
+        written if written.endswith(closing) else written + closing,
+    )
+
+
+def parse_r1_searcher(text: str) -> NextMove:
+    """Return the query after the last opening tag, or the last answer, in R1-Searcher's tags."""
+    head, _, tail = text.rpartition(_QUERY)
+    answers = _ANSWERS.findall(text)
+    if head or text.startswith(_QUERY):
+        query, _, rest = tail.partition(_QUERY_END)
+        if not answers or "<answer>" not in rest:
+            cleaned = " ".join(query.replace('"', " ").replace("...", " ").split())
+            return NextMove("search" if cleaned else "finish", cleaned, f"{head}{_QUERY}{query}{_QUERY_END}")
+    # Any other stop is an end without an answer.
+    if not answers:
+        return NextMove("finish", "", text, ("no_move",))
+    return NextMove("finish", " ".join(answers[-1].split()), text)
+
+
+PARSERS = {"react": parse_react, "search_r1": parse_search_r1, "r1_searcher": parse_r1_searcher}
+_CLOSED = {
+    "react": "No searches are left: the next action must be Finish.\n",
+    "search_r1": "",
+    "r1_searcher": "",
+}
+
+
+def render_turn(turn: Turn, number: int, protocol: Protocol, limit: int = 2000) -> str:
+    """Return a turn as the agent sees it; passages are fenced by the protocol's tags and cannot speak them."""
+    # A note may be a sentence of a passage.
+    note = ACTIONS if protocol == "react" and turn.note == "invalid" else inline(turn.note)
+    written = defuse_all_but(turn.written, _WRITTEN[protocol])
+    found = _documents(turn.passages, protocol)[:limit] or note or "no results"
+    if protocol == "react":
+        return f"{written.strip()}\nObservation {number}: {note or found}\n"
+    if turn.move == "invalid":
+        return f"{written}\n{INVALID}\n"
+    if protocol == "search_r1":
+        return f"{written}\n\n<information>{found}</information>\n\n"
+    return f"{written}\n\n<|begin_of_documents|>\n{found if turn.passages else 'None'}\n<|end_of_documents|>\n\n"
+
+
+def _documents(passages: tuple[Passage, ...], protocol: Protocol) -> str:
+    rows = []
+    for i, p in enumerate(passages, start=1):
+        title, text = inline(p.title), inline(p.text)
+        if protocol == "search_r1":
+            rows.append(f"Doc {i}(Title: {title}) {text}")
+        else:
+            rows.append(f"({i}) {title}: {text}" if protocol == "react" else f"({i}){title} {text}")
+    return "\n".join(rows)
+
+
+class OfflineAgent:
+    """Searches for the question first, then for the offline thoughts; the shared reader answers.
+
+    Args:
+        index: an opened index.
+    """
+
+    stages = OfflineThoughts.stages
+
+    def __init__(self, index: Index, config: None = None) -> None:
+        self.thoughts = OfflineThoughts(index)
+
+    async def __call__(self, task: MoveTask, session: Session) -> NextMove:
+        """See `Role`."""
+        if not task.may_search:
+            return NextMove("finish")
+        if not task.turns:
+            return NextMove("search", task.question.text)
+        shown = tuple({p.id: p for turn in task.turns for p in turn.passages}.values())
+        asked = ThoughtsTask(task.question, shown, earlier=tuple(t.argument for t in task.turns))
+        found = self.thoughts.think(asked)
+        query = found.fast or found.slow
+        return NextMove("search", query) if query else NextMove("finish")
+
+
+class OracleAgent:
+    """Searches for gold hops: first those that no search has shown, then those that no search has put first.
+
+    What came second in its best search can lose its place in the union of all searches to what came first in another.
+
+    Args:
+        index: an opened index.
+    """
+
+    def __init__(self, index: Index, config: None = None) -> None:
+        self.index = index
+
+    async def __call__(self, task: MoveTask, session: Session) -> NextMove:
+        """See `Role`."""
+        shown = {p.id for turn in task.turns for p in turn.passages}
+        first = {p.id for turn in task.turns for p in turn.passages[:1]}
+        hops = gold_hops(task.question, self.index) if task.may_search else []
+        asked = [turn.argument for turn in task.turns]
+        for found in (shown, first):
+            missing = [hop for hop in hops if hop.gold not in found]
+            if ways := ways_to_ask(missing, asked, self.index):
+                return NextMove("search", ways[0][1])
+        return NextMove("finish", task.question.answers[0] if task.question.answers else "")

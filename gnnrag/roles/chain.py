@@ -1,0 +1,132 @@
+"""Reasoning chain of a question from its passages (BDTR); prompted, by rules, and by gold."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from gnnrag.index.index import Index
+from gnnrag.llm.base import Backend
+from gnnrag.prompts.untrusted import inline, passage_elements
+from gnnrag.roles.base import Chain, ChainTask
+from gnnrag.roles.bridges import BridgeFinder
+from gnnrag.roles.gold import gold_hops
+from gnnrag.roles.hollow import NO_FACT, has_fact
+from gnnrag.roles.parsing import LINE_START, clean_line, strip_markup, strip_thinking
+from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.session import Session
+
+_BRIDGES = re.compile(rf"{LINE_START}\W*+bridg(?:e|ing)\s+entit(?:y|ies)\W*:\s*(.*)$", re.IGNORECASE | re.MULTILINE)
+
+
+@dataclass
+class PromptedChainConfig(PromptedConfig):
+    """Settings of the chain role."""
+
+    max_tokens: int = 256
+
+
+class PromptedChain:
+    """Asks for the hops that lead to the answer.
+
+    Without a reply the thoughts stand in (`chain_failed`), so that the verifier always has a text to check against.
+
+    Args:
+        backend: the language model.
+        config: settings.
+    """
+
+    config_class = PromptedChainConfig
+
+    def __init__(self, backend: Backend, config: PromptedChainConfig | None = None) -> None:
+        config = config or PromptedChainConfig()
+        self._prompter = Prompter("chain", backend, config)
+        self.prompters, self.config = (self._prompter,), config
+
+    async def __call__(self, task: ChainTask, session: Session) -> Chain:
+        """Write the chain that the passages support."""
+        values = {
+            "passages": passage_elements(task.passages),
+            "thoughts": "\n".join(f"- {inline(t)}" for t in task.thoughts) or "(none)",
+            "question": inline(task.question.text),
+        }
+        outcome = await self._prompter.ask(session, values, lambda text: parse_chain(text, task.question.text))
+        if outcome.value is not None:
+            return outcome.value
+        return Chain("\n".join(task.thoughts) or task.question.text, flags=("chain_failed",))
+
+
+def parse_chain(text: str, question: str = "") -> Chain:
+    """Take the reply as it is, and the bridge entities from their line if there is one.
+
+    Raises:
+        MalformedError: the reply is empty, or states no fact (`has_fact`).
+    """
+    text = strip_markup(strip_thinking(text))
+    if not has_fact(text, question):
+        raise MalformedError("no fact in the chain", NO_FACT)
+    line = _BRIDGES.search(text)
+    # Semicolons are asked for; commas separate only where there are none, as names may hold commas.
+    names = re.split(r";" if line and ";" in line[1] else r",", line[1]) if line else []
+    bridges = dict.fromkeys(name for name in map(clean_line, names) if name)
+    return Chain(text, tuple(bridges))
+
+
+@dataclass
+class OfflineChainConfig:
+    """Settings of `OfflineChain`."""
+
+    max_bridges: int = 2  # bridges kept, over all anchors
+    frontier: int = 2  # passages that bridges start from when the question names no title
+
+
+class OfflineChain:
+    """One line a hop: `anchor -> bridge [passage number, or MISSING]`.
+
+    Args:
+        index: an opened index.
+        config: see `OfflineChainConfig`.
+    """
+
+    stages = ("hierarchy", "embeddings")
+    config_class = OfflineChainConfig
+
+    def __init__(self, index: Index, config: OfflineChainConfig | None = None) -> None:
+        self.index, self.config = index, config or OfflineChainConfig()
+        self.finder = BridgeFinder(index)
+
+    async def __call__(self, task: ChainTask, session: Session) -> Chain:
+        """Write the chain that the titles support; flagged `no_anchor` where the question names none."""
+        question = self.finder.read(task.question.text)
+        numbers = {self.index.position[p.id]: i for i, p in enumerate(task.passages, start=1)}
+        anchors = question.anchors
+        shown = [self.index.position[p.id] for p in task.passages]
+        sources = [a.passage for a in anchors] or shown[: self.config.frontier]
+        bridges = self.finder.bridges(question, sources)[: self.config.max_bridges]
+        title = [p.title for p in self.index.passages]
+        lines = [f"{a.name} [{numbers.get(a.passage, 'MISSING')}]" for a in anchors]
+        lines += [
+            f"{title[b.source]} -> {b.name} -> {title[b.passage]} [{numbers.get(b.passage, 'MISSING')}]"
+            for b in bridges
+        ]
+        flags = () if anchors else ("no_anchor",)
+        support = [self.index.ids[p] for p in (*(a.passage for a in anchors), *(b.passage for b in bridges))]
+        return Chain("\n".join(lines), tuple(b.name for b in bridges), tuple(support), flags)
+
+
+class OracleChain:
+    """One line a gold hop: the sub-question, its answer, and the passage number or MISSING.
+
+    Args:
+        index: an opened index.
+    """
+
+    def __init__(self, index: Index, config: None = None) -> None:
+        self.index = index
+
+    async def __call__(self, task: ChainTask, session: Session) -> Chain:
+        """Write the gold chain."""
+        numbers = {p.id: i for i, p in enumerate(task.passages, start=1)}
+        hops = gold_hops(task.question, self.index)
+        lines = [f"{h.query} - {h.answer or 'unknown'} [{numbers.get(h.gold, 'MISSING')}]" for h in hops]
+        return Chain("\n".join(lines), tuple(h.answer for h in hops[:-1] if h.answer))

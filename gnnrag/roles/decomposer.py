@@ -1,0 +1,157 @@
+"""Decomposer: sub-questions of a question; prompted, by rules, and by gold."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from gnnrag.index.index import Index
+from gnnrag.llm.base import Backend
+from gnnrag.methods.graphsearch.parsing import parse_linked, parse_triple_parts, released_parts
+from gnnrag.prompts.untrusted import inline
+from gnnrag.roles.base import DecomposeTask, Decomposition
+from gnnrag.roles.bridges import BridgeFinder
+from gnnrag.roles.gold import gold_hops
+from gnnrag.roles.parsing import clean_line, json_objects, json_value, strip_markup, strip_thinking
+from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.session import Session
+from gnnrag.text.subqueries import render_triples
+
+_ITEM = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s*(.+)$")
+_NONE = re.compile(r"^\W*(?:none|n/?a)\W*$", re.IGNORECASE)
+
+
+@dataclass
+class PromptedDecomposerConfig(PromptedConfig):
+    """Settings of `PromptedDecomposer`."""
+
+    max_tokens: int = 1024
+
+
+class PromptedDecomposer:
+    """Asks for sub-questions, by default for one to four. A reply that does not parse gives none (`decomposer_failed`).
+
+    A prompt of the user's own replaces that of plain sub-questions; the other forms have other formats.
+
+    Args:
+        backend: the language model.
+        config: settings.
+    """
+
+    config_class = PromptedDecomposerConfig
+
+    def __init__(self, backend: Backend, config: PromptedDecomposerConfig | None = None) -> None:
+        config = config or PromptedDecomposerConfig()
+        self._plain = Prompter("decomposer", backend, config)
+        own = replace(config, prompt="")
+        self._linked = Prompter("decomposer", backend, own, "decomposer_linked")
+        self._triples = Prompter("decomposer", backend, own, "decomposer_triples")
+        self.prompters = (self._plain, self._linked, self._triples)
+
+    async def __call__(self, task: DecomposeTask, session: Session) -> Decomposition:
+        """See `Role`."""
+        values = {"question": inline(task.question.text)}
+        flags: tuple[str, ...] = ()
+        parts: tuple[str, ...] | None = None
+        if task.form != "plain" and task.parsing == "released":
+            prompter = self._triples if task.form == "triples" else self._linked
+            outcome = await prompter.ask(session, values, lambda text: released_parts(text, task.form))
+            parts, reply = outcome.value, outcome.reply
+        elif task.form == "triples":
+            found = await self._triples.ask(session, values, parse_triple_parts)
+            parts, dropped = found.value or (None, 0)
+            flags, reply = ("malformed_triple",) * dropped, found.reply
+        else:
+            is_plain = task.form == "plain"
+            prompter, parse = (self._plain, parse_parts) if is_plain else (self._linked, parse_linked)
+            count = {"count": str(task.max_parts)} if is_plain else {}
+            outcome = await prompter.ask(session, values | count, parse)
+            parts, reply = outcome.value, outcome.reply
+        if parts is None:
+            return Decomposition(flags=("decomposer_failed",))
+        if task.max_parts and len(parts) > task.max_parts:
+            flags = (*flags, "too_many_parts")
+        return Decomposition(parts[: task.max_parts or None], reply, flags)
+
+
+def parse_parts(text: str) -> tuple[str, ...]:
+    """Return the sub-questions of a reply: a JSON list, an object with `questions`, or a list of lines.
+
+    Raises:
+        MalformedError: there is none of these.
+    """
+    text = strip_markup(strip_thinking(text))
+    found = json_value(text)
+    if not isinstance(found, list):
+        found = next((d["questions"] for d in json_objects(text) if isinstance(d.get("questions"), list)), None)
+    if found is None:
+        found = [match[1] for line in text.splitlines() if (match := _ITEM.match(line))]
+        if not found and not _NONE.match(text):
+            raise MalformedError("no list of sub-questions")
+    lines = [clean_line(str(item)) for item in found if isinstance(item, str)]
+    return tuple(dict.fromkeys(line for line in lines if line))
+
+
+@dataclass
+class OfflineDecomposerConfig:
+    """Settings of `OfflineDecomposer`."""
+
+    hops: int = 2  # linked forms: links asked for from each thing that the question names
+
+
+class OfflineDecomposer:
+    """One sub-question for each thing that the question names; none where it names nothing.
+
+    The linked forms then ask the same of what those lead to, `hops` links in all: the open part of the question, asked
+    of the answer of an earlier sub-question.
+
+    Args:
+        index: an opened index.
+        config: see `OfflineDecomposerConfig`.
+    """
+
+    config_class = OfflineDecomposerConfig
+    is_guess = True
+
+    stages = ("hierarchy", "embeddings")
+
+    def __init__(self, index: Index, config: OfflineDecomposerConfig | None = None) -> None:
+        self.config = config or OfflineDecomposerConfig()
+        self.finder = BridgeFinder(index)
+
+    async def __call__(self, task: DecomposeTask, session: Session) -> Decomposition:
+        """See `Role`."""
+        question = self.finder.read(task.question.text)
+        names = list(dict.fromkeys(anchor.name for anchor in question.anchors))
+        if task.form == "plain":
+            return Decomposition(tuple(f"{question.open_part} {name}" for name in names)[: task.max_parts])
+        mark, width = ("#" if task.form == "linked" else "Entity#"), len(names)
+        asked = [*names, *(f"{mark}{k}" for k in range(1, width * (self.config.hops - 1) + 1))]
+        if task.form == "linked":
+            parts = [f"{question.open_part} {name}" for name in asked]
+        else:
+            unknowns = (f"Entity#{k}" for k in range(1, len(asked) + 1))
+            parts = [
+                render_triples([(name, question.open_part, unknown)])
+                for name, unknown in zip(asked, unknowns, strict=True)
+            ]
+        return Decomposition(tuple(parts)[: task.max_parts or None], "\n".join(parts))
+
+
+class OracleDecomposer:
+    """One sub-question for each gold hop, answers of earlier hops filled in; as triples, the hop asks for its unknown.
+
+    Args:
+        index: an opened index.
+    """
+
+    def __init__(self, index: Index, config: None = None) -> None:
+        self.index = index
+
+    async def __call__(self, task: DecomposeTask, session: Session) -> Decomposition:
+        """See `Role`."""
+        hops = gold_hops(task.question, self.index)
+        queries = [hop.query for hop in hops]
+        if task.form == "triples":
+            queries = [render_triples([(query, "", f"Entity#{k}")]) for k, query in enumerate(queries, start=1)]
+        return Decomposition(tuple(queries)[: task.max_parts or None] if len(hops) > 1 else ())

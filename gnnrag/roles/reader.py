@@ -1,0 +1,190 @@
+"""Reader: the answer from passages; prompted, and by gold (the rule-based one is in `offline_reader`)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from gnnrag.errors import ConfigError
+from gnnrag.llm.base import Backend
+from gnnrag.prompts.untrusted import inline, notes_element, passage_elements, together
+from gnnrag.roles.base import Answer, ReaderTask
+from gnnrag.roles.hollow import NO_ANSWER, need_answer
+from gnnrag.roles.parsing import strip_markup, strip_thinking
+from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.session import Session
+
+_ANSWER = re.compile(r"answer\s*:\s*", re.IGNORECASE)
+_THOUGHT = re.compile(r"^\W*thought\s*:\s*", re.IGNORECASE)
+_CITED = re.compile(r"\[(\d{1,9}(?:\s*,\s*\d{1,9})*)\]")
+_ABSTAIN = re.compile(
+    r"(?:unknown|unanswerable|not (?:known|stated|given|mentioned|provided|available|specified)|n/?a|none|"
+    r"(?:i (?:do not|don['’]t) know|cannot be (?:determined|answered)|(?:insufficient|not enough) information).*)\W*",
+    re.IGNORECASE,
+)
+_SHORT = 100  # characters; a longer reply without a label is no short answer
+
+
+@dataclass
+class PromptedReaderConfig(PromptedConfig):
+    """`hipporag` parses as that code does, for comparison with published numbers; `robust` forgives more.
+
+    With `abstain` the reader may say that the passages do not hold the answer; the answer's text is then empty.
+    """
+
+    max_tokens: int = 2048
+    parser: Literal["hipporag", "robust"] = "hipporag"
+    abstain: bool = False
+
+
+class PromptedReader:
+    """Reads a short answer out of passages and notes.
+
+    Without either, and unless it may abstain, it answers from what the model knows (the closed-book baseline).
+    No reply, or none that parses, gives an empty answer flagged `reader_failed`.
+
+    Args:
+        backend: the language model.
+        config: settings.
+    """
+
+    config_class = PromptedReaderConfig
+
+    def __init__(self, backend: Backend, config: PromptedReaderConfig | None = None) -> None:
+        config = config or PromptedReaderConfig()
+        options = ("abstain",) if config.abstain else ()
+        self._open = Prompter("reader", backend, config, options=options)
+        # A prompt of the user's own replaces the open one; the closed one has other placeholders.
+        self._closed = Prompter("reader", backend, replace(config, prompt=""), "reader_closed", options)
+        self.prompters, self.config = (self._open, self._closed), config
+
+    async def __call__(self, task: ReaderTask, session: Session) -> Answer:
+        """Answer the question."""
+        read, question = parse_hipporag if self.config.parser == "hipporag" else parse_robust, task.question.text
+
+        def parse(text: str) -> Answer:
+            need_answer((answer := read(text)).text, question)
+            return answer
+
+        values = {"question": inline(task.question.text)}
+        if task.passages or task.notes.strip() or self.config.abstain:
+            notes = [notes_element(task.notes)] if task.notes.strip() else []
+            values["context"] = together([passage_elements(task.passages), *notes], "\n\n")
+            outcome = await self._open.ask(session, values, parse)
+        else:
+            outcome = await self._closed.ask(session, values, parse)
+        return self._finish(outcome.value, task)
+
+    def _finish(self, answer: Answer | None, task: ReaderTask) -> Answer:
+        """Turn cited numbers into passage ids, and an abstention into an empty text."""
+        if answer is None:
+            return Answer("", flags=("reader_failed",))
+        text, flags = answer.text, answer.flags
+        if self.config.abstain and _ABSTAIN.fullmatch(text):
+            text, flags = "", (*flags, "abstained")
+        cited = (int(n) for group in _CITED.findall(answer.thought) for n in group.split(","))
+        support = dict.fromkeys(task.passages[n - 1].id for n in cited if 1 <= n <= len(task.passages))
+        return Answer(text, tuple(support), thought=answer.thought, flags=flags)
+
+
+def parse_hipporag(text: str) -> Answer:
+    """Return what stands between the first and the second `Answer:`; without one, the whole reply (flagged).
+
+    Raises:
+        MalformedError: the reply or its answer is empty.
+    """
+    text = strip_thinking(text)
+    thought, label, rest = text.partition("Answer:")
+    if not label:
+        return _unlabelled(text)
+    return _labelled(rest.partition("Answer:")[0], thought)
+
+
+def parse_robust(text: str) -> Answer:
+    """Return the first line after the last `answer:` in any case, without Markdown; a short one-line reply is taken.
+
+    Raises:
+        MalformedError: nothing after the label; no label, and the reply is empty or longer than a short answer.
+    """
+    text = strip_markup(strip_thinking(text))
+    labels = list(_ANSWER.finditer(text))
+    if not labels:
+        if "\n" in text or len(text) > _SHORT:
+            raise MalformedError("no line starts with 'Answer:'")
+        return _unlabelled(text)
+    return _labelled(text[labels[-1].end() :].partition("\n")[0], text[: labels[-1].start()])
+
+
+def _labelled(answer: str, thought: str) -> Answer:
+    """Build the answer; an empty one was cut off, and must not pass for an abstention."""
+    if not answer.strip():
+        raise MalformedError("nothing after 'Answer:'", NO_ANSWER)
+    return Answer(answer.strip(), thought=_THOUGHT.sub("", thought).strip())
+
+
+def _unlabelled(text: str) -> Answer:
+    """Take the whole reply for the answer, and say so."""
+    if not text:
+        raise MalformedError("empty reply", NO_ANSWER)
+    return Answer(text, flags=("answer_unlabelled",))
+
+
+_REQUIRE = ("all", "last", "none")
+
+
+@dataclass
+class OracleReaderConfig:
+    """How much of the gold evidence must be in the passages."""
+
+    require: Literal["all", "last", "none"] = "all"  # every gold passage, the last hop's, or nothing
+
+
+class OracleReader:
+    """Answer with the canonical gold answer if the gold evidence is among the passages, else abstain.
+
+    Args:
+        index: not used; roles share one constructor.
+        config: what evidence to require. A question without gold passages fulfils only `none`, and a question without
+            answers is one that the corpus cannot answer: abstaining is right.
+
+    Raises:
+        ConfigError: unknown `require`.
+    """
+
+    config_class = OracleReaderConfig
+
+    def __init__(self, index: Any = None, config: OracleReaderConfig | None = None) -> None:
+        self.config = config or OracleReaderConfig()
+        if self.config.require not in _REQUIRE:
+            raise ConfigError(f"reader.require={self.config.require!r}: allowed are {', '.join(_REQUIRE)}")
+
+    async def __call__(self, task: ReaderTask, session: Session) -> Answer:
+        """Answer one question; the loop records the answer and counts abstentions."""
+        return self.read(task)
+
+    def read(self, task: ReaderTask) -> Answer:
+        """Return the gold answer, or an empty one that says what is missing."""
+        question = task.question
+        if not question.answers:
+            return Answer("", thought="the question has no gold answer")
+        seen = {passage.id for passage in task.passages}
+        required = self._required(question.gold, tuple(hop.gold for hop in question.decomposition))
+        if required is None:
+            return Answer("", thought="the question has no gold passages")
+        missing = [passage_id for passage_id in required if passage_id not in seen]
+        if missing:
+            return Answer("", thought=f"missing: {', '.join(missing)}")
+        support = tuple(passage_id for passage_id in question.gold if passage_id in seen)
+        return Answer(question.answers[0], support, 1.0, "gold evidence is here")
+
+    def _required(self, gold: tuple[str, ...], hops: tuple[str | None, ...]) -> tuple[str, ...] | None:
+        """Return the passages that must be there; None where the question does not say which."""
+        if self.config.require == "none":
+            return ()
+        if not gold:
+            return None
+        if self.config.require == "all":
+            return gold
+        last = hops[-1] if hops else None
+        return (last or gold[-1],)

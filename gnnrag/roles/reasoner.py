@@ -1,0 +1,179 @@
+"""Reasoner: the next sentence of a chain of thought (IRCoT and its like); prompted, by rules, and by gold."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from gnnrag.index.index import Index
+from gnnrag.llm.base import Backend
+from gnnrag.prompts.untrusted import inline, passage_elements
+from gnnrag.roles.base import ReasonTask, Step, ThoughtsTask
+from gnnrag.roles.gold import gold_hops, ways_to_ask
+from gnnrag.roles.hollow import NO_FACT, has_fact, need_answer
+from gnnrag.roles.parsing import clean_line, json_objects, strip_markup, strip_thinking
+from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.roles.thoughts import OfflineThoughts
+from gnnrag.session import Session
+from gnnrag.text.sentences import split_sentences
+
+_MARKER = re.compile(r"so,? the answer is\s*:?\s*", re.IGNORECASE)
+_FINAL = re.compile(r"final answer\W*", re.IGNORECASE)
+
+
+@dataclass
+class PromptedReasonerConfig(PromptedConfig):
+    """Settings of `PromptedReasoner`."""
+
+    max_tokens: int = 300
+    one_sentence: bool = False  # keep the first sentence of a thought only, as the original IRCoT does
+
+
+class PromptedReasoner:
+    """Asks for one step. A reply that says nothing gives an empty step (`loop_error`), which ends the loop.
+
+    Args:
+        backend: the language model.
+        config: settings.
+    """
+
+    config_class = PromptedReasonerConfig
+
+    def __init__(self, backend: Backend, config: PromptedReasonerConfig | None = None) -> None:
+        self.config = config or PromptedReasonerConfig()
+        names = ("ircot", "irgs", "gcot", "tog")
+        self._by_style = {n: Prompter("reasoner", backend, self.config, f"reason_{n}") for n in names}
+        self.prompters = tuple(self._by_style.values())
+
+    async def __call__(self, task: ReasonTask, session: Session) -> Step:
+        """See `Role`."""
+        values = {
+            "passages": passage_elements(task.passages),
+            "question": inline(task.question.text),
+            "steps": "\n".join(f"- {inline(s)}" for s in task.steps) or "(none)",
+        }
+        outcome = await self._by_style[task.style].ask(session, values, lambda text: self.parse(text, task))
+        return outcome.value or Step(flags=("loop_error",))
+
+    def parse(self, text: str, task: ReasonTask) -> Step:
+        """Parse a reply in a task's style. Raises MalformedError where it says nothing."""
+        text = strip_markup(strip_thinking(text))
+        if not text:
+            raise MalformedError("empty reply")
+        if task.style == "tog":
+            return parse_links(text)
+        step = parse_generation(text) if task.style == "irgs" else parse_thought(text, self.config.one_sentence)
+        if step.done:
+            need_answer(step.answer or "", task.question.text)
+        elif not has_fact(text, task.question.text):
+            raise MalformedError("no fact in the step", NO_FACT)
+        return step
+
+
+def parse_thought(text: str, one_sentence: bool = False) -> Step:
+    """Return a thought; the marker `So the answer is:` anywhere ends the loop.
+
+    A marker that does not begin the reply is flagged (`late_marker`): the step then holds more than it should.
+    """
+    if match := _MARKER.search(text):
+        flags = () if match.start() == 0 else ("late_marker",)
+        return Step(text, None, True, _short(text[match.end() :]), flags)
+    if one_sentence:
+        text = next(iter(split_sentences(text)), text)
+    return Step(text, clean_line(text))
+
+
+def parse_generation(text: str) -> Step:
+    """Return a generation; its answer stands after the last `final answer`, else in the last line."""
+    marks = list(_FINAL.finditer(text))
+    tail = text[marks[-1].end() :] if marks else text.splitlines()[-1]
+    return Step(text, None, False, _short(tail))
+
+
+def parse_links(text: str) -> Step:
+    """Return links with scores, a verdict, and what to look for next.
+
+    Without `next`, the text of the best link is what to look for; without links there is nothing.
+
+    Raises:
+        MalformedError: no JSON object with one of these, or one that says nothing.
+    """
+    for data in json_objects(text):
+        if not {"links", "sufficient", "next"} & data.keys():
+            continue
+        links = [_link(row) for row in data.get("links") or [] if isinstance(row, dict)]
+        best = max(links, key=lambda row: row[0], default=(0.0, ""))[1]
+        done = str(data.get("sufficient")).strip().lower() in ("true", "yes")
+        wanted = clean_line(str(data.get("next") or "")) or best or None
+        described = "; ".join(link for _, link in links)
+        if not (done or wanted or described.strip("; ")):
+            raise MalformedError("neither a link nor what to look for next", NO_FACT)
+        return Step(described, None if done else wanted, done)
+    raise MalformedError("no JSON object with links, sufficient and next")
+
+
+def _link(row: dict[str, Any]) -> tuple[float, str]:
+    try:
+        score = float(row.get("score", 0.0))
+    except (TypeError, ValueError):
+        score = 0.0
+    parts = [str(row.get(key) or "").strip() for key in ("head", "relation", "tail")]
+    return score if math.isfinite(score) else 0.0, " ".join(part for part in parts if part)
+
+
+def _short(text: str) -> str | None:
+    line = next((row for row in text.strip().splitlines() if row.strip()), "")
+    return (clean_line(line) or "").rstrip(".") or None
+
+
+class OfflineReasoner:
+    """The fast thought of the offline thoughts is the next step; without one, the step is the last.
+
+    Args:
+        index: an opened index.
+    """
+
+    stages = OfflineThoughts.stages
+    is_guess = True
+
+    def __init__(self, index: Index, config: None = None) -> None:
+        self.thoughts = OfflineThoughts(index)
+
+    async def __call__(self, task: ReasonTask, session: Session) -> Step:
+        """See `Role`."""
+        asked = ThoughtsTask(task.question, task.passages, earlier=task.steps, round=len(task.steps) + 1)
+        found = self.thoughts.think(asked)
+        text = found.fast or found.slow
+        return Step(text, text) if text else Step(done=True, flags=("nothing_missing",))
+
+
+@dataclass
+class OracleReasonerConfig:
+    """Settings of `OracleReasoner`."""
+
+    read: int = 5  # passages that the reader will see: a gold passage further down is still asked for
+
+
+class OracleReasoner:
+    """The first gold hop that the reader would not see, in words not used before; the last step when there is none.
+
+    Args:
+        index: an opened index.
+        config: see `OracleReasonerConfig`.
+    """
+
+    config_class = OracleReasonerConfig
+
+    def __init__(self, index: Index, config: OracleReasonerConfig | None = None) -> None:
+        self.index, self.config = index, config or OracleReasonerConfig()
+
+    async def __call__(self, task: ReasonTask, session: Session) -> Step:
+        """See `Role`."""
+        read = {p.id for p in task.passages[: self.config.read]}
+        missing = [hop for hop in gold_hops(task.question, self.index) if hop.gold not in read]
+        ways = ways_to_ask(missing, task.steps, self.index)
+        if not ways:
+            return Step(done=True, flags=("asked_in_vain",) if missing else ())
+        return Step(ways[0][1], ways[0][1])

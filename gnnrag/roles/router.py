@@ -1,0 +1,297 @@
+"""Router: how hard a question is, so which branch answers it; prompted, by cues, and by gold."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gnnrag.graphs.linking import link_question
+from gnnrag.index.index import Index
+from gnnrag.llm.base import Backend
+from gnnrag.prompts.untrusted import inline
+from gnnrag.roles.base import QUERY_CLASSES, RouterTask, Routing
+from gnnrag.roles.parsing import json_objects, strip_markup, strip_thinking
+from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.session import Session
+from gnnrag.text.normalise import FUNCTION_WORDS, fold
+from gnnrag.text.sentences import beginning
+from gnnrag.types import Question
+
+
+@dataclass
+class PromptedRouterConfig(PromptedConfig):
+    """Settings of `PromptedRouter`; its reply is short."""
+
+    max_tokens: int = 64
+
+
+class PromptedRouter:
+    """One call a question. No reply, or none that parses, means passage_local, flagged `router_failed`.
+
+    The class that the model names gets the confidence that it states, the other two share the rest evenly.
+
+    Args:
+        backend: the language model.
+        config: settings.
+    """
+
+    config_class = PromptedRouterConfig
+
+    def __init__(self, backend: Backend, config: PromptedRouterConfig | None = None) -> None:
+        self._prompter = Prompter("router", backend, config or PromptedRouterConfig())
+        self.prompters = (self._prompter,)
+
+    async def __call__(self, task: RouterTask, session: Session) -> Routing:
+        """Route one question."""
+        outcome = await self._prompter.ask(session, {"question": inline(task.question.text)}, parse_routing)
+        if outcome.value is None:
+            return Routing({"passage_local": 1.0}, flags=("router_failed",))
+        chosen, confidence = outcome.value
+        rest = (1.0 - confidence) / (len(QUERY_CLASSES) - 1)
+        return Routing({name: confidence if name == chosen else rest for name in QUERY_CLASSES})
+
+
+def parse_routing(text: str) -> tuple[str, float]:
+    """Return class and confidence of a reply: a JSON object with both.
+
+    `multi-hop` and `Multi Hop` are read as `multi_hop`, and "80%" or 80 as 0.8; nothing is read out of prose.
+
+    Raises:
+        MalformedError: there is no such object, or its class or confidence is none.
+    """
+    for data in json_objects(strip_markup(strip_thinking(text))):
+        lowered = {str(k).strip().lower(): v for k, v in data.items()}
+        name = str(lowered.get("class", "")).strip().lower().replace("-", "_").replace(" ", "_")
+        for known in QUERY_CLASSES:
+            if name == known:
+                return known, _probability(lowered.get("confidence"))
+    raise MalformedError(f"no JSON object whose 'class' is one of {', '.join(QUERY_CLASSES)}")
+
+
+def _probability(value: Any) -> float:
+    is_percent = isinstance(value, str) and value.strip().endswith("%")
+    try:
+        number = math.nan if isinstance(value, bool) or value is None else float(str(value).strip().rstrip("%"))
+    except ValueError:
+        number = math.nan
+    number = number / 100.0 if is_percent or number >= 2.0 else number
+    if not 0.0 <= number <= 1.0:
+        raise MalformedError("'confidence' is no number between 0 and 1")
+    return number
+
+
+MASK = "Ꞩ"  # a letter that no question has
+_OPENERS = frozenset({"summarise", "summarize", "describe", "discuss", "explain", "compare", "outline", "list"})
+_INSIDE = frozenset({"of", "the", "de", "la", "le", "von", "van", "der", "den", "del", "di", "da", "du", "et", "al"})
+_OWNER = ("'s", "’s", "s'", "s’")
+_MARKS = ".,;:?!'\""
+
+
+def mask_names(text: str) -> str:
+    """Return a question with `MASK` for each name written with capitals: such words, and `of` and the like inside.
+
+    What a name says (`Count of Perche`, `The Painter's Wife`) is no clause of the question. A possessive stays. The
+    first word is a name only before another capital or in the possessive: every question begins with a capital.
+    """
+    tokens = text.split()
+    is_capital = [_is_capital(token) for token in tokens]
+    if tokens and is_capital[0]:
+        first = fold(tokens[0]).strip(_MARKS)
+        plain = first in FUNCTION_WORDS or first in _OPENERS
+        is_capital[0] = not plain and (is_capital[1:2] == [True] or tokens[0].endswith(_OWNER))
+    out: list[str] = []
+    start = 0
+    while start < len(tokens):
+        end = _end_of_name(tokens, is_capital, start) if is_capital[start] else start + 1
+        last = tokens[end - 1]
+        tail = "'s" if last.endswith(_OWNER) else last[-1] if last[-1] in ",;?" else ""
+        out.append(f"{MASK}{tail}" if is_capital[start] else last)
+        start = end
+    return " ".join(out)
+
+
+def _end_of_name(tokens: list[str], is_capital: list[bool], start: int) -> int:
+    """Return the position after a name; a comma or a possessive ends it."""
+    end = start + 1
+    while end < len(tokens) and not tokens[end - 1].endswith((",", ";", "?", *_OWNER)):
+        ahead = end
+        while ahead < len(tokens) - 1 and ahead < end + 2 and tokens[ahead] in _INSIDE:
+            ahead += 1
+        if not is_capital[ahead]:
+            break
+        end = ahead + 1
+    return end
+
+
+def _is_capital(token: str) -> bool:
+    letter = next((c for c in token if c.isalnum()), "")
+    return letter.isupper() and token.strip(_MARKS) != "I"
+
+
+def _pattern(words: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<!\w)(?:{'|'.join(words.split())})(?!\w)")
+
+
+_RELATIVE = _pattern("who whom whose which that where when")
+_POSSESSIVE = re.compile(r"\w['’]s?(?!\w)")
+_OF = re.compile(r"\b(?:of|by|from)\b")
+_DESCRIBED = re.compile(
+    r"\bthe (?:[a-z-]+ ){1,4}?(?:of|who|whom|whose|which|that|where|by|from|in|to|for)\b(?! (?:this|these|all)\b)"
+)
+_ROLE = _pattern(
+    "director author writer composer performer singer artist actor actress painter creator producer developer "
+    "publisher founder owner president leader king queen ruler husband wife spouse father mother parent son daughter "
+    "child brother sister sibling birthplace hometown city town country state county association company "
+    "band school employer"
+)
+_ASKS_ROLE = re.compile(
+    r"(?:who|whom|whose|what|which) (?:is|was|are|were)\b|(?:what|which) (?:country|city|state|town|county)\b"
+)
+_KIN = re.compile(r"\b(?:great-?)?grand\w+|\w+-in-law|\b(?:uncle|aunt|nephew|niece|cousin|step\w+|half-\w+|co-\w+)\b")
+_COMPARED = _pattern(
+    "older younger oldest earlier later longer shorter larger bigger smaller higher taller faster newer nearer closer "
+    "same both either than before after also more fewer first last share"
+)
+_OR = re.compile(r"\bor\b")
+_YES_NO = re.compile(r"(?:are|is|do|does|did|was|were|have|has|had|can|could|will|would|should)\b")
+_WHOLE = _pattern(
+    "overall general generally across throughout collection corpus documents? texts? articles? archive reports? "
+    "sources? records? stories letters interviews reviews dataset library theme themes topics? trends? patterns? "
+    "motives? motifs? main major central key chief broad typical typically usually mostly often commonly common "
+    "recurring recur again summary overview picture mood landscape vary varies differ differs differences? different "
+    "diverse various changed? changes evolve[ds]? views? attitudes? opinions? debates? arguments? approaches "
+    "strategies lessons insights findings conflicts kinds types ways roles? summarise summarize discuss"
+)
+_OPEN = re.compile(
+    r"(?:how (?:do|does|did|are|is|was|were|has|have|diverse)|why|in (?:which|what) ways?|what are|what do|"
+    r"summari[sz]e|describe|discuss|explain|compare|outline|give an|list)\b"
+)
+_PLURAL = re.compile(
+    r"(?:(?:in|on|from|by|for|of) )?(?:what|which) (?:[a-z-]+ ){0,2}?(?!(?:is|was|has|does|this)\b)[a-z]{2,}[^\Ws]s\b"
+)
+_SINGLE_FACT = re.compile(
+    r"(?:who|when|where|how (?:many|much|long|tall|old|far|high|big)|what year|(?:in|on) (?:what|which) year)\b"
+)
+
+# Cue to its weight for passage_local, multi_hop and thematic. Fitted by `tests/benchmarks/fit_router.py`: multinomial
+# logistic regression, classes and within them sources of equal weight, on two thirds of 2,452 questions of the dev
+# splits and of those written for it; its output has the confusion matrix of the others. Only 102 were written: an
+# embedding's 384 weights a class would learn their subjects.
+WEIGHTS: dict[str, tuple[float, float, float]] = {
+    "constant": (4.077, -3.751, -0.326),
+    "names": (0.063, 0.97, -1.033),
+    "has_name": (0.497, 1.738, -2.235),
+    "two_names": (0.148, 0.65, -0.797),
+    "relative": (-1.267, 1.606, -0.338),
+    "possessive": (-1.498, 1.121, 0.377),
+    "of": (-0.464, 2.067, -1.603),
+    "described": (0.327, 0.51, -0.837),
+    "role": (-1.871, 2.501, -0.629),
+    "kin": (-2.264, 2.28, -0.016),
+    "compared": (-1.011, 0.825, 0.186),
+    "or": (-2.026, 2.057, -0.031),
+    "yes_no": (-0.757, 1.5, -0.743),
+    "whole": (-1.65, -1.269, 2.919),
+    "open": (-1.395, -0.444, 1.839),
+    "plural": (-1.742, -0.565, 2.307),
+    "single_fact": (0.463, 0.903, -1.366),
+    "length": (-4.692, 3.428, 1.263),
+}
+CUES = tuple(WEIGHTS)
+
+
+def read_cues(text: str, linked: int = 0) -> dict[str, float]:
+    """Return the cues of a question, each between 0 and 1 or a little above.
+
+    Args:
+        text: the question.
+        linked: how many of its names the corpus has passages about; questions in lower case have no other names.
+    """
+    masked = mask_names(beginning(text))
+    lowered = " ".join(fold(masked).split())
+    names = min(max(masked.count(MASK), linked), 3)
+    inner = lowered.partition(" ")[2].partition(" ")[2]  # a question word near the start opens no clause
+
+    def count(pattern: re.Pattern[str], within: str, most: int) -> float:
+        return min(len(pattern.findall(within)), most) / most
+
+    roles = min(max(len(_ROLE.findall(lowered)) - bool(_ASKS_ROLE.match(lowered)), 0), 2)  # one may be what is asked
+    values = (
+        1.0, names / 3, float(names > 0), float(names > 1), count(_RELATIVE, inner, 2), count(_POSSESSIVE, lowered, 2),
+        count(_OF, lowered, 3), count(_DESCRIBED, lowered, 2), roles / 2, count(_KIN, lowered, 1),
+        count(_COMPARED, lowered, 2),
+        count(_OR, lowered, 1), float(bool(_YES_NO.match(lowered))), count(_WHOLE, lowered, 2),
+        float(bool(_OPEN.match(lowered))), float(bool(_PLURAL.match(lowered))),
+        float(bool(_SINGLE_FACT.match(lowered))), min(len(lowered.split()), 40) / 20,
+    )  # fmt: skip
+    return dict(zip(CUES, values, strict=True))
+
+
+def probabilities(cues: Mapping[str, float]) -> dict[str, float]:
+    """Softmax over the classes of the weighted cues (multinomial logistic regression)."""
+    scores = [sum(WEIGHTS[cue][i] * cues[cue] for cue in CUES) for i in range(len(QUERY_CLASSES))]
+    odds = [math.exp(score - max(scores)) for score in scores]
+    return {name: odd / sum(odds) for name, odd in zip(QUERY_CLASSES, odds, strict=True)}
+
+
+class OfflineRouter:
+    """Class probabilities from the cues of `router_cues`; the names that a question links to come from the index.
+
+    Args:
+        index: an opened index.
+    """
+
+    stages = ("hierarchy",)
+
+    def __init__(self, index: Index, config: None = None) -> None:
+        self.index = index
+
+    async def __call__(self, task: RouterTask, session: Session) -> Routing:
+        """Route one question."""
+        linked = link_question(task.question.text, self.index.hierarchy, self.index.titles)
+        cues = read_cues(task.question.text, sum(name.title is not None for name in linked.names))
+        return Routing(probabilities(cues), {k: round(v, 4) for k, v in cues.items() if v and k != "constant"})
+
+
+# Types of HotpotQA, 2WikiMultiHopQA and the sample corpus; of MuSiQue (`2hop`, `3hop1`) and MetaQA (`1-hop`).
+_RELATIONAL = frozenset({"bridge", "comparison", "compositional", "inference", "bridge_comparison"})
+_HOPS = re.compile(r"(\d+)[ _-]?hop", re.IGNORECASE)
+
+
+class OracleRouter:
+    """Gives the class that `question.type` stands for the probability 1.
+
+    A type that says nothing (`unknown`, `unanswerable`) is judged by how many hops or gold passages are annotated, and
+    flagged `type_unknown`.
+
+    Args:
+        index: not used; roles share one constructor.
+    """
+
+    def __init__(self, index: Any = None, config: None = None) -> None:
+        pass
+
+    async def __call__(self, task: RouterTask, session: Session) -> Routing:
+        """Route one question."""
+        name, known = class_of(task.question)
+        return Routing({name: 1.0}, flags=() if known else ("type_unknown",))
+
+
+def class_of(question: Question) -> tuple[str, bool]:
+    """Return the class of an annotated question, and whether its type says so.
+
+    MetaQA's types are paths of relations: `movie_to_director_to_movie` has two hops.
+    """
+    kind = question.type.strip().lower()
+    if kind in ("thematic", "global"):
+        return "thematic", True
+    if kind in _RELATIONAL or kind in ("multi_hop", "passage_local"):
+        return ("passage_local" if kind == "passage_local" else "multi_hop"), True
+    hops = _HOPS.match(kind)
+    steps = int(hops[1]) if hops else kind.count("_to_")
+    known = steps > 0
+    steps = steps or max(len(question.decomposition), len(question.gold))
+    return ("multi_hop" if steps > 1 else "passage_local"), known

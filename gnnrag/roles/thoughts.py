@@ -1,0 +1,288 @@
+"""Thoughts: the next queries after a round (BDTR's fast and slow thought); prompted, by rules, and by gold."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from gnnrag.errors import ConfigError
+from gnnrag.index.index import Index
+from gnnrag.llm.base import Backend, Message
+from gnnrag.prompts.load import cached_prompt
+from gnnrag.prompts.untrusted import inline, passage_elements
+from gnnrag.roles.base import Thoughts, ThoughtsTask
+from gnnrag.roles.bridges import BridgeFinder, OpenQuestion
+from gnnrag.roles.gold import gold_hops, ways_to_ask
+from gnnrag.roles.hollow import has_fact
+from gnnrag.roles.parsing import LINE_START, clean_line, json_objects, strip_markup, strip_thinking
+from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.session import Session
+from gnnrag.text.normalise import words
+
+_LABEL = re.compile(r"^\W*(?:\d+[.)]\s*)?(fast|slow)[\s_-]*thought\W*[:\-]\s*(.*)$", re.IGNORECASE)
+_ANSWER = re.compile(
+    r"^\W*(?:(?:so|thus|hence|therefore)\W+)?(?:the\s+)?(?:final\s+)?answer\s*(?:is\b|:)", re.IGNORECASE
+)
+_NOTHING = re.compile(r"^\W*nothing (?:else )?(?:is )?missing\W*$", re.IGNORECASE)
+_CHAIN = re.compile(rf"{LINE_START}()\W*+(?:reasoning )?chain\W*:[ \t]*", re.IGNORECASE | re.MULTILINE)
+
+
+@dataclass
+class PromptedThoughtsConfig(PromptedConfig):
+    """`joint` asks for both thoughts in one call; `separate` asks twice and shows the fast thought to the second."""
+
+    max_tokens: int = 128
+    chain_tokens: int = 256  # on top, when the chain is asked for in the same call
+    mode: Literal["joint", "separate"] = "joint"
+
+
+class PromptedThoughts:
+    """Asks for a fast and a slow thought. No reply at all, or none that parses, gives neither (`thought_failed`).
+
+    Args:
+        backend: the language model.
+        config: settings; `prompt` is for joint mode.
+
+    Raises:
+        ConfigError: a prompt of its own in separate mode.
+    """
+
+    config_class = PromptedThoughtsConfig
+
+    def __init__(self, backend: Backend, config: PromptedThoughtsConfig | None = None) -> None:
+        config = config or PromptedThoughtsConfig()
+        if config.mode == "separate" and config.prompt:
+            raise ConfigError(f"thoughts.prompt={config.prompt!r} works with mode=joint only")
+        names = ("thoughts",) if config.mode == "joint" else ("thoughts_fast", "thoughts_slow")
+        self.prompters = tuple(Prompter("thoughts", backend, config, name) for name in names)
+        self._variants: dict[tuple[str, ...], Prompter] = {(n,): p for n, p in zip(names, self.prompters, strict=True)}
+        self.config = config
+
+    async def __call__(self, task: ThoughtsTask, session: Session) -> Thoughts:
+        """Ask for the two next queries."""
+        if self.config.mode == "joint":
+            outcome = await self._prompter("thoughts", *_options(task)).ask(
+                session, _values(task), lambda text: parse_thoughts(text, task.may_stop, task.with_chain)
+            )
+            return outcome.value or Thoughts(flags=("thought_failed",))
+        return await self._separate(task, _values(task), session)
+
+    async def _separate(self, task: ThoughtsTask, values: dict[str, str], session: Session) -> Thoughts:
+        """Ask for the fast thought, then for the slow one; either may be missing."""
+        first = await self._prompter("thoughts_fast", *["stop"] * task.may_stop).ask(
+            session, values, lambda text: parse_thought(text, "fast", task.may_stop)
+        )
+        if first.value and first.value.sufficient:
+            return first.value
+        fast = first.value.fast if first.value else None
+        second = await self._prompter("thoughts_slow", *["chain"] * task.with_chain).ask(
+            session,
+            {**values, "fast": inline(fast or "(none)")},
+            lambda text: parse_thought(text, "slow", with_chain=task.with_chain),
+        )
+        slow, chain = (second.value.slow, second.value.chain) if second.value else (None, None)
+        flags = _flags(fast, slow) if fast or slow else ("thought_failed",)
+        return Thoughts(fast, slow, chain=chain, flags=flags)
+
+    def _prompter(self, *key: str) -> Prompter:
+        """Return the prompter of a prompt with some of its options, made when a task first wants them."""
+        if key not in self._variants:
+            name, *options = key
+            config = self.config
+            if "chain" in options:
+                config = replace(config, max_tokens=config.max_tokens + config.chain_tokens)
+            self._variants[key] = Prompter("thoughts", self.prompters[0].backend, config, name, options)
+        return self._variants[key]
+
+
+def thoughts_chat(task: ThoughtsTask, thoughts: Thoughts, prompt: str = "") -> tuple[Message, ...]:
+    """Return the joint prompt (or another, by its name) for a task, and the reply that gives these thoughts."""
+    lines = [f"{label} Thought: {text}" for label, text in (("Fast", thoughts.fast), ("Slow", thoughts.slow)) if text]
+    lines += ["Chain:", thoughts.chain] if task.with_chain and thoughts.chain else []
+    asked = cached_prompt(prompt or "thoughts", *_options(task)).render(**_values(task))
+    return (*asked, Message("assistant", "\n".join(lines) if thoughts.fast or thoughts.slow else "Nothing missing"))
+
+
+def _values(task: ThoughtsTask) -> dict[str, str]:
+    earlier = "\n".join(f"- {inline(q)}" for q in task.earlier) or "(none)"
+    return {"passages": passage_elements(task.passages), "earlier": earlier, "question": inline(task.question.text)}
+
+
+def _options(task: ThoughtsTask) -> list[str]:
+    return [*["stop"] * task.may_stop, *["chain"] * task.with_chain]
+
+
+def parse_thoughts(text: str, may_stop: bool = False, with_chain: bool = False) -> Thoughts:
+    """Parse a reply to the joint prompt: labelled lines, a JSON object, two lines, or one line.
+
+    Args:
+        text: the reply.
+        may_stop: it was allowed to say that nothing is missing.
+        with_chain: it was asked for the chain as well.
+
+    Raises:
+        MalformedError: neither thought is there.
+    """
+    text, chain = _split(text, with_chain)
+    if may_stop and _NOTHING.match(text):
+        return Thoughts(sufficient=True, chain=chain)
+    lines, pair = [line for line in text.splitlines() if line.strip()], _json_pair(text)
+    # A reply that is JSON holds the labels as keys, which would pass for labelled lines.
+    found = (pair if text.startswith("{") else {}) or _labelled(text) or pair
+    if not found and 1 <= len(lines) <= 2 and text[0] not in "{[":
+        found = dict(zip(("fast", "slow"), lines, strict=False))
+    fast, slow = clean_line(found.get("fast", "")), clean_line(found.get("slow", ""))
+    if fast is None and slow is None:
+        raise MalformedError("neither a fast nor a slow thought")
+    return Thoughts(fast, slow, chain=chain, flags=_flags(fast, slow))
+
+
+def parse_thought(
+    text: str, kind: Literal["fast", "slow"], may_stop: bool = False, with_chain: bool = False
+) -> Thoughts:
+    """Parse a reply to one of the separate prompts: its label, a JSON object, or one line.
+
+    Args:
+        text: the reply.
+        kind: which of the two was asked for.
+        may_stop: it was allowed to say that nothing is missing.
+        with_chain: it was asked for the chain as well.
+
+    Raises:
+        MalformedError: no thought, or several lines without a label.
+    """
+    text, chain = _split(text, with_chain)
+    if may_stop and _NOTHING.match(text):
+        return Thoughts(sufficient=True, chain=chain)
+    found = (_labelled(text) or _json_pair(text)).get(kind)
+    if found is None and len(text.splitlines()) == 1:
+        found = text
+    if (thought := clean_line(found or "")) is None:
+        raise MalformedError(f"no {kind} thought")
+    return Thoughts(thought, chain=chain) if kind == "fast" else Thoughts(slow=thought, chain=chain)
+
+
+def _split(text: str, with_chain: bool) -> tuple[str, str | None]:
+    """Return the tidied reply, and the chain below the line `Chain:` if one was asked for and states a fact."""
+    text = strip_markup(strip_thinking(text))
+    if not (label := _CHAIN.search(text) if with_chain else None):
+        return text, None
+    return text[: label.start(1)].strip(), chain if has_fact(chain := text[label.end() :].strip()) else None
+
+
+def _labelled(text: str) -> dict[str, str]:
+    """Return the labelled values; one runs on until the next label or a blank line, the first of a kind counts."""
+    found: dict[str, str] = {}
+    current: str | None = None
+    for line in text.splitlines():
+        label = _LABEL.match(line)
+        if label:
+            kind = label[1].lower()
+            current = kind if kind not in found else None
+            if current:
+                found[current] = label[2]
+        elif not line.strip():
+            # A blank line between a label and its value does not end a value that has not begun.
+            current = current if current and not found[current].strip() else None
+        elif current and len(found[current]) < 4000:  # far more than `clean_line` keeps
+            found[current] += f" {line}"
+    return found
+
+
+def _json_pair(text: str) -> dict[str, str]:
+    """Return fast and slow from the first JSON object that has either."""
+    for data in json_objects(text):
+        keys = {re.sub(r"[\s_-]*thought$", "", str(k).strip().lower()): v for k, v in data.items()}
+        if pair := {k: keys[k] for k in ("fast", "slow") if isinstance(keys.get(k), str)}:
+            return pair
+    return {}
+
+
+def _flags(*thoughts: str | None) -> tuple[str, ...]:
+    """Flag thoughts that state an answer instead of asking."""
+    return ("answer_leak",) if any(t and _ANSWER.match(t) for t in thoughts) else ()
+
+
+@dataclass
+class OfflineThoughtsConfig:
+    """Settings of `OfflineThoughts`."""
+
+    max_bridges: int = 2  # bridges the evidence should have, over all anchors
+    frontier: int = 2  # pool passages that bridges are looked for in when the question names no title
+    max_words: int = 12  # of the open part that a query carries
+
+
+class OfflineThoughts:
+    """Asks for what the evidence lacks.
+
+    Fast: the first missing thing with the part of the question that no shown passage covers. Slow: the open part of the
+    question, asked of the next missing thing. Missing are, in this order: titles that the question names, and bridges
+    out of the passages about them.
+
+    Args:
+        index: an opened index.
+        config: see `OfflineThoughtsConfig`.
+    """
+
+    config_class = OfflineThoughtsConfig
+    stages = ("hierarchy", "embeddings")
+    is_guess = True  # methods let its queries widen the pool, not overrule the question
+
+    def __init__(self, index: Index, config: OfflineThoughtsConfig | None = None) -> None:
+        self.index, self.config = index, config or OfflineThoughtsConfig()
+        self.finder = BridgeFinder(index)
+
+    async def __call__(self, task: ThoughtsTask, session: Session) -> Thoughts:
+        """Return the next two queries; None where nothing is missing."""
+        return self.think(task)
+
+    def think(self, task: ThoughtsTask) -> Thoughts:
+        """The same, synchronously."""
+        question = self.finder.read(task.question.text)
+        shown = [self.index.position[p.id] for p in task.passages]
+        anchors = [a.passage for a in question.anchors]
+        wanted = self.finder.bridges(question, anchors or shown[: self.config.frontier])[: self.config.max_bridges]
+        missing = [a.name for a in question.anchors if a.passage not in shown]
+        missing += [b.name for b in wanted if b.passage not in shown]
+        asked = " | ".join(task.earlier).casefold()
+        fresh = [name for name in missing if name.casefold() not in asked]
+        if not fresh:
+            return Thoughts(sufficient=bool(question.anchors), flags=("nothing_missing",))
+        fast = f"{fresh[0]} {self._uncovered(question, task)}".strip()
+        follow = fresh[1] if len(fresh) > 1 else fresh[0]
+        slow = f"{question.open_part} {follow}"
+        return Thoughts(fast, slow if slow.casefold() != fast.casefold() else None)
+
+    def _uncovered(self, question: OpenQuestion, task: ThoughtsTask) -> str:
+        """Return the words of the open part that occur in no shown passage."""
+        seen = {w for p in task.passages for w in words(p.content)}
+        return " ".join([w for w in words(question.open_part) if w not in seen][: self.config.max_words])
+
+
+class OracleThoughts:
+    """Fast: the first gold hop that is not among the passages shown. Slow: the next one, or the first with its answer.
+
+    Gives a method's ceiling; never a result.
+
+    Args:
+        index: an opened index.
+    """
+
+    def __init__(self, index: Index, config: None = None) -> None:
+        self.index = index
+
+    async def __call__(self, task: ThoughtsTask, session: Session) -> Thoughts:
+        """Return the next two gold sub-questions, `sufficient` when none is missing."""
+        shown = {p.id for p in task.passages}
+        hops = gold_hops(task.question, self.index)
+        missing = [hop for hop in hops if hop.gold not in shown]
+        if not missing:
+            return Thoughts(sufficient=True, flags=("nothing_missing",))
+        # What was asked already and did not come up is asked again in other words.
+        ways = ways_to_ask(missing, task.earlier, self.index)
+        if not ways:
+            return Thoughts(flags=("asked_in_vain",))
+        hop, fast = ways[0]
+        others = [query for other, query in ways[1:] if other is not hop] + [query for _, query in ways[1:]]
+        return Thoughts(fast, others[0] if others else None)

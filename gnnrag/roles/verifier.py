@@ -1,0 +1,205 @@
+"""Verifier: which passages support a chain (BDTR, equations 5 and 6); prompted, by rules, and by gold."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+from gnnrag.errors import ConfigError
+from gnnrag.index.index import Index
+from gnnrag.llm.base import Backend, Message
+from gnnrag.prompts.load import cached_prompt
+from gnnrag.prompts.untrusted import inline, notes_element, passage_element, passage_elements
+from gnnrag.roles.base import Verdict, VerifierTask
+from gnnrag.roles.bridges import BridgeFinder
+from gnnrag.roles.hollow import OUT_OF_RANGE
+from gnnrag.roles.parsing import json_objects, json_value, strip_markup, strip_thinking
+from gnnrag.roles.prompting import MalformedError, Outcome, PromptedConfig, Prompter
+from gnnrag.session import Session
+from gnnrag.types import Passage
+
+_KEYS = ("selected", "documents", "passages", "ids")
+_NUMBER = re.compile(r"\W*(?:(?:doc(?:ument)?|passage|id|no)\W*)?(\d{1,6})\W*", re.IGNORECASE)
+_VERDICT = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
+
+
+@dataclass
+class PromptedVerifierConfig(PromptedConfig):
+    """`listwise` judges a list in one call, or in windows of `window` passages; `pointwise` one passage a call."""
+
+    max_tokens: int = 256
+    mode: Literal["listwise", "pointwise"] = "listwise"
+    window: int | None = 50  # passages a listwise call; null shows all at once
+
+
+class PromptedVerifier:
+    """Selects the passages that state or complete a link of the chain; it gives no scores.
+
+    Calls that fail select nothing: `verifier_failed` when none succeeded, `verifier_partial` when some did. Numbers of
+    passages that were not shown are left out (`out_of_range`), and a reply with no others has failed.
+
+    Args:
+        backend: the language model.
+        config: settings.
+    """
+
+    config_class = PromptedVerifierConfig
+
+    def __init__(self, backend: Backend, config: PromptedVerifierConfig | None = None) -> None:
+        config = config or PromptedVerifierConfig()
+        if config.window is not None and config.window < 1:
+            raise ConfigError(f"verifier.window={config.window}: give a positive number, or null for one call")
+        name = "verifier" if config.mode == "listwise" else "verifier_pointwise"
+        self._prompter = Prompter("verifier", backend, config, name)
+        self.prompters, self.config = (self._prompter,), config
+
+    async def __call__(self, task: VerifierTask, session: Session) -> Verdict:
+        """Select among `task.passages`; the order of the result is theirs."""
+        if not task.passages:
+            return Verdict()
+        values = _values(task)
+        if self.config.mode == "listwise":
+            windows, outcomes = await self._listwise(task.passages, values, session)
+        else:
+            windows, outcomes = await self._pointwise(task.passages, values, session)
+        selected = tuple(
+            window[number - 1].id
+            for window, outcome in zip(windows, outcomes, strict=True)
+            for number in sorted(outcome.value or ())
+            if number in numbers(window)
+        )
+        failed = sum(bool(outcome.failure) for outcome in outcomes)
+        flags = () if not failed else ("verifier_failed" if failed == len(outcomes) else "verifier_partial",)
+        beyond = sum(not (o.value or set()) <= numbers(w) for w, o in zip(windows, outcomes, strict=True))
+        return Verdict(selected, (*flags, *[OUT_OF_RANGE] * beyond))
+
+    async def _listwise(
+        self, passages: Sequence[Passage], values: Mapping[str, str], session: Session
+    ) -> tuple[list[Sequence[Passage]], list[Outcome[frozenset[int]]]]:
+        """One call for each window, all at once."""
+        size = self.config.window or len(passages)
+        windows = [passages[i : i + size] for i in range(0, len(passages), size)]
+        batch = [{**values, "passages": passage_elements(w)} for w in windows]
+        sizes = [len(window) for window in windows]
+        parsers = [partial(parse_selection, count=size) for size in sizes]
+        return windows, await self._prompter.ask_many(session, batch, parsers, shown=sizes)
+
+    async def _pointwise(
+        self, passages: Sequence[Passage], values: Mapping[str, str], session: Session
+    ) -> tuple[list[Sequence[Passage]], list[Outcome[frozenset[int]]]]:
+        """One call for each passage, all at once: windows of one, of which the first passage is selected or none."""
+        batch = [{**values, "passage": passage_element(p, 1)} for p in passages]
+        return [[p] for p in passages], await self._prompter.ask_many(session, batch, parse_yes_no)
+
+
+def verifier_chat(task: VerifierTask, selected: Collection[str], prompt: str = "") -> tuple[Message, ...]:
+    """Return the listwise prompt (or another, by its name) for a task, and the reply that selects these ids."""
+    numbers = [n for n, passage in enumerate(task.passages, start=1) if passage.id in selected]
+    asked = cached_prompt(prompt or "verifier").render(**_values(task), passages=passage_elements(task.passages))
+    return (*asked, Message("assistant", json.dumps({"selected": numbers})))
+
+
+def _values(task: VerifierTask) -> dict[str, str]:
+    """Return what both prompts say of a task; the chain was written from passages, so it is fenced in like them."""
+    return {"question": inline(task.question.text), "chain": notes_element(task.chain.text)}
+
+
+def numbers(shown: Sequence[Any]) -> frozenset[int]:
+    """Return the numbers under which these are shown."""
+    return frozenset(range(1, len(shown) + 1))
+
+
+def parse_selection(text: str, count: int | None = None) -> frozenset[int]:
+    """Return the passage numbers of a listwise reply; the caller drops those that it did not show.
+
+    A JSON object with `selected` (or a near synonym) anywhere in the reply, or a bare list that is the whole reply.
+    Numbers in prose are never taken for a selection.
+
+    Args:
+        text: the reply.
+        count: how many passages were shown.
+
+    Raises:
+        MalformedError: there is neither, or its numbers are all of passages that were not shown.
+    """
+    found = _selection(text)
+    if found and count is not None and not any(1 <= n <= count for n in found):
+        raise MalformedError(f"no number from 1 to {count}", OUT_OF_RANGE)
+    return found
+
+
+def _selection(text: str) -> frozenset[int]:
+    text = strip_markup(strip_thinking(text))
+    whole = json_value(text)
+    if isinstance(whole, list):
+        return _numbers(whole)
+    for data in json_objects(text):
+        lowered = {str(k).strip().lower(): v for k, v in data.items()}
+        for key in _KEYS:
+            if isinstance(lowered.get(key), list):
+                return _numbers(lowered[key])
+    raise MalformedError("no JSON object with a list 'selected'")
+
+
+def parse_yes_no(text: str) -> frozenset[int]:
+    """Return {1} for yes and {} for no, the first word of a pointwise reply.
+
+    Raises:
+        MalformedError: it is neither.
+    """
+    verdict = _VERDICT.match(strip_markup(strip_thinking(text)))
+    if not verdict:
+        raise MalformedError("neither yes nor no")
+    return frozenset({1} if verdict[1].lower() == "yes" else ())
+
+
+def _numbers(values: Iterable[Any]) -> frozenset[int]:
+    """Read 3, 3.0, "3", "[3]", "Doc 3" as 3; drop everything else."""
+    found = set()
+    for value in values:
+        if isinstance(value, str) and (match := _NUMBER.fullmatch(value)):
+            found.add(int(match[1]))
+        elif isinstance(value, int) and not isinstance(value, bool):
+            found.add(value)
+        elif isinstance(value, float) and value.is_integer():
+            found.add(int(value))
+    return frozenset(found)
+
+
+class OfflineVerifier:
+    """Selects, among the passages shown, those that the chain rests on; without a chain, the anchors of the question.
+
+    Args:
+        index: an opened index.
+    """
+
+    stages = ("hierarchy", "embeddings")
+
+    def __init__(self, index: Index, config: None = None) -> None:
+        self.index, self.finder = index, BridgeFinder(index)
+
+    async def __call__(self, task: VerifierTask, session: Session) -> Verdict:
+        """Return the selected ids in the order shown."""
+        anchors = self.finder.read(task.question.text).anchors
+        wanted = {*task.chain.support, *(self.index.ids[a.passage] for a in anchors)}
+        return Verdict(tuple(p.id for p in task.passages if p.id in wanted))
+
+
+class OracleVerifier:
+    """Selects exactly the gold passages that it is shown.
+
+    Args:
+        index: an opened index.
+    """
+
+    def __init__(self, index: Index, config: None = None) -> None:
+        self.index = index
+
+    async def __call__(self, task: VerifierTask, session: Session) -> Verdict:
+        """Return the gold ids, in the order shown."""
+        gold = set(task.question.gold)
+        return Verdict(tuple(p.id for p in task.passages if p.id in gold))

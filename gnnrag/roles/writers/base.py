@@ -1,0 +1,133 @@
+"""The jobs of language models, or of rules, while an index is built: their tasks and results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gnnrag.extract.base import Extraction
+from gnnrag.types import Passage
+
+
+@dataclass(frozen=True, slots=True)
+class TriplesTask:
+    """Ask for what a passage states.
+
+    Attributes:
+        passage: the passage.
+        types: the allowed entity types; empty leaves them to the role.
+        language: what descriptions are to be written in.
+        gleaning: how often a model is told that it missed some and asked for more.
+    """
+
+    passage: Passage
+    types: tuple[str, ...] = ()
+    language: str = "English"
+    gleaning: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """What was found in the passage; None where every reply was malformed."""
+
+    found: Extraction | None
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryTask:
+    """Ask for a summary of texts.
+
+    Attributes:
+        texts: what to summarise, most important first.
+        max_words: length of the summary.
+        subject: what the texts are about (the name of an entity), where there is one.
+    """
+
+    texts: tuple[str, ...]
+    max_words: int = 75
+    subject: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A summary, never longer than asked for and never cut inside a sentence unless one sentence is too long."""
+
+    text: str
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReportTask:
+    """Ask for a report on a community.
+
+    Ids are sources: whoever makes the task sees to it that no two of them are equal, of whatever kind (the stage
+    `reports` marks them by `e:`, `r:` and `p:`), and writers cite them as they are.
+
+    Attributes:
+        entities: (id, name, type, description) of the members, most connected first.
+        relations: (id, head, tail, description) inside the community, by the degrees of their ends, descending.
+        passages: passages that members come from, most cited first.
+        reports: titles and summaries of sub-communities that stand for their members where those would not fit.
+        max_words: length of the report.
+    """
+
+    entities: tuple[tuple[str, str, str, str], ...]
+    relations: tuple[tuple[str, str, str, str], ...] = ()
+    passages: tuple[Passage, ...] = ()
+    reports: tuple[tuple[str, str], ...] = ()
+    max_words: int = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One insight of a report, with the ids of what it rests on (entities, relations or passages)."""
+
+    summary: str
+    explanation: str
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReportDraft:
+    """What was written about a community; `rating` in [0, 10] says how much it matters."""
+
+    title: str
+    summary: str
+    findings: tuple[Finding, ...] = ()
+    rating: float = 0.0
+    rating_reason: str = ""
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CurateTask:
+    """Ask which names of a cluster are one thing: (id, name, type, description) each."""
+
+    members: tuple[tuple[str, str, str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Curated:
+    """A partition of the ids that were given."""
+
+    groups: tuple[tuple[str, ...], ...]
+    flags: tuple[str, ...] = ()
+
+
+UNSURE = "unsure"  # the type of what no type fits
+
+
+@dataclass(frozen=True, slots=True)
+class TypesTask:
+    """Ask for one type per entity, (id, name, description), out of (type, definition) pairs."""
+
+    entities: tuple[tuple[str, str, str], ...]
+    schema: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A type for every id that was given; `unsure` where none fits."""
+
+    types: tuple[tuple[str, str], ...]
+    flags: tuple[str, ...] = ()

@@ -1,0 +1,262 @@
+"""Write reports of communities (GraphRAG); by rules, and prompted."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Any
+
+from gnnrag.llm.base import Backend
+from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_elements, together
+from gnnrag.roles.parsing import json_objects, strip_thinking
+from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.roles.writers.base import Finding, ReportDraft, ReportTask
+from gnnrag.session import Session
+from gnnrag.text.salience import content_words, diverse
+from gnnrag.text.sentences import split_sentences
+
+_TITLE_NAMES = 3
+_POOL = 120  # statements that are compared with each other
+
+
+@dataclass
+class OfflineReportConfig:
+    """Settings of `OfflineReport`."""
+
+    summary_sentences: int = 3
+    findings: int = 10  # most findings
+    finding_sentences: int = 2
+    sources: int = 5  # most sources of a finding
+    half_rating: int = 20  # entities and statements together that give a rating of 5
+
+
+@dataclass
+class _Statement:
+    """A sentence with the ids it rests on and the entities it joins."""
+
+    text: str
+    sources: dict[str, None]
+    entities: dict[str, None]
+    score: float = 0.0
+
+
+class OfflineReport:
+    """Title: the most connected entities. Summary and findings: sentences that join well connected ones, once each.
+
+    A report depends on its task alone: no vectors, no statistics of the corpus, so that it stays valid while other
+    communities change. Its rating grows with what there is to say.
+
+    Args:
+        source: not used; writers share one constructor.
+        config: settings.
+    """
+
+    config_class = OfflineReportConfig
+    version = 1
+
+    def __init__(self, source: Any = None, config: OfflineReportConfig | None = None) -> None:
+        self.config = config or OfflineReportConfig()
+
+    async def __call__(self, task: ReportTask, session: Session) -> ReportDraft:
+        """Write the report."""
+        return self.write(task)
+
+    def write(self, task: ReportTask) -> ReportDraft:
+        """Return the report; a function of the task."""
+        c = self.config
+        degrees = Counter(end for _, head, tail, _ in task.relations for end in dict.fromkeys((head, tail)))
+        # Things that something is said of make better titles than the years and places they share.
+        central = sorted(task.entities, key=lambda e: (not e[3], -degrees[e[1]]))  # stable
+        statements = _statements(task, degrees)
+        order = diverse([content_words(s.text) for s in statements], [s.score for s in statements], _POOL)
+        summary = [statements[i] for i in order[: c.summary_sentences]]
+        names = list(dict.fromkeys(e[1] for e in central)) or [title for title, _ in task.reports]
+        size = len(task.entities) + len(statements)
+        rating = round(10.0 * size / (size + c.half_rating), 2)
+        reason = f"It holds {len(task.entities)} entities and {len(statements)} statements on them."
+        return ReportDraft(
+            _join(names[:_TITLE_NAMES]),
+            _clip(" ".join(s.text for s in summary) or _join(names[:10]) + ".", task.max_words),
+            self._findings(task, [statements[i] for i in order], [e[1] for e in central]),
+            rating,
+            reason,
+        )
+
+    def _findings(
+        self, task: ReportTask, statements: Sequence[_Statement], central: Sequence[str]
+    ) -> tuple[Finding, ...]:
+        """Return reports of parts, then what is stated of one entity after the other, up to the words allowed."""
+        c, found, used = self.config, [Finding(title, text) for title, text in task.reports], set()
+        of_entity: dict[str, list[int]] = {}
+        for i, statement in enumerate(statements):
+            for entity in statement.entities or ("",):
+                of_entity.setdefault(entity, []).append(i)
+        for name in [*central, ""]:
+            own = [i for i in of_entity.get(name, ()) if i not in used][: c.finding_sentences]
+            if not own or len(found) >= c.findings:
+                continue
+            used.update(own)
+            # The first source of each sentence, then the second ones: every sentence can be looked up.
+            rounds = zip_longest(*(statements[i].sources for i in own))
+            sources = dict.fromkeys(s for row in rounds for s in row if s)
+            found.append(Finding(name, " ".join(statements[i].text for i in own), tuple(sources)[: c.sources]))
+        kept, words = list[Finding](), 0
+        for finding in found[: c.findings]:
+            words += len(finding.summary.split()) + len(finding.explanation.split())
+            if words > task.max_words and kept:
+                break
+            kept.append(finding)
+        return tuple(kept)
+
+
+def _statements(task: ReportTask, degrees: Counter[str]) -> list[_Statement]:
+    """Return the distinct sentences of relations, entities, passages and reports, with what they rest on."""
+    found: dict[str, _Statement] = {}
+
+    def add(text: str, source: str | None, entities: Sequence[str]) -> None:
+        row = found.get(text) or found.setdefault(text, _Statement(" ".join(text.split()), {}, {}))
+        row.sources.update(dict.fromkeys([source] if source else []))
+        row.entities.update(dict.fromkeys(entities))
+
+    described = [(id_, (head, tail), text) for id_, head, tail, text in task.relations]
+    described += [(id_, (name, name), text) for id_, name, _, text in task.entities]
+    for id_, names, text in described:
+        for line in text.splitlines():
+            add(line, id_, names)
+    for passage in task.passages:
+        for sentence in split_sentences(passage.text):
+            low = sentence.casefold()
+            add(sentence, passage.id, [name for _, name, _, _ in task.entities if name.casefold() in low])
+    for _, summary in task.reports:
+        for sentence in split_sentences(summary):
+            add(sentence, None, ())
+    for row in found.values():
+        weight = sum(math.log1p(degrees[e]) for e in row.entities) or math.log1p(1)
+        row.score = weight / math.sqrt(max(10, len(row.text.split())))
+    ranked = sorted((s for s in found.values() if s.text), key=lambda s: -s.score)
+    return ranked[:_POOL]
+
+
+def _join(names: Sequence[str]) -> str:
+    """Return names as a phrase."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _clip(text: str, max_words: int) -> str:
+    words = text.split()
+    return text if len(words) <= max_words else " ".join(words[:max_words]) + " …"
+
+
+MAX_FINDINGS, MAX_SOURCES = 10, 5
+
+
+@dataclass
+class PromptedReportConfig(PromptedConfig):
+    """Settings of `PromptedReport`."""
+
+    max_tokens: int = 4096
+
+
+class PromptedReport:
+    """Asks for title, summary, findings with sources, and a rating.
+
+    Where no reply parses, the offline writer's report is taken (`report_fallback`).
+
+    Args:
+        backend: the language model.
+        config: settings.
+    """
+
+    config_class = PromptedReportConfig
+    version = 1
+
+    def __init__(self, backend: Backend, config: PromptedReportConfig | None = None) -> None:
+        self._prompter = Prompter("report", backend, config or PromptedReportConfig())
+        self.prompters, self._offline = (self._prompter,), OfflineReport()
+
+    async def __call__(self, task: ReportTask, session: Session) -> ReportDraft:
+        """Write the report."""
+        material, ids = show(task)
+        values = {"material": material, "max_words": str(task.max_words)}
+        outcome = await self._prompter.ask(session, values, parse_report)
+        if outcome.value is None:
+            return replace(self._offline.write(task), flags=("report_fallback",))
+        return _finish(outcome.value, ids, task.max_words)
+
+
+def show(task: ReportTask) -> tuple[Shown, dict[str, str]]:
+    """Return the material of a task as delimited text, and the id that each of its short ids stands for.
+
+    A description that several relations share is written once.
+    """
+    ids: dict[str, str] = {}
+    lines = ["Entities (id | name | type | description)"]
+    for n, (id_, name, kind, text) in enumerate(task.entities, start=1):
+        ids[f"E{n}"] = id_
+        lines.append(" | ".join([f"E{n}", inline(name), inline(kind), inline(text)]))
+    first: dict[str, str] = {}
+    lines += ["", "Relations (id | head | tail | description)"]
+    for n, (id_, head, tail, text) in enumerate(task.relations, start=1):
+        ids[f"R{n}"] = id_
+        said = f"as {first[text]}" if text in first else inline(text)
+        first.setdefault(text, f"R{n}")
+        lines.append(" | ".join([f"R{n}", inline(head), inline(tail), said]))
+    if task.reports:
+        lines += ["", "Reports on parts of the community"]
+        lines += [f"- {inline(title)}: {inline(summary)}" for title, summary in task.reports]
+    parts = [notes_element("\n".join(lines))]
+    if task.passages:
+        ids |= {f"P{n}": p.id for n, p in enumerate(task.passages, start=1)}
+        parts.append(passage_elements(task.passages))
+    return together(parts, "\n\n"), ids
+
+
+def parse_report(text: str) -> ReportDraft:
+    """Return the report; the sources of its findings are still short ids.
+
+    Raises:
+        MalformedError: no JSON object with a title, a summary, a list of findings and a rating from 0 to 10.
+    """
+    for data in json_objects(strip_thinking(text)):
+        title, summary, findings = data.get("title"), data.get("summary"), data.get("findings")
+        rating = data.get("rating")
+        if not (isinstance(title, str) and isinstance(summary, str) and title.strip() and summary.strip()):
+            continue
+        if isinstance(rating, bool) or not isinstance(rating, int | float) or not 0 <= rating <= 10:
+            raise MalformedError("rating is no number from 0 to 10")
+        if not isinstance(findings, list):
+            raise MalformedError("findings is no list")
+        kept = [f for row in findings if (f := _finding(row))][:MAX_FINDINGS]
+        if findings and not kept:
+            raise MalformedError("no finding has a summary or an explanation")
+        reason = data.get("rating_reason")
+        reason = reason.strip() if isinstance(reason, str) else ""
+        return ReportDraft(title.strip(), summary.strip(), tuple(kept), float(rating), reason)
+    raise MalformedError("no JSON object with a title and a summary")
+
+
+def _finding(row: Any) -> Finding | None:
+    if not isinstance(row, Mapping):
+        return None
+    summary, explanation = (str(row.get(key) or "").strip() for key in ("summary", "explanation"))
+    sources = row.get("sources")
+    cited = [str(s).strip(" []").upper() for s in sources] if isinstance(sources, list) else []
+    return Finding(summary, explanation, tuple(cited)) if summary or explanation else None
+
+
+def _finish(draft: ReportDraft, ids: Mapping[str, str], max_words: int) -> ReportDraft:
+    """Turn short ids into ids, drop those that were never shown, and keep to the length asked for."""
+    findings, flags = [], set()
+    words = len(draft.summary.split())
+    for finding in draft.findings:
+        words += len(finding.summary.split()) + len(finding.explanation.split())
+        if words > max_words:
+            flags.add("report_cut")
+            break
+        known = dict.fromkeys(ids[s] for s in finding.sources if s in ids)
+        flags |= {"unknown_source"} if any(s not in ids for s in finding.sources) else set()
+        findings.append(replace(finding, sources=tuple(known)[:MAX_SOURCES]))
+    return replace(draft, findings=tuple(findings), flags=tuple(sorted(flags)))

@@ -1,0 +1,188 @@
+"""Runs the writers of an index: many tasks at once, in order, counted. A dead server ends the build."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from gnnrag.common.files import Journal
+from gnnrag.common.records import interpreting, number, text
+from gnnrag.config import build_settings, to_plain
+from gnnrag.errors import BudgetError, ConfigError, LLMError, NotGivenError, nearest
+from gnnrag.index_config import MODEL_RECORDED, IndexConfig, RoleConfig, recorded_options, with_own_model
+from gnnrag.llm.opening import open_backend, with_model
+from gnnrag.registry import BACKENDS, WRITERS, resolve
+from gnnrag.session import Session
+
+BATCH = 16  # tasks of a model between two writes of a stage's journal
+
+
+def model_settings(config: IndexConfig, name: str) -> tuple[str, Any]:
+    """Return the backend that a prompted writer asks, and its settings.
+
+    Raises:
+        NotGivenError: none is configured.
+        ConfigError: it has no such settings.
+    """
+    role = with_own_model(getattr(config.writers, name), config.llm)
+    if not role.llm:
+        raise NotGivenError(f"index.writers.{name}=prompted needs a model: give index.llm.name and its settings")
+    own = getattr(config.writers, name).settings is not None
+    where = f"index.writers.{name}.settings" if own else "index.llm"
+    settings = build_settings(resolve("index.llm", role.llm, BACKENDS), role.settings or {}, where)
+    return role.llm, with_model(role.llm, settings, role.model)
+
+
+class IndexJobs:
+    """Writers by name: `triples`, `summary`, `report`, `curator`, `types`.
+
+    A writer whose results depend on the embedder says so: `uses_embedder = True`.
+
+    Args:
+        config: `writers` names the implementation of each, `llm` the model of prompted ones.
+        embedder: gives the embedder; offline writers get an object with it as `embedder`.
+
+    Attributes:
+        usage: calls, tokens and flags per writer, for the record of a stage.
+    """
+
+    def __init__(self, config: IndexConfig, embedder: Callable[[], Any]) -> None:
+        self.config, self._embedder = config, embedder
+        self.usage: dict[str, Counter[str]] = {}
+        self._built: dict[str, Any] = {}
+        self._spent: Counter[str] = Counter()
+        self._journal: Journal | None = None
+
+    @contextmanager
+    def go_on(self, path: Path) -> Iterator[None]:
+        """Keep what is spent in a journal, and count in `usage` what builds that were cut off have spent before."""
+        with closing(Journal(path)) as self._journal:
+            with interpreting(path, "delete it"):
+                for name, counts in self._journal.rows:
+                    found: dict[str, Any] = {key: number(count) for key, count in counts.items()}
+                    self.usage.setdefault(text(name), Counter()).update(found)
+            yield
+        self._journal = None
+
+    def identity(self, name: str) -> Any:
+        """Return JSON data that changes whenever a writer's results would."""
+        impl, role = self._chosen(name)
+        writer = self._writer(name)
+        identity: list[Any] = [impl, role.options, getattr(writer, "version", 1)]
+        if getattr(writer, "uses_embedder", False):
+            identity.append(self._embedder().identity)
+        if prompters := getattr(writer, "prompters", ()):
+            identity += [[p.prompt.digest for p in prompters], dict(prompters[0].backend.identity)]
+        return identity
+
+    def model(self, name: str) -> dict[str, Any]:
+        """Return what an index records of the model of a writer: names and sampling, no address; nothing where offline.
+
+        `gnnrag.index_config.MODEL_RECORDED` names the settings.
+        """
+        prompters = getattr(self._writer(name), "prompters", ())
+        if not prompters:
+            return {}
+        backend, settings = model_settings(self.config, name)
+        plain, identity = to_plain(settings), prompters[0].backend.identity
+        known = {key: plain[key] for key in MODEL_RECORDED if plain.get(key) is not None}
+        if "weights" in identity:  # a folder is known by its name and by what is in it
+            known |= {"model": identity["model"], "weights": identity["weights"]}
+        options = recorded_options(self._chosen(name)[1].options)
+        return {"backend": backend, **known, **options, "prompts": [p.prompt.digest for p in prompters]}
+
+    def batch(self, name: str, offline: int) -> int:
+        """Return how many tasks to run between two writes of a journal: few where a model is paid for each.
+
+        Args:
+            name: of the writer.
+            offline: the number for one that calls no model.
+        """
+        return min(BATCH, offline) if getattr(self._writer(name), "prompters", ()) else offline
+
+    def run(self, name: str, tasks: Sequence[Any], concurrency: int = 16) -> list[Any]:
+        """Return one result for each task, in order.
+
+        Raises:
+            ConfigError: the writer has no such implementation, or is prompted and no model is configured.
+            BudgetError: `max_calls` or `max_tokens` is used up.
+            LLMError: a call failed for good.
+
+        After an error no result of these tasks is returned, not even of those that were finished: hand over no more
+        than `batch` at once, and keep what comes back. The replies themselves stay in `llm_cache`.
+        """
+        writer = self._writer(name)
+        return asyncio.run(self._run(name, writer, tasks, concurrency)) if tasks else []
+
+    async def _run(self, name: str, writer: Any, tasks: Sequence[Any], concurrency: int) -> list[Any]:
+        gate = asyncio.Semaphore(concurrency)
+
+        async def work(number: int, task: Any) -> tuple[Any, Session]:
+            session = Session(f"index-{number}")
+            async with gate:
+                self._check_budget()
+                result = await writer(task, session)
+            session.flag(name, *getattr(result, "flags", ()))
+            self._spent.update(session.by_role[name])
+            return result, session
+
+        try:
+            done = await asyncio.gather(*(work(i, task) for i, task in enumerate(tasks)))
+        finally:
+            for prompter in getattr(writer, "prompters", ()):
+                await prompter.backend.close()
+        counts = sum((session.by_role[name] for _, session in done), Counter[str]())
+        self.usage.setdefault(name, Counter()).update(counts)
+        if self._journal is not None:
+            self._journal.append([name, counts])
+        for _, session in done:
+            if problem := session.failed_calls():
+                raise LLMError(f"index: {problem}")
+        return [result for result, _ in done]
+
+    def _check_budget(self) -> None:
+        """Refuse further tasks where what is done has used up a limit."""
+        tokens = self._spent["prompt_tokens"] + self._spent["completion_tokens"]
+        for limit, spent in (("max_calls", self._spent["calls"]), ("max_tokens", tokens)):
+            allowed = getattr(self.config, limit)
+            if allowed is not None and spent >= allowed:
+                raise BudgetError(
+                    f"index.{limit}={allowed} is used up ({spent}); all finished batches of {BATCH} are kept, and the "
+                    "same command with a higher limit goes on from there"
+                )
+
+    def record(self, name: str) -> dict[str, float]:
+        """Return what a writer has spent, for a stage's info; nothing where it called no model."""
+        found = sorted(self.usage.get(name, Counter()).items())
+        return {f"{name} {key}": round(count, 8) for key, count in found if count}
+
+    def _chosen(self, name: str) -> tuple[str, RoleConfig]:
+        if name not in WRITERS:
+            raise ConfigError(f"index.writers.{name}: no such writer. {nearest(name, WRITERS)}")
+        writers: Any = self.config.writers
+        role: RoleConfig = getattr(writers, name)
+        # Which records a model writes is a property of the extraction, not of who writes them.
+        impl = self.config.extract.format if name == "triples" else role.impl or writers.default
+        if impl not in WRITERS[name]:
+            where = "index.extract.format" if name == "triples" else f"index.writers.{name}"
+            raise ConfigError(f"{where}={impl!r} is not available. {nearest(impl, WRITERS[name])}")
+        return impl, role
+
+    def _writer(self, name: str) -> Any:
+        if name not in self._built:
+            impl, role = self._chosen(name)
+            cls = resolve(f"index.writers.{name}", impl, WRITERS[name])
+            settings = build_settings(cls, role.options, f"index.writers.{name}.options")
+            is_prompted = impl == "prompted" or name == "triples"
+            first = self._backend(name) if is_prompted else SimpleNamespace(embedder=self._embedder)
+            self._built[name] = cls(first, settings)
+        return self._built[name]
+
+    def _backend(self, name: str) -> Any:
+        chosen, settings = model_settings(self.config, name)
+        return open_backend("index.llm", chosen, settings, self.config.llm_cache)

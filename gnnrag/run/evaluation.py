@@ -1,0 +1,298 @@
+"""Predict, then score: what `inference/evaluate.py` does, importable and testable."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, get_args
+
+from gnnrag.cluster.artefacts import checkpoint_artefact, data_artefact, index_artefact
+from gnnrag.cluster.evaluating import EvaluationTracker, Sources, describe
+from gnnrag.cluster.tracker import Artefact, Job
+from gnnrag.common.credentials import without_credentials
+from gnnrag.common.files import read_object, write_json, write_jsonl
+from gnnrag.common.outputs import EVALUATION, refuse_other
+from gnnrag.config import EvaluateConfig, MetricsConfig, check_tracking, to_plain
+from gnnrag.datasets.base import Dataset, load_dataset
+from gnnrag.errors import ConfigError, DataError, GnnragError
+from gnnrag.index.build import Progress
+from gnnrag.index.index import Index
+from gnnrag.index.plan import closure
+from gnnrag.metrics.answer import F1Variant
+from gnnrag.metrics.replies import by_role, check_limits
+from gnnrag.metrics.report import per_question, score
+from gnnrag.metrics.traces import from_traces
+from gnnrag.run.pipeline import Pipeline, chunking, idle_settings, needed_stages, open_index
+from gnnrag.run.rundir import SHARDS, RunDir, commit, decisive, differences, run_name
+from gnnrag.run.sharding import MERGE, check_siblings, lock_parts, read_shard, take_parts
+from gnnrag.session import Session
+from gnnrag.trained import checkpoints, trained_on
+from gnnrag.types import Prediction, Question
+
+LEAST_QUERIES = 20  # fewer say nothing about a rate
+NO_RESULT = "figures on those are no result; inference/cross_validate.py asks checkpoints that did not see them"
+
+
+def evaluate(
+    config: EvaluateConfig,
+    on_index: Progress = lambda stage, done, total: None,
+    on_question: Callable[[Prediction], None] = lambda prediction: None,
+    on_note: Callable[[str], None] = lambda note: None,
+    on_start: Callable[[int], None] = lambda questions: None,
+    index: Index | None = None,
+    data: Dataset | None = None,
+    wrap: Callable[[Pipeline], Mapping[str, Any]] | None = None,
+) -> tuple[Path, dict[str, Any]]:
+    """Run a config to the end and score it. The same config again continues an interrupted run, or only scores it.
+
+    Args:
+        config: resolved settings.
+        on_index: told about the building of the index.
+        on_question: told about each question as it ends.
+        on_note: told what a user should know: what a loader left out, or that older code made some predictions.
+        on_start: told how many questions are about to be answered.
+        index: an index to use instead of building or opening the configured one.
+        data: corpus and questions to use instead of loading the configured ones.
+        wrap: see `Pipeline`.
+
+    Returns:
+        The run directory and the metrics. Of a part (`shard=3/16`) only `questions`, `failed` and `replies` are told.
+    """
+    check_metrics(config.metrics)
+    check_tracking(config.run)
+    shard = read_shard(config.shard)
+    data = data or _loaded(config, on_note)
+    asked = shard.of(data.questions) if shard else data.questions
+    index = index or open_index(config, data.name, data.passages, on_index)
+    # Before there is a run: a part that cannot be built leaves no folder behind.
+    pipeline = Pipeline(config, index, wrap)
+    with (
+        closing(open_run(config, data, index, pipeline.roles.prompts)) as run,
+        tracked(config, run.path, data, index, on_note) as mirror,
+    ):
+        todo = _left(config, run, asked, mirror, on_note)
+        on_start(len(todo))
+        if todo:
+            run.unscore()
+            _predict(pipeline, run, todo, mirror, on_question)
+        predictions = run.finish([q.id for q in asked])
+        if shard:
+            counts = {"questions": len(asked), "failed": sum(p.error is not None for p in predictions)}
+            return run.path, {**counts, "replies": by_role(predictions)}
+        metrics = write_metrics(run.path, data.questions, predictions, config.metrics, config.seed, data.nodes, on_note)
+        mirror.finish(metrics, predictions)
+    check_fallbacks(config, run.path, predictions)
+    return run.path, metrics
+
+
+def tracked(
+    config: EvaluateConfig,
+    path: Path,
+    data: Dataset,
+    index: Index | None,
+    on_note: Callable[[str], None],
+    trained: Iterable[Path] | None = None,
+) -> EvaluationTracker:
+    """Return what shows a run in W&B, if `run.tracking` says so. A part of a run is shown in the group of the whole.
+
+    Args:
+        config: resolved settings.
+        path: the run directory, or that of a part in its folder `shards`.
+        data: corpus and questions.
+        index: the index it reads, where that is known.
+        on_note: told, once, where that fails.
+        trained: folders of the checkpoints it uses; None: those that the settings name.
+    """
+    upload = config.run.upload
+
+    def used() -> Iterator[Artefact]:
+        yield data_artefact(data.name, data.fingerprints)
+        if index is not None:
+            yield index_artefact(index.store.root, index.fingerprint, upload)
+        folders = trained if trained is not None else (one for many in checkpoints(config).values() for one in many)
+        for folder in dict.fromkeys(folders):
+            yield checkpoint_artefact(folder, upload)
+
+    whole = path.parents[1].name if path.parent.name == SHARDS else None
+    inputs = {"data": data.fingerprints, "index": dict(index.fingerprint) if index else {}}
+    settings = describe(without_credentials(to_plain(config)), commit(), inputs) if config.run.tracking != "off" else {}
+    group = whole or (path.name if (path / SHARDS).is_dir() else None)
+    job = Job("evaluate", f"{whole}-{path.name}" if whole else path.name, settings, group)
+    return EvaluationTracker(
+        config.run, config.metrics, path, job, Sources(data.questions, data.passages, used), on_note
+    )
+
+
+def _left(
+    config: EvaluateConfig,
+    run: RunDir,
+    asked: Sequence[Question],
+    mirror: EvaluationTracker,
+    on_note: Callable[[str], None],
+) -> list[Question]:
+    """Return the questions that have no row yet, neither in the run nor in its parts; where they are merged, none."""
+    run.note(questions=len(asked))
+    merges = config.shard == MERGE
+    if merges or config.shard is None:
+        take_parts(run, [q.id for q in asked], must_be_whole=merges)
+    done = run.done(config.run.retry_failed and not merges)
+    mirror.start(done.values(), run.log)
+    todo = [q for q in asked if q.id not in done]
+    for note in _remarks(config, asked, run, len(done)):
+        on_note(note)
+    return todo
+
+
+def _remarks(config: EvaluateConfig, asked: Sequence[Question], run: RunDir, done: int) -> Iterator[str]:
+    """Yield what a user should know of a run before it goes on, and record it where a figure would mislead."""
+    yield from idle_settings(config)
+    if trained := trained_on(config, asked):
+        run.note(trained_on=trained)
+        parts = ", ".join(f"{name} on {count}" for name, count in trained.items())
+        yield f"trained on questions that are asked here: {parts}; {NO_RESULT}"
+    if stale := run.made_by - {commit()}:
+        yield f"{run.path} holds predictions of other code ({', '.join(sorted(stale))}); run.fresh=true redoes them"
+    if done and config.shard != MERGE:
+        then = "going on with the others" if done < len(asked) else "run.fresh=true answers them again"
+        yield f"{done} of {len(asked)} questions were answered before; {then}"
+    whole = run.path.parents[1]
+    if read_shard(config.shard) and done < len(asked) and (whole / "metrics.json").is_file():
+        yield f"{whole} has ended with all questions; this part answers {len(asked) - done} of them again"
+
+
+def check_fallbacks(config: EvaluateConfig, path: Path, predictions: Iterable[Prediction]) -> None:
+    """Refuse a run whose retriever was another one for too many queries (`retriever.max_fallback_rate`).
+
+    HippoRAG 2 with a model that cannot follow the filter's format is plain dense search, and looks like a result.
+    """
+    limit = getattr(config.retriever.settings, "max_fallback_rate", None)
+    usages = [prediction.usage for prediction in predictions]
+    queries = sum(usage.get("retriever_calls", 0) for usage in usages)
+    fallbacks = sum(usage.get("flags", {}).get("dense_fallback", 0) for usage in usages)
+    if limit is not None and queries >= LEAST_QUERIES and fallbacks > limit * queries:
+        raise GnnragError(
+            f"{fallbacks} of {queries} queries fell back to dense search, more than "
+            f"retriever.max_fallback_rate={limit:g}: this is hardly a run of {config.retriever.name}. See what "
+            f"the role fact_filter was replied, in {path / 'traces.jsonl'}; try another model, or raise the setting to "
+            "accept it"
+        )
+
+
+def check_metrics(config: MetricsConfig) -> None:
+    """Refuse settings that scoring would stumble over: before hours of predicting, not after."""
+    if config.f1_variant not in get_args(F1Variant):
+        allowed = ", ".join(get_args(F1Variant))
+        raise ConfigError(f"metrics.f1_variant={config.f1_variant!r}: allowed are {allowed}")
+    if any(k < 1 for k in config.ks):
+        raise ConfigError(f"metrics.ks={config.ks}: each must be at least 1")
+
+
+def load_questions_for(config: EvaluateConfig) -> Dataset:
+    """Load the corpus and the questions. Raises DataError when there are no questions."""
+    d = config.data
+    data = load_dataset(
+        d.path, d.split, d.questions, d.limit, chunking(d),
+        d.popqa_aliases, d.missing_gold,  # type: ignore[arg-type]
+    )  # fmt: skip
+    if not data.questions:
+        raise DataError(config.data.path, "there are no questions; give data.questions=FILE")
+    return data
+
+
+def _loaded(config: EvaluateConfig, on_note: Callable[[str], None]) -> Dataset:
+    data = load_questions_for(config)
+    for note in data.remarks:
+        on_note(note)
+    return data
+
+
+def open_run(
+    config: EvaluateConfig, data: Dataset, index: Index, prompts: Mapping[str, dict[str, str]] | None = None
+) -> RunDir:
+    """Open the run directory of a config on this data, index and prompts, or that of its part."""
+    check_limits(config.run.warn_bad_replies, config.run.max_bad_replies)
+    shard, fresh = read_shard(config.shard), config.run.fresh
+    plain = to_plain(config) | ({} if shard else {"shard": None})  # merged, it is as if never divided
+    # Only the stages that this run reads: an index that has gained others since is still the same input.
+    stages = {
+        name: index.fingerprint[name]
+        for name in closure(needed_stages(config), index.config)
+        if name in index.fingerprint
+    }
+    inputs = {"data": data.fingerprints, "index": stages, "prompts": dict(prompts or {})}
+    if config.run.name and Path(config.run.name).name != config.run.name:
+        raise ConfigError(f"run.name={config.run.name!r}: must be a folder's name; where it lies is run.root")
+    name = config.run.name or run_name(plain, f"{data.name}-{config.data.split}", inputs)
+    refuse_other(Path(config.run.root) / name, EVALUATION)
+    if shard and not fresh:
+        check_siblings(Path(config.run.root) / name, decisive(plain), inputs)
+    if fresh and not shard:
+        if config.shard:
+            raise ConfigError(f"run.fresh=true with shard={MERGE} would delete the parts; leave run.fresh out")
+        lock_parts(Path(config.run.root) / name).close()  # none of those that go is being written
+    where = f"{name}/{shard.folder}" if shard else name
+    return RunDir(config.run.root, where, plain, inputs, fresh, config.run.traces)
+
+
+def _predict(
+    pipeline: Pipeline,
+    run: RunDir,
+    questions: Sequence[Question],
+    mirror: EvaluationTracker,
+    on_question: Callable[[Prediction], None],
+) -> None:
+    def record(prediction: Prediction, session: Session) -> None:
+        run.add(prediction, session)
+        mirror.question(prediction)
+        on_question(prediction)
+
+    started = time.perf_counter()
+    try:
+        asyncio.run(pipeline.run(questions, record))
+    finally:
+        mirror.flush()
+        run.log("predicted", seconds=round(time.perf_counter() - started, 3), roles=pipeline.roles.record)
+
+
+def write_metrics(
+    path: Path,
+    questions: Sequence[Question],
+    predictions: Iterable[Prediction],
+    config: MetricsConfig,
+    seed: int = 0,
+    nodes: Mapping[str, Sequence[str]] | None = None,
+    on_note: Callable[[str], None] = lambda note: None,
+) -> dict[str, Any]:
+    """Score and write `metrics.json`, and `scores.jsonl` with each question's values; `nodes` as in `score`.
+
+    What traces say is there too (`metrics.traces.from_traces`); `on_note` is told where they are incomplete.
+    """
+    rows, ks = list(predictions), tuple(config.ks)
+    variant: Any = config.f1_variant
+    metrics = score(questions, rows, ks, variant, config.skip_no_gold, seed=seed, nodes=nodes)
+    if (path / "traces.jsonl").is_file():
+        metrics |= from_traces(path / "traces.jsonl", questions, on_note)
+    if replies := by_role(rows):
+        metrics["replies"] = replies
+    if repaired := sum(int(counts.get("repaired", 0)) for counts in replies.values()):
+        metrics["replies_repaired"] = repaired
+        on_note(f"{repaired} replies of language models held halves of characters, which are read as U+FFFD")
+    metrics["settings"] = to_plain(config) | {"seed": seed}
+    before = read_object(path / "metrics.json").get("settings", metrics["settings"])
+    if others := sorted(differences(before, json.loads(json.dumps(metrics["settings"])))):
+        on_note(f"{path} had been scored with other settings (metrics: {', '.join(others)}); its figures are replaced")
+    columns = per_question(questions, rows, ks, variant, nodes)
+    quality = [name for name in columns if name.startswith(("retrieval/", "answer/"))]
+    write_jsonl(
+        path / "scores.jsonl",
+        [
+            {"question_id": q.id, "type": q.type, "has_gold": bool(q.gold)} | {k: float(columns[k][i]) for k in quality}
+            for i, q in enumerate(questions)
+        ],
+    )
+    write_json(path / "metrics.json", metrics)
+    return metrics

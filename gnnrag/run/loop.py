@@ -1,0 +1,232 @@
+"""The one inference loop. It owns what no method should: concurrency, batching, budgets, tracing, error isolation."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gnnrag.cluster.standstill import waiting
+from gnnrag.common.batching import MicroBatcher
+from gnnrag.common.untrusted import well_formed
+from gnnrag.errors import GnnragError, described
+from gnnrag.methods.base import Method
+from gnnrag.retrievers.base import Retriever
+from gnnrag.roles.base import Answer, ReaderTask
+from gnnrag.session import Budget, Session
+from gnnrag.types import Evidence, Passage, Prediction, Query, Question, Ranking, shallow
+
+Reader = Callable[[ReaderTask, Session], Awaitable[Answer]]
+Lookup = Callable[[Iterable[str]], tuple[Passage, ...]]
+TRACE_DEPTH = 50  # hits of a ranking that a trace keeps
+CACHE_SIZE = 20_000  # rankings kept for queries that come again
+
+
+class Loop:
+    """Runs questions through a method.
+
+    Args:
+        method: the algorithm.
+        retriever: what its queries go to, unless they name another.
+        reader: answers from the selected evidence.
+        lookup: ids to passages.
+        budget: limits for each question.
+        concurrency: how many questions are in flight at once; has no influence on any result.
+        max_rounds: a safety net above every method's own limit.
+        others: further retrievers, under the names that queries call them by.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        retriever: Retriever,
+        reader: Reader,
+        lookup: Lookup,
+        budget: Budget | None = None,
+        concurrency: int = 16,
+        max_rounds: int = 50,
+        others: Mapping[str, Retriever] | None = None,
+    ) -> None:
+        self.method, self.reader, self.lookup = method, reader, lookup
+        self.retrievers: dict[str | None, Retriever] = {None: retriever} | dict(others or {})
+        self.budget, self.concurrency, self.max_rounds = budget or Budget(), concurrency, max_rounds
+        self._batchers: dict[str | None, MicroBatcher[Query, Ranking]] = {
+            name: MicroBatcher(one.retrieve) for name, one in self.retrievers.items()
+        }
+        self._cache: OrderedDict[Hashable, Ranking] = OrderedDict()
+
+    async def run(self, questions: Sequence[Question], done: Callable[[Prediction, Session], None]) -> None:
+        """Answer all questions; `done` is called as each one ends, in order of ending.
+
+        A question that fails ends with a row that carries its error. Cancelling this coroutine cancels what is in
+        flight; what was reported stays reported.
+        """
+        left = iter(questions)
+
+        async def work() -> None:
+            for question in left:  # the iterator is shared: each worker takes the next question
+                with waiting("question"):
+                    answered = await self.answer(question)
+                done(*answered)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(self.concurrency, len(questions))):
+                    group.create_task(work())
+        finally:
+            for batcher in self._batchers.values():
+                batcher.close()
+
+    async def answer(self, question: Question) -> tuple[Prediction, Session]:
+        """Answer one question; never raises for what goes wrong inside it."""
+        session = Session(question.id, self.budget)
+        evidence, answer, rounds, error = Evidence(), "", 0, None
+        limit = asyncio.timeout(self.budget.max_seconds)
+        try:
+            async with limit:
+                evidence, rounds = await self._gather(question, session)
+                answer = await self._read(question, evidence, session)
+            error = session.failed_calls()
+        except Exception as problem:  # noqa: BLE001 - whatever happens to one question must not stop the others
+            if limit.expired():
+                error = f"budget.max_seconds={self.budget.max_seconds} is used up; raise it or set it to null"
+            else:
+                error = described(problem)
+            session.record("error", message=error)
+        prediction = Prediction(
+            question.id,
+            answer,
+            tuple(evidence.ranking),
+            tuple(evidence.context),
+            rounds,
+            session.usage(),
+            time.monotonic() - session.started,
+            error,
+            tuple(evidence.nodes),
+        )
+        return prediction, session
+
+    async def _gather(self, question: Question, session: Session) -> tuple[Evidence, int]:
+        """The loop of design 3: propose, retrieve, absorb until nothing is left to ask; then select."""
+        state = await self.method.start(question, session)
+        retrieved = 0
+        while not state.done and state.round < self.max_rounds:
+            session.check()
+            queries = await self.method.propose(state)
+            if not queries:
+                break
+            rankings = await self._retrieve(queries, session, state.round)
+            state.queries += [query.text for query in queries]
+            await self.method.absorb(state, queries, rankings)
+            state.round += 1
+            retrieved += 1
+        evidence = await self.method.select(state)
+        session.record("evidence", **{k: v for k, v in shallow(evidence).items() if k != "ranking"})
+        return evidence, max(0, retrieved - 1)
+
+    async def _retrieve(self, queries: Sequence[Query], session: Session, round_: int) -> list[Ranking]:
+        """Rank each query; one whose retrieval fails gives an empty list, is counted, and the round goes on."""
+        session.count_queries(queries)
+        found = await self.search(queries, session)
+        rankings = []
+        # Without its first retrieval a question has no result. A method whose first round asks for several things,
+        # each of use alone, goes on with what there is.
+        may_miss = getattr(self.method, "may_miss", False) and not all(isinstance(r, Exception) for r in found)
+        must_succeed = round_ == 0 and not may_miss
+        for result, query in zip(found, queries, strict=True):
+            # Damage and wrong settings are nobody's bad luck.
+            if isinstance(result, GnnragError) or (isinstance(result, Exception) and must_succeed):
+                raise result
+            if isinstance(result, Exception):
+                session.counts["retriever_failed"] += 1
+                session.record("retriever_failed", query=query.text, message=well_formed(str(result)))
+                result = Ranking((), np.zeros(0))
+            # A retriever that silently became another must show in the counts.
+            session.counts[result.branch] += int(result.branch.endswith("_fallback"))
+            session.record("query", round=round_, **shallow(query), ranking=_excerpt(result))
+            rankings.append(result)
+        return rankings
+
+    async def search(self, queries: Sequence[Query], session: Session) -> list[Ranking | Exception]:
+        """Rank queries without booking them, unless the retriever itself does; one that fails gives its exception."""
+        _check_queries(queries, self.retrievers)
+        queries = [replace(query, text=session.spelling(query)) for query in queries]
+        keys = [self._cache_key(query, session) for query in queries]
+        found: dict[Hashable, Ranking | Exception] = {key: self._cache[key] for key in keys if key in self._cache}
+        new: dict[Hashable, Query] = {}
+        for key, query in zip(keys, queries, strict=True):
+            if key not in found:
+                new.setdefault(key, query)
+        found.update(zip(new, await self._ask(list(new.values()), session) if new else [], strict=True))
+        self._cache.update({key: found[key] for key in new if isinstance(found[key], Ranking)})  # type: ignore[misc]
+        while len(self._cache) > CACHE_SIZE:
+            self._cache.popitem(last=False)
+        return [found[key] for key in keys]
+
+    def _cache_key(self, query: Query, session: Session) -> Hashable:
+        """Return what decides a ranking: `kind` does not.
+
+        Rankings are shared between questions that spell a query alike, because case decides about names: else they
+        would depend on which question comes first. Within a question two spellings are one query.
+
+        A retriever that asks roles counts them in the question's books, and may fall back: its rankings are kept for
+        the one question. Shared, the counts would depend on which question comes first.
+        """
+        asks_roles = hasattr(self.retrievers[query.retriever], "retrieve_for")
+        owner = session.question_id if asks_roles else None
+        return (query.text, query.channel, query.top_k, query.scope, query.retriever, owner)
+
+    async def _ask(self, queries: list[Query], session: Session) -> Sequence[Ranking | Exception]:
+        """Hand queries to their retrievers: in batches over all questions, or, to one that needs roles, alone.
+
+        One retriever after the other, so that what they write into the session has one order.
+        """
+        found: dict[Query, Ranking | Exception] = {}
+        for name in dict.fromkeys(query.retriever for query in queries):
+            mine = [query for query in queries if query.retriever == name]
+            ask = getattr(self.retrievers[name], "retrieve_for", None)
+            rankings = await (ask(mine, session) if ask else self._batchers[name](mine))
+            found.update(zip(mine, rankings, strict=True))
+        return [found[query] for query in queries]
+
+    async def _read(self, question: Question, evidence: Evidence, session: Session) -> str:
+        """Take the method's own answer if it has one, else ask the reader."""
+        if evidence.answer is not None:
+            return evidence.answer
+        answer = await self.reader(ReaderTask(question, self.lookup(evidence.context), evidence.notes), session)
+        session.record("answer", **shallow(answer))
+        silent = not answer.text and "reader_failed" not in answer.flags
+        session.flag("reader", *dict.fromkeys([*answer.flags, *(["abstained"] if silent else [])]))
+        return answer.text
+
+
+def _check_queries(queries: Sequence[Query], retrievers: Mapping[str | None, Retriever]) -> None:
+    """Refuse what no retriever could answer: a method's mistake, hence ValueError."""
+    for query in queries:
+        if not query.text.strip():
+            raise ValueError("a method proposed an empty query")
+        if query.retriever not in retrievers:
+            known = ", ".join(sorted(name for name in retrievers if name)) or "no further one"
+            raise ValueError(f"the run has no retriever {query.retriever!r}, only {known}")
+        channels = retrievers[query.retriever].channels
+        if query.channel not in channels:
+            raise ValueError(f"the retriever has no channel {query.channel!r}, only {', '.join(sorted(channels))}")
+
+
+def _excerpt(ranking: Ranking) -> dict[str, Any]:
+    """What a trace keeps of a ranking."""
+    scores = [round(s, 6) for s in ranking.scores[:TRACE_DEPTH].tolist()]
+    sources = {"sources": [list(ids) for ids in ranking.sources[:TRACE_DEPTH]]} if ranking.sources else {}
+    return {
+        "branch": ranking.branch,
+        "kind": ranking.kind,
+        "ids": list(ranking.ids[:TRACE_DEPTH]),
+        **sources,
+        "scores": scores,
+        "range": [ranking.low, ranking.high],
+    }

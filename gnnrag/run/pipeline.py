@@ -1,0 +1,260 @@
+"""From a config to a working loop: the wiring that `ask.py`, `evaluate.py` and the tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from gnnrag.config import Choice, DataConfig, EvaluateConfig, IndexConfig, RoleConfig, build_settings, to_plain
+from gnnrag.datasets.chunk import Chunking
+from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.index.build import Progress, build_index
+from gnnrag.index.index import Index
+from gnnrag.index.plan import closure
+from gnnrag.index.settings import stored_config
+from gnnrag.index.source import place
+from gnnrag.index.store import Store
+from gnnrag.registry import METHODS, RETRIEVERS, ROLES, WRITERS, resolve
+from gnnrag.retrievers.base import channels_of, needs_roles
+from gnnrag.roles.registry import Roles
+from gnnrag.routes import Route
+from gnnrag.run.loop import Loop
+from gnnrag.session import Budget, Session
+from gnnrag.types import Passage, Prediction, Question
+
+
+class Pipeline:
+    """Retriever, roles, method and loop for one config.
+
+    Args:
+        config: resolved settings.
+        index: an opened index.
+        wrap: returns what the method is handed instead of this pipeline's `roles`, for who records what they decide.
+
+    Raises:
+        ConfigError: parts that do not exist or do not fit.
+    """
+
+    def __init__(
+        self, config: EvaluateConfig, index: Index, wrap: Callable[[Pipeline], Mapping[str, Any]] | None = None
+    ) -> None:
+        if config.concurrency < 1:
+            raise ConfigError(f"concurrency={config.concurrency}: must be at least 1")
+        self.index = index
+        self.roles = Roles(index, config.roles, config.llm, config.llm_cache)
+        check_fit(config)
+        for stage in closure(needed_stages(config), index.config):
+            index.folder(stage)  # damage is found now, not once per question
+        retriever = self._retriever(config.retriever)
+        further = {r.name: r.retriever for r in routes(config).values() if r.name and r.retriever}
+        others = {n: retriever if c == config.retriever else self._retriever(c) for n, c in further.items()}
+        roles = wrap(self) if wrap else self.roles
+        method = resolve("method", config.method.name, METHODS)(index, roles, config.method.settings)
+        self.reader = self.roles["reader"]
+        b = config.budget
+        budget = Budget(b.max_calls, b.max_tokens, b.max_seconds)
+        self.loop = Loop(method, retriever, self.reader, index.lookup, budget, config.concurrency, b.max_rounds, others)
+
+    def _retriever(self, choice: Choice) -> Any:
+        build = resolve("retriever", choice.name, RETRIEVERS)
+        more = (self.roles,) if needs_roles(build, choice.settings) else ()
+        return build(self.index, choice.settings, *more)
+
+    async def run(self, questions: Sequence[Question], done: Callable[[Prediction, Session], None]) -> None:
+        """Answer questions; see `Loop.run`."""
+        try:
+            await self.loop.run(questions, done)
+        finally:
+            await self.roles.close()
+
+
+def index_path(config: IndexConfig, name: str) -> Path:
+    """Return the folder of the index: as configured, or under the root by the name of the data."""
+    return Path(config.path) if config.path else Path(config.root) / name
+
+
+def routes(config: EvaluateConfig) -> dict[str, Route]:
+    """Return what the method of a run delegates to, by the name of the route; nothing for most methods."""
+    method = resolve("method", config.method.name, METHODS)
+    return method.routes_for(config.method.settings) if hasattr(method, "routes_for") else {}
+
+
+def pairs(config: EvaluateConfig) -> list[tuple[Choice, Choice]]:
+    """Return each method of a run with the retriever that it asks: the run's own first, then those of its routes."""
+    found = [(config.method, config.retriever)]
+    return found + [(route.method, route.retriever or config.retriever) for route in routes(config).values()]
+
+
+def check_fit(config: EvaluateConfig) -> None:
+    """Refuse a retriever that lacks a channel which its method asks. Raises ConfigError naming those that fit."""
+    for where, (method, retriever) in zip(("", *routes(config)), pairs(config), strict=True):
+        asks = resolve("method", method.name, METHODS)
+        wanted = getattr(asks, "channels", frozenset({"text"}))
+        if hasattr(asks, "channels_for"):
+            wanted = asks.channels_for(method.settings)
+        have = channels_of(resolve("retriever", retriever.name, RETRIEVERS), retriever.settings)
+        if not wanted <= have:
+            known = {name: resolve("retriever", name, RETRIEVERS) for name in RETRIEVERS}
+            fitting = [name for name, cls in known.items() if wanted <= channels_of(cls, build_settings(cls, {}, name))]
+            raise ConfigError(
+                f"{where and f'route method.{where}: '}method={method.name} asks the channels "
+                f"{', '.join(sorted(wanted))}, which retriever={retriever.name} does not have; "
+                f"suitable: {', '.join(fitting) or 'none'}"
+            )
+
+
+def needed_stages(config: EvaluateConfig, roles: Sequence[str] = ()) -> set[str]:
+    """Return the index stages that a run reads: what its retrievers, methods and roles declare as `stages`."""
+    needed: set[str] = set()
+    for method, retriever in pairs(config):
+        needed.update(stages_of(resolve("retriever", retriever.name, RETRIEVERS), retriever.settings))
+        needed.update(stages_of(resolve("method", method.name, METHODS), method.settings))
+        if getattr(method.settings, "dense_anchor", 0.0):
+            needed.add("embeddings")
+    for name in (*asked_roles(config), *roles):
+        table = ROLES[name]
+        book: Any = config.roles
+        chosen = getattr(book, name).impl or book.default
+        if chosen in table:
+            needed.update(stages_of(resolve("role", chosen, table), None))
+    return needed
+
+
+def asked_roles(config: EvaluateConfig) -> list[str]:
+    """Return the roles that a run may ask: those that its methods (`roles`) and retrievers (`roles_asked`) name.
+
+    A part that does not say which ones it asks may ask all.
+    """
+    wanted = {"reader"}
+    for method, retriever in pairs(config):
+        wanted.update(getattr(resolve("method", method.name, METHODS), "roles", ROLES))
+        searcher = resolve("retriever", retriever.name, RETRIEVERS)
+        if needs_roles(searcher, retriever.settings):
+            wanted.update(getattr(searcher, "roles_asked", ROLES))
+    return [name for name in ROLES if name in wanted]
+
+
+def idle_settings(config: EvaluateConfig) -> list[str]:
+    """Return what the settings say of roles to no effect: of one that nobody asks, or of a model that it has not."""
+    asked, book, found = asked_roles(config), config.roles, []
+    for name in ROLES:
+        role: RoleConfig = getattr(book, name)
+        chosen = role.impl or book.default  # type: ignore[attr-defined]
+        given = [key for key, value in to_plain(role).items() if value not in (None, {})]
+        shown = ", ".join(f"roles.{name}={role.impl}" if key == "impl" else f"roles.{name}.{key}" for key in given)
+        if given and name not in asked:
+            who = f"method={config.method.name} on retriever={config.retriever.name}"
+            found.append(f"{shown}: without effect, for {who} asks only {', '.join(asked)}")
+        elif chosen != "prompted" and (model := [key for key in given if key in ("llm", "model", "settings")]):
+            of_model = ", ".join(f"roles.{name}.{key}" for key in model)
+            found.append(f"{of_model}: without effect, for the role is {chosen}; give roles.{name}=prompted")
+    return found
+
+
+def stages_of(cls: Any, settings: Any) -> Sequence[str]:
+    """Return the stages that a part reads, with its settings where those decide."""
+    return cls.stages_for(settings) if hasattr(cls, "stages_for") else getattr(cls, "stages", ())
+
+
+def open_index(
+    config: EvaluateConfig,
+    name: str,
+    passages: Sequence[Passage],
+    progress: Progress = lambda stage, done, total: None,
+    roles: Sequence[str] = (),
+) -> Index:
+    """Build what is missing or out of date for a run, then open the index; `roles` are asked outside of the loop."""
+    return open_shared_index([config], name, passages, progress, roles)
+
+
+def open_shared_index(
+    configs: Sequence[EvaluateConfig],
+    name: str,
+    passages: Sequence[Passage],
+    progress: Progress = lambda stage, done, total: None,
+    roles: Sequence[str] = (),
+    further: Collection[str] = (),
+) -> Index:
+    """Build once what several runs read, then open the index.
+
+    Built one after the other, a run that does not read the triples of an index that is there would leave them as they
+    are, whatever the settings say (`build_index`).
+
+    Args:
+        configs: the runs; data and index settings are those of the first, and must be the same in all.
+        name: of the data.
+        passages: the corpus.
+        progress: told what is being done.
+        roles: those asked outside of the loop.
+        further: stages that something else reads.
+
+    Raises:
+        ArtefactError: the index holds triples that these settings would replace without a word.
+        ConfigError: the index is of other data.
+    """
+    config = configs[0]
+    path, source, settings = index_path(config.index, name), data_source(config.data), index_settings(config)
+    stages = {stage for each in configs for stage in needed_stages(each, roles)} | set(further)
+    if not config.index.replace:
+        _refuse_to_replace_triples(path, config.index, closure(stages, config.index))
+    build_index(path, passages, settings, stages, source, progress, keep_edits=True)
+    return Index(path, settings)
+
+
+def _refuse_to_replace_triples(path: Path, config: IndexConfig, stages: Sequence[str]) -> None:
+    """Raise ArtefactError where rules would silently take the place of triples from a file or a model."""
+    store = Store(path) if path.is_dir() else None
+    if (
+        store is None
+        or store.key("extraction") is None
+        or "extraction" not in stages
+        or config.extract.method != "offline"
+    ):
+        return
+    have = stored_config(store, config).extract
+    if have.method != "offline":
+        where = " index.extract.path=FILE" if have.path else f" index.extract.format={have.format}"
+        raise ArtefactError(
+            f"index {path} holds triples of index.extract.method={have.method}, and this run says nothing of them: "
+            f"give index.extract.method={have.method}{where}, or another index.path for triples made by rules"
+        )
+
+
+def refuse_sample(config: IndexConfig, has_data: bool) -> None:
+    """Raise ConfigError where an index is named that is not there, and no data: the sample's is not meant.
+
+    Args:
+        config: of the index.
+        has_data: the caller has named data.
+    """
+    if config.path and not has_data and not Path(config.path, "manifest.json").is_file():
+        raise ConfigError(
+            f"index.path={config.path}: there is no index; give the name of one that is there, or what to make it of, "
+            f"data.path=FOLDER"
+        )
+
+
+def index_settings(config: EvaluateConfig) -> IndexConfig:
+    """Return the settings of the index; its prompted writers use the run's model where they have none of their own."""
+    index, writers = config.index, config.index.writers
+    impls: list[Any] = [getattr(writers, name).impl or getattr(writers, "default") for name in WRITERS]  # noqa: B009
+    if index.llm is None and ("prompted" in impls or index.extract.method == "prompted"):
+        index = replace(index, llm=to_plain(config.llm, values=True))
+    return replace(index, llm_cache=config.llm_cache)
+
+
+def chunking(config: DataConfig) -> Chunking:
+    """Return how own documents are cut."""
+    return Chunking(config.chunk_words, config.chunk_overlap)
+
+
+def data_source(config: DataConfig) -> dict[str, Any]:
+    """Return what the index records about where its passages came from."""
+    cut, usual, path = chunking(config), Chunking(), str(to_plain(config.path))
+    found: dict[str, Any] = {"path": path} | ({"chunking": asdict(cut)} if cut != usual else {})
+    if path != config.path:  # an expression: what it gave is not recorded
+        return found
+    where = place(path)
+    return found | ({"place": where} if where else {})
