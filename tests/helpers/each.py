@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 
-def each(names: str, cases: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def each(names: str, cases: Iterable[Any] | Callable[[], Iterable[Any]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Call the decorated test with every case in turn, for tables of which each row alone is not worth an item.
 
-    `names` and `cases` read as in `pytest.mark.parametrize`, without marks. What a case writes below `tmp_path` or sets
+    `names` and `cases` read as in `pytest.mark.parametrize`, without marks; cases that are dear to find are given as a
+    function, which is called when the test runs and not when it is collected. What a case writes below `tmp_path` or sets
     through `monkeypatch` is its own; other fixtures are shared by the cases.
     """
     arguments = [name.strip() for name in names.split(",")]
-    rows = [case if len(arguments) > 1 else (case,) for case in cases]
-    assert rows, "a table without cases tests nothing"
+    given = cases if callable(cases) else list(cases)
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(test)
@@ -28,6 +28,8 @@ def each(names: str, cases: Iterable[Any]) -> Callable[[Callable[..., None]], Ca
         @functools.wraps(test)
         def run(*args: Any, **fixtures: Any) -> None:
             __tracebackhide__ = True
+            rows = [case if len(arguments) > 1 else (case,) for case in (given() if callable(given) else given)]
+            assert rows, "a table without cases tests nothing"
             failures = []
             for number, row in enumerate(rows):
                 case = dict(zip(arguments, row, strict=True))
