@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 
 
-def each(names: str, cases: Iterable[Any] | Callable[[], Iterable[Any]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+Cases = Iterable[Any] | Callable[[], Iterable[Any]]
+
+
+def each(names: str, cases: Cases) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Call the decorated test with every case in turn, for tables of which each row alone is not worth an item.
 
     `names` and `cases` read as in `pytest.mark.parametrize`, without marks; cases that are dear to find are given as a
-    function, which is called when the test runs and not when it is collected. What a case writes below `tmp_path` or sets
-    through `monkeypatch` is its own; other fixtures are shared by the cases.
+    function, which is called when the test runs and not when it is collected. What a case writes below `tmp_path` or
+    sets through `monkeypatch` is its own; other fixtures are shared by the cases.
     """
     arguments = [name.strip() for name in names.split(",")]
     given = cases if callable(cases) else list(cases)
