@@ -28,6 +28,9 @@ PREDICTIONS = [
 
 
 def test_means_by_hand():
+    columns = per_question(QUESTIONS, PREDICTIONS)
+    assert columns["answer/em"].tolist() == [1, 0, 1], "in the order of questions"
+    assert columns["retrieval/recall@1"].tolist() == [0.5, 0, 0]
     got = score(QUESTIONS, PREDICTIONS, ks=(1, 2, 5))
     assert got["questions"] == 3
     assert (got["failed"], got["no_gold"]) == (0, 1)
@@ -104,28 +107,22 @@ def test_questions_without_gold_can_be_left_out_of_retrieval_only():
     assert only["answer/em_ci"] == [1, 1]
 
 
-def test_per_question_follows_the_order_of_questions():
-    columns = per_question(QUESTIONS, PREDICTIONS)
-    assert columns["answer/em"].tolist() == [1, 0, 1]
-    assert columns["retrieval/recall@1"].tolist() == [0.5, 0, 0]
-
-
 @each(
-    "questions, rows, message",
+    "questions, rows, settings, message",
     [
-        ([], [], "no questions to score"),
-        (QUESTIONS, PREDICTIONS[:1], r"question 'q1' has no prediction \(2 of 3 are missing\).*run the same command"),
-        (QUESTIONS, [*PREDICTIONS, predict("q1")], "question 'q1' has two predictions"),
-        (QUESTIONS[:2], PREDICTIONS, r"prediction for 'q3' belongs to no question \(1 of 3 do not\)"),
+        ([], [], {}, "no questions to score"),
+        (
+            QUESTIONS,
+            PREDICTIONS[:1],
+            {},
+            r"question 'q1' has no prediction \(2 of 3 are missing\).*run the same command",
+        ),
+        (QUESTIONS, [*PREDICTIONS, predict("q1")], {}, "question 'q1' has two predictions"),
+        (QUESTIONS[:2], PREDICTIONS, {}, r"prediction for 'q3' belongs to no question \(1 of 3 do not\)"),
+        (QUESTIONS, PREDICTIONS, {"ks": (0,)}, "k=0"),
+        (QUESTIONS, PREDICTIONS, {"f1_variant": "best"}, "f1_variant='best'"),
     ],
 )
-def test_incomplete_runs_are_refused(questions, rows, message):
-    with pytest.raises(GnnragError, match=message):
-        score(questions, rows)
-
-
-def test_bad_settings_are_refused():
-    with pytest.raises(ValueError, match="k=0"):
-        score(QUESTIONS, PREDICTIONS, ks=(0,))
-    with pytest.raises(ValueError, match="f1_variant='best'"):
-        score(QUESTIONS, PREDICTIONS, f1_variant="best")
+def test_incomplete_runs_and_bad_settings_are_refused(questions, rows, settings, message):
+    with pytest.raises((GnnragError, ValueError), match=message):
+        score(questions, rows, **settings)

@@ -24,6 +24,7 @@ def test_the_worked_example() -> None:
     assert (flat, routed) == pytest.approx((0.735, 0.817), abs=1e-6)
     assert cost == pytest.approx((20, 188), abs=1e-6)
     assert cost_per_extra_answer((flat, cost[0]), (routed, cost[1]), 10_000) == pytest.approx(0.204878, abs=1e-6)
+    assert cost_per_extra_answer((0.7, 10), (0.7, 20), 100) is cost_per_extra_answer((0.7, 10), (0.6, 20), 100) is None
 
 
 def test_misrouting_in_the_worked_example() -> None:
@@ -33,11 +34,6 @@ def test_misrouting_in_the_worked_example() -> None:
         "thematic": {"passage_local": 0.10, "thematic": 0.90},
     }
     assert expected(SHARES, routing, ACCURACY) == pytest.approx(0.8072, abs=1e-6)
-
-
-def test_no_extra_answer_has_no_price() -> None:
-    assert cost_per_extra_answer((0.7, 10), (0.7, 20), 100) is None
-    assert cost_per_extra_answer((0.7, 10), (0.6, 20), 100) is None
 
 
 @each(
