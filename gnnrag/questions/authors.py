@@ -12,7 +12,7 @@ import numpy as np
 from gnnrag.errors import LLMError
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, notes_element
-from gnnrag.questions.paths import GraphPath, PathView, Step
+from gnnrag.questions.paths import GraphPath, PathNames, PathView, Step
 from gnnrag.questions.wording import THING, Wording, noun_of
 from gnnrag.roles.parsing import clean_line, json_objects, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
@@ -24,23 +24,6 @@ from gnnrag.text.normalise import FUNCTION_WORDS, drop_qualifier, words
 # E1 is named; the entities between and the answer are not; no content word of the answer is given away; the questions
 # of one path differ. That a question is natural, unambiguous and has one hint near its end cannot be checked this way.
 MIN_WORDS, MAX_WORDS = 5, 90
-
-
-@dataclass(frozen=True, slots=True)
-class PathNames:
-    """The names of a path's entities, the name first and then its aliases; `names[0]` is E1, the last is the answer."""
-
-    names: tuple[tuple[str, ...], ...]
-
-    @property
-    def start(self) -> str:
-        """The name that a question must have."""
-        return self.names[0][0]
-
-    @property
-    def answer(self) -> str:
-        """The name of the last entity."""
-        return self.names[-1][0]
 
 
 class Fault(NamedTuple):

@@ -13,7 +13,6 @@ import numpy as np
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.index.index import Index
 from gnnrag.prompts.untrusted import inline
-from gnnrag.questions.authors import PathNames
 from gnnrag.questions.wording import Wording, cue_of, fits, names_fit, wording_of
 from gnnrag.text.normalise import phrase_key
 from gnnrag.types import Passage
@@ -172,6 +171,23 @@ class PathSampler:
 # ------------------------------------------------------------
 # What a question's author is told of a path, and what the question's row says of it.
 _DESCRIBED = 200  # characters of a description that are shown
+
+
+@dataclass(frozen=True, slots=True)
+class PathNames:
+    """The names of a path's entities, the name first and then its aliases; `names[0]` is E1, the last is the answer."""
+
+    names: tuple[tuple[str, ...], ...]
+
+    @property
+    def start(self) -> str:
+        """The name that a question must have."""
+        return self.names[0][0]
+
+    @property
+    def answer(self) -> str:
+        """The name of the last entity."""
+        return self.names[-1][0]
 
 
 @dataclass(frozen=True)
