@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from gnnrag.metrics.statistics import cohen_kappa, fleiss_kappa, share_interval, wilson_interval
@@ -28,22 +26,16 @@ def test_more_confidence_and_fewer_trials_are_wider() -> None:
     assert (low + high) / 2 == pytest.approx(0.5)
 
 
-@each(
-    "interval, problem",
-    [
-        (lambda: wilson_interval(0, 0), "at least one trial"),
-        (lambda: wilson_interval(3, 2), "must lie between"),
-        (lambda: wilson_interval(-1, 2), "must lie between"),
-        (lambda: wilson_interval(1, 2, 1.0), "must lie between"),
-        (lambda: share_interval([]), "give at least"),
-        (lambda: share_interval([1.5]), "give at least"),
-        (lambda: share_interval([-0.1]), "give at least"),
-        (lambda: share_interval([1.0], 1.0), "must lie between"),
-    ],
-)
-def test_what_has_no_interval(interval: Callable[[], object], problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        interval()
+@each("outcomes", [(0, 0), (3, 2), (-1, 2), (1, 2, 1.0)])
+def test_what_has_no_interval(outcomes: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match=r"give at least one trial|must lie between"):
+        wilson_interval(*outcomes)
+
+
+@each("values, confidence", [([], 0.95), ([1.5], 0.95), ([-0.1], 0.95), ([1.0], 1.0)])
+def test_what_has_no_interval_of_shares(values: list[float], confidence: float) -> None:
+    with pytest.raises(ValueError, match=r"give at least|must lie between"):
+        share_interval(values, confidence)
 
 
 def test_kappa_by_hand() -> None:
