@@ -27,7 +27,7 @@ from dataclasses import asdict, replace
 
 from rich.table import Table
 
-from gnnrag.cluster.building import track_build
+from gnnrag.cluster.tracking import track_build
 from gnnrag.common.credentials import without_credentials
 from gnnrag.common.yaml_config import is_given
 from gnnrag.config import EvaluateConfig, load_config, to_plain

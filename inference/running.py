@@ -11,8 +11,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from gnnrag.cluster.standstill import told_when_still
 from gnnrag.cluster.stopping import listening
+from gnnrag.common.standstill import told_when_still
 from gnnrag.common.untrusted import counted_repairs, well_formed
 from inference.ending import explained
 from inference.start import put_back, take_signals

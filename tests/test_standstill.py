@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from tqdm import tqdm
 
-import gnnrag.cluster.standstill as module
-from gnnrag.cluster.standstill import FIRST_S, Watch, told_when_still, waiting
+import gnnrag.common.standstill as module
 from gnnrag.common.files import Journal
+from gnnrag.common.standstill import FIRST_S, Watch, told_when_still, waiting
 from inference.running import run_script
 
 

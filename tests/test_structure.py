@@ -41,7 +41,7 @@ MORE_FIELDS = {
 # Of `cluster` the library uses how a process is told to stop, and W&B; its jobs are planned from all of the library.
 LEVELS = [
     {"untrusted"},
-    {"errors", "expressions", "cluster.standstill", "__version__"},
+    {"errors", "expressions", "standstill", "__version__"},
     {"types", "registry", "files", "credentials", "cluster.stopping"},
     {"index_config", "outputs", "search_config", "yaml_config"},
     {"config", "session", "pool", "text", "batching", "weights"},
@@ -56,7 +56,7 @@ LEVELS = [
     {"retrievers", "roles"},
     {"loop", "methods"},
     {"pipeline", "rundir"},
-    {f"cluster.{name}" for name in ("tracker", "mirror", "artefacts", "building", "evaluating", "tracked")},
+    {f"cluster.{name}" for name in ("tracker", "wandb_process", "tracking")},
     {"fit"},
     {"trained", "sharding"},
     {"evaluation"},

@@ -1,31 +1,34 @@
-"""Weights & Biases beside the run directory: a mirror that may fail at any time without stopping a run."""
+"""Sends metrics, tables and artefacts to Weights & Biases through a process that may hang or fail without harm.
+
+The run appends messages to a nameless file that the process (`wandb_process.py`) follows, and reads from another what
+that answers: no call waits for it but `finish`, which ends a process that takes more than `run.tracking_wait` seconds.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-import queue
 import re
 import signal
 import subprocess
 import sys
-import threading
-import time
+import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from gnnrag.cluster.stopping import STOPPED
-from gnnrag.common.files import open_log, read_json, refuse_links, write_json
+from gnnrag.common.files import content_digest, digest, open_log, read_json, refuse_links, write_json
 from gnnrag.config import TrackedRun
 
-WAITING = 20_000  # orders that may wait for a slow mirror; more are dropped
 INIT_S = 30.0  # in which a server has to answer
 STOP_S = 15.0  # at most for a run that was told to stop: what told it will not wait for long
 QUIET = {"silent": True, "console": "off", "x_disable_stats": True, "disable_git": True, "disable_code": True}
+LARGE = 1 << 29  # bytes of a checkpoint that are only sent with upload=all
+RESULTS = ("meta.json", "folds.json", "predictions.jsonl", "scores.jsonl", "metrics.json", "log.jsonl", "report.jsonl")
+TRACES = "traces.jsonl"
 _RUN_ID = r"[0-9a-f]{12}"  # W&B makes a folder of it
 _SECRET = re.compile(r"(?<=//)[^/@\s]+@")  # name and password in an address
 _QUERY = re.compile(r"(://[^\s?,]*)\?[^\s,]*")  # behind an address, where some servers take a key
@@ -53,7 +56,7 @@ class Artefact:
 
 
 @dataclass(frozen=True)
-class Job:
+class WandbRun:
     """What a W&B run is shown as.
 
     Attributes:
@@ -70,82 +73,74 @@ class Job:
 
 
 class Tracker:
-    """Sends metrics, tables and artefacts to Weights & Biases, or nowhere.
-
-    All of it happens in a process of its own (`gnnrag.cluster.mirror`) that is fed by a thread: no call waits, and
-    what the client does can neither stop nor hold up the run. `finish` waits, and ends a mirror that takes too long.
+    """A session of a W&B run, or nothing where `tracking` is off.
 
     Args:
-        config: `tracking` says whether; offline writes into the run's folder `wandb`.
-        folder: the run directory.
-        job: what the run is shown as.
+        config: offline writes into the run's folder `wandb`.
+        folder: the run directory, which keeps the id under which a resumed run goes on.
+        shown: what the run is shown as.
         on_note: told, once, that tracking failed and why; the run goes on without.
-
-    A run that is resumed goes on under the id that the run directory keeps.
     """
 
-    def __init__(self, config: TrackedRun, folder: Path, job: Job, on_note: Callable[[str], None]) -> None:
-        self._config, self._on_note = config, on_note
-        self._orders: queue.Queue[dict[str, Any] | None] = queue.Queue(WAITING)
-        self._replies: list[dict[str, Any]] = []
-        self._child: subprocess.Popen[str] | None = None
-        self._is_silent = False  # after the first note
-        self._threads: list[threading.Thread] = []
+    def __init__(self, config: TrackedRun, folder: Path, shown: WandbRun, on_note: Callable[[str], None]) -> None:
+        self._wait, self._on_note, self._has_noted = config.tracking_wait, on_note, False
+        self._process: subprocess.Popen[bytes] | None = None
+        self.has_succeeded = False  # whether the session has ended as it should
         if config.tracking != "off":
             try:
-                self._start(folder, job)
+                self._start(config, folder, shown)
             except Exception as error:  # noqa: BLE001  # a full disk, no more processes: the run is worth more
-                self._fail(f"{type(error).__name__}: {error}")
+                self._give_up(f"{type(error).__name__}: {error}")
 
-    def _start(self, folder: Path, job: Job) -> None:
-        config, own = self._config, folder / "wandb"
+    def _start(self, config: TrackedRun, folder: Path, shown: WandbRun) -> None:
+        own = folder / "wandb"
         own.mkdir(parents=True, exist_ok=True)
         refuse_links(folder)  # the folder of an index's builds is opened by nobody before
         run = {
             "id": run_state(folder)["id"], "resume": "allow", "project": config.project, "entity": config.entity,
-            "group": config.group or job.group, "tags": list(config.tags), "job_type": job.kind, "name": job.name,
-            "dir": str(folder), "config": without_secrets(dict(job.settings)),
+            "group": config.group or shown.group, "tags": list(config.tags), "job_type": shown.kind,
+            "name": shown.name, "dir": str(folder), "config": without_secrets(dict(shown.settings)),
         }  # fmt: skip
-        settings = {**QUIET, "init_timeout": INIT_S, "finish_timeout": 0.8 * config.tracking_wait}
-        self._put(wait=config.tracking_wait, mode=config.tracking, run=run, settings=settings)
+        settings = {**QUIET, "init_timeout": INIT_S, "finish_timeout": 0.8 * self._wait}
+        self._messages, messages = _channel()
+        answers, self._answers = _channel()
+        self._write(wait=self._wait, mode=config.tracking, run=run, settings=settings)
         home = {name: str(own) for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR")}
-        with open_log(own / "mirror.log") as log:
-            self._child = subprocess.Popen(
-                [sys.executable, "-P", str(Path(__file__).with_name("mirror.py"))],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, encoding="utf-8",
-                env={**home, **os.environ}, start_new_session=True,
+        program = Path(__file__).with_name("wandb_process.py")
+        with open_log(own / "mirror.log") as log, messages, answers:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", str(program), str(os.getpid())],
+                stdin=messages, stdout=answers, stderr=log, env={**home, **os.environ}, start_new_session=True,
             )  # fmt: skip
-        self._threads = [threading.Thread(target=one, daemon=True) for one in (self._write, self._read)]
-        for thread in self._threads:
-            thread.start()
-
-    @property
-    def has_succeeded(self) -> bool:
-        """Whether the session has ended as it should."""
-        return any(reply.get("done") for reply in self._replies)
 
     def define(self, name: str, step_metric: str) -> None:
         """Draw the metrics of a name (`by_round/*`) over another metric than the step."""
-        self._put(do="define", name=name, step_metric=step_metric)
+        self._send("define", name=name, step_metric=step_metric)
 
     def log(self, values: Mapping[str, Any], step: int) -> None:
         """Send values of a step; a smaller step than before is not shown."""
-        self._put(do="log", values=dict(values), step=step)
+        self._send("log", values=dict(values), step=step)
 
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], step: int) -> None:
         """Send a table."""
-        self._put(do="table", name=name, columns=list(columns), rows=[list(row) for row in rows], step=step)
+        self._send("table", name=name, columns=list(columns), rows=[list(row) for row in rows], step=step)
+
+    def table_of(self, name: str, first: str, rows: Mapping[str, Mapping[str, Any]], step: int) -> None:
+        """Send rows by name as a table with the column `first` for the names, if there are any rows."""
+        columns = list(dict.fromkeys(key for row in rows.values() for key in row))
+        if rows:
+            self.table(name, [first, *columns], [[k, *map(row.get, columns)] for k, row in rows.items()], step)
 
     def image(self, name: str, path: Path, step: int) -> None:
         """Send a picture."""
-        self._put(do="image", name=name, path=str(path), step=step)
+        self._send("image", name=name, path=str(path), step=step)
 
     def artefact(self, what: Artefact, is_input: bool = False) -> None:
         """Send an artefact that the run has made, or that it has used."""
         files = {name: str(path) for name, path in what.files.items()}
         plain = {"name": artefact_name(what.name), "type": what.kind, "texts": dict(what.texts), "files": files}
         plain |= {"metadata": dict(what.metadata), "aliases": list(what.aliases)}
-        self._put(do="artifact", what=plain, is_input=is_input)
+        self._send("artifact", what=plain, is_input=is_input)
 
     def finish(self, summary: Mapping[str, Any] | None = None, code: int = 0) -> None:
         """Send the summary and end the session, within `tracking_wait` seconds; once more does nothing.
@@ -154,78 +149,64 @@ class Tracker:
             summary: final values.
             code: exit code of the run; 75 says that it was stopped and will be continued.
         """
-        if self._child is None:
-            return
         if summary:
-            self._put(do="summary", values=dict(summary))
-        self._put(do="finish", code=code)
-        if self._child is None:
+            self._send("summary", values=dict(summary))
+        self._send("finish", code=code)
+        if self._process is None:
             return
-        wait = min(self._config.tracking_wait, STOP_S) if code == STOPPED else self._config.tracking_wait
-        child, deadline = self._child, time.monotonic() + wait
-        self._put_end(deadline)
+        wait = min(self._wait, STOP_S) if code == STOPPED else self._wait
         try:
-            child.wait(max(deadline - time.monotonic(), 0.1))
+            ended = self._process.wait(wait)
         except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-            self._fail(f"it took more than {wait:g} s to end, see run.tracking_wait")
-        for thread in self._threads:
-            thread.join(5.0)
-        if not any(reply.get("done") for reply in self._replies) and not self._is_silent:
-            self._fail(self._first_failure() or f"its process ended with exit code {child.returncode}")
-        self._listen()
-        self._child = None
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._give_up(f"it took more than {wait:g} s to end, see run.tracking_wait")
+        else:
+            self._listen()
+            if not self.has_succeeded:
+                self._give_up(f"its process ended with exit code {ended}")
+        self._process = None
 
-    def _put(self, **order: Any) -> None:
+    def _send(self, do: str, **values: Any) -> None:
         self._listen()
-        if self._child is None and "run" not in order:
+        if self._process is None:
             return
         try:
-            self._orders.put_nowait(order)
-        except queue.Full:
-            self._tell(f"{WAITING} values wait to be sent; further ones are left out")
+            self._write(do=do, **values)
+        except (OSError, TypeError, ValueError) as error:  # a full disk, a value that is no JSON
+            self._give_up(f"{do}: {type(error).__name__}: {error}")
 
-    def _put_end(self, deadline: float) -> None:
-        with suppress(queue.Full):  # the mirror hangs, and is ended
-            self._orders.put(None, timeout=max(deadline - time.monotonic(), 0.1))
-
-    def _write(self) -> None:
-        """Hand orders to the mirror; a thread of its own, because a mirror that hangs does not read."""
-        assert self._child is not None and self._child.stdin is not None
-        out = self._child.stdin
-        try:
-            while (order := self._orders.get()) is not None:
-                out.write(json.dumps(order) + "\n")
-                out.flush()
-            out.close()
-        except (OSError, ValueError):
-            pass  # the mirror is gone: `finish` says so
-
-    def _read(self) -> None:
-        assert self._child is not None and self._child.stdout is not None
-        for line in self._child.stdout:
-            self._replies.append(json.loads(line))
+    def _write(self, **message: Any) -> None:
+        self._messages.write(json.dumps(message) + "\n")
+        self._messages.flush()
 
     def _listen(self) -> None:
-        """Tell what the mirror has said; where it gave up, so does this."""
-        if failure := self._first_failure():
-            if any(reply.get("fatal") for reply in self._replies):
-                self._fail(failure)
-            else:
-                self._tell(f"{failure}; the run directory has all of it")
+        """Tell what the process has answered; where it gave up, so does this."""
+        while self._process is not None and (line := self._answers.readline()):
+            answer = json.loads(line)
+            self.has_succeeded |= answer.get("done", False)
+            if answer.get("fatal"):
+                self._give_up(answer["failed"])
+            elif "failed" in answer:
+                self._note(f"{answer['failed']}; the run directory has all of it")
 
-    def _first_failure(self) -> str | None:
-        return next((str(reply["failed"]) for reply in self._replies if "failed" in reply), None)
+    def _give_up(self, problem: str) -> None:
+        self._process = None
+        self._note(f"{problem}; the run goes on without it")
 
-    def _fail(self, problem: str) -> None:
-        self._child = None
-        self._tell(f"{problem}; the run goes on without it")
-
-    def _tell(self, problem: str) -> None:
-        if not self._is_silent:
-            self._is_silent = True
+    def _note(self, problem: str) -> None:
+        if not self._has_noted:
+            self._has_noted = True
             self._on_note(f"Weights & Biases failed ({problem})")
+
+
+def _channel() -> tuple[IO[str], IO[str]]:
+    """Return a file without a name, opened to write and to read: unlike a pipe it never makes its writer wait."""
+    handle, path = tempfile.mkstemp()
+    try:
+        return open(handle, "w", encoding="ascii"), open(path, encoding="ascii")
+    finally:
+        os.unlink(path)
 
 
 def run_state(folder: Path, **more: Any) -> dict[str, Any]:
@@ -254,6 +235,70 @@ def without_secrets(data: Any) -> Any:
     if isinstance(data, list | tuple):
         return [without_secrets(value) for value in data]
     return _QUERY.sub(r"\1", _SECRET.sub("***@", data)) if isinstance(data, str) else data
+
+
+# A version of an artefact is told apart by what is in it. Where bytes are not sent, that is one small file of digests,
+# so that the same index or checkpoint is the same version wherever it lies, and whichever run logs it first.
+def data_artefact(name: str, fingerprint: Any) -> Artefact:
+    """Return the data of a run; its bytes are never sent."""
+    return _artefact(f"data-{name}", "dataset", fingerprint)
+
+
+def index_artefact(root: Path, stages: Mapping[str, str], upload: str) -> Artefact:
+    """Return an index, named as its folder is.
+
+    Args:
+        root: its folder.
+        stages: key of each artefact in it (`Index.fingerprint`), which decide the version.
+        upload: `run.upload`.
+    """
+    sent = _files(root) if upload == "all" else {}
+    return _artefact(f"index-{root.name}", "index", dict(stages), sent, path=str(root), stages=len(stages))
+
+
+def checkpoint_artefact(folder: Path, upload: str, name: str | None = None) -> Artefact:
+    """Return a checkpoint: the same version when it is trained and when it is used.
+
+    Args:
+        folder: with the weights.
+        upload: `run.upload`; checkpoints above half a gigabyte are only sent with `all`.
+        name: of the training; by default read off the folder, whose name may be `best`.
+    """
+    files = _files(folder)
+    size = sum(path.stat().st_size for path in files.values())
+    own = folder.resolve()
+    name = name or (own.parent.name if own.name in ("best", "merged") else own.name)
+    digests = {file: content_digest(path) for file, path in files.items()}
+    sent = files if upload == "all" or (upload == "results" and size <= LARGE) else {}
+    return _artefact(f"checkpoint-{name}", "checkpoint", digests, sent, path=str(folder), bytes=size)
+
+
+def run_artefact(folder: Path, settings: Mapping[str, Any], upload: str) -> Artefact:
+    """Return the files of an evaluation; traces, which hold every message, only with `upload=all`."""
+    names = (*RESULTS, TRACES) if upload == "all" else RESULTS
+    files = {name: path for name in names if (path := folder / name).is_file()}
+    digests = {name: content_digest(path) for name, path in files.items()}
+    made = _artefact(f"predictions-{folder.name}", "predictions", digests, files if upload != "none" else {})
+    config = {"config.json": json.dumps(without_secrets(settings), indent=2)} if upload != "none" else {}
+    return replace(made, texts={**made.texts, **config})
+
+
+def _artefact(name: str, kind: str, fingerprint: Any, files: Mapping[str, Path] | None = None, **more: Any) -> Artefact:
+    """Return the version of an artefact that a fingerprint tells apart; links in its folder are not sent."""
+    version = digest(fingerprint)
+    texts = {"fingerprint.json": json.dumps(fingerprint, indent=2, sort_keys=True)}
+    own = {file: path for file, path in (files or {}).items() if not path.is_symlink()}
+    return Artefact(name, kind, texts, own, {**more, "fingerprint": version}, (version[:16],))
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """Return the files of a folder by name, without those of W&B and those that a program hides or leaves half made."""
+    found = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        name: path
+        for name, path in found.items()
+        if not any(part.startswith(".") or part == "wandb" for part in Path(name).parts) and name != "wandb.json"
+    }
 
 
 def artefact_name(name: str) -> str:

@@ -10,9 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gnnrag.cluster.standstill import moved, waiting
 from gnnrag.common.files import exclusive_lock
 from gnnrag.common.outputs import INDEX, refuse_other
+from gnnrag.common.standstill import moved, waiting
 from gnnrag.config import IndexConfig
 from gnnrag.errors import ArtefactError, DataError, nearest
 from gnnrag.index.embedder import is_folder, make_embedder

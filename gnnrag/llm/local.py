@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
-from gnnrag.cluster.standstill import moved, waiting
+from gnnrag.common.standstill import moved, waiting
 from gnnrag.errors import ConfigError, GnnragError, LLMError
-from gnnrag.llm.base import Reply, Request, Variant, shaping, wants_small
+from gnnrag.llm.base import Backend, Reply, Request, Variant, shaping, wants_small
 from gnnrag.llm.folders import ModelFiles, find_model
 
 
@@ -248,7 +248,7 @@ class LocalConfig:
             raise ConfigError(f"context={self.context}: must be positive, or null for the model's own limit")
 
 
-class LocalBackend:
+class LocalBackend(Backend):
     """Base of `hf`, `vllm` and `openvino`.
 
     Args:

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urljoin
 
-from gnnrag.cluster.standstill import waiting
 from gnnrag.common.credentials import address, host
+from gnnrag.common.standstill import waiting
 from gnnrag.common.yaml_config import shown
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.base import (
     MOST_TOKENS,
+    Backend,
     ContextLengthError,
     NoReplyError,
     Reply,
@@ -179,7 +180,7 @@ class OpenAIConfig:
     extra_body: dict[str, Any] = field(default_factory=dict)  # further fields: top_p, chat_template_kwargs, ...
 
 
-class OpenAIBackend:
+class OpenAIBackend(Backend):
     """Calls an OpenAI-compatible server, at most `concurrency` requests at a time for each event loop.
 
     Rate limits, server errors, timeouts and lost connections are retried with growing, random pauses; other refusals

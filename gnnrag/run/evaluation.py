@@ -10,9 +10,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, get_args
 
-from gnnrag.cluster.artefacts import checkpoint_artefact, data_artefact, index_artefact
-from gnnrag.cluster.evaluating import EvaluationTracker, Sources, describe
-from gnnrag.cluster.tracker import Artefact, Job
+from gnnrag.cluster.tracker import checkpoint_artefact, data_artefact, index_artefact
+from gnnrag.cluster.tracking import EvaluationTracker, Sources, describe
+from gnnrag.cluster.tracker import Artefact, WandbRun
 from gnnrag.common.credentials import without_credentials
 from gnnrag.common.files import read_object, write_json, write_jsonl
 from gnnrag.common.outputs import EVALUATION, refuse_other
@@ -121,9 +121,9 @@ def tracked(
     inputs = {"data": data.fingerprints, "index": dict(index.fingerprint) if index else {}}
     settings = describe(without_credentials(to_plain(config)), commit(), inputs) if config.run.tracking != "off" else {}
     group = whole or (path.name if (path / SHARDS).is_dir() else None)
-    job = Job("evaluate", f"{whole}-{path.name}" if whole else path.name, settings, group)
+    shown = WandbRun("evaluate", f"{whole}-{path.name}" if whole else path.name, settings, group)
     return EvaluationTracker(
-        config.run, config.metrics, path, job, Sources(data.questions, data.passages, used), on_note
+        config.run, config.metrics, path, shown, Sources(data.questions, data.passages, used), on_note
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.cluster.standstill import waiting
+from gnnrag.common.standstill import waiting
 from gnnrag.common.batching import MicroBatcher
 from gnnrag.common.untrusted import well_formed
 from gnnrag.errors import GnnragError, described

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from gnnrag.audit.run import read_labels
-from gnnrag.cluster.artefacts import checkpoint_artefact
+from gnnrag.cluster.tracker import checkpoint_artefact
 from gnnrag.cluster.leftovers import asked, ended, last_rows, log_tail, rows
 from gnnrag.cluster.plan import make_plan
 from gnnrag.cluster.state import Desk
-from gnnrag.cluster.tracker import Job as Tracked
+from gnnrag.cluster.tracker import WandbRun
 from gnnrag.cluster.tracker import Tracker
 from gnnrag.common.files import file_digest
 from gnnrag.config import RunConfig, load_config
@@ -293,7 +293,7 @@ def test_a_forged_id_reaches_no_client(tmp_path: Path, text: str, monkeypatch: p
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "wandb.json").write_text(text)
     notes: list[str] = []
-    Tracker(RunConfig(tracking="offline"), tmp_path / "run", Tracked("evaluate", "x"), notes.append).finish()
+    Tracker(RunConfig(tracking="offline"), tmp_path / "run", WandbRun("evaluate", "x"), notes.append).finish()
     assert len(notes) == 1 and "names no run" in notes[0]
 
 
@@ -302,7 +302,7 @@ def test_nothing_is_tracked_through_a_link(tmp_path: Path, victim: Path, name: s
     (tmp_path / "run" / "wandb").mkdir(parents=True)
     (tmp_path / "run" / "wandb" / name).symlink_to(victim / "kept.txt" if name.endswith("log") else victim)
     notes: list[str] = []
-    Tracker(RunConfig(tracking="offline"), tmp_path / "run", Tracked("evaluate", "x"), notes.append).finish()
+    Tracker(RunConfig(tracking="offline"), tmp_path / "run", WandbRun("evaluate", "x"), notes.append).finish()
     assert len(notes) == 1 and "is a link" in notes[0]
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gnnrag.cluster import evaluating
-from gnnrag.cluster.artefacts import checkpoint_artefact, index_artefact, run_artefact
-from gnnrag.cluster.evaluating import flattened
+from gnnrag.cluster import tracking
+from gnnrag.cluster.tracker import checkpoint_artefact, index_artefact, run_artefact
+from gnnrag.cluster.tracking import flattened
 from gnnrag.common.files import digest
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.index.index import Index
@@ -53,7 +53,7 @@ def jsonl(path: Path) -> list[Any]:
 def test_what_weights_and_biases_holds_is_what_the_run_directory_says(
     config: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluating, "EVERY_S", 0.0)
+    monkeypatch.setattr(tracking, "EVERY_S", 0.0)
     notes: list[str] = []
     path, _ = evaluate(config("method=bdtr", "run.group=grid"), on_note=notes.append)
     metrics, predictions = read(path / "metrics.json"), jsonl(path / "predictions.jsonl")
@@ -68,7 +68,7 @@ def test_what_weights_and_biases_holds_is_what_the_run_directory_says(
     running = [row for row in rows if "running/questions" in row]
     assert [row["_step"] for row in running] == [row["running/questions"] for row in running]
     assert [row["_step"] for row in running] == list(range(1, len(predictions) + 1))
-    for name, key in evaluating.RUNNING.items():
+    for name, key in tracking.RUNNING.items():
         assert running[-1][f"running/{name}"] == pytest.approx(metrics[key], abs=5e-5), "the last means are the run's"
     logged = [row for row in jsonl(path / "log.jsonl") if row["event"] == "running"]
     assert [{k: v for k, v in row.items() if k.startswith("running/")} for row in running] == [
@@ -93,7 +93,7 @@ def test_what_weights_and_biases_holds_is_what_the_run_directory_says(
     assert [row["rounds"] for row in answers] == [row["rounds"] for row in predictions]
     for answer in answers:
         lines = answer["evidence"].split("\n")
-        assert len(lines) == 5 and lines[0].startswith("1. ") and all(len(line) <= evaluating.TEXT for line in lines)
+        assert len(lines) == 5 and lines[0].startswith("1. ") and all(len(line) <= tracking.TEXT for line in lines)
         marked = sum(line[3:].startswith("[gold] ") for line in lines)
         if gold := answer["gold passages"]:
             assert answer["recall@5"] == pytest.approx(marked / len(gold.split(", ")))
@@ -146,7 +146,7 @@ def test_bytes_are_sent_as_asked(config: Any, tmp_path: Path) -> None:
 def test_a_continued_run_goes_on_under_its_id_and_says_nothing_twice(
     config: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluating, "EVERY_S", 0.0)
+    monkeypatch.setattr(tracking, "EVERY_S", 0.0)
     answered = 0
 
     def stop(prediction: Prediction) -> None:
@@ -178,7 +178,7 @@ def test_steps_go_on_after_those_sent_where_questions_are_answered_again(
     config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = FakeWandb(tmp_path / "fake", monkeypatch)
-    monkeypatch.setattr(evaluating, "EVERY_S", 0.0)
+    monkeypatch.setattr(tracking, "EVERY_S", 0.0)
     dots = ("method=single", "retriever=bm25", "data.limit=6", "concurrency=1", "run.tracking=online")
 
     def fail(path: Path, count: int) -> None:
@@ -234,7 +234,7 @@ def test_parts_and_what_they_are_merged_into_are_one_group_with_the_figures_of_t
 def test_the_last_figures_are_of_all_questions_however_seldom_they_are_sent(
     config: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluating, "EVERY_S", 1e9)
+    monkeypatch.setattr(tracking, "EVERY_S", 1e9)
     path, _ = evaluate(config("method=single", "data.limit=9"))
     rows = [row for row in history(run_files(path)[0]) if "running/questions" in row]
     assert [row["_step"] for row in rows] == [1, 9]
@@ -272,9 +272,9 @@ def test_the_table_of_predictions_is_bounded(config: Any, monkeypatch: pytest.Mo
     path, _ = evaluate(own)
     data = evaluation.load_questions_for(own)
     predictions = read_predictions(path)
-    monkeypatch.setattr(evaluating, "ROWS", 10)
-    columns, rows = evaluating.prediction_table(path, evaluating.Sources(data.questions, data.passages), predictions)
-    assert 5 <= len(rows) <= 10 and {len(row) for row in rows} == {len(columns)}
+    monkeypatch.setattr(tracking, "ROWS", 10)
+    rows = tracking.prediction_rows(path, tracking.Sources(data.questions, data.passages), predictions)
+    assert 5 <= len(rows) <= 10 and {len(row) for row in rows} == {len(tracking.COLUMNS)}
     assert len({row[1] for row in rows}) > 2, "taken from all over the questions, whose types come in blocks"
 
 

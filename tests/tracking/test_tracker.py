@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from gnnrag.cluster import mirror, tracker
-from gnnrag.cluster.tracker import Artefact, Job, Tracker, artefact_name, run_state, without_secrets
+from gnnrag.cluster import tracker, wandb_process
+from gnnrag.cluster.tracker import Artefact, Tracker, WandbRun, artefact_name, run_state, without_secrets
 from gnnrag.config import EvaluateConfig, RunConfig, TrackedRun, check_tracking, load_config
 from gnnrag.errors import ConfigError
 from tests.helpers.indexes import environment
@@ -21,7 +21,7 @@ from tests.helpers.tracking import FakeWandb
 from tests.helpers.wandb_offline import artifacts, exit_code, history, run_files, run_record, settings, summary, table
 
 ROOT = Path(__file__).resolve().parents[2]
-JOB = Job("train", "mine", {"fit": {"lr": 0.1}, "llm": {"base_url": "https://me:secret@host/v1"}}, "grid")
+SHOWN = WandbRun("train", "mine", {"fit": {"lr": 0.1}, "llm": {"base_url": "https://me:secret@host/v1"}}, "grid")
 
 
 def offline(**more: Any) -> TrackedRun:
@@ -31,7 +31,7 @@ def offline(**more: Any) -> TrackedRun:
 def test_what_is_sent_offline_is_read_back(tmp_path: Path) -> None:
     notes: list[str] = []
     (tmp_path / "weights").write_bytes(b"1234")
-    one = Tracker(offline(project="p", tags=["a"]), tmp_path, JOB, notes.append)
+    one = Tracker(offline(project="p", tags=["a"]), tmp_path, SHOWN, notes.append)
     one.define("by_round/*", "round")
     for step in (1, 2):
         one.log({"train/loss": 0.1 / step, "text": "é"}, step)
@@ -64,8 +64,8 @@ def test_what_is_sent_offline_is_read_back(tmp_path: Path) -> None:
 def test_the_run_loads_no_wandb(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from gnnrag.config import TrackedRun\n"
-        "from gnnrag.cluster.tracker import Job, Tracker\n"
-        f"t = Tracker(TrackedRun(tracking='offline'), Path({str(tmp_path)!r}), Job('train', 'a'), print)\n"
+        "from gnnrag.cluster.tracker import Tracker, WandbRun\n"
+        f"t = Tracker(TrackedRun(tracking='offline'), Path({str(tmp_path)!r}), WandbRun('train', 'a'), print)\n"
         "t.log({'a': 1}, 1); t.finish()\nassert t.has_succeeded and 'wandb' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env=environment(PYTHONPATH=str(ROOT)), timeout=60)
@@ -73,7 +73,7 @@ def test_the_run_loads_no_wandb(tmp_path: Path) -> None:
 
 def test_off_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracker.subprocess, "Popen", lambda *_, **__: pytest.fail("a process was started"))
-    one = Tracker(TrackedRun(), tmp_path, JOB, lambda note: pytest.fail(note))
+    one = Tracker(TrackedRun(), tmp_path, SHOWN, lambda note: pytest.fail(note))
     one.log({"a": 1}, 1)
     one.finish({"a": 1})
     assert list(tmp_path.iterdir()) == []
@@ -97,7 +97,7 @@ def test_no_failure_stops_a_run_or_holds_it_up_for_long(
     fake = FakeWandb(tmp_path / "fake", monkeypatch, how)
     notes: list[str] = []
     started = time.monotonic()
-    one = Tracker(TrackedRun(tracking="online", tracking_wait=1.0), tmp_path / "run", JOB, notes.append)
+    one = Tracker(TrackedRun(tracking="online", tracking_wait=1.0), tmp_path / "run", SHOWN, notes.append)
     for step in range(1, 300):
         one.log({"a": step}, step)
     assert time.monotonic() - started < 1.0, "logging waits for nobody"
@@ -115,27 +115,16 @@ def test_a_mirror_that_hangs_is_ended_with_all_that_it_has_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     FakeWandb(tmp_path / "fake", monkeypatch, "hangs")
-    one = Tracker(TrackedRun(tracking="online", tracking_wait=1.0), tmp_path / "run", JOB, lambda note: None)
-    child: Any = one._child
+    one = Tracker(TrackedRun(tracking="online", tracking_wait=1.0), tmp_path / "run", SHOWN, lambda note: None)
+    child: Any = one._process
     one.finish()
     assert child.returncode == -signal.SIGKILL
-
-
-def test_more_values_than_can_wait_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    FakeWandb(tmp_path / "fake", monkeypatch, "slow")
-    monkeypatch.setattr(tracker, "WAITING", 10)
-    notes: list[str] = []
-    one = Tracker(TrackedRun(tracking="online", tracking_wait=1.0), tmp_path / "run", JOB, notes.append)
-    for step in range(20_000):
-        one.log({"a": "x" * 1000}, step)
-    one.finish()
-    assert notes == ["Weights & Biases failed (10 values wait to be sent; further ones are left out)"]
 
 
 def test_a_disk_that_is_full_is_a_note(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("a file where the folder should be")
     notes: list[str] = []
-    one = Tracker(offline(), tmp_path / "run", JOB, notes.append)
+    one = Tracker(offline(), tmp_path / "run", SHOWN, notes.append)
     one.log({"a": 1}, 1)
     one.finish({"a": 1})
     assert len(notes) == 1 and "the run goes on without it" in notes[0]
@@ -146,7 +135,7 @@ def test_no_server_is_a_note_within_the_time_that_it_has(tmp_path: Path, monkeyp
     monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
     notes: list[str] = []
     started = time.monotonic()
-    one = Tracker(TrackedRun(tracking="online"), tmp_path, JOB, notes.append)
+    one = Tracker(TrackedRun(tracking="online"), tmp_path, SHOWN, notes.append)
     one.log({"a": 1}, 1)
     one.finish()
     assert time.monotonic() - started < 25 and len(notes) == 1 and "CommError" in notes[0]
@@ -155,7 +144,7 @@ def test_no_server_is_a_note_within_the_time_that_it_has(tmp_path: Path, monkeyp
 def test_a_resumed_run_goes_on_under_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeWandb(tmp_path / "fake", monkeypatch)
     for name in ("a", "a", "b"):
-        Tracker(TrackedRun(tracking="online"), tmp_path / name, JOB, pytest.fail).finish(code=0)
+        Tracker(TrackedRun(tracking="online"), tmp_path / name, SHOWN, pytest.fail).finish(code=0)
     first, again, other = fake.calls("init")
     assert first["id"] == again["id"] != other["id"] and first["resume"] == "allow"
     assert first["settings"] == {"silent": True, "console": "off", "init_timeout": 30.0}, "those of this release"
@@ -165,16 +154,16 @@ def test_a_resumed_run_goes_on_under_its_id(tmp_path: Path, monkeypatch: pytest.
 def test_under_an_agent_the_sweep_says_which_run_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeWandb(tmp_path / "fake", monkeypatch)
     monkeypatch.setenv("WANDB_SWEEP_ID", "s1")
-    Tracker(TrackedRun(tracking="online"), tmp_path / "a", JOB, pytest.fail).finish()
+    Tracker(TrackedRun(tracking="online"), tmp_path / "a", SHOWN, pytest.fail).finish()
     (start,) = fake.calls("init")
     assert not {"id", "project", "entity", "resume"} & start.keys() and start["config"]["fit"] == {"lr": 0.1}
 
 
 def test_online_an_input_is_used_and_a_stop_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeWandb(tmp_path / "fake", monkeypatch)
-    one = Tracker(TrackedRun(tracking="online"), tmp_path / "a", JOB, pytest.fail)
+    one = Tracker(TrackedRun(tracking="online"), tmp_path / "a", SHOWN, pytest.fail)
     one.artefact(Artefact("index-x", "index", {"f.json": "{}"}, aliases=("v",)), is_input=True)
-    one.finish(code=mirror.STOPPED)
+    one.finish(code=wandb_process.STOPPED)
     (used,) = fake.calls("use_artifact")
     assert used["name"] == "index-x" and used["aliases"] == ["v"] and not fake.calls("log_artifact")
     assert fake.calls("preempting") and fake.calls("finish")[0]["code"] == 75
@@ -182,26 +171,25 @@ def test_online_an_input_is_used_and_a_stop_is_no_failure(tmp_path: Path, monkey
 
 def test_a_signal_to_a_whole_step_leaves_the_mirror_to_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeWandb(tmp_path / "fake", monkeypatch)
-    one = Tracker(TrackedRun(tracking="online"), tmp_path / "a", JOB, pytest.fail)
-    child: Any = one._child
+    one = Tracker(TrackedRun(tracking="online"), tmp_path / "a", SHOWN, pytest.fail)
+    child: Any = one._process
     deadline = time.monotonic() + 30
     while not fake.calls("init") and time.monotonic() < deadline:
         time.sleep(0.02)
     for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGINT):
         child.send_signal(number)
     one.log({"a": 1}, 1)
-    one.finish(code=mirror.STOPPED)
+    one.finish(code=wandb_process.STOPPED)
     assert one.has_succeeded and fake.calls("log") and fake.calls("finish")[0]["code"] == 75
 
 
 def test_what_a_killed_run_had_sent_is_kept(tmp_path: Path) -> None:
     code = (
         "import os, signal, time; from pathlib import Path; from gnnrag.config import TrackedRun\n"
-        "from gnnrag.cluster.tracker import Job, Tracker\n"
-        f"t = Tracker(TrackedRun(tracking='offline'), Path({str(tmp_path)!r}), Job('train', 'a'), print)\n"
+        "from gnnrag.cluster.tracker import Tracker, WandbRun\n"
+        f"t = Tracker(TrackedRun(tracking='offline'), Path({str(tmp_path)!r}), WandbRun('train', 'a'), print)\n"
         "[t.log({'a': n}, n) for n in range(50)]\n"
-        "while not t._orders.empty(): time.sleep(0.05)\n"
-        "time.sleep(0.2); os.kill(os.getpid(), signal.SIGKILL)"
+        "os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, env=environment(PYTHONPATH=str(ROOT)), timeout=60)
     assert done.returncode == -signal.SIGKILL

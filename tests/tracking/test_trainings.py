@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from gnnrag.cluster import artefacts
-from gnnrag.cluster.evaluating import flattened
-from gnnrag.cluster.tracked import send_checkpoint
-from gnnrag.cluster.tracker import Job, Tracker
+from gnnrag.cluster import tracker as tracker_module
+from gnnrag.cluster.tracking import flattened
+from gnnrag.cluster.tracking import send_checkpoint
+from gnnrag.cluster.tracker import Tracker, WandbRun
 from gnnrag.config import EvaluateConfig, RunConfig, load_config
 from gnnrag.index.index import Index
 from gnnrag.registry import ROLES
@@ -64,14 +64,14 @@ def test_what_cannot_be_sent_fails_no_training_that_has_ended(tmp_path: Path, mo
     def unreadable(path: Path) -> str:
         raise OSError(f"{path.name}: stale file handle")
 
-    monkeypatch.setattr(artefacts, "content_digest", unreadable)
+    monkeypatch.setattr(tracker_module, "content_digest", unreadable)
     (tmp_path / "best").mkdir()
     (tmp_path / "best" / "model.safetensors").write_bytes(b"1")
     notes: list[str] = []
     for tracking in ("off", "online"):
         config = RunConfig(tracking=tracking)
         plan = SimpleNamespace(settings={}, inputs={}, run=config, indexes=())
-        tracker = Tracker(RunConfig(), tmp_path, Job("train", "v"), pytest.fail)
+        tracker = Tracker(RunConfig(), tmp_path, WandbRun("train", "v"), pytest.fail)
         send_checkpoint(tracker, tmp_path, plan, {"toy": {"f1": 1.0}}, 4, notes.append)
     failed = "Weights & Biases failed (model.safetensors: stale file handle); the run directory has all of it"
     assert notes == [failed], "where nothing is sent, nothing is read"
