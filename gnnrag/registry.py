@@ -62,22 +62,22 @@ EXTRACTORS = {
 TRAININGS: dict[str, dict[str, str]] = {
     "train_gnn.py": {},
     "train_verifier.py": {
-        "cross_encoder": "gnnrag.fit.verifier:KIND",
-        "causal": "gnnrag.fit.language:VERIFIER_CAUSAL",
+        "cross_encoder": "gnnrag.training.verifier:KIND",
+        "causal": "gnnrag.training.language.train:VERIFIER_CAUSAL",
     },
     "train_thoughts.py": {
-        "selector": "gnnrag.fit.selector:KIND",
-        "causal": "gnnrag.fit.language:THOUGHTS_CAUSAL",
-        "seq2seq": "gnnrag.fit.language:THOUGHTS_SEQ2SEQ",
+        "selector": "gnnrag.training.selector:KIND",
+        "causal": "gnnrag.training.language.train:THOUGHTS_CAUSAL",
+        "seq2seq": "gnnrag.training.language.train:THOUGHTS_SEQ2SEQ",
     },
-    "train_reader.py": {"span": "gnnrag.fit.reader:KIND"},
+    "train_reader.py": {"span": "gnnrag.training.reader:KIND"},
 }
 
 ROLES = {
     "thoughts": {
         "prompted": "gnnrag.roles.thoughts:PromptedThoughts",
         "offline": "gnnrag.roles.thoughts:OfflineThoughts",
-        "tuned": "gnnrag.roles.thoughts_tuned:TunedThoughts",
+        "tuned": "gnnrag.roles.tuned.thoughts:TunedThoughts",
         "oracle": "gnnrag.roles.thoughts:OracleThoughts",
     },
     "chain": {
@@ -88,7 +88,7 @@ ROLES = {
     "verifier": {
         "prompted": "gnnrag.roles.verifier:PromptedVerifier",
         "offline": "gnnrag.roles.verifier:OfflineVerifier",
-        "tuned": "gnnrag.roles.verifier_tuned:TunedVerifier",
+        "tuned": "gnnrag.roles.tuned.verifier:TunedVerifier",
         "oracle": "gnnrag.roles.verifier:OracleVerifier",
     },
     "reasoner": {
@@ -164,7 +164,7 @@ ROLES = {
     "reader": {
         "prompted": "gnnrag.roles.reader:PromptedReader",
         "offline": "gnnrag.roles.offline_reader.reader:OfflineReader",
-        "tuned": "gnnrag.roles.reader_tuned:TunedReader",
+        "tuned": "gnnrag.roles.tuned.reader:TunedReader",
         "oracle": "gnnrag.roles.reader:OracleReader",
     },
     "router": {

@@ -4,7 +4,7 @@
 
 DIR gets verifier.jsonl, thoughts.jsonl, a data card (README.md), meta.json, and the run itself (run/). Any method that
 asks `thoughts` or `verifier`, any teacher. The same command again continues; with other settings of what is kept it
-only writes the rows anew. Own settings (gnnrag/distil/config.py) stand beside those of the run:
+only writes the rows anew. Own settings (gnnrag/training/distil/filtering.py) stand beside those of the run:
 
     keep.helped=false keep.idle_share=null mine=[bm25,dense] candidates=NAME without=RUN chat_passages=20 folds.count=5
 
@@ -33,11 +33,11 @@ from typing import Any
 from tqdm import tqdm
 
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.distil.collect import Told, collect, recorded_roles
-from gnnrag.distil.config import TracesConfig, check_traces
-from gnnrag.distil.joining import join, take_in
 from gnnrag.errors import ConfigError
 from gnnrag.run.rundir import run_label
+from gnnrag.training.distil.collect import Told, collect, recorded_roles
+from gnnrag.training.distil.filtering import TracesConfig, check_traces
+from gnnrag.training.distil.folder import join, take_in
 from inference.console import IndexProgress, note, refuse_unknown, split_arguments
 from inference.tables import plain_table
 

@@ -12,13 +12,14 @@ from omegaconf import OmegaConf
 from gnnrag import registry
 from gnnrag.config import Choice, EvaluateConfig, IndexConfig, RoleConfig, build_settings, load_config, to_plain
 from gnnrag.errors import ConfigError
-from gnnrag.fit.gnn_config import TrainGNNConfig
 from gnnrag.judge.config import JudgeConfig
 from gnnrag.methods.bdtr import BDTRConfig
 from gnnrag.methods.single import SingleConfig
 from gnnrag.questions.config import MakeQuestionsConfig
 from gnnrag.retrievers.dense import DenseConfig
 from gnnrag.textualise.config import TextualiseConfig
+from gnnrag.training.gnn import TrainGNNConfig
+from tests.helpers.each import each
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIGS = sorted((ROOT / "configs" / "evaluate").glob("*.yaml"))
@@ -111,8 +112,8 @@ def test_another_form_of_a_role_drops_the_options_of_the_first(tmp_path: Path) -
     assert config.roles.verifier == RoleConfig("prompted", model="m", options={"mode": "pointwise"})
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
+@each(
+    "override, message",
     [
         ("retreiver=dense", "unknown setting 'retreiver'. Did you mean 'retriever'?"),
         ("data.pth=x", "unknown setting 'data.pth'. Did you mean 'path'?"),
@@ -133,8 +134,8 @@ def test_a_misspelt_name_is_met_with_the_nearest(override: str, message: str) ->
     assert message in str(caught.value) and "Allowed: " in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
+@each(
+    "override, message",
     [
         ("index.extract.method=offlien", "index.extract.method='offlien': allowed are offline, precomputed, kb"),
         ("index.extract.format=hypr", "index.extract.format='hypr': allowed are openie, lightrag, hyper"),
@@ -189,8 +190,8 @@ def test_settings_of_a_part_without_settings() -> None:
     assert build_settings(registry.resolve("retriever", "bm25", registry.RETRIEVERS), {}, "retriever") is None
 
 
-@pytest.mark.parametrize(
-    ("override", "names"),
+@each(
+    "override, names",
     [
         ("seed=x", "seed"),
         ("data.limit=many", "data.limit"),
@@ -218,7 +219,7 @@ def test_a_wrong_type_names_the_setting(override: str, names: str) -> None:
     assert names in str(caught.value)
 
 
-@pytest.mark.parametrize("override", ["seed", "=3", "--seed"])
+@each("override", ["seed", "=3", "--seed"])
 def test_not_key_value(override: str) -> None:
     with pytest.raises(ConfigError, match="is not of the form key=value"):
         load(override)
@@ -229,8 +230,8 @@ def test_an_override_that_is_no_yaml() -> None:
         load("data.path=[")
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
+@each(
+    "text, problem",
     [("data: [", "not valid YAML"), ("- a\n- b", "must hold a mapping"), ("a: 1\n a: 2", "not valid YAML")],
 )
 def test_broken_files(tmp_path: Path, text: str, problem: str) -> None:
@@ -315,8 +316,8 @@ def test_an_override_inside_of_what_is_no_section_is_one_error():
         load_config(EvaluateConfig, {"run": [[]]}, ["run.root=x"])
 
 
-@pytest.mark.parametrize(
-    ("settings", "setting"),
+@each(
+    "settings, setting",
     [
         (["llm.structured=off"], "llm.settings.structured"),
         (["llm.name=hf", "llm.structured=off"], "llm.settings.structured"),

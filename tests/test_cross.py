@@ -12,12 +12,11 @@ import pytest
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
-from gnnrag.fit.seen import copy_seen, read_seen, seen_hash
 from gnnrag.registry import ROLES
 from gnnrag.reports.cross import cross_evaluate, read_part, swapped, without_trained
 from gnnrag.run.evaluation import evaluate, load_questions_for
 from gnnrag.run.rundir import read_predictions, trained_note
-from gnnrag.trained import trained_on
+from gnnrag.run.trained import copy_seen, read_seen, seen_hash, trained_on
 from inference import cross_validate
 from inference.console import run_script
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY

@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from gnnrag.distil.folder import mark
 from gnnrag.errors import ConfigError
-from gnnrag.fit.rundir import TrainingRun
 from gnnrag.index.build import build_index
 from gnnrag.index.store import Store
 from gnnrag.index_config import IndexConfig
@@ -20,9 +18,12 @@ from gnnrag.judge.config import JudgeConfig
 from gnnrag.judge.folder import JudgementDir
 from gnnrag.run.rundir import RunDir
 from gnnrag.session import Session
+from gnnrag.training.distil.folder import mark
+from gnnrag.training.rundir import TrainingRun
 from gnnrag.types import Passage, Prediction
 from inference import evaluate as evaluate_script
 from inference.console import run_script
+from tests.helpers.each import each
 from training import train_gnn
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -98,8 +99,8 @@ def content(path: Path) -> dict[str, bytes]:
     return {str(p.relative_to(path)): p.read_bytes() for p in path.rglob("*") if p.is_file()}
 
 
-@pytest.mark.parametrize("fresh", [False, True])
-@pytest.mark.parametrize(("what", "mine"), [(what, mine) for what in MAKERS for mine in OPENERS if what != mine])
+@each("fresh", [False, True])
+@each("what, mine", [(what, mine) for what in MAKERS for mine in OPENERS if what != mine])
 def test_a_folder_of_another_kind_is_refused_and_left_alone(tmp_path: Path, what: str, mine: str, fresh: bool) -> None:
     MAKERS[what](tmp_path / "x")
     before = content(tmp_path)
@@ -108,9 +109,7 @@ def test_a_folder_of_another_kind_is_refused_and_left_alone(tmp_path: Path, what
     assert "fresh" not in str(caught.value) and content(tmp_path) == before
 
 
-@pytest.mark.parametrize(
-    ("maker", "what"), [(shard, "an evaluation"), (audit_under_way, "an audit"), (index, "an index")]
-)
+@each("maker, what", [(shard, "an evaluation"), (audit_under_way, "an audit"), (index, "an index")])
 def test_what_has_no_record_of_its_own_is_known_as_well(tmp_path: Path, maker: Callable[..., None], what: str) -> None:
     maker(tmp_path / "x")
     for fresh in (False, True):
@@ -118,7 +117,7 @@ def test_what_has_no_record_of_its_own_is_known_as_well(tmp_path: Path, maker: C
             training(tmp_path / "x", fresh)
 
 
-@pytest.mark.parametrize("maker", [evaluation, training])
+@each("maker", [evaluation, training])
 def test_no_index_is_built_in_a_run(tmp_path: Path, maker: Callable[..., None]) -> None:
     maker(tmp_path / "x")
     before = content(tmp_path)
@@ -138,7 +137,7 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
             evaluation(tmp_path / "x", fresh)
 
 
-@pytest.mark.parametrize("opener", [evaluation, training])
+@each("opener", [evaluation, training])
 def test_a_folder_that_was_mixed_before_is_not_deleted(tmp_path: Path, opener: Callable[..., None]) -> None:
     rows(tmp_path / "x")
     (tmp_path / "x" / "meta.json").write_text('{"decisive": {}, "inputs": {}}')
@@ -159,7 +158,7 @@ def test_the_folds_of_a_training_are_one(tmp_path: Path) -> None:
             evaluation(tmp_path / "x", fresh)
 
 
-@pytest.mark.parametrize("maker", [evaluation, training])
+@each("maker", [evaluation, training])
 def test_fresh_deletes_no_file_that_the_run_did_not_write(tmp_path: Path, maker: Callable[..., None]) -> None:
     maker(tmp_path / "x")
     for name in "abcd":
@@ -214,7 +213,7 @@ def test_a_part_is_not_begun_in_a_folder_of_another_kind(tmp_path: Path, capsys:
     assert content(tmp_path / "r") == before
 
 
-@pytest.mark.parametrize("cross", ["false", "true"])
+@each("cross", ["false", "true"])
 def test_a_training_is_not_begun_in_an_evaluation(
     tmp_path: Path, cross: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,10 +21,11 @@ from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
 from gnnrag.registry import METHODS, ROLES, resolve
 from gnnrag.roles.registry import Roles
+from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, read_tuned, shipped_folder, write_tuned
 from gnnrag.run.evaluation import evaluate
 from gnnrag.run.pipeline import Pipeline, asked_roles, index_settings, needed_stages
-from gnnrag.tuned.folder import RECORD, TunedRecord, read_tuned, shipped_folder, write_tuned
 from gnnrag.types import Question
+from tests.helpers.each import each
 from tests.helpers.every_method import SETTINGS
 from tests.helpers.indexes import REPOSITORY
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, CORPUS
@@ -106,26 +107,26 @@ def drive(index: Index, name: str, role: str, kind: str, folder: Path, monkeypat
     assert tasks, f"{name} never asked {role}"
 
 
-@pytest.mark.parametrize(("role", "kind"), EVERY)
+@each("role, kind", EVERY)
 def test_every_kind_has_a_maker(make: Make, role: str, kind: str) -> None:
     record = read_tuned(make(role, kind), role, [kind])
     assert (record.role, record.kind) == (role, kind)
 
 
-@pytest.mark.parametrize(("name", "role", "kind"), swaps(NETWORKS))
+@each("name, role, kind", swaps(NETWORKS))
 def test_a_network_drives_every_method(
     index: Index, make: Make, monkeypatch: pytest.MonkeyPatch, name: str, role: str, kind: str
 ) -> None:
     drive(index, name, role, kind, make(role, kind), monkeypatch)
 
 
-@pytest.mark.parametrize(("role", "kind"), NETWORKS)
+@each("role, kind", NETWORKS)
 def test_one_that_reads_text(index: Index, make: Make, monkeypatch: pytest.MonkeyPatch, role: str, kind: str) -> None:
     drive(index, "bdtr", role, kind, make(role, kind, text=True), monkeypatch)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "role", "kind"), swaps(MODELS))
+@each("name, role, kind", swaps(MODELS))
 def test_a_language_model_drives_every_method(
     index: Index, make: Make, monkeypatch: pytest.MonkeyPatch, name: str, role: str, kind: str
 ) -> None:
@@ -154,7 +155,7 @@ def rewritten(folder: Path, role: str, **changes: Any) -> None:
     write_tuned(folder, TunedRecord(**{**asdict(record), **changes}))
 
 
-@pytest.mark.parametrize(("role", "kind"), EVERY)
+@each("role, kind", EVERY)
 def test_every_missing_or_truncated_file_is_named(
     index: Index, make: Make, tmp_path: Path, role: str, kind: str
 ) -> None:
@@ -174,7 +175,7 @@ def test_every_missing_or_truncated_file_is_named(
             assert any(fix in str(found.value) for fix in ("copy the checkpoint again", f"train_{role}.py"))
 
 
-@pytest.mark.parametrize(("role", "kind"), EVERY)
+@each("role, kind", EVERY)
 def test_another_role_or_kind_is_refused(index: Index, make: Make, tmp_path: Path, role: str, kind: str) -> None:
     for other in {other for other, _ in KINDS} - {role}:
         with pytest.raises(ArtefactError, match=f"a model for the role '{other}', of kind .* is expected"):
@@ -185,7 +186,7 @@ def test_another_role_or_kind_is_refused(index: Index, make: Make, tmp_path: Pat
         opened(index, role, folder)
 
 
-@pytest.mark.parametrize(("role", "kind"), NETWORKS)
+@each("role, kind", NETWORKS)
 def test_another_architecture_is_refused(index: Index, make: Make, tmp_path: Path, role: str, kind: str) -> None:
     text = kind != "selector"
     settings = read_tuned(make(role, kind, text), role, [kind]).settings
@@ -204,7 +205,7 @@ def test_another_architecture_is_refused(index: Index, make: Make, tmp_path: Pat
         opened(index, role, folder)
 
 
-@pytest.mark.parametrize("role", sorted({role for role, _ in KINDS}))
+@each("role", sorted({role for role, _ in KINDS}))
 def test_no_checkpoint_at_all(index: Index, tmp_path: Path, role: str) -> None:
     (tmp_path / "empty").mkdir()
     for folder in (tmp_path / "nowhere", tmp_path / "empty"):
@@ -215,7 +216,7 @@ def test_no_checkpoint_at_all(index: Index, tmp_path: Path, role: str) -> None:
             opened(index, role, None)
 
 
-@pytest.mark.parametrize(("role", "kind"), NETWORKS)
+@each("role, kind", NETWORKS)
 def test_a_refused_checkpoint_leaves_no_run(make: Make, tmp_path: Path, role: str, kind: str) -> None:
     where = [f"data.path={REPOSITORY / 'data/sample'}", "data.limit=2", f"index.root={tmp_path / 'indexes'}"]
     where += ["retriever=bm25", f"run.root={tmp_path / 'runs'}", *BASE, "method=bdtr"]

@@ -12,17 +12,15 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
 
 from gnnrag.cluster.stopping import STOPPED, remember
-from gnnrag.cluster.tracked import track_folds
+from gnnrag.cluster.tracking import track_folds
 from gnnrag.common.files import digest, read_journal
 from gnnrag.config import load_config, to_plain
 from gnnrag.errors import ConfigError
-from gnnrag.fit.config import FitConfig, FoldConfig, check_fit, check_run, refuse_expressions
-from gnnrag.fit.curves import draw_curves
-from gnnrag.fit.kinds import chosen_kind
-from gnnrag.fit.leaving import leave
-from gnnrag.fit.rundir import refuse_other_layout
-from gnnrag.fit.training import Plan, Report, Surroundings, train, write_report
 from gnnrag.metrics.statistics import with_interval
+from gnnrag.run.rundir import commit
+from gnnrag.training.base import Plan, Report, Surroundings, chosen_kind, leave, train, write_report
+from gnnrag.training.config import FitConfig, FoldConfig, check_fit, check_run, refuse_expressions
+from gnnrag.training.rundir import draw_curves, refuse_other_layout
 from inference.console import IndexProgress, note, render, split_arguments
 from training.launcher import follow_launcher
 
@@ -53,7 +51,7 @@ def train_kind(script: str, kinds: Mapping[str, str], default: str, arguments: S
 
     Args:
         script: name of the file, for the card.
-        kinds: name to where the kind is defined; see `gnnrag.fit.kinds`.
+        kinds: name to where the kind is defined; see `gnnrag.training.base`.
         default: kind of settings that name none.
         arguments: config file and overrides.
 
@@ -128,7 +126,7 @@ def train_folds(
         if cross:
             runs = {str(fold): read_journal(path / f"fold{fold}" / "metrics.jsonl") for fold in numbers}
             draw_curves(runs, path / "curves.png", path.name)
-            track_folds(plan.run, path, {**plan.settings, "fold": None}, metrics, around.on_note)
+            track_folds(plan, path, commit(), metrics, around.on_note)
         print(path)
     leave(around.accelerator)
     return 0

@@ -26,10 +26,8 @@ from tqdm import tqdm
 
 from gnnrag.common.files import digest
 from gnnrag.config import to_plain
-from gnnrag.fit.config import check_fit, check_run, refuse_expressions
-from gnnrag.fit.gnn import NetworkPlan, settle
-from gnnrag.fit.gnn_config import TrainGNNConfig, check_training, load_training
-from gnnrag.fit.gnn_sets import Corpus, open_corpus
+from gnnrag.training.config import check_fit, check_run, refuse_expressions
+from gnnrag.training.gnn import Corpus, NetworkPlan, TrainGNNConfig, check_training, load_training, open_corpus, settle
 from inference.console import IndexProgress, split_arguments
 from training.common import one_by_one, surroundings, train_folds
 

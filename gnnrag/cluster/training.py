@@ -74,16 +74,15 @@ def script_for(source: Path, overrides: Sequence[str]) -> str:
 def _read(script: str, source: Path, overrides: Sequence[str]) -> Any:
     """Read a config as a script does, with what it leaves open written out. Raises ConfigError where it would."""
     if script == GNN:
-        from gnnrag.fit.gnn import settle
-        from gnnrag.fit.gnn_config import load_training
+        from gnnrag.training.gnn import load_training, settle
 
         return settle(load_training(source, overrides))
-    from gnnrag.fit.kinds import chosen_kind
+    from gnnrag.training.base import chosen_kind
 
     kinds = SCRIPTS[script]
     config: Any = load_config(chosen_kind(kinds, next(iter(kinds)), str(source), overrides).schema, source, overrides)
     if script == READER:
-        from gnnrag.fit import reader
+        from gnnrag.training import reader
 
         return reader.settle(config)
     return config

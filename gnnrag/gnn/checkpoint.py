@@ -12,11 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from gnnrag.common.files import file_digest, open_regular, read_json, write_json
-from gnnrag.errors import ArtefactError, ConfigError, GnnragError
-from gnnrag.gnn.config import GNNConfig, RankerConfig
-from gnnrag.gnn.model import QueryGNN
-from gnnrag.gnn.rankers import Ranker
-from gnnrag.weights import (
+from gnnrag.common.weights import (
     LARGEST,
     WEIGHTS,
     check_shapes,
@@ -27,6 +23,10 @@ from gnnrag.weights import (
     read_settings,
     save_tensors,
 )
+from gnnrag.errors import ArtefactError, ConfigError, GnnragError
+from gnnrag.gnn.config import GNNConfig, RankerConfig
+from gnnrag.gnn.model import QueryGNN
+from gnnrag.gnn.rankers import Ranker
 
 # Their names (without the prefix `entity_model.`) and ours.
 _RENAMED = {

@@ -21,15 +21,15 @@ from gnnrag.common.outputs import CROSS, folds_of, refuse_other
 from gnnrag.config import EvaluateConfig, RoleConfig, to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, nearest
-from gnnrag.fit.folds import draw
-from gnnrag.fit.seen import read_parts, read_seen, seen_hash, seen_in
 from gnnrag.index.build import Progress
 from gnnrag.registry import RETRIEVERS, ROLES
 from gnnrag.run.evaluation import check_fallbacks, evaluate, load_questions_for, tracked, write_metrics
 from gnnrag.run.pipeline import asked_roles, open_index
 from gnnrag.run.rundir import commit, read_predictions
 from gnnrag.run.sharding import refuse_shard
+from gnnrag.run.trained import read_parts, read_seen, seen_hash, seen_in
 from gnnrag.runrows import trained_counts
+from gnnrag.training.config import draw
 from gnnrag.types import Prediction, Question
 
 GNN = "gnn"  # the part that is no role: the network of retriever=gfm

@@ -10,9 +10,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, get_args
 
-from gnnrag.cluster.tracker import checkpoint_artefact, data_artefact, index_artefact
+from gnnrag.cluster.tracker import Artefact, WandbRun, checkpoint_artefact, data_artefact, index_artefact
 from gnnrag.cluster.tracking import EvaluationTracker, Sources, describe
-from gnnrag.cluster.tracker import Artefact, WandbRun
 from gnnrag.common.credentials import without_credentials
 from gnnrag.common.files import read_object, write_json, write_jsonl
 from gnnrag.common.outputs import EVALUATION, refuse_other
@@ -29,8 +28,8 @@ from gnnrag.metrics.traces import from_traces
 from gnnrag.run.pipeline import Pipeline, chunking, idle_settings, needed_stages, open_index
 from gnnrag.run.rundir import SHARDS, RunDir, commit, decisive, differences, run_name
 from gnnrag.run.sharding import MERGE, check_siblings, lock_parts, read_shard, take_parts
+from gnnrag.run.trained import checkpoints, trained_on
 from gnnrag.session import Session
-from gnnrag.trained import checkpoints, trained_on
 from gnnrag.types import Prediction, Question
 
 LEAST_QUERIES = 20  # fewer say nothing about a rate

@@ -13,12 +13,12 @@ import pytest
 
 from gnnrag.common.files import read_journal
 from gnnrag.config import load_config
-from gnnrag.distil import collect as module
-from gnnrag.distil.config import TracesConfig
-from gnnrag.distil.recorder import Recorder
+from gnnrag.training.distil import collect as module
+from gnnrag.training.distil.filtering import TracesConfig
+from gnnrag.training.distil.decisions import Recorder
 from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
-from gnnrag.fit.verifier_config import TrainVerifierConfig
-from gnnrag.fit.verifier_rows import open_set
+from gnnrag.training.verifier_data import TrainVerifierConfig
+from gnnrag.training.verifier_data import open_set
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend, ScriptedConfig
 from gnnrag.roles.base import ThoughtsTask
@@ -28,10 +28,11 @@ from gnnrag.run.evaluation import evaluate, load_questions_for
 from gnnrag.run.pipeline import Pipeline, open_index
 from gnnrag.run.rundir import read_predictions
 from gnnrag.session import Session
-from gnnrag.tuned.gain import gain
-from gnnrag.tuned.pairs import PairMaker
-from gnnrag.tuned.rows import ThoughtsRow, VerifierRow, read_rows
+from gnnrag.training.rows import gain
+from gnnrag.roles.tuned.cross_encoder import PairMaker
+from gnnrag.training.rows import ThoughtsRow, VerifierRow, read_rows
 from gnnrag.types import Query
+from tests.helpers.each import each
 from tests.helpers.replies import good
 from tests.helpers.traces import OUTPUTS, QUESTIONS, collected, evaluate_config, run_settings, write_set
 
@@ -180,7 +181,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, reply: Any = good) -> ScriptedBack
     return backend
 
 
-@pytest.mark.parametrize("method", ["bdtr", "multihop", "routed"])
+@each("method", ["bdtr", "multihop", "routed"])
 def test_a_prompted_teacher_gives_the_chats_it_was_asked(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
@@ -237,7 +238,7 @@ class Killed(BaseException):
     """Stands for a signal that nothing catches."""
 
 
-@pytest.mark.parametrize("after", [1, 5])
+@each("after", [1, 5])
 def test_a_run_that_was_killed_ends_as_one_that_was_not(root: Path, oracle: Path, tmp_path: Path, after: int) -> None:
     ended: list[Any] = []
 

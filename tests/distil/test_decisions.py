@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from gnnrag.common.files import write_jsonl
-from gnnrag.distil.config import KeepConfig
-from gnnrag.distil.decisions import Decision, became_right, decisions_of, verdict_on
-from gnnrag.tuned.gain import Gain
+from gnnrag.training.distil.filtering import KeepConfig
+from gnnrag.training.distil.decisions import Decision, became_right, decisions_of, verdict_on
+from gnnrag.training.rows import Gain
 from gnnrag.types import Question
+from tests.helpers.each import each
 
 QUESTION = Question("q", "Q?", ("Paris",), gold=("a", "b"))
 THOUGHTS = {
@@ -51,8 +50,8 @@ def test_thoughts_are_kept_if_a_query_gained() -> None:
     assert verdict_on(poor, KeepConfig(), {"q"}) == "", "the answer became right"
 
 
-@pytest.mark.parametrize(
-    ("change", "keep", "expected"),
+@each(
+    "change, keep, expected",
     [
         ({"fast": None, "slow": None}, {}, "stop"),
         ({"fast": None, "slow": None, "sufficient": True}, {}, "stop"),
@@ -74,8 +73,8 @@ def test_what_the_question_itself_says_gives_nothing_away() -> None:
     assert verdict(THOUGHTS | {"fast": "How old is Paris?", "slow": "Yes or no?"}, either, helped=False) == ""
 
 
-@pytest.mark.parametrize(
-    ("selected", "passages", "precision", "expected"),
+@each(
+    "selected, passages, precision, expected",
     [
         (["a"], "xab", 0.5, ""),
         (["a", "x"], "xab", 0.5, ""),

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnrag.distil.config import KeepConfig, TracesConfig, check_traces
-from gnnrag.distil.sifting import balanced, check_sides, is_idle, parts_of, unique
+from gnnrag.training.distil.filtering import KeepConfig, TracesConfig, check_traces
+from gnnrag.training.distil.filtering import balanced, check_sides, is_idle, parts_of, unique
 from gnnrag.errors import ConfigError, GnnragError
-from gnnrag.fit.config import FoldConfig
-from gnnrag.tuned.rows import ThoughtsRow
+from gnnrag.training.config import FoldConfig
+from gnnrag.training.rows import ThoughtsRow
+from tests.helpers.each import each
 from tests.helpers.traces import verifier_row
 
 OFF = KeepConfig(idle_share=None)
@@ -94,8 +95,8 @@ def test_types_and_rounds_are_capped_by_their_mean() -> None:
     assert balanced([], KeepConfig(type_ratio=1.0)) == ([], {"idle": 0})
 
 
-@pytest.mark.parametrize(
-    ("own", "message"),
+@each(
+    "own, message",
     [
         (TracesConfig(), "out=DIR"),
         (TracesConfig(out="x", keep=KeepConfig(precision=2)), "keep.precision=2"),

@@ -16,14 +16,15 @@ import torch
 from accelerate import Accelerator
 
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError
-from gnnrag.fit import resuming
-from gnnrag.fit import training as fit_training
-from gnnrag.fit.config import FitConfig, check_fit
-from gnnrag.fit.loop import Trainer, copied, learning_rate, means, put
-from gnnrag.fit.rundir import TrainingRun
-from gnnrag.fit.seen import seen_hash
-from gnnrag.fit.training import Surroundings
+from gnnrag.training import loop as resuming
+from gnnrag.training import base as fit_training
+from gnnrag.training.config import FitConfig, check_fit
+from gnnrag.training.loop import Trainer, copied, learning_rate, means, put
+from gnnrag.training.rundir import TrainingRun
+from gnnrag.run.trained import seen_hash
+from gnnrag.training.base import Surroundings
 from tests.helpers import toy_training
+from tests.helpers.each import each
 from tests.helpers.toy_training import LineTask, make_model, train
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -134,7 +135,7 @@ def test_training_stops_when_nothing_improves(tmp_path: Path) -> None:
     assert trainer.progress.step <= 20 and trainer.progress.is_done
 
 
-@pytest.mark.parametrize(("keep", "step"), [("best", 10), ("last", 40)])
+@each("keep, step", [("best", 10), ("last", 40)])
 def test_the_kept_weights(tmp_path: Path, keep: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = iter([1.0, 0.5, 0.4, 0.3])
     monkeypatch.setattr(LineTask, "evaluate", lambda *_: {"q": {"score": next(scores)}})
@@ -171,8 +172,8 @@ def test_a_loss_that_is_no_number_ends_with_an_error(tmp_path: Path, monkeypatch
         train(tmp_path / "a", FitConfig(steps=4))
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
+@each(
+    "settings, message",
     [
         ({"schedule": "step"}, "fit.schedule='step': allowed are constant"),
         ({"batch_size": 9}, "cannot be shared evenly by 2 processes"),
@@ -216,8 +217,8 @@ def test_the_scale_of_float16_is_resumed(tmp_path: Path) -> None:
     assert trainer(8.0, 2).accelerator.scaler.get_scale() == 64.0
 
 
-@pytest.mark.parametrize(
-    ("others", "message"),
+@each(
+    "others, message",
     [
         ([("no state", None)], "process 0: step 4; process 1: no state"),
         ([("step 8", 9.0)], "process 0: step 4; process 1: step 8"),

@@ -10,19 +10,20 @@ import pytest
 import gnnrag
 from gnnrag.config import load_config
 from gnnrag.errors import ConfigError, GnnragError
-from gnnrag.fit import curves
-from gnnrag.fit.card import Card
-from gnnrag.fit.config import FoldConfig, TrainingRunConfig, check_run, refuse_expressions
-from gnnrag.fit.curves import draw_curves
-from gnnrag.fit.folds import Parts, fold_of, split_questions
-from gnnrag.fit.gnn_sets import divide
-from gnnrag.fit.language_data import RoleRows
-from gnnrag.fit.reader_sets import ReaderSet
-from gnnrag.fit.rundir import TrainingRun
-from gnnrag.fit.selector import _divide
-from gnnrag.fit.verifier_config import RowsConfig, TrainVerifierConfig
-from gnnrag.fit.verifier_rows import VerifierSet
+from gnnrag.training import rundir as curves
+from gnnrag.training.report import Card
+from gnnrag.training.config import FoldConfig, TrainingRunConfig, check_run, refuse_expressions
+from gnnrag.training.rundir import draw_curves
+from gnnrag.training.config import Parts, fold_of, split_questions
+from gnnrag.training.gnn import divide
+from gnnrag.training.language.data import RoleRows
+from gnnrag.training.reader_data import ReaderSet
+from gnnrag.training.rundir import TrainingRun
+from gnnrag.training.selector import _divide
+from gnnrag.training.verifier_data import RowsConfig, TrainVerifierConfig
+from gnnrag.training.verifier_data import VerifierSet
 from gnnrag.types import Question
+from tests.helpers.each import each
 from tests.helpers.traces import verifier_row
 
 IDS = [f"question-{i}" for i in range(2000)]
@@ -98,7 +99,7 @@ def test_every_training_keeps_equal_questions_on_one_side() -> None:
         assert len(sides(parts, *pair)) == 1
 
 
-@pytest.mark.parametrize("wrong", [{"count": 1}, {"report": 5}, {"validation": 1.0}])
+@each("wrong", [{"count": 1}, {"report": 5}, {"validation": 1.0}])
 def test_folds_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"folds\."):
         split_questions(IDS, FoldConfig(**wrong))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from gnnrag.fit.judging import (
+from gnnrag.training.calibration import (
     Judged,
     auc,
     calibration_bins,
@@ -16,6 +16,7 @@ from gnnrag.fit.judging import (
     pooled_metrics,
     promotion_metrics,
 )
+from tests.helpers.each import each
 
 
 def judged(logits: list[float], right: list[int], question: str = "q") -> Judged:
@@ -65,7 +66,7 @@ def test_without_validation_the_best_are_selected() -> None:
     assert found.places([0.1, 0.5, 0.2, 0.0, -9.0]) == [0, 1, 2, 3] and found.scale == 1.0
 
 
-@pytest.mark.parametrize("how", ["platt", "temperature"])
+@each("how", ["platt", "temperature"])
 def test_calibration_makes_scores_chances(how: str) -> None:
     rng = np.random.default_rng(1)
     truth = rng.normal(-1.0 if how == "platt" else 0.0, 1.5, 4000)

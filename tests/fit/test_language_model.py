@@ -14,18 +14,19 @@ import torch
 
 from gnnrag.config import load_config
 from gnnrag.errors import ArtefactError, ConfigError, DataError
-from gnnrag.fit.config import check_fit, check_run
-from gnnrag.fit.kinds import chosen_kind
-from gnnrag.fit.language_config import TrainLanguageConfig, check_language
-from gnnrag.fit.language_data import asked, encoded, read_role, task_of
-from gnnrag.fit.language_judging import selection_scores
-from gnnrag.fit.language_model import LanguageModel, open_language_model
+from gnnrag.training.config import check_fit, check_run
+from gnnrag.training.base import chosen_kind
+from gnnrag.training.language.data import TrainLanguageConfig, check_language
+from gnnrag.training.language.data import asked, encoded, read_role, task_of
+from gnnrag.training.language.validation import selection_scores
+from gnnrag.training.language.model import LanguageModel, open_language_model
 from gnnrag.llm.base import Message
 from gnnrag.prompts.load import load_prompt
 from gnnrag.roles.thoughts import PromptedThoughts, parse_thoughts
 from gnnrag.roles.verifier import PromptedVerifier, parse_selection
 from gnnrag.session import Session
-from gnnrag.tuned.rows import Turn
+from gnnrag.training.rows import Turn
+from tests.helpers.each import each
 from tests.helpers.language_rows import settings, thoughts_row, verifier_row, write_prompt, write_rows
 from tests.helpers.tiny_model import make_tiny_model, make_tiny_seq2seq
 from training import train_thoughts, train_verifier
@@ -66,8 +67,8 @@ class Recorder:
     async def close(self) -> None: ...
 
 
-@pytest.mark.parametrize(
-    ("row", "role", "cls"),
+@each(
+    "row, role, cls",
     [(thoughts_row(1), "thoughts", PromptedThoughts), (verifier_row(1), "verifier", PromptedVerifier)],
 )
 def test_training_shows_what_the_role_asks(row: Any, role: str, cls: Callable[..., Any]) -> None:
@@ -77,7 +78,7 @@ def test_training_shows_what_the_role_asks(row: Any, role: str, cls: Callable[..
     assert backend.asked == [asked(row)]
 
 
-@pytest.mark.parametrize("kind", ["causal", "seq2seq"])
+@each("kind", ["causal", "seq2seq"])
 def test_a_batch_says_what_each_row_says_alone(kind: str, base: Path, seq2seq: Path, tmp_path: Path) -> None:
     model, examples = opened(tmp_path, base if kind == "causal" else seq2seq, f"kind={kind}")
     rows = [(e.prompt, e.reply) for e in examples[:5]]
@@ -168,8 +169,8 @@ def test_all_weights_train_where_asked(base: Path, tmp_path: Path) -> None:
     assert all(p.requires_grad for p in model.network.parameters())
 
 
-@pytest.mark.parametrize(
-    ("more", "error", "message"),
+@each(
+    "more, error, message",
     [
         ("kind=seq2seq", ConfigError, "is a causal model; set kind=causal"),
         ("lora.targets=[nothing]", ConfigError, r"lora.targets=\['nothing'\]"),
@@ -184,8 +185,8 @@ def test_what_cannot_be_opened_is_named(
         opened(tmp_path, base, more)
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
+@each(
+    "more, message",
     [
         ("stage=rlhf", "stage='rlhf': allowed are sft, dpo"),
         ("preference.smoothing=0.5", r"smoothing=0.5 in \[0, 0.5\)"),

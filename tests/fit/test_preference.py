@@ -11,10 +11,10 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from gnnrag.fit.language_config import JudgingConfig, PreferenceConfig
-from gnnrag.fit.language_judging import limits_of
-from gnnrag.fit.language_model import LanguageModel
-from gnnrag.fit.preference import (
+from gnnrag.training.language.data import JudgingConfig, PreferenceConfig
+from gnnrag.training.language.validation import limits_of
+from gnnrag.training.language.model import LanguageModel
+from gnnrag.training.language.losses import (
     Pair,
     PreferenceTask,
     batch_scores,
@@ -23,7 +23,7 @@ from gnnrag.fit.preference import (
     rewards,
     with_reference,
 )
-from gnnrag.tuned.rows import Candidate
+from gnnrag.training.rows import Candidate
 from tests.helpers.language_rows import thoughts_row
 
 POLICY = torch.tensor([[-10.0, -12.0], [-3.0, -2.5]], dtype=torch.float64)

@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 from gnnrag.errors import DataError
-from gnnrag.fit.reader_config import ShownConfig
-from gnnrag.fit.reader_examples import Asked, draw_shown, lesson_of, parts_of, whole_of
-from gnnrag.fit.reader_sets import read_triples
-from gnnrag.fit.reader_synthetic import PracticeMaker
-from gnnrag.fit.reader_task import learn_threshold
+from gnnrag.training.reader_data import ShownConfig
+from gnnrag.training.reader_data import Asked, draw_shown, lesson_of, parts_of, whole_of
+from gnnrag.training.reader_data import read_triples
+from gnnrag.training.synthetic import PracticeMaker
+from gnnrag.training.reader import learn_threshold
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.roles.offline_reader.candidates import FEATURES
 from gnnrag.roles.offline_reader.spans import clean
 from gnnrag.types import GoldHop, Question
+from tests.helpers.each import each
 from tests.helpers.tuned_reader import PASSAGES, QUESTIONS, item_maker, network_config
 
 QUESTION = Question(
@@ -55,7 +56,7 @@ def test_shown_passages_follow_from_the_draw_and_hold_the_evidence() -> None:
     assert all("a" in ids for ids in hops) and {ids.index("a") for ids in hops} > {0}
 
 
-@pytest.mark.parametrize("number", range(len(QUESTIONS)))
+@each("number", range(len(QUESTIONS)))
 def test_the_answer_is_found_in_its_evidence_alone(tmp_path: Path, number: int) -> None:
     asked, maker = QUESTIONS[number], item_maker(network_config(tmp_path))
     lesson = lesson_of(asked, PASSAGES, maker)

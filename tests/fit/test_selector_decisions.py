@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from gnnrag.errors import ArtefactError
-from gnnrag.fit.selector_config import DecisionConfig
-from gnnrag.fit.selector_decisions import DecisionSet, Judge, read_decisions, write_decisions
+from gnnrag.training.selector_data import DecisionConfig
+from gnnrag.training.selector_data import DecisionSet, Judge, read_decisions, write_decisions
 from gnnrag.index.index import Index
 from gnnrag.pool import Pool
 from gnnrag.retrievers.dense import DenseRetriever

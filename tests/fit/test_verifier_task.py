@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from gnnrag.errors import ConfigError, DataError
-from gnnrag.fit.config import FitConfig
-from gnnrag.fit.verifier_config import RankingConfig, RowsConfig, SelectingConfig, TrainVerifierConfig, check_verifier
-from gnnrag.fit.verifier_rows import make_example, open_set
-from gnnrag.fit.verifier_task import VerifierTask, draw_list, list_losses
-from gnnrag.tuned.cross_encoder import CrossEncoder, CrossEncoderConfig
-from gnnrag.tuned.pairs import PairMaker
+from gnnrag.training.config import FitConfig
+from gnnrag.training.verifier_data import RankingConfig, RowsConfig, SelectingConfig, TrainVerifierConfig, check_verifier
+from gnnrag.training.verifier_data import make_example, open_set
+from gnnrag.training.verifier import VerifierTask, draw_list, list_losses
+from gnnrag.roles.tuned.cross_encoder import CrossEncoder, CrossEncoderConfig
+from gnnrag.roles.tuned.cross_encoder import PairMaker
+from tests.helpers.each import each
 from tests.helpers.toy_verifier import make_rows, write_rows
 
 FEATURES = CrossEncoderConfig(text=False)
@@ -122,8 +123,8 @@ def test_a_missing_file_says_what_writes_it(tmp_path: Path) -> None:
         open_set("toy", given, PairMaker(FEATURES))
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
+@each(
+    "changes, message",
     [
         ({"sets": {}}, "sets: name at least one.*collect_traces.py writes verifier.jsonl"),
         ({"sets": {"toy": RowsConfig()}}, "sets.toy.rows is empty"),

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gnnrag.errors import ConfigError
-from gnnrag.fit.loop import means
+from gnnrag.training.loop import means
 from gnnrag.gnn.completion import CompletionConfig, CompletionTask, Item, rank_of, whole_graph
 from gnnrag.gnn.config import GNNConfig
 from gnnrag.gnn.model import QueryGNN, with_index

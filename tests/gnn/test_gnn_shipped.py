@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gnnrag.fit.seen import read_seen
+from gnnrag.run.trained import read_seen
 from gnnrag.gnn.checkpoint import load_checkpoint
 from gnnrag.gnn.features import EDGE_FEATURES, NODE_FEATURES
 from gnnrag.gnn.prune import PruneConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.common.files import write_jsonl
-from gnnrag.tuned.rows import Candidate, ShownPassage, ThoughtsRow, Turn, VerifierRow, plain_rows
+from gnnrag.training.rows import Candidate, ShownPassage, ThoughtsRow, Turn, VerifierRow, plain_rows
 
 NAMES = ("Ada", "Bruno", "Clara", "Dario", "Edith", "Farid", "Greta", "Henri", "Ines", "Jonas", "Karin", "Luigi")
 TOWNS = ("Kalmar", "Lund", "Porto", "Siena", "Gent", "Bergen", "Turku", "Cadiz", "Graz", "Arles", "Delft", "Brno")

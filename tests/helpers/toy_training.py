@@ -13,10 +13,10 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
-from gnnrag.fit.config import FitConfig
-from gnnrag.fit.leaving import leave
-from gnnrag.fit.loop import Trainer
-from gnnrag.fit.rundir import TrainingRun
+from gnnrag.training.config import FitConfig
+from gnnrag.training.base import leave
+from gnnrag.training.loop import Trainer
+from gnnrag.training.rundir import TrainingRun
 
 
 class LineTask:

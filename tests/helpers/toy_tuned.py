@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.errors import ConfigError
-from gnnrag.fit.config import FoldConfig
-from gnnrag.fit.folds import split_questions
-from gnnrag.fit.seen import seen_in, write_seen
+from gnnrag.training.config import FoldConfig
+from gnnrag.training.config import split_questions
+from gnnrag.run.trained import seen_in, write_seen
 from gnnrag.roles.base import Answer, Verdict
-from gnnrag.tuned.folder import TunedRecord, read_tuned, tuned_folder, write_tuned
+from gnnrag.roles.tuned.checkpoint import TunedRecord, read_tuned, tuned_folder, write_tuned
 
 
 @dataclass

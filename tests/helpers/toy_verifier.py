@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gnnrag.common.files import write_jsonl
-from gnnrag.tuned.rows import ShownPassage, VerifierRow, plain_rows
+from gnnrag.training.rows import ShownPassage, VerifierRow, plain_rows
 
 PLACES = ("Kalmar", "Tromso", "Lubeck", "Visby", "Odense", "Bergen", "Turku", "Malmo")
 WORDS = ("born", "castle", "film", "harbour", "north", "poet", "shipyard", "song")

@@ -11,7 +11,7 @@ from typing import Any
 from gnnrag.index.index import Index
 from gnnrag.prompts.load import load_prompt
 from gnnrag.registry import ROLES, resolve
-from gnnrag.tuned.folder import RECORD, TunedRecord, tuned_folder, write_tuned
+from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, tuned_folder, write_tuned
 from tests.helpers.parts import CORPUS
 from tests.helpers.tiny_encoder import make_tiny_encoder
 from tests.helpers.tiny_model import make_tiny_model, make_tiny_seq2seq
@@ -32,8 +32,8 @@ def make_cross_encoder(folder: Path, index: Index, text: bool = False) -> None:
     import torch
 
     from gnnrag.config import to_plain
-    from gnnrag.tuned.cross_encoder import CrossEncoder, CrossEncoderConfig, save_cross_encoder
-    from gnnrag.tuned.promotion import Selection
+    from gnnrag.roles.tuned.cross_encoder import CrossEncoder, CrossEncoderConfig, save_cross_encoder
+    from gnnrag.roles.tuned.cross_encoder import Selection
 
     torch.manual_seed(5)
     base = _encoder(folder) if text else "embedded"
@@ -57,7 +57,7 @@ def make_span(folder: Path, index: Index, text: bool = False) -> None:
 
     from gnnrag.config import to_plain
     from gnnrag.roles.offline_reader.candidates import FEATURES
-    from gnnrag.tuned.span_reader import SpanReader, SpanReaderConfig, save_span_reader
+    from gnnrag.roles.tuned.reader import SpanReader, SpanReaderConfig, save_span_reader
 
     torch.manual_seed(5)
     base = _encoder(folder) if text else "embedded"

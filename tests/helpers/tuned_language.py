@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gnnrag.llm.folders import find_model
 from gnnrag.prompts.load import load_prompt
-from gnnrag.tuned.folder import TunedRecord, write_tuned
+from gnnrag.roles.tuned.checkpoint import TunedRecord, write_tuned
 from tests.helpers.tiny_model import make_tiny_adapter
 
 

@@ -28,10 +28,10 @@ from gnnrag.llm.base import Message, Request
 from gnnrag.llm.cache import CachedBackend
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.prompting import MalformedError
+from gnnrag.roles.tuned.checkpoint import read_tuned
+from gnnrag.roles.tuned.cross_encoder import load_cross_encoder
 from gnnrag.run.rundir import read_predictions, trace_lines
 from gnnrag.run.sharding import parts_of
-from gnnrag.tuned.cross_encoder import load_cross_encoder
-from gnnrag.tuned.folder import read_tuned
 from inference import ask, compare, evaluate, index
 from inference.console import run_script
 from tests.helpers.indexes import CORPUS, HASH_DOTS
@@ -71,7 +71,7 @@ def prepare(root: Path) -> None:
     nested = {"data": {"path": "data"}, "run": {"root": "runs"}, "budget": {"max_rounds": 3}, "seed": 1}
     nested["index"] = {"path": "index", "text": {"language": "blank:en"}, "embedder": {"model": "hash"}}
     (root / "config.json").write_text(json.dumps(nested | {"method": "bdtr", "retriever": {"name": "chg"}}))
-    for folder, name in (("gnn/checkpoints/default", "gnn"), ("tuned/checkpoints/verifier", "verifier")):
+    for folder, name in (("gnn/checkpoints/default", "gnn"), ("roles/tuned/checkpoints/verifier", "verifier")):
         shutil.copytree(Path(gnnrag.__file__).parent / folder, root / "checkpoints" / name)
     before = Path.cwd()
     os.chdir(root)

@@ -22,7 +22,8 @@ from gnnrag.llm.cache import SELECT, CachedBackend, open_cache
 from gnnrag.llm.folders import check_adapter, find_model
 from gnnrag.llm.http import retry_after
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.tuned.encoder import load_encoder
+from gnnrag.roles.tuned.checkpoint import load_encoder
+from tests.helpers.each import each
 from tests.helpers.tiny_encoder import make_tiny_encoder
 
 
@@ -87,14 +88,14 @@ def test_small_holes_and_large_files_are_read(tmp_path: Path) -> None:
         assert file.read(2) == b"[]"
 
 
-@pytest.mark.parametrize("line", ["# " * 30_000, "_" * 60_000, "# " + " " * 60_000 + "x", "*" * 60_000 + "a"])
+@each("line", ["# " * 30_000, "_" * 60_000, "# " + " " * 60_000 + "x", "*" * 60_000 + "a"])
 def test_an_answer_of_marks_is_plain_at_once(line: str) -> None:
     began = time.process_time()
     plain_text(line)
     assert time.process_time() - began < 1.0  # the square of its length took half a minute
 
 
-@pytest.mark.parametrize("offset", ["+" + "9" * 20, "-" + "9" * 4000, "+9999"])
+@each("offset", ["+" + "9" * 20, "-" + "9" * 4000, "+9999"])
 def test_a_server_may_ask_to_wait_for_any_date(offset: str) -> None:
     asked = retry_after({"retry-after": f"Mon, 01 Jan 2024 00:00:00 {offset}"})
     assert asked is None or asked >= 0.0
@@ -116,7 +117,7 @@ def adapter(folder: Path, **settings: Any) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
+@each(
     "settings",
     [
         {"megatron_config": {"a": 1}, "megatron_core": "runs.stranger.payload"},  # is imported
@@ -139,7 +140,7 @@ def test_an_adapter_has_nothing_done_but_its_shapes(tmp_path: Path, settings: di
         check_adapter(adapter(tmp_path, **settings))
 
 
-@pytest.mark.parametrize(
+@each(
     "settings",
     [
         {},
@@ -181,7 +182,7 @@ def test_a_cached_reply_behind_a_nul_is_not_loaded(tmp_path: Path) -> None:
     assert asyncio.run(ask()) == "Byron"
 
 
-@pytest.mark.parametrize("text", ["a|b", r"a\|b", r"a\\|b", r"\||", "|"])
+@each("text", ["a|b", r"a\|b", r"a\\|b", r"\||", "|"])
 def test_no_text_ends_a_cell_of_markdown(text: str) -> None:
     shown = markdown(text)
     for place, letter in enumerate(shown):

@@ -18,17 +18,18 @@ import torch
 import gnnrag
 from gnnrag.common.files import Journal, digest, exclusive_lock, file_digest, write_atomic
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError
-from gnnrag.fit.rundir import TrainingRun
-from gnnrag.fit.seen import read_seen
 from gnnrag.gnn.checkpoint import load_checkpoint
 from gnnrag.index.build import build_index, update_index
 from gnnrag.index.index import Index
 from gnnrag.index.store import Store
+from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, read_tuned, write_tuned
 from gnnrag.run.rundir import RunDir, read_predictions, trained_note
 from gnnrag.run.sharding import parts_of, take_parts
+from gnnrag.run.trained import read_seen
 from gnnrag.session import Session
-from gnnrag.tuned.folder import RECORD, TunedRecord, read_tuned, write_tuned
+from gnnrag.training.rundir import TrainingRun
 from gnnrag.types import Passage, Prediction
+from tests.helpers.each import each
 from tests.helpers.indexes import CORPUS, HASH
 
 pytestmark = pytest.mark.timeout(60)  # a pipe that is opened would be waited for for ever
@@ -88,8 +89,8 @@ COMMANDS: dict[str, Callable[[Path], Any]] = {
 
 
 # ------------------------------------------------------------------------------------------------------- indexes
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("name", ["../victim", "ABSOLUTE", "text/../../victim", ".", "..", "", "passages-0", None, 7])
+@each("command", COMMANDS)
+@each("name", ["../victim", "ABSOLUTE", "text/../../victim", ".", "..", "", "passages-0", None, 7])
 def test_a_manifest_deletes_nothing_outside(root: Path, victim: Path, command: str, name: Any) -> None:
     folder = str(victim) if name == "ABSOLUTE" else name
     forge(root, lambda manifest: manifest["stages"]["text"].update(folder=folder, key="0" * 64))
@@ -98,15 +99,15 @@ def test_a_manifest_deletes_nothing_outside(root: Path, victim: Path, command: s
     assert (victim / "kept.txt").read_text() == "precious\n"
 
 
-@pytest.mark.parametrize("name", ["../../victim/kept.txt", "/etc/hostname", "a/../b", "", "\x00", "x" * 300, "a\\b"])
+@each("name", ["../../victim/kept.txt", "/etc/hostname", "a/../b", "", "\x00", "x" * 300, "a\\b"])
 def test_a_manifest_names_files_of_its_artefacts_alone(root: Path, victim: Path, name: str) -> None:
     forge(root, lambda manifest: manifest["stages"]["text"]["files"].update({name: {"bytes": 0, "sha256": "0" * 64}}))
     with pytest.raises(ArtefactError, match="damaged or forged"):
         opened(root)
 
 
-@pytest.mark.parametrize("field", ["format", "complete", "settings", "source", "stages"])
-@pytest.mark.parametrize("value", ["GONE", None, 7, "x", [], [[]]])
+@each("field", ["format", "complete", "settings", "source", "stages"])
+@each("value", ["GONE", None, 7, "x", [], [[]]])
 def test_every_field_of_a_manifest_is_checked(root: Path, field: str, value: Any) -> None:
     forge(root, lambda manifest: manifest.pop(field) if value == "GONE" else manifest.update({field: value}))
     for command in (opened, *COMMANDS.values()):
@@ -114,8 +115,8 @@ def test_every_field_of_a_manifest_is_checked(root: Path, field: str, value: Any
             command(root)
 
 
-@pytest.mark.parametrize("field", ["key", "folder", "files", "info"])
-@pytest.mark.parametrize("value", ["GONE", None, 7, "x", [], {"a": 1}])
+@each("field", ["key", "folder", "files", "info"])
+@each("value", ["GONE", None, 7, "x", [], {"a": 1}])
 def test_every_field_of_an_entry_is_checked(root: Path, field: str, value: Any) -> None:
     def change(manifest: dict[str, Any]) -> None:
         entry = manifest["stages"]["passages"]
@@ -126,8 +127,8 @@ def test_every_field_of_an_entry_is_checked(root: Path, field: str, value: Any) 
         opened(root)
 
 
-@pytest.mark.parametrize("what", ["manifest.json", "ARTEFACT", "FILE", ".lock", ".partial"])
-@pytest.mark.parametrize("command", COMMANDS)
+@each("what", ["manifest.json", "ARTEFACT", "FILE", ".lock", ".partial"])
+@each("command", COMMANDS)
 def test_links_in_an_index_are_not_followed(root: Path, victim: Path, what: str, command: str) -> None:
     entry = Store(root).manifest["stages"]["text"]
     names = {"ARTEFACT": entry["folder"], "FILE": f"{entry['folder']}/records.jsonl"}
@@ -154,7 +155,7 @@ def test_leftovers_that_are_links_are_deleted_and_not_what_they_lead_to(root: Pa
     assert (victim / "kept.txt").read_text() == "precious\n"
 
 
-@pytest.mark.parametrize("what", ["manifest.json", "FILE", "UNLISTED"])
+@each("what", ["manifest.json", "FILE", "UNLISTED"])
 def test_pipes_in_an_index_are_not_waited_for(root: Path, what: str) -> None:
     folder = root / Store(root).manifest["stages"]["embeddings"]["folder"]
     place = {"FILE": folder / "vectors.npy", "UNLISTED": folder / "more"}.get(what, root / what)
@@ -202,7 +203,7 @@ CONTENTS: list[tuple[str, str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("stage", "name", "content"), CONTENTS)
+@each("stage, name, content", CONTENTS)
 def test_forged_content_with_right_digests_is_one_error(root: Path, stage: str, name: str, content: Any) -> None:
     path = root / Store(root).manifest["stages"][stage]["folder"] / name
     if callable(content):
@@ -233,7 +234,7 @@ def make_run(path: Path, fresh: bool = False) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["predictions.jsonl", "log.jsonl", "meta.json", "shards"])
+@each("name", ["predictions.jsonl", "log.jsonl", "meta.json", "shards"])
 def test_links_in_a_run_are_not_followed(tmp_path: Path, victim: Path, name: str) -> None:
     path = make_run(tmp_path / "run")
     (path / name).unlink(missing_ok=True)
@@ -269,7 +270,7 @@ def test_fresh_does_not_delete_through_a_link(tmp_path: Path) -> None:
     assert make_run(tmp_path / "link")  # whoever names a link may write through it
 
 
-@pytest.mark.parametrize("name", ["predictions.jsonl", "meta.json"])
+@each("name", ["predictions.jsonl", "meta.json"])
 def test_pipes_in_a_run_are_not_waited_for(tmp_path: Path, name: str) -> None:
     path = make_run(tmp_path / "run")
     (path / name).unlink()
@@ -287,7 +288,7 @@ GOOD = {"question_id": "q", "answer": "", "ranking": [], "context": [], "rounds"
 VALUES: tuple[Any, ...] = (7.5, [[]], {"a": []}, "GONE")
 
 
-@pytest.mark.parametrize("change", [{name: value} for name in GOOD for value in VALUES])
+@each("change", [{name: value} for name in GOOD for value in VALUES])
 def test_a_row_of_another_form_is_one_error(tmp_path: Path, change: dict[str, Any]) -> None:
     if change == {"rounds": 7.5}:
         return
@@ -298,9 +299,7 @@ def test_a_row_of_another_form_is_one_error(tmp_path: Path, change: dict[str, An
             read(path)
 
 
-@pytest.mark.parametrize(
-    "row", ["7", "[]", "{}", '{"event": "question"}', '{"event": "question", "id": "q", "seconds": "1"}']
-)
+@each("row", ["7", "[]", "{}", '{"event": "question"}', '{"event": "question", "id": "q", "seconds": "1"}'])
 def test_an_entry_of_another_form_is_one_error(tmp_path: Path, row: str) -> None:
     path = make_run(tmp_path / "run")
     (path / "log.jsonl").write_text(row + "\n")
@@ -308,9 +307,7 @@ def test_an_entry_of_another_form_is_one_error(tmp_path: Path, row: str) -> None
         read_predictions(path)
 
 
-@pytest.mark.parametrize(
-    "meta", [{"decisive": [], "inputs": {}}, {"decisive": {}, "inputs": "x"}, {"decisive": {}}, [], 7, "[" * 99999]
-)
+@each("meta", [{"decisive": [], "inputs": {}}, {"decisive": {}, "inputs": "x"}, {"decisive": {}}, [], 7, "[" * 99999])
 def test_forged_facts_of_a_run_are_one_error(tmp_path: Path, meta: Any) -> None:
     path = make_run(tmp_path / "run")
     (path / "meta.json").write_text(meta if isinstance(meta, str) else json.dumps(meta))
@@ -356,7 +353,7 @@ def test_a_training_replaces_links_and_follows_none(tmp_path: Path, victim: Path
         TrainingRun(run.path, settings, {})
 
 
-@pytest.mark.parametrize("name", ["../victim/kept.txt", "ABSOLUTE", "a/../../victim/kept.txt"])
+@each("name", ["../victim/kept.txt", "ABSOLUTE", "a/../../victim/kept.txt"])
 def test_a_record_names_files_of_its_checkpoint_alone(tmp_path: Path, victim: Path, name: str) -> None:
     folder = tmp_path / "checkpoint"
     write_tuned(folder, TunedRecord("verifier", "cross_encoder"))
@@ -368,7 +365,7 @@ def test_a_record_names_files_of_its_checkpoint_alone(tmp_path: Path, victim: Pa
 
 
 def test_a_checkpoint_in_the_cache_of_a_hub_consists_of_links(tmp_path: Path) -> None:
-    shipped, snapshot = Path(gnnrag.__file__).parent / "tuned/checkpoints/verifier", tmp_path / "snapshot"
+    shipped, snapshot = Path(gnnrag.__file__).parent / "roles/tuned/checkpoints/verifier", tmp_path / "snapshot"
     snapshot.mkdir()
     for file in shipped.iterdir():
         (snapshot / file.name).symlink_to(file)
@@ -377,8 +374,8 @@ def test_a_checkpoint_in_the_cache_of_a_hub_consists_of_links(tmp_path: Path) ->
 
 
 def test_a_checkpoint_opens_no_base_that_nobody_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gnnrag.tuned import encoder
-    from gnnrag.tuned.cross_encoder import CrossEncoderConfig, load_cross_encoder
+    from gnnrag.roles.tuned import checkpoint as encoder
+    from gnnrag.roles.tuned.cross_encoder import CrossEncoderConfig, load_cross_encoder
 
     def refuse(name: str) -> tuple[str, str]:
         raise AssertionError(f"{name} was looked into")
@@ -391,8 +388,8 @@ def test_a_checkpoint_opens_no_base_that_nobody_named(tmp_path: Path, monkeypatc
             load_cross_encoder(tmp_path, record)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
+@each(
+    "change, message",
     [
         ({"dim": 10**9}, "more than 65536"),
         ({"layers": 60_000}, "layers=60000"),

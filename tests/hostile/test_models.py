@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 
+from gnnrag.common.weights import load_tensors, save_tensors
 from gnnrag.config import EmbedderConfig
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import SentenceEmbedder
 from gnnrag.llm.folders import ModelFiles, find_model, kind_of
-from gnnrag.tuned.encoder import load_encoder
-from gnnrag.weights import load_tensors, save_tensors
+from gnnrag.roles.tuned.checkpoint import load_encoder
+from tests.helpers.each import each
 from tests.helpers.tiny_encoder import make_tiny_encoder
 
 
@@ -64,7 +65,7 @@ def test_vectors_that_are_no_numbers_are_refused() -> None:
             Broken().encode(["a", "abc"], is_query=is_query)
 
 
-@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+@each("number", [float("nan"), float("inf")])
 def test_weights_that_are_no_numbers_are_refused(number: float, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     save_tensors(path, {"a": torch.ones(2), "count": torch.tensor([3])})
@@ -74,16 +75,14 @@ def test_weights_that_are_no_numbers_are_refused(number: float, tmp_path: Path) 
         load_tensors(path)
 
 
-@pytest.mark.parametrize(
-    "record", [{"r": "many"}, {"r": 8, "rank_pattern": [1]}, {"r": 8, "rank_pattern": {"a": None}}]
-)
+@each("record", [{"r": "many"}, {"r": 8, "rank_pattern": [1]}, {"r": 8, "rank_pattern": {"a": None}}])
 def test_ranks_that_are_none_are_named(record: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text(json.dumps(record))
     with pytest.raises(ConfigError, match=r"adapter_config\.json: r and rank_pattern must be whole numbers"):
         _ = ModelFiles(tmp_path, tmp_path, "m").rank
 
 
-@pytest.mark.parametrize("named", [[["A"]], [{}], "LlamaForCausalLM", 3, None])
+@each("named", [[["A"]], [{}], "LlamaForCausalLM", 3, None])
 def test_architectures_that_are_no_names_are_refused(named: Any, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"architectures": named}))
     with pytest.raises(ConfigError, match=r"is a \(none named\)"):

@@ -12,19 +12,14 @@ from typing import Any
 import pytest
 
 from gnnrag.audit.run import read_labels
-from gnnrag.cluster.tracker import checkpoint_artefact
 from gnnrag.cluster.leftovers import asked, ended, last_rows, log_tail, rows
 from gnnrag.cluster.plan import make_plan
 from gnnrag.cluster.state import Desk
-from gnnrag.cluster.tracker import WandbRun
-from gnnrag.cluster.tracker import Tracker
+from gnnrag.cluster.tracker import Tracker, WandbRun, checkpoint_artefact
 from gnnrag.common.files import file_digest
 from gnnrag.config import RunConfig, load_config
 from gnnrag.datasets.fetch import get
 from gnnrag.datasets.releases import Release, ReleaseFile
-from gnnrag.distil.config import TracesConfig
-from gnnrag.distil.folder import write_folder
-from gnnrag.distil.joining import join
 from gnnrag.errors import ArtefactError, DataError, GnnragError
 from gnnrag.judge.folder import judged_figures
 from gnnrag.judge.run import judge
@@ -32,9 +27,12 @@ from gnnrag.metrics.comparison import load_runs
 from gnnrag.pages.comparison import build_model
 from gnnrag.textualise.config import TextualiseConfig
 from gnnrag.textualise.run import textualise
+from gnnrag.training.distil.filtering import TracesConfig
+from gnnrag.training.distil.folder import join, write_folder
 from gnnrag.types import Question
 from slurm.showing import state_table
 from tests.helpers.batches import batch
+from tests.helpers.each import each
 from tests.helpers.explorer_runs import invented_data, invented_run
 from tests.helpers.jobs import graph, job, leave_run
 from tests.helpers.judged import question, scripted, settings, write_data, write_run
@@ -68,7 +66,7 @@ def test_a_judgement_is_not_written_through_a_link(judged: Runs, victim: Path) -
         judge(settings("scores", judged[1]), backend=scripted(lambda request: "7"))
 
 
-@pytest.mark.parametrize(
+@each(
     "change",
     [{"usage": None}, {"question_id": ["q0"]}, {"value": "high"}, {"value": 11}, {"repeat": "0"}, {"problem": "\x1b"}],
 )
@@ -80,7 +78,7 @@ def test_forged_replies_are_refused_by_name(judged: Runs, change: dict[str, Any]
         judge(settings("scores", judged[0], dots=["count.least=1"]), backend=scripted(lambda request: "7"))
 
 
-@pytest.mark.parametrize("name", ["../victim/b", "/etc", "..", "b/../../victim"])
+@each("name", ["../victim/b", "/etc", "..", "b/../../victim"])
 def test_a_judgement_names_no_run_elsewhere(judged: Runs, name: str) -> None:
     path = judged[0] / "judgements" / "scores" / "metrics.json"
     report = json.loads(path.read_text())
@@ -101,7 +99,7 @@ def test_where_a_judgement_says_that_a_run_is_nothing_is_opened(judged: Runs, tm
     assert judged_figures(first) == {}
 
 
-@pytest.mark.parametrize("value", ["7", [7], {"a": 7}])
+@each("value", ["7", [7], {"a": 7}])
 def test_forged_figures_are_refused_by_name(judged: Runs, value: Any) -> None:
     path = judged[0] / "judgements" / "scores" / "metrics.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"judge/a_score": value}))
@@ -136,8 +134,8 @@ def test_a_run_puts_no_texts_of_others_on_a_page(compared: list[Path], tmp_path:
         assert any("--data" in note for note in model.head["notes"])
 
 
-@pytest.mark.parametrize(
-    ("file", "text"),
+@each(
+    "file, text",
     [
         ("scores.jsonl", '{"question_id": "q0"}\n'),
         ("scores.jsonl", ""),
@@ -161,7 +159,7 @@ def test_forged_files_of_runs_are_refused_by_name(compared: list[Path], file: st
 
 
 # ------------------------------------------------------------------------------------------------ rows and labels
-@pytest.mark.parametrize("name", ["../victim/kept.txt", "/etc/passwd", "recording.json", "verifier.jsonl/x"])
+@each("name", ["../victim/kept.txt", "/etc/passwd", "recording.json", "verifier.jsonl/x"])
 def test_a_folder_of_rows_names_its_own_files_alone(tmp_path: Path, victim: Path, name: str) -> None:
     for folder in ("a", "b"):
         facts = {"teachers": {"verifier": ["oracle"]}, "prompts": {}, "licences": {}, "recording": {}, "counts": {}}
@@ -190,7 +188,7 @@ def converted(tmp_path: Path, *more: str) -> TextualiseConfig:
     return load_config(TextualiseConfig, None, [f"path={tmp_path / 'kb'}", f"out={tmp_path / 'out'}", *more])
 
 
-@pytest.mark.parametrize("name", ["made", "journal.jsonl", "folder", ".lock", ""])
+@each("name", ["made", "journal.jsonl", "folder", ".lock", ""])
 def test_a_conversion_writes_and_deletes_through_no_link(tmp_path: Path, victim: Path, name: str) -> None:
     config = converted(tmp_path)
     if name:
@@ -201,7 +199,7 @@ def test_a_conversion_writes_and_deletes_through_no_link(tmp_path: Path, victim:
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("row", ['{"stage": "article"}', "[]", '{"stage": "entity", "key": "x", "usage": 5}'])
+@each("row", ['{"stage": "article"}', "[]", '{"stage": "entity", "key": "x", "usage": 5}'])
 def test_a_forged_journal_is_refused_by_name(tmp_path: Path, row: str) -> None:
     config = converted(tmp_path)
     (tmp_path / "out.work").mkdir()
@@ -235,9 +233,9 @@ def test_a_job_is_not_written_through_a_link(tmp_path: Path, victim: Path) -> No
     Path(one.folder).symlink_to(victim)
     Path(two.folder).mkdir()
     (Path(two.folder) / "log.txt").symlink_to(victim / "kept.txt")
-    for each in (one, two):
+    for this in (one, two):
         with pytest.raises(ArtefactError, match="is a link"):
-            each.write()
+            this.write()
 
 
 def test_a_batch_script_counts_and_runs_nothing_that_it_reads(tmp_path: Path) -> None:
@@ -274,7 +272,7 @@ def test_what_a_job_has_left_is_read_as_data(tmp_path: Path) -> None:
     assert "\x1b" not in state_table(states, {})
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, "data: [1]\n", "- 1\n", "data: {path: !!python/name:os.system }\n"])
+@each("text", ["[" * 100_000, "data: [1]\n", "- 1\n", "data: {path: !!python/name:os.system }\n"])
 def test_a_forged_run_costs_its_job_alone(tmp_path: Path, text: str) -> None:
     one, other = job(tmp_path, "one", kind="evaluate"), job(tmp_path, "two", kind="evaluate")
     leave_run(tmp_path / "runs/mine", {"name": "one"}, ["a"], 1, scored=True)
@@ -284,7 +282,7 @@ def test_a_forged_run_costs_its_job_alone(tmp_path: Path, text: str) -> None:
 
 
 # ------------------------------------------------------------------------------------------ trackings and downloads
-@pytest.mark.parametrize("text", ['{"id": "../../../victim"}', '{"id": 5}', "[]", '{"id": "0123456789ab", "step": ""}'])
+@each("text", ['{"id": "../../../victim"}', '{"id": 5}', "[]", '{"id": "0123456789ab", "step": ""}'])
 def test_a_forged_id_reaches_no_client(tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("started")
@@ -297,7 +295,7 @@ def test_a_forged_id_reaches_no_client(tmp_path: Path, text: str, monkeypatch: p
     assert len(notes) == 1 and "names no run" in notes[0]
 
 
-@pytest.mark.parametrize("name", ["mirror.log", "artifacts", "latest-run"])
+@each("name", ["mirror.log", "artifacts", "latest-run"])
 def test_nothing_is_tracked_through_a_link(tmp_path: Path, victim: Path, name: str) -> None:
     (tmp_path / "run" / "wandb").mkdir(parents=True)
     (tmp_path / "run" / "wandb" / name).symlink_to(victim / "kept.txt" if name.endswith("log") else victim)

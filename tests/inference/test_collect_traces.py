@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from gnnrag.run.rundir import read_predictions
-from gnnrag.tuned.rows import VerifierRow, read_rows
+from gnnrag.training.rows import VerifierRow, read_rows
 from inference import collect_traces
 from inference.console import run_script
+from tests.helpers.each import each
 from tests.helpers.indexes import HASH_DOTS, command
 from tests.helpers.traces import OUTPUTS, run_settings, write_set
 from tests.test_kill import finish, harass
@@ -48,8 +49,8 @@ def test_join_and_import(root: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert call("import", f"out={root / 'in'}") == 2 and "import takes one file, got none" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
+@each(
+    "arguments, message",
     [
         (["method=ircot", "out=x"], "method=ircot asks neither thoughts nor verifier"),
         (["method=bdtr"], "out=DIR: give the folder"),
@@ -86,7 +87,7 @@ def test_kill_at_any_moment(tmp_path: Path) -> None:
     same()
 
 
-@pytest.mark.parametrize(("wrong", "right"), [("outt=x", "out"), ("kep.helped=no", "keep"), ("metod=x", "method")])
+@each("wrong, right", [("outt=x", "out"), ("kep.helped=no", "keep"), ("metod=x", "method")])
 def test_a_misspelt_key_of_its_own_is_matched(capsys: pytest.CaptureFixture[str], wrong: str, right: str) -> None:
     assert call("data.path=data/sample", wrong) == 2
     assert f"Did you mean '{right}'? Allowed: budget, candidates, " in capsys.readouterr().err

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag.fit.seen import read_parts, read_seen, seen_in
+from gnnrag.run.trained import read_parts, read_seen, seen_in
 from gnnrag.run.rundir import read_predictions
 from inference import cross_validate
 from inference.console import run_script
+from tests.helpers.each import each
 from tests.helpers.indexes import REPOSITORY
 from training import train_gnn
 
@@ -98,9 +99,7 @@ def test_questions_that_trained_are_refused(folder: Path, capsys: pytest.Capture
     assert "name a trained part" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("wrong", "right"), [("agianst=chg", "against"), ("verifer=runs/x", "verifier"), ("retriver=chg", "retriever")]
-)
+@each("wrong, right", [("agianst=chg", "against"), ("verifer=runs/x", "verifier"), ("retriver=chg", "retriever")])
 def test_a_misspelt_key_of_its_own_is_matched(capsys: pytest.CaptureFixture[str], wrong: str, right: str) -> None:
     assert run_script(cross_validate.main, [f"data.path={SAMPLE}", "gnn=runs/y", wrong], "") == 2
     name = wrong.partition("=")[0]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.batches import FAKES, batch
+from tests.helpers.each import each
 
 pytestmark = pytest.mark.slow
 LAUNCHERS = ("torchrun", "accelerate")
@@ -26,7 +27,7 @@ import json, os, pathlib, sys
 import torch
 from accelerate import Accelerator
 
-from gnnrag.fit.leaving import leave
+from gnnrag.training.base import leave
 
 accelerator = Accelerator(cpu=True)
 met = accelerator.gather(torch.tensor([int(sys.argv[1])])).tolist()
@@ -51,7 +52,7 @@ def train(folder: Path, launcher: str, job: int, nodes: int, processes: int) -> 
     return [json.loads(path.read_text()) for path in sorted(folder.glob("rank-*.json"))]
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@each("launcher", LAUNCHERS)
 def test_two_nodes_meet_and_have_the_numbers_that_slurm_gives_them(tmp_path: Path, launcher: str) -> None:
     port = str(20000 + 9107)
     assert train(tmp_path / "job7", launcher, 9107, nodes=2, processes=1) == [
@@ -59,7 +60,7 @@ def test_two_nodes_meet_and_have_the_numbers_that_slurm_gives_them(tmp_path: Pat
     ]
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
+@each("launcher", LAUNCHERS)
 def test_two_trainings_on_a_node_do_not_meet(tmp_path: Path, launcher: str) -> None:
     with ThreadPoolExecutor(2) as pool:
         ended = list(pool.map(lambda job: train(tmp_path / f"job{job}", launcher, job, 1, 2), (9108, 9109)))

@@ -8,8 +8,7 @@ from gnnrag.index.index import Index
 from gnnrag.registry import CANDIDATES, resolve
 from gnnrag.roles.base import ThoughtsTask
 from gnnrag.roles.candidates import KINDS, CandidateBuilder, ThoughtCandidate, clauses
-from gnnrag.roles.thought_features import FEATURES, TOP
-from gnnrag.roles.thought_options import OptionMaker
+from gnnrag.roles.tuned.thoughts import FEATURES, TOP, OptionMaker
 from gnnrag.types import Question
 from tests.helpers.each import each
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL

@@ -11,10 +11,10 @@ import pytest
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.registry import ROLES, resolve
 from gnnrag.roles.base import Answer, ReaderTask
-from gnnrag.roles.reader_tuned import TunedReader, TunedReaderConfig
+from gnnrag.roles.tuned import checkpoint as folders
+from gnnrag.roles.tuned.checkpoint import TunedRecord, write_tuned
+from gnnrag.roles.tuned.reader import TunedReader, TunedReaderConfig
 from gnnrag.session import Session
-from gnnrag.tuned import folder as folders
-from gnnrag.tuned.folder import TunedRecord, write_tuned
 from gnnrag.types import Passage, Question
 from tests.helpers.tuned import base_of
 from tests.helpers.tuned_reader import PASSAGES, QUESTIONS, make_span

@@ -15,10 +15,10 @@ from gnnrag.index.index import Index
 from gnnrag.methods.bdtr import BDTR
 from gnnrag.roles.base import Thoughts, ThoughtsTask
 from gnnrag.roles.registry import Roles
-from gnnrag.roles.thoughts_tuned import TunedThoughts, TunedThoughtsConfig
+from gnnrag.roles.tuned import checkpoint as tuned_folders
+from gnnrag.roles.tuned.checkpoint import TunedRecord, write_tuned
+from gnnrag.roles.tuned.thoughts import TunedThoughts, TunedThoughtsConfig
 from gnnrag.session import Session
-from gnnrag.tuned import folder as tuned_folders
-from gnnrag.tuned.folder import TunedRecord, write_tuned
 from gnnrag.types import Question
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL
 from tests.helpers.tuned_thoughts import make_selector

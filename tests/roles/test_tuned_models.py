@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.fit.language_data import task_of
-from gnnrag.roles.tuned_models import LANGUAGE_KINDS, LanguageRoleConfig, open_language_role
+from gnnrag.roles.tuned.checkpoint import read_tuned
+from gnnrag.roles.tuned.language import LANGUAGE_KINDS, LanguageRoleConfig, open_language_role
 from gnnrag.session import Session
-from gnnrag.tuned.folder import read_tuned
+from gnnrag.training.language.data import task_of
 from tests.helpers.each import each
 from tests.helpers.language_rows import thoughts_row, verifier_row
 from tests.helpers.tiny_model import make_tiny_model

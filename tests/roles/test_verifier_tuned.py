@@ -13,9 +13,9 @@ from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Chain, VerifierTask
 from gnnrag.roles.registry import Roles
-from gnnrag.roles.verifier_tuned import TunedVerifier
+from gnnrag.roles.tuned.cross_encoder import Selection
+from gnnrag.roles.tuned.verifier import TunedVerifier
 from gnnrag.session import Session
-from gnnrag.tuned.promotion import Selection
 from gnnrag.types import Passage, Question
 from tests.helpers.each import each
 from tests.helpers.parts import CORPUS, small_index
@@ -39,7 +39,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import torch
 
-    from gnnrag.tuned.cross_encoder import CrossEncoder, CrossEncoderConfig, save_cross_encoder
+    from gnnrag.roles.tuned.cross_encoder import CrossEncoder, CrossEncoderConfig, save_cross_encoder
 
     root = tmp_path_factory.mktemp("verifier")
     base = make_encoder(root / "encoder")

@@ -14,9 +14,9 @@ import yaml
 
 from gnnrag.config import load_config, to_plain
 from gnnrag.errors import ConfigError
-from gnnrag.fit.config import check_fit
-from gnnrag.fit.gnn_config import check_training, load_training
-from gnnrag.fit.verifier_config import TrainVerifierConfig, check_verifier
+from gnnrag.training.config import check_fit
+from gnnrag.training.gnn import check_training, load_training
+from gnnrag.training.verifier_data import TrainVerifierConfig, check_verifier
 from inference.console import split_arguments
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnrag.fit.gnn_config import load_training
+from gnnrag.training.gnn import load_training
 from gnnrag.gnn.checkpoint import load_checkpoint
 from gnnrag.gnn.config import official
 from gnnrag.gnn.entity import EntityQuestions
@@ -21,6 +21,7 @@ from gnnrag.index.index import Index
 from gnnrag.retrievers.gfm import GFMConfig, GFMRetriever
 from gnnrag.types import Query, Question
 from inference.console import run_script
+from tests.helpers.each import each
 from training import train_gnn
 
 FILMS, PEOPLE, TOWNS = 24, 8, 4
@@ -71,7 +72,7 @@ def read(path: Path) -> Any:
     return json.loads(path.read_text("utf-8"))
 
 
-@pytest.mark.parametrize("ranker", ["learned", "idf_topk"])
+@each("ranker", ["learned", "idf_topk"])
 def test_passages_are_found_by_the_entities_that_support_them(folder: Path, ranker: str) -> None:
     if ranker != "learned":
         assert call(folder, ranker, f"gnn.ranker.name={ranker}", "gnn.ranker.top_k=3") == 0
@@ -160,8 +161,8 @@ def test_presets_fill_what_is_not_given(tmp_path: Path) -> None:
     assert load_training(path, ["gnn.preset=own"]).gnn.dim == 64
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
+@each(
+    "settings, message",
     [
         (["gnn.fusion=both"], None),
         (["gnn.fusion=both", "gnn.features=[dense]"], "set gnn.fusion=none"),

@@ -13,13 +13,14 @@ import torch
 
 from gnnrag.config import load_config
 from gnnrag.errors import ConfigError
-from gnnrag.fit.config import FitConfig
-from gnnrag.fit.folds import draw
-from gnnrag.fit.gnn import one_encoder
-from gnnrag.fit.gnn_config import TrainGNNConfig
+from gnnrag.training.config import FitConfig
+from gnnrag.training.config import draw
+from gnnrag.training.gnn import one_encoder
+from gnnrag.training.gnn import TrainGNNConfig
 from gnnrag.gnn.checkpoint import load_checkpoint
 from gnnrag.index.embedder import HashEmbedder
 from inference.console import run_script
+from tests.helpers.each import each
 from tests.helpers.pictures import is_drawn
 from tests.helpers.tracking import FakeWandb
 from training import common, train_gnn
@@ -111,8 +112,8 @@ def test_a_started_run_is_not_continued_with_other_settings(folder: Path, capsys
     assert call(folder, "run.name=e", "fit.lr=0.1", "run.fresh=true") == 0
 
 
-@pytest.mark.parametrize(
-    ("setting", "message"),
+@each(
+    "setting, message",
     [
         ("stage=three", "stage='three': allowed are retrieval, completion"),
         ("sets.sample.use=all", "sets.sample.use='all': allowed are folds, train, report"),

@@ -11,11 +11,12 @@ import pytest
 from safetensors.torch import load_file
 
 from gnnrag.config import load_config
-from gnnrag.fit import reader_task
-from gnnrag.fit.reader_config import TrainReaderConfig, check_reader
-from gnnrag.fit.seen import read_seen, seen_hash
-from gnnrag.roles.reader_tuned import TunedReader, TunedReaderConfig
+from gnnrag.training import reader as reader_task
+from gnnrag.training.reader_data import TrainReaderConfig, check_reader
+from gnnrag.run.trained import read_seen, seen_hash
+from gnnrag.roles.tuned.reader import TunedReader, TunedReaderConfig
 from inference.console import run_script
+from tests.helpers.each import each
 from tests.helpers.pictures import is_drawn
 from tests.helpers.tiny_encoder import make_tiny_encoder
 from tests.helpers.tuned import base_of
@@ -139,7 +140,7 @@ def test_settings_that_make_no_sense_are_refused(
     assert re.search(message, capsys.readouterr().err)
 
 
-@pytest.mark.parametrize("name", ["reader.yaml", "reader_practice.yaml"])
+@each("name", ["reader.yaml", "reader_practice.yaml"])
 def test_the_configs_can_be_read(name: str) -> None:
     config = load_config(TrainReaderConfig, ROOT / "configs" / "train" / name, ["start=x"])
     check_reader(config)

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 
 from gnnrag.datasets.base import load_dataset
-from gnnrag.fit.loop import Trainer
-from gnnrag.fit.selector_config import DecisionConfig
-from gnnrag.fit.selector_decisions import DecisionSet
+from gnnrag.training.loop import Trainer
+from gnnrag.training.selector_data import DecisionConfig
+from gnnrag.training.selector_data import DecisionSet
 from gnnrag.index.index import Index
-from gnnrag.roles.thought_features import FEATURES
-from gnnrag.tuned.folder import read_tuned
-from gnnrag.tuned.selector import load_selector
-from gnnrag.weights import load_tensors
+from gnnrag.roles.tuned.thoughts import FEATURES
+from gnnrag.roles.tuned.checkpoint import read_tuned
+from gnnrag.roles.tuned.thoughts import load_selector
+from gnnrag.common.weights import load_tensors
 from inference.console import run_script
+from tests.helpers.each import each
 from tests.helpers.pictures import is_drawn
 from training import train_thoughts
 
@@ -101,8 +102,8 @@ def test_a_stopped_training_goes_on_to_the_same_weights(folder: Path, monkeypatc
     assert all((whole[name] == cut[name]).all() for name in whole)
 
 
-@pytest.mark.parametrize(
-    ("setting", "message"),
+@each(
+    "setting, message",
     [
         ("decisions.trails=[up]", "decisions.trails='up': allowed are rules, best, wander"),
         ("decisions.candidates=1", "decisions.candidates=1: must be at least 2"),

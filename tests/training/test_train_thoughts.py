@@ -13,13 +13,14 @@ from accelerate import Accelerator
 from safetensors.torch import load_file
 
 from gnnrag.config import load_config
-from gnnrag.fit.language import THOUGHTS_CAUSAL
-from gnnrag.fit.language_config import TrainLanguageConfig
-from gnnrag.fit.training import Surroundings, train
+from gnnrag.training.language.train import THOUGHTS_CAUSAL
+from gnnrag.training.language.data import TrainLanguageConfig
+from gnnrag.training.base import Surroundings, train
 from gnnrag.llm.base import Message, Request
 from gnnrag.llm.hf import HFBackend, HFConfig
-from gnnrag.tuned.folder import read_tuned
+from gnnrag.roles.tuned.checkpoint import read_tuned
 from inference.console import run_script
+from tests.helpers.each import each
 from tests.helpers.language_rows import settings
 from tests.helpers.pictures import is_drawn
 from tests.helpers.tiny_model import make_tiny_model, make_tiny_seq2seq
@@ -138,9 +139,7 @@ def test_a_start_of_another_base_is_refused(sft: Path, tmp_path: Path, capsys: p
     assert "was trained on other weights" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "more", [["kind=seq2seq"], ["model.train=full"], ["lora.targets=[q_proj]", "lora.rslora=true"]]
-)
+@each("more", [["kind=seq2seq"], ["model.train=full"], ["lora.targets=[q_proj]", "lora.rslora=true"]])
 def test_other_forms_train_and_load(more: list[str], base: Path, tmp_path: Path) -> None:
     is_seq2seq = more == ["kind=seq2seq"]
     model = make_tiny_seq2seq(base, tmp_path / "t5") if is_seq2seq else base

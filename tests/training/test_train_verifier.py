@@ -13,11 +13,12 @@ import pytest
 
 from gnnrag.config import load_config
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.fit.verifier_config import TrainVerifierConfig, check_verifier
+from gnnrag.training.verifier_data import TrainVerifierConfig, check_verifier
 from gnnrag.retrievers.gfm import GFMConfig, GFMRetriever
-from gnnrag.tuned.folder import read_tuned
-from gnnrag.weights import WEIGHTS, load_tensors
+from gnnrag.roles.tuned.checkpoint import read_tuned
+from gnnrag.common.weights import WEIGHTS, load_tensors
 from inference.console import run_script
+from tests.helpers.each import each
 from tests.helpers.indexes import command, environment
 from tests.helpers.language_rows import settings
 from tests.helpers.pictures import is_drawn
@@ -213,8 +214,8 @@ def test_two_processes_train_the_same_network(folder: Path) -> None:
     assert read(folder / "runs" / "one" / "metrics.json") == read(folder / "runs" / "two" / "metrics.json")
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
+@each(
+    "settings, message",
     [
         (["kind=bilinear"], "kind='bilinear' is unknown"),
         (["metric=acc"], "metric='acc' is not measured; there are: auc"),
@@ -238,7 +239,7 @@ def test_without_settings_it_says_where_rows_come_from(capsys: pytest.CaptureFix
     assert "collect_traces.py writes verifier.jsonl" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["verifier", "verifier_features"])
+@each("name", ["verifier", "verifier_features"])
 def test_the_configs_can_be_read(name: str) -> None:
     path = ROOT / "configs" / "train" / f"{name}.yaml"
     check_verifier(load_config(TrainVerifierConfig, path))

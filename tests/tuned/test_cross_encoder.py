@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from gnnrag import weights
+from gnnrag.common import weights
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.fit.verifier_rows import make_example
+from gnnrag.training.verifier_data import make_example
 from gnnrag.llm.hf_model import load_model
-from gnnrag.tuned.cross_encoder import CrossEncoder, CrossEncoderConfig, load_cross_encoder, save_cross_encoder
-from gnnrag.tuned.encoder import load_encoder, load_tokenizer, round_weights, trained
-from gnnrag.tuned.folder import RECORD, read_tuned
-from gnnrag.tuned.pairs import PairMaker, PairScorer, best_to_read, merged, padded
-from gnnrag.weights import WEIGHTS, load_tensors, save_tensors
+from gnnrag.roles.tuned.cross_encoder import CrossEncoder, CrossEncoderConfig, load_cross_encoder, save_cross_encoder
+from gnnrag.roles.tuned.checkpoint import load_encoder, load_tokenizer, round_weights, trained
+from gnnrag.roles.tuned.checkpoint import RECORD, read_tuned
+from gnnrag.roles.tuned.cross_encoder import PairMaker, PairScorer, best_to_read, merged, padded
+from gnnrag.common.weights import WEIGHTS, load_tensors, save_tensors
 from tests.helpers.each import each
 from tests.helpers.toy_verifier import make_encoder, make_rows
 from tests.helpers.tuned import base_of

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gnnrag.errors import ConfigError
-from gnnrag.tuned.pair_features import FEATURES, Shown, pair_features
+from gnnrag.roles.tuned.pair_features import FEATURES, Shown, pair_features
 from gnnrag.types import Passage
 
 PASSAGES = (

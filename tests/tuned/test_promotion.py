@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnnrag.tuned.promotion import Selection, chosen
+from gnnrag.roles.tuned.cross_encoder import Selection, chosen
 
 
 def test_the_best_that_reach_the_threshold_are_chosen() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gnnrag.errors import DataError
-from gnnrag.tuned.rows import Candidate, ThoughtsRow, VerifierRow, plain_rows, read_rows
+from gnnrag.training.rows import Candidate, ThoughtsRow, VerifierRow, plain_rows, read_rows
 from tests.helpers.each import each
 from tests.helpers.indexes import REPOSITORY
 

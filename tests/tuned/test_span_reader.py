@@ -11,13 +11,13 @@ import torch
 
 from gnnrag.config import to_plain
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.fit.reader_config import TrainReaderConfig
-from gnnrag.fit.reader_examples import lesson_of
-from gnnrag.fit.reader_task import losses_of
+from gnnrag.training.reader_data import TrainReaderConfig
+from gnnrag.training.reader_data import lesson_of
+from gnnrag.training.reader import losses_of
 from gnnrag.roles.offline_reader.candidates import FEATURES
-from gnnrag.tuned.folder import read_tuned
-from gnnrag.tuned.span_reader import chances_of, group_scores, load_span_reader, save_span_reader, window_maker
-from gnnrag.tuned.span_windows import padded, token_range
+from gnnrag.roles.tuned.checkpoint import read_tuned
+from gnnrag.roles.tuned.reader import chances_of, group_scores, load_span_reader, save_span_reader, window_maker
+from gnnrag.roles.tuned.span_items import padded, token_range
 from gnnrag.types import Passage
 from tests.helpers.each import each
 from tests.helpers.tuned import base_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gnnrag.errors import ArtefactError
-from gnnrag.tuned.folder import RECORD, TunedRecord, read_tuned, tuned_folder, write_tuned
+from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, read_tuned, tuned_folder, write_tuned
 from tests.helpers.each import each
 from tests.helpers.indexes import fault
 

@@ -1,6 +1,6 @@
 """Candidate answers of a question and their features.
 
-Nothing here is learned; the weights of these features are (`gnnrag.tuned.span_reader`).
+Nothing here is learned; the weights of these features are (`gnnrag.roles.tuned.reader`).
 """
 
 from __future__ import annotations

@@ -1,1 +1,0 @@
-"""The one training loop: what `training/*.py` share."""

@@ -1,0 +1,290 @@
+"""The checkpoint of a tuned role: its folder and record, its weights, and the encoder under them.
+
+The folder holds weights and whatever else the model needs, and `gnnrag.json`, which says what it is. A model for `hf`,
+`vllm` or `transformers serve` is such a folder, too: the record lies beside `config.json`, and those programs pass over
+it. Of a network on an encoder of Hugging Face, a checkpoint holds only what was trained; the rest comes from the base,
+whose digest it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from gnnrag.common.files import child, content_digest, digest, write_json
+from gnnrag.common.outputs import folds_advice
+from gnnrag.common.weights import (
+    WEIGHTS,
+    check_tokenizer,
+    fill,
+    load_tensors,
+    read_record,
+    refuse_references,
+    save_tensors,
+)
+from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.index.embedder import model_folder, quiet_loading
+from gnnrag.llm.folders import refuse_adapter
+
+RECORD = "gnnrag.json"
+SHIPPED = Path(__file__).parent / "checkpoints"
+_FORMAT = 1
+_APART = {RECORD, "README.md", "questions.json"}  # not what the model computes with
+
+
+@dataclass(frozen=True)
+class TunedRecord:
+    """What a tuned model is.
+
+    Attributes:
+        role: `verifier`, `thoughts` or `reader`.
+        kind: how it works: `cross_encoder`, `selector`, `span`, or a language model (`causal`, `seq2seq`).
+        base: what it was made from: name and digest of the weights.
+        settings: of its network, as plain data.
+        facts: anything else: threshold, steps, scores, digests of training data and prompts.
+        files: digest of each file of the folder, by name; filled in when the record is written.
+    """
+
+    role: str
+    kind: str
+    base: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of everything that its results depend on."""
+        return digest([self.role, self.kind, self.settings, self.facts.get("threshold"), self.files])
+
+
+def write_tuned(folder: Path, record: TunedRecord) -> None:
+    """Write the record of a folder whose other files are in place; it comes last, so that a kill leaves no half."""
+    names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file() and p.name not in _APART)
+    files = {name: content_digest(folder / name) for name in names}
+    write_json(folder / RECORD, {"format": _FORMAT, **asdict(record), "files": files})
+
+
+def read_tuned(folder: str | Path, role: str, kinds: Sequence[str]) -> TunedRecord:
+    """Read and check the record of a tuned role.
+
+    Args:
+        folder: a checkpoint, or the run directory of a training, whose folder `best` is then taken.
+        role: that is to be done.
+        kinds: of model that the caller can use.
+
+    Raises:
+        ArtefactError: no record, another role or kind, or a file that is missing, cut short or changed.
+    """
+    folder = tuned_folder(folder)
+    path = folder / RECORD
+    fields = {"role": str, "kind": str, "base": dict, "settings": dict, "facts": dict, "files": dict}
+    needed = f"roles.{role}.path must name a folder that training/train_{role}.py wrote"
+    missing = folds_advice(folder, role) or needed
+    data = read_record(path, fields, missing)
+    if data.get("format") != _FORMAT:
+        raise ArtefactError(f"{path}: format {data.get('format')!r} cannot be read, only {_FORMAT}; train again")
+    if data["role"] != role or data["kind"] not in kinds:
+        wanted = f"a model for the role {role!r}, of kind {' or '.join(kinds)}, is expected"
+        raise ArtefactError(f"{path}: this is a {data['kind']} for the role {data['role']!r}; {wanted}")
+    refuse_references([data["settings"], data["base"]], path)
+    for name, expected in data["files"].items():
+        file = child(folder, name, ".+", may_link=True)
+        if not file.is_file() or content_digest(file) != expected:
+            state = "is cut short or was changed since it was saved" if file.is_file() else "is missing"
+            raise ArtefactError(f"{file} {state}; copy the checkpoint again")
+    return TunedRecord(**{name: data[name] for name in fields})
+
+
+def tuned_folder(folder: str | Path) -> Path:
+    """Return the folder of a checkpoint, given it or the run directory that holds it."""
+    folder = Path(folder).expanduser()
+    best = folder / "best"
+    return best if not (folder / RECORD).exists() and (best / RECORD).exists() else folder
+
+
+def role_folder(role: str, path: str | None) -> Path:
+    """Return the checkpoint of a tuned role: at `path`, else what ships. Raises ConfigError where nothing does."""
+    if path is None and not shipped_folder(role).is_dir():
+        raise ConfigError(
+            f"roles.{role}=tuned needs roles.{role}.path=FOLDER: no checkpoint ships; make one with "
+            f"training/train_{role}.py"
+        )
+    return tuned_folder(path or shipped_folder(role))
+
+
+def shipped_folder(role: str) -> Path:
+    """Return the folder of the checkpoint of a role that comes with gnnrag, whether there is one or not."""
+    return SHIPPED / role
+
+
+ConfigT = TypeVar("ConfigT")
+ModelT = TypeVar("ModelT", bound=nn.Module)
+OWN = "embedded"  # the base that comes with gnnrag; any other one is named by whoever runs it
+STORES = {"fp16": torch.float16, "fp32": torch.float32}
+
+
+def base_folder(name: str) -> tuple[str, str]:
+    """Return where an encoder is and the digest of its weights. Raises ConfigError where it is not there."""
+    try:
+        return model_folder(name)
+    except ConfigError as error:
+        if name == OWN:
+            raise
+        raise ConfigError(f"network.base={name!r}: there is no such folder") from error
+
+
+def base_record(name: str) -> dict[str, str]:
+    """Return what a checkpoint says of its base."""
+    return {"name": name, "weights": base_folder(name)[1]}
+
+
+def check_base(folder: Path, record: TunedRecord, name: str) -> None:
+    """Raise ArtefactError where a base is not there, or not the one that a checkpoint was trained on.
+
+    Args:
+        folder: of the checkpoint, for the message.
+        record: of the checkpoint.
+        name: the base that would be used.
+    """
+    expected = record.base.get("weights")
+    try:
+        found = base_folder(name)[1]
+    except ConfigError as error:
+        raise ArtefactError(f"{folder}: {error}; it was trained on {record.base.get('name')!r}") from error
+    if found != expected:
+        raise ArtefactError(
+            f"{folder}: it was trained on the base {record.base.get('name')!r} with weights {str(expected)[:12]}, and "
+            f"those of {name!r} are {found[:12]}; give the base of the training"
+        )
+
+
+def load_encoder(
+    base: str, train_layers: int | None, dropout: float = 0.0, gradient_checkpointing: bool = False
+) -> tuple[nn.Module, int]:
+    """Return an encoder and the width of its layers.
+
+    Args:
+        base: `embedded`, a folder, or a name on the Hugging Face hub.
+        train_layers: top layers that are trained, the rest being frozen; None: all, the embeddings too.
+        dropout: in training.
+        gradient_checkpointing: compute layers again instead of keeping them.
+
+    Raises:
+        ConfigError: it is not there, cannot be loaded, or has fewer layers.
+    """
+    from transformers import AutoConfig, AutoModel
+
+    folder, _ = base_folder(base)
+    refuse_adapter(Path(folder))
+    try:
+        settings = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        for name, value in vars(settings).items():  # every family has its own names
+            if "dropout" in name and isinstance(value, float):
+                setattr(settings, name, dropout)
+        with quiet_loading():
+            encoder: Any = AutoModel.from_pretrained(
+                folder, config=settings, dtype=torch.float32, trust_remote_code=False, use_safetensors=True
+            )
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"network.base={base!r} cannot be loaded: {error}") from error
+    if getattr(encoder, "pooler", None) is not None:
+        encoder.pooler = None  # of another task
+    if train_layers is not None:
+        layers = encoder_layers(encoder)
+        if train_layers > len(layers):
+            raise ConfigError(
+                f"network.train_layers={train_layers}: {base} has {len(layers)} layers; null trains all of it"
+            )
+        encoder.requires_grad_(False)
+        for layer in layers[len(layers) - train_layers :]:
+            layer.requires_grad_(True)
+    if gradient_checkpointing:
+        encoder.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return encoder, encoder.config.hidden_size
+
+
+def encoder_layers(encoder: nn.Module) -> Sequence[nn.Module]:
+    """Return the layers of an encoder, bottom first. Raises ConfigError where they cannot be found."""
+    found: list[nn.Module] = [m for m in encoder.modules() if isinstance(m, nn.ModuleList) and len(m)]
+    if not found:
+        raise ConfigError(f"network.train_layers: {type(encoder).__name__} has no list of layers; set it to null")
+    largest: Any = max(found, key=lambda m: sum(p.numel() for p in m.parameters()))
+    return list(largest)
+
+
+def trained(model: nn.Module) -> dict[str, Tensor]:
+    """Return the weights that a checkpoint holds: those of `model.encoder` that are trained, and all others."""
+    kept = dict(model.named_parameters())
+    return {name: p for name, p in kept.items() if p.requires_grad or not name.startswith("encoder.")}
+
+
+def save_trained(folder: Path, model: Any, record: TunedRecord) -> None:
+    """Write the checkpoint of a network with a `config` that names `base`, `text` and `store`: what was trained of it.
+
+    Args:
+        folder: where to.
+        model: the network.
+        record: of it; the base is filled in.
+    """
+    kind = STORES[model.config.store]
+    save_tensors(folder / WEIGHTS, {name: w.to(kind) for name, w in trained(model).items()})
+    write_tuned(folder, replace(record, base=base_record(model.config.base) if model.config.text else {}))
+
+
+def load_trained(
+    folder: Path, record: TunedRecord, build: Callable[[ConfigT], ModelT], config: ConfigT, base: str | None
+) -> ModelT:
+    """Return the network of a checkpoint that `save_trained` wrote, for inference.
+
+    Args:
+        folder: its own folder.
+        record: read from it.
+        build: makes the network from its settings.
+        config: the settings, from the record.
+        base: where the encoder lies; None for the embedded one.
+
+    Raises:
+        ConfigError: it has another base, and none is given.
+        ArtefactError: damaged, of another architecture or version, or made from another base.
+    """
+    settings: Any = config
+    if settings.text and not base and settings.base != OWN:
+        raise ConfigError(
+            f"{folder}: it was trained on the base {settings.base!r:.200}. Its record does not decide what else is "
+            "opened: name the base in your own settings (of a role, roles.ROLE.options.base=BASE)"
+        )
+    settings.base, settings.gradient_checkpointing = base or settings.base, False
+    if settings.text:
+        check_base(folder, record, settings.base)
+    tensors = load_tensors(folder / WEIGHTS)
+    try:
+        model = build(config)
+    except ConfigError as error:
+        raise ArtefactError(f"{folder}: {error}; train again with this version") from error
+    fill(trained(model), tensors, folder / WEIGHTS)
+    return model.eval()
+
+
+def load_tokenizer(base: str) -> Any:
+    """Return the tokenizer of an encoder. Raises ConfigError where it has none that can be loaded."""
+    from transformers import AutoTokenizer
+
+    folder, _ = base_folder(base)
+    check_tokenizer(Path(folder))
+    try:
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"network.base={base!r} has no tokenizer that can be loaded: {error}") from error
+
+
+@torch.no_grad()
+def round_weights(model: nn.Module, store: str) -> None:
+    """Round the trained weights to the precision of a checkpoint, so that what is measured is what is saved."""
+    for weight in trained(model).values():
+        weight.copy_(weight.to(STORES[store]))

@@ -1,0 +1,370 @@
+"""A reader trained on questions and answers: an encoder says where spans begin and end, a head ranks candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gnnrag.common.batching import MicroBatcher
+from gnnrag.common.weights import read_settings
+from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.index.embedder import BUCKET
+from gnnrag.roles.base import Answer, ReaderTask, Role
+from gnnrag.roles.tuned.checkpoint import (
+    STORES,
+    TunedRecord,
+    load_encoder,
+    load_tokenizer,
+    load_trained,
+    read_tuned,
+    role_folder,
+    save_trained,
+)
+from gnnrag.roles.tuned.span_items import SpanItem, Window, WindowMaker, padded
+from gnnrag.session import Session
+
+SPAN = "span"
+_FLOOR = -20.0  # log-probability of a span that no window has
+_ROWS = 8  # windows of a forward pass where each must get what it would get alone
+PRECISIONS = ("f32", "bf16")
+_READ = 6  # numbers that the encoder gives for a candidate
+
+
+@dataclass
+class SpanReaderConfig:
+    """The network; a checkpoint names all of it."""
+
+    base: str = "embedded"  # the encoder: the embedded MiniLM, a folder, or a name on the Hugging Face hub
+    text: bool = True  # read the passages; false: the features alone decide
+    features: list[str] = field(default_factory=list)  # of candidates; []: all that there are
+    question_tokens: int = 48  # read of a question
+    bridge_tokens: int = 40  # read of the sentence that leads to a passage; 0: none
+    text_tokens: int = 176  # of a window on a passage
+    vectors: int = 0  # numbers that the ranking reads off a span's first and last token, beside the logits; 0: none
+    hidden: int = 32  # width of the layer that joins what is known of a candidate
+    train_layers: int | None = 3  # top layers of the encoder that are trained and stored; null: all
+    fixed: bool = False  # encoder and its two logits stay as `start` left them: only the ranking is trained
+    precision: str = "f32"  # of the encoder where it is not trained, at inference too: f32 or bf16
+    gradient_checkpointing: bool = False  # half the memory for a third more time
+    store: str = "fp16"  # precision of the weights in a checkpoint: fp16 or fp32
+
+
+def check_span_reader(config: SpanReaderConfig) -> None:
+    """Raise ConfigError where a setting is out of range."""
+    if config.store not in STORES:
+        raise ConfigError(f"network.store={config.store!r}: allowed are {', '.join(STORES)}")
+    if config.precision not in PRECISIONS:
+        raise ConfigError(f"network.precision={config.precision!r}: allowed are {', '.join(PRECISIONS)}")
+    least = {"question_tokens": 4, "bridge_tokens": 0, "text_tokens": 16, "vectors": 0, "hidden": 1, "train_layers": 0}
+    for name, low in least.items():
+        if (value := getattr(config, name)) is not None and value < low:
+            raise ConfigError(f"network.{name}={value}: must be at least {low}")
+
+
+@dataclass(frozen=True)
+class Read:
+    """What the network says of an item.
+
+    Attributes:
+        scores: (C,) of the candidates.
+        tokens: (windows, length, 2) log-probability that the answer begins, and that it ends here, over all text of the
+            item; None where no text is read.
+    """
+
+    scores: Tensor
+    tokens: Tensor | None
+
+
+class SpanReader(nn.Module):
+    """Scores candidates: score = a layer over (features, what the encoder says of the span) + a weighted sum of them.
+
+    The encoder reads each window (question, bridge, passage); two logits per token, normalised over all the text that a
+    question has, say where the answer begins and ends, so that passages compete (as in Clark and Gardner 2018).
+
+    Args:
+        config: see `SpanReaderConfig`; `features` must be written out.
+
+    Raises:
+        ConfigError: the base is not there, or a setting is out of range.
+    """
+
+    def __init__(self, config: SpanReaderConfig) -> None:
+        super().__init__()
+        check_span_reader(config)
+        self.config = config
+        self.encoder: nn.Module | None = None
+        if config.text:
+            self.encoder, width = load_encoder(config.base, config.train_layers, 0.0, config.gradient_checkpointing)
+            self.span = nn.Linear(width, 2)
+            if config.vectors:
+                self.project = nn.Linear(2 * width, config.vectors)
+        count = len(config.features) + (_READ + config.vectors if config.text else 0)
+        self.join, self.out, self.sum = (
+            nn.Linear(count, config.hidden),
+            nn.Linear(config.hidden, 1),
+            nn.Linear(count, 1),
+        )
+        nn.init.zeros_(self.sum.weight)
+        self.memory: dict[tuple[int, ...], Tensor] | None = None  # what a fixed encoder said of windows
+
+    def forward(self, items: Sequence[SpanItem]) -> list[Read]:
+        """Read items; see `Read`."""
+        if self.config.fixed:
+            return [self.read(item, logits) for item, logits in zip(items, self.alone(items), strict=True)]
+        windows = [w for item in items for w in item.windows]
+        logits = self.logits(*(torch.from_numpy(a) for a in padded(windows, 0))) if self._reads(windows) else None
+        found, at = [], 0
+        for item in items:
+            own = logits[at : at + len(item.windows)] if logits is not None and item.windows else None
+            at += len(item.windows)
+            found.append(self.read(item, own))
+        return found
+
+    def _reads(self, windows: Sequence[Window]) -> bool:
+        return self.encoder is not None and bool(windows)
+
+    @torch.no_grad()
+    def alone(self, items: Sequence[SpanItem], pad: int = 0) -> list[Tensor | None]:
+        """Return the logits of each item's windows as if there were no others; None where it has none.
+
+        Windows of one length meet the encoder in batches of one shape, filler rows among them.
+        """
+        if self.encoder is None:
+            return [None] * len(items)
+        known: dict[tuple[int, ...], Tensor] = {} if self.memory is None else self.memory
+        by_length: dict[int, dict[tuple[int, ...], Window]] = {}
+        for window in (w for item in items for w in item.windows if w.ids not in known):
+            by_length.setdefault(-(-len(window.ids) // BUCKET), {})[window.ids] = window
+        device = self.span.weight.device
+        for _, members in sorted(by_length.items()):
+            rows = list(members.values())
+            for start in range(0, len(rows), _ROWS):
+                part = rows[start : start + _ROWS]
+                tokens, mask = (torch.from_numpy(a) for a in padded(part, pad, _ROWS))
+                with torch.autocast(device.type, torch.bfloat16, enabled=self.config.precision == "bf16"):
+                    logits = self.logits(tokens, mask)
+                known |= {w.ids: logits[row].clone() for row, w in enumerate(part)}
+        owns = [[known[w.ids] for w in item.windows] for item in items]
+        return [nn.utils.rnn.pad_sequence(own, batch_first=True) if own else None for own in owns]
+
+    def logits(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Return what the encoder says of each token: its logits of beginning and end; with `vectors` its vector, too.
+
+        The shape is (windows, length, 2) or (windows, length, 2 + width).
+        """
+        assert self.encoder is not None
+        device = self.span.weight.device
+        hidden = self.encoder(input_ids=tokens.to(device), attention_mask=mask.to(device)).last_hidden_state
+        logits = self.span(hidden.to(self.span.weight.dtype)).float()
+        return torch.cat([logits, hidden.float()], 2) if self.config.vectors else logits
+
+    def read(self, item: SpanItem, logits: Tensor | None) -> Read:
+        """Return what the logits of an item's windows make of it; they come from `logits` or `alone`."""
+        if logits is None:
+            width = _READ + self.config.vectors if self.config.text else 0
+            empty = torch.zeros(len(item.groups), width, device=self.sum.weight.device)
+            return Read(self.rank(torch.cat([self._features(item), empty], 1)), None)
+        inside = torch.zeros(logits.shape[:2], dtype=torch.bool, device=logits.device)
+        for row, window in enumerate(item.windows):
+            inside[row, window.first : window.first + len(window.spans)] = True
+        masked = logits[..., :2].masked_fill(~inside.unsqueeze(2), _FLOOR * 50)
+        chances = masked.flatten(0, 1).log_softmax(0).view_as(masked)
+        known = [self._features(item), self._seen(item, chances)]
+        if self.config.vectors:
+            known.append(self._vectors(item, logits[..., 2:]))
+        return Read(self.rank(torch.cat(known, 1)), chances)
+
+    def rank(self, inputs: Tensor) -> Tensor:
+        """Return the scores of candidates from all that is known of them. Shape (C,)."""
+        return (self.out(nn.functional.gelu(self.join(inputs))) + self.sum(inputs)).squeeze(1).float()
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """Return what is trained: the encoder at a tenth of the head's rate."""
+        fixed = ("encoder.", "span.") if self.config.fixed else ()
+        named = [(n, p) for n, p in self.named_parameters() if p.requires_grad and not n.startswith(fixed)]
+        groups: list[dict[str, Any]] = [{"params": [p for n, p in named if not n.startswith("encoder.")]}]
+        if rest := [p for n, p in named if n.startswith("encoder.")]:
+            groups.append({"params": rest, "scale": 0.1})
+        return groups
+
+    def _features(self, item: SpanItem) -> Tensor:
+        return torch.from_numpy(item.features).to(self.sum.weight.device)
+
+    def _vectors(self, item: SpanItem, hidden: Tensor) -> Tensor:
+        """Return what is read off the vectors of each candidate's first and last token. Shape (C, vectors)."""
+        places = torch.from_numpy(item.places).to(hidden.device)
+        window, first, last = places.clamp(min=0).unbind(1)
+        both = torch.cat([hidden[window, first], hidden[window, last]], 1)
+        return torch.tanh(self.project(both)).float() * (places[:, :1] >= 0)
+
+    def _seen(self, item: SpanItem, chances: Tensor) -> Tensor:
+        """Return what the encoder says of each candidate's span. Shape (C, _READ)."""
+        places = torch.from_numpy(item.places).to(chances.device)
+        known = places[:, 0] >= 0
+        window, first, last = places.clamp(min=0).unbind(1)
+        begin, end = chances[window, first, 0], chances[window, last, 1]
+        both = torch.where(known, (begin + end).clamp(min=_FLOOR), torch.full_like(begin, _FLOOR))
+        masses = chances.exp().sum(1)  # (windows, 2): how likely each window holds the answer
+        rows = [both / 10, begin.exp() * known, end.exp() * known, masses[window, 0] * known, masses[window, 1] * known]
+        best = both.max() if len(both) else both.sum()
+        return torch.stack([*rows, ((both - best) / 10) * known], 1)
+
+
+def group_scores(scores: Tensor, groups: Tensor, count: int) -> Tensor:
+    """Return the log of the summed exponentials of each group's candidates. Shape (count,)."""
+    peak = torch.full((count,), -torch.inf, device=scores.device).scatter_reduce(0, groups, scores.detach(), "amax")
+    total = torch.zeros(count, device=scores.device).index_add(0, groups, (scores - peak[groups]).exp())
+    return peak + total.log()
+
+
+def chances_of(model: SpanReader, items: Sequence[SpanItem], pad: int = 0) -> list[np.ndarray]:
+    """Return the probability of each answer of each item, (answers,) float32, whatever else is among the items."""
+    found = []
+    with torch.inference_mode():
+        for item, logits in zip(items, model.alone(items, pad), strict=True):
+            if not item.answers:
+                found.append(np.zeros(0, np.float32))
+                continue
+            scores = model.read(item, logits).scores
+            groups = torch.from_numpy(item.groups).to(scores.device)
+            found.append(group_scores(scores, groups, len(item.answers)).softmax(0).cpu().numpy())
+    return found
+
+
+def save_span_reader(folder: Path, model: SpanReader, settings: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+    """Write a checkpoint: trained weights and record.
+
+    Args:
+        folder: where to.
+        model: the network.
+        settings: of the network, as plain data.
+        facts: anything else.
+    """
+    save_trained(folder, model, TunedRecord("reader", SPAN, {}, dict(settings), dict(facts)))
+
+
+def load_span_reader(folder: Path, record: TunedRecord, features: Sequence[str], base: str | None = None) -> SpanReader:
+    """Load a checkpoint.
+
+    Args:
+        folder: its own folder.
+        record: read from it.
+        features: those that candidates have here.
+        base: where the encoder lies now, if not where it was trained.
+
+    Raises:
+        ArtefactError: damaged, of another architecture or version, or made from another base.
+    """
+    config = read_settings(SpanReaderConfig, record.settings, folder)
+    if unknown := [name for name in config.features if name not in features]:
+        raise ArtefactError(f"{folder}: it reads the feature {unknown[0]!r}, which is not known here; train again")
+    return load_trained(folder, record, SpanReader, config, base)
+
+
+def window_maker(config: SpanReaderConfig) -> WindowMaker | None:
+    """Return what cuts windows for a network, or None where it reads no text.
+
+    Raises:
+        ConfigError: it has no tokenizer, or one that does not say which characters a token covers.
+    """
+    if not config.text:
+        return None
+    tokenizer = load_tokenizer(config.base)
+    if not tokenizer.is_fast:
+        raise ConfigError(f"network.base={config.base!r}: its tokenizer does not say where tokens stand; use another")
+    return WindowMaker(tokenizer, config.question_tokens, config.bridge_tokens, config.text_tokens)
+
+
+KINDS = ("span",)
+
+
+@dataclass
+class TunedReaderConfig:
+    """Which checkpoint, and how it is used."""
+
+    path: str | None = None  # folder that training/train_reader.py wrote; null: the one that ships, if any
+    base: str | None = None  # where its encoder lies now, if not where it was trained
+    min_confidence: float | None = None  # answers less sure are withheld; null: as validation chose
+    max_passages: int = 10  # passages beyond this are not read
+    batch: int = 8  # questions read at once
+    device: str = "cpu"  # where the network is run: cpu, cuda, cuda:1, ...
+
+
+class TunedReader(Role[ReaderTask, Answer]):
+    """Answer with the candidate that a trained network ranks first (`gnnrag.roles.tuned.reader`).
+
+    Questions in flight are read together, and each gets the answer that it would get alone.
+
+    Args:
+        index: not used; roles share one constructor.
+        config: the checkpoint.
+
+    Raises:
+        ConfigError: no checkpoint is named and none ships, or a setting is out of range.
+        ArtefactError: the checkpoint is missing, damaged, or of another role, architecture or base.
+    """
+
+    config_class = TunedReaderConfig
+    kinds = KINDS
+    stages = ()
+
+    def __init__(self, index: Any = None, config: TunedReaderConfig | None = None) -> None:
+        self.config = config or TunedReaderConfig()
+        for name in ("max_passages", "batch"):
+            if (value := getattr(self.config, name)) < 1:
+                raise ConfigError(f"reader.{name}={value}: must be at least 1")
+        folder = role_folder("reader", self.config.path)
+        record = read_tuned(folder, "reader", KINDS)
+        self.fingerprint = record.fingerprint
+        chosen = self.config.min_confidence
+        self.threshold = float(record.facts.get("threshold") or 0.0) if chosen is None else chosen
+        self._open(folder, record)
+        self._batcher: MicroBatcher[ReaderTask, Answer] = MicroBatcher(self._answer, self.config.batch)
+
+    def _open(self, folder: Any, record: Any) -> None:
+        """Load network and tokenizer: torch is imported only now."""
+        from gnnrag.roles.offline_reader.candidates import FEATURES
+        from gnnrag.roles.offline_reader.reader import OfflineReader
+        from gnnrag.roles.tuned.reader import chances_of, load_span_reader, window_maker
+        from gnnrag.roles.tuned.span_items import ItemMaker
+
+        model = load_span_reader(folder, record, FEATURES, self.config.base)
+        try:
+            model.to(self.config.device)
+        except (RuntimeError, AssertionError) as error:  # torch raises either where there is no such device
+            raise ConfigError(f"reader.device={self.config.device!r} cannot be used: {error}") from error
+        windows = window_maker(model.config)
+        self._read = partial(chances_of, model, pad=windows.pad if windows else 0)
+        self._maker = ItemMaker(windows, model.config.features, OfflineReader())
+
+    async def __call__(self, task: ReaderTask, session: Session) -> Answer:
+        """Answer one question; the loop records the answer and counts abstentions."""
+        (found,) = await self._batcher.results([task])
+        return found
+
+    async def close(self) -> None:
+        """Let the thread end."""
+        self._batcher.close()
+
+    def _answer(self, tasks: Sequence[ReaderTask]) -> list[Answer]:
+        items = [self._maker.of_task(task, self.config.max_passages) for task in tasks]
+        found = []
+        for task, item, chances in zip(tasks, items, self._read(items), strict=True):
+            if not len(chances):
+                found.append(Answer("", thought="nothing plausible" if task.passages else "no passages"))
+                continue
+            best = int(np.argmax(chances))
+            confidence, place = float(chances[best]), item.passages[best]
+            support = (task.passages[place].id,) if place >= 0 else ()
+            if confidence < self.threshold:
+                found.append(Answer("", thought=f"withheld: {confidence:.3f} is below {self.threshold:.3f}"))
+            else:
+                found.append(Answer(item.answers[best], support, round(confidence, 4), "ranked first"))
+        return found

@@ -1,0 +1,130 @@
+"""Which questions shaped a checkpoint, and how many of a run's questions had: figures on those are no result.
+
+`questions.json` beside a checkpoint's weights holds hashes of ids, of the questions that trained and of those that
+validated. Ids of different sets are not told apart: a set is the same under another name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from gnnrag.common.files import copy_file, read_json, write_json
+from gnnrag.config import EvaluateConfig, RoleConfig
+from gnnrag.errors import ArtefactError
+from gnnrag.registry import RETRIEVERS, resolve
+from gnnrag.roles.tuned.checkpoint import shipped_folder, tuned_folder
+from gnnrag.run.pipeline import asked_roles, pairs
+from gnnrag.types import Question
+
+SEEN = "questions.json"
+
+
+def seen_hash(question_id: str) -> str:
+    """Return the hash that stands for a question."""
+    return hashlib.sha256(question_id.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+def seen_in(parts: Mapping[str, Mapping[str, Iterable[str]]]) -> frozenset[str]:
+    """Return the hashes of the questions that train or validate.
+
+    Args:
+        parts: `train`, `validation` and `report` of each set, as `folds.json` has them.
+    """
+    names = ("train", "validation")
+    return frozenset(seen_hash(id_) for part in parts.values() for name in names for id_ in part.get(name, ()))
+
+
+def write_seen(folder: Path, seen: Iterable[str]) -> None:
+    """Write which questions shaped the checkpoint of a folder."""
+    write_json(folder / SEEN, {"what": "sha256 of question ids, 12 digits", "questions": sorted(seen)})
+
+
+def copy_seen(source: Path, target: Path) -> None:
+    """Let a checkpoint made from another one (merged, exported, quantised) say the same, where that says anything."""
+    if (source / SEEN).is_file():
+        copy_file(source / SEEN, target / SEEN)
+
+
+def read_seen(folder: Path) -> frozenset[str] | None:
+    """Return the hashes of the questions that shaped a checkpoint; None where nobody wrote them down.
+
+    Args:
+        folder: a checkpoint, or a training run with one in its folder `best`.
+
+    Raises:
+        ArtefactError: the record is damaged.
+    """
+    for place in (folder, folder / "best"):
+        if (place / SEEN).is_file():
+            found = _read(place / SEEN)
+            hashes = found.get("questions") if isinstance(found, dict) else None
+            if not _are_texts(hashes):
+                raise ArtefactError(f"{place / SEEN} lists no questions; copy the checkpoint again")
+            return frozenset(hashes)
+    for run in (folder, folder.parent):  # a training that has not ended
+        if (run / "folds.json").is_file() and (run / "best").is_dir():
+            return seen_in(read_parts(run))
+    return None
+
+
+def read_parts(run: Path) -> dict[str, dict[str, list[str]]]:
+    """Return the ids that trained, validated and were reported on in a training run, by set.
+
+    Raises:
+        ArtefactError: `folds.json` is missing or damaged.
+    """
+    path = run / "folds.json"
+    parts = _read(path)
+    sets = parts.values() if isinstance(parts, dict) else [None]
+    if not all(isinstance(part, dict) and all(_are_texts(ids) for ids in part.values()) for part in sets):
+        raise ArtefactError(f"{path} is damaged; run the training's command again")
+    return parts
+
+
+def _are_texts(values: Any) -> TypeGuard[list[str]]:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
+
+
+def _read(path: Path) -> Any:
+    try:
+        return read_json(path)
+    except FileNotFoundError as error:
+        raise ArtefactError(f"{path} is missing: {path.parent} is no training run") from error
+    except (OSError, ValueError) as error:
+        raise ArtefactError(f"{path} cannot be read ({error}); copy the folder again") from error
+
+
+def checkpoints(config: EvaluateConfig) -> dict[str, list[Path]]:
+    """Return the folders of the trained parts that a run may ask, by setting: `retriever`, `roles.verifier`, ...
+
+    Models of prompted roles count where they lie in a folder: they may have been tuned here.
+    """
+    found: dict[str, list[Path]] = {}
+    for number, (_, retriever) in enumerate(pairs(config)):
+        cls = resolve("retriever", retriever.name, RETRIEVERS)
+        if folders := cls.checkpoints_for(retriever.settings):
+            found[f"route {number}, retriever" if number else "retriever"] = list(folders)
+    for name in asked_roles(config):
+        role: RoleConfig = getattr(config.roles, name)
+        impl = role.impl or config.roles.default  # type: ignore[attr-defined]
+        if impl == "tuned":
+            found[f"roles.{name}"] = [tuned_folder(role.path) if role.path else shipped_folder(name)]
+        elif impl == "prompted":
+            given = [role.model or getattr(config.llm.settings, "model", None)]
+            given += [getattr(config.llm.settings, "adapter", None), (role.settings or {}).get("adapter")]
+            if folders := [Path(one) for one in given if one and Path(one).is_dir()]:
+                found[f"roles.{name}"] = folders
+    return found
+
+
+def trained_on(config: EvaluateConfig, questions: Sequence[Question]) -> dict[str, str]:
+    """Return how many of the questions ("3 of 50") had shaped each trained part of a run, if any had."""
+    counts = {}
+    for name, folders in checkpoints(config).items():
+        seen = frozenset[str]().union(*(read_seen(folder) or () for folder in folders))
+        if count := sum(seen_hash(question.id) in seen for question in questions):
+            counts[name] = f"{count} of {len(questions)}"
+    return counts

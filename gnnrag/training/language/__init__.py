@@ -1,0 +1,1 @@
+"""Language models that are fine-tuned for a role, with LoRA or whole."""

@@ -1,0 +1,377 @@
+"""Settings of a language model's training, and rows of its role as tokens: what it is shown and what it is to say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from gnnrag.common.files import file_digest
+from gnnrag.config import DataConfig, IndexConfig
+from gnnrag.errors import ConfigError, DataError
+from gnnrag.llm.base import Message
+from gnnrag.llm.chat import encode, own_context
+from gnnrag.prompts.load import Prompt, load_prompt
+from gnnrag.roles.base import Chain, Thoughts, ThoughtsTask, VerifierTask
+from gnnrag.roles.thoughts import thoughts_chat
+from gnnrag.roles.verifier import verifier_chat
+from gnnrag.training.config import FitConfig, FoldConfig, Parts, TrainingRunConfig, draw, split_questions
+from gnnrag.training.rows import ThoughtsRow, Turn, VerifierRow, read_rows
+from gnnrag.types import Passage, Question
+
+CHOICES = {
+    "stage": ("sft", "dpo"),
+    "data.divide": ("folds", "rows"),
+    "model.train": ("lora", "full"),
+    "model.dtype": ("auto", "float32", "bfloat16", "float16"),
+    "model.chat": ("auto", "plain"),
+    "model.too_long": ("drop", "refuse"),
+    "preference.reference": ("start", "base"),
+    "preference.chosen": ("teacher", "best"),
+    "run.export": ("adapter", "merged", "both"),
+}
+LEAST = {"lora.rank": 1, "preference.pairs": 1}
+LEAST |= {"judging.rows": 0, "judging.batch": 1, "judging.batch_tokens": 1, "judging.tokens": 1}
+
+
+@dataclass
+class RowsConfig:
+    """What is trained on."""
+
+    rows: list[str] = field(default_factory=list)  # files of inference/collect_traces.py
+    prompt: str | None = None  # name or .yaml of another prompt than the role's: a trained model needs no long one
+    divide: str = "folds"  # questions: by folds, or as the rows' `part` says
+
+
+@dataclass
+class ModelConfig:
+    """The model that is trained, and how it is shown a conversation; the latter is kept for inference."""
+
+    base: str = ""  # folder or hub name (name@revision)
+    train: str = "lora"  # lora: an adapter on frozen weights; full: all weights
+    dtype: str = "auto"  # of frozen weights; auto: bfloat16 on a GPU, else float32. What trains is float32
+    chat: str = "auto"  # auto: the tokenizer's chat template; plain: the bare texts
+    template_options: dict[str, bool | str] = field(default_factory=dict)  # variables of the template: enable_thinking
+    context: int | None = None  # most tokens of prompt and reply together; null: the model's own limit
+    too_long: str = "drop"  # rows beyond the context: drop (and count), or refuse to train
+    checkpointing: bool = False  # of gradients: activations are computed again, which takes time and saves memory
+
+
+@dataclass
+class LoraSettings:
+    """Low-rank adapters (LoRA, arXiv 2106.09685): W + (alpha / rank) B A with W frozen."""
+
+    rank: int = 16
+    alpha: float = 32.0
+    dropout: float = 0.0  # above 0, the result depends on the number of processes
+    targets: list[str] = field(default_factory=list)  # names of layers; empty: all linear ones but the output
+    rslora: bool = False  # scale by alpha / sqrt(rank) instead (arXiv 2312.03732)
+
+
+@dataclass
+class PreferenceConfig:
+    """Direct preference optimisation (DPO, arXiv 2305.18290), stage `dpo`."""
+
+    beta: float = 0.1  # how far the model may move from the reference: larger is nearer
+    smoothing: float = 0.0  # assumed share of pairs that are the wrong way round, below 0.5
+    sft: float = 0.0  # weight of the chosen reply's mean -log p on top (arXiv 2404.19733): keeps replies in their form
+    reference: str = "start"  # start: the model that training starts from; base: without its adapter
+    chosen: str = "teacher"  # preferred: teacher's thought; best: the query of the largest gain, whoever made it
+    margin: float = 0.1  # least difference of gains between the two of a pair
+    pairs: int = 4  # of one row and one kind of thought, those of the largest difference first
+
+
+@dataclass
+class CorpusConfig:
+    """Where the thoughts of a set are retrieved with, to measure what they bring."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    index: IndexConfig = field(default_factory=IndexConfig)
+    retriever: str = "dense"  # with its default settings
+    licence: str = ""  # of the rows made from it, for the model card
+
+
+@dataclass
+class JudgingConfig:
+    """How validation and report are measured: replies are generated, parsed, and put to use."""
+
+    rows: int | None = None  # most validation rows, by a hash of their ids; 0: no validation; null: all
+    batch: int = 16  # replies generated, or scored, together; of DPO, pairs of them
+    batch_tokens: int = 32768  # limit of rows times (longest prompt + reply) of such a batch: its memory
+    tokens: int = 160  # of a reply
+    metric: str | None = None  # that decides which weights are kept; null: f1; gain, or likelihood without corpora
+
+
+@dataclass
+class ExportRunConfig(TrainingRunConfig):
+    """The run directory, and what is left in it. `export` may be changed when the training has ended."""
+
+    export: str = "adapter"  # folder best: the adapter, or the merged model; both: the latter in folder merged
+
+
+@dataclass
+class TrainLanguageConfig:
+    """Everything that training of a language model for a role reads."""
+
+    kind: str = "causal"  # causal or seq2seq, as the model is
+    stage: str = "sft"  # sft: supervised, on the teacher's replies; dpo: preferences, thoughts only
+    start: str | None = None  # run or checkpoint to go on from: that of stage sft
+    data: RowsConfig = field(default_factory=RowsConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    lora: LoraSettings = field(default_factory=LoraSettings)
+    preference: PreferenceConfig = field(default_factory=PreferenceConfig)
+    corpora: dict[str, CorpusConfig] = field(default_factory=dict)  # by set; thoughts: measures what they retrieve
+    judging: JudgingConfig = field(default_factory=JudgingConfig)
+    folds: FoldConfig = field(default_factory=FoldConfig)
+    cross: bool = False  # train once for each fold and report on all questions together
+    fit: FitConfig = field(default_factory=FitConfig)
+    run: ExportRunConfig = field(default_factory=ExportRunConfig)
+    seed: int = 0
+    cache: str = ".cache/language"  # log-probabilities of the reference
+
+
+def check_language(config: TrainLanguageConfig, role: str) -> None:
+    """Raise ConfigError where there is nothing to train on, or a setting is out of range."""
+    _check_ranges(config)
+    if not config.data.rows:
+        raise ConfigError(f"data.rows: name at least one file {role}.jsonl of inference/collect_traces.py")
+    if not (config.model.base or config.start):
+        raise ConfigError("model.base: name the folder of a model, or its name on the hub")
+    if config.stage == "dpo" and role != "thoughts":
+        raise ConfigError(f"stage=dpo: only thoughts have candidates to prefer one from, not the {role}")
+    if config.model.train == "full" and config.preference.reference == "base" and config.stage == "dpo":
+        raise ConfigError("preference.reference=base needs an adapter to leave out; with model.train=full, take start")
+    if config.cross and config.data.divide == "rows":
+        raise ConfigError("data.divide=rows has one division; cross=true needs data.divide=folds")
+
+
+def _check_ranges(config: TrainLanguageConfig) -> None:
+    for name, allowed in CHOICES.items():
+        if (value := _get(config, name)) not in allowed:
+            raise ConfigError(f"{name}={value!r}: allowed are {', '.join(allowed)}")
+    for name, least in LEAST.items():
+        if (value := _get(config, name)) is not None and value < least:
+            raise ConfigError(f"{name}={value}: must be at least {least}")
+    p = config.preference
+    if p.beta <= 0 or not 0 <= p.smoothing < 0.5 or p.margin <= 0 or p.sft < 0:
+        raise ConfigError(
+            f"preference: beta={p.beta} and margin={p.margin} must be above 0, smoothing={p.smoothing} in [0, 0.5), "
+            f"sft={p.sft} at least 0"
+        )
+
+
+def _get(config: Any, path: str) -> Any:
+    for name in path.split("."):
+        config = getattr(config, name)
+    return config
+
+
+ROWS: dict[str, Any] = {"verifier": VerifierRow, "thoughts": ThoughtsRow}
+PARTS = ("train", "validation", "report")
+AnyRow = VerifierRow | ThoughtsRow
+
+
+@dataclass(frozen=True)
+class Example:
+    """A row as tokens.
+
+    Attributes:
+        row: where it comes from.
+        prompt: tokens of the prompt.
+        reply: tokens that the model is to give, the end among them.
+    """
+
+    row: AnyRow
+    prompt: tuple[int, ...]
+    reply: tuple[int, ...]
+
+
+@dataclass
+class RoleRows:
+    """The rows of a role.
+
+    Attributes:
+        role: `verifier` or `thoughts`.
+        prompt: of the role at inference.
+        prompt_name: name or path of a prompt that is not the role's own, else an empty text.
+        rows: all of them, in the order of the files.
+        dropped: how many rows were left out, by reason.
+        digests: of the files, by name.
+    """
+
+    role: str
+    prompt: Prompt
+    prompt_name: str
+    rows: list[AnyRow]
+    dropped: Counter[str] = field(default_factory=Counter)
+    digests: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How the prompted role is to ask: a verifier is shown no more passages at once than in its training."""
+        longest = max((len(shown(row)) for row in self.rows), default=0)
+        return {"window": longest} if self.role == "verifier" else {}
+
+    def split(self, config: TrainLanguageConfig, fold: int | None) -> dict[str, Parts]:
+        """Return which questions of each set train, validate and report."""
+        found = {}
+        for name in sorted({row.set for row in self.rows}):
+            rows = [row for row in self.rows if row.set == name]
+            ids = {row.question_id: row.question for row in rows}
+            if config.data.divide == "folds":
+                found[name] = split_questions(ids, replace(config.folds, report=fold), ids)
+            else:
+                parts = [_of_part(rows, part) for part in PARTS]
+                if both := [id_ for id_ in ids if sum(id_ in part for part in parts) > 1]:
+                    raise ConfigError(f"question {both[0]!r} of {name} has rows in two parts; give data.divide=folds")
+                found[name] = Parts(*(tuple(part) for part in parts))
+        return found
+
+    def of(self, parts: Mapping[str, Parts], part: str) -> list[AnyRow]:
+        """Return the rows of a part, in their order."""
+        ids = {name: set(getattr(one, part)) for name, one in parts.items()}
+        return [row for row in self.rows if row.question_id in ids[row.set]]
+
+
+def read_role(role: str, paths: Sequence[str], prompt_name: str = "") -> RoleRows:
+    """Read the rows of a role, and check that they were asked as the role asks now.
+
+    Args:
+        role: `verifier` or `thoughts`.
+        paths: of the files.
+        prompt_name: of another prompt, which then takes the place of the one that the teacher was asked with.
+
+    Raises:
+        DataError: no such file, a line that is no row, a row that two files have, or one that shows another prompt.
+    """
+    prompt = load_prompt(prompt_name or role)
+    rows: dict[str, AnyRow] = {}
+    digests = {}
+    for path in map(Path, paths):
+        for number, row in enumerate(read_rows(path, ROWS[role]), start=1):
+            if row.id in rows:
+                raise DataError(path, f"id {row.id!r} stands in another of the files, too", number)
+            if row.messages and not prompt_name and _turns(row.messages[:-1]) != asked(row):
+                problem = f"row {row.id!r} does not show the prompt {prompt.name!r} of this version"
+                fix = f"collect the traces again, or set data.prompt={role} to have this version's instead"
+                raise DataError(path, f"{problem}; {fix}", number)
+            rows[row.id] = row
+        digests[path.name] = file_digest(path)
+    return RoleRows(role, prompt, prompt_name, list(rows.values()), Counter(), digests)
+
+
+def task_of(row: AnyRow) -> VerifierTask | ThoughtsTask:
+    """Return the task of a row's decision, with the passages that its chat shows."""
+    question, passages = Question(row.question_id, row.question), shown(row)
+    if isinstance(row, VerifierRow):
+        return VerifierTask(question, Chain(row.chain, support=row.support), passages)
+    with_chain, may_stop = row.source.get("chain") is not None, bool(row.source.get("may_stop"))
+    return ThoughtsTask(question, passages, (), row.earlier, row.round, with_chain, may_stop)
+
+
+def asked(row: AnyRow, prompt: str = "") -> tuple[Message, ...]:
+    """Return the conversation that the role has about a row's decision, up to where the model speaks.
+
+    `prompt` names another prompt than the role's own.
+    """
+    task = task_of(row)
+    if isinstance(task, VerifierTask):
+        return verifier_chat(task, (), prompt)[:-1]
+    return thoughts_chat(task, Thoughts(), prompt)[:-1]
+
+
+def shown(row: AnyRow) -> tuple[Passage, ...]:
+    """Return the passages that the role's chat shows: a verifier's row holds more, and mined ones behind them."""
+    passages = {passage.id: passage.passage for passage in row.passages}
+    chat = row.source.get("chat") or list(passages)[: row.source.get("seen", len(passages))]
+    return tuple(passages[id_] for id_ in chat)
+
+
+class Encoder:
+    """Turns conversations into tokens, with the model's own limits.
+
+    Args:
+        tokenizer: of transformers.
+        config: of the model.
+        is_seq2seq: whether it has an encoder.
+        settings: the model's own configuration, which knows its context.
+        ends: tokens that end a reply at inference.
+
+    Raises:
+        ConfigError: the tokenizer's end of a turn would not end a reply.
+    """
+
+    def __init__(
+        self, tokenizer: Any, config: ModelConfig, is_seq2seq: bool, settings: Any, ends: Iterable[int]
+    ) -> None:
+        self.tokenizer, self.config, self.is_seq2seq = tokenizer, config, is_seq2seq
+        self.context = config.context or own_context(settings, tokenizer, is_seq2seq)
+        self.end = tokenizer.eos_token_id
+        if self.end is None or self.end not in set(ends):
+            raise ConfigError(
+                f"the end token of {tokenizer.name_or_path!r} is {tokenizer.eos_token!r}, and replies end with others "
+                "by its generation_config.json: a model trained so would never stop; mend eos_token_id there"
+            )
+
+    def prompt(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """Return the tokens of a prompt, as inference makes them."""
+        c = self.config
+        return tuple(encode(self.tokenizer, messages, c.chat, c.template_options, is_seq2seq=self.is_seq2seq))
+
+    def reply(self, text: str) -> tuple[int, ...]:
+        """Return the tokens of a reply and its end."""
+        return (*self.tokenizer(text, add_special_tokens=False)["input_ids"], self.end)
+
+    def fits(self, prompt: Sequence[int], *replies: Sequence[int]) -> bool:
+        """Whether a prompt with its longest reply is within the context; a seq2seq model has room of its own for it."""
+        longest = 0 if self.is_seq2seq else max(map(len, replies), default=0)
+        return self.context is None or len(prompt) + longest <= self.context
+
+
+def encoded(
+    rows: Sequence[AnyRow], prompt: str, encoder: Encoder, note: Callable[[str], None] = lambda reason: None
+) -> list[Example]:
+    """Return the rows that hold a teacher's reply as tokens; `note` is told why one is left out.
+
+    Args:
+        rows: of a role.
+        prompt: name of another prompt than the role's own, or an empty text.
+        encoder: of the model.
+        note: is told why a row is left out.
+
+    Raises:
+        DataError: a row is too long, and such rows are not to be dropped.
+    """
+    found = []
+    for row in rows:
+        if not row.messages:
+            note("without a reply")
+            continue
+        tokens = encoder.prompt(asked(row, prompt))
+        reply = encoder.reply(row.messages[-1].content)
+        if encoder.fits(tokens, reply):
+            found.append(Example(row, tokens, reply))
+            continue
+        if encoder.config.too_long == "refuse":
+            length = f"{len(tokens)} and {len(reply)} tokens do not fit into {encoder.context}"
+            raise DataError(row.id, f"prompt and reply of {length}; show fewer passages, or set model.too_long=drop")
+        note("too long")
+    return found
+
+
+def limited(rows: Sequence[AnyRow], count: int | None) -> list[AnyRow]:
+    """Return at most so many rows, those of the lowest hash, in their order."""
+    if count is None or len(rows) <= count:
+        return list(rows)
+    kept = {row.id for row in sorted(rows, key=lambda row: draw(row.id, "judging"))[:count]}
+    return [row for row in rows if row.id in kept]
+
+
+def _turns(turns: Sequence[Turn]) -> tuple[Message, ...]:
+    return tuple(Message(turn.role, turn.content) for turn in turns)  # type: ignore[arg-type]
+
+
+def _of_part(rows: Sequence[AnyRow], part: str) -> dict[str, None]:
+    return dict.fromkeys(row.question_id for row in rows if row.part == part)

@@ -1,0 +1,332 @@
+"""Supervised fine-tuning on a teacher's replies, and preference tuning (DPO).
+
+Of two replies to one prompt, the one whose thought retrieves more is to become more probable. Direct preference
+optimisation (Rafailov et al. 2023, arXiv 2305.18290) is written out here instead of taken from the library trl: it is
+one formula, and so it runs in the one trainer of this project, which resumes exactly, shares out to processes and
+reports like every other training. The reference never changes, so that its log-probabilities are computed once and kept
+on disk: no second copy of the model is in memory while training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import gather_object
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from gnnrag.common.files import digest, read_json, write_json
+from gnnrag.errors import ArtefactError
+from gnnrag.gnn.sampling import Draws
+from gnnrag.llm.local import Limits
+from gnnrag.roles.base import Thoughts, ThoughtsTask
+from gnnrag.roles.thoughts import thoughts_chat
+from gnnrag.session import folded
+from gnnrag.training.language.data import AnyRow, Encoder, Example, PreferenceConfig, asked, task_of
+from gnnrag.training.language.model import LanguageModel, in_batches
+from gnnrag.training.language.validation import Judge, limits_of
+from gnnrag.training.loop import Rows
+from gnnrag.training.rows import ThoughtsRow
+
+Save = Callable[[nn.Module, Path, Mapping[str, Any]], None]
+
+
+class LanguageTask:
+    """What supervised and preference training of a language model share; see `gnnrag.training.loop.Task`.
+
+    Args:
+        model: the model.
+        items: what training draws from, by set.
+        draws: which item each place of each batch takes.
+        judge: measures validation rows.
+        validation: the rows.
+        save: writes a checkpoint.
+        metric: of validation, larger is better.
+        seed: of dropout.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        items: Mapping[str, Sequence[Any]],
+        draws: Draws,
+        judge: Judge,
+        validation: Sequence[AnyRow],
+        save: Save,
+        metric: str,
+        seed: int = 0,
+    ) -> None:
+        self.model, self.items, self.draws, self.judge = model, items, draws, judge
+        self.validation, self._save, self.metric, self.seed = validation, save, metric, seed
+        self._place = (0, 0)  # step, and calls of `loss` in it
+
+    def batch(self, step: int) -> Sequence[Any]:
+        """Return the items of a step."""
+        self._place = (step, 0)
+        return [self.items[name][place] for name, place in self.draws[step]]
+
+    def loss(self, model: nn.Module, items: Sequence[Any], device: torch.device) -> Tensor:
+        """Return one loss for each item. Shape (len(items),)."""
+        step, part = self._place
+        self._place = (step, part + 1)
+        with seeded([self.seed, step, part], device):
+            return self.losses(model, items, device)
+
+    def losses(self, model: nn.Module, items: Sequence[Any], device: torch.device) -> Tensor:
+        """Return one loss for each item. Shape (len(items),)."""
+        raise NotImplementedError
+
+    def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Rows:
+        """Return the metrics of each validation row of `part`, by id."""
+        return self.judge.measure(self.validation[part], device)
+
+    def save(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
+        """Write a checkpoint with its model card."""
+        self._save(model, folder, record)
+
+
+@contextmanager
+def seeded(place: Sequence[int], device: torch.device) -> Iterator[None]:
+    """Draw what is drawn inside (by dropout) from a place of the training: resuming is exact on any device."""
+    number = int(digest(list(place))[:12], 16)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.random.default_generator.manual_seed(number)
+        if device.type == "cuda":
+            torch.cuda.default_generators[device.index or 0].manual_seed(number)
+        yield
+
+
+class SupervisedTask(LanguageTask):
+    """Maximises the probability of the teacher's replies; the items are `Example`s.
+
+    The loss of an item is the mean over the tokens of its reply: a long reply weighs no more than a short one.
+    """
+
+    def losses(self, model: nn.Module, items: Sequence[Example], device: torch.device) -> Tensor:
+        """Return the mean negative log-probability of each reply's tokens. Shape (len(items),)."""
+        total, number = self.model.log_probabilities(model, [(e.prompt, e.reply) for e in items], device)
+        return -total / number
+
+
+SLOTS = ("fast", "slow")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two replies to one prompt that differ in one thought.
+
+    Attributes:
+        row: where they come from.
+        prompt, chosen, rejected: tokens; the replies with their end.
+        margin: how much more the chosen thought gains.
+        reference: log-probabilities of the two under the reference.
+    """
+
+    row: ThoughtsRow
+    prompt: tuple[int, ...]
+    chosen: tuple[int, ...]
+    rejected: tuple[int, ...]
+    margin: float
+    reference: tuple[float, float] = (0.0, 0.0)
+
+
+def ranked_texts(row: ThoughtsRow, config: PreferenceConfig) -> list[tuple[str, str, float]]:
+    """Return pairs of replies as texts, and by how much the first gains more.
+
+    One thought is exchanged at a time and the other one stays, so that a difference of gains is due to that thought. A
+    candidate competes with the teacher's thought of its own kind; one that no kind is known of, with both.
+    """
+    found, task = [], task_of(row)
+    assert isinstance(task, ThoughtsTask)
+    for slot in SLOTS:
+        own: str | None = getattr(row, slot)
+        if not own:
+            continue
+        gains = {folded(own): (own, row.gains.get(slot, 0.0))}
+        other = folded(str(getattr(row, "slow" if slot == "fast" else "fast") or ""))
+        for candidate in row.candidates:
+            if candidate.kind in (slot, *({candidate.kind} - set(SLOTS))) and folded(candidate.text) != other:
+                gains.setdefault(folded(candidate.text), (candidate.text, candidate.gain))
+        queries = list(gains.values())
+        best = max(queries, key=lambda query: query[1]) if config.chosen == "best" else queries[0]
+        worse = [(text, best[1] - gain) for text, gain in queries if best[1] - gain >= config.margin - 1e-9]
+        for text, margin in sorted(worse, key=lambda query: -query[1])[: config.pairs]:
+            better, less = (thoughts_chat(task, _exchanged(row, slot, query))[-1].content for query in (best[0], text))
+            found.append((better, less, margin))
+    return found
+
+
+def _exchanged(row: ThoughtsRow, slot: str, text: str) -> Thoughts:
+    """Return the teacher's thoughts with another one in a slot."""
+    chain = row.source.get("chain")
+    return Thoughts(text, row.slow, chain=chain) if slot == "fast" else Thoughts(row.fast, text, chain=chain)
+
+
+def make_pairs(
+    rows: Sequence[AnyRow],
+    prompt: str,
+    encoder: Encoder,
+    config: PreferenceConfig,
+    note: Callable[[str], None] = lambda reason: None,
+) -> list[Pair]:
+    """Return the pairs of rows of thoughts; `note` is told why a row gives none. `prompt` as in `encoded`."""
+    found = []
+    for row in rows:
+        assert isinstance(row, ThoughtsRow)
+        texts = ranked_texts(row, config)
+        if not texts:
+            note("without a pair of replies")
+            continue
+        tokens = encoder.prompt(asked(row, prompt))
+        for better, worse, margin in texts:
+            chosen, rejected = encoder.reply(better), encoder.reply(worse)
+            if encoder.fits(tokens, chosen, rejected):
+                found.append(Pair(row, tokens, chosen, rejected, margin))
+            else:
+                note("too long")
+    return found
+
+
+def dpo_loss(policy: Tensor, reference: Tensor, beta: float, smoothing: float = 0.0) -> Tensor:
+    """Return the loss of each pair (equation 7; smoothed labels as in cDPO).
+
+    With d = beta (log p(chosen) - log p_ref(chosen) - log p(rejected) + log p_ref(rejected)):
+    -(1 - smoothing) log sigma(d) - smoothing log sigma(-d).
+
+    Args:
+        policy: (n, 2) log-probabilities of chosen and rejected replies.
+        reference: (n, 2) the same under the reference.
+        beta: weight of the distance to the reference.
+        smoothing: assumed share of pairs that are the wrong way round.
+
+    Returns:
+        (n,)
+    """
+    d = beta * rewards(policy, reference)
+    return -(1 - smoothing) * F.logsigmoid(d) - smoothing * F.logsigmoid(-d)
+
+
+def rewards(policy: Tensor, reference: Tensor) -> Tensor:
+    """Return how much further the chosen reply has risen over the reference than the rejected one. Shape (n,)."""
+    ratio = policy - reference
+    return ratio[:, 0] - ratio[:, 1]
+
+
+class PreferenceTask(LanguageTask):
+    """Direct preference optimisation; the items are `Pair`s. Validation measures pairs, and replies as in their use.
+
+    Args:
+        config: of the loss.
+        pairs: of the validation rows.
+        *args, **kwargs: as of `LanguageTask`.
+    """
+
+    def __init__(self, config: PreferenceConfig, pairs: Sequence[Pair], *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.config, self.pairs = config, pairs
+
+    def losses(self, model: nn.Module, items: Sequence[Pair], device: torch.device) -> Tensor:
+        """Return the loss of each pair. Shape (len(items),)."""
+        policy = pair_scores(self.model, model, items, device)
+        reference = torch.tensor([pair.reference for pair in items], device=device)
+        losses = dpo_loss(policy, reference, self.config.beta, self.config.smoothing)
+        if self.config.sft:  # alone, DPO may lower both replies, so long as the rejected one falls further
+            lengths = torch.tensor([len(pair.chosen) for pair in items], device=device)
+            losses = losses - self.config.sft * policy[:, 0] / lengths
+        return losses
+
+    def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Rows:
+        """Return the metrics of validation rows by id, and under those of their pairs how often the order is right."""
+        found = super().evaluate(model, part, device)
+        rows = {row.id for row in self.validation[part]}
+        return found | self.judged([pair for pair in self.pairs if pair.row.id in rows], device, found)
+
+    def judged(self, pairs: Sequence[Pair], device: torch.device, rows: Rows) -> Rows:
+        """Return rows with `order` (share of pairs whose chosen reply has risen more) and `reward` added."""
+        found = {id_: dict(row) for id_, row in rows.items()}
+        differences: dict[str, list[float]] = {}
+        policy = batch_scores(self.model, pairs, device, limits_of(self.judge.config))
+        reference = torch.tensor([pair.reference for pair in pairs]).reshape(-1, 2)
+        for pair, value in zip(pairs, rewards(policy, reference).tolist(), strict=True):
+            differences.setdefault(pair.row.id, []).append(value)
+        for id_, values in differences.items():
+            found[id_]["order"] = sum(value > 0 for value in values) / len(values)
+            found[id_]["reward"] = self.config.beta * sum(values) / len(values)
+        return found
+
+
+def pair_scores(model: LanguageModel, network: nn.Module, pairs: Sequence[Pair], device: torch.device) -> Tensor:
+    """Return the log-probabilities of chosen and rejected replies, from one pass over both. Shape (len(pairs), 2)."""
+    rows = [(p.prompt, p.chosen) for p in pairs] + [(p.prompt, p.rejected) for p in pairs]
+    total, _ = model.log_probabilities(network, rows, device)
+    return torch.stack(total.chunk(2), dim=1)
+
+
+def batch_scores(model: LanguageModel, pairs: Sequence[Pair], device: torch.device, limits: Limits) -> Tensor:
+    """Return what `pair_scores` does, computed in batches (`rows` counts pairs), on the CPU. Shape (len(pairs), 2)."""
+    found = [torch.zeros(0)]
+    for rows in in_batches([[(p.prompt, p.chosen), (p.prompt, p.rejected)] for p in pairs], limits):
+        found.append(model.log_probabilities(model.network, rows, device)[0].cpu())
+    return torch.cat(found).reshape(-1, 2)
+
+
+def with_reference(
+    pairs: Sequence[Pair],
+    model: LanguageModel,
+    config: PreferenceConfig,
+    cache: Path,
+    inputs: Mapping[str, Any],
+    accelerator: Accelerator,
+    limits: Limits,
+) -> list[Pair]:
+    """Return pairs with the log-probabilities of the reference: read from the cache, or computed by all processes.
+
+    Args:
+        pairs: to be completed.
+        model: as training starts.
+        config: says which model is the reference.
+        cache: folder.
+        inputs: what else the values depend on: base, start, precision.
+        accelerator: processes and device.
+        limits: of pairs computed together.
+    """
+    key = digest([inputs, config.reference, [[p.prompt, p.chosen, p.rejected] for p in pairs]])
+    path = cache / f"reference-{key[:16]}.json"
+    values = _cached(path, len(pairs))
+    # Nodes without a common disk may differ in what they have; either all compute, or none.
+    has = [values is not None]
+    everywhere = all(gather_object(has) if accelerator.num_processes > 1 else has)
+    if values is None or not everywhere:
+        mine = range(accelerator.process_index, len(pairs), accelerator.num_processes)
+        rows = list(zip(mine, _reference([pairs[i] for i in mine], model, config, accelerator, limits), strict=True))
+        every = gather_object(rows) if accelerator.num_processes > 1 else rows
+        values = [value for _, value in sorted(every)]
+        if accelerator.is_main_process:
+            write_json(path, values)
+    return [replace(pair, reference=(value[0], value[1])) for pair, value in zip(pairs, values, strict=True)]
+
+
+def _reference(
+    pairs: Sequence[Pair], model: LanguageModel, config: PreferenceConfig, accelerator: Accelerator, limits: Limits
+) -> list[list[float]]:
+    network: Any = model.network
+    network.eval()
+    bare = network.disable_adapter() if config.reference == "base" else nullcontext()
+    with torch.inference_mode(), bare, accelerator.autocast():
+        return batch_scores(model, pairs, accelerator.device, limits).tolist()
+
+
+def _cached(path: Path, count: int) -> list[list[float]] | None:
+    if not path.is_file():
+        return None
+    try:
+        values = read_json(path)
+    except ValueError as error:
+        raise ArtefactError(f"{path} is damaged ({error}); delete it, it is made again") from error
+    return values if isinstance(values, list) and len(values) == count else None

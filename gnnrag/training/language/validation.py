@@ -1,0 +1,248 @@
+"""How good a language model is in its role: it is asked as at inference, and what it says is parsed and put to use."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from gnnrag.common.batching import MicroBatcher
+from gnnrag.config import build_settings, to_plain
+from gnnrag.datasets.base import load_dataset
+from gnnrag.errors import ConfigError, LLMError
+from gnnrag.index.build import Progress, build_index
+from gnnrag.index.index import Index
+from gnnrag.llm.base import Reply, Request
+from gnnrag.llm.hf import HFBackend, HFConfig
+from gnnrag.llm.hf_model import HFModel
+from gnnrag.llm.local import Job, Limits, Ticket
+from gnnrag.registry import RETRIEVERS, ROLES, resolve
+from gnnrag.retrievers.base import Retriever
+from gnnrag.roles.base import Thoughts, Verdict
+from gnnrag.run.pipeline import data_source, index_path
+from gnnrag.session import Session, folded
+from gnnrag.training.language.data import AnyRow, CorpusConfig, JudgingConfig, encoded, task_of
+from gnnrag.training.language.model import LanguageModel
+from gnnrag.training.loop import Rows
+from gnnrag.training.rows import DEPTH, ThoughtsRow, VerifierRow, gain_of, gold_ranks
+from gnnrag.types import Query
+
+
+class Brings(Protocol):
+    """Measures what queries bring."""
+
+    def __call__(self, row: ThoughtsRow, queries: Sequence[str]) -> dict[str, float]:
+        """Return the metrics of the queries of a row's decision."""
+        ...
+
+
+class TrainingBackend:
+    """The model in training as a backend, so that its role can ask it.
+
+    Args:
+        model: the model.
+        config: size of batches.
+    """
+
+    def __init__(self, model: LanguageModel, config: JudgingConfig) -> None:
+        self.model, self.config = model, config
+        self.identity = {"type": "training", "model": model.files.name}
+        self._batcher: MicroBatcher[Request, Reply] = MicroBatcher(self.answer, config.batch)
+        self._is_constrained = HFBackend.is_constrained(HFConfig())
+
+    def answer(self, requests: Sequence[Request]) -> list[Reply]:
+        """Answer a batch of requests, greedily."""
+        c, settings = self.config, self.model.encoder.config
+        inside = HFModel(self.model.network, self.model.tokenizer, self.model.is_seq2seq, limits_of(c, padding=0.5))
+        tickets = [
+            Ticket(
+                Job(
+                    request=request,
+                    temperature=0.0,
+                    top_p=1.0,
+                    seed=0,
+                    schema=request.schema if self._is_constrained else None,
+                    name=self.model.files.name,
+                    chat=settings.chat,
+                    options=settings.template_options,
+                    context=settings.context,
+                )
+            )
+            for request in requests
+        ]
+        inside.take(tickets)
+        while inside.is_busy:
+            inside.advance()
+        return [ticket.future.result() for ticket in tickets]
+
+    async def generate(self, request: Request) -> Reply:
+        """See `gnnrag.llm.base.Backend`."""
+        (found,) = await self._batcher([request])
+        if isinstance(found, Exception):
+            raise found if isinstance(found, LLMError) else LLMError(f"{type(found).__name__}: {found}")
+        return found
+
+    async def close(self) -> None:
+        """Let the thread end."""
+        self._batcher.close()
+
+
+@dataclass
+class Judge:
+    """Measures rows.
+
+    Attributes:
+        role: `verifier` or `thoughts`.
+        prompt: name or path of a prompt that is not the role's own, else an empty text.
+        model: the model.
+        config: how replies are generated.
+        brings: measures what thoughts retrieve, None where no corpus is given.
+    """
+
+    role: str
+    prompt: str
+    model: LanguageModel
+    config: JudgingConfig
+    brings: Brings | None = None
+
+    def measure(self, rows: Sequence[AnyRow], device: torch.device) -> Rows:
+        """Return the metrics of each row, by its id.
+
+        `likelihood` is the geometric mean of the probability of a token of the teacher's reply; `parse_failure` the
+        share of replies that had to be asked for again.
+        """
+        self.model.network.eval()
+        results = asyncio.run(self._ask(rows))
+        found: Rows = {}
+        for row, (result, failures) in zip(rows, results, strict=True):
+            own = self._verdict(row, result) if isinstance(row, VerifierRow) else self._thoughts(row, result)
+            found[row.id] = {**own, "parse_failure": float(failures > 0)}
+        with torch.inference_mode():
+            examples = encoded(rows, self.prompt, self.model.encoder)
+            values = self.model.scored(examples, device, limits_of(self.config))
+            for example, value in zip(examples, values, strict=True):
+                found[example.row.id]["likelihood"] = math.exp(value)
+        return found
+
+    async def _ask(self, rows: Sequence[AnyRow]) -> list[tuple[Any, int]]:
+        """Return what the role makes of each row, and how many replies could not be parsed."""
+        backend = TrainingBackend(self.model, self.config)
+        cls = resolve(f"roles.{self.role}", "prompted", ROLES[self.role])
+        settings = {"prompt": self.prompt, "max_tokens": self.config.tokens}
+        role = cls(backend, build_settings(cls, settings, "judging"))
+
+        async def one(row: AnyRow) -> tuple[Any, int]:
+            session = Session(row.question_id)
+            result = await role(task_of(row), session)
+            return result, session.by_role[self.role]["parse_failure"]
+
+        try:
+            return list(await asyncio.gather(*map(one, rows)))
+        finally:
+            await backend.close()
+
+    def _verdict(self, row: VerifierRow, verdict: Verdict) -> dict[str, float]:
+        """Compare a selection with the gold among the passages shown; where none is known, with the teacher's."""
+        ids = {passage.id for passage in task_of(row).passages}
+        truth, selected = (set(row.gold) or set(row.selected)) & ids, set(verdict.selected)
+        precision, recall, f1 = selection_scores(selected, truth)
+        agrees = float(selected == set(row.selected) & ids)
+        return {"precision": precision, "recall": recall, "f1": f1, "agrees": agrees}
+
+    def _thoughts(self, row: ThoughtsRow, thoughts: Thoughts) -> dict[str, float]:
+        """Compare two thoughts with the teacher's, and measure what they bring."""
+        queries = [text for text in (thoughts.fast, thoughts.slow) if text]
+        scores = {"complete": float(len(queries) == 2)}
+        if row.messages:
+            pairs = ((thoughts.fast, row.fast), (thoughts.slow, row.slow))
+            scores["agrees"] = float(all(folded(mine or "") == folded(theirs or "") for mine, theirs in pairs))
+        return scores | (self.brings(row, queries) if self.brings else {})
+
+
+def limits_of(config: JudgingConfig, padding: float = 1.0) -> Limits:
+    """Return the limits of a batch of replies that are generated or scored."""
+    return Limits(config.batch, config.batch_tokens, padding)
+
+
+def selection_scores(selected: set[str], truth: set[str]) -> tuple[float, float, float]:
+    """Return precision, recall and F1 of a selection; selecting nothing where there is nothing is right."""
+    if not selected or not truth:
+        same = float(selected == truth)
+        return same, same, same
+    hits = len(selected & truth)
+    precision, recall = hits / len(selected), hits / len(truth)
+    return precision, recall, 2 * precision * recall / (precision + recall) if hits else 0.0
+
+
+def default_metric(role: str, corpora: Mapping[str, Any]) -> str:
+    """Return the metric that decides where the settings name none."""
+    return "f1" if role == "verifier" else "gain" if corpora else "likelihood"
+
+
+@dataclass
+class CorpusGain:
+    """A set's retriever.
+
+    Attributes:
+        retriever: of its corpus.
+        inputs: fingerprints of what it depends on.
+    """
+
+    retriever: Retriever
+    inputs: Mapping[str, Any]
+
+    def __call__(self, row: ThoughtsRow, queries: Sequence[str]) -> dict[str, float]:
+        """Return what a decision's queries bring together; nothing for a row that does not know its pool or gold.
+
+        `gain` is `gain_of` each gold passage's best rank in any ranking, `found` the share of the gold passages missing
+        in the pool that are in one.
+        """
+        if not (row.pool and row.gold):
+            return {}
+        found = self.retriever.retrieve([Query(text, top_k=DEPTH) for text in queries]) if queries else []
+        best: dict[str, int] = {}
+        for ranking in found:
+            for id_, rank in gold_ranks(ranking.ids, row.gold).items():
+                best[id_] = min(rank, best.get(id_, rank))
+        gain = gain_of(best, row.pool)
+        missing = set(row.gold) - set(row.pool[:DEPTH])
+        return {"gain": gain.value} | ({"found": len(gain.new) / len(missing)} if missing else {})
+
+
+class Gains:
+    """Measures thoughts of several sets.
+
+    Args:
+        corpora: by the sets' names.
+    """
+
+    def __init__(self, corpora: Mapping[str, CorpusGain]) -> None:
+        self.corpora = corpora
+
+    def __call__(self, row: ThoughtsRow, queries: Sequence[str]) -> dict[str, float]:
+        """See `gnnrag.training.language.validation.Brings`; a row of another set is not measured."""
+        return self.corpora[row.set](row, queries) if row.set in self.corpora else {}
+
+
+def open_gain(name: str, config: CorpusConfig, progress: Progress) -> CorpusGain:
+    """Load a set, bring its index up to date, and open its retriever.
+
+    Raises:
+        ConfigError: an unknown retriever, or one that asks roles.
+    """
+    cls = resolve(f"corpora.{name}.retriever", config.retriever, RETRIEVERS)
+    settings = build_settings(cls, {}, f"corpora.{name}")
+    if cls.roles_for(settings):
+        raise ConfigError(f"corpora.{name}.retriever={config.retriever!r} asks roles; take dense, bm25, hybrid or chg")
+    d = config.data
+    data = load_dataset(d.path, d.split, d.questions, d.limit)
+    path = index_path(config.index, data.name)
+    stages = set(cls.stages_for(settings))
+    build_index(path, data.passages, config.index, stages, data_source(d), progress, keep_edits=True)
+    index = Index(path, config.index)
+    prints = {stage: index.fingerprint[stage] for stage in sorted(stages)}
+    return CorpusGain(cls(index, settings), {"index": prints, "retriever": [config.retriever, to_plain(settings)]})

@@ -1,0 +1,335 @@
+"""Settings of the span reader's training, its sets of questions, and the examples made of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gnnrag.common.files import file_digest
+from gnnrag.config import DataConfig, EvaluateConfig, IndexConfig, load_config
+from gnnrag.datasets.base import Dataset, load_dataset
+from gnnrag.datasets.jsonl import read_jsonl
+from gnnrag.errors import ConfigError, DataError
+from gnnrag.index.build import Progress
+from gnnrag.index.index import Index
+from gnnrag.metrics.answer import normalise_answer
+from gnnrag.registry import RETRIEVERS, resolve
+from gnnrag.roles.offline_reader.spans import clean
+from gnnrag.roles.tuned.reader import SpanReaderConfig, check_span_reader
+from gnnrag.roles.tuned.span_items import ItemMaker, SpanItem, places_of
+from gnnrag.run.pipeline import open_index
+from gnnrag.training.config import FitConfig, FoldConfig, Parts, TrainingRunConfig, check_sets, split_questions
+from gnnrag.training.synthetic import PracticeMaker, Triple
+from gnnrag.types import Passage, Query, Question
+
+STAGES = ("questions", "practice")
+METRICS = ("em", "f1", "gold_em", "gold_f1")
+
+
+@dataclass
+class ReaderSetConfig:
+    """A corpus with questions and answers."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    index: IndexConfig = field(default_factory=IndexConfig)
+    use: str = "folds"  # folds: each question trains, validates or reports; train: none reports; report: all report
+    share: float = 1.0  # factor of the probability that a batch takes its questions, beside the root of their number
+    parts: float = 1.0  # the same for sub-questions and evidence triples of its questions; 0: none
+    triples: str | None = None  # extracted triples of its passages, as `index.extract.path`; they are practised on
+    licence: str = ""  # for the model card
+
+
+@dataclass
+class ShownConfig:
+    """Which passages a question is read with."""
+
+    retriever: str = "chg"  # whose passages stand beside the gold ones
+    passages: int = 5  # read at validation and in the report: the best of the retriever
+    least: int = 2  # fewest passages in training
+    most: int = 6  # most passages in training
+    gold_only: float = 0.25  # how often only gold passages are shown
+    complete: float = 0.6  # how often missing gold passages are put in otherwise
+    variants: int = 3  # choices of passages for each question, used by turns; 0: another one at each step
+    drop: float = 0.2  # how often a passage that is not gold is left out
+
+
+@dataclass
+class ReaderLossConfig:
+    """What a step learns from."""
+
+    rank: float = 1.0  # weight of choosing among the candidates of a whole question
+    span: float = 0.5  # weight of finding where the answer begins and ends
+    rank_hops: bool = False  # choose among the candidates of single hops, too
+    distractors: int = 1  # further passages of a practice question
+    held_out: int = 100  # practice questions that validate
+
+
+@dataclass
+class TrainReaderConfig:
+    """Everything that training of a reader reads."""
+
+    kind: str = "span"
+    sets: dict[str, ReaderSetConfig] = field(default_factory=dict)  # by name
+    stage: str = "questions"  # questions: with their answers; practice: questions made from the passages
+    start: str | None = None  # checkpoint to start from, such as that of practice
+    network: SpanReaderConfig = field(default_factory=SpanReaderConfig)
+    shown: ShownConfig = field(default_factory=ShownConfig)
+    losses: ReaderLossConfig = field(default_factory=ReaderLossConfig)
+    metric: str = "f1"  # of validation, that decides which weights are kept; in practice: em of its own questions
+    threshold_loss: float = 0.01  # EM of validation that may be lost by withholding unsure answers
+    folds: FoldConfig = field(default_factory=FoldConfig)
+    cross: bool = False  # train once for each fold and report on all questions together
+    fit: FitConfig = field(default_factory=FitConfig)
+    run: TrainingRunConfig = field(default_factory=TrainingRunConfig)
+    seed: int = 0
+
+
+def check_reader(config: TrainReaderConfig) -> None:
+    """Raise ConfigError where there is nothing to train on, or a setting is out of range."""
+    if not config.sets:
+        raise ConfigError("sets: name at least one, as configs/train/reader.yaml does")
+    for name, value, allowed in (("stage", config.stage, STAGES), ("metric", config.metric, METRICS)):
+        if value not in allowed:
+            raise ConfigError(f"{name}={value!r}: allowed are {', '.join(allowed)}")
+    for name, one in config.sets.items():
+        if one.parts < 0:
+            raise ConfigError(f"sets.{name}.parts={one.parts}: must be 0 or more")
+    check_sets(config.sets, config.cross, config.folds)
+    _check_shown(config.shown)
+    check_span_reader(config.network)
+    _check_stage(config)
+
+
+def _check_shown(shown: ShownConfig) -> None:
+    if not 1 <= shown.least <= shown.most or shown.passages < 1:
+        given = f"least={shown.least}, most={shown.most}, passages={shown.passages}"
+        raise ConfigError(f"shown: {given}: 1 <= least <= most is needed, and at least 1 passage")
+    for key in ("gold_only", "complete", "drop"):
+        if not 0 <= getattr(shown, key) <= 1:
+            raise ConfigError(f"shown.{key}={getattr(shown, key)}: must be in [0, 1]")
+    if shown.variants < 0:
+        raise ConfigError(f"shown.variants={shown.variants}: must be 0 or more")
+
+
+def _check_stage(config: TrainReaderConfig) -> None:
+    network, is_practice = config.network, config.stage == "practice"
+    if config.cross and is_practice:
+        raise ConfigError("cross=true reports on every fold in turn, and stage=practice on none: give stage=questions")
+    if is_practice and (network.fixed or not network.text):
+        raise ConfigError("stage=practice teaches to read: network.fixed must be false and network.text true")
+    if network.fixed and network.text and not config.start:
+        raise ConfigError("network.fixed=true keeps what practice taught: give its checkpoint, start=DIR")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lesson:
+    """What a step learns from one question.
+
+    Attributes:
+        item: what the network reads.
+        right: (answers,) bool: which answers are right.
+        spans: (n, 3) int64: window, first and last token of each place where the answer stands in its evidence.
+        ranked: whether the choice among the candidates is learned, too.
+    """
+
+    item: SpanItem
+    right: np.ndarray
+    spans: np.ndarray
+    ranked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question that trains: of a benchmark, or a part of one.
+
+    Attributes:
+        text: what is asked.
+        answers: accepted.
+        gold: passages of the evidence.
+        final: the passages that hold the answer, as far as that is known; else all of `gold`.
+        retrieved: passages that a retriever finds, best first.
+        whole: whether it is a whole question of a benchmark.
+    """
+
+    text: str
+    answers: tuple[str, ...]
+    gold: tuple[str, ...]
+    final: tuple[str, ...]
+    retrieved: tuple[str, ...] = ()
+    whole: bool = True
+
+
+def whole_of(question: Question, retrieved: Sequence[str]) -> Asked:
+    """Return a question of a benchmark."""
+    last = question.decomposition[-1].gold if question.decomposition else None
+    return Asked(question.text, question.answers, question.gold, (last,) if last else question.gold, tuple(retrieved))
+
+
+def parts_of(question: Question, retrieved: Sequence[str], titles: Mapping[str, str]) -> list[Asked]:
+    """Return the single hops of a question: its sub-questions with `#1` filled in, and its evidence triples.
+
+    A triple asks `subject >> relation`, and its passage is the gold one whose title is most like the subject.
+    """
+    found = []
+    for hop in question.decomposition:
+        text = hop.question
+        for number in range(len(question.decomposition), 0, -1):
+            text = text.replace(f"#{number}", question.decomposition[number - 1].answer)
+        gold = (hop.gold,) if hop.gold else question.gold
+        found.append(Asked(text, (hop.answer,), gold, gold, tuple(retrieved), False))
+    for subject, relation, value in question.evidence:
+        own = {*normalise_answer(subject).split()}
+        near = [i for i in question.gold if own and own & {*normalise_answer(titles.get(i, "")).split()}]
+        near.sort(key=lambda i: -len(own & {*normalise_answer(titles[i]).split()}))
+        gold = tuple(near[:1]) or question.gold
+        found.append(Asked(f"{subject} >> {relation}", (value,), gold, gold, tuple(retrieved), False))
+    return found
+
+
+def draw_shown(asked: Asked, config: ShownConfig, rng: np.random.Generator) -> tuple[str, ...]:
+    """Draw the passages that a question is read with, best first."""
+    gold = list(dict.fromkeys(asked.gold))
+    if asked.whole and rng.random() < config.gold_only:
+        return tuple(gold)
+    most = int(rng.integers(config.least, config.most + 1))
+    kept = [i for i in asked.retrieved if i in gold or rng.random() >= config.drop]
+    if not asked.whole:  # a hop is read among the passages of its question, its own always
+        kept = [i for i in kept if i not in gold][: most - 1]
+        kept.insert(int(rng.integers(0, len(kept) + 1)), gold[0]) if gold else None
+        return tuple(kept)
+    shown = kept[:most]
+    missing = [i for i in gold if i not in shown]
+    if missing and (rng.random() < config.complete or not set(asked.final) & set(shown)):
+        shown = shown[: max(0, most - len(missing))]
+        for id_ in missing:
+            shown.insert(int(rng.integers(0, len(shown) + 1)), id_)
+    return tuple(shown)
+
+
+def lesson_of(asked: Asked, passages: Sequence[Passage], maker: ItemMaker) -> Lesson:
+    """Return what is learned from a question read with some passages.
+
+    An answer is right if it equals an accepted one once both are normalised as the metrics do. Where it stands is
+    looked for in the evidence alone: elsewhere the same words say something else.
+    """
+    item = maker.make(asked.text, passages)
+    wanted = {normalise_answer(a) for a in asked.answers}
+    right = np.array([normalise_answer(a) in wanted for a in item.answers], dtype=bool)
+    final = {i for i, p in enumerate(passages) if p.id in asked.final}
+    spans = [row for i in sorted(final) for row in _stands(i, clean(passages[i].text), asked.answers)]
+    places = places_of(item.windows, spans)
+    own = item.places[right[item.groups]] if len(item.groups) else places[:0]
+    own = own[[w >= 0 and item.windows[w].passage in final for w in own[:, 0]]] if len(own) else own
+    both = np.unique(np.concatenate([places[places[:, 0] >= 0], own]), axis=0)
+    return Lesson(item, right, both, asked.whole)
+
+
+def _stands(passage: int, text: str, answers: Sequence[str]) -> list[tuple[int, int, int]]:
+    """Return (passage, start, end) of each place where an answer stands word by word."""
+    found = []
+    for answer in answers:
+        plain = re.sub(r"^(?:the|an?) ", "", clean(answer), flags=re.IGNORECASE)
+        if len(plain) > 1:
+            pattern = rf"(?<!\w){re.escape(plain)}(?!\w)"
+            found += [(passage, m.start(), m.end()) for m in re.finditer(pattern, text, re.IGNORECASE)]
+    return found
+
+
+_DEPTH = 20  # passages that are kept of a ranking
+
+
+@dataclass(frozen=True)
+class ReaderSet:
+    """A corpus with its questions.
+
+    Args:
+        name: of the set.
+        config: its settings.
+        data: corpus and questions.
+        index: over the corpus.
+        retriever: name of the retriever whose passages are shown.
+        inputs: fingerprints of what is read.
+    """
+
+    name: str
+    config: ReaderSetConfig
+    data: Dataset
+    index: Index
+    retriever: Any
+    inputs: dict[str, Any]
+
+    @cached_property
+    def retrieved(self) -> dict[str, tuple[str, ...]]:
+        """Ids of the passages found for each question, best first."""
+        queries = [Query(q.text, top_k=_DEPTH) for q in self.data.questions]
+        rankings = self.retriever.retrieve(queries)
+        return {q.id: tuple(r.ids[:_DEPTH]) for q, r in zip(self.data.questions, rankings, strict=True)}
+
+    @cached_property
+    def by_id(self) -> dict[str, Question]:
+        """The questions by id."""
+        return {q.id: q for q in self.data.questions}
+
+    def whole(self, id_: str) -> Asked:
+        """Return a question."""
+        return whole_of(self.by_id[id_], self.retrieved[id_])
+
+    def hops(self, ids: Sequence[str]) -> list[Asked]:
+        """Return the single hops of some questions."""
+        titles = {p.id: p.title for p in self.data.passages}
+        return [hop for id_ in ids for hop in parts_of(self.by_id[id_], self.retrieved[id_], titles)]
+
+    def passages(self, ids: Sequence[str]) -> list[Passage]:
+        """Return passages by id."""
+        return [self.index.passages[self.index.position[id_]] for id_ in ids]
+
+    def practice(self, distractors: int) -> PracticeMaker:
+        """Return what makes questions from the corpus."""
+        triples = read_triples(self.config.triples, self.index.ids) if self.config.triples else ()
+        return PracticeMaker(self.index.passages, self.index.passage_vectors, triples, distractors)
+
+    def parts(self, config: TrainReaderConfig, fold: int | None) -> Parts:
+        """Return which questions train, validate and report; practice reads none."""
+        ids = [q.id for q in self.data.questions]
+        if config.stage == "practice":
+            return Parts((), (), ())
+        if self.config.use == "report":
+            return Parts((), (), tuple(ids))
+        folds = replace(config.folds, report=None if self.config.use == "train" else fold)
+        return split_questions(ids, folds, {q.id: q.text for q in self.data.questions})
+
+
+def open_set(name: str, config: TrainReaderConfig, progress: Progress) -> ReaderSet:
+    """Load a set, and bring its index up to date. Raises DataError where a gold passage is not in the corpus."""
+    own = config.sets[name]
+    d = own.data
+    data = load_dataset(d.path, d.split, d.questions, d.limit)
+    ids = {p.id for p in data.passages}
+    for question in data.questions:
+        if lost := [i for i in question.gold if i not in ids]:
+            raise DataError(d.path, f"question {question.id}: gold {lost[0]!r} is no passage")
+    run = load_config(EvaluateConfig, {"method": "single", "retriever": config.shown.retriever, "roles": "offline"})
+    index = open_index(replace(run, data=d, index=own.index), data.name, data.passages, progress)
+    choice = run.retriever
+    retriever = resolve("retriever", choice.name, RETRIEVERS)(index, choice.settings)
+    inputs: dict[str, Any] = {"data": data.fingerprints, "embedder": index.embedder.identity}
+    inputs |= {"triples": file_digest(Path(own.triples))} if own.triples else {}
+    return ReaderSet(name, own, data, index, retriever, inputs)
+
+
+def read_triples(path: str, ids: Sequence[str]) -> list[list[Triple]]:
+    """Return the triples of each passage from a file of rows `id`, `triples`. Raises DataError for a broken one."""
+    found: dict[str, list[Triple]] = {}
+    for number, row in read_jsonl(Path(path)):
+        try:
+            rows = [tuple(t) for t in row["triples"] if len(t) == 3 and all(isinstance(x, str) for x in t)]
+        except (KeyError, TypeError) as error:
+            raise DataError(path, f"is no row of id and triples: {error}", number) from error
+        found[str(row.get("id"))] = rows  # type: ignore[assignment]
+    return [found.get(id_, []) for id_ in ids]

@@ -1,0 +1,275 @@
+"""Training rows of the tuned roles: one JSON object a line, whoever recorded it (data/README.md documents the format).
+
+A row is one decision of one question. Its `messages` are the same decision as a chat, ready for a language model; the
+other fields are what everything else is trained from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from gnnrag.common.files import open_regular
+from gnnrag.common.untrusted import parse_json
+from gnnrag.errors import DataError
+from gnnrag.types import Passage, Query, Ranking
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Turn(_Part):
+    """A turn of a chat."""
+
+    role: str
+    content: str
+
+
+class ShownPassage(_Part):
+    """A passage that a role saw.
+
+    Attributes:
+        score: of the pool, normalised.
+        cosine: of its vector with the question's; None where the index has no vectors.
+    """
+
+    id: str
+    title: str
+    text: str
+    score: float | None = None
+    cosine: float | None = None
+
+    @property
+    def passage(self) -> Passage:
+        """The passage itself."""
+        return Passage(self.id, self.title, self.text)
+
+
+class Candidate(_Part):
+    """A query that could have been asked, and what it would have brought.
+
+    Attributes:
+        kind: `fast` or `slow`, or what made it.
+        gain: what the pool gains by it: the sum over gold passages of how much their reciprocal rank rises, see
+            `gnnrag.training.rows`.
+        new: gold passages that it brings and the pool lacked.
+    """
+
+    text: str
+    kind: str = ""
+    gain: float = 0.0
+    new: tuple[str, ...] = ()
+
+
+class _Row(_Part):
+    """What all rows have.
+
+    Attributes:
+        id: of the row, unique in its file.
+        set: name of the data set.
+        question_id: the question; all rows of one are on one side of any split.
+        part: `train`, `validation` or `report`; training may divide anew, by question.
+        teacher: who decided: `oracle`, `prompted:MODEL`, ...
+        source: method, retriever, round and whatever else tells where the row comes from.
+        messages: the decision as a chat that ends with the teacher's reply; may be empty.
+    """
+
+    id: str = Field(min_length=1)
+    set: str
+    question_id: str = Field(min_length=1)
+    question: str
+    part: str = "train"
+    teacher: str = ""
+    source: dict[str, Any] = {}
+    passages: tuple[ShownPassage, ...]
+    messages: tuple[Turn, ...] = ()
+
+    @model_validator(mode="after")
+    def _ends_with_the_reply(self) -> _Row:
+        if self.messages and (self.messages[-1].role != "assistant" or len(self.messages) < 2):
+            raise ValueError("messages must end with the assistant's reply, after the turn that asks for it")
+        if len({p.id for p in self.passages}) < len(self.passages):
+            raise ValueError("a passage stands twice in passages")
+        return self
+
+
+class VerifierRow(_Row):
+    """Which of the passages shown state or complete a link of the chain.
+
+    Attributes:
+        chain: the reasoning chain as text.
+        support: ids of the passages that the chain itself says it rests on (rules only).
+        selected: ids that the teacher selected.
+        gold: ids of gold passages among those shown, where they are known.
+    """
+
+    chain: str = ""
+    support: tuple[str, ...] = ()
+    selected: tuple[str, ...] = ()
+    gold: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _selects_what_was_shown(self) -> VerifierRow:
+        if unknown := sorted(set(self.selected) - {p.id for p in self.passages}):
+            raise ValueError(f"selected {unknown[0]!r} is not among the passages")
+        return self
+
+
+class ThoughtsRow(_Row):
+    """The next two queries.
+
+    Attributes:
+        round: 1-based.
+        earlier: queries already sent, oldest first.
+        fast, slow: the teacher's queries, where one of them helped; `gains` says what each brought.
+        gains: what the pool gained by each, by kind.
+        sufficient: the teacher said instead that nothing is missing.
+        pool: ids of the pool's first passages before the decision (50), best first: what gains are measured against.
+        gold: ids of the question's gold passages, where they are known.
+        candidates: other queries with their gains: what preferences and selectors are trained from.
+    """
+
+    round: int = 1
+    earlier: tuple[str, ...] = ()
+    fast: str | None = None
+    slow: str | None = None
+    gains: dict[str, float] = {}
+    sufficient: bool = False
+    pool: tuple[str, ...] = ()
+    gold: tuple[str, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
+
+    @model_validator(mode="after")
+    def _has_a_query(self) -> ThoughtsRow:
+        if not (self.fast or self.slow or self.candidates or self.sufficient):
+            raise ValueError("a row needs fast, slow or candidates, or sufficient")
+        return self
+
+
+RowT = TypeVar("RowT", bound=_Row)
+KINDS: dict[str, type[VerifierRow] | type[ThoughtsRow]] = {
+    "verifier": VerifierRow,
+    "thoughts": ThoughtsRow,
+}  # role to its rows
+
+
+def read_rows(path: str | Path, kind: type[RowT]) -> list[RowT]:
+    """Read `verifier.jsonl` or `thoughts.jsonl`.
+
+    Raises:
+        DataError: no such file, or a line that is no row; the message names the line and the field.
+    """
+    path, rows, seen = Path(path), list[RowT](), dict[str, int]()
+    for number, data in _objects(path):
+        try:
+            row = kind.model_validate(data)
+        except ValidationError as error:
+            if not rows and (other := next((role for role, one in KINDS.items() if _fits(one, data)), None)):
+                mine = next(role for role, one in KINDS.items() if one is kind)
+                problem = f"holds rows of the role {other}; those of {mine} are needed here, such as {mine}.jsonl"
+                raise DataError(path, problem, number) from error
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "the row"
+            raise DataError(path, f"{where}: {first['msg']}", number) from error
+        if row.id in seen:
+            raise DataError(path, f"id {row.id!r} stands in line {seen[row.id]}, too", number)
+        seen[row.id] = number
+        rows.append(row)
+    if not rows:
+        raise DataError(path, "holds no rows")
+    return rows
+
+
+def _fits(kind: type[_Row], data: Mapping[str, Any]) -> bool:
+    try:
+        kind.model_validate(data)
+    except ValidationError:
+        return False
+    return True
+
+
+def plain_rows(rows: Iterable[_Row]) -> Iterator[dict[str, Any]]:
+    """Yield rows as JSON data, empty fields left out; the part is always stated."""
+    for row in rows:
+        yield {**row.model_dump(mode="json", exclude_defaults=True), "part": row.part}
+
+
+def _objects(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    try:
+        with open_regular(path) as lines:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    try:
+                        yield number, parse_json(line)
+                    except UnicodeDecodeError:
+                        raise
+                    except ValueError as error:
+                        raise DataError(path, f"is no JSON: {error}", number) from error
+    except OSError as error:
+        raise DataError(path, f"cannot be read ({error.strerror}); inference/collect_traces.py writes it") from error
+    except UnicodeDecodeError as error:
+        raise DataError(path, f"is not UTF-8: {error}") from error
+
+
+DEPTH = 50  # passages of a pool and of a ranking that count
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What one query gained.
+
+    Attributes:
+        value: sum over gold passages of what their reciprocal rank rises by, at least 0.
+        new: gold passages that it brought and the pool lacked, in their order of rank.
+    """
+
+    value: float = 0.0
+    new: tuple[str, ...] = ()
+
+    @property
+    def helped(self) -> bool:
+        """Whether it brought a missing gold passage or raised the rank of one."""
+        return self.value > 0
+
+
+def gold_ranks(ranking: Sequence[str], gold: Collection[str], depth: int = DEPTH) -> dict[str, int]:
+    """Return the 1-based ranks of the gold passages among the first `depth` of a ranking, best first."""
+    return {id_: rank for rank, id_ in enumerate(ranking[:depth], start=1) if id_ in gold}
+
+
+def gain_of(ranks: dict[str, int], pool: Sequence[str], depth: int = DEPTH) -> Gain:
+    """Return what a query gained over a pool.
+
+    Args:
+        ranks: of the gold passages in its ranking, see `gold_ranks`.
+        pool: ids of the pool before, best first.
+        depth: passages of the pool that count.
+    """
+    before = gold_ranks(pool, ranks.keys(), depth)
+    value = sum(max(0.0, 1.0 / rank - (1.0 / before[id_] if id_ in before else 0.0)) for id_, rank in ranks.items())
+    return Gain(value, tuple(id_ for id_ in ranks if id_ not in before))
+
+
+def gain(ranking: Sequence[str], pool: Sequence[str], gold: Collection[str], depth: int = DEPTH) -> Gain:
+    """Return what a query with this ranking gained over a pool; see `gain_of`."""
+    return gain_of(gold_ranks(ranking, gold, depth), pool, depth)
+
+
+def query_gains(
+    row: ThoughtsRow, queries: Sequence[str], retrieve: Callable[[Sequence[Query]], Sequence[Ranking]]
+) -> list[Gain]:
+    """Return what each query would gain at a recorded decision.
+
+    Args:
+        row: the decision; it must know its `pool` and its `gold`.
+        queries: texts; an empty one gains nothing.
+        retrieve: a retriever's verb; asked for the first `DEPTH` passages of each query, all at once.
+    """
+    asked = [Query(text, top_k=DEPTH) for text in queries if text.strip()]
+    rankings = iter(retrieve(asked) if asked else ())
+    return [gain(next(rankings).ids, row.pool, row.gold) if text.strip() else Gain() for text in queries]
