@@ -16,7 +16,7 @@ from gnnrag.index.index import Index
 from gnnrag.roles.base import Answer, Chain, ReaderTask, Thoughts, Verdict
 from gnnrag.run.loop import Loop
 from gnnrag.session import Budget, Session
-from gnnrag.types import Passage, Prediction, Query, Question, Ranking
+from gnnrag.types import GoldHop, Passage, Prediction, Query, Question, Ranking
 
 Scores = Mapping[str, float]
 
@@ -134,6 +134,12 @@ def broken(kind: str = "llm") -> Exception:
 # Questions on CORPUS.
 COMPOSITIONAL = "Where was the director of the film Night Harbour born?"
 COMPARISON = "Who was born first, the director of Night Harbour or the director of Copper Road?"
+MUSIQUE = Question(
+    "q", COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1"),
+    decomposition=(
+        GoldHop("Night Harbour >> director", "Vera Lindqvist", "p0"), GoldHop("Where was #1 born?", "Kalmar", "p1")
+    ),
+)  # fmt: skip
 
 CORPUS = [
     Passage("p0", "Night Harbour", "Night Harbour is a film directed by Vera Lindqvist. It was shot in Tromso."),

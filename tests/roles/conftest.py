@@ -8,7 +8,7 @@ from gnnrag.index.index import Index
 from tests.helpers.parts import small_index
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
     """`tests.helpers.parts.CORPUS`, indexed without weights."""
     return small_index(tmp_path_factory.mktemp("index"))

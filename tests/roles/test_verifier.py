@@ -1,3 +1,5 @@
+"""Which passages support the chain: of a model's reply, without a model, of the annotation."""
+
 from __future__ import annotations
 
 import asyncio
@@ -6,14 +8,24 @@ import re
 import pytest
 
 from gnnrag.errors import BudgetError, ConfigError, LLMError
+from gnnrag.index.index import Index
 from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.roles.base import Chain, Verdict, VerifierTask
+from gnnrag.roles.base import Chain, ChainTask, Verdict, VerifierTask
+from gnnrag.roles.chain import OfflineChain
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.roles.verifier import PromptedVerifier, PromptedVerifierConfig, parse_selection, parse_yes_no
+from gnnrag.roles.verifier import (
+    OfflineVerifier,
+    OracleVerifier,
+    PromptedVerifier,
+    PromptedVerifierConfig,
+    parse_selection,
+    parse_yes_no,
+)
 from gnnrag.session import Budget, Session
 from gnnrag.types import Passage, Question
 from tests.helpers.each import each
+from tests.helpers.parts import COMPOSITIONAL, MUSIQUE
 from tests.helpers.prompts import uncoded
 
 PASSAGES = tuple(Passage(f"d{i}", f"Title {i}", f"text {i}") for i in range(1, 26))
@@ -25,58 +37,42 @@ def run(llm: ScriptedBackend, session: Session | None = None, **settings) -> tup
     return asyncio.run(PromptedVerifier(llm, PromptedVerifierConfig(**settings))(TASK, session)), session
 
 
+def test_selection() -> None:
+    expected = {
+        '{"selected": [3, 7]}': {3, 7},
+        '{"selected": []}': set(),
+        '{"documents": ["Doc 3", "[7]", "document 9", "Passage #11", "12."]}': {3, 7, 9, 11, 12},
+        '{"ids": [3, 3, 3.0, "3"]}': {3},
+        "[3, 7]": {3, 7},
+        "```json\n[3, 7]\n```": {3, 7},
+        'The passages 1 and 2 do not count. {"selected": [3]} as 9 shows.': {3},
+        '<think>{"selected": [1]}</think>{"selected": [3]}': {3},
+        '{"selected": [0, 3, true, null, 3.5, "three", {"id": 4}, [5]]}': {0, 3},
+        "{'selected': [3, 7,]}": {3, 7},
+        '{"selected": [3, 7, 1': {3, 7},
+        '{"note": 1} {"Selected": [3]}': {3},
+        '{"selected": [99999]}': {99999},
+    }
+    assert {reply: parse_selection(reply) for reply in expected} == expected
+
+
+def test_yes_no() -> None:
+    expected = {"yes": True, "**Yes.**": True, "No, it": False, "<think>yes</think>no": False}
+    assert {reply: bool(parse_yes_no(reply)) for reply in expected} == expected
+
+
 @each(
-    "reply, numbers",
+    "parse, reply",
     [
-        ('{"selected": [3, 7]}', {3, 7}),
-        ('{"selected": []}', set()),
-        ('{"documents": ["Doc 3", "[7]", "document 9", "Passage #11", "12."]}', {3, 7, 9, 11, 12}),
-        ('{"ids": [3, 3, 3.0, "3"]}', {3}),
-        ("[3, 7]", {3, 7}),
-        ("```json\n[3, 7]\n```", {3, 7}),
-        ('The passages 1 and 2 do not count. {"selected": [3]} as 9 shows.', {3}),
-        ('<think>{"selected": [1]}</think>{"selected": [3]}', {3}),
-        ('{"selected": [0, 3, true, null, 3.5, "three", {"id": 4}, [5]]}', {0, 3}),
-        ("{'selected': [3, 7,]}", {3, 7}),
-        ('{"selected": [3, 7, 1', {3, 7}),
-        ('{"note": 1} {"Selected": [3]}', {3}),
-        ('{"selected": [99999]}', {99999}),
+        *((parse_selection, reply) for reply in  # numbers in prose are never a selection
+          ("", "Documents 3 and 7.", "Passage [3] supports it", "[3] and [7]", "3, 7", '{"selected": 3}',
+           '{"other": [3]}', "{}")),
+        *((parse_yes_no, reply) for reply in ("", "maybe", "notable", "yesterday", "I say yes")),
     ],
-)
-def test_selection(reply: str, numbers: set[int]) -> None:
-    assert parse_selection(reply) == numbers
-
-
-@each(
-    "reply",
-    [
-        "",
-        "Documents 3 and 7.",
-        "Passage [3] supports it",
-        "[3] and [7]",
-        "3, 7",
-        '{"selected": 3}',
-        '{"other": [3]}',
-        "{}",
-    ],
-)
-def test_numbers_in_prose_are_never_a_selection(reply: str) -> None:
+)  # fmt: skip
+def test_parsers_refuse(parse, reply: str) -> None:
     with pytest.raises(MalformedError):
-        parse_selection(reply)
-
-
-@each(
-    "reply, selected",
-    [("yes", True), ("**Yes.**", True), ("No, it", False), ("<think>yes</think>no", False)],
-)
-def test_yes_no(reply: str, selected: bool) -> None:
-    assert bool(parse_yes_no(reply)) is selected
-
-
-@each("reply", ["", "maybe", "notable", "yesterday", "I say yes"])
-def test_yes_no_refuses(reply: str) -> None:
-    with pytest.raises(MalformedError):
-        parse_yes_no(reply)
+        parse(reply)
 
 
 def test_listwise_asks_once_and_maps_numbers_to_ids_in_pool_order() -> None:
@@ -139,10 +135,12 @@ def test_pointwise_asks_for_each_passage() -> None:
     assert len(prefixes) == 1, "all calls share everything before the passage"
 
 
-def test_no_passages_no_call() -> None:
+def test_no_passages_no_call_and_no_window_no_verifier() -> None:
     llm = ScriptedBackend()
     task = VerifierTask(TASK.question, TASK.chain, ())
     assert asyncio.run(PromptedVerifier(llm)(task, Session("q"))) == Verdict() and not llm.requests
+    with pytest.raises(ConfigError, match="window=0"):
+        PromptedVerifier(llm, PromptedVerifierConfig(window=0))
 
 
 def test_a_passed_budget_still_books_every_call() -> None:
@@ -170,6 +168,29 @@ def test_a_bug_stops_the_other_calls() -> None:
     asyncio.run(go())
 
 
-def test_bad_window() -> None:
-    with pytest.raises(ConfigError, match="window=0"):
-        PromptedVerifier(ScriptedBackend(), PromptedVerifierConfig(window=0))
+# ------------------------------------------------------------------------------------------------------- offline
+def select(index: Index, text: str, *shown: str, chain: Chain | None = None) -> tuple[str, ...]:
+    """Ask the offline verifier, by default with the offline chain: what they say to each other is their own affair."""
+    session, question, passages = Session("q"), Question("q", text), index.lookup(shown)
+    chain = chain or asyncio.run(OfflineChain(index)(ChainTask(question, passages), session))
+    task = VerifierTask(question, chain, passages, tuple(1.0 for _ in shown))
+    selected = asyncio.run(OfflineVerifier(index)(task, session)).selected
+    assert session.usage()["llm_calls"] == 0
+    assert list(selected) == [i for i in shown if i in selected], "in the order shown"
+    return selected
+
+
+def test_offline_selects_what_the_question_names_and_what_that_leads_to(index: Index) -> None:
+    selected = select(index, COMPOSITIONAL, "p7", "p1", "p4", "p0")
+    assert {"p0", "p1"} <= set(selected) and not {"p4", "p7"} & set(selected)
+    assert select(index, COMPOSITIONAL, "p2", "p0", "p3", chain=Chain("?")) == ("p0",), "a name needs no chain"
+    assert select(index, "which food is prepared with dry heat", "p2", "p3") == ()
+    assert select(index, COMPOSITIONAL, "p7") == () == select(index, COMPOSITIONAL)
+
+
+# -------------------------------------------------------------------------------------------------------- oracle
+def test_oracle(index: Index) -> None:
+    task = VerifierTask(MUSIQUE, Chain("x"), index.lookup(["p1", "p5", "p0"]))
+    assert asyncio.run(OracleVerifier(index)(task, Session("q"))) == Verdict(("p1", "p0"))
+    task = VerifierTask(Question("q", "Who?", ("x",)), Chain("x"), index.lookup(["p1"]))
+    assert asyncio.run(OracleVerifier(index)(task, Session("q"))) == Verdict()
