@@ -4,8 +4,9 @@ import pytest
 
 from gnnrag.errors import ConfigError
 from gnnrag.methods.bdtr import BDTRConfig
+from gnnrag.methods.routes import RouteConfig, read_route
 from gnnrag.retrievers.dense import DenseConfig
-from gnnrag.routes import RouteConfig, read_route
+from tests.helpers.each import each
 
 
 def test_settings_are_those_of_the_parts() -> None:
@@ -24,8 +25,8 @@ def test_names_of_retrievers() -> None:
     assert read_route(RouteConfig("single"), "r").name is None
 
 
-@pytest.mark.parametrize(
-    ("route", "message"),
+@each(
+    "route, message",
     [
         (RouteConfig("sngle"), "r.method='sngle' is unknown. Did you mean 'single'"),
         (RouteConfig("single", "graphrag_globl"), "r.retriever='graphrag_globl' is unknown."),

@@ -21,13 +21,13 @@ from gnnrag.datasets.base import Dataset
 from gnnrag.datasets.jsonl import read_jsonl
 from gnnrag.errors import DataError
 from gnnrag.index.build import Progress
+from gnnrag.methods.routes import RouteConfig, choose_route, read_route
 from gnnrag.metrics.replies import remarks
 from gnnrag.metrics.report import per_question
 from gnnrag.metrics.statistics import cohen_kappa
 from gnnrag.roles.base import QUERY_CLASSES, RouterTask, Routing
 from gnnrag.roles.registry import Roles
 from gnnrag.roles.router import class_of
-from gnnrag.routes import RouteConfig, choose_route, read_route
 from gnnrag.run.evaluation import evaluate, load_questions_for
 from gnnrag.run.pipeline import open_index
 from gnnrag.run.rundir import decisive, read_predictions

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnnrag.audit.config import FLAT, AuditConfig
+from gnnrag.methods.routes import choose_route
 from gnnrag.metrics.statistics import wilson_interval
 from gnnrag.roles.base import QUERY_CLASSES, Routing
-from gnnrag.routes import choose_route
 from gnnrag.types import Question
 
 # In this order they decide which route is cheaper.

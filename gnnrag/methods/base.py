@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from gnnrag.parts import Part
 from gnnrag.pool import Pool
 from gnnrag.session import Session
 from gnnrag.types import Evidence, Query, Question, Ranking
+
+if TYPE_CHECKING:
+    from gnnrag.methods.routes import Route
 
 
 @dataclass
@@ -27,8 +31,31 @@ class State:
     memory: dict[str, Any] = field(default_factory=dict)
 
 
-class Method(Protocol):
-    """Start, propose, absorb, select. Methods hold no state of a question: everything is in `State`."""
+class Method(Part, Protocol):
+    """Start, propose, absorb, select. Methods hold no state of a question: everything is in `State`.
+
+    Attributes:
+        role_names: the roles that it asks, besides the reader; None: any.
+        channels: what its retriever must be able to search.
+        default_retriever: the retriever of a config that names none; None: that of all methods.
+        may_miss: of several first retrievals some may fail; else a question whose first retrieval fails has failed.
+    """
+
+    role_names: tuple[str, ...] | None = None
+    channels: frozenset[str] = frozenset({"text"})
+    default_retriever: ClassVar[str | None] = None
+    may_miss: bool = False
+    is_router: ClassVar[bool] = False  # it hands questions to other methods
+
+    @classmethod
+    def channels_for(cls, settings: Any) -> frozenset[str]:
+        """Return the channels that it asks with these settings."""
+        return cls.channels
+
+    @classmethod
+    def routes_for(cls, settings: Any) -> Mapping[str, Route]:
+        """Return the methods that it hands questions to, by name."""
+        return {}
 
     async def start(self, question: Question, session: Session) -> State:
         """Prepare a question."""

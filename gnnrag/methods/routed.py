@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from gnnrag.errors import ConfigError
-from gnnrag.methods.base import State
+from gnnrag.methods.base import Method, State
+from gnnrag.methods.routes import Route, RouteConfig, choose_route, read_route
 from gnnrag.registry import METHODS, resolve
 from gnnrag.roles.base import QUERY_CLASSES, ReaderTask, RouterTask, Routing
-from gnnrag.routes import Route, RouteConfig, choose_route, read_route
 from gnnrag.session import Session
 from gnnrag.types import Evidence, Query, Question, Ranking
 
@@ -40,7 +40,7 @@ class RoutedConfig:
     min_cosine: float = 0.5  # cosine: least cosine of the question and the best passage of the evidence
 
 
-class Routed:
+class Routed(Method):
     """Classifies a question, then lets the method of its route answer it.
 
     The first rule that holds decides:
@@ -64,7 +64,8 @@ class Routed:
     """
 
     config_class = RoutedConfig
-    roles = ("router",)  # and those of its routes
+    role_names = ("router",)  # and those of its routes
+    is_router = True
 
     def __init__(self, index: Any, roles: Any, config: RoutedConfig | None = None) -> None:
         self.index, self.config = index, config or RoutedConfig()

@@ -25,10 +25,10 @@ from gnnrag.index.build import Progress
 from gnnrag.registry import RETRIEVERS, ROLES
 from gnnrag.run.evaluation import check_fallbacks, evaluate, load_questions_for, tracked, write_metrics
 from gnnrag.run.pipeline import asked_roles, open_index
+from gnnrag.run.rows import trained_counts
 from gnnrag.run.rundir import commit, read_predictions
 from gnnrag.run.sharding import refuse_shard
 from gnnrag.run.trained import read_parts, read_seen, seen_hash, seen_in
-from gnnrag.runrows import trained_counts
 from gnnrag.training.config import draw
 from gnnrag.types import Prediction, Question
 

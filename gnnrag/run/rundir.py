@@ -19,7 +19,7 @@ from gnnrag.common.files import Journal, digest, lock_run, remove, write_atomic,
 from gnnrag.common.outputs import EVALUATION, refuse_other, start_over
 from gnnrag.config import to_plain
 from gnnrag.errors import ConfigError, GnnragError
-from gnnrag.runrows import (
+from gnnrag.run.rows import (
     check_entry,
     check_prediction,
     checked,

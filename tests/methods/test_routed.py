@@ -9,8 +9,8 @@ import pytest
 
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.methods.routed import Routed, RoutedConfig
+from gnnrag.methods.routes import RouteConfig
 from gnnrag.roles.base import Answer, ReaderTask, RouterTask, Routing, Thoughts
-from gnnrag.routes import RouteConfig
 from gnnrag.run.loop import Loop
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Question

@@ -48,7 +48,7 @@ def read_route(route: RouteConfig, where: str) -> Route:
         ConfigError: an unknown part or setting, settings for the run's own retriever, or a route to a routing method.
     """
     cls = resolve(f"{where}.method", route.method, METHODS)
-    if hasattr(cls, "routes_for"):
+    if cls.is_router:
         raise ConfigError(
             f"{where}.method={route.method!r}: a routing method cannot be a route; name what it routes to"
         )
