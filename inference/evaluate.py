@@ -42,7 +42,7 @@ from inference.tables import metrics_table
 
 PARTS = {"method": METHODS, "retriever": RETRIEVERS, "roles": {f"{r}.{i}": "" for r in ROLES for i in ROLES[r]}}
 _LISTING = "\n".join(f"{name}: {', '.join(table)}" for name, table in PARTS.items())
-HELP = f"{__doc__}\n{_LISTING}\nsettings: gnnrag/config.py, and the README's table"
+HELP = f"{__doc__}\n{_LISTING}\nsettings: gnnrag/config.py, and docs/settings.md"
 SAMPLE = Path(__file__).resolve().parents[1] / "configs/evaluate/sample.yaml"
 
 

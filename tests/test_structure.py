@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import difflib
-import re
 import socket
 import subprocess
 import sys
@@ -287,22 +286,6 @@ def test_tests_have_names_of_their_own() -> None:
     """Without packages among the tests, two files of one name would hide each other."""
     names = [p.name for p in (ROOT / "tests").rglob("test_*.py")]
     assert len(names) == len(set(names))
-
-
-def test_the_readme_names_only_what_exists() -> None:
-    readme = ROOT / "README.md"
-    if not readme.exists():
-        pytest.skip("no README.md yet")
-    known = {p.name for p in ROOT.rglob("*") if ".git" not in p.parts and ".venv" not in p.parts}
-    known |= {"config.yaml", "site.yaml"}  # of a run directory; what a user makes of site.example.yaml
-    assert not re.search(r"\b[A-Z]+_(?:TABLE|COMMIT)\b|^TREE$", readme.read_text("utf-8"), re.M), (
-        "a placeholder is left"
-    )
-    missing = set()
-    for token in re.findall(r"[\w./-]+\.(?:py|yaml|toml|sh)\b", readme.read_text("utf-8")):
-        if not (ROOT / token).exists() and token.split("/")[-1] not in known:
-            missing.add(token)
-    assert not missing
 
 
 # ------------------------------------------------------------------------------------------------------- network
