@@ -18,6 +18,7 @@ from gnnrag.questions.config import MakeQuestionsConfig
 from gnnrag.questions.making import JOURNAL, SOURCE, Told, make_questions
 from inference import make_questions as script
 from inference.console import run_script
+from tests.helpers.each import each
 from tests.helpers.prompts import uncoded
 from tests.questions.test_question_parts import described_by, random_triples
 
@@ -53,10 +54,10 @@ def rows_of(tmp_path, name="out"):
 
 
 # -------------------------------------------------------------------------------------------------------- templates
-@pytest.mark.parametrize("hops", [2, 3, 4])
+@each("hops", [2, 3, 4])
 def test_every_question_keeps_the_rules_and_walks_to_its_answer(kb, dots, tmp_path, hops):
     _, triples = kb
-    about = make(dots, f"make.hops={hops}")
+    about = make(dots, f"make.hops={hops}", f"make.out={tmp_path / 'out'}")
     rows = rows_of(tmp_path)
     assert (about["paths"], about["questions"], len(rows)) == (6, 30, 30)
     assert len({row["path"][-1] for row in rows}) == 6 and len({row["question"] for row in rows}) == 30
@@ -110,17 +111,8 @@ def test_more_paths_go_on_from_those_that_are_there(dots, tmp_path):
     assert rows_of(tmp_path) != rows_of(tmp_path, "once")
 
 
-def test_a_folder_of_another_origin_is_not_written_over(dots, tmp_path):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "questions.generated.jsonl").write_text("mine")
-    for more in ((), ("make.fresh=true",)):
-        with pytest.raises(ConfigError, match=r"questions\.generated\.jsonl, of another origin; give"):
-            make(dots, *more)
-    assert (tmp_path / "out" / "questions.generated.jsonl").read_text() == "mine"
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "what"),
+@each(
+    "name, text, what",
     [
         ("meta.json", '{"decisive": {}, "inputs": {}}', "an evaluation"),
         ("meta.json", '{"settings": {}, "inputs": {}, "versions": {}}', "a training run"),
@@ -128,6 +120,7 @@ def test_a_folder_of_another_origin_is_not_written_over(dots, tmp_path):
         ("corpus.jsonl", "", "a data set"),
         ("SOURCE.json", '{"origin": "a knowledge base"}', "a data set"),
         ("paths.jsonl", '{"nodes": []}\n', "paths.jsonl, of another origin"),
+        ("questions.generated.jsonl", "mine", "questions.generated.jsonl, of another origin"),
     ],
 )
 def test_nothing_is_written_into_a_folder_of_another_kind(dots, tmp_path, name, text, what):
@@ -135,7 +128,7 @@ def test_nothing_is_written_into_a_folder_of_another_kind(dots, tmp_path, name, 
     (tmp_path / "out" / name).write_text(text)
     for more in ((), ("make.fresh=true",)):
         with pytest.raises(ConfigError, match=f"holds {what}.*give another make.out$"):
-            make(dots, *more)
+            make(dots, f"make.out={tmp_path / 'out'}", *more)
     assert [(p.name, p.read_text()) for p in (tmp_path / "out").iterdir()] == [(name, text)]
 
 
@@ -182,8 +175,8 @@ def test_too_few_paths_are_told_and_none_is_an_error(dots, tmp_path):
         make(dots, f"make.out={tmp_path / 'x'}", "make.min_degree=90")
 
 
-@pytest.mark.parametrize(
-    ("dot", "message"),
+@each(
+    "dot, message",
     [
         ("make.hops=5", "must lie between 2 and 4"),
         ("make.paths=0", "must be at least 1"),
@@ -251,6 +244,8 @@ def test_good_replies_become_questions(dots, tmp_path):
     assert shown.count("->") == 2 and "<notes>" in shown and f"Start: {rows[0]['anchor']}" in shown
     assert make(dots, *PROMPTED, llm=model(write)) == about  # what was spent, too
     assert len(seen) == 2  # nothing is asked twice
+    with pytest.raises(ConfigError, match="made with other settings, another model"):
+        make(dots, *PROMPTED, "ask.temperature=0.5", llm=model(write))
 
 
 def test_what_was_spent_does_not_depend_on_how_often_the_command_ran(dots, tmp_path):
@@ -261,12 +256,6 @@ def test_what_was_spent_does_not_depend_on_how_often_the_command_ran(dots, tmp_p
     (tmp_path / "out" / "questions.generated.jsonl").unlink()  # as if killed at the end
     few = make(dots, *PROMPTED, "make.paths=1", llm=model(good))
     assert few["usage"]["llm_calls"] == 1  # of the paths that are written
-
-
-def test_other_sampling_is_another_origin(dots):
-    make(dots, *PROMPTED, llm=model(good))
-    with pytest.raises(ConfigError, match="made with other settings, another model"):
-        make(dots, *PROMPTED, "ask.temperature=0.5", llm=model(good))
 
 
 def test_bad_questions_are_repaired_once_and_told_why(dots, tmp_path):

@@ -21,6 +21,7 @@ from gnnrag.questions.authors import (
 from gnnrag.questions.paths import GraphPath, PathSampler, SamplingRules, Step
 from gnnrag.questions.wording import WORDINGS, cue_of, fits, names_fit, noun_of, wording_of
 from gnnrag.roles.prompting import MalformedError
+from tests.helpers.each import each
 
 
 def graph_of(triples, types=None, texts=None):
@@ -49,7 +50,7 @@ def graph_of(triples, types=None, texts=None):
 
 
 # --------------------------------------------------------------------------------------------------------- wordings
-@pytest.mark.parametrize("key", sorted(WORDINGS))
+@each("key", sorted(WORDINGS))
 def test_every_wording_can_be_filled_in(key):
     wording = WORDINGS[key]
     assert wording_of(key, key in ("born_on", "died_on", "release_year")) is wording
@@ -61,8 +62,8 @@ def test_every_wording_can_be_filled_in(key):
         assert text.count("{x}") == 1 and "{" not in filled and "Ada" in filled
 
 
-@pytest.mark.parametrize(
-    ("predicate", "is_time", "tail", "ask"),
+@each(
+    "predicate, is_time, tail, ask",
     [
         ("was directed by", False, "the director of X", "Who directed X?"),
         ("starred_actors", False, "the actor in X", "Who stars in X?"),
@@ -81,8 +82,8 @@ def test_predicates_are_told(predicate, is_time, tail, ask):
     assert (wording.tail[0].format(x="X", k="K"), wording.ask_tail.format(x="X", k="K")) == (tail, ask)
 
 
-@pytest.mark.parametrize(
-    ("predicate", "is_time"),
+@each(
+    "predicate, is_time",
     [("is", False), ("has", False), ("was a", False), ("born on", False), ("located in", True),
      ("led to a fall of", False), ("lived in", True), ("", False), ("; drop", False), ("known as", False)],
 )  # fmt: skip
@@ -105,8 +106,8 @@ def test_types_name_and_exclude():
     assert not names_fit(WORDINGS["son_of"], "John II", "Ann Lee")
 
 
-@pytest.mark.parametrize(
-    ("sentence", "subject", "name", "cue"),
+@each(
+    "sentence, subject, name, cue",
     [
         ("Red Tide is a 1931 drama film directed by Ann Lee and starring Bo Ek.", "Red Tide", "Ann Lee", "directed by"),
         ("Red Tide is a 1931 drama film directed by Ann Lee and starring Bo Ek.", "Red Tide", "Bo Ek", "starring"),
@@ -132,8 +133,8 @@ NAMES = PathNames(
 )
 
 
-@pytest.mark.parametrize(
-    ("question", "fault"),
+@each(
+    "question, fault",
     [
         ("Who founded the school of the designer of Halden Bridge?", None),
         ("Who founded the school of the designer of the halden bridge?", None),
@@ -155,15 +156,11 @@ def test_each_rule_is_checked(question, fault):
 
 def test_an_alias_of_the_start_excuses_no_word_of_the_answer():
     path = PathNames((("Boston College", "Massachusetts College"), ("Bo Ek",), ("Massachusetts",)))
-    assert not is_leaking(path)
+    assert not is_leaking(path) and not is_leaking(NAMES)
+    assert is_leaking(PathNames((("Frank Sinatra Jr.",), ("A B",), ("Frank",))))  # its start says the answer
+    assert is_leaking(PathNames((("Paris Hilton",), ("Paris",), ("Rome",))))
     (fault,) = faults("Which colony, perhaps Massachusetts Bay, is home to a man of Boston College?", path)[1:]
     assert fault == ("answer given away", "it gives words of the answer away: massachusetts")
-
-
-def test_a_start_that_says_the_answer_is_no_start():
-    assert is_leaking(PathNames((("Frank Sinatra Jr.",), ("A B",), ("Frank",))))
-    assert is_leaking(PathNames((("Paris Hilton",), ("Paris",), ("Rome",))))
-    assert not is_leaking(NAMES)
 
 
 def test_the_most_different_are_picked_in_order():
@@ -195,7 +192,7 @@ def described_by(triples, known, label, is_forward, seen):
     return ends - set(seen)
 
 
-@pytest.mark.parametrize("hops", [2, 3, 4])
+@each("hops", [2, 3, 4])
 def test_paths_are_simple_without_shortcuts_and_lead_to_one_entity(hops):
     triples = random_triples(random.Random(3))
     graph = graph_of(triples, {film(i): "movie" for i in range(40)})
@@ -290,16 +287,13 @@ def test_verbs_do_not_meet_and_unknown_things_are_vague():
     assert Telling(
         vague.names, vague.types, path_of(vague, "Ann Lee", "claimed", "gold", "represented", "Cup")
     ).is_vague
-
-
-def test_a_path_without_wordings_cannot_be_told():
     with pytest.raises(ValueError, match="has no wording"):
         Telling(["A", "B"], ["", ""], GraphPath((0, 1), (Step(0, 1, 0, True),)))
 
 
 # ---------------------------------------------------------------------------------------------------------- replies
-@pytest.mark.parametrize(
-    ("reply", "questions"),
+@each(
+    "reply, questions",
     [
         ('{"questions": ["Who is it?", "Who is it?", "- Where?"]}', ["Who is it?", "Where?"]),
         ('<think>{"questions": ["no"]}</think>```json\n{"questions": ["Who?",]}\n```', ["Who?"]),
