@@ -8,7 +8,7 @@ from inference import textualise
 KB = "Night Harbour|directed_by|Vera Lind\nNight Harbour|release_year|1971\nOh! Fog|directed_by|Vera Lind\n"
 
 
-def test_convert_and_check(tmp_path, capsys):
+def test_convert_check_and_what_is_refused(tmp_path, capsys):
     (tmp_path / "kb").mkdir()
     (tmp_path / "kb" / "kb.txt").write_text(KB, "utf-8")
     out = tmp_path / "out"
@@ -29,11 +29,8 @@ def test_convert_and_check(tmp_path, capsys):
         textualise.main([*command, "write.methd=template"])
     with pytest.raises(GnnragError, match=r"write\.method='?foo'?.*template, prompted"):
         textualise.main([*command, "write=foo"])
-
-
-def test_what_is_missing_comes_with_its_fix(tmp_path):
-    config = "configs/textualise/metaqa.yaml"
+    missing = [command[0], f"path={tmp_path / 'nope'}", f"out={tmp_path / 'new'}"]
     with pytest.raises(GnnragError, match=r"nope: holds no kb\.txt; path=FOLDER .*MetaQA.*fetch\.py.*data/README\.md"):
-        textualise.main([config, f"path={tmp_path / 'nope'}", f"out={tmp_path / 'out'}"])
+        textualise.main(missing)
     with pytest.raises(GnnragError, match=r"sample is no folder that textualise\.py wrote: it lacks nodes\.jsonl"):
         textualise.main(["check", "data/sample"])

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnrag.textualise.writing import MarkupError, check_marked, mark_neighbour, mark_topic, read_marked
+from tests.helpers.each import each
 
 NAMES = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), min_size=1).filter(str.strip)
 
@@ -27,8 +28,8 @@ def test_any_name_can_be_marked(topic, neighbour, between):
     assert check_marked(text, topic, [neighbour, neighbour + "x"]) == [neighbour + "x"]
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
+@each(
+    "text, problem",
     [
         ("<a> met [b", r"'\[' is not closed"),
         ("<a> met b]", r"'\]' closes nothing"),

@@ -4,14 +4,13 @@ import asyncio
 import json
 import re
 
-import pytest
-
 from gnnrag.datasets.articles import parts_of
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.session import Session
 from gnnrag.textualise.config import WriterConfig
 from gnnrag.textualise.prompted import APPENDED, PLAIN, REPLACED, STATED, PromptedWriter, can_be_shown
 from gnnrag.textualise.writing import EntityTask, RelationsTask, check_marked, read_marked
+from tests.helpers.each import each
 
 KB = [
     ("Night Harbour", "directed_by", "Vera Lind"),
@@ -65,7 +64,7 @@ def test_only_the_missing_names_are_asked_for_again():
     assert spent["calls"] == 5
 
 
-@pytest.mark.parametrize(
+@each(
     "bad",
     [
         WHOLE.replace("tagged", "tagged and [praised]"),  # an invented bracket
@@ -132,7 +131,7 @@ def test_entities_are_described_from_their_article():
     assert described(good, infer_type=True)[0].type == "person"
 
 
-@pytest.mark.parametrize(
+@each(
     "bad",
     [
         '{"type": "film", "description": "Night Harbour is a film."}',
@@ -171,7 +170,7 @@ def test_each_triple_gets_its_sentence_in_order():
     assert len(related(sentences, batch=2)[1].requests) == 3
 
 
-@pytest.mark.parametrize(
+@each(
     "bad",
     [
         '{"1": "[Night Harbour] and [Vera Lind]"}',  # numbers are missing

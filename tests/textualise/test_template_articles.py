@@ -25,6 +25,7 @@ from gnnrag.textualise.templates import (
 )
 from gnnrag.textualise.writing import check_marked, read_marked
 from gnnrag.types import Passage
+from tests.helpers.each import each
 from tests.helpers.shared_data import SHARED_DATA
 
 KB = [
@@ -83,13 +84,7 @@ def test_templates_differ_from_fact_to_fact_and_a_seed_gives_others():
         assert len(set(forwards)) == len(forwards) >= 3 and len(set(backwards)) == len(backwards) >= 3, relation
 
 
-def test_a_long_neighbourhood_gives_an_article_of_300_to_500_words():
-    people = [("Night Harbour", "starred_actors", f"Vera van {chr(65 + i)}lind") for i in range(25)]
-    ((part,), _, (passage,)) = articles(people, {"Night Harbour"})
-    assert len(part.neighbours) == 25 and 300 <= len(passage.text.split()) <= 500
-
-
-@pytest.mark.parametrize(("relation", "forwards", "template"), list(all_templates()))
+@each("relation, forwards, template", list(all_templates()))
 def test_a_template_says_its_own_relation_and_no_other(relation, forwards, template):
     """The way back rests on this: from its own words, in its own direction, for names with and without quotes."""
     for head, tail in (("Night Harbour", "Vera Lind"), ("Mr. X. Again!", "olga the Great"), ("1971", "1980")):
