@@ -16,26 +16,24 @@ import time
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPOSITORY))
+from rich.table import Table
+from running import run
 
-from rich.table import Table  # noqa: E402
-
-from gnnrag.config import EvaluateConfig, load_config  # noqa: E402
-from gnnrag.datasets.base import load_passages  # noqa: E402
-from gnnrag.index.build import build_index, update_index  # noqa: E402
-from gnnrag.index.stages import STAGES  # noqa: E402
-from gnnrag.index.store import Store  # noqa: E402
-from gnnrag.run.pipeline import index_settings  # noqa: E402
-from gnnrag.types import Passage  # noqa: E402
-from inference.console import render  # noqa: E402
-from tests.helpers.indexes import artefacts  # noqa: E402
+from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.datasets.base import load_passages
+from gnnrag.index.build import build_index, update_index
+from gnnrag.index.stages import STAGES
+from gnnrag.index.store import Store
+from gnnrag.run.pipeline import index_settings
+from gnnrag.types import Passage
+from inference.console import render
+from tests.helpers.indexes import artefacts
 
 
 def main() -> None:
     """Measure and print; exits with 1 where an artefact differs from a rebuild's."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with corpus.jsonl")
+    parser.add_argument("--data", type=Path, required=True, help="a corpus, as data.path names it")
     parser.add_argument("--share", type=float, default=0.01, help="of the passages that change")
     parser.add_argument("--stages", nargs="+", default=list(STAGES), help="stages to build, with what they need")
     parser.add_argument("--set", nargs="+", default=[], help="more settings, key=value")
@@ -117,4 +115,4 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main, __doc__)

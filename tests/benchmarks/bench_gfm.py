@@ -17,8 +17,7 @@ from pathlib import Path
 from statistics import median
 
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from running import run
 
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
 from gnnrag.gnn.config import GNNConfig
@@ -84,4 +83,4 @@ def random_network(index: Index, folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run(main, __doc__)

@@ -21,9 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from running import run
 from torch import Tensor
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from gnnrag.gnn.config import GNNConfig, LossConfig
 from gnnrag.gnn.edges import RelationalIndex
@@ -275,4 +274,4 @@ def copy_bandwidth(rounds: int) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    run(main, __doc__)

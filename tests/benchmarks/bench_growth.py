@@ -21,21 +21,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPOSITORY))
+import numpy as np
+from rich.table import Table
+from running import run
 
-import numpy as np  # noqa: E402
-from rich.table import Table  # noqa: E402
-
-from gnnrag.common.files import write_json  # noqa: E402
-from gnnrag.config import EvaluateConfig, load_config  # noqa: E402
-from gnnrag.index.build import build_index  # noqa: E402
-from gnnrag.index.stages import STAGES  # noqa: E402
-from gnnrag.index.store import Store  # noqa: E402
-from gnnrag.reports.retrievers import fitting_retrievers, stage_bytes, time_retriever  # noqa: E402
-from gnnrag.run.pipeline import index_settings  # noqa: E402
-from inference.console import render  # noqa: E402
-from tests.helpers.growth import CORPORA, corpus_of  # noqa: E402
+from gnnrag.common.files import write_json
+from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.index.build import build_index
+from gnnrag.index.stages import STAGES
+from gnnrag.index.store import Store
+from gnnrag.reports.retrievers import fitting_retrievers, stage_bytes, time_retriever
+from gnnrag.run.pipeline import index_settings
+from inference.console import render
+from tests.helpers.growth import CORPORA, corpus_of
 
 DOTS = ["index.embedder.model=hash", "index.text.language=blank:en", "method=single", "roles=offline", "llm_cache=null"]
 
@@ -52,6 +50,7 @@ def main() -> None:
     parser.add_argument("--set", nargs="+", default=[], help="more settings, key=value")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    questions(args.data, 1)  # ends here where a corpus is missing
     args.out.mkdir(parents=True, exist_ok=True)
     if args.one:
         return measure(args, args.one)
@@ -205,4 +204,4 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main, __doc__)

@@ -13,22 +13,18 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPOSITORY))
+from rich.table import Table
+from running import ROOT, run, timed
 
-from rich.table import Table  # noqa: E402
-
-from gnnrag.datasets.base import load_passages  # noqa: E402
-from gnnrag.index.build import update_index  # noqa: E402
-from gnnrag.index.store import Store  # noqa: E402
-from gnnrag.types import Passage  # noqa: E402
-from inference.console import render  # noqa: E402
+from gnnrag.datasets.base import load_passages
+from gnnrag.index.build import update_index
+from gnnrag.index.store import Store
+from gnnrag.types import Passage
+from inference.console import render
 
 WITHOUT = "passages,text,hierarchy,lexical"
 DOCUMENTS = 10
@@ -37,7 +33,7 @@ DOCUMENTS = 10
 def main() -> None:
     """Measure without and with embeddings, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with corpus.jsonl")
+    parser.add_argument("--data", type=Path, required=True, help="a corpus, as data.path names it")
     parser.add_argument("--embedder", default="embedded", help="index.embedder.model")
     parser.add_argument(
         "--rounds", type=int, default=3, help="repetitions of the short measurements; the fastest counts"
@@ -73,7 +69,7 @@ def measure(root: Path, build: list[str], new: list[Passage], rounds: int) -> di
     update_index(root, add=new)  # once to warm up: imports, and the embedder's kernels
     update_index(root, remove=ids)
     both = [
-        (seconds(lambda: update_index(root, add=new)), seconds(lambda: update_index(root, remove=ids)))
+        (timed(lambda: update_index(root, add=new))[0], timed(lambda: update_index(root, remove=ids))[0])
         for _ in range(rounds)
     ]
     found["add_work"], found["remove_work"] = (min(column) for column in zip(*both, strict=True))
@@ -82,15 +78,8 @@ def measure(root: Path, build: list[str], new: list[Passage], rounds: int) -> di
 
 def script(*arguments: str) -> float:
     """Return the seconds that `inference/index.py` takes."""
-    command = [sys.executable, str(REPOSITORY / "inference" / "index.py"), *arguments]
-    return seconds(lambda: subprocess.run(command, check=True, capture_output=True, cwd=REPOSITORY))
-
-
-def seconds(work: Callable[[], object]) -> float:
-    """Return how long a call takes."""
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
+    command = [sys.executable, str(ROOT / "inference" / "index.py"), *arguments]
+    return timed(lambda: subprocess.run(command, check=True, capture_output=True, cwd=ROOT))[0]
 
 
 def table(result: dict[str, Any]) -> str:
@@ -117,4 +106,4 @@ def table(result: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run(main, __doc__)

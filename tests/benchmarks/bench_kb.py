@@ -13,8 +13,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from running import run
 
 from gnnrag.config import EmbedderConfig, ExtractConfig, IndexConfig
 from gnnrag.datasets import load_dataset
@@ -77,4 +76,4 @@ def serve(graph: KnowledgeGraph, data: Path, hops: int) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    run(main, __doc__)

@@ -9,13 +9,10 @@ import argparse
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from running import run, timed
 
 from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
 from gnnrag.graphs.picking import Edges
@@ -49,9 +46,9 @@ def main() -> None:
     found: Any = None
     expected: Any = None
     for _ in range(args.rounds):  # alternate, so that a busy machine slows both
-        seconds, found = timed(lambda: walks.evidence(seeds, votes, cosines).toarray())
+        seconds, found = timed(lambda: walks.evidence(seeds, votes, cosines).toarray(), time.process_time)
         ours = min(ours, seconds)
-        seconds, expected = timed(lambda: [listed(walks, seed, votes, cosines) for seed in seeds])
+        seconds, expected = timed(lambda: [listed(walks, seed, votes, cosines) for seed in seeds], time.process_time)
         theirs = min(theirs, seconds)
     is_equal = all(
         row[list(counts)].tolist() == list(counts.values()) and np.count_nonzero(row) == len(counts)
@@ -125,12 +122,5 @@ def listed(graph: WalkGraph, start: int, votes: Votes, cosines: np.ndarray) -> C
     return total or Counter(own)
 
 
-def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Return seconds of processor time and result."""
-    start = time.process_time()
-    result = work()
-    return time.process_time() - start, result
-
-
 if __name__ == "__main__":
-    main()
+    run(main, __doc__)

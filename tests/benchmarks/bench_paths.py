@@ -11,15 +11,13 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from running import run, timed
 
 from gnnrag.graphs.knowledge import Adjacency
 from gnnrag.graphs.neighbourhood import grow, label_anchor
@@ -162,12 +160,5 @@ def lengths(paths: list[Any]) -> list[int]:
     return [len(path) - 1 for path in paths]
 
 
-def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Return seconds and result."""
-    start = time.perf_counter()
-    result = work()
-    return time.perf_counter() - start, result
-
-
 if __name__ == "__main__":
-    main()
+    run(main, __doc__)

@@ -6,22 +6,18 @@ python tests/benchmarks/bench_ppr.py --data ../shared/data/2wiki
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import igraph
 import numpy as np
+from running import run, timed
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
+from gnnrag.datasets.base import load_passages
 from gnnrag.graphs.hierarchy import HierarchyGraph, build_hierarchy
 from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.text.analyse import analyse
-from gnnrag.types import Passage
 
 TOLERANCE = 1e-6
 
@@ -29,16 +25,14 @@ TOLERANCE = 1e-6
 def main() -> None:
     """Print the ratio and the largest difference; exit with an error if either misses its bound."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="folder with corpus.jsonl")
+    parser.add_argument("--data", type=Path, required=True, help="a corpus, as data.path names it")
     parser.add_argument("--batch", type=int, default=64, help="seed vectors in a batch")
     parser.add_argument("--queries", type=int, default=16, help="how many of them igraph solves too")
     parser.add_argument("--rounds", type=int, default=7, help="repetitions; the fastest counts, for both")
     parser.add_argument("--min-ratio", type=float, default=30.0, help="fail below this ratio")
     args = parser.parse_args()
 
-    with (args.data / "corpus.jsonl").open(encoding="utf-8") as lines:
-        passages = [Passage(row["id"], row["title"], row["text"]) for row in map(json.loads, lines)]
-    graph = build_hierarchy(analyse(passages))
+    graph = build_hierarchy(analyse(load_passages(args.data).passages))
     reset = make_reset(graph, args.batch)
     peer = igraph.Graph(n=graph.num_nodes, edges=graph.edges)
     # igraph converts the reset to doubles on every call; plain lists spare it numpy's slow iteration.
@@ -79,12 +73,5 @@ def solve_by_igraph(graph: igraph.Graph, reset: list[float]) -> list[float]:
     return graph.personalized_pagerank(directed=False, damping=0.5, reset=reset, implementation="prpack")
 
 
-def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Return seconds and result."""
-    start = time.perf_counter()
-    result = work()
-    return time.perf_counter() - start, result
-
-
 if __name__ == "__main__":
-    main()
+    run(main, __doc__)

@@ -8,18 +8,15 @@ Both searches are made again from the index's vectors. Without `--names`, all of
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPOSITORY))
+import numpy as np
+from running import run
 
-import numpy as np  # noqa: E402
-
-from gnnrag.graphs import synonyms  # noqa: E402
-from gnnrag.graphs.synonyms import num_directions, num_probes  # noqa: E402
-from gnnrag.index.index import Index  # noqa: E402
+from gnnrag.graphs import synonyms
+from gnnrag.graphs.synonyms import num_directions, num_probes
+from gnnrag.index.index import Index
 
 
 def main() -> None:
@@ -51,4 +48,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main, __doc__)

@@ -115,4 +115,6 @@ def main(arguments: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    from running import run
+
+    run(lambda: main(sys.argv[1:]), __doc__)

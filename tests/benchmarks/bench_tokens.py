@@ -13,13 +13,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import sys
 from collections import defaultdict
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from running import run
 
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.llm.base import Request
@@ -76,7 +74,7 @@ def cached_share(requests: Iterable[Request]) -> tuple[int, int]:
     return sum(map(len, texts)), same * len(texts)
 
 
-def run(config: EvaluateConfig, index: Any, data: Any) -> dict[str, float]:
+def answer(config: EvaluateConfig, index: Any, data: Any) -> dict[str, float]:
     """Answer all questions; returns the figures of a row."""
     roles = {
         "decomposer": Told(OracleDecomposer(index), PromptedDecomposer, written_parts),
@@ -128,7 +126,7 @@ def main() -> None:
                 where = [f"data.path={options.data}", f"index.path={options.index}", f"data.limit={options.limit}"]
                 config = load_config(EvaluateConfig, None, [*own, *where, f"method.skip_read={skip}"])
                 data = load_questions_for(config)
-                row = run(config, open_index(config, data.name, data.passages), data)
+                row = answer(config, open_index(config, data.name, data.passages), data)
                 print(f"| {preset} | {rounds} | {skip} | {row['calls']:.2f} | {row['prompt_tokens']:.0f} | "
                       f"{row['completion_tokens']:.0f} | {row['prompt_tokens'] / 1000:.2f}M | {row['prefix']:.2f} | "
                       f"{row['recall@5']:.3f} |", flush=True)  # fmt: skip
@@ -137,4 +135,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main, __doc__)

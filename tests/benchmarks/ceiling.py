@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from running import run
 
 from gnnrag.index.index import Index
 
@@ -109,4 +108,4 @@ def report(table: Sequence[tuple[str, str, str, str, bool]], recalls: Sequence[f
 
 
 if __name__ == "__main__":
-    main()
+    run(main, __doc__)

@@ -18,10 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from running import run
 from scipy.optimize import minimize
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from single_hops import single_hops
 
 from gnnrag.datasets.base import load_dataset
@@ -118,4 +116,4 @@ def main(data: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "../shared/data"))
+    run(lambda: main(Path(sys.argv[1] if len(sys.argv) > 1 else "../shared/data")), __doc__)

@@ -8,14 +8,13 @@ prints the dev questions of a dataset followed by their hops (type `1hop`), for 
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from running import run
 
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.text.normalise import drop_qualifier, phrase_key
@@ -75,6 +74,13 @@ def mixed(data: Dataset) -> Iterator[dict[str, object]]:
             yield {"id": f"{data.name}-hop-{len(seen)}", **row}
 
 
-if __name__ == "__main__":
-    for row in mixed(load_dataset(sys.argv[1], "dev")):
+def main() -> None:
+    """Print a dataset's questions and their hops."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", help="a dataset with dev questions, as data.path names it")
+    for row in mixed(load_dataset(parser.parse_args().data, "dev")):
         print(json.dumps(row, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    run(main, __doc__)
