@@ -9,16 +9,30 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINKED = [ROOT / "data/README.md", ROOT / "configs/papers/README.md"]
 CONTRIBUTING = ROOT / "docs/contributing.md"
 # A file that the page gives: **`path`**, the table of the registry that it goes into, and its text.
 GIVEN = re.compile(r"^\*\*`([\w/.]+)`\*\*(?:, in `(\w+)`)?[^`]*\n\n```\w+\n(.*?)^```", re.S | re.M)
-MADE_BY_USERS = {"config.yaml", "site.yaml"}  # of a run directory; from site.example.yaml
+MADE_BY_USERS = {"/config.yaml", "/slurm/site.yaml"}  # of a run directory; from site.example.yaml
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@cache
+def files() -> frozenset[str]:
+    """Return all files of the repository, as `/PATH`."""
+    tops = [top for top in ROOT.iterdir() if top.is_file() or not top.name.startswith((".git", ".venv"))]
+    found = [p for top in tops for p in ([top] if top.is_file() else top.rglob("*.*"))]
+    return frozenset({f"/{named(p)}" for p in found} | MADE_BY_USERS)
 
 
 def anchors(page: Path) -> set[str]:
@@ -55,21 +69,20 @@ def test_the_index_names_every_page() -> None:
         assert {p.name for p in PAGES} - {"README.md"} <= linked
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", [*PAGES, *LINKED], ids=named)
 def test_a_page_names_only_what_exists(page: Path) -> None:
     text = page.read_text("utf-8")
-    known = {p.name for p in ROOT.rglob("*") if ".git" not in p.parts and ".venv" not in p.parts} | MADE_BY_USERS
-    known |= {Path(path).name for path, _, _ in GIVEN.findall(text)}
+    known = files() | {f"/{path}" for path, _, _ in GIVEN.findall(text)}
     assert not re.search(r"\b[A-Z]+_(?:TABLE|COMMIT)\b|@@", text), "a placeholder is left"
     missing = {
         token
         for token in re.findall(r"[\w./-]+\.(?:py|yaml|toml|sh)\b", text)
-        if not (ROOT / token).exists() and token.split("/")[-1] not in known
+        if not any(path.endswith(f"/{token.removeprefix('../')}") for path in known)
     }
     assert not missing
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", [*PAGES, *LINKED], ids=named)
 def test_links_lead_somewhere(page: Path) -> None:
     wrong = []
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
@@ -82,12 +95,12 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", [*PAGES, *LINKED], ids=named)
 def test_steps_are_in_the_functions_that_a_page_names(page: Path) -> None:
-    named = re.findall(r"`(?:gnnrag/)?([\w/]+\.py):([\w.]+)`", page.read_text("utf-8"))
+    shown = re.findall(r"`(?:gnnrag/)?([\w/]+\.py):([\w.]+)`", page.read_text("utf-8"))
     wrong = [
         f"{file}:{name}"
-        for file, name in named
+        for file, name in shown
         if not (ROOT / "gnnrag" / file).exists() or name not in defined(ROOT / "gnnrag" / file)
     ]
     assert not wrong
