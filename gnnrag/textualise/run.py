@@ -1,4 +1,4 @@
-"""Turns a knowledge base into a dataset folder: what `inference/textualise.py` does, importable and testable.
+"""A knowledge base as a dataset folder: articles, descriptions, questions (what `inference/textualise.py` does).
 
 Every article, description and batch of relations that is finished is in a journal beside the folder; the same command
 goes on from there after a kill and ends with the same bytes. The folder appears whole, or not at all.
@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,10 @@ from gnnrag.common.files import (
     refuse_links,
     tidy,
     write_atomic,
+    write_folder,
     write_json,
     write_jsonl,
 )
-from gnnrag.common.files import write_folder as write_whole
 from gnnrag.common.records import interpreting, number, text
 from gnnrag.datasets import kb
 from gnnrag.datasets.articles import Part, Triple, parts_of
@@ -54,46 +54,7 @@ from gnnrag.textualise.writing import (
 from gnnrag.types import Passage, Question
 
 Progress = Callable[[str, int, int], None]  # stage, finished since the last call, all of the stage
-STAGES = ("article", "entity", "relations")
-_TEXTS = {"article": ("text",), "entity": ("type", "description")}  # of a row of the journal
-
-
-@dataclass
-class _Work:
-    """The journal of one conversion, and what it has spent."""
-
-    journal: Journal
-    writer: Writer
-    config: TextualiseConfig
-    done: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
-    calls: int = 0  # of this process
-
-    def __post_init__(self) -> None:
-        with self.interpreting():
-            self.done = {(row["stage"], text(row["key"])): _checked(row) for row in self.journal.rows}
-
-    def interpreting(self) -> AbstractContextManager[None]:
-        """See `records.interpreting`."""
-        return interpreting(self.journal.path, f"delete {self.journal.path.parent} and run the command again")
-
-    @property
-    def usage(self) -> dict[str, dict[str, float]]:
-        """Calls, tokens, failures and cost of each stage; replies out of the cache count like all others."""
-        spent = {stage: Counter[str]() for stage in STAGES}
-        for (stage, _), row in self.done.items():
-            spent[stage].update(row["usage"])
-        # Rounded: the order of the journal, in which costs are added up, depends on timing.
-        return {stage: {k: round(v, 4) for k, v in sorted(counts.items())} for stage, counts in spent.items() if counts}
-
-
-def _checked(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of the journal. Raises ValueError, KeyError or the like where it is none that is written here."""
-    texts = row["texts"] if row["stage"] == "relations" else [row[name] for name in _TEXTS[row["stage"]]]
-    if not all(map(text, [*texts, *row["flags"]])):
-        raise ValueError(f"an empty text of {row['key']!r:.80}")
-    for value in row["usage"].values():
-        number(value)
-    return row
+STAGES = {"article": ("text",), "entity": ("type", "description"), "relations": ()}  # to the texts of a journal's row
 
 
 def textualise(
@@ -118,8 +79,7 @@ def textualise(
     triples = kb.read_triples(folder / kb.FILE, skips)
     for reason, names in skips.frozen().items():
         on_note(f"{len(names)} x {reason}")
-    entities = chosen_entities(triples, config.sample, config.seed)
-    parts = list(parts_of(triples, entities))
+    parts = list(parts_of(triples, chosen_entities(triples, config.sample, config.seed)))
     kb.refuse_clashes(folder / kb.FILE, [(part.id, part.name) for part in parts])
     writer = make_writer(config, parts)
     splits = kb.splits(folder)
@@ -129,41 +89,19 @@ def textualise(
         "sample": {**vars(config.sample), "seed": config.seed},
         "writer": dict(writer.identity),
     }
-    if there := _finished(out, made, config.licence, on_note):
-        return out, there
-    _refuse_taken(out)
+    if source := _finished(out, made, config.licence, on_note):
+        return out, source
     every = [Passage(part.id, part.name, part.name) for part in parts_of(triples)]
     questions = {name: kb.load_questions([file], every) for name, file in splits}  # broken ones are found now
     work = child(out.parent, f"{out.name}.work")
     with exclusive_lock(work / ".lock", str(work)):
-        if there := _finished(out, made, config.licence, on_note):  # another process ended in the meantime
-            tidy(work, out.parent)
-            return out, there
-        _refuse_taken(out)
-        _same_work(work, digest(made))
-        pieces, usage = _write_all(config, writer, work, triples, parts, on_progress)
-        source = write_whole(out, lambda new: write_folder(new, config, made, pieces, questions, usage))
+        source = _finished(out, made, config.licence, on_note)  # another process may have ended in the meantime
+        if source is None:
+            _claim(work, digest(made))
+            pieces, usage = _write_all(config, writer, work, triples, parts, on_progress)
+            source = write_folder(out, lambda new: write_dataset(new, config, made, pieces, questions, usage))
     tidy(work, out.parent)
     return out, source
-
-
-def _refuse_taken(out: Path) -> None:
-    if out.exists():
-        raise ConfigError(f"out='{out}' exists and was not made from this with these settings; give another out")
-
-
-def _finished(out: Path, made: dict[str, Any], licence: str, on_note: Callable[[str], None]) -> dict[str, Any] | None:
-    """Return what `SOURCE.json` holds where this very conversion is there already; another licence is written down."""
-    if not (out / SOURCE).is_file():
-        return None
-    there = read_source(out)
-    if digest(there.get("made")) != digest(made):
-        return None
-    on_note(f"{out} is finished")
-    if licence and there.get("licence") != licence:  # it changes no text, but the record must not hold an old one
-        there = update_licence(out, there, licence)
-        on_note(f"{out / SOURCE} now says licence {licence!r}")
-    return there
 
 
 def make_writer(config: TextualiseConfig, parts: Sequence[Part]) -> Writer:
@@ -175,7 +113,28 @@ def make_writer(config: TextualiseConfig, parts: Sequence[Part]) -> Writer:
     return PromptedWriter(backend, config.write, kinds, config.seed)
 
 
-def _same_work(work: Path, identity: str) -> None:
+def _finished(out: Path, made: dict[str, Any], licence: str, on_note: Callable[[str], None]) -> dict[str, Any] | None:
+    """Return what `SOURCE.json` holds where this very conversion is there already; another licence is written down.
+
+    Raises:
+        ConfigError: something else is there.
+    """
+    if not out.exists():
+        return None
+    source = read_json(out / SOURCE) if (out / SOURCE).is_file() else {}
+    if not isinstance(source, dict):
+        raise DataError(out / SOURCE, "must hold an object")
+    if digest(source.get("made")) != digest(made):
+        raise ConfigError(f"out='{out}' exists and was not made from this with these settings; give another out")
+    on_note(f"{out} is finished")
+    if licence and source.get("licence") != licence:  # it changes no text, but the record must not hold an old one
+        source["licence"] = licence
+        write_json(out / SOURCE, source)
+        on_note(f"{out / SOURCE} now says licence {licence!r}")
+    return source
+
+
+def _claim(work: Path, identity: str) -> None:
     """Refuse to go on with what other settings have begun."""
     refuse_links(work)
     mark = work / "made"
@@ -187,110 +146,9 @@ def _same_work(work: Path, identity: str) -> None:
     write_atomic(mark, identity)
 
 
-def _write_all(
-    config: TextualiseConfig, writer: Writer, folder: Path, triples: Sequence[Triple], parts: list[Part], told: Progress
-) -> tuple[Pieces, dict[str, Any]]:
-    """Do the three stages, each over all parts."""
-    work = _Work(Journal(folder / "journal.jsonl"), writer, config)
-    try:
-        rows = _run(work, "article", [(p.id, p) for p in parts], writer.article, told)
-        articles = [Written(row["text"], tuple(row["flags"])) for row in rows]
-        plain = [checked(part, article, folder)[0] for part, article in zip(parts, articles, strict=True)]
-        first = {part.name: i for i, part in reversed(list(enumerate(parts)))}
-        entities = [EntityTask(parts[i], plain[i]) for i in sorted(first.values())]
-        rows = _run(work, "entity", [(task.part.name, task) for task in entities], writer.entity, told)
-        described = {
-            task.part.name: Described(row["type"], row["description"], tuple(row["flags"]))
-            for task, row in zip(entities, rows, strict=True)
-        }
-        tasks = list(_relation_tasks(parts, plain, config.write.batch))
-        keys = [(digest([task.part.id, task.triples])[:24], task) for task in tasks]
-        rows = _run(work, "relations", keys, writer.relations, told)
-        related = [Related(tuple(row["texts"]), tuple(row["flags"])) for row in rows]
-        with work.interpreting():
-            texts: dict[Triple, str] = {}
-            for task, made in zip(tasks, related, strict=True):
-                texts |= {t: s for t, s in zip(task.triples, made.texts, strict=True) if read_marked(s)}
-        every: list[Written | Described | Related] = [*articles, *described.values(), *related]
-        flags = Counter(flag for row in every for flag in row.flags)
-        order = [triple for triple in triples if triple in texts]
-        return Pieces(parts, articles, described, {t: texts[t] for t in order}, dict(sorted(flags.items()))), work.usage
-    finally:
-        work.journal.close()
-
-
-def _relation_tasks(parts: Sequence[Part], plain: Sequence[str], size: int) -> Iterator[RelationsTask]:
-    """Yield each triple once, with the first article that states it."""
-    seen: set[Triple] = set()
-    for part, article in zip(parts, plain, strict=True):
-        new = [triple for triple in part.triples if triple not in seen]
-        seen.update(new)
-        yield from (RelationsTask(part, article, batch) for batch in batches(new, size))
-
-
-def _run(
-    work: _Work,
-    stage: str,
-    tasks: Sequence[tuple[str, Any]],
-    do: Callable[[Any, Session], Awaitable[Any]],
-    told: Progress,
-) -> list[dict[str, Any]]:
-    """Return the rows of a stage in the order of its tasks; what the journal has is not done again."""
-    todo = [(key, task) for key, task in tasks if (stage, key) not in work.done]
-    told(stage, len(tasks) - len(todo), len(tasks))
-    if todo:
-        asyncio.run(_run_missing(work, stage, todo, do, lambda: told(stage, 1, len(tasks))))
-    return [work.done[stage, key] for key, _ in tasks]
-
-
-async def _run_missing(
-    work: _Work,
-    stage: str,
-    todo: Sequence[tuple[str, Any]],
-    do: Callable[[Any, Session], Awaitable[Any]],
-    on_done: Callable[[], None],
-) -> None:
-    """Work off tasks, a bounded number at once; the first failure ends it, with what is finished in the journal."""
-    waiting = iter(todo)
-
-    async def worker() -> None:
-        for key, task in waiting:
-            if work.config.max_calls is not None and work.calls >= work.config.max_calls:
-                raise BudgetError(f"max_calls={work.config.max_calls} is used up; the same command goes on from here")
-            session = Session(key)
-            result = await do(task, session)
-            if problem := session.failed_calls():
-                raise LLMError(f"{stage} {key!r}: {problem}")
-            spent: Counter[str] = Counter()
-            for counts in session.by_role.values():
-                spent.update(counts)
-            work.calls += spent["calls"]
-            spent["cost"] = round(session.cost, 8)  # type: ignore[assignment]
-            row = {
-                "stage": stage,
-                "key": key,
-                **result.to_json(),
-                "usage": {k: v for k, v in sorted(spent.items()) if v},
-            }
-            work.journal.append(row)
-            work.done[stage, key] = row
-            on_done()
-
-    workers = [asyncio.ensure_future(worker()) for _ in range(min(work.config.concurrency, len(todo)))]
-    try:
-        await asyncio.gather(*workers)
-    finally:
-        for one in workers:
-            one.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
-        await work.writer.close()
-
-
-# ------------------------------------------------------------
-# The dataset folder that a conversion leaves: corpus, side table, descriptions, questions, and where it is from.
 @dataclass(frozen=True)
 class Pieces:
-    """All that the three stages gave.
+    """The results of the three stages.
 
     Attributes:
         parts: what the articles tell.
@@ -307,7 +165,141 @@ class Pieces:
     flags: Mapping[str, int]
 
 
-def write_folder(
+def _write_all(
+    config: TextualiseConfig,
+    writer: Writer,
+    folder: Path,
+    triples: Sequence[Triple],
+    parts: list[Part],
+    on_progress: Progress,
+) -> tuple[Pieces, dict[str, Any]]:
+    """Do the three stages, each over all parts."""
+    work = _Work(Journal(folder / "journal.jsonl"), writer, config, on_progress)
+    try:
+        rows = work.stage("article", [(p.id, p) for p in parts], writer.article)
+        articles = [Written(row["text"], tuple(row["flags"])) for row in rows]
+        plain = [checked(part, article, folder)[0] for part, article in zip(parts, articles, strict=True)]
+        first = {part.name: i for i, part in reversed(list(enumerate(parts)))}
+        entities = [EntityTask(parts[i], plain[i]) for i in sorted(first.values())]
+        rows = work.stage("entity", [(task.part.name, task) for task in entities], writer.entity)
+        described = {
+            task.part.name: Described(row["type"], row["description"], tuple(row["flags"]))
+            for task, row in zip(entities, rows, strict=True)
+        }
+        tasks = list(_relation_tasks(parts, plain, config.write.batch))
+        keys = [(digest([task.part.id, task.triples])[:24], task) for task in tasks]
+        rows = work.stage("relations", keys, writer.relations)
+        related = [Related(tuple(row["texts"]), tuple(row["flags"])) for row in rows]
+        with work.interpreting():
+            texts: dict[Triple, str] = {}
+            for task, result in zip(tasks, related, strict=True):
+                texts |= {t: s for t, s in zip(task.triples, result.texts, strict=True) if read_marked(s)}
+        every: list[Written | Described | Related] = [*articles, *described.values(), *related]
+        flags = dict(sorted(Counter(flag for row in every for flag in row.flags).items()))
+        relations = {triple: texts[triple] for triple in triples if triple in texts}
+        return Pieces(parts, articles, described, relations, flags), work.usage
+    finally:
+        work.journal.close()
+
+
+def _relation_tasks(parts: Sequence[Part], plain: Sequence[str], size: int) -> Iterator[RelationsTask]:
+    """Yield each triple once, with the first article that states it."""
+    seen: set[Triple] = set()
+    for part, article in zip(parts, plain, strict=True):
+        new = [triple for triple in part.triples if triple not in seen]
+        seen.update(new)
+        yield from (RelationsTask(part, article, batch) for batch in batches(new, size))
+
+
+class _Work:
+    """The journal of one conversion: what is in it is not done again.
+
+    Args:
+        journal: a row for each task that is finished.
+        writer: does the tasks.
+        config: settings.
+        on_progress: told of each task.
+    """
+
+    def __init__(self, journal: Journal, writer: Writer, config: TextualiseConfig, on_progress: Progress) -> None:
+        self.journal, self.writer, self.config, self.on_progress = journal, writer, config, on_progress
+        self.calls = 0  # of this process
+        with self.interpreting():
+            self.done = {(row["stage"], text(row["key"])): _checked_row(row) for row in journal.rows}
+
+    def interpreting(self) -> AbstractContextManager[None]:
+        """See `records.interpreting`."""
+        return interpreting(self.journal.path, f"delete {self.journal.path.parent} and run the command again")
+
+    @property
+    def usage(self) -> dict[str, dict[str, float]]:
+        """Calls, tokens, failures and cost of each stage; replies out of the cache count like all others."""
+        spent = {stage: Counter[str]() for stage in STAGES}
+        for (stage, _), row in self.done.items():
+            spent[stage].update(row["usage"])
+        # Rounded: the order of the journal, in which costs are added up, depends on timing.
+        return {stage: {k: round(v, 4) for k, v in sorted(counts.items())} for stage, counts in spent.items() if counts}
+
+    def stage(
+        self, stage: str, tasks: Sequence[tuple[str, Any]], write: Callable[[Any, Session], Awaitable[Any]]
+    ) -> list[dict[str, Any]]:
+        """Return the rows of a stage in the order of its tasks, which have keys."""
+        todo = [(key, task) for key, task in tasks if (stage, key) not in self.done]
+        self.on_progress(stage, len(tasks) - len(todo), len(tasks))
+        if todo:
+            asyncio.run(self._run(stage, todo, write, lambda: self.on_progress(stage, 1, len(tasks))))
+        return [self.done[stage, key] for key, _ in tasks]
+
+    async def _run(
+        self,
+        stage: str,
+        todo: Sequence[tuple[str, Any]],
+        write: Callable[[Any, Session], Awaitable[Any]],
+        on_done: Callable[[], None],
+    ) -> None:
+        """Work off tasks, a bounded number at once; the first failure ends it, with what is finished in the journal."""
+        waiting, most = iter(todo), self.config.max_calls
+
+        async def work() -> None:
+            for key, task in waiting:
+                if most is not None and self.calls >= most:
+                    raise BudgetError(f"max_calls={most} is used up; the same command goes on from here")
+                session = Session(key)
+                result = await write(task, session)
+                if problem := session.failed_calls():
+                    raise LLMError(f"{stage} {key!r}: {problem}")
+                spent: Counter[str] = Counter()
+                for counts in session.by_role.values():
+                    spent.update(counts)
+                self.calls += spent["calls"]
+                spent["cost"] = round(session.cost, 8)  # type: ignore[assignment]
+                usage = {name: count for name, count in sorted(spent.items()) if count}
+                row = {"stage": stage, "key": key, **asdict(result), "usage": usage}
+                self.journal.append(row)
+                self.done[stage, key] = row
+                on_done()
+
+        workers = [asyncio.ensure_future(work()) for _ in range(min(self.config.concurrency, len(todo)))]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+            await self.writer.close()
+
+
+def _checked_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of the journal. Raises ValueError, KeyError or the like where it is none that is written here."""
+    texts = row["texts"] if row["stage"] == "relations" else [row[name] for name in STAGES[row["stage"]]]
+    if not all(map(text, [*texts, *row["flags"]])):
+        raise ValueError(f"an empty text of {row['key']!r:.80}")
+    for value in row["usage"].values():
+        number(value)
+    return row
+
+
+def write_dataset(
     folder: Path,
     config: TextualiseConfig,
     made: Mapping[str, Any],
@@ -322,18 +314,26 @@ def write_folder(
     """
     passages, nodes = [], []
     for part, article in zip(pieces.parts, pieces.articles, strict=True):
-        text, mentions = checked(part, article, Path(f"{config.out}.work"))
+        plain, mentions = checked(part, article, Path(f"{config.out}.work"))
         named = list(dict.fromkeys(mention.name for mention in mentions if mention.kind == "neighbour"))
-        passages.append(Passage(part.id, part.name, text))
+        passages.append(Passage(part.id, part.name, plain))
         nodes.append(
-            {"id": part.id, "entity": part.name, "mentions": named, "text": text_digest(text), "flags": article.flags}
+            {"id": part.id, "entity": part.name, "mentions": named, "text": text_digest(plain), "flags": article.flags}
         )
+    asked, counts = _question_rows(config, questions, passages)
     rows: dict[str, list[Any]] = {
         "corpus.jsonl": [{"id": p.id, "title": p.title, "text": p.text} for p in passages],
         NODES: nodes,
+        MARKED: [{"id": p.id, "text": a.text} for p, a in zip(pieces.parts, pieces.articles, strict=True)],
+        ENTITIES: [
+            {"name": name, "type": d.type, "description": d.description, "flags": d.flags}
+            for name, d in pieces.entities.items()
+        ],
+        RELATIONS: [
+            {"head": h, "relation": r, "tail": t, "description": read_marked(marked)[0], "marked": marked}
+            for (h, r, t), marked in pieces.relations.items()
+        ],
     }
-    rows |= _descriptions(pieces)
-    asked, counts = _questions(config, questions, passages)
     for name, values in (rows | asked).items():
         write_jsonl(folder / name, values)
     write_atomic(folder / kb.FILE, "".join(f"{h}|{r}|{t}\n" for h, r, t in pieces.relations))
@@ -360,8 +360,8 @@ def checked(part: Part, article: Written, work: Path) -> tuple[str, list[Mention
         ArtefactError: broken markup, or a neighbour that is not marked; `work` is the folder that holds the article.
     """
     try:
-        left = check_marked(article.text, part.name, part.neighbours)
-        problem = f"does not mark {', '.join(left)[:200]}" if left else ""
+        missing = check_marked(article.text, part.name, part.neighbours)
+        problem = f"does not mark {', '.join(missing)[:200]}" if missing else ""
     except MarkupError as error:
         problem = f"has broken markup: {error}"
     if problem:
@@ -369,51 +369,20 @@ def checked(part: Part, article: Written, work: Path) -> tuple[str, list[Mention
     return read_marked(article.text)
 
 
-def _descriptions(pieces: Pieces) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of what was written besides the plain articles."""
-    return {
-        MARKED: [{"id": p.id, "text": a.text} for p, a in zip(pieces.parts, pieces.articles, strict=True)],
-        ENTITIES: [
-            {"name": name, "type": d.type, "description": d.description, "flags": d.flags}
-            for name, d in pieces.entities.items()
-        ],
-        RELATIONS: [
-            {"head": h, "relation": r, "tail": t, "description": read_marked(text)[0], "marked": text}
-            for (h, r, t), text in pieces.relations.items()
-        ],
-    }
-
-
-def read_source(folder: Path) -> dict[str, Any]:
-    """Return what `SOURCE.json` of a folder holds. Raises DataError where that is no object."""
-    found = read_json(folder / SOURCE)
-    if not isinstance(found, dict):
-        raise DataError(folder / SOURCE, "must hold an object")
-    return found
-
-
-def update_licence(folder: Path, source: Mapping[str, Any], licence: str) -> dict[str, Any]:
-    """Write another licence into `SOURCE.json`, and return what it holds then."""
-    updated = dict(source) | {"licence": licence}
-    write_json(folder / SOURCE, updated)
-    return updated
-
-
-def _questions(
+def _question_rows(
     config: TextualiseConfig, questions: Mapping[str, Sequence[Question]], passages: Sequence[Passage]
 ) -> tuple[dict[str, list[dict[str, Any]]], dict[str, dict[str, int]]]:
     """Return the rows of the question files, one for each split and one for its parts together, and their counts."""
     entities, ids = frozenset(p.title for p in passages), frozenset(p.id for p in passages)
     rows: dict[str, list[dict[str, Any]]] = {}
     counts = {}
-    for name, found in questions.items():
-        kept = chosen_questions(found, entities, ids, config.sample.questions, config.seed)
-        counts[name] = {"kept": len(kept), "of": len(found)}
+    for name, asked in questions.items():
+        kept = chosen_questions(asked, entities, ids, config.sample.questions, config.seed)
+        counts[name] = {"kept": len(kept), "of": len(asked)}
+        written = [
+            {"id": q.id, "question": q.text, "answers": q.answers, "type": q.type, "gold": q.gold, **q.extra}
+            for q in kept
+        ]
         for split in dict.fromkeys((name, name.rpartition(".")[2])):
-            rows.setdefault(f"questions.{split}.jsonl", []).extend(_row(question) for question in kept)
+            rows.setdefault(f"questions.{split}.jsonl", []).extend(written)
     return {name: values for name, values in rows.items() if values}, counts
-
-
-def _row(question: Question) -> dict[str, Any]:
-    q = question
-    return {"id": q.id, "question": q.text, "answers": q.answers, "type": q.type, "gold": q.gold, **q.extra}

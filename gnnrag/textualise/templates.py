@@ -1,11 +1,19 @@
-"""Articles by templates: no model, the same bytes every time (DotRAG, specification 8.2, `textualise=template`)."""
+"""Articles by templates: no model, the same bytes every time (DotRAG, specification 8.2, `textualise=template`).
+
+A template says nothing that its triple does not say, so that a sentence leads back to its relation. Titles, tags and
+names that do not look like names are put in quotation marks, as a careful writer does: without them nobody could tell
+where `10 Things I Hate About You` ends.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from importlib.resources import files
 from typing import Any
+
+import yaml  # type: ignore[import-untyped]
 
 from gnnrag.common.files import digest
 from gnnrag.datasets.articles import RELATIONS, Part, Triple, kinds_of, state
@@ -21,226 +29,10 @@ from gnnrag.textualise.writing import (
     mark_topic,
 )
 
-# The paragraphs of an article, in order: the relations that each tells, and how it opens. What is unknown comes last.
-_MAKERS = ("directed_by", "written_by")
-_PARAGRAPHS: tuple[tuple[tuple[str, ...], str], ...] = (
-    (_MAKERS, "Of the making of {topic} the following is known, name by name."),
-    (("starred_actors",), "Of the cast that goes with {topic} the following is known, name by name."),
-    (("release_year", "in_language", "has_genre"), "Some facts place {topic} among the other titles."),
-    (("has_tags", "has_imdb_rating", "has_imdb_votes"), "Viewers have had their say on {topic} as well."),
-)
-_OTHERS = "Further facts about {topic} are these."
-_KINDS = {
-    "person": "The lines below tell of a life in films, one statement after the other and without anything invented.",
-    "movie": "The lines below sum up what is known of it, one statement after the other and without anything invented.",
-}
-_OVERVIEW = "The lines below give an overview of what goes with it, one statement after the other."
-
-
-def template_article(part: Part, seed: int = 0) -> str:
-    """Return the marked article of one part: paragraphs by relation, a sentence for each triple.
-
-    Every neighbour of the part is marked, the topic is named in every sentence that states a triple, and nothing is
-    said that the triples do not say.
-
-    Args:
-        part: an entity with at most 25 of its neighbours.
-        seed: another choice among the templates.
-    """
-    kinds = kinds_of(part.type)
-    role = "movie" if "movie" in part.type.split("|") else part.type
-    topic = quoted(mark_topic(part.name), part.name, role)
-    opening = f"{topic} is {' and '.join(kinds)}." if kinds else f"{topic} is what this article is about."
-    about = _KINDS.get(part.type, _OVERVIEW)
-    paragraphs = [f"{opening} {about}"]
-    for relations, first in (*_PARAGRAPHS, ((), _OTHERS)):
-        facts = [t for t in part.triples if (t[1] in relations if relations else not any(roles_of(t[1])))]
-        if facts:
-            stated = " ".join(marked_sentence(fact, part.name, seed) for fact in _in_order(facts, relations))
-            paragraphs.append(f"{first.format(topic=topic)} {stated}")
-    return "\n\n".join(paragraphs)
-
-
-def appended_sentences(part: Part, missing: Sequence[str], seed: int = 0) -> str:
-    """Return a paragraph of template sentences with all that joins the topic to some of its neighbours."""
-    wanted = set(missing)
-    facts = [t for t in part.triples if (t[2] if t[0] == part.name else t[0]) in wanted]
-    return " ".join(marked_sentence(fact, part.name, seed) for fact in facts)
-
-
-def template_description(part: Part, facts: int = 3) -> str:
-    """Return what an entity is, and the first facts of its part, without markup."""
-    kinds = kinds_of(part.type)
-    first = [f"{part.name} is {' and '.join(kinds)}."] if kinds else []
-    return " ".join([*first, *(state(fact, part.name) for fact in part.triples[:facts])])
-
-
-def _in_order(facts: Sequence[Triple], relations: Sequence[str]) -> list[Triple]:
-    return sorted(facts, key=lambda fact: relations.index(fact[1])) if relations else list(facts)
-
-
-class TemplateWriter:
-    """Does all three stages by templates: no model, no call.
-
-    Args:
-        seed: another choice among the templates.
-    """
-
-    version = 1
-
-    def __init__(self, seed: int = 0) -> None:
-        self.seed = seed
-
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """See `Writer`."""
-        return {"method": "template", "version": self.version, "seed": self.seed, "templates": digest(SENTENCES)}
-
-    async def article(self, task: Part, session: Session) -> Written:
-        """See `Writer`."""
-        return Written(template_article(task, self.seed))
-
-    async def entity(self, task: EntityTask, session: Session) -> Described:
-        """See `Writer`."""
-        return Described(task.part.type, template_description(task.part))
-
-    async def relations(self, task: RelationsTask, session: Session) -> Related:
-        """See `Writer`."""
-        return Related(tuple(bracketed_sentence(triple) for triple in task.triples))
-
-    async def close(self) -> None:
-        """Hold nothing, release nothing."""
-
-
-# ------------------------------------------------------------
-# Sentences for MetaQA's nine relations, several for each direction, and the way back from a sentence to its relation.
-#
-# A template says nothing that its triple does not say. Titles, tags and names that do not look like names are put in
-# quotation marks, as a careful writer does: without them nobody could tell where `10 Things I Hate About You` ends.
+_DATA = yaml.safe_load((files("gnnrag.textualise") / "sentences.yaml").read_text("utf-8"))
 # Of each relation: sentences for the article of its head, and for that of its tail.
 SENTENCES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "directed_by": (
-        (
-            "{head} was directed by {tail}.",
-            "The director of the film {head} is {tail}.",
-            "As far as direction is concerned, {head} is the work of {tail}.",
-            "{head} is a film that was made under the direction of {tail}.",
-        ),
-        (
-            "{tail} directed {head}.",
-            "{tail} is the director of the film {head}.",
-            "Among the films that {tail} directed there is {head}.",
-            "One of the films made under the direction of {tail} is {head}.",
-        ),
-    ),
-    "written_by": (
-        (
-            "{head} was written by {tail}.",
-            "The writing of the film {head} is credited to {tail}.",
-            "For what was written for it, {head} goes back to {tail}.",
-            "{head} is a film that was put into words by {tail}.",
-        ),
-        (
-            "{tail} wrote {head}.",
-            "{tail} is credited with the writing of the film {head}.",
-            "Among the films that {tail} wrote there is {head}.",
-            "One of the films with the writing of {tail} is {head}.",
-        ),
-    ),
-    "starred_actors": (
-        (
-            "{head} stars {tail}.",
-            "The cast of the film {head} includes {tail}.",
-            "In front of the camera, {head} can count on {tail}.",
-            "{head} is a film in which a part is played by {tail}.",
-        ),
-        (
-            "{tail} acted in {head}.",
-            "{tail} belongs to the cast of the film {head}.",
-            "Among the films that {tail} played a part in there is {head}.",
-            "One of the films with {tail} in the cast is {head}.",
-        ),
-    ),
-    "release_year": (
-        (
-            "{head} came out in {tail}.",
-            "The film {head} was released in the year {tail}.",
-            "The first release of {head} took place in {tail}.",
-            "{head} is a film whose year of release is {tail}.",
-        ),
-        (
-            "{tail} is the year when {head} came out.",
-            "In the course of {tail} there was the release of {head}.",
-            "Among the films that were released in {tail} there is {head}.",
-            "{tail} is the year of release of the film {head}.",
-        ),
-    ),
-    "in_language": (
-        (
-            "{head} is in {tail}.",
-            "The language of the film {head} is {tail}.",
-            "What is spoken in {head} is {tail}.",
-            "{head} is a film whose dialogue is in {tail}.",
-        ),
-        (
-            "{tail} is the language of {head}.",
-            "{tail} is what is spoken in the film {head}.",
-            "Among the films in the language {tail} there is {head}.",
-            "One of the films whose dialogue is in {tail} is {head}.",
-        ),
-    ),
-    "has_tags": (
-        (
-            "{head} is tagged with {tail}.",
-            "The film {head} carries the tag {tail}.",
-            "One of the tags that viewers give to {head} is {tail}.",
-            "{head} is a film that is listed under the tag {tail}.",
-        ),
-        (
-            "{tail} is a tag of {head}.",
-            "{tail} is a tag that viewers give to the film {head}.",
-            "Among the films that carry the tag {tail} there is {head}.",
-            "One of the films listed under the tag {tail} is {head}.",
-        ),
-    ),
-    "has_genre": (
-        (
-            "{head} is of the genre {tail}.",
-            "The film {head} belongs to the genre {tail}.",
-            "By its genre, {head} counts as {tail}.",
-            "{head} is a film that is classed under the genre {tail}.",
-        ),
-        (
-            "{tail} is the genre of {head}.",
-            "{tail} is the genre that the film {head} belongs to.",
-            "Among the films of the genre {tail} there is {head}.",
-            "One of the films classed under the genre {tail} is {head}.",
-        ),
-    ),
-    "has_imdb_rating": (
-        (
-            "{head} has the IMDb rating {tail}.",
-            "On IMDb the rating of the film {head} is {tail}.",
-            "By the ratings that users of IMDb gave it, {head} is {tail}.",
-        ),
-        (
-            "{tail} is the IMDb rating of {head}.",
-            "{tail} is what the ratings on IMDb say of the film {head}.",
-            "Among the films whose rating on IMDb is {tail} there is {head}.",
-        ),
-    ),
-    "has_imdb_votes": (
-        (
-            "{head} is {tail} by its IMDb votes.",
-            "On IMDb the number of votes makes the film {head} count as {tail}.",
-            "By the votes that users of IMDb cast for it, {head} is {tail}.",
-        ),
-        (
-            "{tail} is what the IMDb votes say of {head}.",
-            "{tail} is how the number of votes on IMDb describes the film {head}.",
-            "Among the films that are {tail} by the number of votes on IMDb there is {head}.",
-        ),
-    ),
+    relation: (tuple(sides["head"]), tuple(sides["tail"])) for relation, sides in _DATA.items()
 }
 _UNKNOWN = "{head} {relation} {tail}."
 _QUOTED_ROLES = frozenset(("movie", "tag", "rating", "votes"))
@@ -339,3 +131,94 @@ def all_templates() -> Iterator[tuple[str, bool, str]]:
         for forwards, templates in zip((True, False), sides, strict=True):
             for template in templates:
                 yield relation, forwards, template
+
+
+# The paragraphs of an article, in order: the relations that each tells, and how it opens. What is unknown comes last.
+_MAKERS = ("directed_by", "written_by")
+_PARAGRAPHS: tuple[tuple[tuple[str, ...], str], ...] = (
+    (_MAKERS, "Of the making of {topic} the following is known, name by name."),
+    (("starred_actors",), "Of the cast that goes with {topic} the following is known, name by name."),
+    (("release_year", "in_language", "has_genre"), "Some facts place {topic} among the other titles."),
+    (("has_tags", "has_imdb_rating", "has_imdb_votes"), "Viewers have had their say on {topic} as well."),
+)
+_OTHERS = "Further facts about {topic} are these."
+_KINDS = {
+    "person": "The lines below tell of a life in films, one statement after the other and without anything invented.",
+    "movie": "The lines below sum up what is known of it, one statement after the other and without anything invented.",
+}
+_OVERVIEW = "The lines below give an overview of what goes with it, one statement after the other."
+
+
+def template_article(part: Part, seed: int = 0) -> str:
+    """Return the marked article of one part: paragraphs by relation, a sentence for each triple.
+
+    Every neighbour of the part is marked, the topic is named in every sentence that states a triple, and nothing is
+    said that the triples do not say.
+
+    Args:
+        part: an entity with at most 25 of its neighbours.
+        seed: another choice among the templates.
+    """
+    kinds = kinds_of(part.type)
+    role = "movie" if "movie" in part.type.split("|") else part.type
+    topic = quoted(mark_topic(part.name), part.name, role)
+    opening = f"{topic} is {' and '.join(kinds)}." if kinds else f"{topic} is what this article is about."
+    about = _KINDS.get(part.type, _OVERVIEW)
+    paragraphs = [f"{opening} {about}"]
+    for relations, first in (*_PARAGRAPHS, ((), _OTHERS)):
+        facts = [t for t in part.triples if (t[1] in relations if relations else not any(roles_of(t[1])))]
+        if facts:
+            stated = " ".join(marked_sentence(fact, part.name, seed) for fact in _in_order(facts, relations))
+            paragraphs.append(f"{first.format(topic=topic)} {stated}")
+    return "\n\n".join(paragraphs)
+
+
+def appended_sentences(part: Part, missing: Sequence[str], seed: int = 0) -> str:
+    """Return a paragraph of template sentences with all that joins the topic to some of its neighbours."""
+    wanted = set(missing)
+    facts = [t for t in part.triples if (t[2] if t[0] == part.name else t[0]) in wanted]
+    return " ".join(marked_sentence(fact, part.name, seed) for fact in facts)
+
+
+def template_description(part: Part, facts: int = 3) -> str:
+    """Return what an entity is, and the first facts of its part, without markup."""
+    kinds = kinds_of(part.type)
+    first = [f"{part.name} is {' and '.join(kinds)}."] if kinds else []
+    return " ".join([*first, *(state(fact, part.name) for fact in part.triples[:facts])])
+
+
+def _in_order(facts: Sequence[Triple], relations: Sequence[str]) -> list[Triple]:
+    return sorted(facts, key=lambda fact: relations.index(fact[1])) if relations else list(facts)
+
+
+class TemplateWriter:
+    """Does all three stages by templates: no model, no call.
+
+    Args:
+        seed: another choice among the templates.
+    """
+
+    version = 1
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """See `Writer`."""
+        return {"method": "template", "version": self.version, "seed": self.seed, "templates": digest(SENTENCES)}
+
+    async def article(self, task: Part, session: Session) -> Written:
+        """See `Writer`."""
+        return Written(template_article(task, self.seed))
+
+    async def entity(self, task: EntityTask, session: Session) -> Described:
+        """See `Writer`."""
+        return Described(task.part.type, template_description(task.part))
+
+    async def relations(self, task: RelationsTask, session: Session) -> Related:
+        """See `Writer`."""
+        return Related(tuple(bracketed_sentence(triple) for triple in task.triples))
+
+    async def close(self) -> None:
+        """Hold nothing, release nothing."""
