@@ -6,7 +6,7 @@ import asyncio
 
 from gnnrag.llm.base import Reply
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.roles.hollow import has_fact, is_loop, is_no_answer
+from gnnrag.roles.hollow import has_fact, is_loop, is_no_answer, is_refusal
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.session import Session, concurrently
 from tests.helpers.each import each
@@ -14,42 +14,35 @@ from tests.helpers.each import each
 QUESTION = "In which country was the author born?"
 
 
-@each(
-    "reply",
-    [
-        "Paris, Paris, Paris, Paris.",
-        "The answer is Rome. " * 4,
-        "Thought: I look at passage 1.\n" + "A - capital of - B [1]\n" * 12,
-        "and so on " * 5000,
-        "\nNo\nno\nNO\nno",
-        "on" * 40,
-    ],
+LOOPS = (
+    "Paris, Paris, Paris, Paris.",
+    "The answer is Rome. " * 4,
+    "Thought: I look at passage 1.\n" + "A - capital of - B [1]\n" * 12,
+    "and so on " * 5000,
+    "\nNo\nno\nNO\nno",
+    "on" * 40,
 )
-def test_what_says_the_same_until_its_end_is_a_loop(reply: str) -> None:
-    assert is_loop(reply)
+NO_LOOPS = (  # names and lists repeat themselves
+    "New York, New York",
+    "Duran Duran",
+    "Boutros Boutros-Ghali",
+    "Tora! Tora! Tora!",
+    "Walla Walla, Washington, Washington",
+    "1000000000",
+    "1. a\n2. b\n3. c\n4. d\n5. e",
+    '{"labels": ["no", "no", "no", "no", "no", "no"]}',
+    "[[1, 1], [1, 1], [1, 1]]",
+    "Thought: the band is Girls Girls Girls Girls [1].\nAnswer: Girls Girls Girls Girls",
+    "yes yes yes yes yes, and then something else",
+    "A - r - B\nB - r - C\nC - r - D\nD - r - E",
+    "!!!!!!!!",
+    "",
+)
 
 
-@each(
-    "reply",
-    [
-        "New York, New York",
-        "Duran Duran",
-        "Boutros Boutros-Ghali",
-        "Tora! Tora! Tora!",
-        "Walla Walla, Washington, Washington",
-        "1000000000",
-        "1. a\n2. b\n3. c\n4. d\n5. e",
-        '{"labels": ["no", "no", "no", "no", "no", "no"]}',
-        "[[1, 1], [1, 1], [1, 1]]",
-        "Thought: the band is Girls Girls Girls Girls [1].\nAnswer: Girls Girls Girls Girls",
-        "yes yes yes yes yes, and then something else",
-        "A - r - B\nB - r - C\nC - r - D\nD - r - E",
-        "!!!!!!!!",
-        "",
-    ],
-)
-def test_what_repeats_itself_as_names_and_lists_do_is_none(reply: str) -> None:
-    assert not is_loop(reply)
+def test_what_says_the_same_until_its_end_is_a_loop() -> None:
+    expected = {**dict.fromkeys(LOOPS, True), **dict.fromkeys(NO_LOOPS, False)}
+    assert {reply: is_loop(reply) for reply in expected} == expected
 
 
 def test_a_name_that_the_prompt_has_is_no_loop_and_a_cut_may_fall_inside_a_word() -> None:
@@ -57,9 +50,8 @@ def test_a_name_that_the_prompt_has_is_no_loop_and_a_cut_may_fall_inside_a_word(
     assert not is_loop("it is so " * 6 + "i") and is_loop("it is so " * 6 + "i", is_cut=True)
 
 
-@each(
-    "text",
-    [
+def test_what_leads_up_to_an_answer_is_none() -> None:
+    leads = (
         "",
         " .",
         "The answer to this question is:",
@@ -68,18 +60,29 @@ def test_a_name_that_the_prompt_has_is_no_loop_and_a_cut_may_fall_inside_a_word(
         "Thought:",
         "in which country was the author born",
         "The answer to the question 'In which country was the author born?' is:",
-    ],
-)
-def test_what_leads_up_to_an_answer_is_none(text: str) -> None:
-    assert is_no_answer(text, QUESTION)
+    )
+    short = ("Rome", "yes", "A", "The Answer", "The Who", "Question", "To Be", "The answer is: Rome", "0")
+    expected = {**dict.fromkeys(leads, True), **dict.fromkeys(short, False)}
+    assert {text: is_no_answer(text, QUESTION) for text in expected} == expected
 
 
-@each(
-    "text",
-    ["Rome", "yes", "A", "The Answer", "The Who", "Question", "To Be", "The answer is: Rome", "0"],
-)
-def test_short_answers_are_answers(text: str) -> None:
-    assert not is_no_answer(text, QUESTION)
+def test_refusals() -> None:
+    refusals = (
+        "I'm sorry, but I can't help with that.",
+        "I am really sorry. Unfortunately, I cannot assist with this request.",
+        "As an AI language model, I cannot comply with that.",
+        "As an AI. I can't help.",
+        "Sorry, as an AI model, unfortunately I am unable to assist.",
+        "**I cannot do that**",
+    )
+    none = (
+        "I cannot find the answer.",
+        "I can't help but notice Rome.",
+        "Sorry, Wrong Number",
+        "as an ai, " * 30 + "x",
+    )
+    expected = {**dict.fromkeys(refusals, True), **dict.fromkeys(none, False)}
+    assert {text: is_refusal(text) for text in expected} == expected
 
 
 @each(

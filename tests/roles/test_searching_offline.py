@@ -36,6 +36,7 @@ from gnnrag.methods.graphsearch.tasks import (
     SubAnswerTask,
     View,
 )
+from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import DecomposeTask
 from gnnrag.roles.decomposer import OfflineDecomposer, OracleDecomposer
 from gnnrag.run.loop import Loop
@@ -54,7 +55,7 @@ HOPS = (
 QUESTION = Question("q", COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1"), decomposition=HOPS)
 
 
-class Overlap:
+class Overlap(Retriever):
     """A retriever by shared words: passages, or their sentences as relations."""
 
     channels = frozenset({"text", "graph"})
