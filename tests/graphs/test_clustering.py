@@ -51,16 +51,10 @@ def test_nodes_of_equal_content_share_their_clusters(method, n):
 
 
 @each("method", METHODS)
-def test_equal_vectors_of_different_content(method):
-    nodes = layer(20)
-    same = Layer(np.repeat(nodes.vectors[:1], 20, axis=0), nodes.contents, nodes.names, nodes.tokens)
-    assert {i for c in found(same, cluster=method) for i in c} == set(range(20))
-
-
-@each("method", METHODS)
 def test_a_long_cluster_that_cannot_be_split_is_cut(method):
     nodes = layer(30)
     same = Layer(np.repeat(nodes.vectors[:1], 30, axis=0), nodes.contents, nodes.names, np.full(30, 100))
+    assert {i for c in found(same, cluster=method) for i in c} == set(range(30))
     clusters = found(same, cluster=method, cluster_tokens=350, cluster_size=1e9)
     assert {i for c in clusters for i in c} == set(range(30))
     assert max(map(len, clusters)) == 3  # 300 tokens fit, 400 do not
@@ -122,9 +116,10 @@ class TestAnchors:
             assert len(joined) == (2 if best[1] >= best[0] - 0.1 else 1)
         assert all(c in members for c, members in clusters.items())
         assert 15 <= len(clusters) <= 50  # 200 / 6.7 is 30
-
-    def test_one_parent_makes_a_partition(self):
         assert sorted(i for m in self.run(layer(200), max_parents=1).values() for i in m) == list(range(200))
+        nodes = layer(10)
+        (alone,) = anchor_clusters(nodes.vectors, nodes.names, 1e9, 0.0, 1)
+        assert alone[1].tolist() == list(range(10)), "without a low hash the lowest is a centre"
 
     @settings(max_examples=25, deadline=None)
     @given(st.sets(st.integers(0, 119), min_size=1, max_size=6))
@@ -145,11 +140,6 @@ class TestAnchors:
         monkeypatch.setattr("gnnrag.graphs.clustering._BLOCK", 7)
         assert self.run(nodes) == whole
 
-    def test_without_a_low_hash_the_lowest_is_a_centre(self):
-        nodes = layer(10)
-        clusters = anchor_clusters(nodes.vectors, nodes.names, 1e9, 0.0, 1)
-        assert [m.tolist() for _, m in clusters] == [list(range(10))]
-
 
 class TestReduction:
     def test_pca_keeps_what_varies_and_has_a_fixed_sign(self):
@@ -162,9 +152,7 @@ class TestReduction:
         assert (reduce_vectors(rows, "pca", 2, 0) == points).all()
         # The largest loading is positive, so that the axis does not depend on how the rows are ordered.
         assert np.allclose(reduce_vectors(rows[::-1], "pca", 2, 0)[::-1], points, atol=1e-6)
-
-    def test_dimensions_never_exceed_what_the_rows_allow(self):
-        assert reduce_vectors(layer(5).vectors, "pca", 10, 0).shape == (5, 3)
+        assert reduce_vectors(layer(5).vectors, "pca", 10, 0).shape == (5, 3), "no more than the rows allow"
 
     def test_umap_that_is_missing_is_named(self, monkeypatch):
         plain = builtins.__import__

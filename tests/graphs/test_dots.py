@@ -29,9 +29,8 @@ from gnnrag.methods.dotrag.paths import (
 )
 from gnnrag.methods.dotrag.search import Dot, Filter, Limits, SearchConfig, TypedGraph, plain
 from gnnrag.methods.dotrag.start import Start, StartConfig, Starter
-from gnnrag.metrics.retrieval import node_scores as scores_of_nodes
 from gnnrag.pool import Pool
-from tests.helpers.dots import NAMES, at, trace_graph, trace_index, typed_graph
+from tests.helpers.dots import at, trace_graph, typed_graph
 from tests.helpers.each import each
 
 GRAPH = trace_graph()
@@ -351,22 +350,3 @@ def test_a_title_that_is_also_a_genre_makes_no_genres_of_movies() -> None:
     ]
     kinds = {"A": "movie", "B": "movie", "Comedy": "genre", "Drama": "movie|genre"}
     assert set(draft(typed_graph(triples, kinds)).links) == {("movie", "genre", "genre")}
-
-
-# ------------------------------------------------------------------------------------------------ section 8.4, 8.1
-def test_means_of_node_metrics() -> None:
-    def f1(recall: float, precision: float) -> float:
-        size = round(1 / precision) if recall == 1 else 10
-        gold = ["g"] if recall == 1 else ["g", "h"]
-        return scores_of_nodes(["g", *(f"x{i}" for i in range(size - 1))], gold)[2]
-
-    values = [f1(1, 0.05), f1(1, 0.02), f1(0.5, 0.10)]
-    assert values == pytest.approx([0.095238, 0.039216, 0.166667], abs=1e-6)
-    assert np.mean(values) == pytest.approx(0.100373, abs=1e-6)
-    recall, precision = 2.5 / 3, 0.17 / 3
-    assert 2 * recall * precision / (recall + precision) == pytest.approx(0.106117, abs=1e-6)
-
-
-def test_the_stub_knows_the_trace() -> None:
-    index = trace_index()
-    assert len(index.passages) == len(NAMES) == GRAPH.num_entities

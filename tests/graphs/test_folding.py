@@ -36,39 +36,39 @@ def hyperedges(graph: KnowledgeGraph) -> list[tuple[str, float, dict[str, float]
 
 
 class TestNames:
-    def test_casefold_joins_spellings_of_one_type_or_none(self) -> None:
-        rows = [typed("Ada Lovelace", "person"), typed("ADA LOVELACE"), typed("ada lovelace"), typed("Ada Lovelace")]
-        graph = fold(rows)
-        assert graph.names == ("Ada Lovelace",) and graph.types == ("person",)
-        assert graph.aliases == (("ADA LOVELACE", "ada lovelace"),)
-        assert graph.entity_passages[0].tolist() == [0, 1, 2, 3]
-
-    def test_casefold_keeps_types_apart_and_an_untyped_spelling_by_itself(self) -> None:
-        rows = [typed("Jaws", "film"), typed("JAWS", "band"), typed("jaws"), typed("Film", "film")]
-        assert fold(rows).names == ("Film", "JAWS", "Jaws", "jaws")
-        assert fold(rows).types == ("film", "band", "film", "")
-
-    def test_a_type_is_no_spelling(self) -> None:
-        """The key of a spelling without type must not equal that of a type."""
-        rows = [typed("Film", "film"), typed("FILM", "band"), typed("film")]
-        assert fold(rows).names == ("FILM", "Film", "film")
-
-    def test_the_commonest_spelling_is_the_name_and_ties_go_by_alphabet(self) -> None:
-        assert fold([typed("iPod"), typed("IPOD"), typed("iPod")]).names == ("iPod",)
-        assert fold([typed("iPod"), typed("IPOD")]).names == ("IPOD",)
-
-    def test_upper(self) -> None:
-        graph = fold([typed("Straße", "place"), typed("STRASSE", "film"), typed("b")], match="upper")
-        assert graph.names == ("B", "STRASSE") and graph.types == ("", "film")
-        assert graph.aliases == (("b",), ("Straße",))
-
-    def test_exact(self) -> None:
-        assert fold([typed("a"), typed("A"), typed(" a ")], match="exact").names == ("A", "a")
-
-    def test_auto_trusts_ids(self) -> None:
-        rows = [Extraction(("a", "A"))]
-        assert fold(rows).names == ("A",)
-        assert fold([Extraction(("a", "A"), names_are_ids=True)]).names == ("A", "a")
+    @each(
+        "rows, settings, names, types, aliases",
+        [
+            (  # spellings of one type, or of none, are one name
+                [typed("Ada Lovelace", "person"), typed("ADA LOVELACE"), typed("ada lovelace"), typed("Ada Lovelace")],
+                {}, ("Ada Lovelace",), ("person",), (("ADA LOVELACE", "ada lovelace"),),
+            ),
+            (  # types stay apart, and an untyped spelling by itself
+                [typed("Jaws", "film"), typed("JAWS", "band"), typed("jaws"), typed("Film", "film")],
+                {}, ("Film", "JAWS", "Jaws", "jaws"), ("film", "band", "film", ""), None,
+            ),
+            # the key of a spelling without type must not equal that of a type
+            ([typed("Film", "film"), typed("FILM", "band"), typed("film")], {}, ("FILM", "Film", "film"), None, None),
+            ([typed("iPod"), typed("IPOD"), typed("iPod")], {}, ("iPod",), None, None),  # the commonest
+            ([typed("iPod"), typed("IPOD")], {}, ("IPOD",), None, None),  # ties go by alphabet
+            (
+                [typed("Straße", "place"), typed("STRASSE", "film"), typed("b")],
+                {"match": "upper"}, ("B", "STRASSE"), ("", "film"), (("b",), ("Straße",)),
+            ),
+            ([typed("a"), typed("A"), typed(" a ")], {"match": "exact"}, ("A", "a"), None, None),
+            ([Extraction(("a", "A"))], {}, ("A",), None, None),
+            ([Extraction(("a", "A"), names_are_ids=True)], {}, ("A", "a"), None, None),
+            (
+                [typed("a", "film"), typed("b", "film")],
+                {"retyped": {"a": "work", "c": "person"}}, ("a", "b"), ("work", "film"), None,
+            ),
+        ],
+    )  # fmt: skip
+    def test_names(self, rows, settings, names, types, aliases) -> None:
+        graph = fold(rows, **settings)
+        assert graph.names == names
+        assert graph.types == (graph.types if types is None else types)
+        assert graph.aliases == (graph.aliases if aliases is None else aliases)
 
     def test_spaces_blanks_and_endless_names(self) -> None:
         graph = fold([Extraction(("a  b\n", "", "  ", "x" * 300), ((" ", "r", "a b"),))])
@@ -82,18 +82,12 @@ class TestNames:
         assert graph.aliases == (("USA",), (), ("U.S.",)), "what nobody states leaves no alias"
         assert relations(graph) == [("USA", "has", "Texas", "", 1.0, [0])]
 
-    def test_retyped(self) -> None:
-        graph = fold([typed("a", "film"), typed("b", "film")], retyped={"a": "work", "c": "person"})
-        assert graph.types == ("work", "film")
-
 
 class TestDetails:
-    def test_types_by_majority_then_by_name(self) -> None:
+    def test_types_by_majority_then_by_name_and_descriptions_distinct_and_sorted(self) -> None:
         rows = [typed("a", "x"), typed("a", "y"), typed("a", "y")]
         assert fold(rows).types == ("y",)
         assert fold(rows[:2]).types == ("x",)
-
-    def test_descriptions_are_distinct_and_sorted(self) -> None:
         rows = [typed("a", text="second"), typed("a", text="first"), typed("a", text="second"), typed("a")]
         assert fold(rows).descriptions == ("first\nsecond",)
 
@@ -178,13 +172,9 @@ class TestHyperedges:
             ("Ada left York for New York City.", 10.0, {**full, "York": 100.0}, [0]),
             ("Night New York City saw Ada and ADA.", 10.0, full, [0]),
         ]
-
-    def test_one_thing_in_two_spellings_is_no_fact(self) -> None:
-        assert not fold([Extraction(("Ada", "ADA"))], sentences=(("Ada is ADA.",),)).hyper_texts
-
-    def test_members_stand_in_order_of_mention(self) -> None:
+        assert not fold([Extraction(("Ada", "ADA"))], sentences=(("Ada is ADA.",),)).hyper_texts, "one thing"
         graph = fold([Extraction(("ann", "bob", "cy"))], sentences=(("Cy and Bob and Ann.",),))
-        assert [graph.names[m] for m in graph.hyper_members[0]] == ["cy", "bob", "ann"]
+        assert [graph.names[m] for m in graph.hyper_members[0]] == ["cy", "bob", "ann"], "in order of mention"
 
     def test_joining_sentences_are_used_as_they_are(self) -> None:
         row = Extraction(triples=(("a", "s one", "b"), ("a", "s one", "c"), ("a", "s two", "A")), is_sentences=True)

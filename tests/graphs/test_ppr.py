@@ -65,52 +65,10 @@ def test_hipporag_goldens(case, graph, seeds, dense, damping, expected):
     scores = personalised_pagerank(graph, np.array([*seeds, *dense]), damping, tol=1e-10)
     np.testing.assert_allclose(scores[5:], expected, atol=1e-6)
     assert scores.sum() == pytest.approx(1.0, abs=1e-9)
-
-
-def test_hipporag_golden_entities_and_not_uniform_teleport():
-    scores = personalised_pagerank(g1_graph(), np.array([*G1_SEEDS, *G1_DENSE]), tol=1e-10)
-    np.testing.assert_allclose(scores[:5], [0.204166, 0.170279, 0.272940, 0.143453, 0.079079], atol=1e-6)
-    wrong = [0.063491, 0.039970, 0.020726, 0.007195]  # case f: isolated nodes teleport uniformly
-    assert np.abs(scores[5:] - wrong).min() > 1e-4
-
-
-# specs/mgranrag.md 9: nodes P0..P2, S0..S4, six phrases; bipartite.
-CHG_EDGES = [
-    *[(0, 3), (0, 4), (1, 5), (1, 6), (2, 7), (3, 8), (3, 9), (4, 9), (4, 10), (5, 8), (5, 11), (6, 11), (6, 12)],
-    *[(7, 13), (7, 12), (7, 9)],
-]
-CHG_CASES = {
-    "A": (
-        [0.055, 0.062, 0.04, 0.416667, 0, 0.75, 0, 0.25, 1.35, 0.9, 0, 1.35, 0, 0.9],
-        [
-            *[0.024882, 0.037646, 0.015006, 0.096037, 0.026087, 0.144896, 0.050357, 0.093705, 0.151291, 0.106158],
-            *[0.004348, 0.143678, 0.020106, 0.085803],
-        ],
-    ),
-    "B": (
-        [0.055, 0.062, 0.04, 0.416667, 0, 0.75, 0, 0.25, 1.35, 0.675, 0, 1.35, 0, 0.9, 1.5],
-        [
-            *[0.02399, 0.026905, 0.011916, 0.136621, 0.019021, 0.129096, 0.039297, 0.073557, 0.125068, 0.091506],
-            *[0.00317, 0.11454, 0.015744, 0.07043, 0.119137],
-        ],
-    ),
-    "D": (
-        [2.933333, 3.306667, 2.4, 2.25, 0, 2.625, 0, 0, 0.085246, 78.75, 0, 56, 0, 0],
-        [
-            *[0.032191, 0.035126, 0.01641, 0.071222, 0.062606, 0.07706, 0.066827, 0.066572, 0.025001, 0.296045],
-            *[0.010434, 0.212724, 0.019459, 0.008321],
-        ],
-    ),
-}
-
-
-@each("case", CHG_CASES)
-def test_mgranrag_goldens(case):
-    weights, expected = CHG_CASES[case]
-    edges = [*CHG_EDGES, (3, 14), (5, 9)] if len(weights) == 15 else CHG_EDGES
-    graph = adjacency_of(len(weights), [(a, b, 1.0) for a, b in edges])
-    scores = personalised_pagerank(graph, np.array(weights), tol=1e-10)
-    np.testing.assert_allclose(scores, expected, atol=2e-6)  # the weights are printed to six digits
+    if case == "a":
+        np.testing.assert_allclose(scores[:5], [0.204166, 0.170279, 0.272940, 0.143453, 0.079079], atol=1e-6)
+        wrong = [0.063491, 0.039970, 0.020726, 0.007195]  # case f: isolated nodes teleport uniformly
+        assert np.abs(scores[5:] - wrong).min() > 1e-4
 
 
 def test_isolated_node_hands_its_mass_back():
