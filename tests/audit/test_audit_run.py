@@ -14,6 +14,7 @@ from gnnrag.config import load_config
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError
 from gnnrag.run.rundir import read_predictions
+from tests.helpers.each import each
 
 SAMPLE = Path(__file__).resolve().parents[2] / "data" / "sample"
 
@@ -69,6 +70,7 @@ def test_an_audit(base: list[str], tmp_path: Path) -> None:
     assert sum("answered before" in note for note in notes) == 4
 
 
+@pytest.mark.slow
 def test_concurrency_changes_nothing_but_seconds(base: list[str], tmp_path: Path) -> None:
     def timeless(report: Any) -> Any:
         if isinstance(report, dict):
@@ -81,7 +83,7 @@ def test_concurrency_changes_nothing_but_seconds(base: list[str], tmp_path: Path
 
 
 def test_the_router_labels_by_default(base: list[str], tmp_path: Path) -> None:
-    path, report = go(base, tmp_path, "audit.n=20", "audit.every_class=true", "audit.routes={graph: {retriever: chg}}")
+    path, report = go(base, tmp_path, "audit.n=9", "audit.every_class=true", "audit.routes={graph: {retriever: chg}}")
     rows = [json.loads(line) for line in (path / "labels.jsonl").open()]
     assert all(row["class"] == row["router"] for row in rows) and report["labels"]["from"] == "router"
     assert all(set(row["routes"]) >= {"flat", "graph"} for row in report["classes"].values())
@@ -97,8 +99,8 @@ def test_labels_of_two_annotators(base: list[str], tmp_path: Path) -> None:
     assert report["questions"] == 11 and report["classes"]["multi_hop"]["n"] == 10
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
+@each(
+    "override, message",
     [
         ("audit.measure=answer/f2", "audit.measure='answer/f2' is unknown. Did you mean 'answer/f1'"),
         ("audit.measure=retrieval/recall@7", "audit.measure='retrieval/recall@7' is unknown."),
@@ -108,14 +110,10 @@ def test_labels_of_two_annotators(base: list[str], tmp_path: Path) -> None:
         ("audit.routes.mine.retriever=dnse", "audit.routes.mine.retriever='dnse' is unknown. Did you mean 'dense'"),
         ("audit.routes.flat.retriever=dense", "audit.routes=["),
         ("audit.routes={a/b: {retriever: dense}}", "audit.routes=["),
+        ("audit.routes.mine.methd=single", "audit.routes.mine.methd: Key 'methd' not in"),
     ],
 )
 def test_what_is_refused_before_any_work(base: list[str], override: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check_audit(load_config(AuditRunConfig, None, [*base, override]))
     assert str(caught.value).startswith(message)
-
-
-def test_a_misspelt_setting_of_a_route() -> None:
-    with pytest.raises(ConfigError, match=r"methd"):
-        load_config(AuditRunConfig, None, ["audit.routes.mine.methd=single"])

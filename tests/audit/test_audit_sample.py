@@ -10,6 +10,7 @@ import pytest
 from gnnrag.audit.run import Labels, read_labels, stratified_sample
 from gnnrag.errors import DataError
 from gnnrag.types import Question
+from tests.helpers.each import each
 
 POPULATION = [Question(f"q{i}", "?", type="common" if i < 90 else "rare") for i in range(100)]
 
@@ -18,8 +19,8 @@ def types(sample: list[Question]) -> dict[str, int]:
     return dict(Counter(q.type for q in sample))
 
 
-@pytest.mark.parametrize(
-    ("n", "least", "quota"),
+@each(
+    "n, least, quota",
     [
         (20, 0, {"common": 18, "rare": 2}),
         (20, 5, {"common": 15, "rare": 5}),
@@ -53,7 +54,7 @@ def write(path: Path, *rows: Any) -> Path:
     return path
 
 
-def test_labels(tmp_path: Path) -> None:
+def test_labels_and_their_kappa(tmp_path: Path) -> None:
     file = write(
         tmp_path / "l.jsonl",
         {"id": "q0", "labels": ["multi_hop", "multi_hop"]},
@@ -69,20 +70,14 @@ def test_labels(tmp_path: Path) -> None:
     assert found.unresolved == ("q2",)
     # Two of four agree; by chance 2/4 * 1/4 + 1/4 * 0 + 1/4 * 3/4.
     assert found.kappa == pytest.approx((0.5 - 0.3125) / (1 - 0.3125))
+    one = write(tmp_path / "one.jsonl", {"id": "q0", "labels": ["thematic"]})
+    assert read_labels(one, POPULATION) == Labels({"q0": "thematic"}), "one annotator has no kappa"
 
 
-def test_one_annotator_has_no_kappa(tmp_path: Path) -> None:
-    file = write(tmp_path / "l.jsonl", {"id": "q0", "labels": ["thematic"]})
-    assert read_labels(file, POPULATION) == Labels({"q0": "thematic"})
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
+@each(
+    "row, message",
     [
-        (
-            {"id": "q0", "labels": ["global"]},
-            "line 1: 'global' is no class; allowed are passage_local, multi_hop, thematic",
-        ),
+        ({"id": "q0", "labels": ["global"]}, "'global' is no class; allowed are passage_local, multi_hop, thematic"),
         ({"id": "q0", "labels": "thematic"}, "'labels' is 'thematic'; list one or two"),
         ({"id": "q0", "labels": []}, "'labels' is []"),
         ({"id": "q0"}, "'labels' is None"),
@@ -91,15 +86,10 @@ def test_one_annotator_has_no_kappa(tmp_path: Path) -> None:
         ({"id": "z", "labels": ["thematic"]}, "id='z' is none of the questions"),
         ({"labels": ["thematic"]}, "id=None is none of the questions"),
         ({"id": "q0", "labels": ["thematic", "multi_hop"]}, "labels no question"),
+        ([{"id": "q0", "labels": ["thematic"]}] * 2, "line 2: id='q0' comes twice"),
     ],
 )
 def test_broken_labels(tmp_path: Path, row: Any, message: str) -> None:
     with pytest.raises(DataError) as caught:
-        read_labels(write(tmp_path / "l.jsonl", row), POPULATION)
+        read_labels(write(tmp_path / "l.jsonl", *(row if isinstance(row, list) else [row])), POPULATION)
     assert message in str(caught.value)
-
-
-def test_a_question_labelled_twice(tmp_path: Path) -> None:
-    row = {"id": "q0", "labels": ["thematic"]}
-    with pytest.raises(DataError, match="line 2: id='q0' comes twice"):
-        read_labels(write(tmp_path / "l.jsonl", row, row), POPULATION)

@@ -8,6 +8,7 @@ from gnnrag.audit.config import AuditConfig
 from gnnrag.audit.verdicts import COSTS, adopted, economics, judge_router, read_cell, verdict
 from gnnrag.roles.base import Routing
 from gnnrag.types import Question
+from tests.helpers.each import each
 
 
 def cell(right: int, n: int, calls: float = 1.0, usd: float = 0.0, tokens: float = 0.0) -> dict[str, Any]:
@@ -36,8 +37,8 @@ def test_the_threshold_decides_what_is_right() -> None:
 LOCAL = cell(176, 200)  # .88 [.828, .918]
 
 
-@pytest.mark.parametrize(
-    ("mine", "settings", "fails", "reference"),
+@each(
+    "mine, settings, fails, reference",
     [
         (cell(52, 100), {}, True, 0.88),
         (cell(6, 40), {}, True, 0.88),
@@ -72,8 +73,8 @@ def test_passage_local_can_only_miss_the_target() -> None:
 MORE = "; audit.target=0.6 holds it against the accuracy that you need"
 
 
-@pytest.mark.parametrize(
-    ("local", "mine", "settings", "why"),
+@each(
+    "local, mine, settings, why",
     [
         (None, cell(1, 10), {}, "there are no passage_local questions to hold it against" + MORE),
         (
@@ -127,14 +128,10 @@ def test_the_cheapest_that_closes_half_the_gap() -> None:
         {"flat": 0.0, "near": 0.475, "cheap": 0.5, "dear": 1.0}
     )
     assert adopted(cells, 0.9, 0.6) == "dear" and adopted(cells, 1.0, 0.9) is None
-
-
-def test_money_goes_before_tokens_before_calls() -> None:
-    cells = {
-        "flat": cell(50, 100), "calls": cell(90, 100, calls=9), "tokens": cell(90, 100, tokens=10),
-        "money": cell(90, 100, usd=0.01),
-    }  # fmt: skip
-    assert adopted(cells, 0.9, 0.5) == "calls"
+    # Money goes before tokens, and tokens before calls.
+    cells = {"flat": cell(50, 100), "calls": cell(90, 100, calls=9), "tokens": cell(90, 100, tokens=10)}
+    cells["money"] = cell(90, 100, usd=0.01)
+    assert adopted(dict(cells), 0.9, 0.5) == "calls"
     del cells["calls"]
     assert adopted(cells, 0.9, 0.5) == "tokens"
 

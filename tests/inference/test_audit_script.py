@@ -38,11 +38,6 @@ def test_a_table_for_people_and_json_for_machines(arguments: list[str], capsys: 
     assert "fewer than 40 make a wide interval" in err and "note: route graph: " in err
 
 
-def test_errors_are_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_script(main, [*arguments, "audit.routs={}"], help_text) == 2
-    assert "error: unknown setting 'audit.routs'. Did you mean 'routes'?" in capsys.readouterr().err
-
-
 def test_remarks() -> None:
     cell = {"failed": 2}
     report = {
@@ -73,3 +68,5 @@ def test_where_no_class_leaves_the_flat_route_one_line_says_so(
     out, err = capsys.readouterr()
     assert "anything: no class leaves the flat route" in out and "the router" not in out
     assert "multi_hop cannot be judged: passage_local (n=" in err and "no class fails" not in err
+    assert run_script(main, [*arguments, "audit.routs={}"], help_text) == 2
+    assert "error: unknown setting 'audit.routs'. Did you mean 'routes'?" in capsys.readouterr().err

@@ -11,6 +11,7 @@ from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.judge.answers import draw, golden_answer, golden_evidence, load_data, long_answer, read_run
 from gnnrag.judge.config import SampleConfig
 from gnnrag.types import Passage, Question
+from tests.helpers.each import each
 from tests.helpers.judged import question, write_data, write_run
 
 ASKED = {"event": "llm", "role": "reader"}
@@ -20,8 +21,8 @@ def answer(text: str, thought: str) -> dict[str, Any]:
     return {"event": "answer", "text": text, "thought": thought}
 
 
-@pytest.mark.parametrize(
-    ("events", "text"),
+@each(
+    "events, text",
     [
         ([ASKED, answer("Rome", "It lies on the Tiber [1].")], "It lies on the Tiber [1].\nRome"),
         ([answer("Rome", "gold evidence is here")], ""),  # not written by a model

@@ -11,6 +11,7 @@ import pytest
 from gnnrag.judge.replies import DIMENSIONS
 from gnnrag.judge.run import judge
 from gnnrag.llm.base import Request
+from tests.helpers.each import each
 from tests.helpers.judged import question, question_of, scripted, settings, shown, verdict, write_data, write_run
 from tests.helpers.prompts import uncoded
 
@@ -79,7 +80,7 @@ def test_position_bias_is_measured_exactly(runs: tuple[Path, Path]) -> None:
     assert always["position"]["overall"]["first_wins"] == 1.0 and always["position"]["overall"]["consistency"] == 0.0
 
 
-@pytest.mark.parametrize("bias", [0.0, 0.25, 0.7, 1.0])
+@each("bias", [0.0, 0.25, 0.7, 1.0])
 def test_a_judge_that_prefers_the_first_with_a_probability(runs: tuple[Path, Path], bias: float) -> None:
     """For each question and dimension a die says whether the judge looks at the order alone; the rest it does right."""
 
@@ -90,7 +91,7 @@ def test_a_judge_that_prefers_the_first_with_a_probability(runs: tuple[Path, Pat
         number, right = question_of(request), longer(request)
         return verdict(right, **{d: "A" for d in DIMENSIONS if is_careless(number, d)})
 
-    report = pair(*runs, reply)
+    report = pair(*runs, reply, f"name=bias{bias}")
     for name in DIMENSIONS:
         careless = [n for n in range(SIZE) if is_careless(n, name)]
         won, lost = (len([n for n in span if n not in careless]) for span in (range(12), range(12, SIZE)))
@@ -129,20 +130,17 @@ def test_ties_share_a_question_and_need_to_be_allowed(runs: tuple[Path, Path]) -
     of, position = report["dimensions"]["overall"], report["position"]["overall"]
     assert (of["won"], of["shared"], of["lost"]) == (0, 12, 8), "a tie in one order and a win in the other is shared"
     assert position["first_wins"] == (12 * 0.25 + 8 * 0.5) / 20, "the short answer comes first: it loses, else a tie"
-    strict = pair(*runs, lambda request: verdict("tie"), "name=strict")
-    assert strict["counts"]["malformed"] == 20 and strict["judge/win_rate"] is None
-    assert strict["dimensions"]["overall"] == {"win_rate": None, "interval": None, "counted": 0, "asked": 20}
-    assert strict["position"]["overall"] == {"judged": 0}
-
-
-def test_the_schema_offers_a_tie_only_where_one_is_allowed(runs: tuple[Path, Path]) -> None:
-    for dots, allowed in ((["name=strict"], ["A", "B"]), (["ask.ties=true"], ["A", "B", "tie"])):
-        backend = scripted(lambda request: verdict("A"))
-        judge(settings("pairwise", *runs, dots=dots), backend=backend)
+    with_ties, without = scripted(lambda request: verdict("A")), scripted(lambda request: verdict("tie"))
+    judge(settings("pairwise", *runs, dots=["ask.ties=true", "name=ties"]), backend=with_ties)
+    (strict,) = judge(settings("pairwise", *runs, dots=["name=strict"]), backend=without)["judgements"]
+    for backend, allowed in ((with_ties, ["A", "B", "tie"]), (without, ["A", "B"])):
         for request in backend.requests:
             assert request.schema is not None and set(request.schema["required"]) == set(DIMENSIONS)
             winners = [request.schema["properties"][name]["properties"]["winner"]["enum"] for name in DIMENSIONS]
-            assert winners == [allowed] * len(DIMENSIONS)
+            assert winners == [allowed] * len(DIMENSIONS), "the schema offers a tie only where one is allowed"
+    assert strict["counts"]["malformed"] == 20 and strict["judge/win_rate"] is None
+    assert strict["dimensions"]["overall"] == {"win_rate": None, "interval": None, "counted": 0, "asked": 20}
+    assert strict["position"]["overall"] == {"judged": 0}
 
 
 def test_a_question_cannot_pose_as_an_answer(tmp_path: Path) -> None:

@@ -8,11 +8,12 @@ import pytest
 
 from gnnrag.judge.replies import DIMENSIONS, parse_score, parse_verdict
 from gnnrag.roles.prompting import MalformedError
+from tests.helpers.each import each
 from tests.helpers.judged import verdict
 
 
-@pytest.mark.parametrize(
-    ("reply", "score"),
+@each(
+    "reply, score",
     [
         ("7", 7),
         (" 0\n", 0),
@@ -56,47 +57,17 @@ def test_scores(reply: str, score: int) -> None:
 
 
 MALFORMED = [
-    "",
-    "good",
-    "seven",
-    "11",
-    "-3",
-    "7.5",
-    "6-8",
-    "between 6 and 8",
-    "80%",
-    "4/5",
-    "8/100",
-    "<think>It is a 7",
-    'It says "10".',
-    "B2",
-    "the 3rd",
-    "1999",
-    "~7",
-    "7,5",
-    "Two of its 3 claims hold, so 6.",
-    "8\n\n1.\nThe date",
-    "Score: 8\nNo: that was too much.\nScore: 7",
-    "Correctness: 8. Good.\nFactuality: 6",
-    "Score: 7.5. The year is 3.",
-    "Score: 6-8\n7",
-    "Score: 7\n9",
-    "Factuality: 7\n\n9",
-    "Factuality: 1 claim is wrong.",
-    "Relevance: 3 of the 4 passages help. I give 8.",
-    "Score: 6 or 7",
-    "Score: 80%",
-    "Score: 12",
-    "I would give 8, if the scale went to 10.",
-    "7.5, say 8",
-    "It deserves 9. The golden answer is 3.",
-    "8 by 10 judges",
-    "3 of 10 facts are right",
-    "Score: eight. The golden answer is 3.",
-]
+    "", "good", "seven", "11", "-3", "7.5", "6-8", "between 6 and 8", "80%", "4/5", "8/100", "<think>It is a 7",
+    'It says "10".', "B2", "the 3rd", "1999", "~7", "7,5", "Two of its 3 claims hold, so 6.", "8\n\n1.\nThe date",
+    "Score: 8\nNo: that was too much.\nScore: 7", "Correctness: 8. Good.\nFactuality: 6",
+    "Score: 7.5. The year is 3.", "Score: 6-8\n7", "Score: 7\n9", "Factuality: 7\n\n9",
+    "Factuality: 1 claim is wrong.", "Relevance: 3 of the 4 passages help. I give 8.", "Score: 6 or 7", "Score: 80%",
+    "Score: 12", "I would give 8, if the scale went to 10.", "7.5, say 8", "It deserves 9. The golden answer is 3.",
+    "8 by 10 judges", "3 of 10 facts are right", "Score: eight. The golden answer is 3.",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("reply", MALFORMED)
+@each("reply", MALFORMED)
 def test_what_is_no_score(reply: str) -> None:
     with pytest.raises(MalformedError):
         parse_score(reply)
@@ -110,7 +81,7 @@ def test_verdicts() -> None:
     assert parse_verdict(verdict("tie"), True) == dict.fromkeys(DIMENSIONS, "tie")
 
 
-@pytest.mark.parametrize(
+@each(
     "reply",
     [
         "",

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnrag.judge.answers import plain_text, shortened
 from gnnrag.judge.run import judge
+from tests.helpers.each import each
 from tests.helpers.judged import question, scripted, settings, shown, verdict, write_data, write_run
 
 
-@pytest.mark.parametrize(
-    ("text", "plain"),
+@each(
+    "text, plain",
     [
         ("**Paris**", "Paris"),
         ("__Paris__", "Paris"),
