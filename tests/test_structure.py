@@ -1,32 +1,28 @@
-"""The acceptance bar of specs/style.md 8, counted for gnnrag itself."""
+"""The house in numbers: sizes, the direction of imports, contracts that are written, habits (specs/style.md 8)."""
 
 from __future__ import annotations
 
 import ast
 import difflib
+import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import cache
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
+import networkx as nx
 import pytest
-
-from tests.helpers.each import each
 
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = sorted((ROOT / "gnnrag").rglob("*.py"))
 SCRIPTS = sorted(p for folder in ("inference", "training", "slurm") for p in (ROOT / folder).glob("*.py"))
-PARTS = ("retrievers", "roles", "methods", "llm", "datasets", "metrics")
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
-MAX_FILE, MAX_PART, MAX_SCRIPT, MAX_FUNCTION, MAX_CLASS, MAX_PARAMETERS, MAX_FIELDS = 300, 200, 150, 50, 250, 8, 15
-# Path: the lines it may have, and why. An entry that is not needed any more fails.
-LONGER_FILES: dict[str, tuple[int, str]] = {
-    "gnnrag/common/files.py": (450, "all that writes, replaces and deletes is in one place, to be read as a whole"),
-    "gnnrag/llm/openai.py": (210, "what a server may do wrong, and what is done then, is read together"),
-    "gnnrag/roles/prompting.py": (240, "one exchange with a model, from the prompt to what is counted of it"),
-}
+MAX_FILE, MAX_SCRIPT, MAX_FUNCTION, MAX_CLASS, MAX_PARAMETERS, MAX_FIELDS = 450, 150, 50, 250, 8, 15
 MORE_FIELDS = {
     "BDTRConfig": 16,
     "MGranRAGConfig": 17,  # where paper and released code differ
@@ -38,173 +34,184 @@ MORE_FIELDS = {
     "SearchConfig": 17,  # the same
 }  # the switches of the paper's ablations, and those for what it leaves open
 
-# Low to high: a package imports what stands above it here, and itself. One line is one level, no imports inside it.
-# Of `cluster` the library uses how a process is told to stop, and W&B; its jobs are planned from all of the library.
-LEVELS = [
-    {"untrusted"},
-    {"errors", "expressions", "standstill", "__version__"},
-    {"types", "registry", "files", "credentials", "cluster.stopping"},
-    {"index_config", "outputs", "search_config", "yaml_config"},
-    {"config", "session", "pool", "text", "batching", "weights"},
-    {"records"},
-    {"llm", "datasets", "metrics"},
-    {"prompts"},
-    {"extract"},
-    {"graphs"},
-    {"index"},
-    {"gnn", "tuned"},
-    {"retrievers", "roles"},
-    {"loop", "methods"},
-    {"pipeline", "rundir"},
-    {f"cluster.{name}" for name in ("tracker", "wandb_process", "tracking")},
-    {"fit"},
-    {"trained", "sharding"},
-    {"evaluation"},
-    {"audit", "distil", "judge", "pages", "questions", "textualise"},
-    {"reports"},
-    {"cluster"},
+UNDOTTED = {"passage_local"}  # read by `getattr`, with the name out of a table
+
+# The one statement of order, low to high: a module imports what stands in a line above its own, and, where its line
+# names a package, modules of that package. The longest name that fits a module is the one that counts.
+LEVELS: list[str] = [
+    "common.untrusted",
+    "errors",
+    "parts registry types",
+    "common.yaml_config common.standstill",
+    "common index_config",
+    "config",
+    "methods.routes common.records session pool text",
+    "runrows",
+    "llm datasets metrics",
+    "prompts",
+    "extract.base roles.base",
+    "roles.writers.base",  # what a part of the index hands to a writer
+    "extract",
+    "graphs",
+    "index",
+    "roles.parsing roles.hollow",
+    "roles.prompting",
+    "roles",
+    "gnn",
+    "retrievers",
+    "methods",
+    "cluster.stopping cluster.tracker cluster.wandb_process cluster.tracking",  # the rest plans jobs
+    "run",
+    "judge",
+    "training",
+    "audit pages questions textualise",
+    "reports",
+    "cluster",
 ]
-LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names}
-# The loop knows protocols only, never a concrete part.
-PROTOCOLS = {"gnnrag.methods.base", "gnnrag.retrievers.base", "gnnrag.roles.base"}
-# What a part of the index hands to a writer.
-PROTOCOLS |= {"gnnrag.roles.writers.base", "gnnrag.roles.base"}
 
 
 def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@cache
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text("utf-8"), str(path))
 
 
-def definitions(path: Path, *kinds: type) -> Iterator[tuple[str, ast.AST, int]]:
-    for node in ast.walk(tree(path)):
-        if isinstance(node, kinds):
-            length = node.end_lineno - node.lineno + 1  # type: ignore[attr-defined]
-            yield f"{relative(path)}:{node.lineno} {node.name}", node, length  # type: ignore[attr-defined]
+@cache
+def nodes(path: Path) -> list[Any]:
+    return list(ast.walk(tree(path)))
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Yield the modules that a file imports from gnnrag, wherever in the file."""
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            assert node.level == 0, f"{relative(path)}: relative import"
-            if node.module == "gnnrag":
-                yield from (f"gnnrag.{alias.name}" for alias in node.names)
-            elif node.module.startswith("gnnrag."):
-                yield node.module
-        elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name.startswith("gnnrag"))
+def definitions(path: Path, kind: Any) -> Iterator[tuple[str, Any, int]]:
+    for node in nodes(path):
+        if isinstance(node, kind):
+            yield f"{relative(path)}:{node.lineno} {node.name}", node, node.end_lineno - node.lineno + 1
 
 
-# --------------------------------------------------------------------------------------------------------- sizes
-def limit_of(path: Path) -> int:
-    if path in SCRIPTS:
-        return MAX_SCRIPT
-    return MAX_PART if path.parent.name in PARTS else MAX_FILE
-
-
-def test_files_are_short() -> None:
-    lengths = {relative(p): (len(p.read_text("utf-8").splitlines()), limit_of(p)) for p in (*LIBRARY, *SCRIPTS)}
-    over = {p: n for p, (n, limit) in lengths.items() if n > LONGER_FILES.get(p, (limit, ""))[0]}
-    assert not over, "split these, or give a reason in LONGER_FILES"
-    idle = [p for p in LONGER_FILES if p not in lengths or lengths[p][0] <= lengths[p][1]]
-    assert not idle, "take these out of LONGER_FILES"
-
-
-def test_functions_and_classes_are_short() -> None:
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    over = [
-        f"{name}: {n}" for p in (*LIBRARY, *SCRIPTS) for name, _, n in definitions(p, *functions) if n > MAX_FUNCTION
-    ]
-    over += [
-        f"{name}: {n}" for p in (*LIBRARY, *SCRIPTS) for name, _, n in definitions(p, ast.ClassDef) if n > MAX_CLASS
-    ]
+# ---------------------------------------------------------------------------------------------------------------- sizes
+def test_files_functions_and_classes_are_short() -> None:
+    over = []
+    for path in (*LIBRARY, *SCRIPTS):
+        lines = len(path.read_text("utf-8").splitlines())
+        if lines > (MAX_SCRIPT if path in SCRIPTS else MAX_FILE):
+            over.append(f"{relative(path)}: {lines} lines; split it where an idea ends")
+        over += [f"{name}: {n} lines" for name, _, n in definitions(path, Function) if n > MAX_FUNCTION]
+        over += [f"{name}: {n} lines" for name, _, n in definitions(path, ast.ClassDef) if n > MAX_CLASS]
     assert not over
 
 
 def test_functions_take_few_parameters() -> None:
     over = []
     for path in LIBRARY:
-        for name, node, _ in definitions(path, ast.FunctionDef, ast.AsyncFunctionDef):
-            if "triton.jit" in map(ast.unparse, node.decorator_list):  # type: ignore[attr-defined]
+        for name, node, _ in definitions(path, Function):
+            if "triton.jit" in map(ast.unparse, node.decorator_list):
                 continue  # a kernel takes its pointers one by one
-            given = node.args  # type: ignore[attr-defined]
-            names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
-            if len([n for n in names if n not in ("self", "cls")]) > MAX_PARAMETERS:
+            names = {a.arg for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
+            if len(names - {"self", "cls"}) > MAX_PARAMETERS:
                 over.append(name)
     assert not over
 
 
-def config_classes() -> Iterator[tuple[str, list[str]]]:
-    for path in LIBRARY:
-        for where, node, _ in definitions(path, ast.ClassDef):
-            name = where.split()[-1]
-            if name.endswith("Config"):
-                fields = [n.target.id for n in node.body if isinstance(n, ast.AnnAssign)]  # type: ignore[attr-defined]
-                yield name, fields
-
-
 def test_configs_have_few_fields_and_each_is_read() -> None:
-    read = {n.attr for p in (*LIBRARY, *SCRIPTS) for n in ast.walk(tree(p)) if isinstance(n, ast.Attribute)}
-    # getattr with a name out of a table counts.
-    read |= {
-        n.value for p in LIBRARY for n in ast.walk(tree(p)) if isinstance(n, ast.Constant) and isinstance(n.value, str)
-    }
-    found = dict(config_classes())
-    assert len(found) > 10
-    over = {name: n for name, fields in found.items() if (n := len(fields)) > MORE_FIELDS.get(name, MAX_FIELDS)}
-    assert not over
-    assert not {f"{name}.{field}" for name, fields in found.items() for field in fields if field not in read}
-
-
-# ---------------------------------------------------------------------------------------- direction of imports
-def named_in_levels(parts: Sequence[str]) -> str:
-    """Return the name under which a module has its level: its own, or that of its package."""
-    return own if (own := ".".join(parts[:2])) in LEVEL else parts[0]
-
-
-def test_imports_point_one_way() -> None:
-    wrong = []
+    """Read is what stands after a dot somewhere, and what `getattr` is given."""
+    read = set(UNDOTTED)
+    for path in (*LIBRARY, *SCRIPTS):
+        for node in nodes(path):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
+                read.add(node.attr)
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "getattr":
+                read.add(getattr(node.args[1], "value", ""))
+    wrong, count = [], 0
     for path in LIBRARY:
-        mine = named_in_levels(path.relative_to(ROOT).with_suffix("").parts[1:])
-        if mine == "__init__":
-            continue
-        assert mine in LEVEL, f"{mine}: give it a level in this test"
-        for module in imported(path):
-            other = named_in_levels(module.split(".")[1:])
-            lowest = LEVEL[mine] + (other.split(".")[0] == mine.split(".")[0])
-            if other != mine and LEVEL[other] >= lowest and module not in PROTOCOLS:
-                wrong.append(f"{relative(path)} imports {module}")
+        for _, node, _ in definitions(path, ast.ClassDef):
+            if node.name.endswith("Config"):
+                fields = [n.target.id for n in node.body if isinstance(n, ast.AnnAssign)]  # type: ignore[attr-defined]
+                count += 1
+                if len(fields) > MORE_FIELDS.get(node.name, MAX_FIELDS):
+                    wrong.append(f"{node.name}: {len(fields)} fields")
+                wrong += [f"{node.name}.{f} is read nowhere" for f in fields if f not in read]
+    assert not wrong and count > 10
+
+
+# ----------------------------------------------------------------------------------------------- direction of imports
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {module_of(path): path for path in LIBRARY}
+
+
+@cache
+def imported(path: Path) -> frozenset[str]:
+    """Return the modules that a file imports, wherever in the file."""
+    found = set[str]()
+    for node in nodes(path):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{relative(path)}: relative import"
+            full = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= {name if name in MODULES else str(node.module) for name in full}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return frozenset(found)
+
+
+def level(module: str) -> int:
+    names = {name: number for number, line in enumerate(LEVELS) for name in line.split()}
+    parts = module.split(".")[1:]
+    fits = [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
+    assert any(name in names for name in fits), f"{module}: give it a place in LEVELS"
+    return next(names[name] for name in fits if name in names)
+
+
+def test_no_module_is_imported_by_what_it_imports() -> None:
+    graph = nx.DiGraph([(m, o) for m, path in MODULES.items() for o in imported(path) if o in MODULES and o != m])
+    assert [sorted(cycle) for cycle in nx.strongly_connected_components(graph) if len(cycle) > 1] == []
+
+
+def test_imports_point_down() -> None:
+    wrong = []
+    for module, path in MODULES.items():
+        for other in imported(path) & MODULES.keys() - {"gnnrag", module}:
+            is_own = module.split(".")[1:2] == other.split(".")[1:2] and level(module) == level(other)
+            if module != "gnnrag" and not is_own and level(other) >= level(module):
+                wrong.append(f"{module} imports {other}")
     assert not wrong
+    known = {name for line in LEVELS for name in line.split()}
+    assert not {name for name in known if not any(f"{m}.".startswith(f"gnnrag.{name}.") for m in MODULES)}, "not there"
 
 
 def test_the_loop_knows_no_concrete_part() -> None:
-    parts = {
-        m for m in imported(ROOT / "gnnrag" / "loop.py") if m.split(".")[1] in (*PARTS, "index", "graphs", "config")
+    parts = ("retrievers", "roles", "methods", "llm", "datasets", "metrics", "index", "graphs", "config")
+    known = {
+        name for name in imported(ROOT / "gnnrag/run/loop.py") if name.split(".")[1:2] and name.split(".")[1] in parts
     }
-    assert parts <= PROTOCOLS
+    assert known <= {f"gnnrag.{part}.base" for part in parts}
 
 
-def test_no_part_imports_its_like() -> None:
-    """A method imports no method, a backend no backend: a variant is a part of its own or a setting."""
+def test_no_method_imports_another_and_no_retriever_either() -> None:
+    """A variant is a part of its own, or a setting; a folder is one part."""
+    wrong = []
     for folder in ("methods", "retrievers"):
-        for path in (ROOT / "gnnrag" / folder).glob("*.py"):
-            alike = {m for m in imported(path) if m.startswith(f"gnnrag.{folder}.")}
-            assert alike <= {f"gnnrag.{folder}.base", "gnnrag.methods.routes"}, relative(path)
+        for path in (ROOT / "gnnrag" / folder).rglob("*.py"):
+            own = ".".join(module_of(path).split(".")[:3])
+            alike = {
+                m for m in imported(path) if m.startswith(f"gnnrag.{folder}.") and not f"{m}.".startswith(f"{own}.")
+            }
+            shared = {f"gnnrag.{folder}.base", "gnnrag.methods.routes"}
+            wrong += [f"{relative(path)} imports {name}" for name in alike - shared]
+    assert not wrong
 
 
 def test_the_library_imports_no_script() -> None:
-    for path in LIBRARY:
-        names = {n.module for n in ast.walk(tree(path)) if isinstance(n, ast.ImportFrom) and n.module}
-        assert not {n for n in names if n.split(".")[0] in ("inference", "training", "slurm", "tests")}, relative(path)
+    outside = {"inference", "training", "slurm", "tests"}
+    assert not [relative(path) for path in LIBRARY if {m.split(".")[0] for m in imported(path)} & outside]
 
 
-@each("module", ["gnnrag", "gnnrag.config", "gnnrag.registry", "gnnrag.run.loop", "gnnrag.methods.bdtr"])
-def test_importing_is_cheap(module: str) -> None:
-    heavy = [
+def test_importing_is_cheap() -> None:
+    modules = ["gnnrag", "gnnrag.config", "gnnrag.registry", "gnnrag.run.loop", "gnnrag.methods.bdtr"]
+    heavy = {
         "torch",
         "faiss",
         "spacy",
@@ -214,35 +221,63 @@ def test_importing_is_cheap(module: str) -> None:
         "bm25s",
         "openvino",
         "igraph",
-    ]
-    code = f"import sys, {module}; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60, check=True
-    )
-    assert done.stdout.strip() == "[]"
+    }
+    code = f"import sys, {', '.join(modules)}; print({heavy} & sys.modules.keys() or '')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.strip() == ""
 
 
-# --------------------------------------------------------------------------------------------------- near-copies
+# ------------------------------------------------------------------------------------------------------------ contracts
+PROBES = (
+    99  # calls of getattr and hasattr that ask for what a protocol could declare with a default; to be lowered to 0
+)
+
+
+def protocol_members() -> set[str]:
+    """Return what the protocols declare, and the methods of all classes: what a part may have, a protocol can say."""
+    names = set[str]()
+    for path in LIBRARY:
+        for _, node, _ in definitions(path, ast.ClassDef):
+            names |= {n.name for n in node.body if isinstance(n, Function)}
+            if any(ast.unparse(base).startswith("Protocol") for base in node.bases):
+                names |= {ast.unparse(n.target) for n in node.body if isinstance(n, ast.AnnAssign)}
+    return {name for name in names if not name.startswith("__")}
+
+
+def test_members_of_protocols_are_not_probed() -> None:
+    members, probes = protocol_members(), []
+    for path in LIBRARY:
+        for node in nodes(path):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr"):
+                name = node.args[1]
+                if isinstance(name, ast.Constant) and name.value in members:
+                    probes.append(f"{relative(path)}:{node.lineno} {ast.unparse(node)}")
+    assert {"retrieve", "propose", "generate"} <= members
+    assert len(probes) <= PROBES, "\n".join(probes)
+
+
+# ---------------------------------------------------------------------------------------------------------- near-copies
 def normalised_functions() -> list[tuple[str, list[str]]]:
     """Return functions of 12 lines or more as code lines, without comments and docstrings."""
     found = []
     for path in (*LIBRARY, *SCRIPTS):
-        for name, node, _ in definitions(path, ast.FunctionDef, ast.AsyncFunctionDef):
-            if ast.get_docstring(node):  # type: ignore[arg-type]
-                node.body = node.body[1:] or [ast.Pass()]  # type: ignore[attr-defined]
-            lines = [line.strip() for line in ast.unparse(node).splitlines()]
-            if len(lines) >= 12:
+        for name, node, _ in definitions(path, Function):
+            body = node.body[1:] or [ast.Pass()] if ast.get_docstring(node) else node.body
+            lines = [line.strip() for part in body for line in ast.unparse(part).splitlines()]
+            if len(lines) >= 11:
                 found.append((name, lines))
     return found
 
 
 def test_near_copies_stay_below_2_percent() -> None:
     functions = normalised_functions()
+    bags = [set(lines) for _, lines in functions]
     copies: set[int] = set()
     pairs = []
     for (i, (name, lines)), (j, (other, theirs)) in combinations(enumerate(functions), 2):
-        if min(len(lines), len(theirs)) / max(len(lines), len(theirs)) < 0.66:
-            continue  # the ratio cannot reach 0.8
+        # The ratio cannot reach 0.8 where the lengths, or the lines that both have, do not.
+        if min(len(lines), len(theirs)) < 0.66 * max(len(lines), len(theirs)) or not bags[i] & bags[j]:
+            continue
         matcher = difflib.SequenceMatcher(None, lines, theirs, autojunk=False)
         if matcher.quick_ratio() >= 0.8 and matcher.ratio() >= 0.8:
             copies |= {i, j}
@@ -252,16 +287,17 @@ def test_near_copies_stay_below_2_percent() -> None:
     assert sum(len(functions[i][1]) for i in copies) / total < 0.02, pairs
 
 
-# -------------------------------------------------------------------------------------------------------- habits
+# --------------------------------------------------------------------------------------------------------------- habits
+GLOBAL_STATE = {"print", "input", "os.chdir", "sys.exit", "exit", "logging.basicConfig", "random.seed"}
+GLOBAL_STATE |= {"np.random.seed", "torch.manual_seed"}
+
+
 def test_the_library_never_prints_and_touches_no_global_state() -> None:
     wrong = []
     for path in LIBRARY:
-        for node in ast.walk(tree(path)):
-            if isinstance(node, ast.Call):
-                called = ast.unparse(node.func)
-                if called in ("print", "input", "os.chdir", "sys.exit", "exit", "logging.basicConfig", "random.seed",
-                              "np.random.seed", "torch.manual_seed"):  # fmt: skip
-                    wrong.append(f"{relative(path)}:{node.lineno} {called}")
+        for node in nodes(path):
+            if isinstance(node, ast.Call) and (called := ast.unparse(node.func)) in GLOBAL_STATE:
+                wrong.append(f"{relative(path)}:{node.lineno} {called}")
             if isinstance(node, ast.Attribute) and ast.unparse(node) in ("sys.argv", "sys.path"):
                 wrong.append(f"{relative(path)}:{node.lineno} {ast.unparse(node)}")
             if isinstance(node, ast.Global):
@@ -269,16 +305,13 @@ def test_the_library_never_prints_and_touches_no_global_state() -> None:
     assert not wrong
 
 
-def test_public_functions_are_documented_and_typed() -> None:
+def test_public_classes_and_functions_are_documented() -> None:
     wrong = []
     for path in LIBRARY:
-        for name, node, _ in definitions(path, ast.FunctionDef, ast.AsyncFunctionDef):
-            if not node.name.startswith("_") and node.returns is None:  # type: ignore[attr-defined]
-                wrong.append(f"{name}: no return type")
         for node in tree(path).body:
-            is_public = isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
+            is_public = isinstance(node, Function | ast.ClassDef) and not node.name.startswith("_")
             if is_public and not ast.get_docstring(node):  # type: ignore[arg-type]
-                wrong.append(f"{relative(path)}:{node.lineno} {node.name}: no docstring")  # type: ignore[attr-defined]
+                wrong.append(f"{relative(path)}:{node.lineno} {node.name}")  # type: ignore[attr-defined]
     assert not wrong
 
 
@@ -288,7 +321,17 @@ def test_tests_have_names_of_their_own() -> None:
     assert len(names) == len(set(names))
 
 
-# ------------------------------------------------------------------------------------------------------- network
+def test_the_readme_names_only_what_exists() -> None:
+    text = (ROOT / "README.md").read_text("utf-8")
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    known = {line.rpartition("/")[2] for line in tracked.splitlines()}
+    known |= {"config.yaml", "site.yaml"}  # of a run directory; what a user makes of site.example.yaml
+    assert not re.search(r"\b[A-Z]+_(?:TABLE|COMMIT)\b|^TREE$", text, re.M), "a placeholder is left"
+    named = set(re.findall(r"[\w./-]+\.(?:py|yaml|toml|sh)\b", text))
+    assert not {name for name in named if not (ROOT / name).exists() and name.rpartition("/")[2] not in known}
+
+
+# -------------------------------------------------------------------------------------------------------------- network
 def test_default_tests_have_no_network() -> None:
     with pytest.raises(RuntimeError, match=r"must not open a connection to 192\.0\.2\.1"), socket.socket() as client:
         client.connect(("192.0.2.1", 80))
