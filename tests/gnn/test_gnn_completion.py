@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from gnnrag.errors import ConfigError
-from gnnrag.training.loop import means
 from gnnrag.gnn.completion import CompletionConfig, CompletionTask, Item, rank_of, whole_graph
 from gnnrag.gnn.config import GNNConfig
 from gnnrag.gnn.model import QueryGNN, with_index
 from gnnrag.gnn.sampling import Draws, TripleQuery
 from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.messages import MessageGraph
+from gnnrag.training.loop import means
 from tests.helpers.each import each
 from tests.helpers.gfm import TRIPLES, golden_batch, golden_model
 

@@ -9,11 +9,10 @@ from torch import Tensor
 
 from gnnrag.gnn.config import LossConfig, RankerConfig
 from gnnrag.gnn.layers import EdgeInputs, aggregate
-from gnnrag.gnn.losses import Candidates, completion_loss, listwise_loss, retrieval_loss, weighted_bce
+from gnnrag.gnn.losses import Candidates, listwise_loss, retrieval_loss, weighted_bce
 from gnnrag.gnn.model import with_index
 from gnnrag.gnn.operators import relational_sum
 from gnnrag.gnn.rankers import Incidence, Ranker, inverse_frequency
-from gnnrag.gnn.subgraph import GraphBatch
 from gnnrag.graphs.knowledge import Lists
 from tests.helpers import gfm
 from tests.helpers.each import each
@@ -214,38 +213,3 @@ def test_pna_pieces(backend: str) -> None:
     close(plain[2, 1, :, 3], [0.032562, 0.018736, 0.051358])
     torch.testing.assert_close(pieces[..., 1], plain * torch.tensor(scale)[:, None, None, None], atol=1e-5, rtol=0)
     torch.testing.assert_close(pieces[..., 2], plain / torch.tensor(scale)[:, None, None, None], atol=1e-5, rtol=0)
-
-
-def completion_batch(removed: bool) -> GraphBatch:
-    """Queries (0, r0, ?) and (1, r0 inverse, ?); the edges of (0, 0, 1) removed by weight 0, both directions."""
-    weights = torch.ones(12, dtype=torch.float64)
-    weights[[0, 6]] = 0.0 if removed else 1.0
-    seeds = torch.zeros(5, 2, dtype=torch.float64)
-    seeds[0, 0] = seeds[1, 1] = 1
-    return replace(gfm.golden_batch(), questions=gfm.RELATIONS[[0, 2]], seeds=seeds, edge_weights=weights)
-
-
-def test_stage_one() -> None:
-    model, negatives = gfm.golden_model(), torch.tensor([[1, 2, 4], [0, 3, 4]])
-    logits = model(completion_batch(removed=True))
-    expected = [
-        [-0.555837, -0.497482, -0.495148, -0.614790, -0.497114],
-        [-0.360801, -1.138357, -0.234101, -0.352431, -0.364785],
-    ]
-    close(logits.T, expected)
-    close(completion_loss(logits.T.gather(1, negatives)), 0.716909)
-
-    logits = model(completion_batch(removed=True), query=model.rel_mlp(gfm.RELATIONS[[0, 2]]))
-    expected = [
-        [-0.334599, -0.255785, -0.252046, -0.265981, -0.255894],
-        [-0.330301, -0.782449, -0.310532, -0.324846, -0.334285],
-    ]
-    close(logits.T, expected)
-    close(completion_loss(logits.T.gather(1, negatives)), 0.704292)
-
-    logits = model(completion_batch(removed=False))
-    expected = [
-        [-0.556904, -0.567796, -0.496157, -0.614790, -0.497114],
-        [-0.066671, -1.138563, -0.234101, -0.352383, -0.364785],
-    ]
-    close(logits.T, expected)

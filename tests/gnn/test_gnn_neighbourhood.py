@@ -51,6 +51,7 @@ def test_a_neighbourhood_has_what_hops_reach(index: Index) -> None:
     two = names(Neighbourhoods(source, NeighbourhoodConfig(hops=2, fan=100)), "Alien")
     assert {"Blade", "Film00", "Film39"} <= two and "Hampton" not in two
     assert len(names(Neighbourhoods(source, NeighbourhoodConfig(hops=1)), "1979")) == 42, "seeds lead to all"
+    assert len(Neighbourhoods(source, NeighbourhoodConfig(hops=None)).nodes([0])) == source.graph.num_entities
 
 
 def test_hubs_lead_to_a_sample_that_stays(index: Index) -> None:
@@ -94,6 +95,8 @@ def test_whole_graph_and_whole_neighbourhood_agree(index: Index) -> None:
     inside = [position[name] for name in ("Alien", "Ridley", "1979")]
     assert scores[inside].min() > np.delete(scores, inside).max()
     assert small.paths(QUESTION.text, position["Far"]) == []
+    for threshold, used in ((0.0, 0.0), (None, 0.5)):
+        assert EntityScorer(index, Checkpoint(model, facts={"threshold": threshold})).threshold == used
 
 
 def test_the_ranking_of_a_set_is_that_of_the_retriever(index: Index) -> None:
@@ -108,27 +111,13 @@ def test_the_ranking_of_a_set_is_that_of_the_retriever(index: Index) -> None:
     assert row["gold"] == 1 and row["hops"] == 1
 
 
-def test_answers_that_the_graph_does_not_have_are_missed(index: Index) -> None:
+def test_answers_that_the_graph_or_a_start_does_not_reach_are_missed(index: Index) -> None:
     extra = {"nodes": ["Ridley", "Nobody", "Nothing"], "hops": 1}
     examples = EntitySet([Question("q", "who directed Alien", extra=extra)], EntityQuestions(index, SETTINGS))
     assert examples[0].lost == 2
     (row,) = examples.rank(QueryGNN(SETTINGS, index.embedder.dim).eval(), [0], torch.device("cpu"))
     assert row["gold"] == 3 and row["metrics"]["recall@10"] == pytest.approx(1 / 3)
-
-
-def test_a_question_without_a_start_is_missed_and_teaches_nothing(index: Index) -> None:
     lost = Question("q", "who directed it", extra={"nodes": ["Ridley"], "hops": 1})
     examples = EntitySet([lost], EntityQuestions(index, SETTINGS))
     (row,) = examples.rank(QueryGNN(SETTINGS, index.embedder.dim).eval(), [0], torch.device("cpu"))
-    assert not examples.teaches(0) and row["gold"] == 1 and set(row["metrics"].values()) == {0.0}
-
-
-def test_a_threshold_of_zero_is_kept(index: Index) -> None:
-    model = QueryGNN(SETTINGS, index.embedder.dim)
-    assert EntityScorer(index, Checkpoint(model, facts={"threshold": 0.0})).threshold == 0.0
-    assert EntityScorer(index, Checkpoint(model, facts={"threshold": None})).threshold == 0.5
-
-
-def test_without_hops_the_neighbourhood_is_the_graph(index: Index) -> None:
-    source = EntityQuestions(index, SETTINGS)
-    assert len(Neighbourhoods(source, NeighbourhoodConfig(hops=None)).nodes([0])) == source.graph.num_entities
+    assert not examples.teaches(0) and row["gold"] == 1 and set(row["metrics"].values()) == {0.0}, "no start"

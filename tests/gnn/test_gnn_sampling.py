@@ -20,16 +20,12 @@ def row(*triple: int) -> int:
 
 @each("lost_head, expected", [(False, {0, 2, 4}), (True, {1, 2, 3, 4})])
 def test_strict_negatives_are_those_of_the_specification(lost_head: bool, expected: set[int]) -> None:
-    query = TripleTable(GRAPH).complete(row(0, 0, 1), lost_head, 500, np.random.default_rng(0))
+    query = TripleTable(GRAPH).complete(row(0, 0, 1), lost_head, 9000, np.random.default_rng(0))
     assert query is not None
     assert set(query.negatives.tolist()) == expected
+    shares = np.bincount(query.negatives, minlength=5)[sorted(expected)] / 9000
+    assert np.allclose(shares, 1 / len(expected), atol=0.02), "drawn evenly"
     assert (query.head, query.relation, query.tail) == ((1, 2, 0) if lost_head else (0, 0, 1))
-
-
-def test_negatives_are_drawn_evenly() -> None:
-    query = TripleTable(GRAPH).complete(row(0, 0, 1), False, 9000, np.random.default_rng(1))
-    assert query is not None
-    assert np.allclose(np.bincount(query.negatives, minlength=5)[[0, 2, 4]] / 9000, 1 / 3, atol=0.02)
 
 
 def test_a_query_that_every_node_answers_is_none() -> None:
@@ -63,6 +59,8 @@ def test_draws_use_every_item_before_any_again() -> None:
     drawn = [item for step in range(10) for _, item in draws[step]]
     assert all(sorted(drawn[i : i + 5]) == [0, 1, 2, 3, 4] for i in range(0, 20, 5))
     assert drawn[:5] != drawn[5:10]
+    with pytest.raises(DataError, match="nothing to train on in a"):
+        Draws({"a": 0}, 1, 1, seed=0)
 
 
 def test_draws_follow_from_the_seed_and_the_square_root_of_sizes() -> None:
@@ -76,8 +74,3 @@ def test_draws_follow_from_the_seed_and_the_square_root_of_sizes() -> None:
     assert all(len({name for name, _ in apart[s]}) == 1 for s in range(50))
     half = Draws(sizes, 8, 500, seed=0, shares={"large": 1 / 3})
     assert sum(n == "large" for s in range(500) for n, _ in half[s]) / 4000 == pytest.approx(0.5, abs=0.03)
-
-
-def test_nothing_to_train_on_is_an_error() -> None:
-    with pytest.raises(DataError, match="nothing to train on in a"):
-        Draws({"a": 0}, 1, 1, seed=0)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from gnnrag.run.trained import read_seen
 from gnnrag.gnn.checkpoint import load_checkpoint
 from gnnrag.gnn.features import EDGE_FEATURES, NODE_FEATURES
 from gnnrag.gnn.prune import PruneConfig
 from gnnrag.index.embedder import EMBEDDED_SHA256
 from gnnrag.retrievers.gfm import SHIPPED
+from gnnrag.run.trained import read_seen
 
 # A slash that begins a path of this machine: not one inside a relative path, nor the two of an address.
 ABSOLUTE_PATH = re.compile(r"(?<![\w.:/-])/[\w.~-]|:/[\w.~-]|:///|~/|\b[A-Za-z]:\\")
@@ -25,11 +25,4 @@ def test_the_shipped_checkpoint() -> None:
     card = (SHIPPED / "README.md").read_text("utf-8")
     assert "cross-validated" in card and "2wiki" in card and "CC BY" in card
     assert not ABSOLUTE_PATH.search(card)
-
-
-def test_absolute_paths_are_told_from_addresses_and_fractions() -> None:
-    found = ("in /tmp/a", "`/data/x`", "path=/srv", "(/home/me)", "file:/mnt/a", "file:///mnt", "~/runs", "C:\\runs")
-    assert all(ABSOLUTE_PATH.search(text) for text in found)
-    fine = ("https://arxiv.org/abs/1", "and/or", "../shared/data", "runs/text/best", "1/2", "a / b", "`sha256:/`")
-    assert not [text for text in fine if ABSOLUTE_PATH.search(text)]
     assert len(read_seen(SHIPPED) or ()) == 700, "which questions trained it: all of the three dev splits"
