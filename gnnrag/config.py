@@ -31,6 +31,7 @@ from gnnrag.index_config import RoleConfig as RoleConfig
 from gnnrag.index_config import TextConfig as TextConfig
 from gnnrag.index_config import TreeConfig as TreeConfig
 from gnnrag.index_config import check_choices, one_of
+from gnnrag.parts import Part
 
 T = TypeVar("T")
 
@@ -189,7 +190,7 @@ def _filled(root: DictConfig, everything: Mapping[str, Any]) -> Any:
         chosen[name] = _choose(name, everything, root)
         if name == "method" and "retriever" in root:
             wanted = registry.resolve(name, chosen[name].name, CHOICES[name])
-            root["retriever"] = getattr(wanted, "default_retriever", root["retriever"])
+            root["retriever"] = wanted.default_retriever or root["retriever"]
     for name, choice in chosen.items():
         root[name] = choice.name
     config = _merge(root, {key: value for key, value in everything.items() if key not in chosen}, "")
@@ -198,12 +199,12 @@ def _filled(root: DictConfig, everything: Mapping[str, Any]) -> Any:
     return config
 
 
-def build_settings(cls: type, values: Mapping[str, Any], where: str) -> Any:
+def build_settings(cls: type[Part], values: Mapping[str, Any], where: str) -> Any:
     """Return an instance of `cls.config_class` filled with `values`; unknown keys raise ConfigError naming `where`.
 
     Where `cls` has `presets`, `preset` names values that stand below all that are given.
     """
-    schema, presets = getattr(cls, "config_class", None), getattr(cls, "presets", {})
+    schema, presets = cls.config_class, cls.presets
     if presets and "preset" in values:
         if (low := presets.get(str(values["preset"]))) is None:
             raise ConfigError(f"{where}.preset={values['preset']!r}: {nearest(str(values['preset']), presets)}")

@@ -16,11 +16,12 @@ from gnnrag.config import EvaluateConfig, MetricsConfig, load_config
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.index.index import Index
-from gnnrag.roles.base import Answer
+from gnnrag.roles.base import Answer, Role
 from gnnrag.run import pipeline as pipeline_module
 from gnnrag.run.evaluation import evaluate, load_questions_for, write_metrics
 from gnnrag.run.rundir import read_predictions
 from gnnrag.types import Prediction
+from tests.helpers.each import each
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLE = ROOT / "data" / "sample"
@@ -57,7 +58,7 @@ def same_metrics(one: dict[str, Any], two: dict[str, Any]) -> bool:
     return bool(timeless(one) == timeless(two))
 
 
-@pytest.mark.parametrize("method", ["bdtr", "multihop", "single"])
+@each("method", ["bdtr", "multihop", "single"])
 def test_two_runs_are_equal_byte_for_byte(config: Any, method: str) -> None:
     results = []
     for runs, concurrency in (("one", 1), ("two", 32)):
@@ -118,7 +119,7 @@ def test_an_interrupted_run_is_continued(config: Any) -> None:
 
 
 def test_failures_are_rows_score_zero_and_are_tried_again(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Flaky:
+    class Flaky(Role[Any, Answer]):
         def __init__(self, *_: Any) -> None:
             pass
 
@@ -253,7 +254,7 @@ def test_no_questions(config: Any, tmp_path: Path) -> None:
         load_questions_for(config(f"data.path={tmp_path}"))
 
 
-@pytest.mark.parametrize("setting", ["metrics.f1_variant=bleu", "metrics.ks=[5,0]"])
+@each("setting", ["metrics.f1_variant=bleu", "metrics.ks=[5,0]"])
 def test_metrics_that_cannot_be_computed_are_refused_before_predicting(config: Any, setting: str) -> None:
     with pytest.raises(ConfigError, match=r"metrics\.(f1_variant='bleu': allowed are hipporag|ks=\[5, 0\])"):
         evaluate(config("data.limit=1", setting), on_question=lambda p: pytest.fail("predicted"))
@@ -291,8 +292,8 @@ def test_concurrency_must_be_positive(config: Any) -> None:
         evaluate(config("data.limit=1", "concurrency=0"))
 
 
-@pytest.mark.parametrize(
-    ("settings", "told"),
+@each(
+    "settings, told",
     [
         (
             ["roles.verifier=tuned", "roles.verifier.path=runs/mine"],

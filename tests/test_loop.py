@@ -11,20 +11,22 @@ import numpy as np
 import pytest
 
 from gnnrag.errors import ArtefactError
-from gnnrag.methods.base import State
+from gnnrag.methods.base import Method, State
 from gnnrag.methods.bdtr import BDTR, BDTRConfig
 from gnnrag.methods.single import Single
-from gnnrag.roles.base import Answer, Chain, ReaderTask, Thoughts, ThoughtsTask, Verdict
+from gnnrag.retrievers.base import Retriever
+from gnnrag.roles.base import Answer, Chain, ReaderTask, Role, Thoughts, ThoughtsTask, Verdict
 from gnnrag.run import loop as loop_module
 from gnnrag.run.loop import Loop
 from gnnrag.session import Budget, Session
 from gnnrag.types import Evidence, Prediction, Query, Question, Ranking
+from tests.helpers.each import each
 from tests.helpers.parts import ToyIndex, ToyRetriever, answer_all, answer_one, read_nothing, scripted_roles
 
 QUESTIONS = [Question(f"q{i:02}", f"question {i}", ("yes",)) for i in range(40)]
 
 
-class Asks:
+class Asks(Method):
     """A method that sends given queries, one list a round, and selects all it found."""
 
     def __init__(self, *rounds: Sequence[Query], answer: str | None = None) -> None:
@@ -45,7 +47,7 @@ class Asks:
         return Evidence(ranked, ranked, answer=self.answer)
 
 
-class HashRetriever:
+class HashRetriever(Retriever):
     """Scores that depend on the query's text and on nothing else."""
 
     channels = frozenset({"text"})
@@ -68,13 +70,14 @@ def jittery_roles() -> dict[str, Any]:
         for _ in range(clock.randrange(4)):
             await asyncio.sleep(0)
 
-    async def thoughts(task: ThoughtsTask, session: Session) -> Thoughts:
-        await wait()
-        session.add_call("thoughts", len(task.passages), 1)
-        if task.question.id == "q07":
-            raise RuntimeError("bug in thoughts")
-        best = task.passages[0].id
-        return Thoughts(f"about {best}", f"{task.question.text} {best} {task.round}" if task.round == 1 else None)
+    class JitteryThoughts(Role[ThoughtsTask, Thoughts]):
+        async def __call__(self, task: ThoughtsTask, session: Session) -> Thoughts:
+            await wait()
+            session.add_call("thoughts", len(task.passages), 1)
+            if task.question.id == "q07":
+                raise RuntimeError("bug in thoughts")
+            best = task.passages[0].id
+            return Thoughts(f"about {best}", f"{task.question.text} {best} {task.round}" if task.round == 1 else None)
 
     async def chain(task: Any, session: Session) -> Chain:
         await wait()
@@ -88,7 +91,7 @@ def jittery_roles() -> dict[str, Any]:
         await wait()
         return Answer(task.passages[0].id if task.question.id != "q11" else "")
 
-    return {"thoughts": thoughts, "chain": chain, "verifier": verifier, "reader": reader}
+    return {"thoughts": JitteryThoughts(), "chain": chain, "verifier": verifier, "reader": reader}
 
 
 def lines(results: list[tuple[Prediction, Session]]) -> str:
@@ -121,7 +124,7 @@ def test_batches_span_questions() -> None:
     assert set(one.batches) == {1}
 
 
-@pytest.mark.parametrize("concurrency", [1, 3, 16])
+@each("concurrency", [1, 3, 16])
 def test_never_more_questions_in_flight_than_allowed(concurrency: int) -> None:
     now, peak = 0, 0
 
@@ -153,7 +156,7 @@ def test_errors_are_rows() -> None:
     assert [p.answer for p, _ in results] == ["fine"] * 3 + [""] + ["fine"] * 2
 
 
-@pytest.mark.parametrize("text", ["", "  \n"])
+@each("text", ["", "  \n"])
 def test_an_empty_query_is_an_error_row(text: str) -> None:
     retriever = ToyRetriever({})
     prediction, _ = answer_one(Asks([Query(text)]), retriever)
@@ -165,7 +168,7 @@ def test_an_unknown_channel_is_an_error_row() -> None:
     assert prediction.error == "ValueError: the retriever has no channel 'graph', only text"
 
 
-@pytest.mark.parametrize("where", ["start", "propose", "absorb", "select"])
+@each("where", ["start", "propose", "absorb", "select"])
 def test_a_method_that_fails_anywhere(where: str) -> None:
     method = Asks([Query("x")])
 
@@ -317,8 +320,8 @@ def spend(calls: int, tokens: int = 0, seconds: float = 0.0) -> Any:
     return reader
 
 
-@pytest.mark.parametrize(
-    ("budget", "within", "beyond", "message"),
+@each(
+    "budget, within, beyond, message",
     [
         (Budget(max_calls=2), spend(2), spend(3), "budget.max_calls=2 is used up (3)"),
         (Budget(max_tokens=100), spend(2, 50), spend(3, 50), "budget.max_tokens=100 is used up (150)"),

@@ -13,8 +13,10 @@ import pytest
 from gnnrag import registry
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError
+from gnnrag.methods.base import Method
 from gnnrag.run.evaluation import evaluate
 from gnnrag.run.pipeline import check_fit, needed_stages, pairs, routes
+from tests.helpers.each import each
 
 SAMPLE = Path(__file__).resolve().parents[1] / "data" / "sample"
 BASE = [f"data.path={SAMPLE}", "index.embedder.model=hash", "index.text.language=blank:en", "method=routed"]
@@ -107,7 +109,7 @@ def test_pairs_and_names() -> None:
     assert routes(load("method=single")) == {}
 
 
-class GraphMethod:
+class GraphMethod(Method):
     """A method that asks in a channel which no text retriever has."""
 
     channels = frozenset({"text", "graph"})
@@ -125,8 +127,8 @@ def test_an_unsuitable_pair_in_a_route_is_refused(monkeypatch: pytest.MonkeyPatc
     check_fit(load())
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
+@each(
+    "overrides, message",
     [
         (["method.multi_hop.method=btdr"], "method.multi_hop.method='btdr' is unknown. Did you mean 'bdtr'"),
         (["method.thematic.retriever=graphrag_globl"], "method.thematic.retriever='graphrag_globl' is unknown"),

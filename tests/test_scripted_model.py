@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import ContextVar
 from functools import cache, partialmethod
 from typing import Any
@@ -23,11 +23,11 @@ from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.metrics.report import score
 from gnnrag.prompts.untrusted import MARK
 from gnnrag.registry import METHODS, RETRIEVERS, ROLES, resolve
-from gnnrag.retrievers.base import needs_roles
 from gnnrag.roles.registry import Roles
 from gnnrag.run.pipeline import Pipeline, asked_roles, index_settings, needed_stages
 from gnnrag.session import Session
 from gnnrag.types import Passage, Prediction, Question
+from tests.helpers.each import each
 from tests.helpers.every_method import RETRIEVER_SETTINGS, SETTINGS
 from tests.helpers.parts import COMPOSITIONAL, CORPUS
 from tests.helpers.replies import ATTACK, BAD, attack_in, good, prompt_of, quoting, user
@@ -54,25 +54,27 @@ def load(dots: tuple[str, ...]) -> EvaluateConfig:
     return load_config(EvaluateConfig, None, [*BASE, *dots])
 
 
-def runs() -> Iterator[tuple[str, list[str]]]:
-    """Yield a name and the settings of every run: each method, and each retriever that asks roles."""
-    for name in METHODS:
-        for n, dots in enumerate(SETTINGS[name]):
-            yield f"{name}{n or ''}", [f"method={name}", *dots]
+@cache
+def runs() -> dict[str, list[str]]:
+    """Return the settings of every run by its name: each method, and each retriever that asks roles."""
+    found = {f"{name}{n or ''}": [f"method={name}", *dots] for name in METHODS for n, dots in enumerate(SETTINGS[name])}
     for name in RETRIEVERS:
         config = load(tuple(RETRIEVER_SETTINGS[name]))
-        if needs_roles(resolve("retriever", name, RETRIEVERS), config.retriever.settings):
-            yield f"single-{name}", RETRIEVER_SETTINGS[name]
+        if resolve("retriever", name, RETRIEVERS).roles_for(config.retriever.settings):
+            found[f"single-{name}"] = RETRIEVER_SETTINGS[name]
+    return found
 
 
-RUNS = dict(runs())
-PAIRS = [(run, role) for run, dots in RUNS.items() for role in asked_roles(load(tuple(dots)))]
+@cache
+def pairs() -> list[tuple[str, str]]:
+    """Return every run with every role that it asks."""
+    return [(run, role) for run, dots in runs().items() for role in asked_roles(load(tuple(dots)))]
 
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
     path = tmp_path_factory.mktemp("index")
-    configs = [load(tuple(dots)) for dots in RUNS.values()]
+    configs = [load(tuple(dots)) for dots in runs().values()]
     stages = set().union(*(needed_stages(c) for c in configs))
     build_index(path, [*CORPUS, HOSTILE], index_settings(configs[0]), stages)
     return Index(path)
@@ -100,11 +102,11 @@ class Run:
     def __init__(self, index: Index, name: str) -> None:
         self.rows: dict[str, tuple[Prediction, Session]] = {}
         self.requests: dict[tuple[str, str], list[Request]] = {}
-        ways = ["good", *QUOTES, *(f"{role} {kind}" for run, role in PAIRS if run == name for kind in BAD)]
+        ways = ["good", *QUOTES, *(f"{role} {kind}" for run, role in pairs() if run == name for kind in BAD)]
         self.questions = [Question(way, COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1")) for way in ways]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Roles, "backend", partialmethod(backend_for, self.script))
-            pipeline = Pipeline(load(tuple(RUNS[name])), index)
+            pipeline = Pipeline(load(tuple(runs()[name])), index)
             answer = pipeline.loop.answer
 
             def answer_as(question: Question) -> Any:
@@ -145,10 +147,10 @@ def run(index: Index) -> Callable[[str], Run]:
 
 
 def test_every_prompted_role_is_driven() -> None:
-    assert {role for _, role in PAIRS} == {name for name, table in ROLES.items() if "prompted" in table}
+    assert {role for _, role in pairs()} == {name for name, table in ROLES.items() if "prompted" in table}
 
 
-@pytest.mark.parametrize("name", RUNS)
+@each("name", runs)
 def test_every_question_has_a_row(run: Callable[[str], Run], name: str) -> None:
     result = run(name)
     assert result.rows.keys() == {q.id for q in result.questions}
@@ -156,19 +158,18 @@ def test_every_question_has_a_row(run: Callable[[str], Run], name: str) -> None:
     assert score(result.questions, [p for p, _ in result.rows.values()], resamples=0)["failed"] == 0
 
 
-@pytest.mark.parametrize(("name", "role"), PAIRS)
-def test_success(run: Callable[[str], Run], name: str, role: str) -> None:
+@each("name, role", pairs)
+def test_good_replies_leave_no_flag(run: Callable[[str], Run], name: str, role: str) -> None:
     result = run(name)
     requests = result.requests.get(("good", role), [])
     method = name.rstrip("1")
-    assert requests or any(run(other).requests.get(("good", role)) for other in RUNS if other.rstrip("1") == method)
+    assert requests or any(run(other).requests.get(("good", role)) for other in runs() if other.rstrip("1") == method)
     counts = result.counts("good", role)
     assert counts.get("calls", 0) == len(requests) and not counts.get("parse_failure")
     assert not [flag for flag in counts if flag.endswith("_failed") or "fallback" in flag]
 
 
-@pytest.mark.parametrize("kind", BAD)
-@pytest.mark.parametrize(("name", "role"), PAIRS)
+@each("name, role, kind", lambda: [(*pair, kind) for pair in pairs() for kind in BAD])
 def test_a_bad_reply_is_counted(run: Callable[[str], Run], name: str, role: str, kind: str) -> None:
     result, way = run(name), f"{role} {kind}"
     requests = result.requests.get((way, role), [])
@@ -181,8 +182,7 @@ def test_a_bad_reply_is_counted(run: Callable[[str], Run], name: str, role: str,
     assert kind != "refusal" or counts["refused"]
 
 
-@pytest.mark.parametrize("where", WHERE)
-@pytest.mark.parametrize("name", RUNS)
+@each("name, where", lambda: [(name, where) for name in runs() for where in WHERE])
 def test_a_quoted_instruction_changes_nothing(run: Callable[[str], Run], name: str, where: str) -> None:
     result = run(name)
     assert result.comparable(f"{where} hostile") == result.comparable(f"{where} harmless")
@@ -190,13 +190,13 @@ def test_a_quoted_instruction_changes_nothing(run: Callable[[str], Run], name: s
 
 
 def test_the_attack_reaches_the_roles_that_read_passages(run: Callable[[str], Run]) -> None:
-    reached = {role for name in RUNS for (_, role), rs in run(name).requests.items() if any(map(attack_in, rs))}
+    reached = {role for name in runs() for (_, role), rs in run(name).requests.items() if any(map(attack_in, rs))}
     assert reached >= READS_PASSAGES
 
 
 def test_no_element_loses_its_tags_on_the_way(run: Callable[[str], Run]) -> None:
     """One that was joined by hand is defused: its mark, which no other text has, becomes U+FFFD."""
-    requests = [request for name in RUNS for found in run(name).requests.values() for request in found]
+    requests = [request for name in runs() for found in run(name).requests.values() for request in found]
     assert requests and not [r for r in requests if "\ufffd" in r.text or MARK in r.text]
 
 
@@ -207,7 +207,7 @@ ELEMENT = re.compile(
 )
 
 
-@pytest.mark.parametrize("name", RUNS)
+@each("name", runs)
 def test_no_passage_leaves_its_element(run: Callable[[str], Run], name: str) -> None:
     for (way, _), requests in run(name).requests.items():
         for request in requests if way == "good" else ():

@@ -6,16 +6,15 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
-from gnnrag.methods.base import State
+from gnnrag.methods.base import Method, State
 from gnnrag.run.loop import Loop
 from gnnrag.session import Session
 from gnnrag.types import Evidence, Prediction, Query, Question, Ranking
+from tests.helpers.each import each
 from tests.helpers.parts import ToyIndex, ToyRetriever, ranking, read_nothing
 
 
-class Asks:
+class Asks(Method):
     """A method that sends given queries, one list a round."""
 
     def __init__(self, *rounds: Sequence[Query]) -> None:
@@ -92,6 +91,8 @@ def test_channels_are_those_of_the_one_that_is_asked() -> None:
 
 def test_only_one_of_them_needs_roles() -> None:
     class Needs(ToyRetriever):
+        asks_roles = True
+
         async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Any]:
             session.record("asked", texts=[q.text for q in queries])
             return [RuntimeError("bad") if q.text == "y" else ranking({"for": 1.0}) for q in queries]
@@ -103,7 +104,7 @@ def test_only_one_of_them_needs_roles() -> None:
     assert set(prediction.ranking) == {"main", "for", "main2"} and needs.asked == []
 
 
-@pytest.mark.parametrize("failing", ["main", "other"])
+@each("failing", ["main", "other"])
 def test_one_that_fails_leaves_the_other(failing: str) -> None:
     main: dict[str, Any] = {**MAIN, "z": RuntimeError("main")} if failing == "main" else {**MAIN, "z": {"m": 1.0}}
     other: dict[str, Any] = {**OTHER, "z": RuntimeError("other")} if failing == "other" else {**OTHER, "z": {"o": 1.0}}

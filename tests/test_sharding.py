@@ -27,6 +27,7 @@ from gnnrag.run.pipeline import open_index
 from gnnrag.run.rundir import read_predictions, trained_note
 from gnnrag.run.sharding import Shard, parts_of, read_shard
 from gnnrag.types import Prediction
+from tests.helpers.each import each
 from tests.helpers.every_method import SETTINGS
 from tests.helpers.indexes import REPOSITORY
 
@@ -128,14 +129,14 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("name", list(METHODS))
+@each("name", list(METHODS))
 def test_parts_leave_what_one_process_leaves(bench: Any, name: str) -> None:
     disturb(bench(*METHODS[name], "data.limit=9"), seed=len(name), divisions=[3], cuts=1)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("name", list(METHODS))
+@each("name", list(METHODS))
 def test_many_parts_leave_what_one_process_leaves(bench: Any, name: str) -> None:
     disturb(bench(*METHODS[name]), seed=len(name), divisions=[16], cuts=12)
 
@@ -185,7 +186,7 @@ def test_parts_are_every_so_manyth_question() -> None:
     assert sorted(every) == list(range(50))
 
 
-@pytest.mark.parametrize("text", ["0/16", "17/16", "3/0", "3-16", "3", "", "a/b", "3/16/2", "-1/4", "1.5/4", "٣/4"])
+@each("text", ["0/16", "17/16", "3/0", "3-16", "3", "", "a/b", "3/16/2", "-1/4", "1.5/4", "٣/4"])
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"shard=.*: give NUMBER/COUNT .* such as shard=3/16 .* or shard=merge"):
         read_shard(text)
@@ -339,7 +340,7 @@ def test_the_record_of_a_merged_run(toy: Bench) -> None:
     assert metrics["cost/seconds_per_question"] == pytest.approx(sum(seconds.values()) / 7, abs=1e-4)
 
 
-@pytest.mark.parametrize("number", range(6))
+@each("number", range(6))
 def test_a_merge_that_is_killed_is_done_again(toy: Bench, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """It dies at each of the renames in turn, the first time and once there is something to replace."""
     want = toy.run("whole")
@@ -368,7 +369,7 @@ def test_only_the_whole_is_judged_by_its_fallbacks(toy: Bench, monkeypatch: pyte
     def refuse(config: Any, path: Path, predictions: Sequence[Prediction]) -> None:
         raise GnnragError(f"{len(predictions)} looked at")
 
-    monkeypatch.setattr("gnnrag.run.evaluation.check_fallbacks", refuse)
+    monkeypatch.setattr("gnnrag.run.evaluation.check_retriever", refuse)
     for shard in ("1/2", "2/2"):
         toy.run("r", shard)
     with pytest.raises(GnnragError, match="7 looked at"):

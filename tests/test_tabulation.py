@@ -18,7 +18,9 @@ from gnnrag.reports.retrievers import (
     tabulate,
     time_retriever,
 )
+from gnnrag.retrievers.base import Retriever
 from gnnrag.types import Ranking
+from tests.helpers.each import each
 from tests.helpers.indexes import REPOSITORY
 
 SAMPLE = str(REPOSITORY / "configs/evaluate/sample.yaml")
@@ -33,7 +35,7 @@ def dots(tmp_path):
     ]  # fmt: skip
 
 
-class Broken:
+class Broken(Retriever):
     channels = frozenset({"text"})
     stages = ("passages",)
 
@@ -41,17 +43,17 @@ class Broken:
         raise RuntimeError("bug")
 
 
-class GraphOnly:
+class GraphOnly(Retriever):
     channels = frozenset({"graph"})
     stages = ("passages",)
 
 
-class Asking:
+class Asking(Retriever):
     """A retriever that needs roles: its only way in is `retrieve_for`, and each question costs two calls."""
 
     channels = frozenset({"text"})
     stages = ("passages",)
-    needs_roles = True
+    role_names, asks_roles = ("expander",), True
     asked: ClassVar[list[str]] = []
 
     def __init__(self, index, config, roles):
@@ -186,7 +188,7 @@ def test_the_fallback_of_a_role_is_none_of_the_retriever(dots, more, monkeypatch
     assert all(p.usage["roles"]["report_reduce"]["reduce_fallback"] == 1 for p in predictions)
 
 
-@pytest.mark.parametrize("name", ["dense", "minirag", "lightrag"])
+@each("name", ["dense", "minirag", "lightrag"])
 def test_the_batch_meets_no_vector_of_the_queries_before(dots, monkeypatch, name):
     from gnnrag.index.embedder import HashEmbedder
 

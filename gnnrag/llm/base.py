@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 
 from gnnrag.common.untrusted import counted_repairs, well_formed
 from gnnrag.errors import LLMError
+from gnnrag.parts import Part
 
 MOST_TOKENS = 10**9  # that a reply may claim: a server may count what it likes, and sums of it are kept
 Speaker = Literal["system", "user", "assistant"]
@@ -100,7 +101,7 @@ class Reply:
         return ("usage_estimated",) * self.is_estimated + ("reply_repaired",) * bool(self.repaired)
 
 
-class Backend(Protocol):
+class Backend(Part, Protocol):
     """A language model. One object serves many coroutines, and may be used from several event loops."""
 
     @property
@@ -110,6 +111,11 @@ class Backend(Protocol):
         It keys the response cache and goes into run records, so it never holds a secret.
         """
         ...
+
+    @property
+    def wants_small(self) -> bool:
+        """Whether prompted roles give it the small variants of their prompts."""
+        return False
 
     async def generate(self, request: Request) -> Reply:
         """Answer one request.

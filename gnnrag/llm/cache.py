@@ -149,7 +149,7 @@ def _is_new(connection: sqlite3.Connection) -> bool:
 logger = logging.getLogger(__name__)
 
 
-class CachedBackend:
+class CachedBackend(Backend):
     """Serves a request from disk if it was answered before, and keeps the answer if not.
 
     The key covers the backend's identity, the messages, every sampling parameter and the schema. Only complete
@@ -188,7 +188,7 @@ class CachedBackend:
     @property
     def wants_small(self) -> bool:
         """Whether the wrapped backend gets the small variant of prompts."""
-        return bool(getattr(self.backend, "wants_small", False))
+        return self.backend.wants_small
 
     async def generate(self, request: Request) -> Reply:
         """Answer one request, from disk if possible."""

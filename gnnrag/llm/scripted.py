@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gnnrag.errors import ConfigError, LLMError
-from gnnrag.llm.base import Reply, Request, estimate_tokens
+from gnnrag.llm.base import Backend, Reply, Request, estimate_tokens
 
 Match = str | re.Pattern[str] | Callable[[Request], bool]
 Answer = str | Reply | BaseException | Callable[[Request], Any]
@@ -38,7 +38,7 @@ class _Rule:
     used: int = 0
 
 
-class ScriptedBackend:
+class ScriptedBackend(Backend):
     """Answers by rule, and remembers what it was asked.
 
     Attributes:

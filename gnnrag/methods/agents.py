@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from gnnrag.errors import ConfigError
-from gnnrag.methods.base import State
+from gnnrag.methods.base import Method, State
 from gnnrag.roles.base import AgentFormat as Protocol
 from gnnrag.roles.base import MoveTask, NextMove, Turn
 from gnnrag.session import Session
@@ -28,7 +28,7 @@ class AgentConfig:
     finish_fallback: str = "reader"  # an agent that ends without an answer: reader, or none
 
 
-class Agent:
+class Agent(Method):
     """[MOVE, SEARCH] until the agent finishes or its turns are used up; no retrieval on the question itself.
 
     The pool is the union of all hits, each with its best normalised score.
@@ -43,7 +43,7 @@ class Agent:
     """
 
     config_class = AgentConfig
-    roles = ("agent",)
+    role_names = ("agent",)
     protocol: ClassVar[Protocol]
     limits: ClassVar[tuple[int, int, int]]  # searches, turns, passages
 

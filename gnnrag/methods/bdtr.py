@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnnrag.errors import ConfigError
-from gnnrag.methods.base import State
+from gnnrag.methods.base import Method, State
 from gnnrag.pool import Cut, mean_deviation_cut, promote
 from gnnrag.roles.base import Chain, ChainTask, Thoughts, ThoughtsTask, VerifierTask
 from gnnrag.session import Session, folded
@@ -58,7 +58,7 @@ class BDTRConfig:
     dense_anchor: float = 0.0  # adds this times the cosine with the question to every score
 
 
-class BDTR:
+class BDTR(Method):
     """Two complementary thoughts a round widen the pool (DTR); chain and verifier then reorder it (BGEC).
 
     Args:
@@ -71,7 +71,7 @@ class BDTR:
     """
 
     config_class, presets = BDTRConfig, PRESETS
-    roles = ("thoughts", "chain", "verifier")
+    role_names = ("thoughts", "chain", "verifier")
 
     def __init__(self, index: Any, roles: Any, config: BDTRConfig | None = None) -> None:
         self.index, self.config = index, config or BDTRConfig()
@@ -79,13 +79,18 @@ class BDTR:
         self.thoughts, self.chain, self.verifier = roles["thoughts"], roles["chain"], roles["verifier"]
         # A thought made by rules is a guess. Its hits must be seen by the verifier, but not outrank the question's own:
         # by rank and at 0.95, its first hit comes after the question's fourth.
-        guessed = getattr(self.thoughts, "is_guess", False)
+        guessed = self.thoughts.is_guess
         norm = self.config.score_norm
         self.norm: Any = norm if norm != "auto" else "rank" if guessed else "minmax_full"
         weights = self.config.query_weights or ([1.0, 0.95, 0.95] if guessed else [1.0, 1.0, 1.0])
         if len(weights) != 3:
             raise ConfigError(f"method.query_weights={weights}: give three: question, fast, slow")
         self.weights = dict(zip(("question", "fast", "slow"), weights, strict=True))
+
+    @staticmethod
+    def stages_for(config: BDTRConfig) -> tuple[str, ...]:
+        """Return the index stages that settings need: vectors of passages for `dense_anchor`."""
+        return ("embeddings",) if config.dense_anchor else ()
 
     @staticmethod
     def check_settings(config: BDTRConfig) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, get_args
 
 from gnnrag.errors import ConfigError
-from gnnrag.methods.base import State
+from gnnrag.methods.base import Method, State
 from gnnrag.pool import Pool
 from gnnrag.roles.base import ReasonTask, Step, Style
 from gnnrag.session import Session, folded
@@ -36,7 +36,7 @@ class IterativeConfig:
     query_words: int = 150  # words of a generation that join the question as query (irgs)
 
 
-class Iterative:
+class Iterative(Method):
     """RETRIEVE(question), then [REASON, RETRIEVE, MERGE] up to R times, then READ.
 
     Args:
@@ -49,7 +49,7 @@ class Iterative:
     """
 
     config_class = IterativeConfig
-    roles = ("reasoner",)
+    role_names = ("reasoner",)
     style: ClassVar[Style]
     stops = True  # a step that says that it is the last ends the loop
 
@@ -58,7 +58,7 @@ class Iterative:
         self.check_settings(self.config)
         self.reasoner = roles["reasoner"]
         # As in BDTR: what rules guess must not outrank what the question found.
-        guessed = getattr(self.reasoner, "is_guess", False)
+        guessed = self.reasoner.is_guess
         norm = self.config.score_norm
         self.norm: Any = norm if norm != "auto" else "rank" if guessed else "minmax_full"
         self.weight = 0.95 if guessed else 1.0

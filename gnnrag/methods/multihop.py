@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from gnnrag.errors import ConfigError
-from gnnrag.methods.base import State
+from gnnrag.methods.base import Method, State
 from gnnrag.roles.base import ThoughtsTask
 from gnnrag.session import Session
 from gnnrag.types import Evidence, Query, Question, Ranking, ScoreNorm
@@ -24,7 +24,7 @@ class MultiHopConfig:
     score_norm: str = "minmax_full"  # how scores of different queries are made comparable
 
 
-class MultiHop:
+class MultiHop(Method):
     """One query a round, from the fast thought; stops when the thoughts role says that the evidence suffices.
 
     Args:
@@ -37,7 +37,7 @@ class MultiHop:
     """
 
     config_class = MultiHopConfig
-    roles = ("thoughts",)
+    role_names = ("thoughts",)
 
     def __init__(self, index: Any, roles: Any, config: MultiHopConfig | None = None) -> None:
         self.index, self.config = index, config or MultiHopConfig()

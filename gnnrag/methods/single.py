@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnnrag.errors import ConfigError
-from gnnrag.methods.base import State
+from gnnrag.methods.base import Method, State
 from gnnrag.retrievers.base import ANSWER
 from gnnrag.session import Session
 from gnnrag.types import Channel, Evidence, Hit, Query, Question, Ranking
@@ -27,7 +27,7 @@ class SingleConfig:
     answer: str = "retriever"  # retriever: its own answer where it has one (graphrag_global); reader: never
 
 
-class Single:
+class Single(Method):
     """One retrieval, the row called "Original" in the papers' tables.
 
     In the graph channel the ranking is that of the passages behind the hits, the best hit's first, and the nodes are
@@ -43,7 +43,7 @@ class Single:
     """
 
     config_class = SingleConfig
-    roles = ()
+    role_names = ()
 
     @staticmethod
     def channels_for(config: SingleConfig) -> frozenset[Channel]:
@@ -91,13 +91,13 @@ class Single:
         )
 
 
-class ClosedBook:
+class ClosedBook(Method):
     """The lower bound of every results table: the reader sees the question alone."""
 
     def __init__(self, index: Any, roles: Any, config: None = None) -> None:
         pass
 
-    roles = ()
+    role_names = ()
 
     async def start(self, question: Question, session: Session) -> State:
         """See `Method`."""

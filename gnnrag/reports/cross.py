@@ -23,7 +23,7 @@ from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, nearest
 from gnnrag.index.build import Progress
 from gnnrag.registry import RETRIEVERS, ROLES
-from gnnrag.run.evaluation import check_fallbacks, evaluate, load_questions_for, tracked, write_metrics
+from gnnrag.run.evaluation import check_retriever, evaluate, load_questions_for, tracked, write_metrics
 from gnnrag.run.pipeline import asked_roles, open_index
 from gnnrag.run.rows import trained_counts
 from gnnrag.run.rundir import commit, read_predictions
@@ -227,7 +227,7 @@ def cross_evaluate(
         asked, note = data.questions, watch.on_note
         metrics = write_metrics(merged, asked, predictions, config.metrics, config.seed, data.nodes, note)
         mirror.finish(metrics, predictions)
-    check_fallbacks(config, merged, predictions)
+    check_retriever(config, merged, predictions)
     return merged, metrics
 
 

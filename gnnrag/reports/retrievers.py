@@ -22,7 +22,7 @@ from gnnrag.index.store import Store
 from gnnrag.metrics.replies import remarks
 from gnnrag.registry import RETRIEVERS, resolve
 from gnnrag.run.evaluation import evaluate, load_questions_for
-from gnnrag.run.pipeline import Pipeline, check_fit, open_index, open_shared_index, stages_of
+from gnnrag.run.pipeline import Pipeline, check_fit, open_index, open_shared_index
 from gnnrag.run.rundir import read_predictions, trained_note
 from gnnrag.run.sharding import refuse_shard
 from gnnrag.session import Session
@@ -180,7 +180,7 @@ def index_cost(index: Index, config: EvaluateConfig) -> tuple[int, float]:
     """Return the bytes of the artefacts that the retriever reads, and the seconds that they and their inputs took."""
     stages = {
         "passages",
-        *stages_of(resolve("retriever", config.retriever.name, RETRIEVERS), config.retriever.settings),
+        *resolve("retriever", config.retriever.name, RETRIEVERS).stages_for(config.retriever.settings),
     }
     return sum(stage_bytes(index.store, s) for s in sorted(stages)), sum(
         index.store.info(s)["seconds"] for s in closure(stages, index.config)

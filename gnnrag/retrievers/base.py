@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +13,7 @@ from gnnrag.common.batching import MicroBatcher
 from gnnrag.errors import ConfigError
 from gnnrag.index.embedder import Embedder
 from gnnrag.index.index import Index
+from gnnrag.parts import Part
 from gnnrag.roles.base import Keywords, KeywordsTask
 from gnnrag.session import Session
 from gnnrag.types import Hit, Query, Ranking
@@ -19,30 +21,50 @@ from gnnrag.types import Hit, Query, Ranking
 ANSWER = "answer"  # id of a graph hit that holds the retriever's own answer; it comes first
 
 
-class Retriever(Protocol):
+class Retriever(Part, Protocol):
     """Queries to rankings, in batches.
 
-    `channels` names what it can search (`text`, `graph`). Retrievers are read-only once built, and their result for a
-    query must not depend on which other queries share the batch.
+    Retrievers are read-only once built, and their result for a query must not depend on which other queries share the
+    batch. One with `roles_for` is built with them as a third argument.
+
+    Attributes:
+        channels: what it can search (`text`, `graph`).
+        role_names: the roles that it may ask.
+        asks_roles: it does, for the question at hand: `retrieve_for` is called, alone for each question, and its
+            rankings are kept for that question. False: `retrieve` is called, in batches over all questions.
     """
 
-    channels: frozenset[str]
+    channels: frozenset[str] = frozenset({"text"})
+    role_names: tuple[str, ...] = ()
+    asks_roles: bool = False
+
+    @classmethod
+    def channels_for(cls, settings: Any) -> frozenset[str]:
+        """Return what it can search with these settings."""
+        return cls.channels
+
+    @classmethod
+    def roles_for(cls, settings: Any) -> tuple[str, ...]:
+        """Return the roles that it may ask with these settings."""
+        return cls.role_names
+
+    @classmethod
+    def checkpoints_for(cls, settings: Any) -> tuple[Path, ...]:
+        """Return the folders of the trained models that it uses with these settings."""
+        return ()
+
+    @classmethod
+    def problem_of(cls, settings: Any, usages: Sequence[Mapping[str, Any]]) -> str:
+        """Return why a finished run is hardly one of this retriever, from its questions' usage; empty: nothing is."""
+        return ""
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """Return one ranking for each query, in order, of at most `query.top_k` hits."""
         ...
 
-
-def channels_of(cls: Any, settings: Any) -> frozenset[str]:
-    """Return what a retriever with these settings can search: its `channels_for(settings)`, or its `channels`."""
-    return cls.channels_for(settings) if hasattr(cls, "channels_for") else cls.channels
-
-
-def needs_roles(cls: Any, settings: Any) -> bool:
-    """Tell whether a retriever with these settings takes roles: its `needs_roles_for(settings)`, or `needs_roles`."""
-    if hasattr(cls, "needs_roles_for"):
-        return cls.needs_roles_for(settings)
-    return getattr(cls, "needs_roles", False)
+    async def retrieve_for(self, queries: Sequence[Query], session: Session) -> Sequence[Ranking | Exception]:
+        """Return the same for the queries of one question, whose roles are asked on behalf of it."""
+        return self.retrieve(queries)
 
 
 def rank_passages(
@@ -153,7 +175,7 @@ def check_choices(config: object, allowed: Mapping[str, Sequence[str | None]]) -
             raise ConfigError(f"retriever.{name}={value!r}: allowed are {shown}")
 
 
-class KeywordRetriever:
+class KeywordRetriever(Retriever):
     """What LightRAG and PathRAG share: keywords are asked for, query by query; then many queries are ranked at once.
 
     Args:
@@ -163,7 +185,7 @@ class KeywordRetriever:
 
     channels = frozenset({"text", "graph"})
     stages = ("knowledge", "knowledge_vectors", "embeddings")
-    needs_roles, roles_asked = True, ("keywords",)
+    role_names, asks_roles = ("keywords",), True
     asks_keywords = True
 
     def __init__(self, index: Index, roles: Any) -> None:

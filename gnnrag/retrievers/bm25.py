@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gnnrag.index.index import Index
-from gnnrag.retrievers.base import rank_passages
+from gnnrag.retrievers.base import Retriever, rank_passages
 from gnnrag.types import Query, Ranking
 
 
-class BM25Retriever:
+class BM25Retriever(Retriever):
     """Okapi BM25 over title and text (bm25s, Lucene's form, stemmed).
 
     Args:

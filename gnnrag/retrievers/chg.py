@@ -12,7 +12,7 @@ from scipy import sparse
 from gnnrag.graphs.linking import LinkedQuestion, LinkWeigher, link_question, stems
 from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.index.index import Index
-from gnnrag.retrievers.base import rank_passages
+from gnnrag.retrievers.base import Retriever, rank_passages
 from gnnrag.types import Query, Ranking
 
 _TOLERANCE = 1e-6
@@ -36,7 +36,7 @@ class CHGConfig:
     context_reach: float = 4.0  # distance in words at which that nearness has fallen to 1/e
 
 
-class CHGRetriever:
+class CHGRetriever(Retriever):
     """Personalised PageRank over passages, sentences and phrases, seeded by linking, search scores and title links.
 
     The graph and the ranking by PageRank are MGranRAG's (AAAI 2026); its seeds come

@@ -10,6 +10,7 @@ import numpy as np
 
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
+from gnnrag.retrievers.base import Retriever
 from gnnrag.types import Query, Ranking
 
 BLOCK = 16  # below 20 queries faiss scores each query by itself, so a result cannot depend on its batch
@@ -23,7 +24,7 @@ class DenseConfig:
     ef_search: int = 64  # hnsw: how widely it looks
 
 
-class DenseRetriever:
+class DenseRetriever(Retriever):
     """Nearest passages by inner product of unit vectors.
 
     Args:

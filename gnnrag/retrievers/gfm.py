@@ -14,7 +14,7 @@ from gnnrag.common.outputs import folds_advice
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.gnn.config import FALLBACKS, NODE_STAGES, entity_stages
 from gnnrag.index.index import Index
-from gnnrag.retrievers.base import best_positions, rank_graph, rank_passages
+from gnnrag.retrievers.base import Retriever, best_positions, rank_graph, rank_passages
 from gnnrag.types import Channel, Hit, Query, Ranking, Reason
 
 SHIPPED = Path(__file__).parents[1] / "gnn" / "checkpoints" / "default"
@@ -33,7 +33,7 @@ class GFMConfig:
     batch: int = 1  # questions of one pass, for a GPU; with more, the last digits of a score depend on which share it
 
 
-class GFMRetriever:
+class GFMRetriever(Retriever):
     """Scores what a question may need by message passing from what it names.
 
     A network of mode `node` scores the passages of a subgraph that is cut out for each question; the others follow by

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from gnnrag.config import build_settings
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.index.index import Index
 from gnnrag.registry import RETRIEVERS, resolve
-from gnnrag.retrievers.base import Retriever, channels_of, needs_roles, rank_graph
+from gnnrag.retrievers.base import Retriever, rank_graph
 from gnnrag.session import Session
 from gnnrag.types import Hit, Query, Ranking
 
@@ -30,7 +30,7 @@ class HybridConfig:
     depth: int = 200  # how deep each part is read
 
 
-class HybridRetriever:
+class HybridRetriever(Retriever):
     """score(d) = sum over parts of w / (k + rank(d)) (Cormack, Clarke and Büttcher, SIGIR 2009).
 
     Parts are fused in every channel that all of them have. Of graph hits with one id the first part's text, sources and
@@ -55,50 +55,43 @@ class HybridRetriever:
             raise ConfigError(f"retriever.weights={self.weights}: give one weight for each of {names}")
         self.parts: list[Retriever] = []
         for cls, settings in parts:
-            self.parts.append(cls(index, settings, *((roles,) if needs_roles(cls, settings) else ())))
+            self.parts.append(cls(index, settings, *((roles,) if cls.roles_for(settings) else ())))
         self._batchers: list[MicroBatcher[Query, Ranking]] = [MicroBatcher(part.retrieve) for part in self.parts]
         self.channels = frozenset.intersection(*(part.channels for part in self.parts))
+        self.asks_roles = any(part.asks_roles for part in self.parts)
         self.order = index.position
 
     @staticmethod
     def stages_for(config: HybridConfig) -> tuple[str, ...]:
         """Return the index stages that the parts read."""
-        needed = (c.stages_for(s) if hasattr(c, "stages_for") else c.stages for c, s in _parts(config))
+        needed = (cls.stages_for(settings) for cls, settings in _parts(config))
         return tuple(sorted({stage for stages in needed for stage in stages}))
 
     @staticmethod
     def channels_for(config: HybridConfig) -> frozenset[str]:
         """Return the channels that all parts have."""
-        return frozenset.intersection(*(channels_of(cls, settings) for cls, settings in _parts(config)))
+        return frozenset.intersection(*(cls.channels_for(settings) for cls, settings in _parts(config)))
 
     @staticmethod
-    def needs_roles_for(config: HybridConfig) -> bool:
-        """Tell whether any part takes roles."""
-        return any(needs_roles(cls, settings) for cls, settings in _parts(config))
+    def roles_for(config: HybridConfig) -> tuple[str, ...]:
+        """Return the roles that the parts may ask."""
+        return tuple(dict.fromkeys(role for cls, settings in _parts(config) for role in cls.roles_for(settings)))
 
     @staticmethod
     def checkpoints_for(config: HybridConfig) -> tuple[Path, ...]:
         """Return the folders of the networks that the parts use."""
-        return tuple(p for cls, s in _parts(config) if hasattr(cls, "checkpoints_for") for p in cls.checkpoints_for(s))
-
-    @property
-    def retrieve_for(self) -> Callable[[Sequence[Query], Session], Awaitable[list[Ranking]]] | None:
-        """Retrieval for one question, where a part asks roles; None where none does, and `retrieve` is all it takes."""
-        return self._retrieve_for if any(getattr(part, "retrieve_for", None) for part in self.parts) else None
+        return tuple(p for cls, s in _parts(config) for p in cls.checkpoints_for(s))
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """See `Retriever`; only where no part asks roles."""
         deep = self._deeper(queries)
         return self._fused(queries, [part.retrieve(deep) for part in self.parts])
 
-    async def _retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
+    async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
         """Parts without roles work in batches over all questions."""
         deep, lists = self._deeper(queries), []
-        for part, batcher in zip(
-            self.parts, self._batchers, strict=True
-        ):  # one after the other: traces keep their order
-            ask = getattr(part, "retrieve_for", None)
-            rows: Sequence[Ranking | Exception] = await (ask(deep, session) if ask else batcher(deep))
+        for part, batcher in zip(self.parts, self._batchers, strict=True):  # one by one: traces keep their order
+            rows = await (part.retrieve_for(deep, session) if part.asks_roles else batcher(deep))
             for row in rows:
                 if isinstance(row, Exception):
                     raise row

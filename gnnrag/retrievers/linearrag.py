@@ -21,7 +21,7 @@ from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.linking import link_question
 from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.index.index import Index
-from gnnrag.retrievers.base import check_choices, min_max, rank_passages
+from gnnrag.retrievers.base import Retriever, check_choices, min_max, rank_passages
 from gnnrag.types import Query, Ranking
 
 
@@ -277,7 +277,7 @@ class LinearRAGConfig:
     attribute_boost: bool = False  # lift passages that have the attribute words of the question (released, March 2026)
 
 
-class LinearRAGRetriever:
+class LinearRAGRetriever(Retriever):
     """PageRank over entities and passages, without relations (LinearRAG, arXiv 2510.10114, ICLR 2026).
 
     For a question q:

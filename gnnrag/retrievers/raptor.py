@@ -11,7 +11,7 @@ from gnnrag.common.files import digest
 from gnnrag.errors import ConfigError
 from gnnrag.graphs.tree import SummaryTree
 from gnnrag.index.index import Index
-from gnnrag.retrievers.base import best_positions, rank_passages
+from gnnrag.retrievers.base import Retriever, best_positions, rank_passages
 from gnnrag.types import Query, Ranking
 
 _UNREACHED = 2.0  # what a passage that the walk never saw loses: more than two cosines can differ
@@ -46,7 +46,7 @@ class Selection:
     reached: np.ndarray | None = None
 
 
-class RaptorRetriever:
+class RaptorRetriever(Retriever):
     """Summaries lift the passages below them (Sarthi et al., ICLR 2024; as a passage ranking for BDTR's comparison).
 
     With b(p) the cosine of query and passage and s(a) that of a selected summary,

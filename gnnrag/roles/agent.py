@@ -13,7 +13,7 @@ from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import Shown, defuse_all_but, inline
 from gnnrag.roles.base import AgentFormat as Protocol
-from gnnrag.roles.base import MoveTask, NextMove, ThoughtsTask, Turn
+from gnnrag.roles.base import MoveTask, NextMove, Role, ThoughtsTask, Turn
 from gnnrag.roles.gold import gold_hops, ways_to_ask
 from gnnrag.roles.hollow import need_answer
 from gnnrag.roles.parsing import LINE_START
@@ -51,7 +51,7 @@ class PromptedAgentConfig(PromptedConfig):
     passage_chars: int = 2000  # characters of the passages of one search, about 500 tokens
 
 
-class PromptedAgent:
+class PromptedAgent(Role[MoveTask, NextMove]):
     """Asks for the next move; a reply without one is an `invalid` move, which the agent is told about.
 
     Args:
@@ -163,7 +163,7 @@ def _documents(passages: tuple[Passage, ...], protocol: Protocol) -> str:
     return "\n".join(rows)
 
 
-class OfflineAgent:
+class OfflineAgent(Role[MoveTask, NextMove]):
     """Searches for the question first, then for the offline thoughts; the shared reader answers.
 
     Args:
@@ -188,7 +188,7 @@ class OfflineAgent:
         return NextMove("search", query) if query else NextMove("finish")
 
 
-class OracleAgent:
+class OracleAgent(Role[MoveTask, NextMove]):
     """Searches for gold hops: first those that no search has shown, then those that no search has put first.
 
     What came second in its best search can lose its place in the union of all searches to what came first in another.

@@ -6,10 +6,11 @@ whether its thoughts are guesses (`is_guess`), and otherwise never knows which o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
+from gnnrag.parts import Part
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
 
@@ -18,8 +19,28 @@ ResultT = TypeVar("ResultT", covariant=True)
 QUERY_CLASSES = ("passage_local", "multi_hop", "thematic")  # by what their answers need, cheapest first
 
 
-class Role(Protocol[TaskT, ResultT]):
-    """One job. Implementations must be safe to call for many questions at once."""
+class Role(Part, Protocol[TaskT, ResultT]):
+    """One job. Implementations must be safe to call for many questions at once.
+
+    Attributes:
+        prompters: its ways to a language model, whose prompts and model a run records.
+        fingerprint: of the weights of a tuned role.
+        is_guess: methods let its queries widen the pool, not overrule the question.
+        keeps_all: of a filter: nothing is ever dropped, so that it need not be asked.
+        uses_embedder: of a writer: its results depend on the embedder of the index.
+        version: of a writer: raised where results change under equal settings.
+    """
+
+    prompters: Sequence[Any] = ()
+    fingerprint: str = ""
+    is_guess: bool = False
+    keeps_all: bool = False
+    uses_embedder: bool = False
+    version: int = 1
+
+    async def close(self) -> None:
+        """Release what it holds."""
+        return
 
     async def __call__(self, task: TaskT, session: Session) -> ResultT:
         """Do the job for one question; usage, failures and messages are recorded in `session`."""

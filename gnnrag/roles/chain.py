@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, passage_elements
-from gnnrag.roles.base import Chain, ChainTask
+from gnnrag.roles.base import Chain, ChainTask, Role
 from gnnrag.roles.bridges import BridgeFinder
 from gnnrag.roles.gold import gold_hops
 from gnnrag.roles.hollow import NO_FACT, has_fact
@@ -26,7 +26,7 @@ class PromptedChainConfig(PromptedConfig):
     max_tokens: int = 256
 
 
-class PromptedChain:
+class PromptedChain(Role[ChainTask, Chain]):
     """Asks for the hops that lead to the answer.
 
     Without a reply the thoughts stand in (`chain_failed`), so that the verifier always has a text to check against.
@@ -80,7 +80,7 @@ class OfflineChainConfig:
     frontier: int = 2  # passages that bridges start from when the question names no title
 
 
-class OfflineChain:
+class OfflineChain(Role[ChainTask, Chain]):
     """One line a hop: `anchor -> bridge [passage number, or MISSING]`.
 
     Args:
@@ -114,7 +114,7 @@ class OfflineChain:
         return Chain("\n".join(lines), tuple(b.name for b in bridges), tuple(support), flags)
 
 
-class OracleChain:
+class OracleChain(Role[ChainTask, Chain]):
     """One line a gold hop: the sub-question, its answer, and the passage number or MISSING.
 
     Args:

@@ -9,7 +9,7 @@ from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend
 from gnnrag.methods.graphsearch.parsing import parse_linked, parse_triple_parts, released_parts
 from gnnrag.prompts.untrusted import inline
-from gnnrag.roles.base import DecomposeTask, Decomposition
+from gnnrag.roles.base import DecomposeTask, Decomposition, Role
 from gnnrag.roles.bridges import BridgeFinder
 from gnnrag.roles.gold import gold_hops
 from gnnrag.roles.parsing import clean_line, json_objects, json_value, strip_markup, strip_thinking
@@ -28,7 +28,7 @@ class PromptedDecomposerConfig(PromptedConfig):
     max_tokens: int = 1024
 
 
-class PromptedDecomposer:
+class PromptedDecomposer(Role[DecomposeTask, Decomposition]):
     """Asks for sub-questions, by default for one to four. A reply that does not parse gives none (`decomposer_failed`).
 
     A prompt of the user's own replaces that of plain sub-questions; the other forms have other formats.
@@ -99,7 +99,7 @@ class OfflineDecomposerConfig:
     hops: int = 2  # linked forms: links asked for from each thing that the question names
 
 
-class OfflineDecomposer:
+class OfflineDecomposer(Role[DecomposeTask, Decomposition]):
     """One sub-question for each thing that the question names; none where it names nothing.
 
     The linked forms then ask the same of what those lead to, `hops` links in all: the open part of the question, asked
@@ -138,7 +138,7 @@ class OfflineDecomposer:
         return Decomposition(tuple(parts)[: task.max_parts or None], "\n".join(parts))
 
 
-class OracleDecomposer:
+class OracleDecomposer(Role[DecomposeTask, Decomposition]):
     """One sub-question for each gold hop, answers of earlier hops filled in; as triples, the hop asks for its unknown.
 
     Args:

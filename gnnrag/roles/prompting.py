@@ -103,7 +103,7 @@ class Prompter:
     ) -> None:
         self.role, self.backend, self.config, self.raw, self.tries = role, backend, config, raw, tries
         self.keeps_cut = keeps_cut
-        small = SMALL if getattr(backend, "wants_small", False) and not raw else ""
+        small = SMALL if backend.wants_small and not raw else ""
         self.prompt = load_prompt(config.prompt or f"{prompt or role}{small}", *options)
 
     async def ask(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from gnnrag.errors import ConfigError
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, notes_element, passage_elements, together
-from gnnrag.roles.base import Answer, ReaderTask
+from gnnrag.roles.base import Answer, ReaderTask, Role
 from gnnrag.roles.hollow import NO_ANSWER, need_answer
 from gnnrag.roles.parsing import strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
@@ -38,7 +38,7 @@ class PromptedReaderConfig(PromptedConfig):
     abstain: bool = False
 
 
-class PromptedReader:
+class PromptedReader(Role[ReaderTask, Answer]):
     """Reads a short answer out of passages and notes.
 
     Without either, and unless it may abstain, it answers from what the model knows (the closed-book baseline).
@@ -140,7 +140,7 @@ class OracleReaderConfig:
     require: Literal["all", "last", "none"] = "all"  # every gold passage, the last hop's, or nothing
 
 
-class OracleReader:
+class OracleReader(Role[ReaderTask, Answer]):
     """Answer with the canonical gold answer if the gold evidence is among the passages, else abstain.
 
     Args:

@@ -10,7 +10,7 @@ from typing import Any
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, passage_elements
-from gnnrag.roles.base import ReasonTask, Step, ThoughtsTask
+from gnnrag.roles.base import ReasonTask, Role, Step, ThoughtsTask
 from gnnrag.roles.gold import gold_hops, ways_to_ask
 from gnnrag.roles.hollow import NO_FACT, has_fact, need_answer
 from gnnrag.roles.parsing import clean_line, json_objects, strip_markup, strip_thinking
@@ -31,7 +31,7 @@ class PromptedReasonerConfig(PromptedConfig):
     one_sentence: bool = False  # keep the first sentence of a thought only, as the original IRCoT does
 
 
-class PromptedReasoner:
+class PromptedReasoner(Role[ReasonTask, Step]):
     """Asks for one step. A reply that says nothing gives an empty step (`loop_error`), which ends the loop.
 
     Args:
@@ -128,7 +128,7 @@ def _short(text: str) -> str | None:
     return (clean_line(line) or "").rstrip(".") or None
 
 
-class OfflineReasoner:
+class OfflineReasoner(Role[ReasonTask, Step]):
     """The fast thought of the offline thoughts is the next step; without one, the step is the last.
 
     Args:
@@ -156,7 +156,7 @@ class OracleReasonerConfig:
     read: int = 5  # passages that the reader will see: a gold passage further down is still asked for
 
 
-class OracleReasoner:
+class OracleReasoner(Role[ReasonTask, Step]):
     """The first gold hop that the reader would not see, in words not used before; the last step when there is none.
 
     Args:

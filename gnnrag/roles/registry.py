@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gnnrag.common.files import digest
@@ -88,8 +88,7 @@ class Roles(Mapping[str, Any]):
         for backend in self._backends.values():
             await backend.close()
         for role in self._built.values():
-            if hasattr(role, "close"):
-                await role.close()
+            await role.close()
 
     @property
     def prompts(self) -> dict[str, dict[str, str]]:
@@ -99,12 +98,11 @@ class Roles(Mapping[str, Any]):
         """
         found = {}
         for name, role in sorted(self._built.items()):
-            prompters: Sequence[Any] = getattr(role, "prompters", ())
-            if digests := {p.prompt.name: p.prompt.digest for p in prompters}:
-                weights = prompters[0].backend.identity.get("weights")
+            if digests := {p.prompt.name: p.prompt.digest for p in role.prompters}:
+                weights = role.prompters[0].backend.identity.get("weights")
                 found[name] = digests | ({"weights": str(weights)} if weights else {})
-            elif fingerprint := getattr(role, "fingerprint", None):  # of a tuned role
-                found[name] = {"weights": str(fingerprint)}
+            elif role.fingerprint:
+                found[name] = {"weights": str(role.fingerprint)}
         return found
 
     @property
@@ -113,6 +111,6 @@ class Roles(Mapping[str, Any]):
         out: dict[str, dict[str, Any]] = {}
         for name, role in sorted(self._built.items()):
             out[name] = {"impl": self._implementation(name), "class": type(role).__name__}
-            if prompters := getattr(role, "prompters", ()):
-                out[name] |= {"prompts": self.prompts[name], "llm": dict(prompters[0].backend.identity)}
+            if role.prompters:
+                out[name] |= {"prompts": self.prompts[name], "llm": dict(role.prompters[0].backend.identity)}
         return out

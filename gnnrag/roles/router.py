@@ -12,7 +12,7 @@ from gnnrag.graphs.linking import link_question
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline
-from gnnrag.roles.base import QUERY_CLASSES, RouterTask, Routing
+from gnnrag.roles.base import QUERY_CLASSES, Role, RouterTask, Routing
 from gnnrag.roles.parsing import json_objects, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.session import Session
@@ -28,7 +28,7 @@ class PromptedRouterConfig(PromptedConfig):
     max_tokens: int = 64
 
 
-class PromptedRouter:
+class PromptedRouter(Role[RouterTask, Routing]):
     """One call a question. No reply, or none that parses, means passage_local, flagged `router_failed`.
 
     The class that the model names gets the confidence that it states, the other two share the rest evenly.
@@ -237,7 +237,7 @@ def probabilities(cues: Mapping[str, float]) -> dict[str, float]:
     return {name: odd / sum(odds) for name, odd in zip(QUERY_CLASSES, odds, strict=True)}
 
 
-class OfflineRouter:
+class OfflineRouter(Role[RouterTask, Routing]):
     """Class probabilities from the cues of `router_cues`; the names that a question links to come from the index.
 
     Args:
@@ -261,7 +261,7 @@ _RELATIONAL = frozenset({"bridge", "comparison", "compositional", "inference", "
 _HOPS = re.compile(r"(\d+)[ _-]?hop", re.IGNORECASE)
 
 
-class OracleRouter:
+class OracleRouter(Role[RouterTask, Routing]):
     """Gives the class that `question.type` stands for the probability 1.
 
     A type that says nothing (`unknown`, `unanswerable`) is judged by how many hops or gold passages are annotated, and

@@ -11,7 +11,7 @@ from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend, Message
 from gnnrag.prompts.load import cached_prompt
 from gnnrag.prompts.untrusted import inline, passage_elements
-from gnnrag.roles.base import Thoughts, ThoughtsTask
+from gnnrag.roles.base import Role, Thoughts, ThoughtsTask
 from gnnrag.roles.bridges import BridgeFinder, OpenQuestion
 from gnnrag.roles.gold import gold_hops, ways_to_ask
 from gnnrag.roles.hollow import has_fact
@@ -37,7 +37,7 @@ class PromptedThoughtsConfig(PromptedConfig):
     mode: Literal["joint", "separate"] = "joint"
 
 
-class PromptedThoughts:
+class PromptedThoughts(Role[ThoughtsTask, Thoughts]):
     """Asks for a fast and a slow thought. No reply at all, or none that parses, gives neither (`thought_failed`).
 
     Args:
@@ -213,7 +213,7 @@ class OfflineThoughtsConfig:
     max_words: int = 12  # of the open part that a query carries
 
 
-class OfflineThoughts:
+class OfflineThoughts(Role[ThoughtsTask, Thoughts]):
     """Asks for what the evidence lacks.
 
     Fast: the first missing thing with the part of the question that no shown passage covers. Slow: the open part of the
@@ -260,7 +260,7 @@ class OfflineThoughts:
         return " ".join([w for w in words(question.open_part) if w not in seen][: self.config.max_words])
 
 
-class OracleThoughts:
+class OracleThoughts(Role[ThoughtsTask, Thoughts]):
     """Fast: the first gold hop that is not among the passages shown. Slow: the next one, or the first with its answer.
 
     Gives a method's ceiling; never a result.

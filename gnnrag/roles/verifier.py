@@ -14,7 +14,7 @@ from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend, Message
 from gnnrag.prompts.load import cached_prompt
 from gnnrag.prompts.untrusted import inline, notes_element, passage_element, passage_elements
-from gnnrag.roles.base import Verdict, VerifierTask
+from gnnrag.roles.base import Role, Verdict, VerifierTask
 from gnnrag.roles.bridges import BridgeFinder
 from gnnrag.roles.hollow import OUT_OF_RANGE
 from gnnrag.roles.parsing import json_objects, json_value, strip_markup, strip_thinking
@@ -36,7 +36,7 @@ class PromptedVerifierConfig(PromptedConfig):
     window: int | None = 50  # passages a listwise call; null shows all at once
 
 
-class PromptedVerifier:
+class PromptedVerifier(Role[VerifierTask, Verdict]):
     """Selects the passages that state or complete a link of the chain; it gives no scores.
 
     Calls that fail select nothing: `verifier_failed` when none succeeded, `verifier_partial` when some did. Numbers of
@@ -170,7 +170,7 @@ def _numbers(values: Iterable[Any]) -> frozenset[int]:
     return frozenset(found)
 
 
-class OfflineVerifier:
+class OfflineVerifier(Role[VerifierTask, Verdict]):
     """Selects, among the passages shown, those that the chain rests on; without a chain, the anchors of the question.
 
     Args:
@@ -189,7 +189,7 @@ class OfflineVerifier:
         return Verdict(tuple(p.id for p in task.passages if p.id in wanted))
 
 
-class OracleVerifier:
+class OracleVerifier(Role[VerifierTask, Verdict]):
     """Selects exactly the gold passages that it is shown.
 
     Args:

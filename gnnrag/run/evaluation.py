@@ -25,6 +25,7 @@ from gnnrag.metrics.answer import F1Variant
 from gnnrag.metrics.replies import by_role, check_limits
 from gnnrag.metrics.report import per_question, score
 from gnnrag.metrics.traces import from_traces
+from gnnrag.registry import RETRIEVERS, resolve
 from gnnrag.run.pipeline import Pipeline, chunking, idle_settings, needed_stages, open_index
 from gnnrag.run.rundir import SHARDS, RunDir, commit, decisive, differences, run_name
 from gnnrag.run.sharding import MERGE, check_siblings, lock_parts, read_shard, take_parts
@@ -32,7 +33,6 @@ from gnnrag.run.trained import checkpoints, trained_on
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Question
 
-LEAST_QUERIES = 20  # fewer say nothing about a rate
 NO_RESULT = "figures on those are no result; inference/cross_validate.py asks checkpoints that did not see them"
 
 
@@ -84,7 +84,7 @@ def evaluate(
             return run.path, {**counts, "replies": by_role(predictions)}
         metrics = write_metrics(run.path, data.questions, predictions, config.metrics, config.seed, data.nodes, on_note)
         mirror.finish(metrics, predictions)
-    check_fallbacks(config, run.path, predictions)
+    check_retriever(config, run.path, predictions)
     return run.path, metrics
 
 
@@ -163,22 +163,11 @@ def _remarks(config: EvaluateConfig, asked: Sequence[Question], run: RunDir, don
         yield f"{whole} has ended with all questions; this part answers {len(asked) - done} of them again"
 
 
-def check_fallbacks(config: EvaluateConfig, path: Path, predictions: Iterable[Prediction]) -> None:
-    """Refuse a run whose retriever was another one for too many queries (`retriever.max_fallback_rate`).
-
-    HippoRAG 2 with a model that cannot follow the filter's format is plain dense search, and looks like a result.
-    """
-    limit = getattr(config.retriever.settings, "max_fallback_rate", None)
-    usages = [prediction.usage for prediction in predictions]
-    queries = sum(usage.get("retriever_calls", 0) for usage in usages)
-    fallbacks = sum(usage.get("flags", {}).get("dense_fallback", 0) for usage in usages)
-    if limit is not None and queries >= LEAST_QUERIES and fallbacks > limit * queries:
-        raise GnnragError(
-            f"{fallbacks} of {queries} queries fell back to dense search, more than "
-            f"retriever.max_fallback_rate={limit:g}: this is hardly a run of {config.retriever.name}. See what "
-            f"the role fact_filter was replied, in {path / 'traces.jsonl'}; try another model, or raise the setting to "
-            "accept it"
-        )
+def check_retriever(config: EvaluateConfig, path: Path, predictions: Iterable[Prediction]) -> None:
+    """Raise GnnragError where the run is hardly one of its retriever (`Retriever.problem_of`)."""
+    cls = resolve("retriever", config.retriever.name, RETRIEVERS)
+    if problem := cls.problem_of(config.retriever.settings, [prediction.usage for prediction in predictions]):
+        raise GnnragError(f"{path / 'traces.jsonl'}: {problem}")
 
 
 def check_metrics(config: MetricsConfig) -> None:

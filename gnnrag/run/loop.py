@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.common.standstill import waiting
 from gnnrag.common.batching import MicroBatcher
+from gnnrag.common.standstill import waiting
 from gnnrag.common.untrusted import well_formed
 from gnnrag.errors import GnnragError, described
 from gnnrag.methods.base import Method
@@ -136,7 +136,7 @@ class Loop:
         rankings = []
         # Without its first retrieval a question has no result. A method whose first round asks for several things,
         # each of use alone, goes on with what there is.
-        may_miss = getattr(self.method, "may_miss", False) and not all(isinstance(r, Exception) for r in found)
+        may_miss = self.method.may_miss and not all(isinstance(r, Exception) for r in found)
         must_succeed = round_ == 0 and not may_miss
         for result, query in zip(found, queries, strict=True):
             # Damage and wrong settings are nobody's bad luck.
@@ -177,8 +177,7 @@ class Loop:
         A retriever that asks roles counts them in the question's books, and may fall back: its rankings are kept for
         the one question. Shared, the counts would depend on which question comes first.
         """
-        asks_roles = hasattr(self.retrievers[query.retriever], "retrieve_for")
-        owner = session.question_id if asks_roles else None
+        owner = session.question_id if self.retrievers[query.retriever].asks_roles else None
         return (query.text, query.channel, query.top_k, query.scope, query.retriever, owner)
 
     async def _ask(self, queries: list[Query], session: Session) -> Sequence[Ranking | Exception]:
@@ -189,8 +188,8 @@ class Loop:
         found: dict[Query, Ranking | Exception] = {}
         for name in dict.fromkeys(query.retriever for query in queries):
             mine = [query for query in queries if query.retriever == name]
-            ask = getattr(self.retrievers[name], "retrieve_for", None)
-            rankings = await (ask(mine, session) if ask else self._batchers[name](mine))
+            retriever, batcher = self.retrievers[name], self._batchers[name]
+            rankings = await (retriever.retrieve_for(mine, session) if retriever.asks_roles else batcher(mine))
             found.update(zip(mine, rankings, strict=True))
         return [found[query] for query in queries]
 

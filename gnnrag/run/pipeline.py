@@ -16,10 +16,9 @@ from gnnrag.index.plan import closure
 from gnnrag.index.settings import stored_config
 from gnnrag.index.source import place
 from gnnrag.index.store import Store
+from gnnrag.methods.routes import Route
 from gnnrag.registry import METHODS, RETRIEVERS, ROLES, WRITERS, resolve
-from gnnrag.retrievers.base import channels_of, needs_roles
 from gnnrag.roles.registry import Roles
-from gnnrag.routes import Route
 from gnnrag.run.loop import Loop
 from gnnrag.session import Budget, Session
 from gnnrag.types import Passage, Prediction, Question
@@ -59,7 +58,7 @@ class Pipeline:
 
     def _retriever(self, choice: Choice) -> Any:
         build = resolve("retriever", choice.name, RETRIEVERS)
-        more = (self.roles,) if needs_roles(build, choice.settings) else ()
+        more = (self.roles,) if build.roles_for(choice.settings) else ()
         return build(self.index, choice.settings, *more)
 
     async def run(self, questions: Sequence[Question], done: Callable[[Prediction, Session], None]) -> None:
@@ -77,8 +76,7 @@ def index_path(config: IndexConfig, name: str) -> Path:
 
 def routes(config: EvaluateConfig) -> dict[str, Route]:
     """Return what the method of a run delegates to, by the name of the route; nothing for most methods."""
-    method = resolve("method", config.method.name, METHODS)
-    return method.routes_for(config.method.settings) if hasattr(method, "routes_for") else {}
+    return dict(resolve("method", config.method.name, METHODS).routes_for(config.method.settings))
 
 
 def pairs(config: EvaluateConfig) -> list[tuple[Choice, Choice]]:
@@ -90,14 +88,11 @@ def pairs(config: EvaluateConfig) -> list[tuple[Choice, Choice]]:
 def check_fit(config: EvaluateConfig) -> None:
     """Refuse a retriever that lacks a channel which its method asks. Raises ConfigError naming those that fit."""
     for where, (method, retriever) in zip(("", *routes(config)), pairs(config), strict=True):
-        asks = resolve("method", method.name, METHODS)
-        wanted = getattr(asks, "channels", frozenset({"text"}))
-        if hasattr(asks, "channels_for"):
-            wanted = asks.channels_for(method.settings)
-        have = channels_of(resolve("retriever", retriever.name, RETRIEVERS), retriever.settings)
+        wanted = resolve("method", method.name, METHODS).channels_for(method.settings)
+        have = resolve("retriever", retriever.name, RETRIEVERS).channels_for(retriever.settings)
         if not wanted <= have:
             known = {name: resolve("retriever", name, RETRIEVERS) for name in RETRIEVERS}
-            fitting = [name for name, cls in known.items() if wanted <= channels_of(cls, build_settings(cls, {}, name))]
+            fitting = [name for name, cls in known.items() if wanted <= cls.channels_for(build_settings(cls, {}, name))]
             raise ConfigError(
                 f"{where and f'route method.{where}: '}method={method.name} asks the channels "
                 f"{', '.join(sorted(wanted))}, which retriever={retriever.name} does not have; "
@@ -109,30 +104,24 @@ def needed_stages(config: EvaluateConfig, roles: Sequence[str] = ()) -> set[str]
     """Return the index stages that a run reads: what its retrievers, methods and roles declare as `stages`."""
     needed: set[str] = set()
     for method, retriever in pairs(config):
-        needed.update(stages_of(resolve("retriever", retriever.name, RETRIEVERS), retriever.settings))
-        needed.update(stages_of(resolve("method", method.name, METHODS), method.settings))
-        if getattr(method.settings, "dense_anchor", 0.0):
-            needed.add("embeddings")
+        needed.update(resolve("retriever", retriever.name, RETRIEVERS).stages_for(retriever.settings))
+        needed.update(resolve("method", method.name, METHODS).stages_for(method.settings))
     for name in (*asked_roles(config), *roles):
         table = ROLES[name]
         book: Any = config.roles
         chosen = getattr(book, name).impl or book.default
         if chosen in table:
-            needed.update(stages_of(resolve("role", chosen, table), None))
+            needed.update(resolve("role", chosen, table).stages)
     return needed
 
 
 def asked_roles(config: EvaluateConfig) -> list[str]:
-    """Return the roles that a run may ask: those that its methods (`roles`) and retrievers (`roles_asked`) name.
-
-    A part that does not say which ones it asks may ask all.
-    """
+    """Return the roles that a run may ask: those that its methods and retrievers name."""
     wanted = {"reader"}
     for method, retriever in pairs(config):
-        wanted.update(getattr(resolve("method", method.name, METHODS), "roles", ROLES))
-        searcher = resolve("retriever", retriever.name, RETRIEVERS)
-        if needs_roles(searcher, retriever.settings):
-            wanted.update(getattr(searcher, "roles_asked", ROLES))
+        asked = resolve("method", method.name, METHODS).role_names
+        wanted.update(ROLES if asked is None else asked)
+        wanted.update(resolve("retriever", retriever.name, RETRIEVERS).roles_for(retriever.settings))
     return [name for name in ROLES if name in wanted]
 
 
@@ -151,11 +140,6 @@ def idle_settings(config: EvaluateConfig) -> list[str]:
             of_model = ", ".join(f"roles.{name}.{key}" for key in model)
             found.append(f"{of_model}: without effect, for the role is {chosen}; give roles.{name}=prompted")
     return found
-
-
-def stages_of(cls: Any, settings: Any) -> Sequence[str]:
-    """Return the stages that a part reads, with its settings where those decide."""
-    return cls.stages_for(settings) if hasattr(cls, "stages_for") else getattr(cls, "stages", ())
 
 
 def open_index(

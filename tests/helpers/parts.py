@@ -13,7 +13,8 @@ from gnnrag.config import EmbedderConfig, IndexConfig, TextConfig
 from gnnrag.errors import LLMError
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
-from gnnrag.roles.base import Answer, Chain, ReaderTask, Thoughts, Verdict
+from gnnrag.retrievers.base import Retriever
+from gnnrag.roles.base import Answer, Chain, ReaderTask, Role, Thoughts, Verdict
 from gnnrag.run.loop import Loop
 from gnnrag.session import Budget, Session
 from gnnrag.types import GoldHop, Passage, Prediction, Query, Question, Ranking
@@ -37,7 +38,7 @@ class ToyIndex:
         return tuple(Passage(i, i.upper(), f"text of {i}") for i in ids)
 
 
-class ToyRetriever:
+class ToyRetriever(Retriever):
     """Query text to scores; an exception instead of scores is raised, an unknown query finds nothing.
 
     Attributes:
@@ -65,7 +66,7 @@ class ToyRetriever:
         return out
 
 
-class Scripted:
+class Scripted(Role[Any, Any]):
     """A role that gives its results one after the other (the last one again and again) and keeps its tasks.
 
     A result that is an exception is raised; one that is a function is called with the task. Every call counts as one

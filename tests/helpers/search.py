@@ -21,6 +21,7 @@ from gnnrag.methods.graphsearch.prompted import (
     PromptedRefiner,
     PromptedSubAnswerer,
 )
+from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.decomposer import PromptedDecomposer
 from gnnrag.run.loop import Loop
 from gnnrag.session import Session
@@ -134,7 +135,7 @@ class SearchIndex:
         return tuple(Passage(id_, "", PASSAGES[id_]) for id_ in ids)
 
 
-class TwoChannels:
+class TwoChannels(Retriever):
     """A retriever of passages and of relations with their source passages; both out of a table.
 
     Args:

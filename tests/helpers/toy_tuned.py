@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.errors import ConfigError
-from gnnrag.training.config import FoldConfig
-from gnnrag.training.config import split_questions
-from gnnrag.run.trained import seen_in, write_seen
-from gnnrag.roles.base import Answer, Verdict
+from gnnrag.roles.base import Answer, Role, Verdict
 from gnnrag.roles.tuned.checkpoint import TunedRecord, read_tuned, tuned_folder, write_tuned
+from gnnrag.run.trained import seen_in, write_seen
+from gnnrag.training.config import FoldConfig, split_questions
 
 
 @dataclass
@@ -24,7 +23,7 @@ class ToyConfig:
     answer: str | None = None  # what the reader says; null: the name of its fold
 
 
-class ToyRole:
+class ToyRole(Role[Any, Any]):
     """Does its job by the name of its checkpoint's fold."""
 
     config_class = ToyConfig

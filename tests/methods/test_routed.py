@@ -10,7 +10,7 @@ import pytest
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.methods.routed import Routed, RoutedConfig
 from gnnrag.methods.routes import RouteConfig
-from gnnrag.roles.base import Answer, ReaderTask, RouterTask, Routing, Thoughts
+from gnnrag.roles.base import Answer, ReaderTask, Role, RouterTask, Routing, Thoughts
 from gnnrag.run.loop import Loop
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Question
@@ -32,7 +32,7 @@ class Index(ToyIndex):
         return np.array([[0.3, 0.45, 0.0, 0.0, 0.9]])
 
 
-class Router:
+class Router(Role[RouterTask, Routing]):
     """Says what it was given, and counts."""
 
     def __init__(self, multi_hop: float, thematic: float = 0.0, flags: tuple[str, ...] = ()) -> None:

@@ -25,7 +25,7 @@ from gnnrag.retrievers.graphrag.globally import NO_DATA, GraphRAGGlobalConfig, G
 from gnnrag.retrievers.graphrag.local import GraphRAGLocalConfig, GraphRAGLocalRetriever
 from gnnrag.retrievers.graphrag.map_reduce import shuffled
 from gnnrag.retrievers.graphrag.report_roles import OfflineReduce, PromptedReduce, PromptedReportPoints
-from gnnrag.roles.base import Point, ReportPoints, ReportRating
+from gnnrag.roles.base import Point, ReportPoints, ReportRating, Role
 from gnnrag.run.pipeline import Pipeline
 from gnnrag.session import Budget, Session
 from gnnrag.types import Prediction, Query, Ranking
@@ -229,7 +229,7 @@ class TestGlobal:
         assert event["batches"] == [[keys[i] for i in b] for b in batches]
 
     def test_the_trace_does_not_depend_on_timing(self, index: Index) -> None:
-        class Slow:
+        class Slow(Role[Any, ReportPoints]):
             """The first calls take longest."""
 
             def __init__(self) -> None:

@@ -84,7 +84,7 @@ def test_names_of_a_role():
     assert first.scores.tolist() == pytest.approx([1.0, 0.702390, 0.053585, 0.0], abs=1e-6)
     assert second.branch == "dense_fallback" and [task.query for task in mentions.tasks] == ["who is she?", "who?"]
     assert session.by_role["mentions"]["some"] == 1 and session.by_role["mentions"]["calls"] == 2
-    assert HippoRAGRetriever(index).retrieve_for is None
+    assert not HippoRAGRetriever(index).asks_roles
     with pytest.raises(ConfigError, match="allowed are corpus, role"):
         HippoRAGRetriever(index, HippoRAGConfig(names="ner"))
 

@@ -46,7 +46,7 @@ def keep(*facts):
 
 def scores(retriever, count=4):
     queries = [Query("q", top_k=count)]
-    if retriever.retrieve_for:
+    if retriever.asks_roles:
         ranking = asyncio.run(retriever.retrieve_for(queries, Session("q")))[0]
     else:
         ranking = retriever.retrieve(queries)[0]
@@ -189,7 +189,7 @@ def test_without_a_filter_queries_are_batched_over_questions():
         HippoRAG2Retriever(index, None, {"fact_filter": OfflineFactFilter(index)}),
         HippoRAG2Retriever(index, HippoRAG2Config(filter="none"), keep(F0)),
     ):
-        assert retriever.retrieve_for is None and len(retriever.link(["q"])[0].facts) == 5
+        assert not retriever.asks_roles and len(retriever.link(["q"])[0].facts) == 5
 
 
 @each("is_sentences, facts, seeds", [(False, 5, 5), (True, 2, 20)])

@@ -12,14 +12,14 @@ from gnnrag import registry
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
-from gnnrag.retrievers.base import channels_of, needs_roles, rank_graph
+from gnnrag.retrievers.base import rank_graph
 from gnnrag.retrievers.hybrid import HybridConfig, HybridRetriever
 from gnnrag.run.pipeline import Pipeline, open_index
 from gnnrag.session import Session
 from gnnrag.types import Hit, Query, Question, Ranking
 from tests.helpers.each import each
 from tests.helpers.indexes import HASH_DOTS
-from tests.helpers.parts import CORPUS, ToyRetriever, small_index
+from tests.helpers.parts import CORPUS, ToyRetriever
 
 
 class Left(ToyRetriever):
@@ -35,11 +35,6 @@ class Right(ToyRetriever):
 
     def __init__(self, index: Any, config: None = None) -> None:
         super().__init__({"Q": {"p3": 0.5, "p1": 0.4, "p0": 0.3, "p5": 0.2}, "tie": {"p1": 0.5}})
-
-
-@pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
-    return small_index(tmp_path_factory.mktemp("index"))
 
 
 @pytest.fixture
@@ -131,7 +126,7 @@ class Asking(ToyRetriever):
 
     stages = ("knowledge",)
     channels = frozenset({"text", "graph"})
-    needs_roles = True
+    role_names, asks_roles = ("keywords",), True
 
     def __init__(self, index: Any, config: None = None, roles: Any = None) -> None:
         super().__init__({"Q": {"p3": 2.0, "p4": 1.0}})
@@ -177,7 +172,7 @@ ROLES = {"rename": lambda text: text.upper()}
 def test_a_part_that_asks_roles_is_fused_with_one_that_does_not(index: Index, askers: None) -> None:
     retriever = HybridRetriever(index, HybridConfig(["left", "asking"]), ROLES)
     session = Session("q")
-    assert retriever.retrieve_for is not None
+    assert retriever.asks_roles
     (first, second) = asyncio.run(retriever.retrieve_for([Query("Q"), Query("alone")], session))
     expected = {"p3": 1 / 63 + 1 / 61, "p1": 1 / 61, "p2": 1 / 62, "p4": 1 / 62}
     assert dict(zip(first.ids, first.scores.tolist(), strict=True)) == pytest.approx(expected)
@@ -185,22 +180,21 @@ def test_a_part_that_asks_roles_is_fused_with_one_that_does_not(index: Index, as
 
 
 def test_without_such_a_part_there_is_nothing_to_ask(index: Index, toys: None) -> None:
-    assert HybridRetriever(index, HybridConfig(["left", "right"])).retrieve_for is None
+    assert not HybridRetriever(index, HybridConfig(["left", "right"])).asks_roles
 
 
 def test_a_failing_part_fails_the_fusion(index: Index, askers: None) -> None:
     retriever = HybridRetriever(index, HybridConfig(["left", "broken"]), ROLES)
-    assert retriever.retrieve_for is not None
+    assert retriever.asks_roles
     with pytest.raises(RuntimeError, match="no such luck"):
         asyncio.run(retriever.retrieve_for([Query("Q")], Session("q")))
 
 
 def test_what_parts_need_is_known_before_they_are_built(askers: None) -> None:
-    assert needs_roles(HybridRetriever, HybridConfig(["left", "asking"]))
-    assert not needs_roles(HybridRetriever, HybridConfig(["left", "right"]))
-    assert needs_roles(Asking, None) and not needs_roles(Left, None)
-    assert channels_of(HybridRetriever, HybridConfig(["asking", "right"])) == {"text", "graph"}
-    assert channels_of(HybridRetriever, HybridConfig(["asking", "left"])) == {"text"} == channels_of(Left, None)
+    assert HybridRetriever.roles_for(HybridConfig(["left", "asking"])) == ("keywords",)
+    assert not HybridRetriever.roles_for(HybridConfig(["left", "right"]))
+    assert HybridRetriever.channels_for(HybridConfig(["asking", "right"])) == {"text", "graph"}
+    assert HybridRetriever.channels_for(HybridConfig(["asking", "left"])) == {"text"}
 
 
 def test_graph_hits_are_fused_by_id_with_all_they_carry(index: Index, askers: None) -> None:

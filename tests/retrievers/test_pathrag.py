@@ -14,7 +14,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
 from gnnrag.graphs.picking import above
 from gnnrag.retrievers.pathrag import PathFound, PathRAGConfig, PathRAGRetriever
-from gnnrag.roles.base import Keywords, KeywordsTask
+from gnnrag.roles.base import Keywords, KeywordsTask, Role
 from gnnrag.session import Session
 from gnnrag.types import Query, Ranking
 from tests.helpers.each import each
@@ -191,12 +191,12 @@ def test_hub_guard_on_the_scale_of_metaqa() -> None:
 
 # --------------------------------------------------------------------------------------------------- roles, batches
 def test_keywords_come_from_the_role_and_batches_do_not_matter() -> None:
-    class Role:
+    class OneRole(Role[KeywordsTask, Keywords]):
         async def __call__(self, task: KeywordsTask, session: Session) -> Keywords:
             return KEYWORDS if task.query == QUERY else Keywords((LOW,), (), ("keywords_failed",))
 
     def ask(*queries: Query) -> tuple[list[Any], Session]:
-        retriever = PathRAGRetriever(index_of(GRAPH, COSINES), PathRAGConfig(), {"keywords": Role()})
+        retriever = PathRAGRetriever(index_of(GRAPH, COSINES), PathRAGConfig(), {"keywords": OneRole()})
         session = Session("q")
         return list(asyncio.run(retriever.retrieve_for(queries, session))), session
 

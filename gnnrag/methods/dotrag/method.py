@@ -17,7 +17,7 @@ import numpy as np
 
 from gnnrag.common.batching import Worker
 from gnnrag.graphs.schema import Schema, draft, load
-from gnnrag.methods.base import State
+from gnnrag.methods.base import Method, State
 from gnnrag.methods.dotrag.config import PRESETS, DotRAGConfig, check
 from gnnrag.methods.dotrag.evidence import Base, gather_evidence, unite
 from gnnrag.methods.dotrag.paths import describe
@@ -30,7 +30,7 @@ from gnnrag.types import Evidence, Query, Question, Ranking
 _ASKS_SET = re.compile(r"\b(?:which|what|list|name all|who (?:are|were|all)|whose|all)\b", re.IGNORECASE)
 
 
-class DotRAG:
+class DotRAG(Method):
     """Searches the region of each concept by whole paths, and reads what the accepted ones rest on.
 
     Args:
@@ -44,7 +44,7 @@ class DotRAG:
     """
 
     config_class, presets, check_settings = DotRAGConfig, PRESETS, staticmethod(check)
-    roles = ("concepts", "rules", "path_judge", "redirect")
+    role_names = ("concepts", "rules", "path_judge", "redirect")
 
     def __init__(self, index: Any, roles: Any, config: DotRAGConfig | None = None) -> None:
         self.index, self.config = index, config or DotRAGConfig()
@@ -52,7 +52,7 @@ class DotRAG:
         start = self.config.start
         self.limits = Limits(start.hops, start.max_nodes, start.hub_degree, start.widen_filter)
         self.worker = Worker()
-        self.concepts, self.rules, self.judge, self.redirect = (roles[name] for name in self.roles)
+        self.concepts, self.rules, self.judge, self.redirect = (roles[name] for name in self.role_names)
 
     @staticmethod
     def stages_for(config: DotRAGConfig) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from gnnrag.methods.dotrag.tasks import (
     RedirectTask,
     RulesTask,
 )
+from gnnrag.roles.base import Role
 from gnnrag.session import Session, folded
 from gnnrag.text.normalise import FUNCTION_WORDS, words
 from gnnrag.text.sentences import beginning
@@ -85,7 +86,7 @@ class NameReader:
         return None
 
 
-class OfflineConcepts:
+class OfflineConcepts(Role[ConceptsTask, Concepts]):
     """Takes the question's exact names as concepts; a question without any is broad, and is its own topic.
 
     Args:
@@ -108,7 +109,7 @@ class OfflineConcepts:
         return Concepts(named, (task.question.text,), bool(named))
 
 
-class OfflineRules:
+class OfflineRules(Role[RulesTask, DotRules]):
     """Allows the types of the guessed walk; no guess, no filter.
 
     Args:
@@ -163,7 +164,7 @@ class OfflinePathJudgeConfig:
     complete_margin: float = 0.03  # paths this near to the best count as complete
 
 
-class OfflinePathJudge:
+class OfflinePathJudge(Role[JudgeTask, Judged]):
     """On a typed graph a path is complete when it states the guessed predicates, and partial when it begins like that.
 
     On any other graph the cosine of question and path decides; the question that leads on is the question itself, with
@@ -239,7 +240,7 @@ def _by_walk(path: PathText, guess: Guess | None) -> Judgement:
     return Judgement(path.id, "irrelevant", confidence)
 
 
-class OfflineRedirect:
+class OfflineRedirect(Role[RedirectTask, Redirect]):
     """Tries the concept with what the terminal rule says, then with the question's content words.
 
     Args:

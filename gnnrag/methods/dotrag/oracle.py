@@ -26,6 +26,7 @@ from gnnrag.methods.dotrag.tasks import (
     RedirectTask,
     RulesTask,
 )
+from gnnrag.roles.base import Role
 from gnnrag.roles.gold import OracleHop, gold_hops, ways_to_ask
 from gnnrag.session import Session, folded
 from gnnrag.text.normalise import phrase_key
@@ -89,7 +90,7 @@ def name_key(name: str) -> str:
     return phrase_key(fold_name(name))
 
 
-class OracleConcepts:
+class OracleConcepts(Role[ConceptsTask, Concepts]):
     """Gives the anchor of a knowledge base's question; of a text set, the names in its sub-questions.
 
     Args:
@@ -120,7 +121,7 @@ class OracleConcepts:
         return Concepts(named, (question.text,), bool(named))
 
 
-class OracleRules:
+class OracleRules(Role[RulesTask, DotRules]):
     """Allows the types that the gold predicates meet; without such a path there is no filter.
 
     Args:
@@ -147,7 +148,7 @@ class OracleRules:
         )
 
 
-class OraclePathJudge:
+class OraclePathJudge(Role[JudgeTask, Judged]):
     """Complete: all gold predicates, or an end that is an answer; partial: their beginning, or a name on the gold way.
 
     Names are spelt differently in a decomposition and in a graph: a path whose last link a gold passage states is
@@ -202,7 +203,7 @@ def _judge(
     return Judgement(path.id, label, 1.0, "gold", follow or None)
 
 
-class OracleRedirect:
+class OracleRedirect(Role[RedirectTask, Redirect]):
     """Asks the next gold sub-question; without any, where the annotated answers are.
 
     Args:

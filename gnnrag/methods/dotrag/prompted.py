@@ -27,6 +27,7 @@ from gnnrag.methods.dotrag.tasks import (
     schema_text,
 )
 from gnnrag.prompts.untrusted import inline, notes_element, path_elements
+from gnnrag.roles.base import Role
 from gnnrag.roles.hollow import OUT_OF_RANGE
 from gnnrag.roles.parsing import clean_line, json_objects, json_value, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
@@ -35,7 +36,7 @@ from gnnrag.session import Session
 MAX_CONCEPTS = 3
 
 
-class PromptedConcepts:
+class PromptedConcepts(Role[ConceptsTask, Concepts]):
     """Asks where a search may start. No usable reply gives no concepts (`concepts_failed`).
 
     Args:
@@ -93,7 +94,7 @@ _TEXTS = ("query_constraints", "intermediate_rules", "terminal_rules")
 _MAX_TEXT = 600
 
 
-class PromptedRules:
+class PromptedRules(Role[RulesTask, DotRules]):
     """Asks for the rules of one search. No usable reply gives generic ones without a filter (`rules_failed`).
 
     Args:
@@ -166,7 +167,7 @@ class PromptedPathJudgeConfig(PromptedConfig):
     keep_on_failure: int = 3  # of a batch whose call failed: its best by similarity stay, as partial
 
 
-class PromptedPathJudge:
+class PromptedPathJudge(Role[JudgeTask, Judged]):
     """Labels paths by the rules of their DOT.
 
     An id that a reply leaves out is asked for once more, then it is irrelevant (`judge_missing`); one that was not
@@ -284,7 +285,7 @@ def _read(row: Mapping[str, Any]) -> Judgement | None:
     )
 
 
-class PromptedRedirect:
+class PromptedRedirect(Role[RedirectTask, Redirect]):
     """Asks for one query. No usable reply gives none (`redirect_failed`), and the search ends.
 
     Args:

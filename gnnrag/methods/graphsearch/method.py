@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gnnrag.methods.base import State
+from gnnrag.methods.base import Method, State
 from gnnrag.methods.graphsearch.config import GraphSearchConfig, background_source, resolve_search, sides_of
 from gnnrag.methods.graphsearch.modules import MODULES, Modules, SideState, must_ground, retrieval_string
 from gnnrag.methods.graphsearch.tasks import DraftTask, View, cut_view
@@ -20,7 +20,7 @@ _CHANNELS: dict[str, tuple[Channel, ...]] = {"text": ("text",), "graph": ("graph
 _GUESSED = 0.95  # weight of what guessed queries found, against what the question found
 
 
-class GraphSearch:
+class GraphSearch(Method):
     """Decomposes the question on two sides, as questions for passages and as triples for the graph.
 
     Each side retrieves, refines and answers its sub-queries in order, grounding one with the answers before it; then
@@ -50,7 +50,7 @@ class GraphSearch:
         self.index, self.config = index, resolve_search(config or GraphSearchConfig())
         self.sides = sides_of(self.config)
         self.modules = Modules(roles, self.config, index.lookup)
-        guessed = getattr(roles["decomposer"], "is_guess", False)
+        guessed = roles["decomposer"].is_guess
         self.norm: Any = self.config.merge if self.config.merge != "auto" else "rank" if guessed else "minmax_full"
         self.weight = _GUESSED if guessed else 1.0
 

@@ -21,7 +21,7 @@ from gnnrag.methods.graphsearch.tasks import (
     SubAnswer,
     SubAnswerTask,
 )
-from gnnrag.roles.base import ReaderTask, ThoughtsTask
+from gnnrag.roles.base import ReaderTask, Role, ThoughtsTask
 from gnnrag.roles.bridges import BridgeFinder
 from gnnrag.roles.offline_reader.reader import OfflineReader, OfflineReaderConfig
 from gnnrag.roles.thoughts import OfflineThoughts, OfflineThoughtsConfig
@@ -30,7 +30,7 @@ from gnnrag.text.normalise import words
 from gnnrag.text.subqueries import answers_by_reference, answers_by_variable, fill, without_placeholders
 
 
-class OfflineGrounder:
+class OfflineGrounder(Role[GroundTask, Grounded]):
     """Fills references with the answers of the sub-queries that they name; one without an answer stays.
 
     Args:
@@ -57,7 +57,7 @@ class OfflineSubAnswererConfig:
     read: int = 5  # passages that a span is looked for in
 
 
-class OfflineSubAnswerer:
+class OfflineSubAnswerer(Role[SubAnswerTask, SubAnswer]):
     """Answers with what leads on: a name in the passage about the thing asked of, for which the index has a passage.
 
     Where there is none that the question and the earlier answers lack, the offline reader answers the sub-query.
@@ -99,7 +99,7 @@ class OfflineRefinerConfig:
     read: int = 10  # passages, and three times as many facts, that they are looked for in
 
 
-class OfflineRefiner:
+class OfflineRefiner(Role[RefineTask, Refined]):
     """Keeps what is nearest to the query by shared stems, best first, ties in the order of retrieval.
 
     It rests on the passages about the things that the query names, where they were retrieved.
@@ -133,7 +133,7 @@ class OfflineRefiner:
         return Refined("\n".join(lines[: self.config.kept]), support)
 
 
-class OfflineDrafter:
+class OfflineDrafter(Role[DraftTask, Draft]):
     """The answer of the offline reader, with how it was found as the draft.
 
     Args:
@@ -152,7 +152,7 @@ class OfflineDrafter:
         return Draft(f"{answer.thought}\nAnswer: {answer.text}", answer.text, answer.flags)
 
 
-class OfflineEvidenceCheck:
+class OfflineEvidenceCheck(Role[CheckTask, Check]):
     """Accepts when the passages about what the question names, and its bridges, are among those shown.
 
     Args:
@@ -172,7 +172,7 @@ class OfflineEvidenceCheck:
         return Check("reject", f"missing: {missing}") if missing else Check("accept", "nothing is missing")
 
 
-class OfflineExpander:
+class OfflineExpander(Role[ExpandTask, Expansion]):
     """Asks for what the passages lack, see `OfflineThoughts`.
 
     Args:

@@ -19,7 +19,7 @@ from gnnrag.methods.graphsearch.tasks import (
     SubAnswer,
     SubAnswerTask,
 )
-from gnnrag.roles.base import ReaderTask
+from gnnrag.roles.base import ReaderTask, Role
 from gnnrag.roles.gold import OracleHop, gold_hops
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.reader import OracleReader, OracleReaderConfig
@@ -107,7 +107,7 @@ def _unquoted(query: str) -> str:
         return query
 
 
-class OracleDrafter:
+class OracleDrafter(Role[DraftTask, Draft]):
     """What the oracle reader answers from the passages shown.
 
     Args:

@@ -29,6 +29,7 @@ from gnnrag.methods.graphsearch.tasks import (
     render_view,
 )
 from gnnrag.prompts.untrusted import inline, notes_element
+from gnnrag.roles.base import Role
 from gnnrag.roles.hollow import need_answer
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.session import Session
@@ -37,7 +38,7 @@ from gnnrag.text.subqueries import render_history, render_triples
 MAX_GROWTH, MIN_ROOM = 4, 400  # a reply longer than so many times its input, and than so many characters, is no query
 
 
-class PromptedGrounder:
+class PromptedGrounder(Role[GroundTask, Grounded]):
     """Fills the references of a sub-query in; a reply that is no sub-query leaves it as it is (`grounding_kept`).
 
     Args:
@@ -71,7 +72,7 @@ class PromptedGrounder:
         return Grounded(query)
 
 
-class PromptedSubAnswerer:
+class PromptedSubAnswerer(Role[SubAnswerTask, SubAnswer]):
     """Asks for the answer of one sub-query from the history and its context; no reply gives an empty one.
 
     Args:
@@ -107,7 +108,7 @@ class PromptedRefinerConfig(PromptedConfig):
     max_tokens: int = 1024
 
 
-class PromptedRefiner:
+class PromptedRefiner(Role[RefineTask, Refined]):
     """Asks for what helps in a view: a paragraph that cites passages by number, or a list of triples.
 
     No reply gives an empty refined context (`refiner_failed`).
@@ -144,7 +145,7 @@ class PromptedDrafterConfig(PromptedConfig):
     max_tokens: int = 2048
 
 
-class PromptedDrafter:
+class PromptedDrafter(Role[DraftTask, Draft]):
     """Asks for a step-by-step answer; no reply, or none with an answer, gives an empty draft (`drafter_failed`).
 
     Args:
@@ -195,7 +196,7 @@ class PromptedEvidenceCheckConfig(PromptedConfig):
     max_tokens: int = 1024
 
 
-class PromptedEvidenceCheck:
+class PromptedEvidenceCheck(Role[CheckTask, Check]):
     """Asks whether the context supports a draft; a reply without a verdict is `unknown` (`evidence_check_failed`).
 
     Args:
@@ -228,7 +229,7 @@ class PromptedEvidenceCheck:
         return outcome.value or Check("unknown", outcome.reply.strip(), ("evidence_check_failed",))
 
 
-class PromptedExpander:
+class PromptedExpander(Role[ExpandTask, Expansion]):
     """Asks for queries that fill the gaps; a reply that does not parse gives none (`expander_failed`).
 
     With the fallback `raw` such a reply is one query, as in the released code, and is not asked for again.

@@ -13,7 +13,7 @@ from gnnrag.graphs.linking import stems
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend, estimate_tokens
 from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_element, together
-from gnnrag.roles.base import EvidenceFound, EvidenceTask, FoundEvidence, ShownSentence
+from gnnrag.roles.base import EvidenceFound, EvidenceTask, FoundEvidence, Role, ShownSentence
 from gnnrag.roles.bridges import Bridge, BridgeFinder, OpenQuestion
 from gnnrag.roles.gold import gold_hops
 from gnnrag.roles.parsing import json_objects, json_value, strip_markup, strip_thinking
@@ -39,7 +39,7 @@ class PromptedEvidenceConfig(PromptedConfig):
     block_tokens: int = 24000  # more sentences than this are read in several calls, estimated
 
 
-class PromptedEvidenceExtractor:
+class PromptedEvidenceExtractor(Role[EvidenceTask, EvidenceFound]):
     """Asks which sentences support which questions; a call for all of them, or for blocks where they are too many.
 
     A reply that does not parse gives nothing (`evidence_failed`, or `evidence_partial` when other blocks succeeded).
@@ -188,7 +188,7 @@ class OfflineEvidenceConfig:
     frontier: int = 2  # passages that bridges are looked for in when the question names nothing
 
 
-class OfflineEvidenceExtractor:
+class OfflineEvidenceExtractor(Role[EvidenceTask, EvidenceFound]):
     """Labels two kinds of sentences.
 
     1. Of a passage that the question names: those that name a bridge (`P` for the question, `T` for the sub-question
@@ -248,7 +248,7 @@ def _names(sentence: str, name: str) -> bool:
     return f" {' '.join(words(name))} " in f" {' '.join(words(sentence))} "
 
 
-class OracleEvidenceExtractor:
+class OracleEvidenceExtractor(Role[EvidenceTask, EvidenceFound]):
     """For each gold passage that is read: the sentences with the hop's answer, else its first one.
 
     The last hop answers the question (`T`), the others are clues to it (`P`) and answer their own sub-question.

@@ -11,7 +11,7 @@ import numpy as np
 from gnnrag.common.batching import Worker
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.graphs.ppr import PageRankOperator
-from gnnrag.methods.base import State
+from gnnrag.methods.base import Method, State
 from gnnrag.methods.mgranrag.graph import (
     ALLOWED,
     PRESETS,
@@ -53,7 +53,7 @@ class MGranRAGConfig:
     weights: GranularWeightsConfig = field(default_factory=GranularWeightsConfig)
 
 
-class MGranRAG:
+class MGranRAG(Method):
     """Reads the best passages for evidence, and ranks all passages by PageRank from that evidence; T times.
 
     Args:

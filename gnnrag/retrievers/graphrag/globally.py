@@ -11,7 +11,7 @@ import numpy as np
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
 from gnnrag.llm.base import estimate_tokens
-from gnnrag.retrievers.base import ANSWER, by_rank
+from gnnrag.retrievers.base import ANSWER, Retriever, by_rank
 from gnnrag.retrievers.graphrag.map_reduce import (
     best_first,
     deepest,
@@ -68,7 +68,7 @@ class GlobalAnswer:
     reports: Mapping[int, str]
 
 
-class GraphRAGGlobalRetriever:
+class GraphRAGGlobalRetriever(Retriever):
     """Map-reduce over community reports (Edge et al., arXiv 2404.16130, section 3.1.6).
 
     Graph hits: the answer (kind community, id `answer`) with what it rests on; the communities of points, best point
@@ -88,7 +88,7 @@ class GraphRAGGlobalRetriever:
     channels = frozenset({"text", "graph"})
     stages = ("knowledge", "communities", "reports")
     config_class = GraphRAGGlobalConfig
-    needs_roles, roles_asked = True, ("report_points", "report_reduce", "report_rating")
+    role_names, asks_roles = ("report_points", "report_reduce", "report_rating"), True
 
     def __init__(self, index: Index, config: GraphRAGGlobalConfig | None, roles: object) -> None:
         self.config = c = config or GraphRAGGlobalConfig()

@@ -11,7 +11,7 @@ import numpy as np
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
 from gnnrag.llm.base import estimate_tokens
-from gnnrag.retrievers.base import best_positions, by_rank, rank_passages
+from gnnrag.retrievers.base import Retriever, best_positions, by_rank, rank_passages
 from gnnrag.retrievers.graphrag.map_reduce import local_order, split_budget
 from gnnrag.retrievers.graphrag.reports import ReportView
 from gnnrag.types import Query, Ranking
@@ -34,7 +34,7 @@ class GraphRAGLocalConfig:
     stale: str = "flag"  # reports that are out of date: flag or drop
 
 
-class GraphRAGLocalRetriever:
+class GraphRAGLocalRetriever(Retriever):
     """Entities by the cosine of query and description, then what the graph knows around them (arXiv 2404.16130).
 
     Passages come by (order of the entity, number of its relations that the passage states). Without a single one, dense

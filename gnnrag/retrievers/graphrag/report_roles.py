@@ -15,7 +15,16 @@ import numpy as np
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, notes_element, together
-from gnnrag.roles.base import Point, RateReportTask, Reduced, ReduceTask, ReportPoints, ReportPointsTask, ReportRating
+from gnnrag.roles.base import (
+    Point,
+    RateReportTask,
+    Reduced,
+    ReduceTask,
+    ReportPoints,
+    ReportPointsTask,
+    ReportRating,
+    Role,
+)
 from gnnrag.roles.hollow import need_answer
 from gnnrag.roles.offline_reader.spans import words
 from gnnrag.roles.parsing import json_objects, strip_thinking
@@ -32,7 +41,7 @@ class PromptedReportPointsConfig(PromptedConfig):
     max_tokens: int = 2048
 
 
-class PromptedReportPoints:
+class PromptedReportPoints(Role[ReportPointsTask, ReportPoints]):
     """Asks what a batch of reports says on a query. A batch without a usable reply has no points (`points_failed`).
 
     Args:
@@ -103,7 +112,7 @@ class OfflineReportPointsConfig:
     min_score: float = 15.0  # sentences below are no points
 
 
-class OfflineReportPoints:
+class OfflineReportPoints(Role[ReportPointsTask, ReportPoints]):
     """Scores each sentence of a batch: 100 (w lexical + (1 - w) cosine).
 
     Lexical is the share of the query's words that it holds, rare words counting more; the cosine is that of the query
@@ -175,7 +184,7 @@ class PromptedRatingConfig(PromptedConfig):
     max_tokens: int = 64
 
 
-class PromptedRating:
+class PromptedRating(Role[RateReportTask, ReportRating]):
     """Asks for a rating from 0 to 5; one that cannot be read counts as 1 (`rating_failed`).
 
     Args:
@@ -207,7 +216,7 @@ def parse_rating(text: str) -> float:
     raise MalformedError("no JSON object with a rating from 0 to 5")
 
 
-class OfflineRating:
+class OfflineRating(Role[RateReportTask, ReportRating]):
     """Five times the cosine of query and report; a report without a vector in the index is embedded.
 
     Args:
@@ -239,7 +248,7 @@ class PromptedReduceConfig(PromptedConfig):
     max_tokens: int = 4096
 
 
-class PromptedReduce:
+class PromptedReduce(Role[ReduceTask, Reduced]):
     """Asks for one answer from all points; without a usable reply the points themselves are it (`reduce_fallback`).
 
     Args:
@@ -273,7 +282,7 @@ class PromptedReduce:
 _SAME = 0.8  # shared words from which a point says nothing new
 
 
-class OfflineReduce:
+class OfflineReduce(Role[ReduceTask, Reduced]):
     """A line for each point, best first, with the reports it rests on; what was said before is left out.
 
     Args:

@@ -12,7 +12,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, notes_element
-from gnnrag.roles.base import FactFilterTask, FactsKept
+from gnnrag.roles.base import FactFilterTask, FactsKept, Role
 from gnnrag.roles.parsing import objects, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.session import Session
@@ -30,7 +30,7 @@ class PromptedFactFilterConfig(PromptedConfig):
     floor: float = 0.6
 
 
-class PromptedFactFilter:
+class PromptedFactFilter(Role[FactFilterTask, FactsKept]):
     """Keeps the candidate facts that help with the query; it may keep none.
 
     A returned fact stands for the candidate that it resembles most; one that resembles none is dropped and counted as
@@ -110,7 +110,7 @@ def _similarity(a: str, b: str) -> float:
     return SequenceMatcher(None, a, b, autojunk=False).ratio()
 
 
-class OfflineFactFilter:
+class OfflineFactFilter(Role[FactFilterTask, FactsKept]):
     """Keeps all candidates in their order, as HippoRAG 2 without its recognition memory.
 
     Attributes:

@@ -13,7 +13,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.graphs.linking import link_question
 from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.index.index import Index
-from gnnrag.retrievers.base import check_choices, min_max, rank_passages
+from gnnrag.retrievers.base import Retriever, check_choices, min_max, rank_passages
 from gnnrag.roles.base import MentionsTask
 from gnnrag.session import Session, ask_all
 from gnnrag.text.normalise import norm_phrase
@@ -38,7 +38,7 @@ class HippoRAGConfig:
     ties: str = "first"  # which of equally good passages comes first in the ranking; last: as released
 
 
-class HippoRAGRetriever:
+class HippoRAGRetriever(Retriever):
     """Personalised PageRank over entities alone (Gutiérrez et al., NeurIPS 2024).
 
     Each name in the query is linked to the entity nearest to it, which is seeded the more the fewer passages know it. A
@@ -60,7 +60,7 @@ class HippoRAGRetriever:
     channels = frozenset({"text"})
     stages = ("entity_graph", "embeddings", "hierarchy")
     config_class = HippoRAGConfig
-    needs_roles, roles_asked = True, ("mentions",)
+    role_names = ("mentions",)
 
     def __init__(
         self, index: Index, config: HippoRAGConfig | None = None, roles: Mapping[str, Any] | None = None
@@ -71,7 +71,7 @@ class HippoRAGRetriever:
             raise ConfigError("retriever.names=role needs the role mentions, and there are no roles here")
         self._mentions: Any = roles["mentions"] if roles and c.names == "role" else None
         # Without the role queries are batched over questions, which asking on behalf of one question is not.
-        self.retrieve_for = self._retrieve_for if c.names == "role" else None
+        self.asks_roles = c.names == "role"
         self._index, self._knowledge, self._config = index, index.entity_graph, c
         self._graph = self._knowledge.graph
         adjacency = self._graph.entity_adjacency(c.relation_factor, c.synonym_factor, c.syn_overwrites, c.repeats)
@@ -81,7 +81,7 @@ class HippoRAGRetriever:
         """Return one ranking for each query, with scores in [0, 1]; names are those of the corpus."""
         return self._rank(queries, [self.link(query.text) for query in queries])
 
-    async def _retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
+    async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
         """Ask the role for the names of all queries at once; calls and flags go to the question's record."""
         tasks = [MentionsTask(query.text) for query in queries]
         found = await ask_all("mentions", self._mentions, tasks, session)

@@ -13,13 +13,14 @@ from gnnrag.errors import ConfigError
 from gnnrag.graphs.entities import Triple
 from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.index.index import Index
-from gnnrag.retrievers.base import best_positions, min_max, rank_passages
+from gnnrag.retrievers.base import Retriever, best_positions, min_max, rank_passages
 from gnnrag.roles.base import FactFilterTask, FactsKept
 from gnnrag.session import Session, ask_all
 from gnnrag.types import Query, Ranking
 
 RELEASED, SENTENCES = (5, 5), (2, 20)  # candidates and seeds; those for sentences were chosen on 2wiki's dev questions
 _TOLERANCE = 1e-10
+LEAST_QUERIES = 20  # fewer say nothing about a rate
 _ALLOWED = {"phrase_agg": ("mean", "last"), "fallback_policy": ("minmax", "same_scale"), "filter": ("role", "none")}
 
 
@@ -62,7 +63,7 @@ class _Candidates:
     shown: tuple[Triple, ...] = ()
 
 
-class HippoRAG2Retriever:
+class HippoRAG2Retriever(Retriever):
     """Personalised PageRank over entities and passages (Gutiérrez et al., "From RAG to Memory", ICML 2025).
 
     The reset holds the entities of the facts nearest to the query, each weighed against how many passages know it, and
@@ -82,7 +83,7 @@ class HippoRAG2Retriever:
     channels = frozenset({"text"})
     stages = ("entity_graph", "embeddings")
     config_class = HippoRAG2Config
-    needs_roles, roles_asked = True, ("fact_filter",)
+    role_names = ("fact_filter",)
 
     def __init__(
         self, index: Index, config: HippoRAG2Config | None = None, roles: Mapping[str, Any] | None = None
@@ -103,13 +104,27 @@ class HippoRAG2Retriever:
         self._walk = PageRankOperator(adjacency, c.damping)
         self._filter: Any = roles["fact_filter"] if roles and c.filter == "role" else None
         # Without a filter queries are batched over questions, which asking on behalf of one question is not.
-        self.retrieve_for = None if getattr(self._filter, "keeps_all", self._filter is None) else self._retrieve_for
+        self.asks_roles = self._filter is not None and not self._filter.keeps_all
+
+    @staticmethod
+    def problem_of(config: HippoRAG2Config, usages: Sequence[Mapping[str, Any]]) -> str:
+        """Say that too many queries fell back: a model that cannot follow the filter's format makes it dense search."""
+        limit = config.max_fallback_rate
+        queries = sum(usage.get("retriever_calls", 0) for usage in usages)
+        fallbacks = sum(usage.get("flags", {}).get("dense_fallback", 0) for usage in usages)
+        if queries < LEAST_QUERIES or fallbacks <= limit * queries:
+            return ""
+        return (
+            f"{fallbacks} of {queries} queries fell back to dense search, more than "
+            f"retriever.max_fallback_rate={limit:g}: this is hardly a run of hipporag2. See what the role fact_filter "
+            "was replied; try another model, or raise the setting to accept it"
+        )
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """Return one ranking for each query, nothing filtered; scores are PageRank values, dense ones in a fallback."""
         return self._rank(queries, self.link([query.text for query in queries]))
 
-    async def _retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
+    async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
         """Filter, then rank."""
         return self._rank(queries, await self.link_for([query.text for query in queries], session))
 

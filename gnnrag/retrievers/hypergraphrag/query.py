@@ -10,7 +10,7 @@ from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline
 from gnnrag.retrievers.lightrag.keywords import OfflineKeywords
-from gnnrag.roles.base import HyperQuery, HyperQueryTask
+from gnnrag.roles.base import HyperQuery, HyperQueryTask, Role
 from gnnrag.roles.parsing import clean_line, in_parentheses, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.session import Session
@@ -27,7 +27,7 @@ class PromptedHyperQueryConfig(PromptedConfig):
     max_tokens: int = 1024
 
 
-class PromptedHyperQuery:
+class PromptedHyperQuery(Role[HyperQueryTask, HyperQuery]):
     """Asks once, and once more after a malformed reply. Failing both times gives nothing and `hyper_query_failed`.
 
     Args:
@@ -73,7 +73,7 @@ _CLAUSE = re.compile(r"[,;:?!]\s+|\s+(?=(?:that|which|who|whose|whom|where|when)
 _MIN_WORDS = 4  # a shorter piece says nothing by itself
 
 
-class OfflineHyperQuery:
+class OfflineHyperQuery(Role[HyperQueryTask, HyperQuery]):
     """The query itself and its clauses stand for facts, what it names for entities.
 
     Args:

@@ -14,7 +14,7 @@ from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.picking import Edges, above, classic_passages, distinct, gathered, passages_in_order, round_robin
 from gnnrag.graphs.rendering import Shown
 from gnnrag.index.index import Index
-from gnnrag.retrievers.base import by_rank, check_choices, query_vectors, rank_order
+from gnnrag.retrievers.base import Retriever, by_rank, check_choices, query_vectors, rank_order
 from gnnrag.roles.base import HyperQuery, HyperQueryTask
 from gnnrag.session import Session
 from gnnrag.text.tokens import TokenCounter
@@ -109,7 +109,7 @@ class HyperGraphRAGConfig:
     tokenizer: str = "estimate"  # what counts tokens, see TokenCounter
 
 
-class HyperGraphRAGRetriever:
+class HyperGraphRAGRetriever(Retriever):
     """Retrieval over n-ary facts (Luo et al., "HyperGraphRAG", arXiv 2503.21322).
 
     Channel `text` ranks passages: those of the hyperedge side, then those of the entity side, then the rest by cosine
@@ -134,7 +134,7 @@ class HyperGraphRAGRetriever:
     channels = frozenset({"text", "graph"})
     stages = ("knowledge", "knowledge_vectors", "embeddings")
     config_class = HyperGraphRAGConfig
-    needs_roles, roles_asked = True, ("hyper_query",)
+    role_names, asks_roles = ("hyper_query",), True
 
     def __init__(self, index: Index, config: HyperGraphRAGConfig | None = None, roles: Any = None) -> None:
         self.config = c = config or HyperGraphRAGConfig()

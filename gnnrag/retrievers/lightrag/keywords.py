@@ -11,7 +11,7 @@ from gnnrag.graphs.linking import link_question
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline
-from gnnrag.roles.base import Keywords, KeywordsTask
+from gnnrag.roles.base import Keywords, KeywordsTask, Role
 from gnnrag.roles.parsing import clean_line, json_objects, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.session import Session
@@ -31,7 +31,7 @@ class PromptedKeywordsConfig(PromptedConfig):
     max_keywords: int = 20  # of each list
 
 
-class PromptedKeywords:
+class PromptedKeywords(Role[KeywordsTask, Keywords]):
     """Asks once, and once more after a malformed reply. Failing both times gives no keywords and `keywords_failed`.
 
     What empty lists mean is for the retriever to say: LightRAG takes a short query for a keyword, PathRAG gives up.
@@ -81,7 +81,7 @@ _POSSESSIVE_END = re.compile(r"['’]s$")
 _EDGE = " ,.;:!?\"“”()[]'’"
 
 
-class OfflineKeywords:
+class OfflineKeywords(Role[KeywordsTask, Keywords]):
     """Low: names known to the corpus, and capitalised spans, quotations and dates that are not. High: the other words.
 
     Never both empty: a query that names nothing and asks nothing is its own low-level keyword.

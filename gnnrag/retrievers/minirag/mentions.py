@@ -11,7 +11,7 @@ from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline
 from gnnrag.retrievers.lightrag.keywords import OfflineKeywords
-from gnnrag.roles.base import Mentions, MentionsTask
+from gnnrag.roles.base import Mentions, MentionsTask, Role
 from gnnrag.roles.offline_reader.question import AnswerType, expected_type, head_noun, question_word
 from gnnrag.roles.parsing import clean_line, json_objects, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
@@ -32,7 +32,7 @@ class PromptedMentionsConfig(PromptedConfig):
     max_names: int = 5  # the first names that are kept
 
 
-class PromptedMentions:
+class PromptedMentions(Role[MentionsTask, Mentions]):
     """Asks once, and once more after a malformed reply. Failing both times names nothing and gives `mentions_failed`.
 
     Args:
@@ -96,7 +96,7 @@ _TYPES_OF_ANSWERS: dict[AnswerType, tuple[str, ...]] = {
 }
 
 
-class OfflineMentions:
+class OfflineMentions(Role[MentionsTask, Mentions]):
     """Names known to the corpus and capitalised spans; types by the question word, else by the noun asked for.
 
     Of the types only those that the graph has are given, in its spelling. Where the graph's types are not known, they

@@ -12,7 +12,7 @@ from gnnrag.common.batching import MicroBatcher
 from gnnrag.graphs.picking import Edges, above
 from gnnrag.graphs.rendering import Shown
 from gnnrag.index.index import Index
-from gnnrag.retrievers.base import check_choices, min_max, query_vectors, rank_graph, rank_order
+from gnnrag.retrievers.base import Retriever, check_choices, min_max, query_vectors, rank_graph, rank_order
 from gnnrag.retrievers.minirag.walks import TypePool, Votes, WalkGraph, score_passages
 from gnnrag.roles.base import Mentions, MentionsTask
 from gnnrag.session import Session
@@ -57,7 +57,7 @@ class Linked:
     votes: Votes
 
 
-class MiniRAGRetriever:
+class MiniRAGRetriever(Retriever):
     """Heterogeneous-graph retrieval for small models (Fan et al., "MiniRAG", arXiv 2501.06713).
 
     Channel `text` ranks passages by what the candidates' walks say of them, then the rest by cosine (`tail`), scaled to
@@ -82,7 +82,7 @@ class MiniRAGRetriever:
     channels = frozenset({"text", "graph"})
     stages = ("knowledge", "knowledge_vectors", "embeddings")
     config_class = MiniRAGConfig
-    needs_roles, roles_asked = True, ("mentions",)
+    role_names, asks_roles = ("mentions",), True
 
     def __init__(self, index: Index, config: MiniRAGConfig | None = None, roles: Any = None) -> None:
         self.config = c = config or MiniRAGConfig()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from gnnrag.roles.base import Answer, ReaderTask
+from gnnrag.roles.base import Answer, ReaderTask, Role
 from gnnrag.roles.offline_reader import question as answer_types
 from gnnrag.roles.offline_reader import question as question_form
 from gnnrag.roles.offline_reader.chaining import follow
@@ -30,7 +30,7 @@ class OfflineReaderConfig:
     weights: SpanWeights = field(default_factory=SpanWeights)  # of the general span search
 
 
-class OfflineReader:
+class OfflineReader(Role[ReaderTask, Answer]):
     """Extract a short answer from passages with rules and lexical signals; deterministic and untrained.
 
     Args:

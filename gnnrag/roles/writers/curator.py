@@ -10,6 +10,7 @@ from typing import Any
 from gnnrag.common.files import digest
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, notes_element
+from gnnrag.roles.base import Role
 from gnnrag.roles.parsing import objects, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.roles.writers.base import Curated, CurateTask
@@ -28,7 +29,7 @@ class PromptedCuratorConfig(PromptedConfig):
     description_characters: int = 300
 
 
-class PromptedCurator:
+class PromptedCurator(Role[CurateTask, Curated]):
     """Asks for a partition of the members; clusters of 6 and more are asked about twice, in two orders.
 
     Then only what both replies put together is merged. A reply that is no partition of the members, asked for again in
@@ -113,7 +114,7 @@ def _shuffled(count: int, seed: str) -> list[int]:
 _PEOPLE = ("person", "people")
 
 
-class OfflineCurator:
+class OfflineCurator(Role[CurateTask, Curated]):
     """Puts each member with the first group whose first member it is a variant of: stars, no chains.
 
     Initials that fit several of the full names stay alone: nothing tells which of them they stand for.

@@ -9,6 +9,7 @@ import numpy as np
 
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, notes_element
+from gnnrag.roles.base import Role
 from gnnrag.roles.parsing import objects, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.roles.writers.base import UNSURE, Typed, TypesTask
@@ -24,7 +25,7 @@ class PromptedTypesConfig(PromptedConfig):
     tries: int = 3
 
 
-class PromptedTypes:
+class PromptedTypes(Role[TypesTask, Typed]):
     """Asks for one type per entity, out of the schema, for a whole batch.
 
     A reply must decide for exactly the entities that were given, with types of the schema. A batch that gets no such
@@ -98,7 +99,7 @@ class OfflineTypesConfig:
     floor: float = 0.15  # least cosine of entity and definition; below it the entity is `unsure`
 
 
-class OfflineTypes:
+class OfflineTypes(Role[TypesTask, Typed]):
     """Compares embeddings of `name: description` and `type: definition`; ties go to the type that the schema has first.
 
     Args:

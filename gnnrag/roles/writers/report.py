@@ -11,6 +11,7 @@ from typing import Any
 
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_elements, together
+from gnnrag.roles.base import Role
 from gnnrag.roles.parsing import json_objects, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.roles.writers.base import Finding, ReportDraft, ReportTask
@@ -43,7 +44,7 @@ class _Statement:
     score: float = 0.0
 
 
-class OfflineReport:
+class OfflineReport(Role[ReportTask, ReportDraft]):
     """Title: the most connected entities. Summary and findings: sentences that join well connected ones, once each.
 
     A report depends on its task alone: no vectors, no statistics of the corpus, so that it stays valid while other
@@ -160,7 +161,7 @@ class PromptedReportConfig(PromptedConfig):
     max_tokens: int = 4096
 
 
-class PromptedReport:
+class PromptedReport(Role[ReportTask, ReportDraft]):
     """Asks for title, summary, findings with sources, and a rating.
 
     Where no reply parses, the offline writer's report is taken (`report_fallback`).

@@ -8,6 +8,7 @@ from typing import Any
 from gnnrag.errors import ConfigError
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, notes_element, together
+from gnnrag.roles.base import Role
 from gnnrag.roles.offline_reader.spans import words
 from gnnrag.roles.parsing import strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
@@ -27,7 +28,7 @@ class PromptedSummaryConfig(PromptedConfig):
     max_tokens: int = 400
 
 
-class PromptedSummary:
+class PromptedSummary(Role[SummaryTask, Summary]):
     """Asks for one paragraph that keeps as many facts of the texts as its length allows.
 
     A reply that is too long loses its last sentences (`summary_shortened`), one that the token limit cut off its torn
@@ -85,7 +86,7 @@ class OfflineSummaryConfig:
     redundancy: float = 0.4  # what a sentence loses for repeating chosen ones, from 0 to 1
 
 
-class OfflineSummary:
+class OfflineSummary(Role[SummaryTask, Summary]):
     """Extractive summaries: whole sentences of the texts, chosen by salience and against repetition.
 
     A summary depends on its own texts alone: no corpus statistics, no vectors. That makes it fast, and keeps summaries

@@ -73,10 +73,10 @@ class IndexJobs:
         """Return JSON data that changes whenever a writer's results would."""
         impl, role = self._chosen(name)
         writer = self._writer(name)
-        identity: list[Any] = [impl, role.options, getattr(writer, "version", 1)]
-        if getattr(writer, "uses_embedder", False):
+        identity: list[Any] = [impl, role.options, writer.version]
+        if writer.uses_embedder:
             identity.append(self._embedder().identity)
-        if prompters := getattr(writer, "prompters", ()):
+        if prompters := writer.prompters:
             identity += [[p.prompt.digest for p in prompters], dict(prompters[0].backend.identity)]
         return identity
 
@@ -85,7 +85,7 @@ class IndexJobs:
 
         `gnnrag.index_config.MODEL_RECORDED` names the settings.
         """
-        prompters = getattr(self._writer(name), "prompters", ())
+        prompters = self._writer(name).prompters
         if not prompters:
             return {}
         backend, settings = model_settings(self.config, name)
@@ -103,7 +103,7 @@ class IndexJobs:
             name: of the writer.
             offline: the number for one that calls no model.
         """
-        return min(BATCH, offline) if getattr(self._writer(name), "prompters", ()) else offline
+        return min(BATCH, offline) if self._writer(name).prompters else offline
 
     def run(self, name: str, tasks: Sequence[Any], concurrency: int = 16) -> list[Any]:
         """Return one result for each task, in order.
@@ -134,7 +134,7 @@ class IndexJobs:
         try:
             done = await asyncio.gather(*(work(i, task) for i, task in enumerate(tasks)))
         finally:
-            for prompter in getattr(writer, "prompters", ()):
+            for prompter in writer.prompters:
                 await prompter.backend.close()
         counts = sum((session.by_role[name] for _, session in done), Counter[str]())
         self.usage.setdefault(name, Counter()).update(counts)

@@ -12,6 +12,7 @@ from typing import Any
 from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, RelationRecord, Triple
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, notes_element, passage_element
+from gnnrag.roles.base import Role
 from gnnrag.roles.parsing import objects, strip_thinking
 from gnnrag.roles.prompting import MalformedError, Prompter
 from gnnrag.roles.writers.base import Extracted, TriplesTask
@@ -32,7 +33,7 @@ from gnnrag.session import Session
 NAMES_KEY, TRIPLES_KEY = "named_entities", "triples"
 
 
-class OpenIETriples:
+class OpenIETriples(Role[TriplesTask, Extracted]):
     """Two calls for each passage: its named entities, then triples that hold them.
 
     A passage whose names cannot be read is asked for triples without them; one whose triples cannot be read, or of
@@ -129,7 +130,7 @@ class Described:
     counts: Counter[str] = field(default_factory=Counter)
 
 
-class LightRAGTriples:
+class LightRAGTriples(Role[TriplesTask, Extracted]):
     """Asks for entities and relations with descriptions, keywords and strengths, and then for what was missed.
 
     Replies of format A and B are read (`roles.records`). Where several replies state a name or a pair, the longer
@@ -218,7 +219,7 @@ class Facts:
     counts: Counter[str] = field(default_factory=Counter)
 
 
-class HyperTriples:
+class HyperTriples(Role[TriplesTask, Extracted]):
     """Asks for n-ary facts, each followed by its entities, and then for what was missed.
 
     Args:

@@ -74,7 +74,7 @@ def collect(config: EvaluateConfig, own: TracesConfig, told: Told | None = None)
     for note in data.remarks:
         told.on_note(note)
     readers = [config, *(replace(config, retriever=miner) for miner in mining_retrievers(own, config))]
-    index = open_shared_index(readers, data.name, data.passages, told.on_index, further=build.stages)
+    index = open_shared_index(readers, data.name, data.passages, told.on_index, further=build.stages if build else ())
     _same_recording(out, own, config.run.fresh)
     wrap = partial(Recorder, build=build)
 
