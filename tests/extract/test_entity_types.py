@@ -7,44 +7,23 @@ from gnnrag.text.analyse import analyse
 from gnnrag.types import Passage
 from tests.helpers.each import each
 
+NAMED = {
+    "date": ("24 May 1900", "May 24, 1900", "June 1950", "1950", "1990s", "20th century", "1983-1984", "480 BC"),
+    "number": ("35,918,900", "241,038 square kilometres", "$1.4 billion", "12%"),
+    "work": ("Alien (1979 film)",),
+    "person": ("James Lomas (actor)", "Richard Wesley, 1st Baron Mornington"),
+    "location": ("Italy", "United States", "Columbia, Missouri", "Essex County", "Lake Erie"),
+    "nationality": ("Italian",),
+    "organization": ("University of Oslo", "Merritt College"),
+    "event": ("Battle of Halys",),
+    "award": ("Polaris Music Prize",),
+    "": ("Ada Lovelace", "county", "the last battle", "Hollywood", ""),
+}
 
-@each(
-    "name, kind",
-    [
-        ("24 May 1900", "date"),
-        ("May 24, 1900", "date"),
-        ("June 1950", "date"),
-        ("1950", "date"),
-        ("1990s", "date"),
-        ("20th century", "date"),
-        ("1983-1984", "date"),
-        ("480 BC", "date"),
-        ("35,918,900", "number"),
-        ("241,038 square kilometres", "number"),
-        ("$1.4 billion", "number"),
-        ("12%", "number"),
-        ("Alien (1979 film)", "work"),
-        ("James Lomas (actor)", "person"),
-        ("Italy", "location"),
-        ("United States", "location"),
-        ("Italian", "nationality"),
-        ("Columbia, Missouri", "location"),
-        ("Richard Wesley, 1st Baron Mornington", "person"),
-        ("Essex County", "location"),
-        ("Lake Erie", "location"),
-        ("University of Oslo", "organization"),
-        ("Merritt College", "organization"),
-        ("Battle of Halys", "event"),
-        ("Polaris Music Prize", "award"),
-        ("Ada Lovelace", ""),
-        ("county", ""),
-        ("the last battle", ""),
-        ("Hollywood", ""),
-        ("", ""),
-    ],
-)
-def test_names_that_tell_their_type(name: str, kind: str) -> None:
-    assert named_type(name) == kind
+
+@each("kind, names", NAMED.items())
+def test_names_that_tell_their_type(kind: str, names: tuple[str, ...]) -> None:
+    assert {name: named_type(name) for name in names} == dict.fromkeys(names, kind)
 
 
 @each(

@@ -27,6 +27,11 @@ def test_calls_per_passage(format_, gleaning, calls):
     assert calls_per_passage(ExtractConfig("prompted", format=format_, gleaning=gleaning)) == calls
 
 
+def test_an_unknown_format_has_no_estimate():
+    with pytest.raises(ConfigError, match="allowed are openie"):
+        calls_per_passage(ExtractConfig("prompted", format="rdf"))
+
+
 def test_equal_passages_are_read_once_and_cost_follows_the_prices():
     config = ExtractConfig("prompted", format="lightrag")
     found = estimate_extraction(CORPUS, config, 2.0, 10.0)
@@ -52,8 +57,3 @@ def test_the_prompt_tokens_are_those_of_a_build(tmp_path):
     build(tmp_path, settings=settings(), stages=["extraction"])
     spent = Store(tmp_path).info("extraction")["triples prompt_tokens"]
     assert estimate_extraction(CORPUS, ExtractConfig("prompted")).prompt_tokens == pytest.approx(spent, rel=0.05)
-
-
-def test_settings_that_do_not_fit():
-    with pytest.raises(ConfigError, match="allowed are openie"):
-        calls_per_passage(ExtractConfig("prompted", format="rdf"))

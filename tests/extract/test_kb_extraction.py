@@ -1,7 +1,5 @@
 """A knowledge base's triples through an index, and what is served from it. MetaQA where it is at hand."""
 
-import statistics
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -96,25 +94,18 @@ def test_settings_are_checked(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not SHARED.is_dir(), reason=f"the benchmark data is not at {SHARED}")
-def test_metaqa_loads_in_time_and_serves_neighbourhoods_and_paths(tmp_path):
-    """Issue 3, acceptance 5. CPU seconds: other work on the machine must not decide it."""
-    start = time.process_time()
+def test_metaqa_serves_neighbourhoods_and_paths(tmp_path):
+    """Issue 3, acceptance 5; the seconds are those of tests/benchmarks/bench_kb.py."""
     graph = build(tmp_path / "index", SHARED / "kb.txt").knowledge
-    assert time.process_time() - start < 30
     assert (graph.num_entities, graph.num_relations) == (42_873, 130_173)
     assert facts(graph) == {tuple(x.split("|")) for x in (SHARED / "kb.txt").read_text("utf-8").splitlines()}
-    adjacency, seconds, lost = graph.adjacency, [], 0
+    adjacency = graph.adjacency
     for hops in (1, 2, 3):
-        questions = load_dataset(SHARED, f"{hops}-hop.dev", limit=100).questions
-        for question in questions:
+        for question in load_dataset(SHARED, f"{hops}-hop.dev", limit=100).questions:
             anchor = graph.position[question.extra["anchor"]]
             near = grow(adjacency, [anchor], hops)
             assert np.shares_memory(near.adjacency.neighbours, adjacency.neighbours)
-            lost += sum(not near.mask[graph.position[node]] for node in question.extra["nodes"])
+            assert all(near.mask[graph.position[node]] for node in question.extra["nodes"])
             for node in question.extra["nodes"]:
-                began = time.process_time()
                 paths = k_shortest_paths(adjacency, label_anchor(adjacency, anchor, 3), graph.position[node], 3)
-                seconds.append(time.process_time() - began)
                 assert paths and len(paths[0]) - 1 <= hops
-    assert lost == 0
-    assert statistics.median(seconds) < 0.005

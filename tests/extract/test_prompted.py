@@ -122,13 +122,10 @@ def test_described_records_become_a_knowledge_graph(tmp_path):
     assert list(graph.texts) == ["child"] and graph.weights.tolist() == [48.0]
     assert Store(tmp_path).info("extraction")["relations"] == 6
     assert Index(tmp_path).entity_graph.graph.facts == (("ada", "kin", "byron"),)
-
-
-def test_n_ary_facts_become_hyperedges(tmp_path):
     reply = '("hyper-relation"<|>Ada met Byron.<|>5)##("entity"<|>Ada<|>person<|>d<|>9)##<|COMPLETE|>'
     made = settings({"match": "", "reply": reply}, extract={"format": "hyper", "gleaning": 0})
-    build(tmp_path, settings=made, stages=["knowledge"])
-    graph = Index(tmp_path).knowledge
+    build(tmp_path / "hyper", settings=made, stages=["knowledge"])
+    graph = Index(tmp_path / "hyper").knowledge
     assert list(graph.hyper_texts) == ["Ada met Byron."] and graph.hyper_scores.tolist() == [30.0]
 
 

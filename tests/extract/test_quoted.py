@@ -39,9 +39,5 @@ def test_the_offline_extractor_joins_them_with_the_topic():
         ("Night Harbour", said, "fog"),
     ]
     assert "fog" in found.entities
-
-
-def test_statements_of_triples_survive_the_index():
     found = Extraction(("a", "b"), (("a", "r", "b"),), statements=("a is r of b.",), names_are_ids=True)
     assert Extraction.from_json(found.to_json()) == found
-    assert "statements" not in Extraction(("a",)).to_json()

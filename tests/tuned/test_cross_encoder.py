@@ -11,14 +11,22 @@ import pytest
 import torch
 
 from gnnrag.common import weights
-from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.training.verifier_data import make_example
-from gnnrag.llm.hf_model import load_model
-from gnnrag.roles.tuned.cross_encoder import CrossEncoder, CrossEncoderConfig, load_cross_encoder, save_cross_encoder
-from gnnrag.roles.tuned.checkpoint import load_encoder, load_tokenizer, round_weights, trained
-from gnnrag.roles.tuned.checkpoint import RECORD, read_tuned
-from gnnrag.roles.tuned.cross_encoder import PairMaker, PairScorer, best_to_read, merged, padded
 from gnnrag.common.weights import WEIGHTS, load_tensors, save_tensors
+from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.llm.hf_model import load_model
+from gnnrag.roles.tuned.checkpoint import RECORD, load_encoder, load_tokenizer, read_tuned, round_weights, trained
+from gnnrag.roles.tuned.cross_encoder import (
+    CrossEncoder,
+    CrossEncoderConfig,
+    PairMaker,
+    PairScorer,
+    best_to_read,
+    load_cross_encoder,
+    merged,
+    padded,
+    save_cross_encoder,
+)
+from gnnrag.training.verifier_data import make_example
 from tests.helpers.each import each
 from tests.helpers.toy_verifier import make_encoder, make_rows
 from tests.helpers.tuned import base_of
@@ -92,6 +100,23 @@ def test_only_what_was_trained_is_stored(base: Path, tmp_path: Path) -> None:
     assert head and not any(name.startswith("encoder.") for name in head)
 
 
+def test_settings_reach_the_network(base: Path) -> None:
+    groups = network(base, encoder_rate=0.02).parameter_groups()
+    assert [group.get("scale") for group in groups] == [None, 0.02], "the encoder has a rate of its own"
+    assert sum(p.numel() for group in groups for p in group["params"]) == sum(
+        weight.numel() for name, weight in trained(network(base)).items() if name != "shift"
+    )
+    assert len(network(base, train_layers=0).parameter_groups()) == 1
+    encoder, width = load_encoder(str(base), None, dropout=0.25)
+    assert width == 16 and encoder.config.hidden_dropout_prob == encoder.config.attention_probs_dropout_prob == 0.25
+    maker = PairMaker(CrossEncoderConfig(base=str(base), max_tokens=16))
+    (row,) = make_rows(1)
+    example = make_example("toy", row, maker)
+    pairs = maker.pairs(example.shown, example.features, [0, 1])
+    assert {len(pair.tokens) for pair in pairs} == {16} and set(pairs[0].types) == {0, 1}
+    assert [padded(n) for n in (0, 1, 32, 33)] == [32, 32, 32, 64]
+
+
 def test_another_base_is_refused(base: Path, tmp_path: Path) -> None:
     folder = save(tmp_path / "best", network(base))
     other = make_encoder(tmp_path / "other", seed=3)
@@ -137,14 +162,6 @@ def test_checkpointing_changes_no_gradient(base: Path) -> None:
     assert all(torch.allclose(found[0][n], found[1][n], atol=1e-7) for n in found[0])
 
 
-def test_the_text_counts_only_once_it_is_trained(base: Path) -> None:
-    model = network(base)
-    torch.nn.init.zeros_(model.out.weight)
-    pairs = pairs_of(model, 2)
-    rough = PairScorer(model, PairMaker(model.config)).by_features(np.stack([p.features for p in pairs]))
-    assert scores(model, pairs) == pytest.approx(rough.tolist(), abs=1e-6)
-
-
 def test_the_best_by_features_are_read_and_the_rest_stands_below(base: Path) -> None:
     model = network(base)
     scorer = PairScorer(model, PairMaker(model.config))
@@ -152,26 +169,10 @@ def test_the_best_by_features_are_read_and_the_rest_stands_below(base: Path) -> 
     places, rough = best_to_read(scorer, features, 3)
     assert places == sorted(np.argsort(-rough, kind="stable")[:3].tolist())
     assert best_to_read(scorer, features, None)[0] == list(range(len(features)))
+    torch.nn.init.zeros_(model.out.weight)  # before training, features alone decide
+    assert scores(model, pairs_of(model, 1)) == pytest.approx(rough.tolist(), abs=1e-6)
     out = merged(np.array([5.0, 1.0, 4.0]), [1, 2], [-2.0, 3.0])
     assert out.tolist() == [-2.0, -2.0, 3.0]
-
-
-def test_the_encoder_has_a_rate_of_its_own(base: Path) -> None:
-    groups = network(base, encoder_rate=0.02).parameter_groups()
-    assert [group.get("scale") for group in groups] == [None, 0.02]
-    assert sum(p.numel() for group in groups for p in group["params"]) == sum(
-        weight.numel() for name, weight in trained(network(base)).items() if name != "shift"
-    )
-    assert len(network(base, train_layers=0).parameter_groups()) == 1
-
-
-def test_lengths_are_cut_and_padded(base: Path) -> None:
-    maker = PairMaker(CrossEncoderConfig(base=str(base), max_tokens=16))
-    (row,) = make_rows(1)
-    example = make_example("toy", row, maker)
-    pairs = maker.pairs(example.shown, example.features, [0, 1])
-    assert {len(pair.tokens) for pair in pairs} == {16} and set(pairs[0].types) == {0, 1}
-    assert [padded(n) for n in (0, 1, 32, 33)] == [32, 32, 32, 64]
 
 
 @each(
@@ -189,11 +190,6 @@ def test_lengths_are_cut_and_padded(base: Path) -> None:
 def test_bad_settings_are_refused(base: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         network(base, **changes)
-
-
-def test_dropout_reaches_every_family_of_encoders(base: Path) -> None:
-    encoder, width = load_encoder(str(base), None, dropout=0.25)
-    assert width == 16 and encoder.config.hidden_dropout_prob == encoder.config.attention_probs_dropout_prob == 0.25
 
 
 def test_a_tokenizer_that_needs_sentencepiece_says_what_to_install(

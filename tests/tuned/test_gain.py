@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gnnrag.training.rows import DEPTH, Gain, gain, gain_of, gold_ranks, query_gains
-from gnnrag.training.rows import ThoughtsRow
+from gnnrag.training.rows import DEPTH, Gain, ThoughtsRow, gain, gain_of, gold_ranks, query_gains
 from tests.helpers.each import each
 from tests.helpers.parts import ToyRetriever
 

@@ -9,11 +9,19 @@ import pytest
 import torch
 
 from gnnrag.errors import ArtefactError
-from gnnrag.run.trained import read_seen
 from gnnrag.index.embedder import EMBEDDED_SHA256
-from gnnrag.roles.tuned.thoughts import FEATURES
 from gnnrag.roles.tuned.checkpoint import read_tuned, shipped_folder
-from gnnrag.roles.tuned.thoughts import PICKED, Options, Selector, SelectorConfig, load_selector, save_selector, stack
+from gnnrag.roles.tuned.thoughts import (
+    FEATURES,
+    PICKED,
+    Options,
+    Selector,
+    SelectorConfig,
+    load_selector,
+    save_selector,
+    stack,
+)
+from gnnrag.run.trained import read_seen
 
 NAMES = ("a", "b", "c")
 

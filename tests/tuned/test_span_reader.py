@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from gnnrag.config import to_plain
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.training.reader_data import TrainReaderConfig
-from gnnrag.training.reader_data import lesson_of
-from gnnrag.training.reader import losses_of
 from gnnrag.roles.offline_reader.candidates import FEATURES
 from gnnrag.roles.tuned.checkpoint import read_tuned
-from gnnrag.roles.tuned.reader import chances_of, group_scores, load_span_reader, save_span_reader, window_maker
+from gnnrag.roles.tuned.reader import chances_of, group_scores, load_span_reader, window_maker
 from gnnrag.roles.tuned.span_items import padded, token_range
+from gnnrag.training.reader import losses_of
+from gnnrag.training.reader_data import TrainReaderConfig, lesson_of
 from gnnrag.types import Passage
 from tests.helpers.each import each
 from tests.helpers.tuned import base_of
@@ -69,6 +67,9 @@ def test_chances_are_those_of_an_item_alone(folder: Path) -> None:
     maker, model = item_maker(config), make_reader(config)
     items = [maker.make(q.text, shown(*q.retrieved)) for q in QUESTIONS]
     together = chances_of(model, items)
+    scores, groups = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0, 1, 0])
+    expected = torch.tensor([np.log(np.exp(1) + np.exp(3)), 2.0], dtype=torch.float32)
+    assert torch.allclose(group_scores(scores, groups, 2), expected, atol=1e-6)
     for item, chances in zip(items, together, strict=True):
         assert np.array_equal(chances_of(model, [item])[0], chances)
         assert chances.sum() == pytest.approx(1, abs=1e-5) and len(chances) == len(item.answers)
@@ -76,13 +77,7 @@ def test_chances_are_those_of_an_item_alone(folder: Path) -> None:
     assert all(np.array_equal(a, b) for a, b in zip(together, again, strict=True))
 
 
-def test_group_scores_by_hand() -> None:
-    scores, groups = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0, 1, 0])
-    expected = torch.tensor([np.log(np.exp(1) + np.exp(3)), 2.0], dtype=torch.float32)
-    assert torch.allclose(group_scores(scores, groups, 2), expected, atol=1e-6)
-
-
-@each("text, vectors", [(True, 0), (True, 4), (False, 0)])
+@each("text, vectors", [(True, 4), (False, 0)])
 def test_a_handful_of_questions_is_learned_by_heart(folder: Path, text: bool, vectors: int) -> None:
     settings = TrainReaderConfig()
     config = network_config(folder, text=text, vectors=vectors, hidden=16)
@@ -121,6 +116,8 @@ def test_a_checkpoint_gives_the_same_answers(folder: Path) -> None:
     item = item_maker(config).make(QUESTIONS[0].text, shown("a", "b"))
     assert np.array_equal(chances_of(model, [item])[0], chances_of(make_reader(config), [item])[0])
     assert not any("embeddings" in name for name in _names(path))  # only what was trained is stored
+    written = json.loads((path / "gnnrag.json").read_text("utf-8"))
+    assert written["role"] == "reader" and written["kind"] == "span" and written["base"]["name"] == config.base
 
 
 def test_checkpoints_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -> None:
@@ -144,13 +141,6 @@ def test_checkpoints_that_do_not_fit_are_refused(folder: Path, tmp_path: Path) -
 def test_settings_out_of_range_are_named(folder: Path, name: str, value: object) -> None:
     with pytest.raises(ConfigError, match=f"network.{name}"):
         make_reader(network_config(folder, **{name: value}))
-
-
-def test_saving_names_the_base(folder: Path, tmp_path: Path) -> None:
-    config = network_config(folder)
-    save_span_reader(tmp_path, make_reader(config), to_plain(config), {})
-    record = json.loads((tmp_path / "gnnrag.json").read_text("utf-8"))
-    assert record["role"] == "reader" and record["kind"] == "span" and record["base"]["name"] == config.base
 
 
 def _names(path: Path) -> list[str]:

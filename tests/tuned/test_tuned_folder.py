@@ -31,10 +31,7 @@ def test_a_record_is_read_as_it_was_written(folder: Path) -> None:
     assert set(record.files) == {"model.safetensors", "deep/vocab.txt"}  # not the card, which people may edit
     (folder / "README.md").write_text("another card")
     assert read_tuned(folder, "verifier", ("causal", "cross_encoder")) == record
-
-
-def test_a_run_directory_stands_for_its_best(folder: Path) -> None:
-    assert tuned_folder(folder.parent) == folder
+    assert tuned_folder(folder.parent) == folder, "a run directory stands for its best"
     assert read_tuned(folder.parent, "verifier", ("cross_encoder",)).kind == "cross_encoder"
 
 
