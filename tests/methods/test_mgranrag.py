@@ -16,15 +16,10 @@ from gnnrag.roles.base import Decomposition, EvidenceFound, FoundEvidence
 from gnnrag.roles.decomposer import OfflineDecomposer
 from gnnrag.types import GoldHop, Question
 from tests.helpers.each import each
-from tests.helpers.parts import COMPOSITIONAL, Scripted, answer_all, read_nothing, small_index
+from tests.helpers.parts import COMPOSITIONAL, Scripted, answer_all, read_nothing
 
 GOLD = (GoldHop("Who directed it?", "Vera Lindqvist", "p0"), GoldHop("Where was #1 born?", "Kalmar", "p1"))
 QUESTION = Question("q", COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1"), decomposition=GOLD)
-
-
-@pytest.fixture(scope="module")
-def index(tmp_path_factory):
-    return small_index(tmp_path_factory.mktemp("index"))
 
 
 def directed(task):

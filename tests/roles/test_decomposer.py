@@ -1,3 +1,5 @@
+"""Parts of a question: of a model's reply, of what the question names, of the annotation."""
+
 from __future__ import annotations
 
 import asyncio

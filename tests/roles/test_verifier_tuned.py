@@ -18,7 +18,7 @@ from gnnrag.roles.tuned.verifier import TunedVerifier
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
 from tests.helpers.each import each
-from tests.helpers.parts import CORPUS, small_index
+from tests.helpers.parts import CORPUS
 from tests.helpers.toy_verifier import make_encoder
 from tests.helpers.tuned import base_of
 
@@ -28,11 +28,6 @@ QUESTIONS = (
     "In which town was Vera Lindqvist born?",
     "What is Baking?",
 )
-
-
-@pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
-    return small_index(tmp_path_factory.mktemp("index"))
 
 
 @pytest.fixture(scope="module")
