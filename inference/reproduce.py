@@ -28,7 +28,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from gnnrag.cluster.finished import only_finished, refuse_questions
+from gnnrag.cluster.grid import only_done, refuse_questions
 from gnnrag.errors import GnnragError
 from gnnrag.metrics.replies import is_error
 from gnnrag.reports.cross import split_trained
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if options.finished:  # what has failed in its own run stays as it is
         overrides = [*(o for o in overrides if not o.startswith("run.retry_failed=")), "run.retry_failed=false"]
-        table = only_finished(table, overrides, trained)
+        table = only_done(table, overrides, trained)
     with _Progress() as p:
         on_start = refuse_questions if options.finished else p.on_start
         told = (p.on_index, on_start, p.on_question, p.on_row)

@@ -4,7 +4,7 @@
 # shell alone (--signal=B:USR1@N), which makes the stop file that every process looks for, and passes the signal on.
 #
 # submit.py exports GNNRAG_HOME (the repository), GNNRAG_JOB (the job's folder) and GNNRAG_SETUP (modules, Python,
-# container; see setup_script in gnnrag/cluster/site.py). Without them, as in `sbatch slurm/index.sbatch CONFIG`, the
+# container; see setup_script in gnnrag/cluster/slurm.py). Without them, as in `sbatch slurm/index.sbatch CONFIG`, the
 # repository is where the job was submitted, and Python that of .venv.
 
 if [ -z "${GNNRAG_HOME:-}" ]; then GNNRAG_HOME="${SLURM_SUBMIT_DIR:-$PWD}"; fi

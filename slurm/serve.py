@@ -23,8 +23,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 
-from gnnrag.cluster.site import load_site, sbatch_flags, setup_script
-from gnnrag.cluster.slurm import call
+from gnnrag.cluster.slurm import call, load_site, sbatch_flags, setup_script
 from gnnrag.common.files import write_atomic
 from inference.console import note
 from slurm.submit import HOME, SITE

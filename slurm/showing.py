@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gnnrag.cluster.job import Job
-from gnnrag.cluster.leftovers import log_file, log_tail
 from gnnrag.cluster.local import Ended, Task
 from gnnrag.cluster.slurm import Live, Slurm, waited_for
-from gnnrag.cluster.state import STATUSES, Desk, State
+from gnnrag.cluster.state import STATUSES, JobMonitor, State
 from gnnrag.cluster.stopping import STOPPED
 from gnnrag.common.untrusted import printable
 from inference.console import note
@@ -29,25 +28,22 @@ def state_table(states: Sequence[State], blocked: Mapping[str, str]) -> str:
     """Return the jobs as a table, their sum, and the last words of those that failed."""
     hidden = ("missing",) if len(states) <= SHOWN else ("missing", "done", "to do")
     rows = [_cells(s, blocked) for s in states if s.status not in hidden or s.job.name in blocked]
-    counts = Counter(s.status for s in states)
     out = [plain_table(HEADINGS, rows, width=WIDTH)] if rows else []
     reasons = Counter(s.detail for s in states if s.status == "missing")
     out += [f"{count} cannot run here: {reason}" for reason, count in reasons.items()]
     for state in states:
         if state.status == "failed":
             task = _failed_task(state)
-            log = log_file(state.job, task)
-            out += [f"{state.job.name}: {state.detail}; {log} ends with"]
-            out += [f"    {line}" for line in log_tail(state.job, task)]
-    out.append(
-        ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status]) + f" of {len(states)} jobs"
-    )
-    return printable("\n".join(out))
+            out += [f"{state.job.name}: {state.detail}; {state.job.log_file(task)} ends with"]
+            out += [f"    {line}" for line in state.job.log_tail(task)]
+    counts = Counter(s.status for s in states)
+    sums = ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status])
+    return printable("\n".join([*out, f"{sums} of {len(states)} jobs"]))
 
 
 def _failed_task(state: State) -> int:
-    told = state.detail.partition(":")[0].removeprefix("shard ")
-    return int(told) if state.job.tasks and told.isdigit() else state.job.numbers[0]
+    number = state.detail.partition(":")[0].removeprefix("shard ")
+    return int(number) if state.job.tasks and number.isdigit() else state.job.numbers[0]
 
 
 def _cells(state: State, blocked: Mapping[str, str]) -> list[str]:
@@ -55,9 +51,13 @@ def _cells(state: State, blocked: Mapping[str, str]) -> list[str]:
     shards = f"{job.tasks - len(state.left)}/{job.tasks}" if job.tasks else ""
     if job.tasks and state.status in ("running", "waiting"):
         shards = f"of {job.tasks}"
-    answered = f"{state.questions}/{state.of}" if state.of else (str(state.questions) if state.questions else "")
-    what = blocked.get(job.name) or state.detail or state.run
-    return [job.name, job.label, state.status, shards, answered, f"{state.seconds:.0f}" if state.seconds else "", what]
+    answered = f"{state.questions}/{state.of}" if state.of else str(state.questions or "")
+    seconds = f"{state.seconds:.0f}" if state.seconds else ""
+    return [job.name, job.label, state.status, shards, answered, seconds, _what(state, blocked) or state.run]
+
+
+def _what(state: State, blocked: Mapping[str, str]) -> str:
+    return blocked.get(state.job.name) or state.detail
 
 
 def as_json(states: Sequence[State], blocked: Mapping[str, str]) -> str:
@@ -67,7 +67,7 @@ def as_json(states: Sequence[State], blocked: Mapping[str, str]) -> str:
         own = {"name": state.job.name, "kind": state.job.kind, "label": state.job.label, "status": state.status}
         numbers = {"tasks": state.job.tasks, "left": list(state.left), "questions": state.questions, "of": state.of}
         more = {"seconds": round(state.seconds, 3), "run": state.run, "folder": state.job.folder}
-        rows.append({**own, **numbers, **more, "detail": blocked.get(state.job.name) or state.detail})
+        rows.append({**own, **numbers, **more, "detail": _what(state, blocked)})
     return json.dumps(rows, indent=2, ensure_ascii=False)
 
 
@@ -80,7 +80,7 @@ def command_lines(states: Sequence[State], slurm: Slurm | None, live: Live) -> l
     return [shlex.join(slurm.command(s.job, s.left, waited_for(s.job, live, names))) for s in todo]
 
 
-class Teller:
+class Reporter:
     """Tells what a local run is doing, a line at a time.
 
     Args:
@@ -96,27 +96,28 @@ class Teller:
     def on_start(self, job: Job, task: int) -> None:
         """Tell that a task starts."""
         self.started += 1
-        print(f"[{self.started}/{self.total}] {_called(job, task)}: started", file=sys.stderr)
+        _say(f"[{self.started}/{self.total}] {_called(job, task)}: started")
 
     def on_end(self, ended: Ended) -> None:
         """Tell how a task ended; of one that failed, its last words."""
         self.over += 1
         word = {0: "done", STOPPED: "stopped"}.get(ended.code, f"failed (exit code {ended.code})")
-        print(
-            f"[{self.over}/{self.total}] {_called(ended.job, ended.task)}: {word}, {ended.seconds:.0f} s",
-            file=sys.stderr,
-        )
+        _say(f"[{self.over}/{self.total}] {_called(ended.job, ended.task)}: {word}, {ended.seconds:.0f} s")
         if ended.code not in (0, STOPPED):
-            for line in log_tail(ended.job, ended.task):
-                print(f"    {printable(line)}", file=sys.stderr)
-            print(f"    ({log_file(ended.job, ended.task)})", file=sys.stderr)
+            for line in ended.job.log_tail(ended.task):
+                _say(f"    {printable(line)}")
+            _say(f"    ({ended.job.log_file(ended.task)})")
 
     def on_wait(self, tasks: Sequence[Task]) -> None:
         """Tell how far those that run have come."""
-        running = {name: self.jobs[name] for name, _ in tasks}
-        states = {state.job.name: state for state in Desk(running, {}).states()}
-        told = [f"{name} {s.questions}{f'/{s.of}' if s.of else ''}" for name, s in states.items() if s.questions]
-        note(f"{time.monotonic() - self.begun:.0f} s, {self.over} of {self.total} over; " + ("; ".join(told) or "..."))
+        states = JobMonitor({name: self.jobs[name] for name, _ in tasks}, {}).states()
+        steps = [f"{s.job.name} {s.questions}{f'/{s.of}' if s.of else ''}" for s in states if s.questions]
+        seconds = time.monotonic() - self.begun
+        note(f"{seconds:.0f} s, {self.over} of {self.total} over; " + ("; ".join(steps) or "..."))
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def _called(job: Job, task: int) -> str:

@@ -34,18 +34,16 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
-from gnnrag.cluster.grid import seconds_of
+from gnnrag.cluster.grid import is_table, seconds_of
 from gnnrag.cluster.local import LocalRunner
 from gnnrag.cluster.plan import Plan, make_plan
-from gnnrag.cluster.site import load_site
-from gnnrag.cluster.slurm import Queued, Slurm, read_queue
-from gnnrag.cluster.state import Desk
+from gnnrag.cluster.slurm import Queued, Slurm, load_site, read_queue
+from gnnrag.cluster.state import JobMonitor
 from gnnrag.cluster.stopping import STOPPED
-from gnnrag.cluster.wanted import is_table
 from gnnrag.common.files import exclusive_lock
 from gnnrag.errors import GnnragError
 from inference.console import note
-from slurm.showing import Teller, as_json, command_lines, state_table
+from slurm.showing import Reporter, as_json, command_lines, state_table
 
 HOME = Path(__file__).resolve().parents[1]
 SITE = HOME / "slurm" / "site.yaml"
@@ -94,11 +92,11 @@ def _local(plan: Plan, options: argparse.Namespace, deadline: float | None) -> i
     if options.status or options.dry_run:
         return _show(plan, Queued({}, {}), options)
     with _locked(options):
-        states = Desk(plan.jobs, {}).states()
-        teller = Teller(plan.jobs, sum(len(s.left) for s in states if s.status != "missing"))
-        runner = LocalRunner(states, HOME, options.jobs, teller.on_start, teller.on_end, teller.on_wait)
+        states = JobMonitor(plan.jobs, {}).states()
+        reporter = Reporter(plan.jobs, sum(len(s.left) for s in states if s.status != "missing"))
+        runner = LocalRunner(states, HOME, options.jobs, reporter.on_start, reporter.on_end, reporter.on_wait)
         outcome = runner.run(deadline)
-    states = Desk(plan.jobs, {}).states()
+    states = JobMonitor(plan.jobs, {}).states()
     print(as_json(states, outcome.blocked) if options.json else state_table(states, outcome.blocked))
     stopped = any(code == STOPPED for code in outcome.codes.values())
     if outcome.left or stopped:
@@ -118,8 +116,8 @@ def _submit(plan: Plan, options: argparse.Namespace) -> int:
         return _show(plan, queued, options, slurm)
     with _locked(options):  # two that read the queue before either has submitted would submit everything twice
         queued = read_queue(folders)
-        submitted = slurm.submit(Desk(plan.jobs, queued.tasks).states(), queued.live)
-    states = Desk(plan.jobs, read_queue(folders).tasks).states()
+        submitted = slurm.submit(JobMonitor(plan.jobs, queued.tasks).states(), queued.live)
+    states = JobMonitor(plan.jobs, read_queue(folders).tasks).states()
     print(as_json(states, {}) if options.json else state_table(states, {}))
     note(f"submitted {len(submitted)} jobs" if submitted else "nothing to submit")
     return 0
@@ -139,7 +137,7 @@ def _locked(options: argparse.Namespace) -> AbstractContextManager[None]:
 
 
 def _show(plan: Plan, queued: Queued, options: argparse.Namespace, slurm: Slurm | None = None) -> int:
-    states = Desk(plan.jobs, queued.tasks).states()
+    states = JobMonitor(plan.jobs, queued.tasks).states()
     if options.dry_run:
         lines = command_lines(states, slurm, queued.live)
         print(json.dumps(lines, indent=2) if options.json else "\n".join(lines) or "nothing to do")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gnnrag.cluster.grid import Point
-from gnnrag.cluster.wanted import evaluations
+from gnnrag.cluster.grid import evaluations
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError
 from gnnrag.graphs.hierarchy import build_hierarchy

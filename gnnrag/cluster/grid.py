@@ -1,18 +1,44 @@
-"""From `method=bdtr,single seed=0,1` to the points of a grid."""
+"""What a command line asks for: configs and tables at the points of a grid, as evaluations and trainings."""
 
 from __future__ import annotations
 
+import glob
+import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from itertools import product
+from pathlib import Path
+from typing import Any
 
-from gnnrag.errors import ConfigError
+from omegaconf import OmegaConf
 
-_OPEN, _CLOSE = "[{(", "]})"
+from gnnrag.cluster.job import Target
+from gnnrag.cluster.state import Runs, is_scored
+from gnnrag.common.files import digest, read_json, remove, write_json
+from gnnrag.common.yaml_config import MARK
+from gnnrag.config import CHOICES, EvaluateConfig, IndexConfig, load_config, read_yaml, to_plain
+from gnnrag.datasets.source import find_source
+from gnnrag.errors import ConfigError, GnnragError, described
+from gnnrag.index.plan import closure
+from gnnrag.registry import TRAININGS
+from gnnrag.reports.inputs import absent_analyser, absent_data, absent_from, absent_model
+from gnnrag.reports.papers import PaperTable, Row, load_table
+from gnnrag.reports.reproduction import checked, resolved
+from gnnrag.run.pipeline import index_path, index_settings, needed_stages
+from gnnrag.run.rundir import decisive, roles_label
+
+LIBRARY = Path(__file__).resolve().parents[1]
+CACHE = LIBRARY.parent / ".cache" / "resolved"  # the caller's own: what is read there decides what is run
+REPRODUCE = "inference/reproduce.py"
+EXAMPLE, TRAINING_EXAMPLES = "configs/evaluate/sample.yaml", "those of configs/train"
+FRESH = "run.fresh=true would throw away what a job had done whenever it goes on; delete the run"
+_BRACKETS = {"[": 1, "{": 1, "(": 1, "]": -1, "}": -1, ")": -1}
 _UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 
 
+# --------------------------------------------------------------------------------------------- points of the grid
 @dataclass(frozen=True)
 class Point:
     """One choice for every axis.
@@ -26,35 +52,6 @@ class Point:
     label: str
 
 
-def split_values(text: str) -> list[str]:
-    """Split at commas that stand in no brackets and no quotes.
-
-    Raises:
-        ConfigError: a bracket or a quote is left open, or a value is empty.
-    """
-    parts, depth, quote, start = [], 0, "", 0
-    for i, char in enumerate(text):
-        if quote:
-            quote = "" if char == quote else quote
-        elif char in "\"'":
-            quote = char
-        elif char in _OPEN:
-            depth += 1
-        elif char in _CLOSE:
-            depth -= 1
-        elif char == "," and depth == 0:
-            parts.append(text[start:i])
-            start = i + 1
-        if depth < 0:
-            break
-    if quote or depth:
-        raise ConfigError(f"{text!r}: a quote or bracket has no counterpart; commas inside of them separate nothing")
-    parts.append(text[start:])
-    if len(parts) > 1 and not all(part.strip() for part in parts):
-        raise ConfigError(f"{text!r}: there is nothing between two commas, or before or after one")
-    return [part.strip() for part in parts] if len(parts) > 1 else parts
-
-
 def expand(overrides: Sequence[str]) -> list[Point]:
     """Return the points of a grid, the last axis fastest.
 
@@ -64,23 +61,51 @@ def expand(overrides: Sequence[str]) -> list[Point]:
     Raises:
         ConfigError: no `key=value`, a key that is given twice, or the same value twice on an axis.
     """
-    axes: list[tuple[str, list[str]]] = []
+    axes: dict[str, list[str]] = {}
     for item in overrides:
         key, equals, value = item.partition("=")
         if not equals or not key:
             raise ConfigError(f"{item!r} is neither a config file nor key=value")
-        if key in [name for name, _ in axes]:
+        if key in axes:
             raise ConfigError(f"{key} is given twice; several values of it are written {key}=a,b")
-        values = split_values(value)
-        if len(set(values)) < len(values):
+        axes[key] = split_values(value)
+        if len(set(axes[key])) < len(axes[key]):
             raise ConfigError(f"{item}: a value stands there twice")
-        axes.append((key, values))
     points = []
-    for choice in product(*(values for _, values in axes)):
-        pairs = [(key, value, len(values) > 1) for (key, values), value in zip(axes, choice, strict=True)]
-        label = "/".join(_shown(key, value) for key, value, varies in pairs if varies)
-        points.append(Point(tuple(f"{key}={value}" for key, value, _ in pairs), label))
+    for choice in product(*axes.values()):
+        values = dict(zip(axes, choice, strict=True))
+        label = "/".join(_shown(key, value) for key, value in values.items() if len(axes[key]) > 1)
+        points.append(Point(tuple(f"{key}={value}" for key, value in values.items()), label))
     return points
+
+
+def split_values(text: str) -> list[str]:
+    """Split at commas that stand in no brackets and no quotes.
+
+    Raises:
+        ConfigError: a bracket or a quote is left open, or a value is empty.
+    """
+    parts, depth, quote = [""], 0, ""
+    for char in text:
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "\"'":
+            quote = char
+        else:
+            depth += _BRACKETS.get(char, 0)
+        if depth < 0:
+            break
+        if char == "," and depth == 0 and not quote:
+            parts.append("")
+        else:
+            parts[-1] += char
+    if quote or depth:
+        raise ConfigError(f"{text!r}: a quote or bracket has no counterpart; commas inside of them separate nothing")
+    if len(parts) == 1:
+        return parts
+    if not all(part.strip() for part in parts):
+        raise ConfigError(f"{text!r}: there is nothing between two commas, or before or after one")
+    return [part.strip() for part in parts]
 
 
 def _shown(key: str, value: str) -> str:
@@ -90,10 +115,307 @@ def _shown(key: str, value: str) -> str:
 
 def seconds_of(text: str) -> float:
     """Return a duration such as `90m`, `2h`, `1h30m` or `45s` in seconds. Raises ConfigError for anything else."""
-    found = re.findall(r"(\d+(?:\.\d+)?)([dhms])", text)
-    if not found or "".join(number + unit for number, unit in found) != text:
+    if not re.fullmatch(r"(\d+(\.\d+)?[dhms])+", text):
         raise ConfigError(f"{text!r} is no duration; write 90m, 2h, 1h30m or 45s")
-    seconds = sum(float(number) * _UNITS[unit] for number, unit in found)
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([\d.]+)([dhms])", text))
     if seconds <= 0:
         raise ConfigError(f"{text!r}: must be longer than nothing")
     return seconds
+
+
+# ---------------------------------------------------------------------------------------------------- evaluations
+@dataclass(frozen=True)
+class Evaluation:
+    """One run of `inference/evaluate.py`, as plain data.
+
+    Attributes:
+        label: what a person calls it.
+        config: its settings, those that differ from the defaults.
+        decisive: those that decide its predictions.
+        stages: that it reads, of the index.
+        index: settings of the index, resolved.
+        missing: why it cannot run here, whatever the machine holds.
+    """
+
+    label: str
+    config: Mapping[str, Any] = field(default_factory=dict)
+    decisive: Mapping[str, Any] = field(default_factory=dict)
+    stages: tuple[str, ...] = ()
+    index: Mapping[str, Any] = field(default_factory=dict)
+    missing: str = ""
+
+    @property
+    def data(self) -> tuple[str, str]:
+        """Where passages and questions are, as configured."""
+        data = self.config.get("data", {})
+        return data.get("path", EvaluateConfig().data.path), data.get("questions") or ""
+
+    @property
+    def root(self) -> str:
+        """Folder of all runs."""
+        return str(self.config.get("run", {}).get("root", EvaluateConfig().run.root))
+
+    @property
+    def run_name(self) -> str:
+        """Name of the run, where the settings give one."""
+        return str(self.config.get("run", {}).get("name") or "")
+
+    @property
+    def key(self) -> str:
+        """Hash of what makes it another run."""
+        return digest([self.decisive, *self.data, self.root, self.run_name or None])[:8]
+
+    @property
+    def name(self) -> str:
+        """Fit for a folder: readable in front, the key behind."""
+        data, split = Path(self.data[0]).stem, self.decisive["data"]["split"]
+        parts = [data, split, *(self.decisive[part]["name"] for part in ("method", "retriever"))]
+        return "-".join([*parts, roles_label(self.decisive["roles"]), self.key])
+
+    @property
+    def index_folder(self) -> str:
+        """Folder of the index that it reads. Raises DataError where its data are not here."""
+        settings = IndexConfig(path=self.index.get("path"), root=self.index["root"])
+        return str(index_path(settings, find_source(Path(self.data[0])).name))
+
+    @property
+    def target(self) -> Target:
+        """What it makes. Raises DataError where its data are not here."""
+        data = tuple(map(to_plain, self.data))  # as a run records them
+        return Target(self.root, (), self.decisive, data, self.index_folder, self.run_name)
+
+    @property
+    def unavailable(self) -> str:
+        """Why it cannot run on this machine: a part, data or a model is not here; empty where it can."""
+        if self.missing:
+            return self.missing
+        absent = _absent_data(*self.data, self.decisive["data"]["split"])
+        absent = absent or absent_model(self.index["embedder"]["model"])
+        return absent or absent_analyser(self.index["text"]["language"])
+
+
+@cache
+def _absent_data(path: str, questions: str, split: str) -> str:
+    return absent_data(path, split, questions or None)
+
+
+def is_table(source: Path) -> bool:
+    """Tell whether a file is a table of a paper."""
+    return "columns" in read_yaml(source, EXAMPLE)
+
+
+def is_training(source: Path) -> bool:
+    """Tell whether a file says how something is trained."""
+    return "fit" in read_yaml(source, EXAMPLE)
+
+
+def evaluations(source: Path, point: Point) -> list[Evaluation]:
+    """Return what a config file asks for at a point of the grid: one run, or the rows of a table.
+
+    Raises:
+        ConfigError: a setting is wrong; point or row is named.
+    """
+    if is_table(source):
+        return list(_rows(load_table(source, point.overrides), point))
+    try:
+        config = checked(load_config(EvaluateConfig, source, point.overrides))
+    except ConfigError as error:
+        raise ConfigError(f"{source}{f', {point.label}' if point.label else ''}: {error}") from error
+    return [_evaluation(config, "/".join(filter(None, (source.stem, point.label))))]
+
+
+def _rows(table: PaperTable, point: Point) -> Iterator[Evaluation]:
+    where = f"{table.path.parent.name}/{table.path.stem}"
+    for row in table.rows:
+        label = " / ".join(filter(None, (where, row.name, point.label)))
+        if counted := row.missing or (table.counts and f"is counted, not run: python {REPRODUCE} {table.path}"):
+            yield Evaluation(label, missing=counted)
+        else:
+            yield _evaluation(resolved(table, row, point.overrides), label)
+
+
+def _evaluation(config: EvaluateConfig, label: str) -> Evaluation:
+    """Return a run as plain data. Raises ConfigError where it would start over each time."""
+    if config.run.fresh:
+        raise ConfigError(FRESH)
+    plain = to_plain(config, values=True)
+    settings = to_plain(index_settings(config), values=True)
+    stages = tuple(closure(needed_stages(config), config.index))
+    named_parts = {key: value for key, value in plain.items() if key in CHOICES}  # keep all of their own settings
+    return Evaluation(
+        label, {**_changed(plain, _DEFAULTS), **named_parts}, decisive(to_plain(config)), stages, settings
+    )
+
+
+_DEFAULTS: dict[str, Any] = to_plain(EvaluateConfig())
+
+
+def _changed(value: Any, default: Any) -> Any:
+    """Return a setting with what differs from its default, in sections at any depth."""
+    if not (isinstance(value, Mapping) and isinstance(default, Mapping) and default):
+        return value
+    return {key: _changed(v, default.get(key)) for key, v in value.items() if v != default.get(key)}
+
+
+def cached(
+    sources: Sequence[Path], points: Sequence[Point], on_note: Callable[[str], None] = lambda note: None
+) -> list[list[Evaluation]]:
+    """Return the evaluations of each source; all tables of the papers take minutes to resolve, so they are kept.
+
+    What is kept, in `CACHE`, is used again while neither a config nor a file of the library has changed. What names
+    expressions is not kept: their values are for no file.
+
+    Args:
+        sources: config files.
+        points: of the grid.
+        on_note: told about each table that is resolved.
+    """
+    files = [path for path in sorted(LIBRARY.rglob("*")) if path.suffix in (".py", ".yaml")]
+    code = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+    found = []
+    for source in sources:
+        asked = [source.read_text("utf-8"), *(override for point in points for override in point.overrides)]
+        name = f"{source.parent.name}-{source.stem}"
+        path = CACHE / f"{name}-{digest([str(source), asked, [point.label for point in points], code])[:16]}.json"
+        try:
+            raw = read_json(path)
+        except (FileNotFoundError, ValueError):
+            if is_table(source):
+                on_note(f"{source}: resolving its rows, once")
+            raw = [asdict(evaluation) for point in points for evaluation in evaluations(source, point)]
+            if not any(MARK in text for text in asked):
+                for old in CACHE.glob(f"{glob.escape(name)}-*.json"):
+                    remove(old, CACHE)
+                write_json(path, raw)
+                raw = json.loads(json.dumps(raw))
+        found.append([Evaluation(**{**row, "stages": tuple(row["stages"])}) for row in raw])
+    return found
+
+
+# ------------------------------------------------------------------------------------- tables of what there is now
+UNFINISHED = "its run has not ended, and --finished starts none"
+
+
+def only_done(table: PaperTable, overrides: Sequence[str], trained: Collection[str] = ()) -> PaperTable:
+    """Return a table in which the rows whose run is not there, or not scored, are missing.
+
+    Args:
+        table: see `gnnrag.reports.papers.load_table`.
+        overrides: dotted settings of all rows.
+        trained: parts that training runs do.
+
+    Raises:
+        ConfigError: a row's settings are wrong.
+        GnnragError: with trained parts a row is several runs, which are not looked for.
+    """
+    if trained:
+        raise GnnragError(f"--finished shows no runs of trained parts ({', '.join(trained)}=RUN); leave it out")
+    runs: dict[str, Runs] = {}
+
+    def checked_for(row: Row) -> Row:
+        if row.missing or absent_from(config := resolved(table, row, overrides)):
+            return row
+        target = _evaluation(config, row.name).target
+        run = runs.setdefault(target.path, Runs(target.path)).find(target)
+        return row if run and is_scored(run) else replace(row, missing=UNFINISHED)
+
+    return replace(table, rows=tuple(map(checked_for, table.rows)))
+
+
+def refuse_questions(row: Row, left: int) -> None:
+    """Raise GnnragError where questions of a row are left: prompts have changed since, or it asks more of them."""
+    if left:
+        raise GnnragError(f"{left} questions have no answer yet, and --finished asks none")
+
+
+# ------------------------------------------------------------------------------------------------------ trainings
+@dataclass(frozen=True)
+class Training:
+    """One run of a training script.
+
+    Attributes:
+        label: what a person calls it.
+        script: its path in the repository.
+        arguments: config file and overrides.
+        run: its directory.
+        settings: all that its script notes of the run, but for the fold and where the run is.
+    """
+
+    label: str
+    script: str
+    arguments: tuple[str, ...]
+    run: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def trainings(source: Path, points: Sequence[Point]) -> Iterator[Training]:
+    """Yield a training for each point of the grid, each with a run directory of its own.
+
+    Raises:
+        ConfigError: see `script_for`; or several points would share a run that is named.
+    """
+    for point in points:
+        script = script_for(source, point.overrides)
+        unnamed = [o for o in point.overrides if not o.startswith("run.name=")]
+        if len(unnamed) < len(point.overrides) and len(points) > 1:
+            raise ConfigError("run.name=...: several trainings cannot share a run; each gets a name of its own")
+        raw = OmegaConf.merge(read_yaml(source, TRAINING_EXAMPLES), OmegaConf.from_dotlist(list(point.overrides)))
+        run = OmegaConf.to_container(raw).get("run") or {}  # type: ignore[union-attr]
+        if run.get("fresh"):
+            raise ConfigError(FRESH)
+        name = run.get("name") or source.stem
+        if changed := [o for o in point.overrides if not o.startswith("run.")]:
+            name = f"{name}-{digest(changed)[:8]}"
+        settings = to_plain(_read_training(Path(script).name, source, point.overrides))
+        yield Training(
+            label="/".join(filter(None, (source.stem, point.label))),
+            script=script,
+            arguments=(str(source), *unnamed, f"run.name={name}"),
+            run=str(Path(run.get("root") or "runs") / name),
+            settings={key: value for key, value in settings.items() if key != "run"},
+        )
+
+
+def script_for(source: Path, overrides: Sequence[str]) -> str:
+    """Return the training script of a config: the one that can read it.
+
+    Several may read the same keys; then the file's name decides, whose first word is what is trained.
+
+    Raises:
+        ConfigError: none can read it, or several can and the name says nothing.
+    """
+    problems: dict[str, str] = {}
+    for script in TRAININGS:
+        try:
+            _read_training(script, source, overrides)
+        except GnnragError as error:
+            problems[script] = described(error)
+    fitting = [script for script in TRAININGS if script not in problems]
+    named = f"train_{source.stem.split('_')[0]}.py"
+    if not fitting:
+        told = [problems[named]] if named in problems else [f"{name}: {text}" for name, text in problems.items()]
+        raise ConfigError(f"{source}: no training script can read it. {'; '.join(told)}")
+    if len(fitting) > 1 and named not in fitting:
+        example = f"{fitting[0].removeprefix('train_').removesuffix('.py')}_{source.name}"
+        raise ConfigError(
+            f"{source}: {', '.join(fitting)} can all read it; begin the file's name with what is trained, such as "
+            f"{example}"
+        )
+    return f"training/{fitting[0] if len(fitting) == 1 else named}"
+
+
+def _read_training(script: str, source: Path, overrides: Sequence[str]) -> Any:
+    """Read a config as a script does, with what it leaves open written out. Raises ConfigError where it would."""
+    if script == "train_gnn.py":
+        from gnnrag.training import gnn
+
+        return gnn.settle(gnn.load_training(source, overrides))
+    from gnnrag.training.base import chosen_kind
+
+    kinds = TRAININGS[script]
+    config: Any = load_config(chosen_kind(kinds, next(iter(kinds)), str(source), overrides).schema, source, overrides)
+    if script == "train_reader.py":
+        from gnnrag.training import reader
+
+        return reader.settle(config)
+    return config

@@ -1,4 +1,4 @@
-"""What a job is: a command line of an existing script, what it needs, and what it leaves behind."""
+"""A job: a command line of a script, what it needs and makes, and the files of its folder."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from gnnrag.common.files import child, read_json, refuse_links, write_atomic, write_json
+from gnnrag.common.files import child, open_regular, read_json, refuse_links, write_atomic, write_json
 from gnnrag.common.records import interpreting, text
 from gnnrag.config import to_plain
+from gnnrag.errors import ArtefactError
 
 KINDS = ("index", "evaluate", "merge", "train", "report", "server")
 MOST_TASKS = 1_000_000
+_LINE, _TAIL = 1000, 8192  # bytes that are read of how a task ended, and of the end of its log
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,8 @@ class Target:
     Attributes:
         path: of an index: its folder; of a training: its run; of evaluations: the folder of all runs.
         stages: of an index.
-        decisive: of an evaluation: what decides its predictions (`gnnrag.run.rundir.decisive`); of an index and
-            of a training: the settings that it is made with.
+        decisive: of an evaluation: the settings that decide its predictions (`gnnrag.run.rundir.decisive`); of an index
+            and of a training: the settings that it is made with.
         data: of an evaluation: where its passages are, and where its questions, as configured.
         index: of an evaluation: the folder of its index; a run on another state of it is another run.
         name: of its run, where the settings give one.
@@ -35,7 +37,7 @@ class Target:
     path: str
     stages: tuple[str, ...] = ()
     decisive: Mapping[str, Any] = field(default_factory=dict)
-    data: tuple[str, str] = ("", "")
+    data: tuple[str, ...] = ("", "")
     index: str = ""
     name: str = ""
 
@@ -92,14 +94,51 @@ class Job:
         folder = Path(self.folder)
         refuse_links(child(folder.parent, folder.name))
         if self.config:
-            text_ = yaml.safe_dump(to_plain(self.config), sort_keys=False, allow_unicode=True)
-            write_atomic(folder / "config.yaml", text_)
+            settings = yaml.safe_dump(to_plain(self.config), sort_keys=False, allow_unicode=True)
+            write_atomic(folder / "config.yaml", settings)
         write_json(folder / "job.json", asdict(self))
 
+    def started_file(self, task: int) -> Path:
+        """Return the file that is written when a task starts."""
+        return Path(self.folder) / f"started-{task}"
 
-def named(text_: str) -> str:
+    def ended_file(self, task: int) -> Path:
+        """Return the file in which a task's exit code is written at its end."""
+        return Path(self.folder) / f"ended-{task}"
+
+    def log_file(self, task: int) -> Path:
+        """Return the file that takes what a task says."""
+        return Path(self.folder) / (f"log-{task}.txt" if self.tasks else "log.txt")
+
+    def ended(self, task: int) -> tuple[int | None, str]:
+        """Return exit code and remark of the last time that a task ran; None where it never ended."""
+        try:
+            with open_regular(self.ended_file(task)) as handle:
+                code, _, remark = handle.read(_LINE).decode("utf-8").strip().partition(" ")
+            return int(code), remark
+        except (OSError, ValueError, ArtefactError):
+            return None, ""
+
+    def was_cut_off(self, task: int) -> bool:
+        """Tell whether a task has started since it last ended: it was killed, or runs."""
+        started, end = self.started_file(task), self.ended_file(task)
+        return started.exists() and (not end.exists() or end.stat().st_mtime < started.stat().st_mtime)
+
+    def log_tail(self, task: int, lines: int = 8) -> list[str]:
+        """Return the last lines of a task's log."""
+        try:
+            with open_regular(self.log_file(task)) as handle:
+                handle.seek(max(0, handle.seek(0, 2) - _TAIL))
+                log = handle.read().decode("utf-8", "replace")
+        except (OSError, ArtefactError):
+            return []
+        # A progress bar writes over itself: what it showed last is left.
+        return [line.rpartition("\r")[2].rstrip() for line in log.strip().splitlines()][-lines:]
+
+
+def job_name(words: str) -> str:
     """Return a name of a job: a folder of a stranger's data may be called anything, and `sbatch` splits at commas."""
-    return re.sub(r"[^\w.+@=-]+", "-", text_)
+    return re.sub(r"[^\w.+@=-]+", "-", words)
 
 
 def read_job(folder: str | Path) -> Job:
@@ -111,18 +150,17 @@ def read_job(folder: str | Path) -> Job:
     path = Path(folder) / "job.json"
     with interpreting(path, "it is no job that submit.py wrote; submit it anew"):
         try:
-            return job_of(read_json(path))
+            raw = read_json(path)
         except FileNotFoundError as error:
             raise ValueError("there is none") from error
+        if raw["kind"] not in KINDS or type(raw["tasks"]) is not int or not 0 <= raw["tasks"] <= MOST_TASKS:
+            raise ValueError(f"{raw['kind']!r:.40} of {raw['tasks']!r:.40} tasks")
+        target = _checked(raw["target"], ("path", "index", "name"), ("stages", "data"), "decisive")
+        texts, lists = ("name", "kind", "label", "folder", "alone", "missing"), ("argv", "arguments", "needs")
+        return Job(**{**_checked(raw, texts, lists, "config"), "target": Target(**target)})
 
 
-def job_of(raw: Mapping[str, Any]) -> Job:
-    """Return the job that `asdict` made a mapping of. Raises ValueError, KeyError or the like where it is none."""
-    t = raw["target"]
-    stages, decisive, data = tuple(map(text, t["stages"])), dict(t["decisive"]), tuple(map(text, t["data"]))
-    target = Target(text(t["path"]), stages, decisive, data, text(t["index"]), text(t["name"]))  # type: ignore[arg-type]
-    lists = {name: tuple(map(text, raw[name])) for name in ("argv", "arguments", "needs")}
-    texts = {name: text(raw[name]) for name in ("name", "kind", "label", "folder", "alone", "missing")}
-    if raw["kind"] not in KINDS or type(raw["tasks"]) is not int or not 0 <= raw["tasks"] <= MOST_TASKS:
-        raise ValueError(f"{raw['kind']!r:.40} of {raw['tasks']!r:.40} tasks")
-    return Job(**{**raw, **lists, **texts, "target": target, "config": dict(raw["config"])})
+def _checked(raw: Mapping[str, Any], texts: tuple[str, ...], lists: tuple[str, ...], settings: str) -> dict[str, Any]:
+    """Return a record whose fields are what they are written as. Raises ValueError, KeyError or the like otherwise."""
+    several = {name: tuple(map(text, raw[name])) for name in lists}
+    return {**raw, **{name: text(raw[name]) for name in texts}, **several, settings: dict(raw[settings])}

@@ -1,4 +1,4 @@
-"""The same graph of jobs on this machine: some processes at a time, each job after what it needs."""
+"""Runs a graph of jobs on this machine: some processes at a time, each job after what it needs."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gnnrag.cluster.job import Job
-from gnnrag.cluster.leftovers import ended_file, log_file
 from gnnrag.cluster.state import State
 from gnnrag.cluster.stopping import STOP_FILE, STOPPED
 from gnnrag.common.files import open_log, remove, write_atomic
 
 GRACE_S = 120.0  # for a job that was told to stop; then it is killed, and what it had not saved is done again
-POLL_S = 0.1
+POLL_S, REPORT_S = 0.1, 15.0
 Task = tuple[str, int]
 
 
@@ -54,6 +54,11 @@ class _Running:
     started: float
     stop_file: Path
 
+    def kill(self) -> None:
+        """End the task with whatever it has started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
 
 class LocalRunner:
     """Runs what is left of jobs.
@@ -64,8 +69,7 @@ class LocalRunner:
         workers: how many tasks run at the same time.
         on_start: told about each task.
         on_end: told about each task.
-        on_wait: asked about four times a minute, with the tasks that run.
-        python: the interpreter.
+        on_wait: told four times a minute which tasks run.
     """
 
     def __init__(
@@ -76,15 +80,12 @@ class LocalRunner:
         on_start: Callable[[Job, int], None] = lambda job, task: None,
         on_end: Callable[[Ended], None] = lambda ended: None,
         on_wait: Callable[[Sequence[Task]], None] = lambda tasks: None,
-        python: str = sys.executable,
     ) -> None:
-        self.home, self.workers, self.python = home, workers, python
+        self.home, self.workers = home, workers
         self.on_start, self.on_end, self.on_wait = on_start, on_end, on_wait
         self._jobs = {state.job.name: state.job for state in states}
-        self._todo: dict[str, list[int]] = {
-            s.job.name: list(s.left) for s in states if s.left and s.status != "missing"
-        }
-        self._bad: dict[str, str] = {}  # jobs without their result, and why
+        self._todo = {s.job.name: list(s.left) for s in states if s.left and s.status != "missing"}
+        self._without_result: dict[str, str] = {}  # jobs, and why
         self._blocked: set[str] = set()  # those among them that are not run, as another one has no result
         self._running: list[_Running] = []
         self._is_stopping = False
@@ -96,37 +97,37 @@ class LocalRunner:
         Raises:
             KeyboardInterrupt: after what ran has been told to stop, and has.
         """
-        told = time.monotonic()
+        reported = time.monotonic()
         try:
-            while self._todo or self._running:
-                if deadline is not None and time.monotonic() >= deadline:
-                    break
+            while self._todo and (deadline is None or time.monotonic() < deadline):
                 self._start_ready()
                 if not self._running:
                     break  # what is left waits for something that will not come
                 self._collect()
-                if time.monotonic() - told >= 15:
-                    told = time.monotonic()
+                if time.monotonic() - reported >= REPORT_S:
+                    reported = time.monotonic()
                     self.on_wait([(r.job.name, r.task) for r in self._running])
                 time.sleep(POLL_S)
         finally:
             self._stop()
-        self.outcome.blocked = {name: self._bad[name] for name in self._todo if name in self._blocked}
+        self.outcome.blocked = {name: self._without_result[name] for name in self._todo if name in self._blocked}
         self.outcome.left = [name for name in self._todo if name not in self._blocked]
         return self.outcome
 
     def _start_ready(self) -> None:
         for name in list(self._todo):
             job = self._jobs[name]
-            broken = [need for need in job.needs if need in self._bad]
-            if name not in self._bad and broken and (not job.ends_anyway or len(broken) == len(job.needs)):
-                self._bad[name] = f"{broken[0]} {self._bad[broken[0]]}"
+            broken = [need for need in job.needs if need in self._without_result]
+            if name not in self._without_result and broken and (not job.ends_anyway or len(broken) == len(job.needs)):
+                self._without_result[name] = f"{broken[0]} {self._without_result[broken[0]]}"
                 self._blocked.add(name)
-            is_ready = name not in self._blocked and all(self._is_over(need) for need in job.needs)
-            busy = {r.job.alone for r in self._running if r.job.alone}
-            while is_ready and self._todo.get(name) and len(self._running) < self.workers and job.alone not in busy:
+            while self._can_start(job):
                 self._start(job, self._todo[name].pop(0))
-                busy |= {job.alone} - {""}
+
+    def _can_start(self, job: Job) -> bool:
+        is_ready = job.name not in self._blocked and all(self._is_over(need) for need in job.needs)
+        is_excluded = job.alone and any(r.job.alone == job.alone for r in self._running)
+        return bool(self._todo[job.name]) and is_ready and not is_excluded and len(self._running) < self.workers
 
     def _is_over(self, name: str) -> bool:
         """Tell whether no task of a job is left, nor, where it is not run itself, of what it needs."""
@@ -135,67 +136,52 @@ class LocalRunner:
         return name not in self._todo
 
     def _start(self, job: Job, task: int) -> None:
-        folder = self.home / job.folder
         job.write()
-        stop_file = folder / f"stop-{task}"
-        remove(stop_file, folder)
-        write_atomic(folder / f"started-{task}", "")
+        stop_file = self.home / job.folder / f"stop-{task}"
+        remove(stop_file, stop_file.parent)
+        write_atomic(job.started_file(task), "")
         threads = str(max(1, (os.cpu_count() or 1) // self.workers))
         environment = {"OMP_NUM_THREADS": threads, **os.environ, STOP_FILE: str(stop_file)}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(self.home), os.environ.get("PYTHONPATH", ""))))
-        log = log_file(job, task)
-        with open_log(log, fresh=True) as out:
+        with open_log(job.log_file(task), fresh=True) as log:
             process = subprocess.Popen(
-                [self.python, *job.command(task)], cwd=self.home, env=environment, stdin=subprocess.DEVNULL,
-                stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+                [sys.executable, *job.command(task)], cwd=self.home, env=environment, stdin=subprocess.DEVNULL,
+                stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
         self._running.append(_Running(job, task, process, time.monotonic(), stop_file))
         self.on_start(job, task)
 
     def _collect(self) -> None:
-        for one in [r for r in self._running if r.process.poll() is not None]:
-            self._running.remove(one)
-            code = one.process.returncode
+        for done in [r for r in self._running if r.process.poll() is not None]:
+            self._running.remove(done)
+            code, name = done.process.returncode, done.job.name
             if self._is_stopping and code in (-signal.SIGTERM, 128 + signal.SIGTERM):
                 code = STOPPED  # told before it could listen, or it never does; nothing that it had saved is lost
-            name = one.job.name
-            told = {0: "done", STOPPED: "was stopped"}.get(
-                code, "has failed" if code > 0 else f"was killed by signal {-code}"
-            )
-            write_atomic(ended_file(one.job, one.task), f"{code} {told}\n")
-            remove(one.stop_file, one.stop_file.parent)
-            self.outcome.codes[name, one.task] = code
+            failure = "has failed" if code > 0 else f"was killed by signal {-code}"
+            how = {0: "done", STOPPED: "was stopped"}.get(code, failure)
+            write_atomic(done.job.ended_file(done.task), f"{code} {how}\n")
+            remove(done.stop_file, done.stop_file.parent)
+            self.outcome.codes[name, done.task] = code
             if code:
-                self._bad.setdefault(name, told)
+                self._without_result.setdefault(name, how)
             if not self._todo.get(name) and not any(r.job.name == name for r in self._running):
                 self._todo.pop(name, None)
-            self.on_end(Ended(one.job, one.task, code, time.monotonic() - one.started))
+            self.on_end(Ended(done.job, done.task, code, time.monotonic() - done.started))
 
     def _stop(self) -> None:
         """Tell what runs to stop, and wait; a second Ctrl-C, or the grace period, ends the waiting."""
         self._is_stopping = True
-        for one in self._running:
-            write_atomic(one.stop_file, "")
-            _signal(one, signal.SIGTERM)
+        for running in self._running:
+            write_atomic(running.stop_file, "")
+            running.process.send_signal(signal.SIGTERM)  # only its own process may save
         deadline = time.monotonic() + GRACE_S
         try:
             while self._running and time.monotonic() < deadline:
                 self._collect()
                 time.sleep(POLL_S)
         finally:
-            for one in self._running:
-                _signal(one, signal.SIGKILL)
+            for running in self._running:
+                running.kill()
             while self._running:
                 self._collect()
                 time.sleep(POLL_S)
-
-
-def _signal(one: _Running, number: int) -> None:
-    """Signal a task: only its own process may save, but whatever it has started is killed with it."""
-    try:
-        if number == signal.SIGKILL:
-            os.killpg(one.process.pid, number)
-        else:
-            one.process.send_signal(number)
-    except ProcessLookupError:
-        return

@@ -1,24 +1,13 @@
-"""From what is asked for to a graph of jobs: indexes first, each once, then evaluations, then what reads them."""
+"""The graph of jobs for what is asked for: indexes first, each once, then evaluations, then what reads them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gnnrag.cluster.grid import Point, expand
-from gnnrag.cluster.job import Job, Target, named
-from gnnrag.cluster.training import Training, trainings
-from gnnrag.cluster.wanted import (
-    LIBRARY,
-    Evaluation,
-    cached,
-    index_folder,
-    is_table,
-    is_training,
-    target_of,
-    unavailable,
-)
+from gnnrag.cluster.grid import LIBRARY, Evaluation, Point, Training, cached, expand, is_table, is_training, trainings
+from gnnrag.cluster.job import Job, Target, job_name
 from gnnrag.common.files import digest
 from gnnrag.config import to_plain
 from gnnrag.errors import ConfigError, GnnragError
@@ -68,121 +57,127 @@ def make_plan(
     points = expand(settings)
     fitted = [source for source in sources if is_training(source)]
     asked = [source for source in sources if source not in fitted]
-    if trained and (others := [str(s) for s in asked if not is_table(s)]):
+    if trained and (others := [str(source) for source in asked if not is_table(source)]):
         raise ConfigError(f"{', '.join(trained)}=RUN is for tables of papers, and {others[0]} is none")
-    wanted = dict(zip(asked, cached(asked, points, on_note), strict=True))
-    builder = _Builder(folder, shards)
-    for source, found in wanted.items():
+    graph = _Graph(folder, shards if shards > 1 else 0)
+    for source, required in zip(asked, cached(asked, points, on_note), strict=True):
         if is_table(source):
-            builder.table(source, found, points, [f"{name}={run}" for name, run in trained.items()])
+            graph.add_tables(source, required, points, [f"{name}={run}" for name, run in trained.items()])
         else:
-            for one in found:
-                builder.evaluation(one)
+            for evaluation in required:
+                graph.add_evaluation(evaluation)
     for source in fitted:
         for training in trainings(source, points):
-            builder.training(training)
-    return builder.finish()
+            graph.add_training(training)
+    return graph.plan()
 
 
-class _Builder:
-    """Collects jobs; `finish` puts the indexes in front."""
+@dataclass
+class _Graph:
+    """Collects jobs below a folder, runs in so many shards (0: whole); `plan` puts the indexes in front."""
 
-    def __init__(self, folder: Path, shards: int) -> None:
-        self.folder, self.shards = folder, shards
-        self.jobs: dict[str, Job] = {}
-        self.indexes: dict[str, list[Evaluation]] = {}
-        self.readers: dict[str, str] = {}  # job that answers questions -> folder of its index
-        self.last: dict[str, str] = {}  # key of an evaluation -> its last job
-        self.named: dict[tuple[str, str], Evaluation] = {}  # folder and name of a run that is given one -> whose it is
+    folder: Path
+    shards: int
+    jobs: dict[str, Job] = field(default_factory=dict)
+    indexes: dict[str, list[Evaluation]] = field(default_factory=dict)  # folder -> those who read it
+    readers: dict[str, list[str]] = field(default_factory=dict)  # job that answers questions -> folders of its indexes
+    last: dict[str, str] = field(default_factory=dict)  # key of an evaluation -> its last job
+    named: dict[tuple[str, str], Evaluation] = field(default_factory=dict)  # folder and given name of a run -> whose
 
-    def evaluation(self, one: Evaluation) -> str:
+    def add_evaluation(self, one: Evaluation) -> str:
         """Add what an evaluation needs; returns the name of its last job, empty where it cannot run."""
-        if reason := unavailable(one):
+        if reason := one.unavailable:
             name = f"missing-{digest(one.label)[:8]}"
             self._add(Job(name, "evaluate", one.label, (), (), self._own(name), Target(""), missing=reason))
             return ""
         if one.key in self.last:
             return self.last[one.key]
-        target = target_of(one)
+        target = one.target
         if target.name and (first := self.named.setdefault((one.root, target.name), one)).key != one.key:
             raise ConfigError(
                 f"run.name={target.name} is given to several runs ({first.label}; {one.label}): "
                 "leave run.name out, each then has a name of its own"
             )
-        self.indexes.setdefault(target.index, []).append(one)
-        name = named(f"evaluate-{one.name}")
+        name = last = job_name(f"evaluate-{one.name}")
         config = f"{self._own(name)}/config.yaml"
-        script = "inference/evaluate.py"
-        shard = ("shard={shard}",) if self.shards > 1 else ()
-        self.readers[name] = target.index
-        count = self.shards if self.shards > 1 else 0
-        self._add(Job(name, "evaluate", one.label, (script, config, *shard), (config,), self._own(name), target,
-                      tasks=count, config=one.config))  # fmt: skip
-        if count:
-            merge = named(f"merge-{one.name}")
-            self._add(Job(merge, "merge", one.label, (script, config, "shard=merge"), (config,), self._own(merge),
-                          target, (name,)))  # fmt: skip
-            name = merge
-        self.last[one.key] = name
-        return name
+        argv = ("inference/evaluate.py", config)
+        self._read_indexes(name, [one])
+        shard = ("shard={shard}",) if self.shards else ()
+        self._add(Job(
+            name, "evaluate", one.label, (*argv, *shard), (config,), self._own(name), target,
+            tasks=self.shards, config=one.config,
+        ))  # fmt: skip
+        if self.shards:
+            last = job_name(f"merge-{one.name}")
+            merge = (*argv, "shard=merge")
+            self._add(Job(last, "merge", one.label, merge, (config,), self._own(last), target, (name,)))
+        self.last[one.key] = last
+        return last
 
-    def table(self, source: Path, rows: Sequence[Evaluation], points: Sequence[Point], trained: Sequence[str]) -> None:
-        """Add the rows of a table and what prints them; with trained parts its script runs the rows itself."""
+    def add_tables(
+        self, source: Path, rows: Sequence[Evaluation], points: Sequence[Point], trained: Sequence[str]
+    ) -> None:
+        """Add a table at each point of the grid, from the rows of all of them."""
+        share = len(rows) // len(points)
         for number, point in enumerate(points):
-            share = len(rows) // len(points)
-            mine = rows[number * share : (number + 1) * share]
-            name = f"report-{source.parent.name}-{source.stem}"
-            away = str(source.resolve()) if source.resolve().parent.parent != PAPERS else ""
-            told = [*point.overrides, *trained, away]  # `away`: another table elsewhere may have the same two names
-            name = named(name + (f"-{digest(told)[:8]}" if any(told) else ""))
-            label = " / ".join(filter(None, (f"{source.parent.name}/{source.stem}", "table", point.label)))
-            arguments = (str(source), *point.overrides, *trained)
-            missing = [reason for one in mine if (reason := unavailable(one))]
-            here = [one for one in mine if not unavailable(one)]
-            needs: Iterable[str] = [self.evaluation(one) for one in (mine if not trained else [])]
-            if trained and here:
-                for one in here:
-                    self.indexes.setdefault(index_folder(one), []).append(one)
-                self.readers[name] = "\n".join(dict.fromkeys(index_folder(one) for one in here))
-            if not trained:  # its rows have jobs of their own: one that failed is not done again in the limits of this
-                arguments += ("--finished",)
-            self._add(Job(
-                name, "report", label, ("inference/reproduce.py", *arguments), arguments, self._own(name), Target(""),
-                tuple(dict.fromkeys(need for need in needs if need)), 0, True, REPORTS, "" if here else missing[0],
-            ))  # fmt: skip
+            self.add_table(source, rows[number * share : (number + 1) * share], point, trained)
 
-    def training(self, one: Training) -> None:
+    def add_table(self, source: Path, rows: Sequence[Evaluation], point: Point, trained: Sequence[str]) -> None:
+        """Add the rows of a table and what prints them; with trained parts its script runs the rows itself."""
+        away = str(source.resolve()) if source.resolve().parent.parent != PAPERS else ""
+        parts = [*point.overrides, *trained, away]  # `away`: another table elsewhere may have the same two names
+        suffix = f"-{digest(parts)[:8]}" if any(parts) else ""
+        name = job_name(f"report-{source.parent.name}-{source.stem}{suffix}")
+        label = " / ".join(filter(None, (f"{source.parent.name}/{source.stem}", "table", point.label)))
+        missing = [reason for row in rows if (reason := row.unavailable)]
+        here = [row for row in rows if not row.unavailable]
+        arguments = (str(source), *point.overrides, *trained)
+        needs: list[str] = []
+        if trained:
+            self._read_indexes(name, here)
+        else:  # its rows have jobs of their own: one that failed is not done again in the limits of this
+            needs = [need for row in rows if (need := self.add_evaluation(row))]
+            arguments += ("--finished",)
+        self._add(Job(
+            name, "report", label, ("inference/reproduce.py", *arguments), arguments, self._own(name), Target(""),
+            tuple(dict.fromkeys(needs)), ends_anyway=True, alone=REPORTS, missing="" if here else missing[0],
+        ))  # fmt: skip
+
+    def add_training(self, one: Training) -> None:
         """Add a training, which builds its own indexes."""
-        name = named(f"train-{Path(one.run).name}")
+        name = job_name(f"train-{Path(one.run).name}")
         if name in self.jobs:
             raise ConfigError(f"two trainings have the run {one.run}; give one of them another run.name")
-        argv, target = (one.script, *one.arguments), Target(one.run, decisive=one.settings)
-        self._add(Job(name, "train", one.label, argv, argv, self._own(name), target))
+        argv = (one.script, *one.arguments)
+        self._add(Job(name, "train", one.label, argv, argv, self._own(name), Target(one.run, decisive=one.settings)))
 
-    def finish(self) -> Plan:
+    def plan(self) -> Plan:
         """Return the plan."""
-        names = {}
-        first: dict[str, Job] = {}
-        for folder, readers in self.indexes.items():
-            stages = tuple(dict.fromkeys(stage for one in readers for stage in one.stages))
-            _refuse_two_ways(folder, readers)
-            settings = only_recorded(to_plain(readers[0].index))
-            name = named(f"index-{Path(folder).name}-{digest([folder, sorted(stages), settings])[:8]}")
-            own = self._own(name)
-            chosen = (f"{own}/config.yaml", f"index.stages={','.join(stages)}")
-            argv = ("inference/index.py", "build", *chosen)
-            label = f"{folder}: {len(stages)} stages"
-            target = Target(folder, stages, settings)
-            alone = f"gnnrag-{name.rpartition('-')[0]}"
-            first[name] = Job(name, "index", label, argv, chosen, own, target, alone=alone, config=readers[0].config)
-            names[folder] = name
+        builds = {folder: self._index(folder, readers) for folder, readers in self.indexes.items()}
         for name, folders in self.readers.items():
             job = self.jobs[name]
-            needs = tuple(names[folder] for folder in folders.split("\n"))
-            self.jobs[name] = replace(job, needs=(*needs, *job.needs))
-        shown = sum(job.missing != "" for job in self.jobs.values())
-        notes = (f"{shown} of {len(self.jobs)} jobs cannot run on this machine",) if shown else ()
-        return Plan({**first, **self.jobs}, notes)
+            self.jobs[name] = replace(job, needs=(*(builds[folder].name for folder in folders), *job.needs))
+        missing = sum(job.missing != "" for job in self.jobs.values())
+        notes = (f"{missing} of {len(self.jobs)} jobs cannot run on this machine",) if missing else ()
+        return Plan({**{job.name: job for job in builds.values()}, **self.jobs}, notes)
+
+    def _index(self, folder: str, readers: Sequence[Evaluation]) -> Job:
+        """Return what builds an index with the stages of all who read it."""
+        _refuse_two_ways(folder, readers)
+        stages = tuple(dict.fromkeys(stage for one in readers for stage in one.stages))
+        settings = only_recorded(to_plain(readers[0].index))
+        base = job_name(f"index-{Path(folder).name}")
+        name = f"{base}-{digest([folder, sorted(stages), settings])[:8]}"
+        arguments = (f"{self._own(name)}/config.yaml", f"index.stages={','.join(stages)}")
+        return Job(
+            name, "index", f"{folder}: {len(stages)} stages", ("inference/index.py", "build", *arguments), arguments,
+            self._own(name), Target(folder, stages, settings), alone=f"gnnrag-{base}", config=readers[0].config,
+        )  # fmt: skip
+
+    def _read_indexes(self, name: str, evaluations: Sequence[Evaluation]) -> None:
+        for one in evaluations:
+            self.indexes.setdefault(one.index_folder, []).append(one)
+        self.readers[name] = list(dict.fromkeys(one.index_folder for one in evaluations))
 
     def _own(self, name: str) -> str:
         return str(self.folder / name)
@@ -195,9 +190,9 @@ class _Builder:
 
 def _refuse_two_ways(folder: str, readers: Sequence[Evaluation]) -> None:
     """Raise ConfigError where runs would build one folder with different settings, each undoing the other's."""
-    settings = {digest([one.index[name] for name in SECTIONS]): one for one in readers}
-    if len(settings) > 1:
-        first, second = list(settings.values())[:2]
+    ways = {digest([one.index[name] for name in SECTIONS]): one for one in readers}
+    if len(ways) > 1:
+        first, second = list(ways.values())[:2]
         changed = [k for k in SECTIONS if first.index[k] != second.index[k]]
         raise ConfigError(
             f"{first.label} and {second.label} build the index {folder} with another index.{changed[0]}; "

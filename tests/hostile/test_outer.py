@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from gnnrag.audit.run import read_labels
-from gnnrag.cluster.leftovers import asked, ended, last_rows, log_tail, rows
 from gnnrag.cluster.plan import make_plan
-from gnnrag.cluster.state import Desk
+from gnnrag.cluster.state import JobMonitor, asked, last_rows, rows
 from gnnrag.cluster.tracker import Tracker, WandbRun, checkpoint_artefact
 from gnnrag.common.files import file_digest
 from gnnrag.config import RunConfig, load_config
@@ -211,7 +210,7 @@ def test_a_forged_journal_is_refused_by_name(tmp_path: Path, row: str) -> None:
 # ----------------------------------------------------------------------------------------------------------- jobs
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gnnrag.cluster.wanted.CACHE", tmp_path / "cache", raising=False)
+    monkeypatch.setattr("gnnrag.cluster.grid.CACHE", tmp_path / "cache", raising=False)
 
 
 @pytest.mark.usefixtures("own_cache")
@@ -266,9 +265,9 @@ def test_what_a_job_has_left_is_read_as_data(tmp_path: Path) -> None:
     (Path(one.folder) / "ended-2").write_text("1 \x1b]0;owned\x07")
     (run / "meta.json").write_text('{"questions": [3]}')
     (run / "metrics.jsonl").write_text('{"step": 1}\n[5]\n7\n')
-    assert (ended(one, 1), log_tail(one, 1), rows(run), asked(run)) == ((None, ""), [], 0, 0)
+    assert (one.ended(1), one.log_tail(1), rows(run), asked(run)) == ((None, ""), [], 0, 0)
     assert last_rows(run) == [{"step": 1}]
-    states = Desk(graph(one), {}).states()
+    states = JobMonitor(graph(one), {}).states()
     assert "\x1b" not in state_table(states, {})
 
 
@@ -277,7 +276,7 @@ def test_a_forged_run_costs_its_job_alone(tmp_path: Path, text: str) -> None:
     one, other = job(tmp_path, "one", kind="evaluate"), job(tmp_path, "two", kind="evaluate")
     leave_run(tmp_path / "runs/mine", {"name": "one"}, ["a"], 1, scored=True)
     (tmp_path / "runs/mine/config.yaml").write_text(text)
-    found, unharmed = Desk(graph(one, other), {}).states()
+    found, unharmed = JobMonitor(graph(one, other), {}).states()
     assert (found.status, unharmed.status) == ("failed", "to do") and "config.yaml is damaged" in found.detail
 
 

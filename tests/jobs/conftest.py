@@ -10,5 +10,5 @@ import pytest
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path_factory.mktemp("resolved")
-    monkeypatch.setattr("gnnrag.cluster.wanted.CACHE", folder)
+    monkeypatch.setattr("gnnrag.cluster.grid.CACHE", folder)
     return folder

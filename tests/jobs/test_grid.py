@@ -4,10 +4,11 @@ import pytest
 
 from gnnrag.cluster.grid import expand, seconds_of, split_values
 from gnnrag.errors import ConfigError
+from tests.helpers.each import each
 
 
-@pytest.mark.parametrize(
-    ("text", "parts"),
+@each(
+    "text, parts",
     [
         ("a", ["a"]),
         ("a, b", ["a", "b"]),
@@ -22,7 +23,7 @@ def test_commas_outside_of_brackets_and_quotes_separate(text: str, parts: list[s
     assert split_values(text) == parts
 
 
-@pytest.mark.parametrize("text", ["[a,b", "a],b", '"a,b', "a,,b", ",a", "a,"])
+@each("text", ["[a,b", "a],b", '"a,b', "a,,b", ",a", "a,"])
 def test_what_is_left_open_or_empty_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"counterpart|nothing between"):
         split_values(text)
@@ -36,9 +37,7 @@ def test_the_last_axis_is_the_fastest_and_labels_name_what_varies() -> None:
     assert [p.label for p in expand(["data.limit=5"])] == [""]
 
 
-@pytest.mark.parametrize(
-    ("overrides", "says"), [(["seed=0", "seed=1"], "seed=a,b"), (["seed=1,1"], "twice"), (["x"], "key=value")]
-)
+@each("overrides, says", [(["seed=0", "seed=1"], "seed=a,b"), (["seed=1,1"], "twice"), (["x"], "key=value")])
 def test_a_key_or_value_given_twice_is_refused(overrides: list[str], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         expand(overrides)

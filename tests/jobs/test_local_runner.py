@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from gnnrag.cluster.job import Job
-from gnnrag.cluster.leftovers import ended, log_tail, was_cut_off
 from gnnrag.cluster.local import LocalRunner, Outcome
 from gnnrag.cluster.state import State
 from tests.helpers.jobs import graph, job
@@ -44,7 +43,7 @@ def test_jobs_run_after_what_they_need_and_shards_are_told_apart(tmp_path: Path)
     assert order(tmp_path) == ["first", "parts shard=1/3", "parts shard=2/3", "parts shard=3/3", "last"]
     assert set(outcome.codes.values()) == {0}
     assert not outcome.has_failed
-    assert [ended(parts, task)[0] for task in (1, 2, 3)] == [0, 0, 0]
+    assert [parts.ended(task)[0] for task in (1, 2, 3)] == [0, 0, 0]
 
 
 def test_what_needs_a_failed_job_is_not_run_but_a_report_is(tmp_path: Path) -> None:
@@ -59,7 +58,7 @@ def test_what_needs_a_failed_job_is_not_run_but_a_report_is(tmp_path: Path) -> N
     assert set(outcome.blocked) == {"after", "later", "empty"}
     assert outcome.blocked["after"] == "bad has failed"
     assert outcome.has_failed
-    assert log_tail(bad, 0) == ["the reason"]
+    assert bad.log_tail(0) == ["the reason"]
 
 
 def test_a_failed_shard_costs_no_other_shard_and_reports_wait_for_all(tmp_path: Path) -> None:
@@ -90,7 +89,7 @@ def test_the_end_of_the_budget_stops_what_runs_and_starts_nothing(tmp_path: Path
     assert outcome.codes == {("long", 0): 75}
     assert (tmp_path / "told.txt").read_text() == "x"
     assert not (tmp_path / "order.txt").exists()
-    assert ended(jobs["long"], 0) == (75, "was stopped")
+    assert jobs["long"].ended(0) == (75, "was stopped")
     assert not outcome.has_failed or outcome.blocked  # nothing is called broken that was only stopped
 
 
@@ -109,7 +108,7 @@ def test_ctrl_c_stops_what_runs(tmp_path: Path) -> None:
             run(jobs, tmp_path)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert ended(jobs["long"], 0)[0] == 75
+    assert jobs["long"].ended(0)[0] == 75
 
 
 def test_one_that_does_not_listen_is_stopped_all_the_same(tmp_path: Path) -> None:
@@ -121,8 +120,8 @@ def test_a_killed_job_is_a_failure_that_says_so(tmp_path: Path) -> None:
     jobs = graph(job(tmp_path, "killed", "import os; os.kill(os.getpid(), 9)"))
     outcome = run(jobs, tmp_path)
     assert outcome.codes == {("killed", 0): -9}
-    assert ended(jobs["killed"], 0) == (-9, "was killed by signal 9")
-    assert not was_cut_off(jobs["killed"], 0)
+    assert jobs["killed"].ended(0) == (-9, "was killed by signal 9")
+    assert not jobs["killed"].was_cut_off(0)
 
 
 @pytest.mark.slow

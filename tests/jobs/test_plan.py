@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
+from gnnrag.cluster.grid import script_for
 from gnnrag.cluster.plan import make_plan
-from gnnrag.cluster.training import SCRIPTS, script_for
 from gnnrag.config import EvaluateConfig, load_config, to_plain
 from gnnrag.errors import ConfigError
+from gnnrag.registry import TRAININGS
 from gnnrag.run.rundir import decisive
+from tests.helpers.each import each
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = str(ROOT / "configs/evaluate/sample.yaml")
@@ -113,7 +115,7 @@ def test_what_is_resolved_is_kept_until_a_config_changes(tmp_path: Path, monkeyp
     def refuse(*_: object) -> None:
         raise AssertionError("resolved again")
 
-    monkeypatch.setattr("gnnrag.cluster.wanted.evaluations", refuse)
+    monkeypatch.setattr("gnnrag.cluster.grid.evaluations", refuse)
     assert make_plan([str(table), "roles=offline"], tmp_path / "jobs") == first
     table.write_text(table.read_text().replace("limit: 3", "limit: 4"))
     with pytest.raises(AssertionError, match="resolved again"):
@@ -126,8 +128,8 @@ def test_one_folder_is_not_built_in_two_ways(tmp_path: Path) -> None:
         make_plan([SAMPLE, *settings], tmp_path / "jobs")
 
 
-@pytest.mark.parametrize(
-    ("settings", "says"),
+@each(
+    "settings, says",
     [
         (["retreiver=bm25"], "retriever"),
         (["method=single,nope"], r"sample\.yaml, nope"),
@@ -176,14 +178,8 @@ def test_a_training_knows_the_settings_that_its_run_will_have(tmp_path: Path) ->
     assert changed == {"seed"}
 
 
-FEW = ("gnn_sample", "verifier_qwen05b", "thoughts_qwen15b", "thoughts_sample", "reader")
-TRAININGS = [
-    pytest.param(path, id=path.stem, marks=[] if path.stem in FEW else pytest.mark.slow)
-    for path in sorted((ROOT / "configs/train").glob("*.yaml"))
-]
-
-
-@pytest.mark.parametrize("path", TRAININGS)
+@pytest.mark.slow
+@each("path", sorted((ROOT / "configs/train").glob("*.yaml")))
 def test_every_training_config_has_one_script(path: Path) -> None:
     assert script_for(path, ()) == f"training/train_{path.stem.split('_')[0]}.py"
 
@@ -204,12 +200,12 @@ def test_kinds_are_those_of_the_scripts() -> None:
     from training import train_reader, train_thoughts, train_verifier
 
     for module in (train_reader, train_thoughts, train_verifier):
-        assert SCRIPTS[f"{module.__name__.rpartition('.')[2]}.py"] == module.KINDS
-    assert {f"{p.stem}.py" for p in (ROOT / "training").glob("train_*.py")} == set(SCRIPTS)
+        assert TRAININGS[f"{module.__name__.rpartition('.')[2]}.py"] == module.KINDS
+    assert {f"{p.stem}.py" for p in (ROOT / "training").glob("train_*.py")} == set(TRAININGS)
 
 
 def test_a_job_is_read_back_as_it_was_written(tmp_path: Path) -> None:
-    from gnnrag.cluster.job import job_of, read_job
+    from gnnrag.cluster.job import read_job
 
     plan = make_plan([SAMPLE, DATA, "retriever=bm25"], tmp_path / "jobs", shards=2)
     for job in plan.jobs.values():
@@ -217,7 +213,6 @@ def test_a_job_is_read_back_as_it_was_written(tmp_path: Path) -> None:
         back = read_job(job.folder)
         assert json.loads(json.dumps(back.target.decisive)) == json.loads(json.dumps(job.target.decisive))
         assert (back.name, back.argv, back.needs, back.tasks) == (job.name, job.argv, job.needs, job.tasks)
-        assert job_of(json.loads((Path(job.folder) / "job.json").read_text())) == back
 
 
 def test_runs_of_one_name_are_refused(tmp_path: Path) -> None:

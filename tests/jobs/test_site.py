@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag.cluster.site import SiteConfig, load_site, sbatch_flags, setup_script
+from gnnrag.cluster.slurm import SiteConfig, load_site, sbatch_flags, setup_script
 from gnnrag.errors import ConfigError
+from tests.helpers.each import each
 
 HOME = Path("/repo with space/gnnrag")
 EXAMPLE = Path(__file__).resolve().parents[2] / "slurm" / "site.example.yaml"
@@ -39,8 +40,8 @@ def test_the_example_is_valid_and_names_every_key() -> None:
         assert f"  {name}: {{time:" in text, name
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
+@each(
+    "text, says",
     [
         ("partitoin: gpu", "Did you mean 'partition'"),
         ("jobs: {evalute: {time: '30'}}", "Did you mean 'evaluate'"),
@@ -99,8 +100,8 @@ vllm: /opt/v env/bin/vllm serve
     assert found["srun_flags"] == [""]  # printf of an empty array
 
 
-@pytest.mark.parametrize(
-    ("kind", "python", "flags"),
+@each(
+    "kind, python, flags",
     [
         (
             "apptainer",

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag.cluster.site import SiteConfig, SizeConfig, SizesConfig
-from gnnrag.cluster.slurm import Slurm, array_tasks, call, ranges, read_queue
+from gnnrag.cluster.slurm import SiteConfig, SizeConfig, SizesConfig, Slurm, array_tasks, call, ranges, read_queue
 from gnnrag.cluster.state import State
 from gnnrag.errors import GnnragError
 from tests.helpers.batches import NOTE, SKIP_FLAGS, batch
+from tests.helpers.each import each
 from tests.helpers.jobs import job
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -181,8 +181,8 @@ def test_batch_scripts_are_bash(path: Path) -> None:
         subprocess.run(["shellcheck", "-x", "-s", "bash", str(path)], check=True, cwd=ROOT)
 
 
-@pytest.mark.parametrize(
-    ("name", "environment", "runs"),
+@each(
+    "name, environment, runs",
     [
         ("index.sbatch", {}, "python inference/index.py build a b=1"),
         ("evaluate.sbatch", {}, "python inference/evaluate.py a b=1"),
@@ -243,7 +243,7 @@ def test_the_site_says_how_often_a_job_is_started(tmp_path: Path) -> None:
     assert (tmp_path / "job/ended-0").read_text() == "1 stopped after too many starts\n"
 
 
-@pytest.mark.parametrize("name", ["merge.sbatch", "report.sbatch"])
+@each("name", ["merge.sbatch", "report.sbatch"])
 def test_what_begins_anew_with_every_start_gets_nowhere_when_it_is_stopped(tmp_path: Path, name: str) -> None:
     (tmp_path / "job").mkdir()
     (tmp_path / "job/job.json").write_text("{}")
@@ -272,8 +272,8 @@ def test_progress_is_asked_where_the_jobs_python_is(tmp_path: Path) -> None:
     assert (tmp_path / "job/progress-0").read_text() == "5\n"
 
 
-@pytest.mark.parametrize(
-    ("state", "comes_back"),
+@each(
+    "state, comes_back",
     [
         ("RUNNING Reason=None", True),
         ("COMPLETING Reason=TimeLimit", True),
@@ -308,8 +308,8 @@ def test_a_training_on_two_nodes_meets_on_the_first(tmp_path: Path) -> None:
         assert part in ran
 
 
-@pytest.mark.parametrize(
-    ("arguments", "launcher", "says"),
+@each(
+    "arguments, launcher, says",
     [(["training/train_gnn.py", "c.yaml"], "accelerate", "single process"), (["missing.py"], "torchrun", "usage:")],
 )
 def test_a_training_that_cannot_start_is_written_down_as_failed(

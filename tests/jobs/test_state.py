@@ -7,12 +7,10 @@ import os
 import shutil
 from pathlib import Path
 
-import pytest
-
 from gnnrag.cluster.job import Job, Target
-from gnnrag.cluster.leftovers import ended_file
-from gnnrag.cluster.state import Desk, State, progress
+from gnnrag.cluster.state import JobMonitor, State, progress
 from gnnrag.common.files import digest
+from tests.helpers.each import each
 from tests.helpers.jobs import graph, job, leave_run
 
 DECISIVE = {"method": {"name": "single"}, "ks": (1, 2)}
@@ -24,11 +22,11 @@ def evaluation(folder: Path, tasks: int = 0, **target: object) -> Job:
 
 
 def state(one: Job, queue: dict[tuple[str, int], str] | None = None) -> State:
-    return Desk(graph(one), queue or {}).state(one)
+    return JobMonitor(graph(one), queue or {}).state(one)
 
 
 def end(one: Job, task: int, text: str) -> None:
-    path = ended_file(one, task)
+    path = one.ended_file(task)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
 
@@ -51,7 +49,7 @@ def test_a_damaged_run_does_not_hide_the_others(tmp_path: Path) -> None:
     one, other = evaluation(tmp_path), job(tmp_path, "other", kind="merge")
     leave_run(tmp_path / "runs/mine", DECISIVE, ["a"], 1, scored=True)
     (tmp_path / "runs/mine/log.jsonl").write_text('broken\n{"event": "predicted", "seconds": 1.5}\n')
-    found, unharmed = Desk(graph(one, other), {}).states()
+    found, unharmed = JobMonitor(graph(one, other), {}).states()
     assert (found.status, found.left) == ("failed", ()) and "log.jsonl, line 1 is damaged" in found.detail
     assert unharmed.status == "to do"
 
@@ -107,7 +105,7 @@ def test_a_task_that_started_and_never_ended_was_cut_off(tmp_path: Path) -> None
     end(one, 0, "0 done\n")
     started = Path(one.folder) / "started-0"
     started.write_text("")
-    later = ended_file(one, 0).stat().st_mtime + 5
+    later = one.ended_file(0).stat().st_mtime + 5
     os.utime(started, (later, later))
     assert state(one).status == "stopped"
     assert state(one, {("evaluate", 0): "node fail"}).status == "failed"
@@ -157,9 +155,9 @@ def test_an_index_with_other_settings_is_done_only_if_its_job_was_the_last_to_bu
     assert state(one).status == "to do"
     end(one, 0, "0 done\n")
     built = (store.root / "manifest.json").stat().st_mtime
-    os.utime(ended_file(one, 0), (built + 5, built + 5))
+    os.utime(one.ended_file(0), (built + 5, built + 5))
     assert state(one).status == "done"  # its stages do not read that section, so it keeps its value
-    os.utime(ended_file(one, 0), (built - 5, built - 5))
+    os.utime(one.ended_file(0), (built - 5, built - 5))
     assert state(one).status == "to do"
     store.manifest["settings"] = {"text": {"language": "en"}}
     store.save()
@@ -179,21 +177,21 @@ def test_a_report_is_made_again_when_a_run_that_it_shows_is_newer(tmp_path: Path
     row = evaluation(tmp_path)
     report = job(tmp_path, "report", kind="report", needs=("evaluate",))
     report = Job(**{**{n: getattr(report, n) for n in Job.__dataclass_fields__}, "arguments": (str(table),)})
-    desk = Desk(graph(row, report), {})
+    desk = JobMonitor(graph(row, report), {})
     assert desk.state(report).status == "to do"
     end(row, 0, "0 done\n")
     end(report, 0, "0 done\n")
-    now = ended_file(report, 0).stat().st_mtime
-    os.utime(ended_file(row, 0), (now - 5, now - 5))
+    now = report.ended_file(0).stat().st_mtime
+    os.utime(row.ended_file(0), (now - 5, now - 5))
     os.utime(table, (now - 5, now - 5))
     assert desk.state(report).status == "done"
-    os.utime(ended_file(row, 0), (now + 5, now + 5))
+    os.utime(row.ended_file(0), (now + 5, now + 5))
     assert desk.state(report).status == "to do"
     end(report, 0, "1 failed\n")
     assert desk.state(report).status == "failed"
 
 
-@pytest.mark.parametrize("reason", ["data not here", "no code"])
+@each("reason", ["data not here", "no code"])
 def test_what_cannot_run_here_is_missing_and_never_left(tmp_path: Path, reason: str) -> None:
     found = state(job(tmp_path, "x", missing=reason))
     assert (found.status, found.left, found.detail) == ("missing", (), reason)

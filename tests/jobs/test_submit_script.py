@@ -11,6 +11,7 @@ from gnnrag.common.files import exclusive_lock
 from gnnrag.errors import ConfigError, GnnragError
 from slurm.progress import main as show_progress
 from slurm.submit import main
+from tests.helpers.each import each
 from tests.helpers.jobs import leave_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -150,8 +151,8 @@ def test_nobody_reads_the_queue_while_another_submits(tmp_path: Path, monkeypatc
     assert (tmp_path / "called").read_text().count("called") == 2
 
 
-@pytest.mark.parametrize(
-    ("more", "error", "says"),
+@each(
+    "more, error, says",
     [
         (["--budget", "2h"], GnnragError, "--budget is for --local"),
         (["--local", "--budget", "soon"], ConfigError, "90m, 2h"),
