@@ -1,7 +1,8 @@
+"""Summaries of texts: whole sentences without a model, a model's reply cut to its length."""
+
 from __future__ import annotations
 
 import asyncio
-import re
 
 import pytest
 
@@ -13,7 +14,6 @@ from gnnrag.roles.writers.base import Summary, SummaryTask
 from gnnrag.roles.writers.summary import OfflineSummary, OfflineSummaryConfig, PromptedSummary, parse_summary
 from gnnrag.session import Session
 from gnnrag.text.sentences import count_words
-from tests.helpers.each import each
 from tests.helpers.prompts import uncoded
 
 TEXTS = (
@@ -37,11 +37,9 @@ class TestOffline:
         assert found == Summary("The mill was built in 1824. Byron wrote a poem on the mill.")
         assert session.usage()["llm_calls"] == 0
 
-    @each("texts", [(), ("",)])
-    def test_no_text(self, texts):
-        assert run(OfflineSummary(), SummaryTask(texts))[0] == Summary("", ("summary_empty",))
-
-    def test_a_redundancy_without_meaning(self):
+    def test_no_text_and_no_redundancy_without_meaning(self):
+        for texts in ((), ("",)):
+            assert run(OfflineSummary(), SummaryTask(texts))[0] == Summary("", ("summary_empty",))
         with pytest.raises(ConfigError, match=r"summary.redundancy=1.5"):
             OfflineSummary(None, OfflineSummaryConfig(redundancy=1.5))
 
@@ -61,27 +59,20 @@ class TestPrompted:
         assert "They are about: the old mill\n" in user and user.endswith("Words at most: 20")
         assert session.by_role["summary"]["calls"] == 1
 
-    def test_a_long_reply_loses_whole_sentences(self):
+    def test_a_long_reply_loses_whole_sentences_and_a_cut_one_its_torn_end(self):
         long = "The mill was built in 1824. " * 3 + "Byron wrote a poem on the mill."
         found, _ = run(PromptedSummary(llm(long)))
         assert found == Summary(
             "The mill was built in 1824. " * 2 + "The mill was built in 1824.", ("summary_shortened",)
         )
         assert count_words(found.text) <= 20
-
-    def test_a_reply_that_the_limit_cut_off_loses_its_torn_end(self):
         assert run(PromptedSummary(llm("The mill burned. Then By")))[0] == Summary("The mill burned.")
 
-    def test_empty_replies_are_counted_and_replaced(self):
+    def test_empty_replies_and_a_dead_server_are_counted_and_replaced(self):
         found, session = run(PromptedSummary(llm("<think>hm</think>")))
         assert found.flags == ("summary_failed",) and "The mill was built in 1824." in found.text
         assert session.by_role["summary"]["parse_failure"] == 2
-
-    def test_a_dead_server_is_in_the_books(self):
-        def dead(request: Request) -> str:
-            raise LLMError("down")
-
-        found, session = run(PromptedSummary(llm(dead)))
+        found, session = run(PromptedSummary(llm(LLMError("down"))))
         assert found.flags == ("summary_failed",) and "down" in (session.failed_calls() or "")
 
     def test_without_text_no_call_is_made(self):
@@ -89,21 +80,15 @@ class TestPrompted:
         assert found == Summary("", ("summary_empty",)) and not session.by_role["summary"]["calls"]
 
 
-@each(
-    "reply, text",
-    [
-        ("One.\n\nTwo.", "One. Two."),
-        ("**One** is bold.", "One is bold."),
-        ("no full stop at all", "no full stop at all"),
-        ('He said "no." It en', 'He said "no."'),
-        ("<think>x</think>One.", "One."),
-    ],
-)
-def test_replies(reply, text):
-    assert parse_summary(reply) == text
-
-
-@each("reply", ["", "  ", "<think>only that"])
-def test_empty_replies(reply):
-    with pytest.raises(MalformedError, match=re.escape("empty summary")):
-        parse_summary(reply)
+def test_replies():
+    expected = {
+        "One.\n\nTwo.": "One. Two.",
+        "**One** is bold.": "One is bold.",
+        "no full stop at all": "no full stop at all",
+        'He said "no." It en': 'He said "no."',
+        "<think>x</think>One.": "One.",
+    }
+    assert {reply: parse_summary(reply) for reply in expected} == expected
+    for reply in ("", "  ", "<think>only that"):
+        with pytest.raises(MalformedError, match="empty summary"):
+            parse_summary(reply)
