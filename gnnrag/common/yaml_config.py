@@ -160,7 +160,7 @@ def _inner(values: Any, key: Any) -> Any:
     return values.get(key) if isinstance(values, Mapping) else None
 
 
-_HOME = Path(__file__).resolve().parents[1]  # the repository, where this is a checkout of it
+_HOME = Path(__file__).resolve().parents[2]  # the repository, where this is a checkout of it
 CHOICES = {"method": registry.METHODS, "retriever": registry.RETRIEVERS, "llm": registry.BACKENDS}
 
 
