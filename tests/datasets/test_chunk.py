@@ -1,7 +1,5 @@
 """Cutting text into passages: borders, sizes, and that nothing is lost."""
 
-import time
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -64,13 +62,6 @@ def test_text_without_blanks_does_not_become_one_giant_passage(text, most):
     chunks = chunk_text(text)
     assert max(map(len, chunks)) <= most
     assert "".join(chunks).replace(" ", "") == text.replace(" ", "")
-
-
-@each("unit", ["Word after word. ", "\n", "a\n\n", ". ", '."', "( ", "- x\n", "A. ", "\n \t"])
-def test_time_is_linear_in_the_text(unit):
-    start = time.process_time()
-    chunk_text(unit * (400_000 // len(unit)))
-    assert time.process_time() - start < 10  # quadratic would be minutes
 
 
 @each(

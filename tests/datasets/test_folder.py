@@ -134,6 +134,15 @@ def test_formats_titles_and_ids(folder):
         ("faq.jsonl:2#1", "faq", "No id here."),
     ]
     assert (dataset.name, dataset.questions, dataset.skip_counts) == ("docs", (), {})
+    assert pdf._repaired("a\x00b\ud83dc \ud83d\ude00") == "a b\ufffdc 😀", "text of PDF fonts can be stored"
+
+
+def test_one_document_is_enough_and_its_chunks_are_configurable(folder):
+    root = folder({"a.txt": "One two. Three four. Five six.", "b.txt": "Two."})
+    dataset = load_dataset(root / "b.txt")
+    assert rows(dataset) == [("b.txt#1", "b", "Two.")] and dataset.questions == ()
+    assert len(load_passages(root / "a.txt", Chunking(2)).passages) == 3
+    assert len(load_dataset(root / "a.txt", chunking=Chunking(4)).passages) == 2
 
 
 @each(
@@ -163,12 +172,6 @@ def test_adding_a_file_leaves_the_other_ids_and_fingerprint_order_alone(folder):
     after = rows(load_passages(root))
     assert [r for r in after if r in before] == before
     assert [r[0] for r in after] == ["a.txt#1", "m.md#1", "m.md#2", "n/b.txt#1", "z.txt#1"]
-
-
-def test_chunking_is_configurable(folder):
-    root = folder({"a.txt": "One two. Three four. Five six."})
-    assert len(load_passages(root, Chunking(2)).passages) == 3
-    assert len(load_dataset(root, chunking=Chunking(4)).passages) == 2
 
 
 def test_files_that_cannot_be_read_are_counted_and_named(folder):
@@ -254,13 +257,6 @@ def test_nothing_to_read_is_one_clear_error(folder):
     )
 
 
-def test_one_document_is_enough(folder):
-    root = folder({"a.txt": "One.", "b.txt": "Two."})
-    dataset = load_dataset(root / "b.txt")
-    assert rows(dataset) == [("b.txt#1", "b", "Two.")]
-    assert dataset.questions == ()
-
-
 def test_own_documents_can_have_questions(folder):
     question = {"id": "q", "question": "What?", "answers": ["One"], "gold": ["a.txt#1"]}
     root = folder({"a.txt": "One.", "questions.dev.jsonl": json.dumps(question)})
@@ -275,10 +271,6 @@ def test_without_pypdf_the_error_says_what_to_install(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "pypdf", None)
     with pytest.raises(ModuleNotFoundError, match=r"a.pdf: reading PDF needs pypdf; install it: pip install pypdf"):
         load_passages(folder({"a.pdf": pdf_bytes(["x"])}))
-
-
-def test_text_from_pdf_fonts_can_be_stored():
-    assert pdf._repaired("a\x00b\ud83dc \ud83d\ude00") == "a b\ufffdc 😀"
 
 
 def test_of_a_long_pdf_the_first_pages_are_read_and_that_is_counted(folder, monkeypatch):
@@ -303,11 +295,15 @@ def test_a_pdf_that_takes_too_long_or_says_too_much_is_left_out_by_name(folder, 
     assert left_out == "slow.pdf (has more than 12 characters: read 2 of 8 pages; split it)"
 
 
-def test_a_pdf_whose_streams_unpack_without_end_is_left_out(folder):
+def test_a_pdf_whose_streams_unpack_without_end_and_a_huge_text_are_left_out(folder, monkeypatch):
     packed = zlib.compress(b"(x) Tj " * 6_000_000)  # 42 MB from 60 kB
     root = folder({"a.txt": "One.", "bomb.pdf": pages_bytes(["x"], stream=packed)})
     (left_out,) = load_passages(root).skipped["unreadable file"]
     assert left_out.startswith("bomb.pdf (is a damaged or unsupported PDF (LimitReachedError:")
+    (root / "bomb.pdf").unlink()
+    monkeypatch.setattr(documents, "MAX_TEXT", 10)
+    root = folder({"a.txt": "One.", "huge.md": "x" * 11})
+    assert load_passages(root).skipped["unreadable file"] == ("huge.md (has 11 bytes, the limit is 10; split it)",)
 
 
 def test_pipes_devices_sockets_and_links_to_themselves_are_counted(folder):
@@ -355,9 +351,3 @@ def test_a_pipe_for_questions_is_an_error_at_once(folder, tmp_path):
         os.mkfifo(tmp_path / name)
         with pytest.raises(DataError, match=rf"{name}: is no plain file, but a folder, a pipe"):
             load_dataset(root, questions=tmp_path / name)
-
-
-def test_a_huge_text_is_left_out_by_name(folder, monkeypatch):
-    monkeypatch.setattr(documents, "MAX_TEXT", 10)
-    root = folder({"a.txt": "One.", "huge.md": "x" * 11})
-    assert load_passages(root).skipped["unreadable file"] == ("huge.md (has 11 bytes, the limit is 10; split it)",)

@@ -71,13 +71,10 @@ def test_long_articles_are_cut_and_keep_parallel_relations_together():
     assert all(a.passage.text.startswith("Ana is a person. Ana directed") for a in parts)
 
 
-def test_a_relation_of_a_thing_with_itself_is_stated_once():
+def test_odd_names_are_stated():
     (article,) = write_articles([("Ana", "directed_by", "Ana")])
-    assert article.passage.text == "Ana is a movie and a person. Ana was directed by Ana."
+    assert article.passage.text == "Ana is a movie and a person. Ana was directed by Ana.", "once"
     assert article.triples == (("Ana", "directed_by", "Ana"),)
-
-
-def test_names_with_braces_and_exclamation_marks():
     assert state(("{head}", "has_genre", "{0}"), "{head}") == "{head} is of the genre {0}."
     assert state(("Oliver!", "written_by", "Ana"), "Ana") == "Ana wrote Oliver!"
 
@@ -120,7 +117,10 @@ def test_malformed_lines_are_refused(tmp_path, content, message):
         read_triples(tmp_path / "none.txt")
 
 
-def test_a_part_named_like_another_entity_is_refused(tmp_path):
+def test_a_part_named_like_another_entity_and_a_type_without_a_question_are_refused(folder, tmp_path):
+    release(folder, 1, "dev", ["who directed [Night Harbour]\tVera Lind"], ["x", "y"])
+    with pytest.raises(DataError, match="has 2 types for 1 questions"):
+        load_dataset(folder)
     lines = [f"film {i}|directed_by|Ana" for i in range(30)] + ["film 1|has_tags|Ana#2"]
     (tmp_path / "kb.txt").write_text("\n".join(lines))
     with pytest.raises(DataError, match="entity 'Ana' needs the id 'Ana#2', which is another entity's name"):
@@ -221,12 +221,7 @@ def test_broken_lines_of_the_release_are_refused(folder, line, message):
         load_dataset(folder)
 
 
-def test_a_type_for_each_question_of_the_release(folder):
-    release(folder, 1, "dev", ["who directed [Night Harbour]\tVera Lind"], ["x", "y"])
-    with pytest.raises(DataError, match="has 2 types for 1 questions"):
-        load_dataset(folder)
-
-
+@pytest.mark.slow
 @needs_shared
 def test_metaqa_questions_name_entities_only():
     questions = load_dataset(SHARED, "dev", limit=300).questions
@@ -261,6 +256,7 @@ def test_relations_of_a_file_win_and_must_be_a_list(folder):
         load_dataset(folder, "mine")
 
 
+@pytest.mark.slow
 @needs_shared
 def test_metaqa_is_whole():
     """Counts of the file beside the repository; names keep their case, short numbers stay."""

@@ -196,11 +196,8 @@ def test_multihop_rag(multihop):
     assert (null.answers, null.gold, null.extra["hops"]) == ((), (), 0)
     assert null.extra["release_answer"] == "Insufficient information."
     assert data.remarks == []
-
-
-def test_other_chunks_give_other_gold(multihop):
     whole = load_dataset(multihop(), chunking=Chunking(200))
-    assert whole.questions[0].gold == ("article-0#1", "article-1#1")
+    assert whole.questions[0].gold == ("article-0#1", "article-1#1"), "other chunks, other gold"
 
 
 @each("path", ["", "corpus.json", "MultiHopRAG.json"])
@@ -281,7 +278,7 @@ def test_textbooks(textbooks):
 
 
 # ------------------------------------------------------------------------------------------------------- UltraDomain
-def test_ultradomain(books):
+def test_ultradomain(books, tmp_path):
     data = load_dataset(books(), chunking=Chunking(7))
     assert [p.id for p in data.passages] == ["cs-1#1", "cs-1#2", "cs-2#1", "cs-2#2"]
     assert [p.title for p in data.passages] == ["A Garden Year", "A Garden Year", "", ""]
@@ -289,6 +286,14 @@ def test_ultradomain(books):
     assert [q.id for q in data.questions] == ["u1", "u2", "u3"]
     assert data.questions[2].type == "fin"
     assert not any(q.gold for q in data.questions)
+    row = {"id": "q", "question": "Where?", "answers": ["frost"], "gold": ["cs-1#1"]}
+    write(tmp_path / "made.jsonl", [row], lines=True)
+    data = load_dataset(books(), questions=tmp_path / "made.jsonl")
+    assert data.questions[0].gold == ("cs-1#1",), "canonical questions on a release"
+    own = tmp_path / "own" / "history.jsonl"
+    write(own, [{"title": "Note", "text": "Context and input are ordinary words."}], lines=True)
+    assert load_dataset(own).passages[0].title == "Note", "own documents are not taken for it"
+    assert load_dataset(own.parent).passages[0].id.startswith("history.jsonl")
 
 
 def test_a_folder_of_domains_and_a_name_without_its_suffix(books):
@@ -300,24 +305,11 @@ def test_a_folder_of_domains_and_a_name_without_its_suffix(books):
         load_dataset(path.parent)
 
 
-def test_own_documents_are_not_taken_for_ultradomain(tmp_path):
-    write(tmp_path / "history.jsonl", [{"title": "Note", "text": "Context and input are ordinary words."}], lines=True)
-    assert load_dataset(tmp_path / "history.jsonl").passages[0].title == "Note"
-    assert load_dataset(tmp_path).passages[0].id.startswith("history.jsonl")
-
-
 def test_a_repeated_row_is_left_out_and_an_id_of_two_questions_is_an_error(books):
     data = load_dataset(books([BOOKS[0], BOOKS[0]]))
     assert len(data.questions) == 1 and data.skip_counts == {"repeated question": 1}
     with pytest.raises(DataError, match=r"line 2: line 2 has id 'u1', which line 1 has already"):
         load_dataset(books([BOOKS[0], BOOKS[1] | {"_id": "u1"}]))
-
-
-def test_canonical_questions_on_a_release(books, tmp_path):
-    row = {"id": "q", "question": "Where?", "answers": ["frost"], "gold": ["cs-1#1"]}
-    write(tmp_path / "made.jsonl", [row], lines=True)
-    data = load_dataset(books(), questions=tmp_path / "made.jsonl")
-    assert data.questions[0].gold == ("cs-1#1",)
 
 
 # ------------------------------------------------------------------------------------------------------ broken files
@@ -347,7 +339,7 @@ def spoil(rng, row):
 def test_broken_rows_are_one_clear_error_or_load(kind, multihop, novels, books, textbooks):
     rng = random.Random(7)
     failed = 0
-    for _ in range(120):
+    for _ in range(50):
         if kind == "multihop":
             path = multihop([spoil(rng, QUERIES[0]), QUERIES[1]])
         elif kind == "articles":
@@ -369,19 +361,16 @@ def test_broken_rows_are_one_clear_error_or_load(kind, multihop, novels, books, 
                 assert error.line in (1, 2)
         else:
             assert data.passages and data.questions
-    assert failed > 20
+    assert failed > 5
 
 
 @each("kind", ["corpus.json", "MultiHopRAG.json"])
-def test_a_cut_off_file_names_its_line(multihop, kind):
+def test_a_cut_off_file_names_its_line(multihop, books, kind):
     path = multihop() / kind
     text = json.dumps(json.loads(path.read_text()), indent=1)
     path.write_text(text[: len(text) // 2])
     with pytest.raises(DataError, match=r"line \d+: is (cut off|not JSON)"):
         load_dataset(path.parent)
-
-
-def test_a_broken_line_of_a_domain_names_its_line(books):
     path = books()
     path.write_text(path.read_text() + '{"input": "x"}\n')
     with pytest.raises(DataError, match=r"line 4: the row has no 'context'; its keys are input"):
