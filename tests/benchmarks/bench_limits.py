@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-from gnnrag.metrics.statistics import bootstrap_interval
 from running import run, timed
 
 from gnnrag.datasets.base import load_passages
@@ -21,6 +20,7 @@ from gnnrag.datasets.canonical import load_passages as load_lines
 from gnnrag.datasets.chunk import chunk_text
 from gnnrag.errors import DataError
 from gnnrag.graphs.hierarchy import build_hierarchy
+from gnnrag.metrics.statistics import bootstrap_interval
 from gnnrag.text.analyse import analyse
 
 UNITS = ("Word after word. ", "\n", "a\n\n", ". ", '."', "( ", "- x\n", "A. ", "\n \t")
