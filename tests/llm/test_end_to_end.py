@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -96,6 +95,7 @@ def test_transformers_serve(served_model: ServedModel, tmp_path: Path) -> None:
 
 @pytest.mark.llm
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # a dead server is given up on at once, not waited for
 def test_a_server_killed_midway(tiny_model: Path, tmp_path: Path) -> None:
     """What was answered stays, the rest has rows that name the failure, and nothing hangs."""
     with serve(tiny_model, tmp_path / "serve") as served:
@@ -109,11 +109,9 @@ def test_a_server_killed_midway(tiny_model: Path, tmp_path: Path) -> None:
             if seen == 3:
                 threading.Thread(target=served.kill).start()
 
-        started = time.monotonic()
         path, metrics = evaluate(config, on_question=on_question)
     rows = read_predictions(path)
     assert len({r.question_id for r in rows}) == len(rows) == 12
     failed = [r for r in rows if r.error]
     assert 0 < len(failed) <= 9 and metrics["failed"] == len(failed)
     assert all("language-model calls failed" in (r.error or "") for r in failed)
-    assert time.monotonic() - started < 600, "a dead server is given up on at once, not waited for"

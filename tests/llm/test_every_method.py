@@ -70,6 +70,7 @@ def test_prompts_beyond_the_context_are_failures_with_rows(local: EveryMethod, m
     assert all("prompt longer than the model's context" in (row.error or "") for row in outcome.rows)
 
 
+@pytest.mark.slow
 def test_a_model_trained_further_does_not_continue_a_run(folder: Path, tmp_path: Path) -> None:
     adapter = make_tiny_adapter(folder, tmp_path / "adapter")
     runs = EveryMethod(tmp_path, ["llm=hf", f"llm.model={adapter}", "llm.device=cpu"], max_tokens=2)
@@ -80,6 +81,7 @@ def test_a_model_trained_further_does_not_continue_a_run(folder: Path, tmp_path:
         runs.run("closed_book")
 
 
+@pytest.mark.slow
 def test_one_role_on_a_local_model_the_others_on_a_server(folder: Path, tmp_path: Path) -> None:
     """`roles.verifier.llm=hf` and all other roles on an API: every call goes where it belongs."""
     from tests.helpers.http_stub import ok, stub

@@ -18,36 +18,27 @@ def raising(kind: type[Exception]) -> Exception:
 
 
 @each(
-    "kind, message",
+    "kind, is_offline, message",
     [
-        (errors.HFValidationError, "no hub name either, which is OWNER/NAME"),
-        (errors.RepositoryNotFoundError, "the hub has no a/b, or hides it from you: check the spelling"),
-        (errors.GatedRepoError, "a/b on the hub is for those whom its owner lets in"),
-        (errors.RevisionNotFoundError, "a/b on the hub has no revision 'v9'"),
-        (errors.LocalEntryNotFoundError, "before (the hub cannot be reached): check the spelling, or fetch it first"),
-        (errors.OfflineModeIsEnabled, "before (the hub cannot be reached): check the spelling, or fetch it first"),
-        (OSError, "the hub did not give it (OSError): "),
+        (errors.HFValidationError, False, "no hub name either, which is OWNER/NAME"),
+        (errors.RepositoryNotFoundError, False, "the hub has no a/b, or hides it from you: check the spelling"),
+        (errors.GatedRepoError, False, "a/b on the hub is for those whom its owner lets in"),
+        (errors.RevisionNotFoundError, False, "a/b on the hub has no revision 'v9'"),
+        (errors.LocalEntryNotFoundError, False, "the hub cannot be reached): check the spelling, or fetch it first"),
+        (errors.OfflineModeIsEnabled, False, "the hub cannot be reached): check the spelling, or fetch it first"),
+        (errors.LocalEntryNotFoundError, True, "before (HF_HUB_OFFLINE is set)"),
+        (OSError, False, "the hub did not give it (OSError): "),
     ],
 )
 def test_a_model_that_the_hub_does_not_give(
-    monkeypatch: pytest.MonkeyPatch, kind: type[Exception], message: str
+    monkeypatch: pytest.MonkeyPatch, kind: type[Exception], is_offline: bool, message: str
 ) -> None:
     def fails(*_: object, **__: object) -> None:
         raise raising(kind)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", fails)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", is_offline)
     with pytest.raises(ConfigError) as caught:
         find_model("a/b@v9", None, "hf")
     text = str(caught.value)
     assert text.startswith("model 'a/b@v9' is no folder here, and ") and message in text and "\n" not in text
-
-
-def test_offline_is_named_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object, **__: object) -> None:
-        raise raising(errors.LocalEntryNotFoundError)
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", fails)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(ConfigError, match=r"before \(HF_HUB_OFFLINE is set\)"):
-        find_model("gpt-4o-mini", None, "hf")

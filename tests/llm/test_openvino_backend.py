@@ -10,6 +10,7 @@ import pytest
 
 from gnnrag.errors import ArtefactError, ConfigError, LLMError
 from gnnrag.llm.base import ContextLengthError, Message, Reply, Request
+from gnnrag.llm.folders import check_gguf
 from gnnrag.llm.hf import HFBackend, HFConfig
 from gnnrag.llm.openvino import OpenVINOBackend, OpenVINOConfig, pattern_of
 from tests.helpers.each import each
@@ -190,8 +191,6 @@ def test_a_damaged_file_fails_once_and_for_all(file: Path, tmp_path: Path, part:
 
 
 def test_lengths_in_a_header_are_not_believed(file: Path, tmp_path: Path) -> None:
-    from gnnrag.llm.folders import check_gguf
-
     assert check_gguf(file) == 32768
     data = file.read_bytes()
     for at in range(8, 32, 4):  # tensors, settings, length of the first name

@@ -19,14 +19,13 @@ import torch
 from safetensors.torch import load_file
 
 from gnnrag.config import DataConfig, EvaluateConfig, load_config
-from gnnrag.training.language.data import CorpusConfig
-from gnnrag.training.language.data import task_of
-from gnnrag.training.language.validation import open_gain
+from gnnrag.roles.tuned.checkpoint import read_tuned, tuned_folder
 from gnnrag.roles.tuned.language import LANGUAGE_KINDS, LanguageRoleConfig, open_language_role
 from gnnrag.run.evaluation import evaluate
 from gnnrag.run.rundir import read_predictions
 from gnnrag.session import Session
-from gnnrag.roles.tuned.checkpoint import read_tuned, tuned_folder
+from gnnrag.training.language.data import CorpusConfig, task_of
+from gnnrag.training.language.validation import open_gain
 from gnnrag.training.rows import ThoughtsRow, VerifierRow, read_rows
 from inference import collect_traces
 from inference.console import run_script
