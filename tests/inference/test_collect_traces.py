@@ -56,7 +56,9 @@ def test_join_and_import(root: Path, capsys: pytest.CaptureFixture[str]) -> None
         (["method=bdtr"], "out=DIR: give the folder"),
         (["method=bdtr", "out=x", "keep.precise=1"], "unknown setting 'keep.precise'"),
         (["method=bdtr", "out=x", "keep.precision=7"], "keep.precision=7.0: must lie between 0 and 1"),
-        (["method=bdtr", "out=x", "outt=x"], "unknown setting 'outt'"),
+        (["method=bdtr", "out=x", "outt=x"], "unknown setting 'outt'. Did you mean 'out'? Allowed: budget, cand"),
+        (["method=bdtr", "out=x", "metod=x"], "unknown setting 'metod'. Did you mean 'method'?"),
+        (["out=x", "shard=1/2"], "shard='1/2' is a setting of inference/evaluate.py; a recording answers all"),
     ],
 )
 def test_wrong_settings_are_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,14 +87,3 @@ def test_kill_at_any_moment(tmp_path: Path) -> None:
 
     harass(collecting("killed"), 4, duration, 5, whole)
     same()
-
-
-@each("wrong, right", [("outt=x", "out"), ("kep.helped=no", "keep"), ("metod=x", "method")])
-def test_a_misspelt_key_of_its_own_is_matched(capsys: pytest.CaptureFixture[str], wrong: str, right: str) -> None:
-    assert call("data.path=data/sample", wrong) == 2
-    assert f"Did you mean '{right}'? Allowed: budget, candidates, " in capsys.readouterr().err
-
-
-def test_a_recording_has_no_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("data.path=data/sample", f"out={tmp_path}", "shard=1/2") == 2
-    assert "shard='1/2' is a setting of inference/evaluate.py; a recording answers all" in capsys.readouterr().err

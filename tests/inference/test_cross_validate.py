@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag.run.trained import read_parts, read_seen, seen_in
 from gnnrag.run.rundir import read_predictions
+from gnnrag.run.trained import read_parts, read_seen, seen_in
 from inference import cross_validate
 from inference.console import run_script
 from tests.helpers.each import each
@@ -43,6 +43,7 @@ def call(folder: Path, training: str, *more: str) -> int:
     return run_script(cross_validate.main, [*settings, *more], "")
 
 
+@pytest.mark.slow
 def test_each_question_meets_the_network_that_did_not_train_on_it(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -72,6 +73,7 @@ def test_each_question_meets_the_network_that_did_not_train_on_it(
     assert {p.question_id: p.ranking for p in read_predictions(merged)} == asked
 
 
+@pytest.mark.slow
 def test_a_sample_is_drawn_by_a_hash_and_bad_replies_end_with_code_1(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +89,7 @@ def test_a_sample_is_drawn_by_a_hash_and_bad_replies_end_with_code_1(
     assert call(folder, "both", "sample=few") == 2 and "sample='few'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_questions_that_trained_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert train(folder, "one") == 0
     capsys.readouterr()

@@ -18,6 +18,7 @@ from inference import evaluate as evaluate_script
 from inference.console import describe_failures, run_script
 from inference.evaluate import __doc__ as help_text
 from inference.evaluate import main, upload_hint
+from tests.helpers.each import each
 
 ROOT = Path(__file__).resolve().parents[2]
 HASH = ["index.embedder.model=hash", "index.text.language=blank:en", "retriever=bm25", "data.limit=4"]
@@ -72,6 +73,10 @@ def test_failed_questions_are_told(arguments: list[str], capsys: pytest.CaptureF
     assert "4 of 4 questions failed, all of them: nothing was measured; the same command tries them again" in err
     assert "4 x budget.max_tokens=1 is used up (...)" in err
     assert "Recall" not in out and Path(out.strip()).is_dir(), "zeros of nothing look like a result"
+    rows = [Prediction(f"q{i}", "", (), (), 0, {}, 0.0, "down" if i else None) for i in range(3)]
+    assert describe_failures(rows).splitlines() == [
+        "2 of 3 questions failed, they score 0; the same command tries them again", "  2 x down"
+    ]  # fmt: skip
 
 
 def test_what_was_tracked_offline_is_told_how_to_upload(tmp_path: Path) -> None:
@@ -80,28 +85,15 @@ def test_what_was_tracked_offline_is_told_how_to_upload(tmp_path: Path) -> None:
     assert upload_hint(tmp_path) == f"tracked offline; to upload it: wandb sync {tmp_path}/wandb/offline-run-*"
 
 
-def test_some_failures_are_told_with_what_they_score() -> None:
-    rows = [Prediction(f"q{i}", "", (), (), 0, {}, 0.0, "down" if i else None) for i in range(3)]
-    assert describe_failures(rows).splitlines() == [
-        "2 of 3 questions failed, they score 0; the same command tries them again", "  2 x down"
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("extra", "message"),
+@each(
+    "extra, message",
     [
-        (
-            ["data.pth=x"],
-            "error: unknown setting 'data.pth'. Did you mean 'path'? Allowed: chunk_overlap, ",
-        ),
+        (["data.pth=x"], "error: unknown setting 'data.pth'. Did you mean 'path'? Allowed: chunk_overlap, "),
         (["retriever=dnse"], "error: retriever='dnse' is unknown. Did you mean 'dense'?"),
         (["retriever=dense", "retriever.search=ivf"], "error: retriever.search='ivf': allowed are flat, hnsw"),
         (["method=bdtr", "method.promotion=x"], "error: method.promotion='x': allowed are exempt, order_only, boost"),
         (["seed=many"], "error: seed: Value 'many'"),
-        (
-            ["absent.yaml"],
-            "error: config file 'absent.yaml' does not exist; give a YAML file such as configs/ev",
-        ),
+        (["absent.yaml"], "error: config file 'absent.yaml' does not exist; give a YAML file such as configs/ev"),
         (["--markdown"], "error: --markdown: allowed are --help; settings are written key=value"),
         (["a.yaml", "b.yaml"], "error: one config file at most, got a.yaml, b.yaml"),
         (["data.path=nowhere"], "error: nowhere: does not exist"),
@@ -119,11 +111,6 @@ def test_errors_are_one_line_and_exit_code_2(
     out, err = capsys.readouterr()
     lines = [line for line in err.splitlines() if line.startswith("error:")]
     assert len(lines) == 1 and lines[0].startswith(message) and "Traceback" not in err and out == ""
-
-
-def test_help(capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(["--help"]) == 0
-    assert "python inference/evaluate.py configs/" in capsys.readouterr().out
 
 
 def test_interrupt(arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,6 +171,7 @@ def test_a_run_in_parts(arguments: list[str], capsys: pytest.CaptureFixture[str]
     assert " has ended with all questions; this part answers 2 of them again" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_part_in_which_every_question_failed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Whether anything was measured is known once all parts are together, and the merge waits for their success."""
     rules = "llm.rules=[{match: '.', reply: 'Answer: x'}]"
@@ -193,6 +181,7 @@ def test_a_part_in_which_every_question_failed(arguments: list[str], capsys: pyt
     assert call([*dots, "shard=merge"]) == 1
 
 
+@pytest.mark.slow
 def test_as_a_process(arguments: list[str]) -> None:
     """From another folder, as `python inference/evaluate.py`."""
     done = subprocess.run(

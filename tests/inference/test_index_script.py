@@ -6,10 +6,11 @@ import pytest
 
 from gnnrag.config import EmbedderConfig
 from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
-from gnnrag.index.build import build_index, update_index
+from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
 from inference.console import run_script
 from inference.index import main
+from tests.helpers.each import each
 from tests.helpers.indexes import CORPUS, HASH, HASH_DOTS, REPOSITORY, artefacts, command, environment, fault
 
 
@@ -103,6 +104,10 @@ class TestChange:
         assert artefacts(root) == artefacts(tmp_path / "fresh")
         main(["add", str(root), str(tmp_path / "more")])
         assert capsys.readouterr().out.startswith("nothing to do")
+        parts = [replace(CORPUS[0], id=f"x#{i}") for i in (1, 2)]  # ids of a corpus file are no names of documents
+        main(["add", str(root), str(write_corpus(tmp_path / "more", parts))])
+        main(["add", str(root), str(write_corpus(tmp_path / "more", parts[:1]))])
+        assert Index(root).ids[-2:] == ["x#1", "x#2"]
 
     def test_remove(self, root, tmp_path, capsys):
         assert main(["remove", str(root), "p1", "p5"]) == 0
@@ -114,12 +119,6 @@ class TestChange:
         with pytest.raises(DataError, match="passage 'p2' is not in the index"):
             main(["remove", str(root), "p2", "p2"])
         assert Index(root).ids == ["p2", "p3", "p4", "p6"]
-
-    def test_one_document(self, root, tmp_path):
-        (tmp_path / "one.txt").write_text("A single document.")
-        main(["add", str(root), str(tmp_path / "one.txt")])
-        assert Index(root).ids[-1] == "one.txt#1"
-        update_index(root, remove=["one.txt#1"])
 
     def test_a_document_that_got_shorter_leaves_nothing_behind(self, tmp_path, capsys):
         folder, root = tmp_path / "docs", tmp_path / "index"
@@ -143,12 +142,6 @@ class TestChange:
         main(["add", str(root), str(folder / "deep" / "a.txt")])
         assert {"a.txt#3", "a.txt#4"} <= set(Index(root).ids), "known by the name that it was given with"
 
-    def test_ids_of_a_corpus_file_are_no_names_of_documents(self, root, tmp_path):
-        parts = [replace(CORPUS[0], id=f"x#{i}") for i in (1, 2)]
-        main(["add", str(root), str(write_corpus(tmp_path / "more", parts))])
-        main(["add", str(root), str(write_corpus(tmp_path / "more", parts[:1]))])
-        assert Index(root).ids[-2:] == ["x#1", "x#2"]
-
     def test_a_document_goes_with_all_its_passages(self, root, tmp_path, capsys):
         folder = tmp_path / "docs"
         folder.mkdir()
@@ -162,14 +155,9 @@ class TestChange:
         assert left == {"a.txt.md", "aXtxt.txt", *(p.id for p in CORPUS if p.id != "p1")}
         with pytest.raises(DataError, match=r"passage 'a\.txt' is not in the index"):
             main(["remove", str(root), "a.txt"])
-
-    def test_a_document_that_is_not_there_is_named(self, root, capsys):
-        assert run_script(main, ["add", str(root), "/no/such.md"], "help") == 2
-        told = capsys.readouterr().err
-        assert told.startswith("error: /no/such.md: does not exist; ") and "data.path" not in told
-        assert told.endswith("; give a document that is there, or a folder of documents\n")
-        assert run_script(main, ["add", str(root), "/no/such"], "help") == 2
-        assert "error: /no/such: does not exist; " in capsys.readouterr().err
+        (tmp_path / "one.txt").write_text("A single document.")
+        main(["add", str(root), str(tmp_path / "one.txt")])
+        assert Index(root).ids[-1] == "one.txt#1"
 
 
 class TestInspect:
@@ -178,14 +166,9 @@ class TestInspect:
         out = capsys.readouterr().out
         for text in (
             str(root)[-20:],
-            "passages",
-            "text",
-            "hierarchy",
-            "lexical",
-            "embeddings",
+            *["passages", "text", "hierarchy", "lexical", "embeddings", "MB"],
             "256 dim",
             "6 passages",
-            "MB",
         ):
             assert text in out
         assert "cut off" not in out
@@ -196,13 +179,8 @@ class TestInspect:
         out = capsys.readouterr().out
         for text in (
             "knowledge: ",
-            "hubs",
-            "isolated",
             "connected parts",
-            "neighbours",
-            "median",
-            "malformed",
-            "current",
+            *["hubs", "isolated", "neighbours", "median", "malformed", "current"],
         ):
             assert text in out
         main(["inspect", str(tmp_path / "index"), "--json"])
@@ -224,27 +202,23 @@ class TestInspect:
             assert capsys.readouterr().out == f"{page}\n"
             assert f"<title>{title} · gnnrag</title>" in page.read_text("utf-8")
 
-    @pytest.mark.parametrize(
-        ("more", "problem"),
-        [
-            (["--entity", "Nobody"], "--entity and --question go with --html"),
-            (["--html", "x", "--entity", "Nobody"], "the index has no entity 'Nobody'"),
-            (["--html", "x", "--entity", "a", "--question", "b"], "go with --html, one of them"),
-            (["--html"], "--html needs a value"),
-            (["--json", "--html", "x"], "usage: python inference/index.py inspect INDEX"),
-            (["--jsn"], "'--jsn' is unknown"),
-        ],
-    )
-    def test_mistakes(self, tmp_path, more, problem):
-        build_index(tmp_path / "index", CORPUS, HASH, ["knowledge"])
-        with pytest.raises(GnnragError, match=problem):
-            main(["inspect", str(tmp_path / "index"), *more])
-
-    def test_a_page_needs_a_knowledge_graph(self, root, tmp_path):
-        with pytest.raises(
-            ArtefactError, match=r"no knowledge graph to draw; add one with: python inference/index\.py"
-        ):
-            main(["inspect", str(root), "--html", str(tmp_path / "x.html")])
+    def test_mistakes(self, root, tmp_path):
+        drawn, page = tmp_path / "drawn", str(tmp_path / "x.html")
+        build_index(drawn, CORPUS, HASH, ["knowledge"])
+        for path, more, problem in [
+            (drawn, ["--entity", "Nobody"], "--entity and --question go with --html"),
+            (drawn, ["--html", page, "--entity", "Nobody"], "the index has no entity 'Nobody'"),
+            (drawn, ["--html", page, "--entity", "a", "--question", "b"], "go with --html, one of them"),
+            (drawn, ["--html"], "--html needs a value"),
+            (drawn, ["--json", "--html", page], "usage: python inference/index.py inspect INDEX"),
+            (drawn, ["--jsn"], "'--jsn' is unknown"),
+            (root, ["--html", page], r"no knowledge graph to draw; add one with: python inference/index\.py"),
+            (tmp_path, [], "holds no index; make one with"),
+            (tmp_path / "none", [], "holds no index; make one with"),
+        ]:
+            with pytest.raises(GnnragError, match=problem):
+                main(["inspect", str(path), *more])
+        assert not (tmp_path / "none").exists()
 
     def test_damage_is_named(self, root):
         path = next(root.glob("lexical-*")) / "size.json"
@@ -252,15 +226,9 @@ class TestInspect:
         with pytest.raises(ArtefactError, match=r"size\.json is damaged"):
             main(["inspect", str(root)])
 
-    def test_no_index(self, tmp_path):
-        for path in (tmp_path, tmp_path / "none"):
-            with pytest.raises(GnnragError, match="holds no index; make one with"):
-                main(["inspect", str(path)])
-        assert not (tmp_path / "none").exists()
 
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
+@each(
+    "arguments, message",
     [
         ([], "give a subcommand. Allowed: add, build, draft-schema, estimate, inspect, remove"),
         (["bild"], "give a subcommand. Did you mean 'build'?"),
@@ -283,6 +251,14 @@ def test_mistakes_are_one_line_and_code_2(arguments, message, capsys):
     assert told.err.count("\n") == 1
 
 
+def test_a_document_that_is_not_there_is_named(root, capsys):
+    assert run_script(main, ["add", str(root), "/no/such.md"], "help") == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: /no/such.md: does not exist; ") and "data.path" not in told
+    assert told.endswith("; give a document that is there, or a folder of documents\n")
+
+
+@pytest.mark.slow
 def test_as_a_process(corpus, tmp_path):
     def run(*arguments):
         done = subprocess.run(
@@ -301,7 +277,7 @@ def test_as_a_process(corpus, tmp_path):
     assert err.startswith("error: ") and "Traceback" not in err
 
 
-def test_the_cost_of_extraction_is_told_before_the_first_call(corpus, capsys):
+def test_the_cost_of_extraction_by_the_model_of_the_index_is_told_before_the_first_call(corpus, capsys):
     dots = [f"data.path={corpus}", "index.extract.format=lightrag", "index.max_calls=9"]
     assert main(["estimate", *dots, "llm.price_in=100000", "llm.price_out=1"]) == 0
     shown = capsys.readouterr()
@@ -313,9 +289,6 @@ def test_the_cost_of_extraction_is_told_before_the_first_call(corpus, capsys):
     main(["estimate", f"data.path={corpus}", "llm.model=small"])
     told = capsys.readouterr().err
     assert "give llm.price_in" in told and "summaries, reports and curation by a model are not counted" in told
-
-
-def test_the_cost_is_that_of_the_model_of_the_index(corpus, capsys):
     own = ["index.llm.name=openai", "index.llm.model=small", "index.llm.price_in=7", "index.llm.price_out=7"]
     main(["estimate", f"data.path={corpus}", *own, "llm.price_in=0"])
     shown = capsys.readouterr()

@@ -17,24 +17,18 @@ def arguments(tmp_path):
     ]  # fmt: skip
 
 
-def test_a_table_for_people(arguments, capsys):
+def test_a_table_for_people_as_markdown_and_as_json(arguments, capsys):
     assert main([*arguments, "retrievers=bm25,dense"]) == 0
     told = capsys.readouterr()
     assert "5 questions, one retrieval each" in told.out
     for text in ("bm25", "dense", "Recall@2", "Recall@10", "alone", "LLM calls", "index MB"):
         assert text in told.out
     assert "note: bm25: done" in told.err
-
-
-def test_markdown(arguments, capsys):
     assert main([*arguments, "retrievers=bm25,hybrid:k=5", "--markdown"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("| retriever | Recall@2 | Recall@5 | Recall@10 |")
     assert set(lines[1]) <= set("|-:") and len({line.count("|") for line in lines}) == 1
     assert lines[2].startswith("| bm25 | 0.") and lines[3].startswith("| hybrid:k=5 | ")
-
-
-def test_json(arguments, capsys):
     assert main([*arguments, "retrievers=bm25", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert row["retriever"] == "bm25" and set(row["recall"]) == {"2", "5", "10"}

@@ -15,6 +15,8 @@ from inference import ask, index, start
 from inference.console import run_script
 from inference.tables import plain_table
 from inference.terminal import Terminal, guarded_output
+from tests.helpers.each import each
+from tests.helpers.indexes import HASH_DOTS
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\r\u202egpj.exe\u2066\x9b31m\u2028\x7f\x00"
 ACTIVE = set(EVIL) - set("0owned2Jgpj.xe31m[];")
@@ -44,7 +46,7 @@ def broken() -> int:
     raise ZeroDivisionError(EVIL)
 
 
-@pytest.mark.parametrize("act", [printing, logging_it, refused, broken])
+@each("act", [printing, logging_it, refused, broken])
 def test_nothing_of_data_acts_on_a_terminal(act: Callable[[], int], capsys: pytest.CaptureFixture[str]) -> None:
     run_script(lambda arguments: act(), [], None)
     out, err = capsys.readouterr()
@@ -98,13 +100,13 @@ def test_names_and_texts_of_documents_are_shown_spelt_out(
     (folder / "b\x1b]2;x\x07.bin").write_text("x")
     out = ""
     for json_or_not in ((), ("--json",)):
-        words = ["What colour is the lamp of Ada?", "data.path=docs", "index.path=i", *json_or_not]
+        words = ["What colour is the lamp of Ada?", "data.path=docs", "index.path=i", *HASH_DOTS, *json_or_not]
         assert run_script(ask.main, words, "") == 0
         captured = capsys.readouterr()
         assert unseen(captured.out) and unseen(captured.err), captured
         out = captured.out
     assert json.loads(out)["context"][0]["title"] == name.removesuffix(".txt")
-    assert run_script(index.main, ["build", "data.path=docs", "index.path=i2"], "") == 0
+    assert run_script(index.main, ["build", "data.path=docs", "index.path=i2", *HASH_DOTS], "") == 0
     captured = capsys.readouterr()
     assert unseen(captured.out) and unseen(captured.err) and "unsupported file type" in captured.err
 

@@ -11,10 +11,10 @@ import pytest
 from safetensors.torch import load_file
 
 from gnnrag.config import load_config
+from gnnrag.roles.tuned.reader import TunedReader, TunedReaderConfig
+from gnnrag.run.trained import read_seen, seen_hash
 from gnnrag.training import reader as reader_task
 from gnnrag.training.reader_data import TrainReaderConfig, check_reader
-from gnnrag.run.trained import read_seen, seen_hash
-from gnnrag.roles.tuned.reader import TunedReader, TunedReaderConfig
 from inference.console import run_script
 from tests.helpers.each import each
 from tests.helpers.pictures import is_drawn
@@ -120,8 +120,8 @@ def test_a_killed_training_ends_with_the_same_weights(folder: Path, monkeypatch:
     assert all(value.equal(other[name]) for name, value in one.items())
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
+@each(
+    "given, message",
     [
         (["stage=play"], "stage='play'"),
         (["metric=bleu"], "metric='bleu'"),
