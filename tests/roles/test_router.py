@@ -17,10 +17,12 @@ from gnnrag.roles.base import QUERY_CLASSES, RouterTask, Routing
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.router import (
     CUES,
+    MASK,
     OfflineRouter,
     OracleRouter,
     PromptedRouter,
     class_of,
+    mask_names,
     parse_routing,
     probabilities,
     read_cues,
@@ -53,6 +55,25 @@ def ask(role: Any, question: Question) -> Routing:
 def test_cues(text: str, cues: dict[str, float]) -> None:
     found = {name: value for name, value in read_cues(text).items() if value}
     assert found == pytest.approx({"constant": 1.0, **cues})
+
+
+def test_names_are_masked() -> None:
+    expected = {
+        "Who is the father of Otto II, Count of Guelders?": "Who is the father of #, #?",
+        "Where was the director of The Seventh Seal born?": "Where was the director of # born?",
+        "Alfred Hitchcock's wife came from a city": "#'s wife came from a city",
+        "Hitchcock’s wife": "#'s wife",
+        "Which city was it?": "Which city was it?",
+        "Summarise the letters to Anna.": "Summarise the letters to #",
+        "Are Marie Curie and Pierre Curie related?": "Are # and # related?",
+        "Is the Bank of the Rhine a bank?": "Is the # a bank?",
+        "What do I need?": "What do I need?",
+        "Thames bridges": "Thames bridges",
+        "Où est Île de la Cité ?": "Où est # ?",
+        "who wrote emma": "who wrote emma",
+        "": "",
+    }
+    assert {text: mask_names(text).replace(MASK, "#") for text in expected} == expected
 
 
 def test_who_is_the_role_asks_for_the_role() -> None:
