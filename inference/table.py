@@ -16,25 +16,16 @@ if __name__ == "__main__":
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from typing import Any
 
 from gnnrag.metrics.replies import is_error
-from gnnrag.metrics.statistics import with_interval
-from gnnrag.reports.retrievers import RECALL_AT, RetrieverRow, fitting_retrievers, retriever_config, tabulate
+from gnnrag.reports.results import Result, cell
+from gnnrag.reports.retrievers import COLUMNS, RECALL_AT, fitting_retrievers, retriever_config, tabulate
 from inference.console import IndexProgress, note, split_arguments
 from inference.tables import markdown_table, plain_table
 
 FLAGS = ("--markdown", "--json")
-HEADINGS = (
-    "retriever",
-    *(f"Recall@{k}" for k in RECALL_AT),
-    "ms/query, batch",
-    "ms/query, alone",
-    "LLM calls",
-    "fallbacks",
-    "index MB",
-    "build s",
-)
+HEADINGS = ("retriever", *(column.heading for column in COLUMNS))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -47,38 +38,56 @@ def main(arguments: Sequence[str]) -> int:
     for label in labels:
         retriever_config(source, overrides, label)  # a misspelt setting is refused before any work
     with IndexProgress() as progress:
-        rows = tabulate(
-            source, overrides, labels, progress, lambda row: note(f"{row.retriever}: {row.error or 'done'}")
+        results = tabulate(
+            source, overrides, labels, progress, lambda result: note(f"{result.row.name}: {result.error or 'done'}")
         )
     if "--json" in flags:
-        print(json.dumps([asdict(row) for row in rows], indent=2))
+        print(json.dumps([as_data(result) for result in results], indent=2))
     else:
-        print(markdown(rows) if "--markdown" in flags else table(rows))
-    return int(any(row.error or row.failed or is_error(row.remarks) for row in rows))
+        print(markdown(results) if "--markdown" in flags else table(results))
+    return int(any(result.error or result.failed or is_error(result.remarks) for result in results))
 
 
-def table(rows: Sequence[RetrieverRow]) -> str:
+def as_data(result: Result) -> dict[str, Any]:
+    """Return a row as JSON data."""
+    values = result.values
+    timing = {name: values[name] for name in ("open_seconds", "batch_ms", "single_ms")} if values else None
+    return {
+        "retriever": result.row.name,
+        "error": result.error or None,
+        "recall": {k: values[f"recall@{k}"] for k in RECALL_AT if values},
+        "intervals": {k: result.intervals[name] for k in RECALL_AT if (name := f"recall@{k}") in result.intervals},
+        "questions": result.questions,
+        "failed": result.failed,
+        "timing": timing,
+        "llm_calls": values.get("llm_calls", 0.0),
+        "fallbacks": values.get("fallbacks", 0),
+        "index_bytes": values.get("index_bytes", 0),
+        "build_seconds": values.get("build_seconds", 0.0),
+        "trained_on": result.trained_on,
+        "remarks": result.remarks,
+    }
+
+
+def table(results: Sequence[Result]) -> str:
     """Return the rows for people."""
-    title = f"{max((row.questions for row in rows), default=0)} questions, one retrieval each"
-    return "\n".join([plain_table(HEADINGS, [_cells(row) for row in rows], title), *_errors(rows)])
+    title = f"{max((result.questions for result in results), default=0)} questions, one retrieval each"
+    return "\n".join([plain_table(HEADINGS, list(map(_cells, results)), title), *_notes(results)])
 
 
-def markdown(rows: Sequence[RetrieverRow]) -> str:
+def markdown(results: Sequence[Result]) -> str:
     """Return the rows as a Markdown table."""
-    return "\n".join([markdown_table(HEADINGS, [_cells(row) for row in rows]), *_errors(rows)])
+    return "\n".join([markdown_table(HEADINGS, list(map(_cells, results))), *_notes(results)])
 
 
-def _cells(row: RetrieverRow) -> list[str]:
-    if row.error or row.timing is None:
-        return [row.retriever, "failed", *[""] * (len(HEADINGS) - 2)]
-    cells = [row.retriever, *(with_interval(row.recall[k], row.intervals.get(k)) for k in RECALL_AT)]
-    cells += [f"{row.timing.batch_ms:.1f}", f"{row.timing.single_ms:.1f}", f"{row.llm_calls:.1f}"]
-    return [*cells, str(row.fallbacks), f"{row.index_bytes / 1e6:.1f}", f"{row.build_seconds:.1f}"]
+def _cells(result: Result) -> list[str]:
+    if result.error:
+        return [result.row.name, "failed", *[""] * (len(HEADINGS) - 2)]
+    return [result.row.name, *(cell(result, column) for column in COLUMNS)]
 
 
-def _errors(rows: Sequence[RetrieverRow]) -> list[str]:
-    told = [(row.retriever, row.error or (f"{row.failed} of {row.questions} questions failed" if row.failed else ""))
-            for row in rows]  # fmt: skip
-    told += [(row.retriever, row.trained_on) for row in rows]
-    told += [(row.retriever, line) for row in rows for line in row.remarks]
-    return [f"{name}: {error}" for name, error in told if error]
+def _notes(results: Sequence[Result]) -> list[str]:
+    notes = [(r, r.error or (f"{r.failed} of {r.questions} questions failed" if r.failed else "")) for r in results]
+    notes += [(r, r.trained_on) for r in results]
+    notes += [(r, line) for r in results for line in r.remarks]
+    return [f"{r.row.name}: {text}" for r, text in notes if text]

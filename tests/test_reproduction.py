@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag.cluster.grid import Point
-from gnnrag.cluster.grid import evaluations
+from gnnrag.cluster.grid import Point, evaluations
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError
 from gnnrag.graphs.hierarchy import build_hierarchy
@@ -17,7 +16,7 @@ from gnnrag.llm.base import estimate_tokens
 from gnnrag.registry import ROLES
 from gnnrag.reports.papers import PaperTable, load_table
 from gnnrag.reports.reproduction import measured, outline, reproduce, resolved
-from gnnrag.reports.results import Result, as_json, cells, draw, lines, overlaps
+from gnnrag.reports.results import Result, as_json, cell, draw, lines, overlaps
 from gnnrag.run.rundir import read_predictions
 from gnnrag.text.analyse import analyse
 from inference.console import run_script
@@ -130,7 +129,7 @@ def test_overlap_figure_and_json(table: PaperTable, overrides: list[str], tmp_pa
     data = json.loads(as_json(table, results))
     assert data["rows"][0]["published"] == {"em": 0.4} and data["used"] == {"reader": "a model"}
     em = table.columns[0]
-    assert cells(results[0], em).endswith("(0.400)") and cells(Result(table.rows[1]), em) == "-"
+    assert cell(results[0], em).endswith("(0.400)") and cell(Result(table.rows[1]), em) == "-"
 
 
 def test_split_by_type(table: PaperTable, overrides: list[str], tmp_path: Path) -> None:
@@ -188,7 +187,7 @@ def test_counted_tables_ask_nothing(tmp_path: Path, overrides: list[str]) -> Non
     sizes = sorted({len(q.gold) for q in data.questions})
     assert counted.values["gold_passages"] == ", ".join(map(str, sizes)) and counted.questions == 6
     assert counted.values["corpus_tokens"] == sum(estimate_tokens(p.content) for p in data.passages)
-    assert cells(counted, table.columns[2]) == f"{counted.values['types']} (x, y)" and not (tmp_path / "r").exists()
+    assert cell(counted, table.columns[2]) == f"{counted.values['types']} (x, y)" and not (tmp_path / "r").exists()
     assert "The published figures are of" in text(table, [counted], False)
     assert ["is counted" in one.missing for one in evaluations(path, Point((), ""))] == [True, True], "no job runs it"
 

@@ -6,10 +6,11 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from gnnrag import registry, tabulation
+from gnnrag import registry
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.index.index import Index
 from gnnrag.index.store import Store
+from gnnrag.reports import retrievers as tabulation
 from gnnrag.reports.retrievers import (
     fitting_retrievers,
     index_cost,
@@ -85,16 +86,18 @@ def test_all_that_rank_passages_are_offered(more):
 
 def test_a_row_holds_what_the_run_measured(dots):
     row = measure(retriever_config(SAMPLE, dots, "bm25"), "bm25")
-    assert row.error is None and row.questions == 6 and row.failed == 0 and row.llm_calls == 0
+    assert not row.error and row.questions == 6 and row.failed == 0 and row.values["llm_calls"] == 0
     run = next(p for p in row_runs(dots) if p.is_dir())
     metrics = json.loads((run / "metrics.json").read_text())
-    assert row.recall == {k: metrics[f"retrieval/recall@{k}"] for k in (2, 5, 10)}
-    assert row.intervals[5] == tuple(metrics["retrieval/recall@5_ci"]) and 10 not in row.intervals
-    assert row.timing and row.timing.batch_ms > 0 and row.timing.single_ms > 0 and row.timing.open_seconds > 0
+    assert all(row.values[f"recall@{k}"] == metrics[f"retrieval/recall@{k}"] for k in (2, 5, 10))
+    assert row.intervals == {f"recall@{k}": tuple(metrics[f"retrieval/recall@{k}_ci"]) for k in (2, 5)}
+    assert all(row.values[name] > 0 for name in ("batch_ms", "single_ms", "open_seconds"))
     store = Store(Index(index_root(dots)).store.root)
     sizes = {n: sum(f["bytes"] for f in e["files"].values()) for n, e in store.manifest["stages"].items()}
-    assert row.index_bytes == sizes["passages"] + sizes["lexical"]
-    assert row.build_seconds == pytest.approx(store.info("passages")["seconds"] + store.info("lexical")["seconds"])
+    assert row.values["index_bytes"] == sizes["passages"] + sizes["lexical"]
+    assert row.values["build_seconds"] == pytest.approx(
+        store.info("passages")["seconds"] + store.info("lexical")["seconds"]
+    )
 
 
 def row_runs(dots):
@@ -119,10 +122,10 @@ def test_building_counts_what_an_artefact_is_made_from(dots):
 def test_one_that_fails_is_a_row_with_its_error(dots, more):
     told = []
     rows = tabulate(SAMPLE, dots, ["broken", "graphonly", "bm25"], on_row=told.append)
-    assert [row.retriever for row in rows] == ["broken", "graphonly", "bm25"] and told == rows
-    assert rows[0].error == "RuntimeError: bug" and rows[0].timing is None
+    assert [row.row.name for row in rows] == ["broken", "graphonly", "bm25"] and told == rows
+    assert rows[0].error == "RuntimeError: bug" and not rows[0].values
     assert "channels text, which retriever=graphonly does not have" in rows[1].error
-    assert rows[2].error is None
+    assert not rows[2].error
 
 
 def test_all_rows_read_one_index_made_with_the_settings_asked_for(dots, tmp_path):
@@ -132,7 +135,7 @@ def test_all_rows_read_one_index_made_with_the_settings_asked_for(dots, tmp_path
     rows = tabulate(
         SAMPLE, [*dots, "index.extract.method=precomputed", f"index.extract.path={path}"], ["bm25", "hipporag2"]
     )
-    assert [row.error for row in rows] == [None, None]
+    assert not any(row.error for row in rows)
     assert Index(index_root(dots)).entity_graph.graph.facts == (("solaris", "by", "tarkovsky"),)
     path.unlink()
     rows = tabulate(SAMPLE, [*dots, "index.extract.method=precomputed", f"index.extract.path={path}"], ["hipporag2"])
@@ -145,7 +148,7 @@ def test_triples_of_a_file_are_not_replaced_by_rules_without_a_word(dots, tmp_pa
     given = ["index.extract.method=precomputed", f"index.extract.path={path}"]
     tabulate(SAMPLE, [*dots, *given], ["hipporag2"])
     rows = tabulate(SAMPLE, dots, ["bm25", "hipporag2"])
-    assert rows[0].error is None and "this run says nothing of them" in (rows[1].error or "")
+    assert not rows[0].error and "this run says nothing of them" in rows[1].error
     assert Index(index_root(dots)).entity_graph.graph.facts == (("solaris", "by", "tarkovsky"),)
 
 
@@ -159,7 +162,7 @@ def test_a_retriever_with_roles_is_asked_as_the_loop_asks_it(dots, more):
     Asking.asked.clear()
     config = retriever_config(SAMPLE, dots, "asking")
     row = measure(config, "asking")
-    assert row.error is None and row.llm_calls == 2.0 and row.fallbacks == 6
+    assert not row.error and row.values["llm_calls"] == 2.0 and row.values["fallbacks"] == 6
     assert not any(text.endswith(" ") for text in Asking.asked), "no reply is bought twice"
 
 
@@ -173,7 +176,7 @@ def test_every_query_is_embedded_when_it_is_timed(dots, monkeypatch):
     seen.clear()
     timing = time_retriever(config, Index(index_root(dots)).store.root, ["a b", "c d"])
     assert seen == 2 * [tabulation._WARM_UP, "a b", "c d"]
-    assert timing.single_ms < 1000
+    assert timing["timing/single_ms"] > 0
 
 
 def test_the_fallback_of_a_role_is_none_of_the_retriever(dots, more, monkeypatch):
@@ -183,7 +186,7 @@ def test_the_fallback_of_a_role_is_none_of_the_retriever(dots, more, monkeypatch
 
     monkeypatch.setattr(Asking, "retrieve_for", retrieve_for)
     row = measure(retriever_config(SAMPLE, dots, "asking"), "asking")
-    assert row.error is None and row.fallbacks == 0
+    assert not row.error and row.values["fallbacks"] == 0
     predictions = tabulation.read_predictions(next(p for p in row_runs(dots) if p.is_dir()))
     assert all(p.usage["roles"]["report_reduce"]["reduce_fallback"] == 1 for p in predictions)
 

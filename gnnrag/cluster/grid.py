@@ -23,7 +23,7 @@ from gnnrag.datasets.source import find_source
 from gnnrag.errors import ConfigError, GnnragError, described
 from gnnrag.index.plan import closure
 from gnnrag.registry import TRAININGS
-from gnnrag.reports.inputs import absent_analyser, absent_data, absent_from, absent_model
+from gnnrag.reports.inputs import missing_analyser, missing_data, missing_inputs, missing_model
 from gnnrag.reports.papers import PaperTable, Row, load_table
 from gnnrag.reports.reproduction import checked, resolved
 from gnnrag.run.pipeline import index_path, index_settings, needed_stages
@@ -190,13 +190,13 @@ class Evaluation:
         if self.missing:
             return self.missing
         absent = _absent_data(*self.data, self.decisive["data"]["split"])
-        absent = absent or absent_model(self.index["embedder"]["model"])
-        return absent or absent_analyser(self.index["text"]["language"])
+        absent = absent or missing_model(self.index["embedder"]["model"])
+        return absent or missing_analyser(self.index["text"]["language"])
 
 
 @cache
 def _absent_data(path: str, questions: str, split: str) -> str:
-    return absent_data(path, split, questions or None)
+    return missing_data(path, split, questions or None)
 
 
 def is_table(source: Path) -> bool:
@@ -313,7 +313,7 @@ def only_done(table: PaperTable, overrides: Sequence[str], trained: Collection[s
     runs: dict[str, Runs] = {}
 
     def checked_for(row: Row) -> Row:
-        if row.missing or absent_from(config := resolved(table, row, overrides)):
+        if row.missing or missing_inputs(config := resolved(table, row, overrides)):
             return row
         target = _evaluation(config, row.name).target
         run = runs.setdefault(target.path, Runs(target.path)).find(target)

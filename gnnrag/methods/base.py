@@ -57,6 +57,10 @@ class Method(Part, Protocol):
         """Return the methods that it hands questions to, by name."""
         return {}
 
+    @staticmethod
+    def check_settings(config: Any) -> Any:
+        """Raise ConfigError for settings that cannot be, before there is an index."""
+
     async def start(self, question: Question, session: Session) -> State:
         """Prepare a question."""
         ...

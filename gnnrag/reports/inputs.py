@@ -1,4 +1,4 @@
-"""What a run names and this machine does not have: data, and models that may not be fetched."""
+"""Missing inputs: data, models and analysers that a run names and this machine does not have."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gnnrag.errors import ConfigError, DataError
 from gnnrag.text.analyse import resolve_language
 
 
-def absent_data(path: str, split: str, questions: str | None = None) -> str:
+def missing_data(path: str, split: str, questions: str | None = None) -> str:
     """Return why data that a table names is not on this machine, and where to get it; empty where it is."""
     for name in (path, *([questions] if questions else [])):
         if not Path(name).exists() and not Path(path).with_name(f"{Path(path).stem}_corpus.json").exists():
@@ -28,7 +28,7 @@ def absent_data(path: str, split: str, questions: str | None = None) -> str:
     return ""
 
 
-def absent_model(name: str) -> str:
+def missing_model(name: str) -> str:
     """Return why an embedder cannot be loaded on this machine; empty where it can, or may be fetched."""
     if name in ("embedded", "hash") or Path(name).exists():
         return ""
@@ -40,7 +40,7 @@ def absent_model(name: str) -> str:
     return "" if is_here else f"model not here: {name}, and HF_HUB_OFFLINE forbids to fetch it"
 
 
-def absent_analyser(language: str) -> str:
+def missing_analyser(language: str) -> str:
     """Return why texts cannot be analysed as settings say, and the command that helps; empty where they can."""
     try:
         resolve_language(language)
@@ -49,8 +49,8 @@ def absent_analyser(language: str) -> str:
     return ""
 
 
-def absent_from(config: EvaluateConfig) -> str:
+def missing_inputs(config: EvaluateConfig) -> str:
     """Return what a run names and this machine does not have; empty where all is here."""
     data, index = config.data, config.index
-    found = absent_data(data.path, data.split, data.questions) or absent_model(index.embedder.model)
-    return found or absent_analyser(index.text.language)
+    missing = missing_data(data.path, data.split, data.questions) or missing_model(index.embedder.model)
+    return missing or missing_analyser(index.text.language)

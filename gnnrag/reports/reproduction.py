@@ -17,22 +17,21 @@ from gnnrag.common.files import digest
 from gnnrag.config import EvaluateConfig
 from gnnrag.datasets.base import load_passages
 from gnnrag.datasets.source import find_source
-from gnnrag.errors import ConfigError, described
+from gnnrag.errors import ConfigError
 from gnnrag.index.build import Progress, build_index
 from gnnrag.index.index import Index
 from gnnrag.index.plan import closure
 from gnnrag.index.store import Store
 from gnnrag.judge.folder import judged_figures
 from gnnrag.llm.base import estimate_tokens
-from gnnrag.metrics.replies import remarks
 from gnnrag.registry import METHODS, resolve
 from gnnrag.reports.cross import Watch, cross_evaluate, read_part, swapped
-from gnnrag.reports.inputs import absent_analyser, absent_data, absent_from
+from gnnrag.reports.inputs import missing_analyser, missing_data, missing_inputs
 from gnnrag.reports.papers import PaperTable, Row, are_prompted, row_config
-from gnnrag.reports.results import Result, averages
+from gnnrag.reports.results import Result, averages, read_result, run_rows, values_of
 from gnnrag.run.evaluation import check_metrics, load_questions_for
 from gnnrag.run.pipeline import check_fit, chunking, data_source, index_path, index_settings, needed_stages
-from gnnrag.run.rundir import predicted_seconds, read_predictions, run_label, trained_note
+from gnnrag.run.rundir import predicted_seconds, read_predictions, run_label
 from gnnrag.text.analyse import RULES
 from gnnrag.types import Prediction
 
@@ -42,6 +41,7 @@ OWN = "ours"
 _ITEM = re.compile(r"(?:Table|Figure) \d+[a-d]?\b")
 OUTLINED = 4  # of a row's own settings
 TRIPLES = {"pairs": "run/pair_recall", "triples": "run/triple_recall"}  # of the graph side (`metrics.traces`)
+Counted = tuple[dict[str, Any], int, str]  # figures by key, questions among them, and what they were counted with
 
 
 def resolved(table: PaperTable, row: Row, overrides: Sequence[str] = ()) -> EvaluateConfig:
@@ -62,100 +62,8 @@ def checked(config: EvaluateConfig) -> EvaluateConfig:
     check_metrics(config.metrics)
     check_fit(config)
     needed_stages(config)
-    method = resolve("method", config.method.name, METHODS)
-    getattr(method, "check_settings", lambda settings: None)(config.method.settings)
+    resolve("method", config.method.name, METHODS).check_settings(config.method.settings)
     return config
-
-
-def outline(table: PaperTable, rows: Sequence[Row], overrides: Sequence[str] = ()) -> Iterator[str]:
-    """Yield a line for each row without running it: its parts, its data, and its own settings that not all rows have.
-
-    Raises:
-        ConfigError: a row's settings are wrong.
-    """
-    shared = set.intersection(*(set(row.settings) for row in table.rows)) if len(table.rows) > 1 else set()
-    replaced = {*LABELLED, *(override.partition("=")[0] for override in overrides)}
-    for row in rows:
-        if row.missing:
-            yield f"{row.name}: {row.missing}"
-            continue
-        config = resolved(table, row, overrides)
-        own = [s for s in row.settings if s not in shared and s.partition("=")[0] not in replaced]
-        about = [_label(config), *(s.replace('"', "") for s in own[:OUTLINED])]
-        about += [f"and {len(own) - OUTLINED} more settings"] if len(own) > OUTLINED else []
-        about += [absent] if (absent := absent_from(config)) else []
-        yield f"{row.name}: {', '.join(about)}"
-
-
-@dataclass(frozen=True)
-class Surveyed:
-    """A table in the list of all.
-
-    Attributes:
-        paper: its short name.
-        item: such as `Table 1` or `Figure 4a`; `OWN` where the paper has no such table.
-        file: the file.
-        rows: how many.
-        presets: of the methods in it, where they have any.
-        missing: what a part of the rows lacks on this machine.
-    """
-
-    paper: str
-    item: str
-    file: Path
-    rows: int
-    presets: tuple[str, ...]
-    missing: tuple[str, ...]
-
-
-def survey(table: PaperTable, given: Sequence[str] = ()) -> Surveyed:
-    """Return what a list says of a table, from its file alone: its rows are not resolved, which takes minutes for all.
-
-    Args:
-        table: the table.
-        given: the caller's settings.
-    """
-    paper, _, title = table.title.partition(", ")
-    item = _ITEM.match(title)
-    plain = [_plain(table, row, given) for row in table.rows]
-    presets = dict.fromkeys(filter(None, map(_preset, () if table.counts else plain)))
-    paths = {one["data.path"]: (one.get("data.split", "dev"), one.get("data.questions")) for one in plain}
-    data = [Path(path).name for path, (split, questions) in paths.items() if absent_data(path, split, questions)]
-    analysers = {one.get("index.text.language", RULES) for one in plain}
-    judged = [column.name for column in table.columns if column.key.startswith("judge/")]
-    missing = [
-        *(row.missing for row in table.rows),
-        f"data: {', '.join(data)}" if data else "",
-        *map(absent_analyser, sorted(analysers)),
-        f"figures of a judge: {', '.join(judged)}" if judged else "",
-    ]
-    lacks = tuple(dict.fromkeys(filter(None, missing)))
-    return Surveyed(paper, item[0] if item else OWN, table.path, len(table.rows), tuple(presets), lacks)
-
-
-def _plain(table: PaperTable, row: Row, given: Sequence[str]) -> dict[str, str]:
-    """Return a row's settings by dotted name, as texts."""
-    found = {"data.path": EvaluateConfig().data.path}
-    models = table.models if are_prompted(given) else ()
-    for dot in (*_dotted(table.base), *models, *row.settings, *given):
-        key, _, value = dot.partition("=")
-        if key == "method":  # another one has no settings yet
-            found = {name: old for name, old in found.items() if not name.startswith("method.")}
-        found[key.removesuffix(".name")] = value.strip('"')
-    return found
-
-
-def _dotted(section: Mapping[str, Any], before: str = "") -> Iterator[str]:
-    for key, value in section.items():
-        nested = isinstance(value, Mapping)
-        yield from _dotted(value, f"{before}{key}.") if nested else [f"{before}{key}={value}"]
-
-
-def _preset(plain: Mapping[str, str]) -> str:
-    """Return the preset of a row's method, `default` where it names none; empty for a method that has none."""
-    method = resolve("method", plain.get("method", "single"), METHODS)
-    usual = getattr(getattr(method, "config_class", None), "preset", "default" if hasattr(method, "presets") else "")
-    return plain.get("method.preset", usual) if usual else ""
 
 
 def reproduce(
@@ -176,10 +84,10 @@ def reproduce(
         table: see `papers.load_table`.
         overrides: dotted settings of all rows.
         chosen: which rows.
-        on_index: told about the building of the index.
-        on_start: told about each row and how many of its questions are left.
-        on_question: told about each question.
-        on_row: told each result as it is there.
+        on_index: notified of the building of the index.
+        on_start: notified of each row and how many of its questions are left.
+        on_question: notified of each question.
+        on_row: notified of each result.
         trained: training runs by part (`gnn`, or a role): they do it in every row, and no question is answered with a
             checkpoint that it shaped.
 
@@ -188,35 +96,50 @@ def reproduce(
     """
     rows = [row for row in table.rows if chosen(row)]
     configs = {row.name: resolved(table, row, overrides) for row in rows if not row.missing}
-    results = []
-    for row in rows:
-        if row.missing:
-            result = Result(row, error=f"cannot be run: {row.missing}")
-        elif absent := absent_from(configs[row.name]):
-            result = Result(replace(row, missing=absent), error=f"cannot be run: {absent}")
-        else:
-            try:
-                watch = Watch(on_index, on_question, on_start=partial(on_start, row))
-                result = (_counted if table.counts else _answered)(table, row, configs[row.name], watch, trained or {})
-            except Exception as problem:  # noqa: BLE001 - one broken row must not cost the others theirs
-                result = Result(row, _label(configs[row.name]), error=described(problem))
-        results.append(result)
-        on_row(result)
+
+    def run(row: Row) -> Result:
+        if missing := row.missing or missing_inputs(configs[row.name]):
+            return Result(replace(row, missing=missing), error=f"cannot be run: {missing}")
+        config = configs[row.name]
+        if table.counts:
+            return _counted(table, row, config, on_index)
+        data = load_questions_for(config) if trained else None
+        parts = [read_part(name, path, data) for name, path in (trained or {}).items() if data]
+        path, metrics = cross_evaluate(
+            config, parts, data, Watch(on_index, on_question, on_start=partial(on_start, row))
+        )
+        return measured(table, row, swapped(config, parts), path, metrics)
+
+    results = run_rows(rows, run, lambda row: _label(configs[row.name]), on_row)
     whole = [*results, *averages(table, results)]
     return [part for result in whole for part in (result, *result.parts)]
 
 
-def _answered(table: PaperTable, row: Row, config: EvaluateConfig, watch: Watch, trained: Mapping[str, Path]) -> Result:
-    data = load_questions_for(config) if trained else None
-    parts = [read_part(name, path, data) for name, path in trained.items() if data]
-    run, metrics = cross_evaluate(config, parts, data, watch)
-    return measured(table, row, swapped(config, parts), run, metrics)
+def measured(table: PaperTable, row: Row, config: EvaluateConfig, run: Path, metrics: Mapping[str, Any]) -> Result:
+    """Return the figures of a row's finished run."""
+    more = run_figures(run) | judged_figures(run)
+    if any(column.key.startswith("index/") for column in table.columns):
+        more |= index_tokens(config)
+    for names, section in ((SIDES, "by_step"), (TRIPLES, "triples_by_step")):
+        more |= {names[name]: points[-1] for name, points in metrics.get(section, {}).items() if points}
+    label = _label(config)
+    has_steps = any(column.key in SIDES.values() for column in table.columns)
+    groups = metrics.get(f"by_{table.by}", {}) if table.by else {}
+    parts = [
+        Result(
+            replace(row, name=f"{row.name}: {name}", published={}), label, values_of(table.columns, own),
+            questions=own["count"],
+        )
+        for name, own in groups.items()
+    ]  # fmt: skip
+    result = read_result(row, label, table.columns, config, run, metrics, more)
+    return replace(result, steps=metrics.get("by_step", {}) if has_steps else {}, parts=parts)
 
 
-def _counted(table: PaperTable, row: Row, config: EvaluateConfig, watch: Watch, _: Mapping[str, Path]) -> Result:
+def _counted(table: PaperTable, row: Row, config: EvaluateConfig, on_index: Progress) -> Result:
     """Return the counts of a row; those of a graph stand beside published ones of as many passages only."""
-    figures, questions, how = COUNTERS[table.counts](config, watch.on_index)
-    values = _values(table, figures)
+    figures, questions, how = COUNTERS[table.counts](config, on_index)
+    values = values_of(table.columns, figures)
     if row.published.get("passages", values.get("passages")) != values.get("passages"):
         row = replace(row, published={})
     asked = f" {config.data.split}" if questions else ""
@@ -225,34 +148,6 @@ def _counted(table: PaperTable, row: Row, config: EvaluateConfig, watch: Watch, 
 
 def _label(config: EvaluateConfig) -> str:
     return f"{run_label(config)} on {Path(config.data.path).name} {config.data.split}"
-
-
-def measured(table: PaperTable, row: Row, config: EvaluateConfig, run: Path, metrics: Mapping[str, Any]) -> Result:
-    """Return the figures of a finished run."""
-    figures = {**metrics, **run_figures(run), **judged_figures(run)}
-    if any(column.key.startswith("index/") for column in table.columns):
-        figures |= index_tokens(config)
-    steps: Mapping[str, Sequence[float]] = {}
-    if any(column.key in SIDES.values() for column in table.columns):
-        steps = metrics.get("by_step", {})
-    for names, section in ((SIDES, "by_step"), (TRIPLES, "triples_by_step")):
-        figures |= {names[one]: points[-1] for one, points in metrics.get(section, {}).items() if points}
-    label = _label(config)
-    asked, failed = metrics["questions"], metrics["failed"]
-    parts = [
-        Result(replace(row, name=f"{row.name}: {name}", published={}), label, _values(table, own), {}, own["count"])
-        for name, own in (metrics.get(f"by_{table.by}", {}) if table.by else {}).items()
-    ]
-    intervals = {c.name: tuple(figures[key]) for c in table.columns if (key := f"{c.key}_ci") in figures}
-    values = _values(table, figures)
-    told = ("", trained_note(run))
-    counted = {c.name: figures[key] for c in table.columns if (key := f"{c.key}_counted") in figures}
-    bad = tuple(remarks(metrics.get("replies", {}), config.run.warn_bad_replies, config.run.max_bad_replies))
-    return Result(row, label, values, intervals, asked, failed, str(run), *told, steps, parts, counted, bad)  # type: ignore[arg-type]
-
-
-def _values(table: PaperTable, figures: Mapping[str, Any]) -> dict[str, Any]:
-    return {column.name: figures.get(column.key) for column in table.columns}
 
 
 def run_figures(run: Path) -> dict[str, float]:
@@ -270,11 +165,6 @@ def run_figures(run: Path) -> dict[str, float]:
     means = {name: round(sums[name] / len(predictions), 4) for name in names}
     fallbacks = round(sums["fallbacks"] / max(sums["queries"], 1), 4)
     return means | {"run/fallbacks": fallbacks, "run/seconds": predicted_seconds(run)}
-
-
-# ------------------------------------------------------------
-# What tables count without asking a question: the graph of a corpus, its questions, the tokens of an index.
-Counted = tuple[dict[str, Any], int, str]  # figures by key, questions among them, and what they were counted with
 
 
 def count_hierarchy(config: EvaluateConfig, on_index: Progress = lambda stage, done, total: None) -> Counted:
@@ -342,3 +232,94 @@ def index_tokens(config: EvaluateConfig) -> dict[str, int]:
             if kind in ("prompt_tokens", "completion_tokens"):
                 spent[f"index/{kind}"] += count
     return {f"index/{kind}": spent[f"index/{kind}"] for kind in ("prompt_tokens", "completion_tokens")}
+
+
+def outline(table: PaperTable, rows: Sequence[Row], overrides: Sequence[str] = ()) -> Iterator[str]:
+    """Yield a line for each row without running it: its parts, its data, and its own settings that not all rows have.
+
+    Raises:
+        ConfigError: a row's settings are wrong.
+    """
+    shared = set.intersection(*(set(row.settings) for row in table.rows)) if len(table.rows) > 1 else set()
+    replaced = {*LABELLED, *(override.partition("=")[0] for override in overrides)}
+    for row in rows:
+        if row.missing:
+            yield f"{row.name}: {row.missing}"
+            continue
+        config = resolved(table, row, overrides)
+        own = [s for s in row.settings if s not in shared and s.partition("=")[0] not in replaced]
+        about = [_label(config), *(s.replace('"', "") for s in own[:OUTLINED])]
+        about += [f"and {len(own) - OUTLINED} more settings"] if len(own) > OUTLINED else []
+        about += [missing] if (missing := missing_inputs(config)) else []
+        yield f"{row.name}: {', '.join(about)}"
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """A table in the list of all.
+
+    Attributes:
+        paper: its short name.
+        item: such as `Table 1` or `Figure 4a`; `OWN` where the paper has no such table.
+        file: the file.
+        rows: how many.
+        presets: of the methods in it, where they have any.
+        missing: what a part of the rows lacks on this machine.
+    """
+
+    paper: str
+    item: str
+    file: Path
+    rows: int
+    presets: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def survey(table: PaperTable, given: Sequence[str] = ()) -> Surveyed:
+    """Return what a list says of a table, from its file alone: its rows are not resolved, which takes minutes for all.
+
+    Args:
+        table: the table.
+        given: the caller's settings.
+    """
+    paper, _, title = table.title.partition(", ")
+    item = _ITEM.match(title)
+    plain = [_plain(table, row, given) for row in table.rows]
+    presets = dict.fromkeys(filter(None, map(_preset, () if table.counts else plain)))
+    paths = {one["data.path"]: (one.get("data.split", "dev"), one.get("data.questions")) for one in plain}
+    data = [Path(path).name for path, (split, questions) in paths.items() if missing_data(path, split, questions)]
+    analysers = {one.get("index.text.language", RULES) for one in plain}
+    judged = [column.name for column in table.columns if column.key.startswith("judge/")]
+    missing = [
+        *(row.missing for row in table.rows),
+        f"data: {', '.join(data)}" if data else "",
+        *map(missing_analyser, sorted(analysers)),
+        f"figures of a judge: {', '.join(judged)}" if judged else "",
+    ]
+    lacks = tuple(dict.fromkeys(filter(None, missing)))
+    return Surveyed(paper, item[0] if item else OWN, table.path, len(table.rows), tuple(presets), lacks)
+
+
+def _plain(table: PaperTable, row: Row, given: Sequence[str]) -> dict[str, str]:
+    """Return a row's settings by dotted name, as texts."""
+    found = {"data.path": EvaluateConfig().data.path}
+    models = table.models if are_prompted(given) else ()
+    for dot in (*_dotted(table.base), *models, *row.settings, *given):
+        key, _, value = dot.partition("=")
+        if key == "method":  # another one has no settings yet
+            found = {name: old for name, old in found.items() if not name.startswith("method.")}
+        found[key.removesuffix(".name")] = value.strip('"')
+    return found
+
+
+def _dotted(section: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    for key, value in section.items():
+        nested = isinstance(value, Mapping)
+        yield from _dotted(value, f"{before}{key}.") if nested else [f"{before}{key}={value}"]
+
+
+def _preset(plain: Mapping[str, str]) -> str:
+    """Return the preset of a row's method, `default` where it names none; empty for a method that has none."""
+    method = resolve("method", plain.get("method", "single"), METHODS)
+    usual = getattr(method.config_class, "preset", "default" if method.presets else "")
+    return plain.get("method.preset", usual) if usual else ""

@@ -1,19 +1,26 @@
-"""What became of the rows of a paper's table, and how it is shown: as text, as JSON, as a figure."""
+"""Results of a table's rows: how they come about, averages and overlaps of them, and their text, JSON and figure.
+
+Every table goes this way, of a paper or of retrievers side by side: rows, runs (`run_rows`), results of columns
+(`read_result`), cells (`cell`).
+"""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from gnnrag.errors import ConfigError
+from gnnrag.config import EvaluateConfig
+from gnnrag.errors import ConfigError, described
 from gnnrag.metrics.comparison import load_runs, overlap
 from gnnrag.metrics.plotting import blank_axes, write_figure
+from gnnrag.metrics.replies import remarks
 from gnnrag.reports.papers import AVERAGE, COLUMNS, Column, PaperTable, Row
+from gnnrag.run.rundir import trained_note
 
 Line = tuple[str, list[str], list[float], list[float]]
 STEP = "sub-query"  # the axis of a figure that has a point for each sub-query
@@ -21,7 +28,7 @@ STEP = "sub-query"  # the axis of a figure that has a point for each sub-query
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a row.
+    """The figures of a row, or why there are none.
 
     Attributes:
         row: the row.
@@ -58,17 +65,76 @@ class Result:
         return bool(self.run) and not self.error
 
 
+def run_rows(
+    rows: Iterable[Row],
+    run: Callable[[Row], Result],
+    label: Callable[[Row], str] = lambda row: "",
+    on_row: Callable[[Result], None] = lambda result: None,
+) -> list[Result]:
+    """Run rows one after the other; one that fails is a result with its error, under its `label`."""
+    results = []
+    for row in rows:
+        try:
+            result = run(row)
+        except Exception as problem:  # noqa: BLE001 - one broken row must not cost the others theirs
+            result = Result(row, label(row), error=described(problem))
+        results.append(result)
+        on_row(result)
+    return results
+
+
+def read_result(
+    row: Row,
+    label: str,
+    columns: Sequence[Column],
+    config: EvaluateConfig,
+    run: Path,
+    metrics: Mapping[str, Any],
+    more: Mapping[str, Any],
+) -> Result:
+    """Return the figures of a finished run.
+
+    Args:
+        row: the row.
+        label: see `Result`.
+        columns: what is shown.
+        config: settings of the run.
+        run: its directory.
+        metrics: its metrics.
+        more: further figures by the keys of columns.
+    """
+    figures = {**metrics, **more}
+    return Result(
+        row,
+        label,
+        values_of(columns, figures),
+        {c.name: tuple(figures[key]) for c in columns if (key := f"{c.key}_ci") in figures},  # type: ignore[misc]
+        metrics["questions"],
+        metrics["failed"],
+        str(run),
+        trained_on=trained_note(run),
+        counted={c.name: figures[key] for c in columns if (key := f"{c.key}_counted") in figures},
+        remarks=tuple(remarks(metrics.get("replies", {}), config.run.warn_bad_replies, config.run.max_bad_replies)),
+    )
+
+
+def values_of(columns: Sequence[Column], figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the figure of each column by its name, None where there is none."""
+    return {column.name: figures.get(column.key) for column in columns}
+
+
 def overlaps(table: PaperTable, results: Sequence[Result]) -> dict[str, dict[str, float]]:
     """Return, for each group of rows that differ only as `table.overlap` says, who is right where."""
     if not table.overlap:
         return {}
-    wanted = [next((r for r in results if r.row.name == name and r.is_done), None) for name in table.overlap["rows"]]
-    if len(wanted) != 2 or None in wanted:
+    done = {r.row.name: Path(r.run) for r in reversed(results) if r.is_done}
+    names = table.overlap["rows"]
+    if len(names) != 2 or not done.keys() >= {*names}:
         return {}
-    first, second = load_runs([Path(r.run) for r in wanted if r])
+    first, second = load_runs([done[name] for name in names])
     column = COLUMNS[table.overlap.get("metric", "em")]
     shares = overlap(first, second, column.key, float(table.overlap.get("least", 1.0)))
-    return {" and ".join(table.overlap["rows"]): shares}
+    return {" and ".join(names): shares}
 
 
 def averages(table: PaperTable, results: Sequence[Result]) -> Iterator[Result]:
@@ -79,10 +145,10 @@ def averages(table: PaperTable, results: Sequence[Result]) -> Iterator[Result]:
     for row in table.averages:
         axis = row.labels.index(AVERAGE)
 
-        def around(one: Row, axis: int = axis) -> tuple[str, ...]:
-            return one.labels[:axis] + one.labels[axis + 1 :]
+        def around(row: Row, axis: int = axis) -> tuple[str, ...]:
+            return row.labels[:axis] + row.labels[axis + 1 :]
 
-        whole = sum(around(one) == around(row) for one in table.rows)
+        whole = sum(around(other) == around(row) for other in table.rows)
         of = [r for r in results if around(r.row) == around(row) and r.is_done and not r.trained_on]
         known = {c.name: [v for r in of if (v := r.values.get(c.name)) is not None] for c in table.columns}
         if of:
@@ -99,9 +165,9 @@ def lines(table: PaperTable, results: Sequence[Result]) -> Iterator[Line]:
         groups[" / ".join(label for i, label in enumerate(result.row.labels) if i != axis)].append(result)
     nan = float("nan")
     for name, members in groups.items():
-        measured_ = [nan if (value := r.values.get(column)) is None else value for r in members]
+        here = [nan if (value := r.values.get(column)) is None else value for r in members]
         published = [r.row.published.get(column, nan) for r in members]
-        yield name or column, [r.row.labels[axis] for r in members], measured_, published
+        yield name or column, [r.row.labels[axis] for r in members], here, published
 
 
 def draw(table: PaperTable, results: Sequence[Result], path: Path) -> None:
@@ -141,24 +207,17 @@ def _heading(table: PaperTable, name: str) -> str:
 
 def as_json(table: PaperTable, results: Sequence[Result]) -> str:
     """Return table and results as JSON."""
+    plain = ("label", "values", "intervals", "questions", "failed", "run", "error", "trained_on", "steps", "counted")
     rows = [
-        {
-            **{
-                f: getattr(r, f)
-                for f in ("label", "values", "intervals", "questions", "failed", "run", "error", "trained_on", "steps")
-            },
-            "counted": r.counted,
-            "remarks": list(r.remarks),
-            "name": r.row.name,
-            "published": r.row.published,
-        }
+        {name: getattr(r, name) for name in plain}
+        | {"remarks": list(r.remarks), "name": r.row.name, "published": r.row.published}
         for r in results
     ]
     about = {"title": table.title, "paper": table.paper, "used": table.used, "note": table.note}
     return json.dumps({**about, "rows": rows, "overlap": overlaps(table, results)}, ensure_ascii=False, indent=2)
 
 
-def cells(result: Result, column: Column) -> str:
+def cell(result: Result, column: Column) -> str:
     """Return a figure as text: with its interval, `n=` if not all questions count, and the published one behind it."""
 
     def shown(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What each retriever finds and costs on the same questions: a row per retriever, for `inference/table.py`.
+"""Retrievers side by side on the same questions: what each finds and costs, a row each (`inference/table.py`).
 
 Recall comes from `evaluate` with the method `single`; there is no second loop and no second metric.
 """
@@ -9,75 +9,40 @@ import asyncio
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.errors import ConfigError, described
+from gnnrag.errors import ConfigError
 from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
 from gnnrag.index.plan import closure
 from gnnrag.index.store import Store
-from gnnrag.metrics.replies import remarks
 from gnnrag.registry import RETRIEVERS, resolve
+from gnnrag.reports.papers import Column, Row
+from gnnrag.reports.results import Result, read_result, run_rows
 from gnnrag.run.evaluation import evaluate, load_questions_for
 from gnnrag.run.pipeline import Pipeline, check_fit, open_index, open_shared_index
-from gnnrag.run.rundir import read_predictions, trained_note
+from gnnrag.run.rundir import read_predictions
 from gnnrag.run.sharding import refuse_shard
 from gnnrag.session import Session
 from gnnrag.types import Prediction, Query
 
 RECALL_AT = (2, 5, 10)
+COLUMNS = (
+    *(Column(f"recall@{k}", f"Recall@{k}", f"retrieval/recall@{k}") for k in RECALL_AT),
+    # Embedding of the queries included: all in one batch, and the median of a query that comes alone.
+    Column("batch_ms", "ms/query, batch", "timing/batch_ms", 1),
+    Column("single_ms", "ms/query, alone", "timing/single_ms", 1),
+    Column("llm_calls", "LLM calls", "search/llm_calls", 1),  # of a question; the reader's are left out
+    Column("fallbacks", "fallbacks", "search/fallbacks", 0),  # questions of which another search answered a query
+    Column("index_mb", "index MB", "index/mb", 1),  # of the artefacts that it reads, passages included
+    Column("build_seconds", "build s", "index/seconds", 1),  # of these, with all that they are made from
+)
+# Reading the artefacts, building the retriever, one query to load the embedder; and what `index_mb` is made of.
+UNSHOWN = (Column("open_seconds", "", "timing/open_seconds"), Column("index_bytes", "", "index/bytes"))
 _WARM_UP = "What is asked first pays for loading a model?"
-
-
-@dataclass(frozen=True)
-class Timing:
-    """How long a retriever takes, embedding of the queries included.
-
-    Attributes:
-        open_seconds: reading the artefacts, building the retriever, one query to load the embedder.
-        batch_ms: milliseconds per query when all come in one batch.
-        single_ms: median milliseconds of a query that comes alone.
-    """
-
-    open_seconds: float
-    batch_ms: float
-    single_ms: float
-
-
-@dataclass(frozen=True)
-class RetrieverRow:
-    """One line of the table.
-
-    Attributes:
-        retriever: its name, with the settings that were asked for.
-        error: why there is no result; the other fields are then empty.
-        recall: k to mean Recall@k over the questions, and `intervals` the 95% bootstrap interval where there is one.
-        questions, failed: how many were asked, and how many of them ended with an error (they score zero).
-        timing: see `Timing`.
-        llm_calls: calls per question while searching; the reader's are left out.
-        fallbacks: questions of which a query was answered by another search than the retriever's own.
-        index_bytes: size of the artefacts that it reads, passages included.
-        build_seconds: what building them took, with all that they are made from.
-        trained_on: says it where these questions trained it: its recall is then no result.
-        remarks: what its roles' models did wrong (`metrics.replies.remarks`).
-    """
-
-    retriever: str
-    error: str | None = None
-    recall: dict[int, float] = field(default_factory=dict)
-    intervals: dict[int, tuple[float, float]] = field(default_factory=dict)
-    questions: int = 0
-    failed: int = 0
-    timing: Timing | None = None
-    llm_calls: float = 0.0
-    fallbacks: int = 0
-    index_bytes: int = 0
-    build_seconds: float = 0.0
-    trained_on: str = ""
-    remarks: tuple[str, ...] = ()
 
 
 def fitting_retrievers() -> list[str]:
@@ -118,22 +83,15 @@ def tabulate(
     overrides: Sequence[str],
     labels: Sequence[str],
     on_index: Progress = lambda stage, done, total: None,
-    on_row: Callable[[RetrieverRow], None] = lambda row: None,
-) -> list[RetrieverRow]:
-    """Run retrievers one after the other on the questions of a config; see `retriever_config` for the arguments.
-
-    A retriever that fails is a row with its error. `on_row` is told each row as it is ready.
-    """
-    rows = []
+    on_row: Callable[[Result], None] = lambda result: None,
+) -> list[Result]:
+    """Run retrievers one after the other on the questions of a config; see `retriever_config` for the arguments."""
     _build_for_all(source, overrides, labels, on_index)
-    for label in labels:
-        try:
-            row = measure(retriever_config(source, overrides, label), label, on_index)
-        except Exception as problem:  # noqa: BLE001 - one broken retriever must not cost the others their rows
-            row = RetrieverRow(label, error=described(problem))
-        rows.append(row)
-        on_row(row)
-    return rows
+
+    def run(row: Row) -> Result:
+        return measure(retriever_config(source, overrides, row.name), row.name, on_index)
+
+    return run_rows([Row(label, (label,), ()) for label in labels], run, on_row=on_row)
 
 
 def _build_for_all(source: str | None, overrides: Sequence[str], labels: Sequence[str], on_index: Progress) -> None:
@@ -146,45 +104,33 @@ def _build_for_all(source: str | None, overrides: Sequence[str], labels: Sequenc
         return
 
 
-def measure(config: EvaluateConfig, label: str, on_index: Progress = lambda stage, done, total: None) -> RetrieverRow:
+def measure(config: EvaluateConfig, label: str, on_index: Progress = lambda stage, done, total: None) -> Result:
     """Build what the retriever reads, time it, and run the questions. Raises GnnragError where a part does not fit."""
     check_fit(config)
     refuse_shard(config.shard, "a table of retrievers")
     data = load_questions_for(config)
     path = open_index(config, data.name, data.passages, on_index).store.root
-    timing = time_retriever(config, path, [q.text for q in data.questions])
+    figures = time_retriever(config, path, [q.text for q in data.questions])
     index = Index(path, config.index)
     run, metrics = evaluate(config, index=index)
     predictions = read_predictions(run)
     size, seconds = index_cost(index, config)
-    recall = {k: metrics[f"retrieval/recall@{k}"] for k in RECALL_AT}
-    intervals = {k: tuple(metrics[key]) for k in RECALL_AT if (key := f"retrieval/recall@{k}_ci") in metrics}
-    return RetrieverRow(
-        label,
-        None,
-        recall,
-        intervals,  # type: ignore[arg-type]
-        len(predictions),
-        metrics["failed"],
-        timing,
-        sum(map(_search_calls, predictions)) / len(predictions),
-        sum(map(_fell_back, predictions)),
-        size,
-        seconds,
-        trained_note(run),
-        tuple(remarks(metrics.get("replies", {}), config.run.warn_bad_replies, config.run.max_bad_replies)),
-    )
+    figures |= {
+        "search/llm_calls": sum(map(_search_calls, predictions)) / len(predictions),
+        "search/fallbacks": sum(map(_fell_back, predictions)),
+        "index/mb": size / 1e6,
+        "index/bytes": size,
+        "index/seconds": seconds,
+    }
+    return read_result(Row(label, (label,), ()), label, (*COLUMNS, *UNSHOWN), config, run, metrics, figures)
 
 
 def index_cost(index: Index, config: EvaluateConfig) -> tuple[int, float]:
     """Return the bytes of the artefacts that the retriever reads, and the seconds that they and their inputs took."""
-    stages = {
-        "passages",
-        *resolve("retriever", config.retriever.name, RETRIEVERS).stages_for(config.retriever.settings),
-    }
-    return sum(stage_bytes(index.store, s) for s in sorted(stages)), sum(
-        index.store.info(s)["seconds"] for s in closure(stages, index.config)
-    )
+    own = resolve("retriever", config.retriever.name, RETRIEVERS).stages_for(config.retriever.settings)
+    stages = {"passages", *own}
+    size = sum(stage_bytes(index.store, stage) for stage in sorted(stages))
+    return size, sum(index.store.info(stage)["seconds"] for stage in closure(stages, index.config))
 
 
 def stage_bytes(store: Store, stage: str) -> int:
@@ -192,8 +138,8 @@ def stage_bytes(store: Store, stage: str) -> int:
     return sum(file["bytes"] for file in store.manifest["stages"][stage]["files"].values())
 
 
-def time_retriever(config: EvaluateConfig, root: Path, texts: Sequence[str], top_k: int = 200) -> Timing:
-    """Time the retriever of a config alone, on indexes opened for the purpose.
+def time_retriever(config: EvaluateConfig, root: Path, texts: Sequence[str], top_k: int = 200) -> dict[str, float]:
+    """Time the retriever of a config alone, on indexes opened for the purpose; returns figures of COLUMNS.
 
     The embedder and some offline roles keep what they made of a query. So the batch meets a retriever of its own, whose
     one earlier query was the warm-up. Replies of a language model come from the response cache where there is one.
@@ -208,7 +154,11 @@ def time_retriever(config: EvaluateConfig, root: Path, texts: Sequence[str], top
     opened, alone = asyncio.run(_time(config, root, [[query] for query in queries]))
     _, (batch,) = asyncio.run(_time(config, root, [queries]))
     single = statistics.median(alone)
-    return Timing(round(opened, 3), round(1e3 * batch / len(texts), 3), round(1e3 * single, 3))
+    return {
+        "timing/open_seconds": round(opened, 3),
+        "timing/batch_ms": round(1e3 * batch / len(texts), 3),
+        "timing/single_ms": round(1e3 * single, 3),
+    }
 
 
 async def _time(config: EvaluateConfig, root: Path, batches: Sequence[Sequence[Query]]) -> tuple[float, list[float]]:
@@ -230,7 +180,7 @@ async def _time(config: EvaluateConfig, root: Path, batches: Sequence[Sequence[Q
 
 
 async def _ask(retriever: Any, queries: Sequence[Query]) -> None:
-    if not getattr(retriever, "retrieve_for", None):
+    if not retriever.asks_roles:
         retriever.retrieve(queries)
         return
     for query in queries:

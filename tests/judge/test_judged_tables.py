@@ -14,7 +14,7 @@ from gnnrag.judge.run import judge
 from gnnrag.llm.base import Request
 from gnnrag.reports.papers import COLUMNS, load_table
 from gnnrag.reports.reproduction import reproduce
-from gnnrag.reports.results import Result, cells
+from gnnrag.reports.results import Result, cell
 from inference.console import run_script
 from inference.judge import __doc__ as help_text
 from inference.judge import main
@@ -52,7 +52,7 @@ def test_columns_of_a_table_come_from_the_judgements_of_its_runs(tmp_path: Path)
     )
     first, second = reproduce(table, own)
     assert (first.values["a_score"], first.values["e_score"]) == (7.0, 7.0) and first.values["win_rate"] is None
-    assert cells(first, table.columns[1]) == "7.00 [7.00, 7.00] (8.50)"
+    assert cell(first, table.columns[1]) == "7.00 [7.00, 7.00] (8.50)"
     assert second.values["a_score"] is None and second.values["win_rate"] == 50.0 == second.values["win_logicality"]
     assert (first.values["correctness"], first.values["factuality"], second.values["factuality"]) == (7.0, 7.0, None)
     both = judged_figures(runs[1])
@@ -103,8 +103,8 @@ def test_a_cell_says_how_many_questions_were_judged() -> None:
     here = Result(
         replace(row, published={}), values={"win_rate": 60.0}, intervals={"win_rate": (50.0, 70.0)}, questions=300
     )
-    assert cells(here, column) == "60 [50, 70]" == cells(replace(here, counted={"win_rate": 300}), column)
-    assert cells(replace(here, counted={"win_rate": 100}), column) == "60 [50, 70] n=100"
+    assert cell(here, column) == "60 [50, 70]" == cell(replace(here, counted={"win_rate": 300}), column)
+    assert cell(replace(here, counted={"win_rate": 100}), column) == "60 [50, 70] n=100"
 
 
 @pytest.fixture
