@@ -93,9 +93,24 @@ def test_a_passage_may_be_named_as_an_entity_is(tmp_path: Path) -> None:
 STEP = st.tuples(st.sampled_from(["add", "remove", "edit"]), st.integers(0, 11), st.integers(0, 29))
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(steps=st.lists(STEP, min_size=1, max_size=5), profile=st.sampled_from(["fixed", "fixed", "released"]))
+QUICK = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+CHANGES = given(steps=st.lists(STEP, min_size=1, max_size=5), profile=st.sampled_from(["fixed", "fixed", "released"]))
+
+
+@settings(QUICK, max_examples=4)
+@CHANGES
 def test_changing_equals_building_the_changed_corpus(steps: list[tuple[str, int, int]], profile: str) -> None:
+    check(steps, profile)
+
+
+@pytest.mark.slow
+@settings(QUICK, max_examples=30)
+@CHANGES
+def test_changing_equals_building_the_changed_corpus_at_length(steps: list[tuple[str, int, int]], profile: str) -> None:
+    check(steps, profile)
+
+
+def check(steps: list[tuple[str, int, int]], profile: str) -> None:
     config = replace(HASH, communities=CommunityConfig(profile=profile, max_cluster_size=4, report_tokens=120))
     with TemporaryDirectory() as folder:
         root, corpus = Path(folder) / "i", {p.id: p for p in CORPUS[:8]}

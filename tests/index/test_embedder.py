@@ -19,11 +19,7 @@ class TestHashEmbedder:
         assert (rows[0] == rows[1]).all()
         assert rows[0] @ rows[2] < 0.1
         assert (rows[3] == rows[4]).all()
-
-    def test_no_texts(self):
         assert HashEmbedder().encode([]).shape == (0, HashEmbedder.dim)
-
-    def test_it_is_chosen_by_name_and_imports_no_framework(self):
         assert isinstance(make_embedder(EmbedderConfig(model="hash", backend="nonsense")), HashEmbedder)
 
 
@@ -85,10 +81,8 @@ class TestBatching:
         assert {size for size, _ in letters.shapes} == {4}
         assert {length for _, length in letters.shapes} == {16, 32, 48, 64}
         assert len(letters.shapes) == 5  # six short ones take two passes
-
-    def test_the_pad_token_is_masked(self):
-        row = Letters().encode(["ab"])[0]
-        assert row.sum() == 3
+        assert Letters().encode(["ab"])[0].sum() == 3, "the pad token is masked"
+        assert len(Letters().encode([])) == len(Letters().encode([], is_query=True)) == 0 and Letters().dim == 64
 
     def test_queries_get_the_prompt_and_are_encoded_once(self):
         letters = Letters()
@@ -98,12 +92,6 @@ class TestBatching:
         assert (first[[1, 0]] == again).all()
         assert (first[0] == first[2]).all()
         assert (first[0] != letters.encode(["x"])[0]).any()
-
-    def test_nothing_to_encode(self):
-        assert len(Letters().encode([])) == len(Letters().encode([], is_query=True)) == 0
-
-    def test_dim(self):
-        assert Letters().dim == 64
 
     def test_identity_tells_what_changes_vectors(self):
         def identity(**settings):

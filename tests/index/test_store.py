@@ -65,13 +65,6 @@ def test_clean_deletes_leftovers_and_nothing_of_the_user(tmp_path):
     assert all((tmp_path / name / "f").read_text() == "mine" for name in mine)
 
 
-def test_missing_stage_is_named(tmp_path):
-    store = Store(tmp_path / "index")
-    store.commit("passages", "a" * 64, write("kept"))
-    with pytest.raises(ArtefactError, match=r"no 'text' artefact; run: python inference/index.py"):
-        store.folder("text")
-
-
 def test_where_nothing_was_built_the_command_is_told(tmp_path):
     with pytest.raises(ArtefactError) as told:
         Store(tmp_path).folder("text")
@@ -80,6 +73,10 @@ def test_where_nothing_was_built_the_command_is_told(tmp_path):
         f"{tmp_path} holds no index; make one with: {build} CONFIG, or of your own documents with: "
         f"{build} data.path=FOLDER index.path={tmp_path}"
     )
+    store = Store(tmp_path / "index")
+    store.commit("passages", "a" * 64, write("kept"))
+    with pytest.raises(ArtefactError, match=r"no 'text' artefact; run: python inference/index.py"):
+        store.folder("text")
 
 
 class TestManifest:
@@ -132,12 +129,9 @@ class TestMapPassages:
         values, calls = self.run(tmp_path, ["a", "b", "a", "c", "d", "b"])
         assert calls == [[0, 1], [3, 4]]
         assert values == [["a", 0], ["b", 1], ["a", 0], ["c", 3], ["d", 4], ["b", 1]]
-
-    def test_known_values_are_not_computed(self, tmp_path):
-        values, calls = self.run(tmp_path, ["a", "b"], {"a": 7, "z": 8})
-        assert (values, calls) == ([7, ["b", 1]], [[1]])
-
-    def test_no_passages(self, tmp_path):
+        forget_journals(Store(tmp_path), "stage")
+        assert list((tmp_path / ".partial").iterdir()) == []
+        assert self.run(tmp_path, ["a", "b"], {"a": 7, "z": 8}) == ([7, ["b", 1]], [[1]]), "what is known is kept"
         assert self.run(tmp_path, []) == ([], [])
 
     def test_it_goes_on_where_it_stopped_and_with_other_settings_from_the_start(self, tmp_path):
@@ -164,8 +158,3 @@ class TestMapPassages:
         steps = []
         map_passages(Store(tmp_path), "s", "x", list("abca"), {"a": 1}, lambda p: [0] * len(p), 1, steps.append)
         assert steps == [2, 1, 1]
-
-    def test_journals_are_forgotten(self, tmp_path):
-        self.run(tmp_path, ["a"])
-        forget_journals(Store(tmp_path), "stage")
-        assert list((tmp_path / ".partial").iterdir()) == []
