@@ -1,26 +1,27 @@
+"""BM25 against its formula by hand."""
+
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 
+from gnnrag.index.index import Index
+from gnnrag.index.lexical import tokenise
 from gnnrag.retrievers.bm25 import BM25Retriever
 from gnnrag.types import Query
 from tests.helpers.each import each
-from tests.helpers.parts import CORPUS, small_index
+from tests.helpers.parts import CORPUS
 
 
 @pytest.fixture(scope="module")
-def retriever(tmp_path_factory: pytest.TempPathFactory) -> BM25Retriever:
-    return BM25Retriever(small_index(tmp_path_factory.mktemp("index")))
+def retriever(index: Index) -> BM25Retriever:
+    return BM25Retriever(index)
 
 
 def lucene(term: str, k1: float = 1.5, b: float = 0.75) -> np.ndarray:
     """BM25 of one unstemmed term that is no stop-word, by hand; lengths are counted by the index's own tokens."""
-    from gnnrag.index.lexical import tokenise
-
     texts = tokenise([p.content for p in CORPUS])
     counts = np.array([row.count(term) for row in texts])
     lengths = np.array([len(row) for row in texts])
@@ -51,12 +52,3 @@ def test_the_obvious(retriever: BM25Retriever) -> None:
 def test_a_query_without_known_terms_scores_nothing(retriever: BM25Retriever, text: str) -> None:
     (ranking,) = retriever.retrieve([Query(text, top_k=3)])
     assert ranking.ids == ("p0", "p1", "p2") and not ranking.scores.any() and (ranking.low, ranking.high) == (0, 0)
-
-
-def test_batches_change_nothing(retriever: BM25Retriever) -> None:
-    queries = [Query(p.title, top_k=i + 1) for i, p in enumerate(CORPUS)]
-    together: list[Any] = retriever.retrieve(queries)
-    for query, one in zip(queries, together, strict=True):
-        (alone,) = retriever.retrieve([query])
-        assert one.ids == alone.ids and one.scores.tolist() == alone.scores.tolist() and len(one) == query.top_k
-    assert retriever.retrieve([]) == []

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gnnrag.config import build_settings
-from gnnrag.errors import ConfigError
 from gnnrag.graphs.hierarchy import build_hierarchy
 from gnnrag.graphs.linking import TitleMatcher
 from gnnrag.retrievers.chg import CHGConfig, CHGRetriever
@@ -63,9 +61,6 @@ def test_second_hop_follows_the_title_link_nearest_to_what_is_asked():
     assert top("Where was the director of Amber Road born?", 2) == ["amber", "holm"]
     ranks = top("Where was the director of Amber Road born?", 28)
     assert ranks.index("holm") < ranks.index("lind")
-
-
-def test_context_decides_between_links():
     assert top("Who stars in Amber Road and when did she die?", 2) == ["amber", "lind"]
 
 
@@ -91,16 +86,6 @@ def test_both_sides_of_a_comparison_come_first():
     assert set(top("Which came out first, Amber Road or Birch Lane?", 2)) == {"amber", "birch"}
 
 
-def test_result_does_not_depend_on_the_batch():
-    texts = [f"Where was the director of {p.title} born?" for p in CORPUS] + ["who", "Oslo"]
-    together = RETRIEVER.retrieve([Query(text) for text in texts])
-    fresh = CHGRetriever(INDEX)
-    for text, ranking in zip(reversed(texts), reversed(together), strict=True):
-        alone = fresh.retrieve([Query(text)])[0]
-        assert alone.ids == ranking.ids
-        assert np.array_equal(alone.scores, ranking.scores)
-
-
 def test_ranking_is_sorted_cut_and_labelled():
     ranking = RETRIEVER.retrieve([Query("Amber Road", top_k=5)])[0]
     assert len(ranking) == 5
@@ -115,14 +100,7 @@ def test_queries_that_match_nothing_still_rank(text):
     assert len(top(text, 28)) == 28
 
 
-def test_no_queries_and_tiny_corpora():
-    assert RETRIEVER.retrieve([]) == []
+def test_tiny_corpora():
     assert CHGRetriever(BagIndex([])).retrieve([Query("x")])[0].ids == ()
     one = CHGRetriever(BagIndex([CORPUS[0]]))
     assert one.retrieve([Query("Amber Road"), Query("nothing")])[1].ids == ("amber",)
-
-
-def test_settings_are_strict():
-    assert build_settings(CHGRetriever, {"damping": 0.85}, "retriever").damping == 0.85
-    with pytest.raises(ConfigError):
-        build_settings(CHGRetriever, {"dampening": 0.85}, "retriever")

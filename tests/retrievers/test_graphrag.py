@@ -139,14 +139,6 @@ class TestLocal:
         assert all(h.text and set(h.sources) <= set(index.ids) for h in ranking.hits)
         assert all(h.sources for h in ranking.hits) and ranking.hits[0].id in index.knowledge.position
 
-    def test_alone_or_in_a_batch(self, index: Index) -> None:
-        queries = [Query(t, c) for t in ("Solaris", QUERY, "Who was Lem?") for c in ("text", "graph")]  # type: ignore[arg-type]
-        together = local(index).retrieve(queries)
-        for query, ranking in zip(queries, together, strict=True):
-            (alone,) = local(index).retrieve([query])
-            assert alone.ids == ranking.ids
-        assert local(index).retrieve([Query(" ")])[0].ids, "an empty query goes by degree"
-
     def test_no_entities(self, tmp_path: Path) -> None:
         from gnnrag.types import Passage
 

@@ -10,7 +10,6 @@ from gnnrag.errors import ConfigError
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
 from gnnrag.retrievers.hipporag.version1 import HippoRAGConfig, HippoRAGRetriever
-from gnnrag.retrievers.hipporag.version2 import HippoRAG2Retriever
 from gnnrag.roles.base import Mentions
 from gnnrag.session import Session
 from gnnrag.types import Passage, Query
@@ -102,25 +101,6 @@ def index(tmp_path_factory):
     more = [Passage(f"x{i}", f"Town {i}", f"Town {i} lies in Greece. Its mayor is Byron {i % 7}.") for i in range(60)]
     build_index(root, [*CORPUS, *more], HASH)
     return Index(root)
-
-
-QUERIES = [
-    "Where did the father of Ada Lovelace die?", "who?", "Which mayor does Town 7 share with Town 14?", "...",
-    "In which country is Missolonghi?", "Lord Byron", "Who is the mayor of Town 9?",
-]  # fmt: skip
-
-
-@each("cls", [HippoRAGRetriever, HippoRAG2Retriever])
-def test_a_ranking_does_not_depend_on_its_batch(index, cls):
-    retriever = cls(index)
-    queries = [Query(text, top_k=100) for text in QUERIES * 6]
-    assert retriever.retrieve([]) == []
-    together = retriever.retrieve(queries)
-    for i, query in enumerate(queries[:7]):
-        alone = retriever.retrieve([query])[0]
-        assert alone.ids == together[i].ids == together[i + 7].ids
-        assert (alone.scores == together[i].scores).all() and alone.branch == together[i].branch
-        assert len(alone) == len(index.ids) and np.isfinite(alone.scores).all()
 
 
 def test_names_are_linked_to_entities(index):

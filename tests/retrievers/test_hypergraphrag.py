@@ -1,8 +1,9 @@
+"""HyperGraphRAG by hand: every cosine of these indexes is set in the test."""
+
 from __future__ import annotations
 
 import asyncio
 
-import numpy as np
 import pytest
 
 from gnnrag.errors import ConfigError
@@ -12,11 +13,11 @@ from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
 from gnnrag.index.knowledge_stages import table_texts
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.retrievers.hypergraphrag.query import OfflineHyperQuery, PromptedHyperQuery
+from gnnrag.retrievers.hypergraphrag.query import PromptedHyperQuery
 from gnnrag.retrievers.hypergraphrag.retriever import Bipartite, HyperGraphRAGConfig, HyperGraphRAGRetriever
 from gnnrag.roles.base import HyperQuery
 from gnnrag.session import Session
-from gnnrag.types import Query
+from gnnrag.types import Query, Ranking
 from tests.helpers.cosines import ask, knowledge_index
 from tests.helpers.each import each
 from tests.helpers.indexes import HASH
@@ -218,42 +219,19 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Index:
     return Index(root)
 
 
-@each("rank", ["released", "paper", "cosine"])
-@each("profile", ["fixed", "released"])
-def test_a_batch_gives_what_single_queries_give(real: Index, profile: str, rank: str) -> None:
-    queries = [Query(COMPOSITIONAL), Query("Who directed Copper Road?", "graph"), Query("hm?"), Query("the TROMSO")]
-    settings = HyperGraphRAGConfig(profile=profile, rank=rank)
-    retriever = HyperGraphRAGRetriever(real, settings, {"hyper_query": OfflineHyperQuery(real)})
-    together = asyncio.run(retriever.retrieve_for(queries, Session("s")))
-    for query, ranking in zip(queries, together, strict=True):
-        (alone,) = asyncio.run(retriever.retrieve_for([query], Session("s")))
-        assert alone.ids == ranking.ids and alone.scores.tolist() == ranking.scores.tolist()
-        assert (np.diff(ranking.scores) < 0).all()
-    if profile == "fixed":
-        assert set(together[0].ids) == {p.id for p in CORPUS}
+def test_the_prompted_role_and_one_that_cannot_be_read(real: Index) -> None:
+    def ranked(reply: str) -> tuple[Ranking, Session]:
+        session, role = Session("s"), PromptedHyperQuery(ScriptedBackend.of((".", reply)))
+        retriever = HyperGraphRAGRetriever(real, None, {"hyper_query": role})
+        return asyncio.run(retriever.retrieve_for([Query(COMPOSITIONAL)], session))[0], session
 
-
-def test_the_prompted_role(real: Index) -> None:
-    reply = (
+    ranking, session = ranked(
         '("hyper-relation"<|>Vera Lindqvist directed Night Harbour.<|>7)##'
         '("entity"<|>Vera Lindqvist<|>person<|>A director.<|>80)##<|COMPLETE|>'
     )
-    session = Session("s")
-    role = PromptedHyperQuery(ScriptedBackend.of((".", reply)))
-    (ranking,) = asyncio.run(
-        HyperGraphRAGRetriever(real, None, {"hyper_query": role}).retrieve_for([Query(COMPOSITIONAL)], session)
-    )
-    assert "p1" in ranking.ids[:2] and ranking.branch == "hybrid"
-    assert session.usage()["llm_calls"] == 1
-
-
-def test_a_reply_that_cannot_be_read_is_counted_and_the_query_goes_on_alone(real: Index) -> None:
-    session = Session("s")
-    role = PromptedHyperQuery(ScriptedBackend.of((".", "no idea")))
-    (ranking,) = asyncio.run(
-        HyperGraphRAGRetriever(real, None, {"hyper_query": role}).retrieve_for([Query(COMPOSITIONAL)], session)
-    )
-    assert ranking.branch == "hyperedges"
+    assert "p1" in ranking.ids[:2] and ranking.branch == "hybrid" and session.usage()["llm_calls"] == 1
+    ranking, session = ranked("no idea")
+    assert ranking.branch == "hyperedges", "the query goes on alone"
     assert session.usage()["roles"]["hyper_query"]["hyper_query_failed"] == 1
 
 

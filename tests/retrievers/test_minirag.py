@@ -1,3 +1,5 @@
+"""MiniRAG by hand: every cosine of the golden example is set in the test."""
+
 from __future__ import annotations
 
 import asyncio
@@ -10,17 +12,15 @@ from gnnrag.errors import ConfigError
 from gnnrag.extract.base import EntityRecord, Extraction
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import Lists
-from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.retrievers.minirag.mentions import OfflineMentions, PromptedMentions
+from gnnrag.retrievers.minirag.mentions import PromptedMentions
 from gnnrag.retrievers.minirag.retriever import MiniRAGConfig, MiniRAGRetriever
 from gnnrag.roles.base import Mentions
 from gnnrag.session import Session
 from gnnrag.types import Query
 from tests.helpers.cosines import ask, knowledge_index
 from tests.helpers.each import each
-from tests.helpers.indexes import HASH
 from tests.helpers.parts import COMPOSITIONAL, CORPUS, Scripted
 
 
@@ -187,28 +187,6 @@ def test_wrong_settings_are_refused(name: str) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ a real index
-@pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
-    root = tmp_path_factory.mktemp("minirag")
-    build_index(root, CORPUS, HASH, ("knowledge_vectors", "embeddings", "hierarchy"))
-    return Index(root)
-
-
-QUERIES = [Query(COMPOSITIONAL), Query("Who directed Copper Road?", "graph"), Query("hm?"), Query("the TROMSO")]
-
-
-@each("profile", ["fixed", "released"])
-def test_a_batch_gives_what_single_queries_give(index: Index, profile: str) -> None:
-    retriever = MiniRAGRetriever(index, MiniRAGConfig(profile=profile), {"mentions": OfflineMentions(index)})
-    together = asyncio.run(retriever.retrieve_for(QUERIES, Session("s")))
-    for query, ranking in zip(QUERIES, together, strict=True):
-        (alone,) = asyncio.run(retriever.retrieve_for([query], Session("s")))
-        assert alone.ids == ranking.ids and alone.scores.tolist() == ranking.scores.tolist()
-        assert (np.diff(ranking.scores) <= 0).all()
-    assert together[0].ids[0] in ("p0", "p6") and set(together[0].ids) == {p.id for p in CORPUS}
-    assert "entity" in together[1].kinds and "path" in together[1].kinds
-
-
 def test_the_prompted_role_is_asked_with_the_types_of_the_graph(index: Index) -> None:
     llm = ScriptedBackend.of(
         ("Types: .*work", '{"answer_types": ["location"], "entities": ["Night Harbour", "Vera Lindqvist"]}')

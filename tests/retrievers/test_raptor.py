@@ -1,3 +1,5 @@
+"""RAPTOR: the worked example G5 of specs/backbones_ppr_tree.md 6, and what an index makes of it."""
+
 from __future__ import annotations
 
 from types import SimpleNamespace
@@ -84,15 +86,10 @@ def test_summaries_are_hits_of_the_graph_channel_only():
     first, second = graph.hits
     assert (first.kind, first.text, first.sources, first.rank) == ("community", "of L0, L1, L2", ("L0", "L1", "L2"), 1)
     assert (second.text, second.score) == ("of L3, L4", pytest.approx(0.45))
+    plain = golden().retrieve([Query("q", channel="graph")])[0]
+    assert plain.ids == graph.ids and plain.sources == graph.sources and plain.texts == ("", "")
     assert len(golden().retrieve([Query("q", channel="graph", top_k=1)])[0]) == 1
     assert len(golden(nodes=2, tokens=100).retrieve([Query("q", channel="graph")])[0]) == 0
-
-
-def test_the_switch_withholds_the_texts():
-    plain = golden().retrieve([Query("q", channel="graph")])[0]
-    told = golden(summary_in_context=True).retrieve([Query("q", channel="graph")])[0]
-    assert plain.ids == told.ids and plain.sources == told.sources
-    assert plain.texts == ("", "") and told.texts == ("of L0, L1, L2", "of L3, L4")
 
 
 def test_ties_go_by_position():
@@ -126,22 +123,11 @@ class TestOnAnIndex:
         return small_index(tmp_path_factory.mktemp("raptor"), passages)
 
     @each("mode", ["collapsed", "traverse"])
-    def test_every_passage_is_ranked_and_batches_do_not_matter(self, index, mode):
+    def test_every_passage_is_ranked(self, index, mode):
         retriever = RaptorRetriever(index, RaptorConfig(mode=mode))
-        queries = [
-            Query("director born in Kalmar"),
-            Query("bread oven"),
-            Query("a film", channel="graph"),
-            Query("zzz"),
-        ]
-        together = retriever.retrieve(queries)
-        for query, ranking in zip(queries, together, strict=True):
-            alone = retriever.retrieve([query])[0]
-            assert alone.ids == ranking.ids and (alone.scores == ranking.scores).all()
-            assert (np.diff(ranking.scores) <= 0).all()
-            if query.channel == "text":
-                assert sorted(ranking.ids) == sorted(index.ids)
-        assert len(together[2]) > 0 and retriever.retrieve([]) == []
+        for ranking in retriever.retrieve([Query("director born in Kalmar"), Query("zzz")]):
+            assert sorted(ranking.ids) == sorted(index.ids)
+        assert len(retriever.retrieve([Query("a film", channel="graph")])[0]) > 0
 
     def test_gamma_0_is_dense(self, index):
         query = Query("Where was Vera Lindqvist born?")

@@ -1,22 +1,17 @@
+"""What every retriever is made of: ranking passages and graph hits, vectors of queries."""
+
 from __future__ import annotations
 
-import asyncio
 import math
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnrag.config import EvaluateConfig, RolesConfig
 from gnnrag.index.index import Index
-from gnnrag.registry import RETRIEVERS, resolve
 from gnnrag.retrievers.base import query_vectors, rank_graph, rank_passages
-from gnnrag.roles.registry import Roles
-from gnnrag.session import Session
-from gnnrag.types import Hit, Query
+from gnnrag.types import Hit
 from tests.helpers.each import each
-from tests.helpers.indexes import build
 
 IDS = ["a", "b", "c", "d", "e"]
 
@@ -45,7 +40,7 @@ def test_what_is_no_number_never_ranks(bad: float) -> None:
 
 
 def test_nothing_to_rank() -> None:
-    assert rank([]) == [] and rank([1.0], 0) == [] and len(rank_passages(np.zeros(0), [], 5, "toy").scores) == 0
+    assert rank([]) == [] and rank([1.0], 0) == []
 
 
 @given(st.lists(st.integers(-3, 3).map(float) | st.just(math.nan), min_size=1, max_size=40), st.integers(1, 45))
@@ -72,12 +67,6 @@ def test_a_graph_ranking_keeps_the_first_of_equal_ids_with_its_text_and_sources(
     assert rank_graph(hits, 9, "local").ids == ("a", "a | r | b", "c") and not len(rank_graph([], 5, "local"))
 
 
-@pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
-    build(root := tmp_path_factory.mktemp("base") / "i", stages=["knowledge_vectors", "embeddings", "hierarchy"])
-    return Index(root)
-
-
 def test_an_empty_query_has_a_vector_and_an_empty_search_has_none(index: Index) -> None:
     a, b, empty = index.embedder.encode(["a", "b", ""], True)
     assert [
@@ -85,22 +74,3 @@ def test_an_empty_query_has_a_vector_and_an_empty_search_has_none(index: Index) 
         for row in query_vectors(index.embedder, [("b", "", "a"), ("", "", "b"), ("",)])
     ] == [[b.tolist(), None, a.tolist()], [empty.tolist(), None, b.tolist()], [empty.tolist()]]
     assert query_vectors(index.embedder, []) == []
-
-
-@each("name", ["minirag", "hypergraphrag", "lightrag", "pathrag"])
-@each("profile", ["fixed", "released"])
-def test_an_empty_query_is_ranked_and_leaves_its_neighbours_alone(index: Index, name: str, profile: str) -> None:
-    cls = resolve("retriever", name, RETRIEVERS)
-    retriever = cls(index, cls.config_class(profile=profile), Roles(index, RolesConfig(), EvaluateConfig().llm, None))
-    real = Query("Who was the father of Ada Lovelace?", top_k=3)
-
-    def ask(*queries: Query) -> list:
-        return [
-            *retriever.retrieve(queries),
-            *asyncio.run(retriever.retrieve_for(queries, Session("s"))),
-        ]
-
-    alone, together = ask(real), ask(real, Query("", top_k=3), Query(" ", top_k=3))
-    assert not any(isinstance(r, Exception) for r in together)
-    for mine, theirs in zip(alone, (together[0], together[3]), strict=True):
-        assert mine.ids == theirs.ids and mine.branch == theirs.branch and np.array_equal(mine.scores, theirs.scores)
