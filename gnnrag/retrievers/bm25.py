@@ -10,11 +10,7 @@ from gnnrag.types import Query, Ranking
 
 
 class BM25Retriever(Retriever):
-    """Okapi BM25 over title and text (bm25s, Lucene's form, stemmed).
-
-    Args:
-        index: an opened index.
-    """
+    """Okapi BM25 over title and text (bm25s, Lucene's form, stemmed)."""
 
     channels = frozenset({"text"})
     stages = ("lexical",)

@@ -52,12 +52,7 @@ class PromptedAgentConfig(PromptedConfig):
 
 
 class PromptedAgent(Role[MoveTask, NextMove]):
-    """Asks for the next move; a reply without one is an `invalid` move, which the agent is told about.
-
-    Args:
-        backend: the language model.
-        config: settings.
-    """
+    """Asks for the next move; a reply without one is an `invalid` move, which the agent is told about."""
 
     config_class = PromptedAgentConfig
 
@@ -164,11 +159,7 @@ def _documents(passages: tuple[Passage, ...], protocol: Protocol) -> str:
 
 
 class OfflineAgent(Role[MoveTask, NextMove]):
-    """Searches for the question first, then for the offline thoughts; the shared reader answers.
-
-    Args:
-        index: an opened index.
-    """
+    """Searches for the question first, then for the offline thoughts; the shared reader answers."""
 
     stages = OfflineThoughts.stages
 
@@ -192,9 +183,6 @@ class OracleAgent(Role[MoveTask, NextMove]):
     """Searches for gold hops: first those that no search has shown, then those that no search has put first.
 
     What came second in its best search can lose its place in the union of all searches to what came first in another.
-
-    Args:
-        index: an opened index.
     """
 
     def __init__(self, index: Index, config: None = None) -> None:

@@ -79,11 +79,7 @@ class Reading:
 
 
 class TaskReader:
-    """Takes tasks apart.
-
-    Args:
-        index: an opened index.
-    """
+    """Takes tasks apart."""
 
     stages = ("hierarchy", "embeddings", "lexical")
 
@@ -184,11 +180,7 @@ HIT = (
 
 
 class HitDescriber:
-    """Describes passages, given what is asked and was read.
-
-    Args:
-        index: an opened index.
-    """
+    """Describes passages, given what is asked and was read."""
 
     def __init__(self, index: Index) -> None:
         self.index = index

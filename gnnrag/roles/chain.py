@@ -6,14 +6,13 @@ import re
 from dataclasses import dataclass
 
 from gnnrag.index.index import Index
-from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, passage_elements
 from gnnrag.roles.base import Chain, ChainTask, Role
 from gnnrag.roles.bridges import BridgeFinder
 from gnnrag.roles.gold import gold_hops
 from gnnrag.roles.hollow import NO_FACT, has_fact
 from gnnrag.roles.parsing import LINE_START, clean_line, strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.roles.prompting import MalformedError, PromptedConfig, PromptedRole
 from gnnrag.session import Session
 
 _BRIDGES = re.compile(rf"{LINE_START}\W*+bridg(?:e|ing)\s+entit(?:y|ies)\W*:\s*(.*)$", re.IGNORECASE | re.MULTILINE)
@@ -26,22 +25,14 @@ class PromptedChainConfig(PromptedConfig):
     max_tokens: int = 256
 
 
-class PromptedChain(Role[ChainTask, Chain]):
+class PromptedChain(PromptedRole[ChainTask, Chain]):
     """Asks for the hops that lead to the answer.
 
     Without a reply the thoughts stand in (`chain_failed`), so that the verifier always has a text to check against.
-
-    Args:
-        backend: the language model.
-        config: settings.
     """
 
+    role = "chain"
     config_class = PromptedChainConfig
-
-    def __init__(self, backend: Backend, config: PromptedChainConfig | None = None) -> None:
-        config = config or PromptedChainConfig()
-        self._prompter = Prompter("chain", backend, config)
-        self.prompters, self.config = (self._prompter,), config
 
     async def __call__(self, task: ChainTask, session: Session) -> Chain:
         """Write the chain that the passages support."""
@@ -50,7 +41,7 @@ class PromptedChain(Role[ChainTask, Chain]):
             "thoughts": "\n".join(f"- {inline(t)}" for t in task.thoughts) or "(none)",
             "question": inline(task.question.text),
         }
-        outcome = await self._prompter.ask(session, values, lambda text: parse_chain(text, task.question.text))
+        outcome = await self.ask(session, values, lambda text: parse_chain(text, task.question.text))
         if outcome.value is not None:
             return outcome.value
         return Chain("\n".join(task.thoughts) or task.question.text, flags=("chain_failed",))
@@ -81,12 +72,7 @@ class OfflineChainConfig:
 
 
 class OfflineChain(Role[ChainTask, Chain]):
-    """One line a hop: `anchor -> bridge [passage number, or MISSING]`.
-
-    Args:
-        index: an opened index.
-        config: see `OfflineChainConfig`.
-    """
+    """One line a hop: `anchor -> bridge [passage number, or MISSING]`."""
 
     stages = ("hierarchy", "embeddings")
     config_class = OfflineChainConfig
@@ -115,11 +101,7 @@ class OfflineChain(Role[ChainTask, Chain]):
 
 
 class OracleChain(Role[ChainTask, Chain]):
-    """One line a gold hop: the sub-question, its answer, and the passage number or MISSING.
-
-    Args:
-        index: an opened index.
-    """
+    """One line a gold hop: the sub-question, its answer, and the passage number or MISSING."""
 
     def __init__(self, index: Index, config: None = None) -> None:
         self.index = index

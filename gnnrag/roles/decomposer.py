@@ -32,10 +32,6 @@ class PromptedDecomposer(Role[DecomposeTask, Decomposition]):
     """Asks for sub-questions, by default for one to four. A reply that does not parse gives none (`decomposer_failed`).
 
     A prompt of the user's own replaces that of plain sub-questions; the other forms have other formats.
-
-    Args:
-        backend: the language model.
-        config: settings.
     """
 
     config_class = PromptedDecomposerConfig
@@ -104,10 +100,6 @@ class OfflineDecomposer(Role[DecomposeTask, Decomposition]):
 
     The linked forms then ask the same of what those lead to, `hops` links in all: the open part of the question, asked
     of the answer of an earlier sub-question.
-
-    Args:
-        index: an opened index.
-        config: see `OfflineDecomposerConfig`.
     """
 
     config_class = OfflineDecomposerConfig
@@ -139,11 +131,7 @@ class OfflineDecomposer(Role[DecomposeTask, Decomposition]):
 
 
 class OracleDecomposer(Role[DecomposeTask, Decomposition]):
-    """One sub-question for each gold hop, answers of earlier hops filled in; as triples, the hop asks for its unknown.
-
-    Args:
-        index: an opened index.
-    """
+    """One sub-question for each gold hop, earlier answers filled in; as triples, the hop asks for its unknown."""
 
     def __init__(self, index: Index, config: None = None) -> None:
         self.index = index

@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Generic, Literal, TypeVar
+from dataclasses import dataclass, field, make_dataclass, replace
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from gnnrag.common.untrusted import counted_repairs, well_formed
 from gnnrag.errors import BudgetError, LLMError
 from gnnrag.llm.base import Backend, Message, Reply, Request
 from gnnrag.prompts.load import SMALL, bounded, load_prompt
 from gnnrag.prompts.quoting import unquoted
+from gnnrag.roles.base import ResultT, Role, TaskT
 from gnnrag.roles.hollow import CUT_OFF, EMPTY, LOOP, MAX_REPLY, parsed
 from gnnrag.roles.hollow import MalformedError as MalformedError
 from gnnrag.session import Session
@@ -238,3 +239,26 @@ class Prompter:
             except BudgetError as error:
                 over_budget = error
         return over_budget
+
+
+class PromptedRole(Role[TaskT, ResultT]):
+    """What prompted roles share: settings and a way to the language model; a role adds values, parser and fallback.
+
+    Attributes:
+        role: name under which calls, tokens and failures are counted.
+        prompt: its prompt; empty: of the same name.
+    """
+
+    config_class: ClassVar[type[PromptedConfig]] = PromptedConfig
+    role: ClassVar[str]
+    prompt: ClassVar[str] = ""
+
+    def __init__(self, backend: Backend, config: Any = None) -> None:
+        self.config: Any = config or self.config_class()
+        self.prompters = (Prompter(self.role, backend, self.config, self.prompt),)
+        self.ask, self.ask_many = self.prompters[0].ask, self.prompters[0].ask_many
+
+
+def at_most(tokens: int) -> type[PromptedConfig]:
+    """Return the settings of a role whose replies are that long, where nothing else is set."""
+    return make_dataclass("PromptedConfig", [("max_tokens", int, tokens)], bases=(PromptedConfig,))

@@ -43,10 +43,6 @@ class PromptedReader(Role[ReaderTask, Answer]):
 
     Without either, and unless it may abstain, it answers from what the model knows (the closed-book baseline).
     No reply, or none that parses, gives an empty answer flagged `reader_failed`.
-
-    Args:
-        backend: the language model.
-        config: settings.
     """
 
     config_class = PromptedReaderConfig

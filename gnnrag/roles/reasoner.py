@@ -32,12 +32,7 @@ class PromptedReasonerConfig(PromptedConfig):
 
 
 class PromptedReasoner(Role[ReasonTask, Step]):
-    """Asks for one step. A reply that says nothing gives an empty step (`loop_error`), which ends the loop.
-
-    Args:
-        backend: the language model.
-        config: settings.
-    """
+    """Asks for one step. A reply that says nothing gives an empty step (`loop_error`), which ends the loop."""
 
     config_class = PromptedReasonerConfig
 
@@ -129,11 +124,7 @@ def _short(text: str) -> str | None:
 
 
 class OfflineReasoner(Role[ReasonTask, Step]):
-    """The fast thought of the offline thoughts is the next step; without one, the step is the last.
-
-    Args:
-        index: an opened index.
-    """
+    """The fast thought of the offline thoughts is the next step; without one, the step is the last."""
 
     stages = OfflineThoughts.stages
     is_guess = True
@@ -157,12 +148,7 @@ class OracleReasonerConfig:
 
 
 class OracleReasoner(Role[ReasonTask, Step]):
-    """The first gold hop that the reader would not see, in words not used before; the last step when there is none.
-
-    Args:
-        index: an opened index.
-        config: see `OracleReasonerConfig`.
-    """
+    """The first gold hop that the reader would not see, in words not used before; the last step when there is none."""
 
     config_class = OracleReasonerConfig
 

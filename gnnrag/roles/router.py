@@ -5,48 +5,32 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from gnnrag.graphs.linking import link_question
 from gnnrag.index.index import Index
-from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline
 from gnnrag.roles.base import QUERY_CLASSES, Role, RouterTask, Routing
 from gnnrag.roles.parsing import json_objects, strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.roles.prompting import MalformedError, PromptedRole, at_most
 from gnnrag.session import Session
 from gnnrag.text.normalise import FUNCTION_WORDS, fold
 from gnnrag.text.sentences import beginning
 from gnnrag.types import Question
 
 
-@dataclass
-class PromptedRouterConfig(PromptedConfig):
-    """Settings of `PromptedRouter`; its reply is short."""
-
-    max_tokens: int = 64
-
-
-class PromptedRouter(Role[RouterTask, Routing]):
+class PromptedRouter(PromptedRole[RouterTask, Routing]):
     """One call a question. No reply, or none that parses, means passage_local, flagged `router_failed`.
 
     The class that the model names gets the confidence that it states, the other two share the rest evenly.
-
-    Args:
-        backend: the language model.
-        config: settings.
     """
 
-    config_class = PromptedRouterConfig
-
-    def __init__(self, backend: Backend, config: PromptedRouterConfig | None = None) -> None:
-        self._prompter = Prompter("router", backend, config or PromptedRouterConfig())
-        self.prompters = (self._prompter,)
+    role = "router"
+    config_class = at_most(64)
 
     async def __call__(self, task: RouterTask, session: Session) -> Routing:
         """Route one question."""
-        outcome = await self._prompter.ask(session, {"question": inline(task.question.text)}, parse_routing)
+        outcome = await self.ask(session, {"question": inline(task.question.text)}, parse_routing)
         if outcome.value is None:
             return Routing({"passage_local": 1.0}, flags=("router_failed",))
         chosen, confidence = outcome.value
@@ -238,11 +222,7 @@ def probabilities(cues: Mapping[str, float]) -> dict[str, float]:
 
 
 class OfflineRouter(Role[RouterTask, Routing]):
-    """Class probabilities from the cues of `router_cues`; the names that a question links to come from the index.
-
-    Args:
-        index: an opened index.
-    """
+    """Class probabilities from the cues of `router_cues`; the names that a question links to come from the index."""
 
     stages = ("hierarchy",)
 

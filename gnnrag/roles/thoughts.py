@@ -219,10 +219,6 @@ class OfflineThoughts(Role[ThoughtsTask, Thoughts]):
     Fast: the first missing thing with the part of the question that no shown passage covers. Slow: the open part of the
     question, asked of the next missing thing. Missing are, in this order: titles that the question names, and bridges
     out of the passages about them.
-
-    Args:
-        index: an opened index.
-        config: see `OfflineThoughtsConfig`.
     """
 
     config_class = OfflineThoughtsConfig
@@ -264,9 +260,6 @@ class OracleThoughts(Role[ThoughtsTask, Thoughts]):
     """Fast: the first gold hop that is not among the passages shown. Slow: the next one, or the first with its answer.
 
     Gives a method's ceiling; never a result.
-
-    Args:
-        index: an opened index.
     """
 
     def __init__(self, index: Index, config: None = None) -> None:

@@ -41,10 +41,6 @@ class PromptedVerifier(Role[VerifierTask, Verdict]):
 
     Calls that fail select nothing: `verifier_failed` when none succeeded, `verifier_partial` when some did. Numbers of
     passages that were not shown are left out (`out_of_range`), and a reply with no others has failed.
-
-    Args:
-        backend: the language model.
-        config: settings.
     """
 
     config_class = PromptedVerifierConfig
@@ -171,11 +167,7 @@ def _numbers(values: Iterable[Any]) -> frozenset[int]:
 
 
 class OfflineVerifier(Role[VerifierTask, Verdict]):
-    """Selects, among the passages shown, those that the chain rests on; without a chain, the anchors of the question.
-
-    Args:
-        index: an opened index.
-    """
+    """Selects those passages that the chain rests on; without a chain, the anchors of the question."""
 
     stages = ("hierarchy", "embeddings")
 
@@ -190,11 +182,7 @@ class OfflineVerifier(Role[VerifierTask, Verdict]):
 
 
 class OracleVerifier(Role[VerifierTask, Verdict]):
-    """Selects exactly the gold passages that it is shown.
-
-    Args:
-        index: an opened index.
-    """
+    """Selects exactly the gold passages that it is shown."""
 
     def __init__(self, index: Index, config: None = None) -> None:
         self.index = index

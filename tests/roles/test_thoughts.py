@@ -184,8 +184,10 @@ def test_the_chain_can_come_in_the_same_call() -> None:
 
 @each("mode", MODES)
 def test_a_small_model_may_stop_and_gives_the_chain(mode) -> None:
-    llm = ScriptedBackend.of((".", "Fast Thought: A?\nSlow Thought: B?\nChain:\nX - by - Y [1]"))
-    llm.wants_small = True  # type: ignore[attr-defined]
+    class Small(ScriptedBackend):
+        wants_small = True  # type: ignore[assignment]
+
+    llm = Small.of((".", "Fast Thought: A?\nSlow Thought: B?\nChain:\nX - by - Y [1]"))
     task = replace(TASK, may_stop=True, with_chain=True)
     assert run(llm, PromptedThoughtsConfig(mode=mode), task)[0].chain == "X - by - Y [1]"
     assert all(request.messages[0].content.startswith("Some fact") for request in llm.requests)

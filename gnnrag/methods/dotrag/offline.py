@@ -110,11 +110,7 @@ class OfflineConcepts(Role[ConceptsTask, Concepts]):
 
 
 class OfflineRules(Role[RulesTask, DotRules]):
-    """Allows the types of the guessed walk; no guess, no filter.
-
-    Args:
-        index: an opened index.
-    """
+    """Allows the types of the guessed walk; no guess, no filter."""
 
     def __init__(self, index: Index, config: None = None) -> None:
         self.guessers = Guessers(index)
@@ -169,10 +165,6 @@ class OfflinePathJudge(Role[JudgeTask, Judged]):
 
     On any other graph the cosine of question and path decides; the question that leads on is the question itself, with
     the path's end in place of its start.
-
-    Args:
-        index: an opened index.
-        config: see `OfflinePathJudgeConfig`.
     """
 
     config_class = OfflinePathJudgeConfig

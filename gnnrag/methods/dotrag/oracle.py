@@ -153,9 +153,6 @@ class OraclePathJudge(Role[JudgeTask, Judged]):
 
     Names are spelt differently in a decomposition and in a graph: a path whose last link a gold passage states is
     partial, too.
-
-    Args:
-        index: an opened index.
     """
 
     def __init__(self, index: Index, config: None = None) -> None:
@@ -204,11 +201,7 @@ def _judge(
 
 
 class OracleRedirect(Role[RedirectTask, Redirect]):
-    """Asks the next gold sub-question; without any, where the annotated answers are.
-
-    Args:
-        index: an opened index.
-    """
+    """Asks the next gold sub-question; without any, where the annotated answers are."""
 
     def __init__(self, index: Index, config: None = None) -> None:
         self.index = index

@@ -27,33 +27,23 @@ from gnnrag.methods.dotrag.tasks import (
     schema_text,
 )
 from gnnrag.prompts.untrusted import inline, notes_element, path_elements
-from gnnrag.roles.base import Role
 from gnnrag.roles.hollow import OUT_OF_RANGE
 from gnnrag.roles.parsing import clean_line, json_objects, json_value, strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.roles.prompting import MalformedError, PromptedConfig, PromptedRole
 from gnnrag.session import Session
 
 MAX_CONCEPTS = 3
 
 
-class PromptedConcepts(Role[ConceptsTask, Concepts]):
-    """Asks where a search may start. No usable reply gives no concepts (`concepts_failed`).
+class PromptedConcepts(PromptedRole[ConceptsTask, Concepts]):
+    """Asks where a search may start. No usable reply gives no concepts (`concepts_failed`)."""
 
-    Args:
-        backend: the language model.
-        config: settings.
-    """
-
-    config_class = PromptedConfig
-
-    def __init__(self, backend: Backend, config: PromptedConfig | None = None) -> None:
-        self._prompter = Prompter("concepts", backend, config or PromptedConfig())
-        self.prompters = (self._prompter,)
+    role = "concepts"
 
     async def __call__(self, task: ConceptsTask, session: Session) -> Concepts:
         """Ask once; spans that the question does not hold are dropped (`span_dropped`)."""
         values = {"schema": schema_text(task.schema), "question": inline(task.question.text)}
-        outcome = await self._prompter.ask(session, values, lambda text: parse_concepts(text, task.question.text))
+        outcome = await self.ask(session, values, lambda text: parse_concepts(text, task.question.text))
         return outcome.value or Concepts(use_anchors=False, flags=("concepts_failed",))
 
 
@@ -94,19 +84,10 @@ _TEXTS = ("query_constraints", "intermediate_rules", "terminal_rules")
 _MAX_TEXT = 600
 
 
-class PromptedRules(Role[RulesTask, DotRules]):
-    """Asks for the rules of one search. No usable reply gives generic ones without a filter (`rules_failed`).
+class PromptedRules(PromptedRole[RulesTask, DotRules]):
+    """Asks for the rules of one search. No usable reply gives generic ones without a filter (`rules_failed`)."""
 
-    Args:
-        backend: the language model.
-        config: settings.
-    """
-
-    config_class = PromptedConfig
-
-    def __init__(self, backend: Backend, config: PromptedConfig | None = None) -> None:
-        self._prompter = Prompter("rules", backend, config or PromptedConfig())
-        self.prompters = (self._prompter,)
+    role = "rules"
 
     async def __call__(self, task: RulesTask, session: Session) -> DotRules:
         """Ask once; types that the schema does not have are dropped (`unknown_type`)."""
@@ -116,7 +97,7 @@ class PromptedRules(Role[RulesTask, DotRules]):
             "concept": inline(task.concept),
             "anchors": "; ".join(inline(name) for name in task.anchors),
         }
-        outcome = await self._prompter.ask(session, values, lambda text: parse_rules(text, task.schema.names))
+        outcome = await self.ask(session, values, lambda text: parse_rules(text, task.schema.names))
         return outcome.value or replace(GENERIC, flags=("rules_failed",))
 
 
@@ -167,29 +148,24 @@ class PromptedPathJudgeConfig(PromptedConfig):
     keep_on_failure: int = 3  # of a batch whose call failed: its best by similarity stay, as partial
 
 
-class PromptedPathJudge(Role[JudgeTask, Judged]):
+class PromptedPathJudge(PromptedRole[JudgeTask, Judged]):
     """Labels paths by the rules of their DOT.
 
     An id that a reply leaves out is asked for once more, then it is irrelevant (`judge_missing`); one that was not
     shown is left out (`out_of_range`). Of a batch whose calls fail, the best few by similarity count as partial with
     confidence 0 (`judge_failed`).
 
-    Args:
-        backend: the language model.
-        config: settings.
-
     Raises:
         ConfigError: `batch` is below 1.
     """
 
+    role = "path_judge"
     config_class = PromptedPathJudgeConfig
 
     def __init__(self, backend: Backend, config: PromptedPathJudgeConfig | None = None) -> None:
-        self.config = config or PromptedPathJudgeConfig()
+        super().__init__(backend, config)
         if self.config.batch < 1:
             raise ConfigError(f"path_judge.batch={self.config.batch}: must be at least 1")
-        self._prompter = Prompter("path_judge", backend, self.config)
-        self.prompters = (self._prompter,)
 
     async def __call__(self, task: JudgeTask, session: Session) -> Judged:
         """Judge all paths, the batches at once."""
@@ -214,7 +190,7 @@ class PromptedPathJudge(Role[JudgeTask, Judged]):
         batches = [paths[i : i + size] for i in range(0, len(paths), size)]
         shown = [frozenset(path.id for path in batch) for batch in batches]
         parsers = [partial(parse_judgements, shown=ids) for ids in shown]
-        outcomes = await self._prompter.ask_many(session, [_values(task, b) for b in batches], parsers)
+        outcomes = await self.ask_many(session, [_values(task, b) for b in batches], parsers)
         flags += [OUT_OF_RANGE for ids, o in zip(shown, outcomes, strict=True) if not (o.value or {}).keys() <= ids]
         missing = []
         for batch, outcome in zip(batches, outcomes, strict=True):
@@ -285,19 +261,10 @@ def _read(row: Mapping[str, Any]) -> Judgement | None:
     )
 
 
-class PromptedRedirect(Role[RedirectTask, Redirect]):
-    """Asks for one query. No usable reply gives none (`redirect_failed`), and the search ends.
+class PromptedRedirect(PromptedRole[RedirectTask, Redirect]):
+    """Asks for one query. No usable reply gives none (`redirect_failed`), and the search ends."""
 
-    Args:
-        backend: the language model.
-        config: settings.
-    """
-
-    config_class = PromptedConfig
-
-    def __init__(self, backend: Backend, config: PromptedConfig | None = None) -> None:
-        self._prompter = Prompter("redirect", backend, config or PromptedConfig(max_tokens=96))
-        self.prompters = (self._prompter,)
+    role = "redirect"
 
     async def __call__(self, task: RedirectTask, session: Session) -> Redirect:
         """Ask once."""
@@ -309,7 +276,7 @@ class PromptedRedirect(Role[RedirectTask, Redirect]):
             "history": "\n".join(f"- {inline(query)}" for query in task.history),
             "accepted": notes_element("\n".join(task.accepted) or "(none)"),
         }
-        outcome = await self._prompter.ask(session, values, parse_query)
+        outcome = await self.ask(session, values, parse_query)
         return Redirect(outcome.value) if outcome.value else Redirect(flags=("redirect_failed",))
 
 

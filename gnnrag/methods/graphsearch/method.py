@@ -41,7 +41,7 @@ class GraphSearch(Method):
         ConfigError: a setting is out of range.
     """
 
-    config_class, roles = GraphSearchConfig, MODULES
+    config_class, role_names = GraphSearchConfig, MODULES
     channels = frozenset({"text", "graph"})
     default_retriever = "lightrag"
     may_miss = True  # one of several first retrievals may fail: the others are of use without it

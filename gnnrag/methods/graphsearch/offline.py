@@ -61,10 +61,6 @@ class OfflineSubAnswerer(Role[SubAnswerTask, SubAnswer]):
     """Answers with what leads on: a name in the passage about the thing asked of, for which the index has a passage.
 
     Where there is none that the question and the earlier answers lack, the offline reader answers the sub-query.
-
-    Args:
-        index: an opened index.
-        config: see `OfflineSubAnswererConfig`.
     """
 
     config_class = OfflineSubAnswererConfig
@@ -103,10 +99,6 @@ class OfflineRefiner(Role[RefineTask, Refined]):
     """Keeps what is nearest to the query by shared stems, best first, ties in the order of retrieval.
 
     It rests on the passages about the things that the query names, where they were retrieved.
-
-    Args:
-        index: an opened index.
-        config: see `OfflineRefinerConfig`.
     """
 
     config_class = OfflineRefinerConfig
@@ -173,12 +165,7 @@ class OfflineEvidenceCheck(Role[CheckTask, Check]):
 
 
 class OfflineExpander(Role[ExpandTask, Expansion]):
-    """Asks for what the passages lack, see `OfflineThoughts`.
-
-    Args:
-        index: an opened index.
-        config: see `OfflineThoughtsConfig`.
-    """
+    """Asks for what the passages lack, see `OfflineThoughts`."""
 
     config_class = OfflineThoughtsConfig
     stages = OfflineThoughts.stages

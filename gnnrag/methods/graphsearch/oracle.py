@@ -19,7 +19,7 @@ from gnnrag.methods.graphsearch.tasks import (
     SubAnswer,
     SubAnswerTask,
 )
-from gnnrag.roles.base import ReaderTask, Role
+from gnnrag.roles.base import ReaderTask, ResultT, Role, TaskT
 from gnnrag.roles.gold import OracleHop, gold_hops
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.reader import OracleReader, OracleReaderConfig
@@ -28,12 +28,8 @@ from gnnrag.text.normalise import words
 from gnnrag.types import Passage, Question
 
 
-class GoldModule:
-    """What the oracle's modules share: the gold hops of a question.
-
-    Args:
-        index: an opened index.
-    """
+class GoldModule(Role[TaskT, ResultT]):
+    """What the oracle's modules share: the gold hops of a question."""
 
     def __init__(self, index: Index, config: None = None) -> None:
         self.index = index
@@ -44,7 +40,7 @@ class GoldModule:
         return [hop for hop in gold_hops(question, self.index) if hop.gold not in shown]
 
 
-class OracleRefiner(GoldModule):
+class OracleRefiner(GoldModule[RefineTask, Refined]):
     """The sentences of gold passages that hold what is found there, else their first one."""
 
     stages = ("hierarchy",)
@@ -66,7 +62,7 @@ class OracleRefiner(GoldModule):
         return Refined("\n".join(lines), tuple(support))
 
 
-class OracleSubAnswerer(GoldModule):
+class OracleSubAnswerer(GoldModule[SubAnswerTask, SubAnswer]):
     """The gold answer of the hop that is asked for; where one hop's query is part of another's, of the longer one."""
 
     async def __call__(self, task: SubAnswerTask, session: Session) -> SubAnswer:
@@ -76,7 +72,7 @@ class OracleSubAnswerer(GoldModule):
         return SubAnswer(max(hops, key=lambda hop: len(folded(hop.query))).answer if hops else "")
 
 
-class OracleEvidenceCheck(GoldModule):
+class OracleEvidenceCheck(GoldModule[CheckTask, Check]):
     """Accepts when all gold passages are among those shown."""
 
     async def __call__(self, task: CheckTask, session: Session) -> Check:
@@ -85,7 +81,7 @@ class OracleEvidenceCheck(GoldModule):
         return Check("reject", f"missing: {', '.join(missing)}") if missing else Check("accept", "all gold is here")
 
 
-class OracleExpander(GoldModule):
+class OracleExpander(GoldModule[ExpandTask, Expansion]):
     """Asks for the gold hops that are missing; what was asked already is asked with its answer in it."""
 
     async def __call__(self, task: ExpandTask, session: Session) -> Expansion:

@@ -31,7 +31,7 @@ from gnnrag.methods.graphsearch.tasks import (
 from gnnrag.prompts.untrusted import inline, notes_element
 from gnnrag.roles.base import Role
 from gnnrag.roles.hollow import need_answer
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.roles.prompting import MalformedError, PromptedConfig, PromptedRole, Prompter, at_most
 from gnnrag.session import Session
 from gnnrag.text.subqueries import render_history, render_triples
 
@@ -73,12 +73,7 @@ class PromptedGrounder(Role[GroundTask, Grounded]):
 
 
 class PromptedSubAnswerer(Role[SubAnswerTask, SubAnswer]):
-    """Asks for the answer of one sub-query from the history and its context; no reply gives an empty one.
-
-    Args:
-        backend: the language model.
-        config: settings.
-    """
+    """Asks for the answer of one sub-query from the history and its context; no reply gives an empty one."""
 
     config_class = PromptedConfig
 
@@ -146,12 +141,7 @@ class PromptedDrafterConfig(PromptedConfig):
 
 
 class PromptedDrafter(Role[DraftTask, Draft]):
-    """Asks for a step-by-step answer; no reply, or none with an answer, gives an empty draft (`drafter_failed`).
-
-    Args:
-        backend: the language model.
-        config: settings.
-    """
+    """Asks for a step-by-step answer; no reply, or none with an answer, gives an empty draft (`drafter_failed`)."""
 
     config_class = PromptedDrafterConfig
 
@@ -189,26 +179,11 @@ def parse_lined(text: str) -> Draft:
     return Draft(text, answer)
 
 
-@dataclass
-class PromptedEvidenceCheckConfig(PromptedConfig):
-    """Settings of `PromptedEvidenceCheck`."""
+class PromptedEvidenceCheck(PromptedRole[CheckTask, Check]):
+    """Asks whether the context supports a draft; a reply without a verdict is `unknown` (`evidence_check_failed`)."""
 
-    max_tokens: int = 1024
-
-
-class PromptedEvidenceCheck(Role[CheckTask, Check]):
-    """Asks whether the context supports a draft; a reply without a verdict is `unknown` (`evidence_check_failed`).
-
-    Args:
-        backend: the language model.
-        config: settings.
-    """
-
-    config_class = PromptedEvidenceCheckConfig
-
-    def __init__(self, backend: Backend, config: PromptedEvidenceCheckConfig | None = None) -> None:
-        self._prompter = Prompter("evidence_check", backend, config or PromptedEvidenceCheckConfig())
-        self.prompters = (self._prompter,)
+    role = "evidence_check"
+    config_class = at_most(1024)
 
     async def __call__(self, task: CheckTask, session: Session) -> Check:
         """See `Role`."""
@@ -225,25 +200,17 @@ class PromptedEvidenceCheck(Role[CheckTask, Check]):
             "question": inline(task.question.text),
             "response": notes_element(task.draft),
         }
-        outcome = await self._prompter.ask(session, values, parse)
+        outcome = await self.ask(session, values, parse)
         return outcome.value or Check("unknown", outcome.reply.strip(), ("evidence_check_failed",))
 
 
-class PromptedExpander(Role[ExpandTask, Expansion]):
+class PromptedExpander(PromptedRole[ExpandTask, Expansion]):
     """Asks for queries that fill the gaps; a reply that does not parse gives none (`expander_failed`).
 
     With the fallback `raw` such a reply is one query, as in the released code, and is not asked for again.
-
-    Args:
-        backend: the language model.
-        config: settings.
     """
 
-    config_class = PromptedConfig
-
-    def __init__(self, backend: Backend, config: PromptedConfig | None = None) -> None:
-        self._prompter = Prompter("expander", backend, config or PromptedConfig())
-        self.prompters = (self._prompter,)
+    role = "expander"
 
     async def __call__(self, task: ExpandTask, session: Session) -> Expansion:
         """See `Role`."""
@@ -258,5 +225,5 @@ class PromptedExpander(Role[ExpandTask, Expansion]):
             "response": notes_element(task.draft),
             "analysis": notes_element(task.analysis),
         }
-        outcome = await self._prompter.ask(session, values, parse)
+        outcome = await self.ask(session, values, parse)
         return outcome.value or Expansion(flags=("expander_failed",))

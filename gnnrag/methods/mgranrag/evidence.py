@@ -11,13 +11,13 @@ from typing import Any
 
 from gnnrag.graphs.linking import stems
 from gnnrag.index.index import Index
-from gnnrag.llm.base import Backend, estimate_tokens
+from gnnrag.llm.base import estimate_tokens
 from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_element, together
 from gnnrag.roles.base import EvidenceFound, EvidenceTask, FoundEvidence, Role, ShownSentence
 from gnnrag.roles.bridges import Bridge, BridgeFinder, OpenQuestion
 from gnnrag.roles.gold import gold_hops
 from gnnrag.roles.parsing import json_objects, json_value, strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.roles.prompting import MalformedError, PromptedConfig, PromptedRole
 from gnnrag.session import Session
 from gnnrag.text.normalise import drop_qualifier, words
 from gnnrag.types import Passage
@@ -39,22 +39,15 @@ class PromptedEvidenceConfig(PromptedConfig):
     block_tokens: int = 24000  # more sentences than this are read in several calls, estimated
 
 
-class PromptedEvidenceExtractor(Role[EvidenceTask, EvidenceFound]):
+class PromptedEvidenceExtractor(PromptedRole[EvidenceTask, EvidenceFound]):
     """Asks which sentences support which questions; a call for all of them, or for blocks where they are too many.
 
     A reply that does not parse gives nothing (`evidence_failed`, or `evidence_partial` when other blocks succeeded).
-
-    Args:
-        backend: the language model.
-        config: settings.
     """
 
+    role = "evidence_extractor"
+    prompt = "evidence"
     config_class = PromptedEvidenceConfig
-
-    def __init__(self, backend: Backend, config: PromptedEvidenceConfig | None = None) -> None:
-        self.config = config or PromptedEvidenceConfig()
-        self._prompter = Prompter("evidence_extractor", backend, self.config, "evidence")
-        self.prompters = (self._prompter,)
 
     async def __call__(self, task: EvidenceTask, session: Session) -> EvidenceFound:
         """See `Role`."""
@@ -68,7 +61,7 @@ class PromptedEvidenceExtractor(Role[EvidenceTask, EvidenceFound]):
         def parse(text: str) -> tuple[FoundEvidence, ...]:
             return parse_evidence(text, [s.text for s in task.sentences], len(task.parts))
 
-        outcomes = await self._prompter.ask_many(session, batch, parse)
+        outcomes = await self.ask_many(session, batch, parse)
         found: dict[int, FoundEvidence] = {}
         for outcome in outcomes:
             for item in outcome.value or ():
@@ -194,10 +187,6 @@ class OfflineEvidenceExtractor(Role[EvidenceTask, EvidenceFound]):
     1. Of a passage that the question names: those that name a bridge (`P` for the question, `T` for the sub-question
        about that thing), with the bridge as key phrase.
     2. Of that passage and of a bridge's passage: the one that shares most words with the open part (`T`).
-
-    Args:
-        index: an opened index.
-        config: see `OfflineEvidenceConfig`.
     """
 
     config_class = OfflineEvidenceConfig
@@ -252,9 +241,6 @@ class OracleEvidenceExtractor(Role[EvidenceTask, EvidenceFound]):
     """For each gold passage that is read: the sentences with the hop's answer, else its first one.
 
     The last hop answers the question (`T`), the others are clues to it (`P`) and answer their own sub-question.
-
-    Args:
-        index: an opened index.
     """
 
     def __init__(self, index: Index, config: None = None) -> None:

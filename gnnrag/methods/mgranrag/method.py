@@ -65,7 +65,7 @@ class MGranRAG(Method):
         ConfigError: a switch has an unknown value.
     """
 
-    config_class, roles = MGranRAGConfig, ("decomposer", "evidence_extractor")
+    config_class, role_names = MGranRAGConfig, ("decomposer", "evidence_extractor")
     stages = ("hierarchy", "phrase_vectors", "embeddings")
     top_k, reader_top_k, damping = 200, 5, 0.5
     check_settings = staticmethod(lambda config: resolve_preset(config))

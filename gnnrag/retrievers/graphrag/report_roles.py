@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from gnnrag.index.index import Index
-from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, notes_element, together
 from gnnrag.roles.base import (
     Point,
@@ -28,32 +27,17 @@ from gnnrag.roles.base import (
 from gnnrag.roles.hollow import need_answer
 from gnnrag.roles.offline_reader.spans import words
 from gnnrag.roles.parsing import json_objects, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.roles.prompting import MalformedError, PromptedRole, at_most
 from gnnrag.session import Session
 from gnnrag.text.salience import content_words, diverse, similarity
 from gnnrag.text.sentences import split_sentences
 
 
-@dataclass
-class PromptedReportPointsConfig(PromptedConfig):
-    """Settings of `PromptedReportPoints`."""
+class PromptedReportPoints(PromptedRole[ReportPointsTask, ReportPoints]):
+    """Asks what a batch of reports says on a query. A batch without a usable reply has no points (`points_failed`)."""
 
-    max_tokens: int = 2048
-
-
-class PromptedReportPoints(Role[ReportPointsTask, ReportPoints]):
-    """Asks what a batch of reports says on a query. A batch without a usable reply has no points (`points_failed`).
-
-    Args:
-        backend: the language model.
-        config: settings.
-    """
-
-    config_class = PromptedReportPointsConfig
-
-    def __init__(self, backend: Backend, config: PromptedReportPointsConfig | None = None) -> None:
-        self._prompter = Prompter("report_points", backend, config or PromptedReportPointsConfig())
-        self.prompters = (self._prompter,)
+    role = "report_points"
+    config_class = at_most(2048)
 
     async def __call__(self, task: ReportPointsTask, session: Session) -> ReportPoints:
         """Return the points in the order of the reply; citations of reports that were not shown are dropped."""
@@ -61,7 +45,7 @@ class PromptedReportPoints(Role[ReportPointsTask, ReportPoints]):
         numbered = enumerate((text for _, text in task.reports), start=1)
         shown = together((together((f"R{n}", notes_element(text))) for n, text in numbered), "\n\n")
         values = {"reports": shown, "question": inline(task.query)}
-        outcome = await self._prompter.ask(session, values, parse_points)
+        outcome = await self.ask(session, values, parse_points)
         if outcome.value is None:
             return ReportPoints((), ("points_failed",))
         points = []
@@ -177,31 +161,16 @@ def _bag(text: str) -> frozenset[str]:
 UNKNOWN = 1.0  # a report whose rating nobody could read is read, as in the release
 
 
-@dataclass
-class PromptedRatingConfig(PromptedConfig):
-    """Settings of `PromptedRating`."""
+class PromptedRating(PromptedRole[RateReportTask, ReportRating]):
+    """Asks for a rating from 0 to 5; one that cannot be read counts as 1 (`rating_failed`)."""
 
-    max_tokens: int = 64
-
-
-class PromptedRating(Role[RateReportTask, ReportRating]):
-    """Asks for a rating from 0 to 5; one that cannot be read counts as 1 (`rating_failed`).
-
-    Args:
-        backend: the language model.
-        config: settings.
-    """
-
-    config_class = PromptedRatingConfig
-
-    def __init__(self, backend: Backend, config: PromptedRatingConfig | None = None) -> None:
-        self._prompter = Prompter("report_rating", backend, config or PromptedRatingConfig())
-        self.prompters = (self._prompter,)
+    role = "report_rating"
+    config_class = at_most(64)
 
     async def __call__(self, task: RateReportTask, session: Session) -> ReportRating:
         """Rate the report."""
         values = {"report": notes_element(task.report[1]), "question": inline(task.query)}
-        outcome = await self._prompter.ask(session, values, parse_rating)
+        outcome = await self.ask(session, values, parse_rating)
         if outcome.value is None:
             return ReportRating(UNKNOWN, ("rating_failed",))
         return ReportRating(outcome.value)
@@ -241,26 +210,11 @@ class OfflineRating(Role[RateReportTask, ReportRating]):
         return self.index.embedder.encode([query], is_query=True)[0]
 
 
-@dataclass
-class PromptedReduceConfig(PromptedConfig):
-    """Settings of `PromptedReduce`."""
+class PromptedReduce(PromptedRole[ReduceTask, Reduced]):
+    """Asks for one answer from all points; without a usable reply the points themselves are it (`reduce_fallback`)."""
 
-    max_tokens: int = 4096
-
-
-class PromptedReduce(Role[ReduceTask, Reduced]):
-    """Asks for one answer from all points; without a usable reply the points themselves are it (`reduce_fallback`).
-
-    Args:
-        backend: the language model.
-        config: settings.
-    """
-
-    config_class = PromptedReduceConfig
-
-    def __init__(self, backend: Backend, config: PromptedReduceConfig | None = None) -> None:
-        self._prompter = Prompter("report_reduce", backend, config or PromptedReduceConfig())
-        self.prompters, self._offline = (self._prompter,), OfflineReduce()
+    role = "report_reduce"
+    config_class = at_most(4096)
 
     async def __call__(self, task: ReduceTask, session: Session) -> Reduced:
         """Return the answer."""
@@ -273,9 +227,9 @@ class PromptedReduce(Role[ReduceTask, Reduced]):
             "max_words": str(task.max_words),
             "question": inline(task.query),
         }
-        outcome = await self._prompter.ask(session, values, lambda text: need_answer(strip_thinking(text), task.query))
+        outcome = await self.ask(session, values, lambda text: need_answer(strip_thinking(text), task.query))
         if outcome.value is None:
-            return Reduced((await self._offline(task, session)).text, ("reduce_fallback",))
+            return Reduced((await OfflineReduce()(task, session)).text, ("reduce_fallback",))
         return Reduced(outcome.value)
 
 

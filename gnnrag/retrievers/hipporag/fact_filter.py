@@ -14,7 +14,7 @@ from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, notes_element
 from gnnrag.roles.base import FactFilterTask, FactsKept, Role
 from gnnrag.roles.parsing import objects, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.roles.prompting import MalformedError, PromptedConfig, PromptedRole
 from gnnrag.session import Session
 
 Fact = tuple[str, str, str]
@@ -30,31 +30,27 @@ class PromptedFactFilterConfig(PromptedConfig):
     floor: float = 0.6
 
 
-class PromptedFactFilter(Role[FactFilterTask, FactsKept]):
+class PromptedFactFilter(PromptedRole[FactFilterTask, FactsKept]):
     """Keeps the candidate facts that help with the query; it may keep none.
 
     A returned fact stands for the candidate that it resembles most; one that resembles none is dropped and counted as
     `fact_unknown`. When the reply cannot be read or the call fails, nothing is kept: `filter_failed`.
 
-    Args:
-        backend: the language model.
-        config: settings.
-
     Raises:
         ConfigError: `max_facts` below 1, or a `floor` outside [0, 1].
     """
 
+    role = "fact_filter"
     config_class = PromptedFactFilterConfig
 
     def __init__(self, backend: Backend, config: PromptedFactFilterConfig | None = None) -> None:
-        config = config or PromptedFactFilterConfig()
+        super().__init__(backend, config)
+        config = self.config
         if config.max_facts < 1 or not 0 <= config.floor <= 1:
             raise ConfigError(
                 f"fact_filter.max_facts={config.max_facts}, fact_filter.floor={config.floor}: give at least 1, and a "
                 "similarity from 0 to 1"
             )
-        self._prompter = Prompter("fact_filter", backend, config)
-        self.prompters, self.config = (self._prompter,), config
 
     async def __call__(self, task: FactFilterTask, session: Session) -> FactsKept:
         """Choose among `task.facts`; the order of the result is that of the reply."""
@@ -62,7 +58,7 @@ class PromptedFactFilter(Role[FactFilterTask, FactsKept]):
             return FactsKept()
         shown = notes_element(json.dumps({"fact": task.facts}, ensure_ascii=False))
         values = {"facts": shown, "question": inline(task.query)}
-        outcome = await self._prompter.ask(session, values, read_facts)
+        outcome = await self.ask(session, values, read_facts)
         if outcome.value is None:
             return FactsKept((), ("filter_failed",))
         nearest = [nearest_fact(fact, task.facts, self.config.floor) for fact in outcome.value]

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import html
 import re
-from dataclasses import dataclass
 
 from gnnrag.index.index import Index
-from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline
 from gnnrag.retrievers.lightrag.keywords import OfflineKeywords
 from gnnrag.roles.base import HyperQuery, HyperQueryTask, Role
 from gnnrag.roles.parsing import clean_line, in_parentheses, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.roles.prompting import MalformedError, PromptedRole, at_most
 from gnnrag.session import Session
 
 _END = re.compile(r"<\|complete\|>", re.IGNORECASE)
@@ -20,30 +18,15 @@ _HYPER = re.compile(r"hyper[-_ ]?(?:relation|edge)", re.IGNORECASE)
 _SENTENCE_LIMIT, _NAME_LIMIT = 1000, 256  # characters
 
 
-@dataclass
-class PromptedHyperQueryConfig(PromptedConfig):
-    """Settings of `PromptedHyperQuery`."""
+class PromptedHyperQuery(PromptedRole[HyperQueryTask, HyperQuery]):
+    """Asks once, and once more after a malformed reply. Failing both times gives nothing and `hyper_query_failed`."""
 
-    max_tokens: int = 1024
-
-
-class PromptedHyperQuery(Role[HyperQueryTask, HyperQuery]):
-    """Asks once, and once more after a malformed reply. Failing both times gives nothing and `hyper_query_failed`.
-
-    Args:
-        backend: the language model.
-        config: settings.
-    """
-
-    config_class = PromptedHyperQueryConfig
-
-    def __init__(self, backend: Backend, config: PromptedHyperQueryConfig | None = None) -> None:
-        self._prompter = Prompter("hyper_query", backend, config or PromptedHyperQueryConfig())
-        self.prompters = (self._prompter,)
+    role = "hyper_query"
+    config_class = at_most(1024)
 
     async def __call__(self, task: HyperQueryTask, session: Session) -> HyperQuery:
         """Return the sentences and the entities, in the order written, without repeats."""
-        outcome = await self._prompter.ask(session, {"query": inline(task.query)}, parse_hyper_query)
+        outcome = await self.ask(session, {"query": inline(task.query)}, parse_hyper_query)
         return HyperQuery(flags=("hyper_query_failed",)) if outcome.value is None else outcome.value
 
 
@@ -74,11 +57,7 @@ _MIN_WORDS = 4  # a shorter piece says nothing by itself
 
 
 class OfflineHyperQuery(Role[HyperQueryTask, HyperQuery]):
-    """The query itself and its clauses stand for facts, what it names for entities.
-
-    Args:
-        index: an opened index.
-    """
+    """The query itself and its clauses stand for facts, what it names for entities."""
 
     stages = OfflineKeywords.stages
 

@@ -9,11 +9,10 @@ from typing import Any
 
 from gnnrag.graphs.linking import link_question
 from gnnrag.index.index import Index
-from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline
 from gnnrag.roles.base import Keywords, KeywordsTask, Role
 from gnnrag.roles.parsing import clean_line, json_objects, strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.roles.prompting import MalformedError, PromptedConfig, PromptedRole
 from gnnrag.session import Session
 from gnnrag.text.normalise import phrase_key, words
 from gnnrag.text.phrases import rule_phrases
@@ -31,26 +30,18 @@ class PromptedKeywordsConfig(PromptedConfig):
     max_keywords: int = 20  # of each list
 
 
-class PromptedKeywords(Role[KeywordsTask, Keywords]):
+class PromptedKeywords(PromptedRole[KeywordsTask, Keywords]):
     """Asks once, and once more after a malformed reply. Failing both times gives no keywords and `keywords_failed`.
 
     What empty lists mean is for the retriever to say: LightRAG takes a short query for a keyword, PathRAG gives up.
-
-    Args:
-        backend: the language model.
-        config: settings.
     """
 
+    role = "keywords"
     config_class = PromptedKeywordsConfig
-
-    def __init__(self, backend: Backend, config: PromptedKeywordsConfig | None = None) -> None:
-        self.config = config or PromptedKeywordsConfig()
-        self._prompter = Prompter("keywords", backend, self.config)
-        self.prompters = (self._prompter,)
 
     async def __call__(self, task: KeywordsTask, session: Session) -> Keywords:
         """Return the keywords of a query."""
-        outcome = await self._prompter.ask(session, {"query": inline(task.query)}, parse_keywords)
+        outcome = await self.ask(session, {"query": inline(task.query)}, parse_keywords)
         if outcome.value is None:
             return Keywords(flags=("keywords_failed",))
         low, high = (tuple(row[: self.config.max_keywords]) for row in outcome.value)
@@ -85,9 +76,6 @@ class OfflineKeywords(Role[KeywordsTask, Keywords]):
     """Low: names known to the corpus, and capitalised spans, quotations and dates that are not. High: the other words.
 
     Never both empty: a query that names nothing and asks nothing is its own low-level keyword.
-
-    Args:
-        index: an opened index.
     """
 
     stages = ("hierarchy",)

@@ -8,13 +8,12 @@ from typing import Any
 
 from gnnrag.extract.entity_types import noun_type
 from gnnrag.index.index import Index
-from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline
 from gnnrag.retrievers.lightrag.keywords import OfflineKeywords
 from gnnrag.roles.base import Mentions, MentionsTask, Role
 from gnnrag.roles.offline_reader.question import AnswerType, expected_type, head_noun, question_word
 from gnnrag.roles.parsing import clean_line, json_objects, strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.roles.prompting import MalformedError, PromptedConfig, PromptedRole
 from gnnrag.session import Session
 from gnnrag.text.sentences import beginning
 
@@ -32,26 +31,17 @@ class PromptedMentionsConfig(PromptedConfig):
     max_names: int = 5  # the first names that are kept
 
 
-class PromptedMentions(Role[MentionsTask, Mentions]):
-    """Asks once, and once more after a malformed reply. Failing both times names nothing and gives `mentions_failed`.
+class PromptedMentions(PromptedRole[MentionsTask, Mentions]):
+    """Asks once, and once more after a malformed reply; failing both times names nothing: `mentions_failed`."""
 
-    Args:
-        backend: the language model.
-        config: settings.
-    """
-
+    role = "mentions"
     config_class = PromptedMentionsConfig
-
-    def __init__(self, backend: Backend, config: PromptedMentionsConfig | None = None) -> None:
-        self.config = config or PromptedMentionsConfig()
-        self._prompter = Prompter("mentions", backend, self.config)
-        self.prompters = (self._prompter,)
 
     async def __call__(self, task: MentionsTask, session: Session) -> Mentions:
         """Return names and answer types as the model wrote them; what no type of the graph equals is for the caller."""
         shown = ", ".join(inline(kind) for kind in task.types[: self.config.max_types]) or "(none given)"
         values = {"types": shown, "query": inline(task.query)}
-        outcome = await self._prompter.ask(session, values, parse_mentions)
+        outcome = await self.ask(session, values, parse_mentions)
         if outcome.value is None:
             return Mentions(flags=("mentions_failed",))
         names, types = outcome.value
@@ -101,9 +91,6 @@ class OfflineMentions(Role[MentionsTask, Mentions]):
 
     Of the types only those that the graph has are given, in its spelling. Where the graph's types are not known, they
     are upper case, as the released prompt's examples write them.
-
-    Args:
-        index: an opened index.
     """
 
     stages = OfflineKeywords.stages

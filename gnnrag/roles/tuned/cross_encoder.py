@@ -78,9 +78,6 @@ class CrossEncoder(nn.Module):
 
     g starts at zero, so that the encoder learns what the features cannot tell.
 
-    Args:
-        config: see `CrossEncoderConfig`.
-
     Raises:
         ConfigError: the base is not there, or a setting is out of range.
     """

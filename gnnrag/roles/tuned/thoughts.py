@@ -205,11 +205,7 @@ _CHOICE = {"or", "both", "same", "older", "younger", "earlier", "later", "first"
 
 
 class FeatureMaker:
-    """Makes the features of candidates.
-
-    Args:
-        index: an opened index.
-    """
+    """Makes the features of candidates."""
 
     def __init__(self, index: Index) -> None:
         self.index, self.hits = index, HitDescriber(index)
@@ -332,10 +328,6 @@ class TunedThoughts(Role[ThoughtsTask, Thoughts]):
 
     A selector builds candidates by rules and picks the best, and another beside it, or none. Questions in flight share
     its batches.
-
-    Args:
-        index: an opened index.
-        config: see `TunedThoughtsConfig`.
 
     Raises:
         ConfigError: no checkpoint is named, and none ships.

@@ -36,10 +36,6 @@ class TunedVerifierConfig(LanguageRoleConfig):
 class TunedVerifier(Role[VerifierTask, Verdict]):
     """Selects the passages that support the chain, as it learned from a teacher.
 
-    Args:
-        index: an opened index.
-        config: see `TunedVerifierConfig`.
-
     Raises:
         ConfigError: no checkpoint is named and none ships, or a setting is out of range.
         ArtefactError: a damaged checkpoint, one of another role, kind or architecture, or another base.

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnnrag.common.files import digest
-from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, notes_element
 from gnnrag.roles.base import Role
 from gnnrag.roles.parsing import objects, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.roles.prompting import MalformedError, PromptedConfig, PromptedRole
 from gnnrag.roles.writers.base import Curated, CurateTask
 from gnnrag.session import Session
 from gnnrag.text.normalise import is_variant
@@ -29,24 +28,15 @@ class PromptedCuratorConfig(PromptedConfig):
     description_characters: int = 300
 
 
-class PromptedCurator(Role[CurateTask, Curated]):
+class PromptedCurator(PromptedRole[CurateTask, Curated]):
     """Asks for a partition of the members; clusters of 6 and more are asked about twice, in two orders.
 
     Then only what both replies put together is merged. A reply that is no partition of the members, asked for again in
     vain, leaves them apart: `curator_failed`.
-
-    Args:
-        backend: the language model.
-        config: settings.
     """
 
+    role = "curator"
     config_class = PromptedCuratorConfig
-    version = 1
-
-    def __init__(self, backend: Backend, config: PromptedCuratorConfig | None = None) -> None:
-        self.config = config or PromptedCuratorConfig()
-        self._prompter = Prompter("curator", backend, self.config)
-        self.prompters = (self._prompter,)
 
     async def __call__(self, task: CurateTask, session: Session) -> Curated:
         """Partition the members; groups and their members are in the order of the task."""
@@ -56,7 +46,7 @@ class PromptedCurator(Role[CurateTask, Curated]):
             # Decided by the members alone: the same cluster is asked about in the same way whenever it comes up.
             orders = [_shuffled(count, f"{digest([m[0] for m in task.members])}-{turn}") for turn in range(2)]
         batch = [{"members": self._shown(task, order)} for order in orders]
-        outcomes = await self._prompter.ask_many(session, batch, lambda reply: read_partition(reply, count))
+        outcomes = await self.ask_many(session, batch, lambda reply: read_partition(reply, count))
         partitions = [
             frozenset(frozenset(order[i] for i in group) for group in outcome.value)
             for order, outcome in zip(orders, outcomes, strict=True)

@@ -11,7 +11,7 @@ from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, notes_element
 from gnnrag.roles.base import Role
 from gnnrag.roles.parsing import objects, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.roles.prompting import MalformedError, PromptedConfig, PromptedRole
 from gnnrag.roles.writers.base import UNSURE, Typed, TypesTask
 from gnnrag.session import Session
 
@@ -25,24 +25,19 @@ class PromptedTypesConfig(PromptedConfig):
     tries: int = 3
 
 
-class PromptedTypes(Role[TypesTask, Typed]):
+class PromptedTypes(PromptedRole[TypesTask, Typed]):
     """Asks for one type per entity, out of the schema, for a whole batch.
 
     A reply must decide for exactly the entities that were given, with types of the schema. A batch that gets no such
     reply is halved; a single entity that gets none is `unsure` and counted as `types_failed`.
-
-    Args:
-        backend: the language model.
-        config: settings.
     """
 
+    role = "types"
     config_class = PromptedTypesConfig
-    version = 1
 
     def __init__(self, backend: Backend, config: PromptedTypesConfig | None = None) -> None:
-        self.config = config or PromptedTypesConfig()
-        self._prompter = Prompter("types", backend, self.config, tries=self.config.tries)
-        self.prompters = (self._prompter,)
+        super().__init__(backend, config)
+        self.prompters[0].tries = self.config.tries
 
     async def __call__(self, task: TypesTask, session: Session) -> Typed:
         """Type the entities, in their order."""
@@ -69,7 +64,7 @@ class PromptedTypes(Role[TypesTask, Typed]):
             text = inline(description)[: self.config.description_characters]
             rows.append(f"{number}. {inline(name)}" + (f": {text}" if text else ""))
         values = {"schema": listed, "entities": notes_element("\n".join(rows))}
-        outcome = await self._prompter.ask(session, values, lambda reply: read_types(reply, len(batch), allowed))
+        outcome = await self.ask(session, values, lambda reply: read_types(reply, len(batch), allowed))
         return outcome.value
 
 

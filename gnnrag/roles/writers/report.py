@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
-from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_elements, together
 from gnnrag.roles.base import Role
 from gnnrag.roles.parsing import json_objects, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.roles.prompting import MalformedError, PromptedRole, at_most
 from gnnrag.roles.writers.base import Finding, ReportDraft, ReportTask
 from gnnrag.session import Session
 from gnnrag.text.salience import content_words, diverse
@@ -154,37 +153,22 @@ def _clip(text: str, max_words: int) -> str:
 MAX_FINDINGS, MAX_SOURCES = 10, 5
 
 
-@dataclass
-class PromptedReportConfig(PromptedConfig):
-    """Settings of `PromptedReport`."""
-
-    max_tokens: int = 4096
-
-
-class PromptedReport(Role[ReportTask, ReportDraft]):
+class PromptedReport(PromptedRole[ReportTask, ReportDraft]):
     """Asks for title, summary, findings with sources, and a rating.
 
     Where no reply parses, the offline writer's report is taken (`report_fallback`).
-
-    Args:
-        backend: the language model.
-        config: settings.
     """
 
-    config_class = PromptedReportConfig
-    version = 1
-
-    def __init__(self, backend: Backend, config: PromptedReportConfig | None = None) -> None:
-        self._prompter = Prompter("report", backend, config or PromptedReportConfig())
-        self.prompters, self._offline = (self._prompter,), OfflineReport()
+    role = "report"
+    config_class = at_most(4096)
 
     async def __call__(self, task: ReportTask, session: Session) -> ReportDraft:
         """Write the report."""
         material, ids = show(task)
         values = {"material": material, "max_words": str(task.max_words)}
-        outcome = await self._prompter.ask(session, values, parse_report)
+        outcome = await self.ask(session, values, parse_report)
         if outcome.value is None:
-            return replace(self._offline.write(task), flags=("report_fallback",))
+            return replace(OfflineReport().write(task), flags=("report_fallback",))
         return _finish(outcome.value, ids, task.max_words)
 
 

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnnrag.errors import ConfigError
-from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, notes_element, together
 from gnnrag.roles.base import Role
 from gnnrag.roles.offline_reader.spans import words
 from gnnrag.roles.parsing import strip_markup, strip_thinking
-from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
+from gnnrag.roles.prompting import MalformedError, PromptedRole, at_most
 from gnnrag.roles.writers.base import Summary, SummaryTask
 from gnnrag.session import Session
 from gnnrag.text.salience import extract_summary
@@ -21,31 +20,15 @@ _ENDINGS = ".!?…。！？"
 _CLOSING = "\"'”’)]"
 
 
-@dataclass
-class PromptedSummaryConfig(PromptedConfig):
-    """Settings of the summary role; the limit of tokens is wide, so that the model ends its summary."""
-
-    max_tokens: int = 400
-
-
-class PromptedSummary(Role[SummaryTask, Summary]):
+class PromptedSummary(PromptedRole[SummaryTask, Summary]):
     """Asks for one paragraph that keeps as many facts of the texts as its length allows.
 
     A reply that is too long loses its last sentences (`summary_shortened`), one that the token limit cut off its torn
     end. Where every reply is empty, the most salient sentences of the texts stand in (`summary_failed`).
-
-    Args:
-        backend: the language model.
-        config: settings.
     """
 
-    config_class = PromptedSummaryConfig
-    version = 1
-
-    def __init__(self, backend: Backend, config: PromptedSummaryConfig | None = None) -> None:
-        config = config or PromptedSummaryConfig()
-        self._prompter = Prompter("summary", backend, config)
-        self.prompters, self.config = (self._prompter,), config
+    role = "summary"
+    config_class = at_most(400)  # wide, so that the model ends its summary
 
     async def __call__(self, task: SummaryTask, session: Session) -> Summary:
         """Summarise `task.texts` in about `task.max_words` words."""
@@ -57,7 +40,7 @@ class PromptedSummary(Role[SummaryTask, Summary]):
             "subject": f"They are about: {inline(task.subject)}\n" if task.subject else "",
             "words": str(task.max_words),
         }
-        outcome = await self._prompter.ask(session, values, parse_summary)
+        outcome = await self.ask(session, values, parse_summary)
         if outcome.value is None:
             return Summary(extract_summary(task.texts, task.max_words, words), ("summary_failed",))
         kept = first_sentences(outcome.value, task.max_words)

@@ -135,10 +135,6 @@ class LightRAGTriples(Role[TriplesTask, Extracted]):
 
     Replies of format A and B are read (`roles.records`). Where several replies state a name or a pair, the longer
     description stays (LightRAG). A passage of which more than half the records cannot be used has failed.
-
-    Args:
-        backend: the language model.
-        config: settings.
     """
 
     config_class = TriplesConfig
@@ -220,12 +216,7 @@ class Facts:
 
 
 class HyperTriples(Role[TriplesTask, Extracted]):
-    """Asks for n-ary facts, each followed by its entities, and then for what was missed.
-
-    Args:
-        backend: the language model.
-        config: settings.
-    """
+    """Asks for n-ary facts, each followed by its entities, and then for what was missed."""
 
     config_class = TriplesConfig
     version = 1
