@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gnnrag.cluster.job import Job
-from gnnrag.cluster.local import Ended, Task
+from gnnrag.cluster.local import Task
 from gnnrag.cluster.slurm import Live, Slurm, waited_for
 from gnnrag.cluster.state import STATUSES, JobMonitor, State
 from gnnrag.cluster.stopping import STOPPED
@@ -98,15 +98,15 @@ class Reporter:
         self.started += 1
         _say(f"[{self.started}/{self.total}] {_called(job, task)}: started")
 
-    def on_end(self, ended: Ended) -> None:
+    def on_end(self, job: Job, task: int, code: int, seconds: float) -> None:
         """Tell how a task ended; of one that failed, its last words."""
         self.over += 1
-        word = {0: "done", STOPPED: "stopped"}.get(ended.code, f"failed (exit code {ended.code})")
-        _say(f"[{self.over}/{self.total}] {_called(ended.job, ended.task)}: {word}, {ended.seconds:.0f} s")
-        if ended.code not in (0, STOPPED):
-            for line in ended.job.log_tail(ended.task):
+        word = {0: "done", STOPPED: "stopped"}.get(code, f"failed (exit code {code})")
+        _say(f"[{self.over}/{self.total}] {_called(job, task)}: {word}, {seconds:.0f} s")
+        if code not in (0, STOPPED):
+            for line in job.log_tail(task):
                 _say(f"    {printable(line)}")
-            _say(f"    ({ended.job.log_file(ended.task)})")
+            _say(f"    ({job.log_file(task)})")
 
     def on_wait(self, tasks: Sequence[Task]) -> None:
         """Tell how far those that run have come."""

@@ -41,22 +41,14 @@ _UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
 # --------------------------------------------------------------------------------------------- points of the grid
 @dataclass(frozen=True)
 class Point:
-    """One choice for every axis.
+    """One choice for every axis."""
 
-    Attributes:
-        overrides: `key=value`, in the order given.
-        label: the values that differ between points, `dense/seed=1`; empty where there is one point.
-    """
-
-    overrides: tuple[str, ...]
-    label: str
+    overrides: tuple[str, ...]  # `key=value`, in the order given
+    label: str  # the values that differ between points, `dense/seed=1`; empty where there is one point
 
 
 def expand(overrides: Sequence[str]) -> list[Point]:
-    """Return the points of a grid, the last axis fastest.
-
-    Args:
-        overrides: `key=value` or `key=a,b,c`; a value with commas of its own stands in brackets or quotes.
+    """Return the points of a grid of `key=value` and `key=a,b,c`, the last axis fastest.
 
     Raises:
         ConfigError: no `key=value`, a key that is given twice, or the same value twice on an axis.
@@ -126,23 +118,14 @@ def seconds_of(text: str) -> float:
 # ---------------------------------------------------------------------------------------------------- evaluations
 @dataclass(frozen=True)
 class Evaluation:
-    """One run of `inference/evaluate.py`, as plain data.
+    """One run of `inference/evaluate.py`, as plain data."""
 
-    Attributes:
-        label: what a person calls it.
-        config: its settings, those that differ from the defaults.
-        decisive: those that decide its predictions.
-        stages: that it reads, of the index.
-        index: settings of the index, resolved.
-        missing: why it cannot run here, whatever the machine holds.
-    """
-
-    label: str
-    config: Mapping[str, Any] = field(default_factory=dict)
-    decisive: Mapping[str, Any] = field(default_factory=dict)
-    stages: tuple[str, ...] = ()
-    index: Mapping[str, Any] = field(default_factory=dict)
-    missing: str = ""
+    label: str  # what a person calls it
+    config: Mapping[str, Any] = field(default_factory=dict)  # settings that differ from the defaults
+    decisive: Mapping[str, Any] = field(default_factory=dict)  # those that decide its predictions
+    stages: tuple[str, ...] = ()  # that it reads, of the index
+    index: Mapping[str, Any] = field(default_factory=dict)  # settings of the index, resolved
+    missing: str = ""  # why it cannot run here, whatever the machine holds
 
     @property
     def data(self) -> tuple[str, str]:
@@ -263,12 +246,7 @@ def cached(
     """Return the evaluations of each source; all tables of the papers take minutes to resolve, so they are kept.
 
     What is kept, in `CACHE`, is used again while neither a config nor a file of the library has changed. What names
-    expressions is not kept: their values are for no file.
-
-    Args:
-        sources: config files.
-        points: of the grid.
-        on_note: told about each table that is resolved.
+    expressions is not kept: their values are for no file. `on_note` is told about each table that is resolved.
     """
     files = [path for path in sorted(LIBRARY.rglob("*")) if path.suffix in (".py", ".yaml")]
     code = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
@@ -299,11 +277,6 @@ UNFINISHED = "its run has not ended, and --finished starts none"
 def only_done(table: PaperTable, overrides: Sequence[str], trained: Collection[str] = ()) -> PaperTable:
     """Return a table in which the rows whose run is not there, or not scored, are missing.
 
-    Args:
-        table: see `gnnrag.reports.papers.load_table`.
-        overrides: dotted settings of all rows.
-        trained: parts that training runs do.
-
     Raises:
         ConfigError: a row's settings are wrong.
         GnnragError: with trained parts a row is several runs, which are not looked for.
@@ -331,21 +304,13 @@ def refuse_questions(row: Row, left: int) -> None:
 # ------------------------------------------------------------------------------------------------------ trainings
 @dataclass(frozen=True)
 class Training:
-    """One run of a training script.
+    """One run of a training script."""
 
-    Attributes:
-        label: what a person calls it.
-        script: its path in the repository.
-        arguments: config file and overrides.
-        run: its directory.
-        settings: all that its script notes of the run, but for the fold and where the run is.
-    """
-
-    label: str
-    script: str
-    arguments: tuple[str, ...]
-    run: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    label: str  # what a person calls it
+    script: str  # its path in the repository
+    arguments: tuple[str, ...]  # config file and overrides
+    run: str  # its directory
+    settings: Mapping[str, Any]  # all that its script notes of the run, but for the fold and where the run is
 
 
 def trainings(source: Path, points: Sequence[Point]) -> Iterator[Training]:
@@ -367,13 +332,9 @@ def trainings(source: Path, points: Sequence[Point]) -> Iterator[Training]:
         if changed := [o for o in point.overrides if not o.startswith("run.")]:
             name = f"{name}-{digest(changed)[:8]}"
         settings = to_plain(_read_training(Path(script).name, source, point.overrides))
-        yield Training(
-            label="/".join(filter(None, (source.stem, point.label))),
-            script=script,
-            arguments=(str(source), *unnamed, f"run.name={name}"),
-            run=str(Path(run.get("root") or "runs") / name),
-            settings={key: value for key, value in settings.items() if key != "run"},
-        )
+        label, path = "/".join(filter(None, (source.stem, point.label))), Path(run.get("root") or "runs") / name
+        settings.pop("run")
+        yield Training(label, script, (str(source), *unnamed, f"run.name={name}"), str(path), settings)
 
 
 def script_for(source: Path, overrides: Sequence[str]) -> str:

@@ -22,59 +22,34 @@ _LINE, _TAIL = 1000, 8192  # bytes that are read of how a task ended, and of the
 
 @dataclass(frozen=True)
 class Target:
-    """What a job makes, from which is read whether it is done.
+    """What a job makes, from which is read whether it is done."""
 
-    Attributes:
-        path: of an index: its folder; of a training: its run; of evaluations: the folder of all runs.
-        stages: of an index.
-        decisive: of an evaluation: the settings that decide its predictions (`gnnrag.run.rundir.decisive`); of an index
-            and of a training: the settings that it is made with.
-        data: of an evaluation: where its passages are, and where its questions, as configured.
-        index: of an evaluation: the folder of its index; a run on another state of it is another run.
-        name: of its run, where the settings give one.
-    """
-
-    path: str
-    stages: tuple[str, ...] = ()
+    path: str  # of an index: its folder; of a training: its run; of evaluations: the folder of all runs
+    stages: tuple[str, ...] = ()  # of an index
+    # The settings that it is made with; of an evaluation those that decide its predictions.
     decisive: Mapping[str, Any] = field(default_factory=dict)
-    data: tuple[str, ...] = ("", "")
-    index: str = ""
-    name: str = ""
+    data: tuple[str, ...] = ("", "")  # of an evaluation: where its passages and its questions are, as configured
+    index: str = ""  # of an evaluation: the folder of its index; a run on another state of it is another run
+    name: str = ""  # of its run, where the settings give one
 
 
 @dataclass(frozen=True)
 class Job:
-    """A node of the graph.
+    """A node of the graph."""
 
-    Attributes:
-        name: of its own, and fit for a folder.
-        kind: one of `KINDS`: which batch script runs it, and which section of the site file says with what.
-        label: what a person calls it.
-        argv: script and arguments, run in the repository's root; `{shard}` stands for task and tasks, as in `3/8`.
-        arguments: those of the batch script of its kind.
-        folder: its config, its logs, and how each task ended.
-        target: what it makes.
-        needs: names of the jobs that have to end before.
-        tasks: how many shards it is done in; 0 where it is not sharded.
-        ends_anyway: it runs although a job that it needs has failed.
-        alone: jobs with the same word here never run at the same time.
-        missing: why it cannot run on this machine; empty where it can.
-        config: settings that are written into its folder, as they were when it was submitted.
-    """
-
-    name: str
-    kind: str
-    label: str
-    argv: tuple[str, ...]
-    arguments: tuple[str, ...]
-    folder: str
+    name: str  # of its own, and fit for a folder
+    kind: str  # one of `KINDS`: which batch script runs it, and which section of the site file says with what
+    label: str  # what a person calls it
+    argv: tuple[str, ...]  # script and arguments, run in the repository's root; `{shard}` stands for `3/8`
+    arguments: tuple[str, ...]  # those of the batch script of its kind
+    folder: str  # its config, its logs, and how each task ended
     target: Target
-    needs: tuple[str, ...] = ()
-    tasks: int = 0
-    ends_anyway: bool = False
-    alone: str = ""
-    missing: str = ""
-    config: Mapping[str, Any] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()  # names of the jobs that have to end before
+    tasks: int = 0  # how many shards it is done in; 0 where it is not sharded
+    ends_anyway: bool = False  # it runs although a job that it needs has failed
+    alone: str = ""  # jobs with the same word here never run at the same time
+    missing: str = ""  # why it cannot run on this machine; empty where it can
+    config: Mapping[str, Any] = field(default_factory=dict)  # written into its folder when it is submitted
 
     @property
     def numbers(self) -> range:
@@ -86,11 +61,7 @@ class Job:
         return [part.replace("{shard}", f"{task}/{self.tasks}") for part in self.argv]
 
     def write(self) -> None:
-        """Write `config.yaml` and `job.json` into its folder; the latter is for `read_job`.
-
-        Raises:
-            ArtefactError: the folder is a link, or holds some: what is written there now and later would be elsewhere.
-        """
+        """Write `config.yaml` and `job.json` into its folder. Raises ArtefactError where that is, or holds, a link."""
         folder = Path(self.folder)
         refuse_links(child(folder.parent, folder.name))
         if self.config:
@@ -98,13 +69,9 @@ class Job:
             write_atomic(folder / "config.yaml", settings)
         write_json(folder / "job.json", asdict(self))
 
-    def started_file(self, task: int) -> Path:
-        """Return the file that is written when a task starts."""
-        return Path(self.folder) / f"started-{task}"
-
-    def ended_file(self, task: int) -> Path:
-        """Return the file in which a task's exit code is written at its end."""
-        return Path(self.folder) / f"ended-{task}"
+    def file(self, what: str, task: int) -> Path:
+        """Return a file of a task: `started`, `ended` (with its exit code) or `stop` (which tells it to stop)."""
+        return Path(self.folder) / f"{what}-{task}"
 
     def log_file(self, task: int) -> Path:
         """Return the file that takes what a task says."""
@@ -113,7 +80,7 @@ class Job:
     def ended(self, task: int) -> tuple[int | None, str]:
         """Return exit code and remark of the last time that a task ran; None where it never ended."""
         try:
-            with open_regular(self.ended_file(task)) as handle:
+            with open_regular(self.file("ended", task)) as handle:
                 code, _, remark = handle.read(_LINE).decode("utf-8").strip().partition(" ")
             return int(code), remark
         except (OSError, ValueError, ArtefactError):
@@ -121,7 +88,7 @@ class Job:
 
     def was_cut_off(self, task: int) -> bool:
         """Tell whether a task has started since it last ended: it was killed, or runs."""
-        started, end = self.started_file(task), self.ended_file(task)
+        started, end = self.file("started", task), self.file("ended", task)
         return started.exists() and (not end.exists() or end.stat().st_mtime < started.stat().st_mtime)
 
     def log_tail(self, task: int, lines: int = 8) -> list[str]:
@@ -142,11 +109,7 @@ def job_name(words: str) -> str:
 
 
 def read_job(folder: str | Path) -> Job:
-    """Return the job that was written into a folder, to tell how far it has come: nothing in it is run.
-
-    Raises:
-        ArtefactError: there is none, or it is damaged or forged.
-    """
+    """Return the job that was written into a folder; nothing in it is run. Raises ArtefactError if it is damaged."""
     path = Path(folder) / "job.json"
     with interpreting(path, "it is no job that submit.py wrote; submit it anew"):
         try:

@@ -22,23 +22,13 @@ POLL_S, REPORT_S = 0.1, 15.0
 Task = tuple[str, int]
 
 
-@dataclass(frozen=True)
-class Ended:
-    """A task that has ended: exit code, and the seconds that it ran."""
-
-    job: Job
-    task: int
-    code: int
-    seconds: float
-
-
 @dataclass
 class Outcome:
-    """What became of the jobs: exit codes of those that ran, why others could not, and what was not started in time."""
+    """What became of the jobs."""
 
-    codes: dict[Task, int] = field(default_factory=dict)
-    blocked: dict[str, str] = field(default_factory=dict)
-    left: list[str] = field(default_factory=list)
+    codes: dict[Task, int] = field(default_factory=dict)  # exit codes of the tasks that ran
+    blocked: dict[str, str] = field(default_factory=dict)  # jobs that another one's failure kept from running, and why
+    left: list[str] = field(default_factory=list)  # jobs that were not started in time
 
     @property
     def has_failed(self) -> bool:
@@ -54,11 +44,6 @@ class _Running:
     started: float
     stop_file: Path
 
-    def kill(self) -> None:
-        """End the task with whatever it has started."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-
 
 class LocalRunner:
     """Runs what is left of jobs.
@@ -67,8 +52,8 @@ class LocalRunner:
         states: of all jobs, in an order in which they can run.
         home: the repository.
         workers: how many tasks run at the same time.
-        on_start: told about each task.
-        on_end: told about each task.
+        on_start: told job and task.
+        on_end: told job, task, exit code and seconds.
         on_wait: told four times a minute which tasks run.
     """
 
@@ -78,7 +63,7 @@ class LocalRunner:
         home: Path,
         workers: int,
         on_start: Callable[[Job, int], None] = lambda job, task: None,
-        on_end: Callable[[Ended], None] = lambda ended: None,
+        on_end: Callable[[Job, int, int, float], None] = lambda job, task, code, seconds: None,
         on_wait: Callable[[Sequence[Task]], None] = lambda tasks: None,
     ) -> None:
         self.home, self.workers = home, workers
@@ -107,7 +92,6 @@ class LocalRunner:
                 if time.monotonic() - reported >= REPORT_S:
                     reported = time.monotonic()
                     self.on_wait([(r.job.name, r.task) for r in self._running])
-                time.sleep(POLL_S)
         finally:
             self._stop()
         self.outcome.blocked = {name: self._without_result[name] for name in self._todo if name in self._blocked}
@@ -137,9 +121,9 @@ class LocalRunner:
 
     def _start(self, job: Job, task: int) -> None:
         job.write()
-        stop_file = self.home / job.folder / f"stop-{task}"
+        stop_file = self.home / job.file("stop", task)
         remove(stop_file, stop_file.parent)
-        write_atomic(job.started_file(task), "")
+        write_atomic(job.file("started", task), "")
         threads = str(max(1, (os.cpu_count() or 1) // self.workers))
         environment = {"OMP_NUM_THREADS": threads, **os.environ, STOP_FILE: str(stop_file)}
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(self.home), os.environ.get("PYTHONPATH", ""))))
@@ -152,36 +136,37 @@ class LocalRunner:
         self.on_start(job, task)
 
     def _collect(self) -> None:
+        """Take note of the tasks that have ended since, and wait a moment."""
         for done in [r for r in self._running if r.process.poll() is not None]:
             self._running.remove(done)
-            code, name = done.process.returncode, done.job.name
+            name, code = done.job.name, done.process.returncode
             if self._is_stopping and code in (-signal.SIGTERM, 128 + signal.SIGTERM):
                 code = STOPPED  # told before it could listen, or it never does; nothing that it had saved is lost
             failure = "has failed" if code > 0 else f"was killed by signal {-code}"
             how = {0: "done", STOPPED: "was stopped"}.get(code, failure)
-            write_atomic(done.job.ended_file(done.task), f"{code} {how}\n")
+            write_atomic(done.job.file("ended", done.task), f"{code} {how}\n")
             remove(done.stop_file, done.stop_file.parent)
             self.outcome.codes[name, done.task] = code
             if code:
                 self._without_result.setdefault(name, how)
             if not self._todo.get(name) and not any(r.job.name == name for r in self._running):
                 self._todo.pop(name, None)
-            self.on_end(Ended(done.job, done.task, code, time.monotonic() - done.started))
+            self.on_end(done.job, done.task, code, time.monotonic() - done.started)
+        time.sleep(POLL_S)
 
     def _stop(self) -> None:
         """Tell what runs to stop, and wait; a second Ctrl-C, or the grace period, ends the waiting."""
         self._is_stopping = True
         for running in self._running:
             write_atomic(running.stop_file, "")
-            running.process.send_signal(signal.SIGTERM)  # only its own process may save
+            running.process.send_signal(signal.SIGTERM)  # to its own process: what that has started cannot save
         deadline = time.monotonic() + GRACE_S
         try:
             while self._running and time.monotonic() < deadline:
                 self._collect()
-                time.sleep(POLL_S)
         finally:
             for running in self._running:
-                running.kill()
+                with suppress(ProcessLookupError):
+                    os.killpg(running.process.pid, signal.SIGKILL)  # with whatever it has started
             while self._running:
                 self._collect()
-                time.sleep(POLL_S)

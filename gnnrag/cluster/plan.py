@@ -21,15 +21,10 @@ REPORTS = "gnnrag-reports"  # they open runs that they share, one after the othe
 
 @dataclass(frozen=True)
 class Plan:
-    """A graph of jobs in an order in which they can run.
+    """A graph of jobs."""
 
-    Attributes:
-        jobs: by name.
-        notes: what a person should know.
-    """
-
-    jobs: Mapping[str, Job]
-    notes: tuple[str, ...] = ()
+    jobs: Mapping[str, Job]  # by name, in an order in which they can run
+    notes: tuple[str, ...] = ()  # what a person should know
 
 
 def make_plan(

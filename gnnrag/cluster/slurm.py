@@ -179,6 +179,8 @@ MARK = "gnnrag:"  # comments of our jobs: the mark, and where the job's folder i
 # out the last of 1-49:4.)
 WHOLE = {"SLURM_BITSTR_LEN": "0"}
 TIMEOUT_S = 60
+# SLURM's jobs and tasks that are not over (`7`, `7_3`) and whether they are `running` or `waiting`, by name of our job;
+# one that was submitted again while some of its tasks ran has several numbers.
 Live = Mapping[str, Mapping[str, str]]
 Run = Callable[[Sequence[str]], str]
 
@@ -207,25 +209,14 @@ def call(command: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Queued:
-    """What SLURM knows of our jobs.
+    """What SLURM knows of our jobs."""
 
-    Attributes:
-        tasks: `running`, `waiting` or why it ended, by job and task.
-        live: SLURM's jobs and tasks that are not over (`7`, `7_3`), whether they are `running` or `waiting`, by name of
-            ours; one that was submitted again while some of its tasks ran has several numbers.
-    """
-
-    tasks: Mapping[tuple[str, int], str]
+    tasks: Mapping[tuple[str, int], str]  # `running`, `waiting` or why it ended, by job and task
     live: Live
 
 
 def read_queue(folders: Mapping[str, str], run: Run = call) -> Queued:
-    """Return which of our jobs are in the queue.
-
-    Args:
-        folders: job folder by name: two checkouts may submit jobs of one name.
-        run: runs a command.
-    """
+    """Return which of our jobs are in the queue, by the folder of each: two checkouts may submit jobs of one name."""
     lines = run(["squeue", "--noheader", "--me", "--states=all", "--format=%i|%T|%r|%k"]).splitlines()
     ours = {MARK + str(Path(folder).resolve()): name for name, folder in folders.items()}
     tasks: dict[tuple[str, int], str] = {}
@@ -273,23 +264,13 @@ def array_tasks(id_: str) -> tuple[int, list[int]]:
 
 # ------------------------------------------------------------------------------------------------------ submission
 class Slurm:
-    """Submits jobs.
-
-    Args:
-        site: what the cluster wants to be told.
-        home: the repository.
-        run: runs a command.
-    """
+    """Submits jobs of the repository `home`; `run` runs a command."""
 
     def __init__(self, site: SiteConfig, home: Path, run: Run = call) -> None:
         self.site, self.home, self.run = site, home, run
 
     def submit(self, states: Sequence[State], live: Live) -> dict[str, str]:
         """Submit what is left of each job, after what it needs; what waits already waits for that as well.
-
-        Args:
-            states: of all jobs, in an order in which they can run.
-            live: what waits or runs already (`Queued.live`).
 
         Returns:
             SLURM's number of each job that was submitted now, by name.
@@ -342,13 +323,7 @@ class Slurm:
         return state.split(",")[0], reason
 
     def command(self, job: Job, tasks: Sequence[int], before: Sequence[str]) -> list[str]:
-        """Return the call of `sbatch` for some tasks of a job.
-
-        Args:
-            job: the job.
-            tasks: their numbers; a job that is not sharded has the single task 0.
-            before: SLURM's numbers of the jobs that it has to wait for.
-        """
+        """Return the call of `sbatch` for some tasks of a job, after SLURM's jobs `before`."""
         folder = (self.home / job.folder).resolve()
         exported = f"GNNRAG_HOME={self.home},GNNRAG_JOB={folder},GNNRAG_SETUP={folder / 'setup.sh'}"
         command = [

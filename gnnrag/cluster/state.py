@@ -29,26 +29,16 @@ Queue = Mapping[tuple[str, int], str]  # job and task -> `running`, `waiting`, o
 
 @dataclass(frozen=True)
 class State:
-    """How far a job has come.
-
-    Attributes:
-        job: the job.
-        status: one of `STATUSES`.
-        left: tasks that have to be done, or done again.
-        questions, of: answered and asked; of a training: its step and 0. `of` is 0 where it is not known.
-        seconds: spent on answering.
-        run: what it has made so far.
-        detail: why it failed or is missing, or what a person should know.
-    """
+    """How far a job has come."""
 
     job: Job
-    status: str
-    left: tuple[int, ...] = ()
-    questions: int = 0
-    of: int = 0
-    seconds: float = 0.0
-    run: str = ""
-    detail: str = ""
+    status: str  # one of `STATUSES`
+    left: tuple[int, ...] = ()  # tasks that have to be done, or done again
+    questions: int = 0  # that are answered; of a training: its step
+    of: int = 0  # questions asked; 0 where that is not known
+    seconds: float = 0.0  # spent on answering
+    run: str = ""  # what it has made so far
+    detail: str = ""  # why it failed or is missing, or what a person should know
 
 
 @dataclass
@@ -64,12 +54,7 @@ class _Result:
 
 
 class JobMonitor:
-    """Looks at jobs.
-
-    Args:
-        jobs: by name.
-        queue: which of their tasks wait or run, as a backend tells.
-    """
+    """Tells how far jobs (by name) have come, where `queue` says which of their tasks wait or run."""
 
     def __init__(self, jobs: Mapping[str, Job], queue: Queue) -> None:
         self.jobs, self.queue = jobs, queue
@@ -137,10 +122,10 @@ class JobMonitor:
 
     def _report(self, job: Job) -> _Result:
         shown = [self.jobs[need] for need in job.needs if need in self.jobs]
-        sources = [one.ended_file(task) for one in shown for task in one.numbers] + [Path(job.arguments[0])]
+        sources = [one.file("ended", task) for one in shown for task in one.numbers] + [Path(job.arguments[0])]
         if job.ended(0)[0] != 0:
             return _Result()
-        made = job.ended_file(0).stat().st_mtime
+        made = job.file("ended", 0).stat().st_mtime
         is_new = all(not path.exists() or path.stat().st_mtime <= made for path in sources)
         return _Result({0} if is_new else (), run=str(job.log_file(0)))
 
@@ -153,7 +138,7 @@ def _index(job: Job) -> _Result:
     is_same = all(settings.get(name) == value for name, value in _named_writers(job.target.decisive).items())
     is_whole = store.manifest["complete"] and len(there) == len(job.target.stages)
     # What none of its stages reads keeps its settings when the job has run: then nobody may have built since.
-    manifest, end = folder / "manifest.json", job.ended_file(0)
+    manifest, end = folder / "manifest.json", job.file("ended", 0)
     is_newest = job.ended(0)[0] == 0 and manifest.exists() and end.stat().st_mtime >= manifest.stat().st_mtime
     seconds = sum(store.info(stage).get("seconds", 0.0) for stage in there)
     remark = f"{len(there)} of {len(job.target.stages)} stages"
@@ -208,11 +193,7 @@ def progress(job: Job, task: int) -> str:
 
 
 class Runs:
-    """Run directories below a folder, found by the settings that decide their predictions.
-
-    Args:
-        root: the folder.
-    """
+    """Run directories below a folder, found by the settings that decide their predictions."""
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)

@@ -36,40 +36,24 @@ _QUERY = re.compile(r"(://[^\s?,]*)\?[^\s,]*")  # behind an address, where some 
 
 @dataclass(frozen=True)
 class Artefact:
-    """A version of an input or a result of a run.
+    """A version of an input or a result of a run."""
 
-    Attributes:
-        name: of all versions.
-        kind: `index`, `checkpoint`, `dataset` or `predictions`.
-        texts: contents of small files by name; with `files` what tells versions apart.
-        files: further files, whose bytes are sent.
-        metadata: shown beside it.
-        aliases: names of this version.
-    """
-
-    name: str
-    kind: str
-    texts: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, Path] = field(default_factory=dict)
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    aliases: Sequence[str] = ()
+    name: str  # of all versions
+    kind: str  # `index`, `checkpoint`, `dataset` or `predictions`
+    texts: Mapping[str, str] = field(default_factory=dict)  # small files; with `files` what tells versions apart
+    files: Mapping[str, Path] = field(default_factory=dict)  # those whose bytes are sent
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # shown beside it
+    aliases: Sequence[str] = ()  # names of this version
 
 
 @dataclass(frozen=True)
 class WandbRun:
-    """What a W&B run is shown as.
+    """What a W&B run is shown as."""
 
-    Attributes:
-        kind: `train`, `evaluate` or `index`.
-        name: of the run.
-        settings: resolved settings, commit and fingerprints.
-        group: of runs that belong together, where the settings name none.
-    """
-
-    kind: str
+    kind: str  # `train`, `evaluate` or `index`
     name: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    group: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)  # resolved settings, commit and fingerprints
+    group: str | None = None  # of runs that belong together, where the settings name none
 
 
 class Tracker:
@@ -143,11 +127,9 @@ class Tracker:
         self._send("artifact", what=plain, is_input=is_input)
 
     def finish(self, summary: Mapping[str, Any] | None = None, code: int = 0) -> None:
-        """Send the summary and end the session, within `tracking_wait` seconds; once more does nothing.
+        """Send final values and end the session, within `tracking_wait` seconds; once more does nothing.
 
-        Args:
-            summary: final values.
-            code: exit code of the run; 75 says that it was stopped and will be continued.
+        `code` is the exit code of the run; 75 says that it was stopped and will be continued.
         """
         if summary:
             self._send("summary", values=dict(summary))
@@ -212,10 +194,7 @@ def _channel() -> tuple[IO[str], IO[str]]:
 def run_state(folder: Path, **more: Any) -> dict[str, Any]:
     """Return what the run directory keeps of its W&B run: `id`, and what was added by `more`, now or earlier.
 
-    Raises:
-        OSError: it cannot be written.
-        ValueError: the file is damaged, or is none that is written here.
-        ArtefactError: it is no plain file.
+    Raises OSError, ArtefactError or ValueError where the file cannot be written, or is none that is written here.
     """
     path = folder / "wandb.json"
     state = read_json(path) if path.exists() else {"id": uuid.uuid4().hex[:12]}
@@ -245,13 +224,7 @@ def data_artefact(name: str, fingerprint: Any) -> Artefact:
 
 
 def index_artefact(root: Path, stages: Mapping[str, str], upload: str) -> Artefact:
-    """Return an index, named as its folder is.
-
-    Args:
-        root: its folder.
-        stages: key of each artefact in it (`Index.fingerprint`), which decide the version.
-        upload: `run.upload`.
-    """
+    """Return the index in a folder; the keys of its stages (`Index.fingerprint`) decide the version."""
     sent = _files(root) if upload == "all" else {}
     return _artefact(f"index-{root.name}", "index", dict(stages), sent, path=str(root), stages=len(stages))
 
@@ -259,10 +232,7 @@ def index_artefact(root: Path, stages: Mapping[str, str], upload: str) -> Artefa
 def checkpoint_artefact(folder: Path, upload: str, name: str | None = None) -> Artefact:
     """Return a checkpoint: the same version when it is trained and when it is used.
 
-    Args:
-        folder: with the weights.
-        upload: `run.upload`; checkpoints above half a gigabyte are only sent with `all`.
-        name: of the training; by default read off the folder, whose name may be `best`.
+    `name` is that of the training, by default read off the folder, whose name may be `best`.
     """
     files = _files(folder)
     size = sum(path.stat().st_size for path in files.values())

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -35,6 +35,7 @@ EVERY_S = 1.0  # seconds between two rows of running figures
 ROWS, TEXT, SHOWN = 1000, 240, 5  # of the table of predictions: questions, characters of a text, passages
 GROUPS = ("by_type", "by_hops", "by_length")
 RUNNING = {"recall@5": "retrieval/recall@5", "em": "answer/em", "f1": "answer/f1"}
+COUNTED = ("failed", "usd", "llm_calls", "tokens")
 COLUMNS = ["question_id", "type", "question", "gold answers", "answer", *RUNNING]
 COLUMNS += ["evidence", "gold passages", "rounds", "seconds", "llm_calls", "error"]
 Note = Callable[[str], None]
@@ -50,33 +51,21 @@ def _harmless(on_note: Note, what: str = "the run directory") -> Iterator[None]:
 
 
 # ---------------------------------------------------------------------------------------------------- evaluations
-@dataclass
+@dataclass(frozen=True)
 class Sources:
-    """What a run was made from.
-
-    Attributes:
-        questions: what is asked.
-        passages: the corpus.
-        inputs: data, index and checkpoints as artefacts; made when they are asked for, as it takes reading them.
-    """
+    """What an evaluation was made from."""
 
     questions: Sequence[Question]
     passages: Iterable[Passage] = ()
-    inputs: Callable[[], Iterable[Artefact]] = tuple
-    asked: dict[str, Question] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Index the questions."""
-        self.asked = {question.id: question for question in self.questions}
+    inputs: Callable[[], Iterable[Artefact]] = tuple  # data, index and checkpoints; making them takes reading them
 
 
 class EvaluationTracker:
-    """Follows an evaluation: figures while it runs, at its end metrics and evidence.
+    """Follows an evaluation; a context that ends the W&B run as failed, or as stopped, where an error leaves it.
 
-    A context that ends the W&B run as failed, or as stopped, where an error leaves it. A run that is continued goes on
-    under its id, with steps after those that were sent, since W&B drops smaller ones (questions done, or more where
-    some are answered again); one that is scored again, with other figures, sends those; the same command on a finished
-    run sends nothing.
+    A run that is continued goes on under its id, with steps after those that were sent, since W&B drops smaller ones
+    (questions done, or more where some are answered again); one that is scored again, with other figures, sends those;
+    the same command on a finished run sends nothing.
 
     Args:
         config: `tracking` and so on.
@@ -98,13 +87,12 @@ class EvaluationTracker:
     ) -> None:
         self._config, self._metrics, self._path, self._shown = config, metrics, path, shown
         self._sources, self._on_note = sources, on_note
+        self._asked = {question.id: question for question in sources.questions}
         self._is_off = config.tracking == "off"
         self._tracker: Tracker | None = None
         self._step = 0  # the last one sent, in this session or an earlier one
-        self._done, self._sums = 0, dict.fromkeys((*RUNNING, "failed"), 0.0)
-        self._spent = dict.fromkeys(("usd", "llm_calls", "tokens"), 0.0)
-        self._sent, self._is_pending = -math.inf, False
-        self._started = time.monotonic()
+        self._done, self._sums = 0, dict.fromkeys((*RUNNING, *COUNTED), 0.0)
+        self._started, self._sent, self._is_pending = time.monotonic(), -math.inf, False
         self._log: Callable[..., None] = lambda event, **values: None
 
     def __enter__(self) -> EvaluationTracker:
@@ -120,12 +108,7 @@ class EvaluationTracker:
             self._tracker.finish(code=STOPPED if kind is KeyboardInterrupt else int(kind is not None))
 
     def start(self, done: Iterable[Prediction], log: Callable[..., None]) -> None:
-        """Start from what was answered in earlier sessions.
-
-        Args:
-            done: their predictions.
-            log: writes a row of running figures into the run's own log, too.
-        """
+        """Start from the predictions of earlier sessions; `log` writes running figures into the run's own log, too."""
         if not self._is_off:
             for prediction in done:
                 self._count(prediction)
@@ -139,35 +122,31 @@ class EvaluationTracker:
             if time.monotonic() - self._sent >= EVERY_S:
                 self.flush()
 
+    def _count(self, prediction: Prediction) -> None:
+        question = self._asked.get(prediction.question_id)
+        if question is None:
+            return
+        variant: Any = self._metrics.f1_variant
+        scores = per_question([question], [prediction], (5,), variant)
+        usage = prediction.usage
+        tokens = usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
+        counted = (prediction.error is not None, usage.get("cost", 0.0), usage.get("llm_calls", 0), tokens)
+        for name, value in zip(self._sums, (*(scores[key][0] for key in RUNNING.values()), *counted), strict=True):
+            self._sums[name] += float(value)
+        self._done += 1
+
     def flush(self) -> None:
         """Send the running figures, if questions have ended since they were sent."""
         if not self._is_pending or not self._done:
             return
-        now, self._is_pending = time.monotonic(), False
-        self._sent = now
-        row: dict[str, float] = {"questions": self._done, "failed": int(self._sums["failed"])}
-        row |= {name: self._sums[name] / self._done for name in RUNNING}
-        row |= {name: round(value, 8) for name, value in self._spent.items()}
-        row["seconds"] = round(now - self._started, 2)
+        self._sent, self._is_pending = time.monotonic(), False
+        row = {"questions": self._done, **{name: self._sums[name] / self._done for name in RUNNING}}
+        row |= {name: round(self._sums[name], 8) for name in COUNTED}
+        row |= {"failed": int(self._sums["failed"]), "seconds": round(self._sent - self._started, 2)}
         row = {f"running/{name}": value for name, value in row.items()}
         self._step = max(self._step + 1, self._done)
         self._log("running", step=self._step, **row)
         self._open().log(row, self._step)
-
-    def _count(self, prediction: Prediction) -> None:
-        question = self._sources.asked.get(prediction.question_id)
-        if question is None:
-            return
-        variant: Any = self._metrics.f1_variant
-        found = per_question([question], [prediction], (5,), variant)
-        for name, key in RUNNING.items():
-            self._sums[name] += float(found[key][0])
-        self._sums["failed"] += float(prediction.error is not None)
-        usage = prediction.usage
-        self._spent["usd"] += usage.get("cost", 0.0)
-        self._spent["llm_calls"] += usage.get("llm_calls", 0)
-        self._spent["tokens"] += usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
-        self._done += 1
 
     def _open(self) -> Tracker:
         if self._tracker is None:
@@ -175,12 +154,7 @@ class EvaluationTracker:
         return self._tracker
 
     def finish(self, metrics: Mapping[str, Any], predictions: Sequence[Prediction]) -> None:
-        """Send the metrics of the whole run, tables, the run's files and what they came from, and end the W&B run.
-
-        Args:
-            metrics: what `metrics.json` holds.
-            predictions: of all questions.
-        """
+        """Send metrics (of `metrics.json`), tables, the run's files and what they came from, and end the W&B run."""
         if self._is_off:
             return
         with _harmless(self._on_note):
@@ -188,30 +162,28 @@ class EvaluationTracker:
             if self._tracker is None and state.get("metrics") == figures:
                 return
             tracker = self._open()
-            self._send(tracker, metrics, predictions, state)
+            self._step = max(self._step, len(predictions), int(state.get("step", 0)))
+            if "step" not in state:  # a series is sent once: what was sent cannot be taken back
+                self._send_rounds(tracker, metrics.get("by_round", []))
+            self._step += 1
+            for name in GROUPS:
+                tracker.table_of(f"tables/{name}", name.removeprefix("by_"), metrics.get(name) or {}, self._step)
+            rows = prediction_rows(self._path, self._sources, predictions)
+            tracker.table("tables/predictions", COLUMNS, rows, self._step)
+            for used in self._sources.inputs():
+                tracker.artefact(used, is_input=True)
+            tracker.artefact(run_artefact(self._path, self._shown.settings, self._config.upload))
             tracker.finish(flattened(metrics))
             if tracker.has_succeeded:
                 run_state(self._path, metrics=figures, step=self._step)
 
-    def _send(
-        self, tracker: Tracker, metrics: Mapping[str, Any], predictions: Sequence[Prediction], state: Mapping[str, Any]
-    ) -> None:
-        self._step = max(self._step, len(predictions), int(state.get("step", 0)))
-        rounds = metrics.get("by_round", [])
-        if rounds and "step" not in state:  # a series is sent once: what was sent cannot be taken back
+    def _send_rounds(self, tracker: Tracker, rounds: Sequence[Mapping[str, Any]]) -> None:
+        if rounds:
             tracker.define("by_round/*", "round")
-            for row in rounds:
-                self._step += 1
-                values = {f"by_round/{name}": value for name, value in row.items() if name != "round"}
-                tracker.log({"round": row["round"], **values}, self._step)
-        self._step += 1
-        for name in GROUPS:
-            tracker.table_of(f"tables/{name}", name.removeprefix("by_"), metrics.get(name) or {}, self._step)
-        rows = prediction_rows(self._path, self._sources, predictions)
-        tracker.table("tables/predictions", COLUMNS, rows, self._step)
-        for used in self._sources.inputs():
-            tracker.artefact(used, is_input=True)
-        tracker.artefact(run_artefact(self._path, self._shown.settings, self._config.upload))
+        for row in rounds:
+            self._step += 1
+            values = {f"by_round/{name}": value for name, value in row.items() if name != "round"}
+            tracker.log({"round": row["round"], **values}, self._step)
 
 
 def _last_step(path: Path) -> int:
@@ -225,13 +197,8 @@ def _last_step(path: Path) -> int:
 
 
 def prediction_rows(path: Path, sources: Sources, predictions: Sequence[Prediction]) -> list[list[Any]]:
-    """Return rows (`COLUMNS`) of what was answered and why, of at most 1,000 questions at even distances.
-
-    Args:
-        path: the run directory, whose `scores.jsonl` has the figures.
-        sources: questions and corpus.
-        predictions: rows of the run.
-    """
+    """Return rows (`COLUMNS`) of what was answered and why, of at most 1,000 questions at even distances."""
+    asked = {question.id: question for question in sources.questions}
     shown = predictions[:: max(math.ceil(len(predictions) / ROWS), 1)]
     required = {id_ for prediction in shown for id_ in _evidence(prediction)}
     passages = {passage.id: passage for passage in sources.passages if passage.id in required}
@@ -239,7 +206,7 @@ def prediction_rows(path: Path, sources: Sources, predictions: Sequence[Predicti
         scores = {row["question_id"]: row for row in read_journal(path / "scores.jsonl")}
     rows: list[list[Any]] = []
     for prediction in shown:
-        question, score = sources.asked[prediction.question_id], scores.get(prediction.question_id, {})
+        question, score = asked[prediction.question_id], scores.get(prediction.question_id, {})
         answers = [_cut(" | ".join(question.answers)), _cut(prediction.answer)]
         evidence = [_passages(prediction, question, passages), _cut(", ".join(question.gold))]
         effort = [prediction.rounds, prediction.seconds, prediction.usage.get("llm_calls", 0)]
@@ -312,23 +279,9 @@ def _training_name(path: Path) -> str:
 
 
 def send_checkpoint(
-    tracker: Tracker,
-    path: Path,
-    plan: TrackedPlan,
-    metrics: Mapping[str, Any],
-    step: int,
-    on_note: Note,
+    tracker: Tracker, path: Path, plan: TrackedPlan, metrics: Mapping[str, Any], step: int, on_note: Note
 ) -> None:
-    """Send the picture of the curves, the report, and the checkpoint with what it was made from, if anything is sent.
-
-    Args:
-        tracker: of this training.
-        path: its run directory.
-        plan: what it was made from.
-        metrics: the report: means of each set.
-        step: the last one.
-        on_note: told where a file cannot be read: the training has ended, and its files are written.
-    """
+    """Send the curves, the report (means of each set), and the checkpoint with what it was made from."""
     if plan.run.tracking == "off":  # telling checkpoints apart takes reading them
         return
     with _harmless(on_note):
@@ -369,14 +322,9 @@ def track_folds(plan: TrackedPlan, path: Path, commit: str, metrics: Mapping[str
 def track_build(
     config: RunConfig, root: Path, settings: Mapping[str, Any], built: Sequence[str], on_note: Note
 ) -> None:
-    """Show a build: what each stage took and holds. All builds of an index are one W&B run, whose steps they are.
+    """Show what each stage of an index took and holds, if any was built now.
 
-    Args:
-        config: `tracking` and so on; its record is in the folder `index-NAME` of the run root.
-        root: the index folder.
-        settings: of the index.
-        built: the stages that were built; where there are none nothing is shown.
-        on_note: told, once, where that fails.
+    All builds of an index are one W&B run, whose steps they are; its record is in `index-NAME` of the run root.
     """
     if config.tracking == "off" or not built:
         return

@@ -26,7 +26,7 @@ def state(one: Job, queue: dict[tuple[str, int], str] | None = None) -> State:
 
 
 def end(one: Job, task: int, text: str) -> None:
-    path = one.ended_file(task)
+    path = one.file("ended", task)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
 
@@ -105,7 +105,7 @@ def test_a_task_that_started_and_never_ended_was_cut_off(tmp_path: Path) -> None
     end(one, 0, "0 done\n")
     started = Path(one.folder) / "started-0"
     started.write_text("")
-    later = one.ended_file(0).stat().st_mtime + 5
+    later = one.file("ended", 0).stat().st_mtime + 5
     os.utime(started, (later, later))
     assert state(one).status == "stopped"
     assert state(one, {("evaluate", 0): "node fail"}).status == "failed"
@@ -155,9 +155,9 @@ def test_an_index_with_other_settings_is_done_only_if_its_job_was_the_last_to_bu
     assert state(one).status == "to do"
     end(one, 0, "0 done\n")
     built = (store.root / "manifest.json").stat().st_mtime
-    os.utime(one.ended_file(0), (built + 5, built + 5))
+    os.utime(one.file("ended", 0), (built + 5, built + 5))
     assert state(one).status == "done"  # its stages do not read that section, so it keeps its value
-    os.utime(one.ended_file(0), (built - 5, built - 5))
+    os.utime(one.file("ended", 0), (built - 5, built - 5))
     assert state(one).status == "to do"
     store.manifest["settings"] = {"text": {"language": "en"}}
     store.save()
@@ -181,11 +181,11 @@ def test_a_report_is_made_again_when_a_run_that_it_shows_is_newer(tmp_path: Path
     assert desk.state(report).status == "to do"
     end(row, 0, "0 done\n")
     end(report, 0, "0 done\n")
-    now = report.ended_file(0).stat().st_mtime
-    os.utime(row.ended_file(0), (now - 5, now - 5))
+    now = report.file("ended", 0).stat().st_mtime
+    os.utime(row.file("ended", 0), (now - 5, now - 5))
     os.utime(table, (now - 5, now - 5))
     assert desk.state(report).status == "done"
-    os.utime(row.ended_file(0), (now + 5, now + 5))
+    os.utime(row.file("ended", 0), (now + 5, now + 5))
     assert desk.state(report).status == "to do"
     end(report, 0, "1 failed\n")
     assert desk.state(report).status == "failed"
