@@ -1,4 +1,4 @@
-"""Retrieval metrics of one question: gold is a set of passage ids, a ranking is a list, best first.
+"""Retrieval metrics of one question, of passages and of graph nodes: gold is a set, a ranking is a list, best first.
 
 A duplicate in a ranking uses up a rank, as in the published scripts. A question without gold passages scores 0; whether
 it counts in the mean is decided in `report.py`.
@@ -12,28 +12,22 @@ from gnnrag.types import Question
 
 
 def recall_at(ranking: Sequence[Hashable], gold: Collection[Hashable], k: int) -> float:
-    """Return the share of the gold passages that are in the first `k` ranks.
-
-    Raises:
-        ValueError: `k` is below 1.
-    """
-    wanted = set(gold)
-    return len(wanted.intersection(_top(ranking, k))) / len(wanted) if wanted else 0.0
+    """Return the share of the gold passages that are in the first `k` ranks. Raises ValueError where `k` is below 1."""
+    if k < 1:
+        raise ValueError(f"k={k}: must be at least 1")
+    relevant = set(gold)
+    return len(relevant.intersection(ranking[:k])) / len(relevant) if relevant else 0.0
 
 
 def all_at(ranking: Sequence[str], gold: Collection[str], k: int) -> float:
-    """Return 1.0 if every gold passage is in the first `k` ranks: the condition for answering from them.
-
-    Raises:
-        ValueError: `k` is below 1.
-    """
+    """Return 1.0 if every gold passage is in the first `k` ranks: the condition for answering from them."""
     return float(recall_at(ranking, gold, k) == 1.0)
 
 
 def mrr(ranking: Sequence[Hashable], gold: Collection[Hashable]) -> float:
     """Return one over the rank of the first gold passage, 0.0 if there is none."""
-    wanted = set(gold)
-    return next((1.0 / rank for rank, passage in enumerate(ranking, start=1) if passage in wanted), 0.0)
+    relevant = set(gold)
+    return next((1.0 / rank for rank, passage in enumerate(ranking, start=1) if passage in relevant), 0.0)
 
 
 def precision(context: Collection[str], gold: Collection[str]) -> float:
@@ -42,27 +36,20 @@ def precision(context: Collection[str], gold: Collection[str]) -> float:
     return len(shown.intersection(gold)) / len(shown) if shown else 0.0
 
 
-def _top(ranking: Sequence[Hashable], k: int) -> Sequence[Hashable]:
-    if k < 1:
-        raise ValueError(f"k={k}: must be at least 1")
-    return ranking[:k]
+# Retrieved graph nodes, for questions whose answers are entities (DotRAG, specification 8.4). Means are over questions:
+# the mean of F1 is not the F1 of the mean recall and precision.
 
-
-# ------------------------------------------------------------
-# Metrics of retrieved graph nodes, for questions whose answers are entities (DotRAG, specification 8.4).
-#
-# Means are over questions: the mean of F1 is not the F1 of the mean recall and precision.
 _NAMES = ("recall", "precision", "f1")
 _NODE, _RESOLVED, _COUNT = "retrieval/node_", "retrieval/resolved_", "context/nodes"
 
 
 def node_scores(nodes: Collection[str], gold: Collection[str]) -> tuple[float, float, float]:
     """Return recall, precision and F1 of the distinct nodes; all are 0.0 where nothing was retrieved or is gold."""
-    found, wanted = set(nodes), set(gold)
-    right = len(found & wanted)
+    retrieved, relevant = set(nodes), set(gold)
+    right = len(retrieved & relevant)
     if not right:
         return 0.0, 0.0, 0.0
-    recall, precision = right / len(wanted), right / len(found)
+    recall, precision = right / len(relevant), right / len(retrieved)
     return recall, precision, 2 * recall * precision / (recall + precision)
 
 

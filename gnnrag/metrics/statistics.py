@@ -84,12 +84,7 @@ def paired_difference(
 ) -> Difference:
     """Compare two runs question by question; positive means that `b` is better.
 
-    Args:
-        a: (n,) values of the first run.
-        b: (n,) values of the second run, for the same questions in the same order.
-        resamples: as in `bootstrap_interval`.
-        confidence: as in `bootstrap_interval`.
-        seed: as in `bootstrap_interval`.
+    `a` and `b` (n,) are of the same questions in the same order; the rest as in `bootstrap_interval`.
 
     Raises:
         ValueError: the lengths differ, or as in `bootstrap_interval`.
@@ -108,9 +103,7 @@ def paired_difference(
 def mcnemar(a: Sequence[bool] | np.ndarray, b: Sequence[bool] | np.ndarray) -> McNemar:
     """Test whether two runs are right equally often (exact binomial test on the questions where they differ).
 
-    Args:
-        a: (n,) whether the first run was right; 0/1 or booleans.
-        b: (n,) the same for the second run, same questions, same order.
+    `a` and `b` (n,) are 0/1 or booleans, of the same questions in the same order.
 
     Raises:
         ValueError: the lengths differ, there are no values, or a value is neither 0 nor 1.
@@ -166,29 +159,31 @@ def _checked(values: Sequence[float] | np.ndarray, name: str) -> np.ndarray:
     return data
 
 
-# ------------------------------------------------------------
-# Counts with their uncertainty: intervals of shares, and how well two annotators agree.
 def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
     """Return the interval of a share (Wilson 1927): the shares that a normal test would not reject.
 
-    (p + z²/2n ± z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n), p = successes / n, z the normal quantile to two digits, 1.96
-    for 0.95, as published intervals have it. Unlike the textbook interval it stays within [0, 1] and does not collapse
-    at 0 or n.
+    (p + z²/2n ± z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n), p = successes / n. Unlike the textbook interval it stays
+    within [0, 1] and does not collapse at 0 or n.
 
     Raises:
         ValueError: no trials, more successes than trials, or a confidence out of range.
     """
     if n < 1 or not 0 <= successes <= n:
         raise ValueError(f"{successes} of {n}: give at least one trial, and no more successes than trials")
-    if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence={confidence}: must lie between 0 and 1, for example 0.95")
-    z = round(NormalDist().inv_cdf(0.5 + confidence / 2), 2)
+    z = _quantile(confidence)
     p = successes / n
     middle, width = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n
     # At 0 and n the two terms cancel, but for rounding.
     low = 0.0 if successes == 0 else (middle - width) / scale
     return low, 1.0 if successes == n else (middle + width) / scale
+
+
+def _quantile(confidence: float) -> float:
+    """Return the normal quantile of a two-sided interval, to two digits as published ones have it: 1.96 for 0.95."""
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence={confidence}: must lie between 0 and 1, for example 0.95")
+    return round(NormalDist().inv_cdf(0.5 + confidence / 2), 2)
 
 
 def share_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
@@ -206,9 +201,7 @@ def share_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[f
     """
     if not values or not all(0.0 <= value <= 1.0 for value in values):
         raise ValueError(f"{list(values)[:5]}: give at least one value, and each from 0 to 1")
-    if not 0.0 < confidence < 1.0:
-        raise ValueError(f"confidence={confidence}: must lie between 0 and 1, for example 0.95")
-    z = round(NormalDist().inv_cdf(0.5 + confidence / 2), 2)
+    z = _quantile(confidence)
     n = len(values) + 2
     mean = (math.fsum(values) + 1) / n
     variance = (math.fsum(value * value for value in values) + 1) / n - mean * mean
@@ -256,10 +249,8 @@ def fleiss_kappa(ratings: Sequence[Sequence[Hashable]]) -> float:
     return 1.0 if len(totals) == 1 else (observed - expected) / (1.0 - expected)
 
 
-# ------------------------------------------------------------
-# How well a judge agrees with itself when it is asked again.
 def self_agreement(ratings: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """Return the agreement of repeats.
+    """Return how well a judge agrees with itself when it is asked again.
 
     Args:
         ratings: for each thing that was judged, what each repeat said; None where a repeat said nothing, which leaves
@@ -275,12 +266,12 @@ def self_agreement(ratings: Sequence[Sequence[Any]]) -> dict[str, Any]:
         return {"judged": 0}
     pairs = [pair for row in whole for pair in combinations(row, 2)]
     kappa = cohen_kappa(*zip(*whole, strict=True)) if len(whole[0]) == 2 else fleiss_kappa(whole)
-    found: dict[str, Any] = {
+    agreement: dict[str, Any] = {
         "judged": len(whole),
         "agreement": round(fmean(a == b for a, b in pairs), 6),
         "kappa": round(kappa, 6),
     }
     if all(isinstance(value, int) for row in whole for value in row):
-        found["within_one"] = round(fmean(abs(a - b) <= 1 for a, b in pairs), 6)
-        found["deviation"] = round(fmean(stdev(row) for row in whole), 6)
-    return found
+        agreement["within_one"] = round(fmean(abs(a - b) <= 1 for a, b in pairs), 6)
+        agreement["deviation"] = round(fmean(stdev(row) for row in whole), 6)
+    return agreement

@@ -1,4 +1,9 @@
-"""What `metrics.json` says of a run's traces: what each round and each sub-query brought, and where paths went."""
+"""Metrics of a run's traces: what each round and each sub-query brought, gold triples, and where paths went.
+
+A trace (a row of `traces.jsonl`: question_id, events) says for each query what it ranked, and for methods that pool
+their evidence what the pool held afterwards. Questions that stop early keep their last value, so that every round is a
+mean over the same questions.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,13 @@ from gnnrag.metrics.answer import normalise_answer
 from gnnrag.metrics.retrieval import recall_at
 from gnnrag.types import Question
 
+DEPTH = 5  # ranks that count, of each query and of the pool
+SIDES = ("semantic", "relational")  # of GraphSearch, arXiv 2509.22009
 _EVENTS = frozenset({"query", "merge", "sub_query", "patterns"})  # all that is read here
+_QUALIFIER = re.compile(r"\s*\([^()]*\)$")  # of a title: "Malcolm St. Clair (filmmaker)"
+
+Trace = Mapping[str, Any]
+Triple = tuple[str, str, str]
 
 
 def from_traces(path: Path, questions: Sequence[Question], on_note: Callable[[str], None]) -> dict[str, Any]:
@@ -24,46 +35,32 @@ def from_traces(path: Path, questions: Sequence[Question], on_note: Callable[[st
     Args:
         path: `traces.jsonl`.
         questions: what was asked.
-        on_note: told of questions without a trace.
+        on_note: notified of questions without a trace.
 
     Raises:
         ArtefactError: a trace is damaged or forged.
     """
     with interpreting(path, "run.fresh=true answers all questions again"):
-        return _from_traces(path, questions, on_note)
-
-
-def _from_traces(path: Path, questions: Sequence[Question], on_note: Callable[[str], None]) -> dict[str, Any]:
-    # Row by row, and without the messages of language models: they are nearly all of a large trace.
-    traces = [
-        {**row, "events": [event for event in row["events"] if event["event"] in _EVENTS]}
-        for row, _ in read_lines(path)
-    ]
-    if lacking := {q.id for q in questions} - {trace["question_id"] for trace in traces}:
-        on_note(
-            f"{path.parent}: {len(lacking)} of {len(questions)} questions have no trace (run.traces=false), so nothing "
-            "is said by round; run.fresh=true answers all of them again"
-        )
-        return {}
-    said: dict[str, Any] = {"by_round": by_round(traces, questions)}
-    if any(steps := by_step(traces, questions).values()):
-        said["by_step"] = dict(zip(SIDES, steps, strict=True))
-        if any(question.evidence for question in questions):
-            kinds = {"pairs": joins, "triples": states}
-            said["triples_by_step"] = {k: triples_by_step(traces, questions, f) for k, f in kinds.items()}
-    if patterns := path_patterns(traces, questions):
-        said["path_patterns"] = patterns
-    return said
-
-
-# ------------------------------------------------------------
-# What each round brought: evidence recall by round and by sub-query, from a run's traces.
-#
-# A trace says for each query what it ranked, and for methods that pool their evidence what the pool held afterwards.
-# Questions that stop early keep their last value, so that every round is a mean over the same questions.
-DEPTH = 5  # ranks that count, of each query and of the pool
-SIDES = ("semantic", "relational")  # of GraphSearch, arXiv 2509.22009
-Trace = Mapping[str, Any]  # a row of `traces.jsonl`: question_id, events
+        # Row by row, and without the messages of language models: they are nearly all of a large trace.
+        traces = [
+            {**row, "events": [event for event in row["events"] if event["event"] in _EVENTS]}
+            for row, _ in read_lines(path)
+        ]
+        if lacking := {q.id for q in questions} - {trace["question_id"] for trace in traces}:
+            on_note(
+                f"{path.parent}: {len(lacking)} of {len(questions)} questions have no trace (run.traces=false), so "
+                "nothing is said by round; run.fresh=true answers all of them again"
+            )
+            return {}
+        metrics: dict[str, Any] = {"by_round": by_round(traces, questions)}
+        if any(steps := by_step(traces, questions).values()):
+            metrics["by_step"] = dict(zip(SIDES, steps, strict=True))
+            if any(question.evidence for question in questions):
+                kinds = {"pairs": joins, "triples": states}
+                metrics["triples_by_step"] = {k: triples_by_step(traces, questions, f) for k, f in kinds.items()}
+        if patterns := path_patterns(traces, questions):
+            metrics["path_patterns"] = patterns
+        return metrics
 
 
 def by_round(traces: Iterable[Trace], questions: Sequence[Question], depth: int = DEPTH) -> list[dict[str, Any]]:
@@ -79,34 +76,28 @@ def by_round(traces: Iterable[Trace], questions: Sequence[Question], depth: int 
         questions: what was asked.
         depth: ranks that count.
     """
-    gold = {question.id: set(question.gold) for question in questions if question.gold}
-    reached, pooled, asked = [], [], []
-    for trace in traces:
-        if wanted := gold.get(trace["question_id"]):
-            one = _rounds(trace["events"], wanted, depth)
-            reached.append([share for share, _, _ in one])
-            pooled.append([pool for _, pool, _ in one])
-            asked.append([queries for _, _, queries in one])
-    has_pool = any(pool is not None for chain in pooled for pool in chain)
-    pools = carried([[pool or 0.0 for pool in chain] for chain in pooled]) if has_pool else []
+    chains = [_rounds(trace["events"], gold, depth) for trace, gold in _with_gold(traces, questions, "gold")]
+    reached = [[share for share, _, _ in chain] for chain in chains]
+    has_pool = any(pool is not None for chain in chains for _, pool, _ in chain)
+    pools = carried([[pool or 0.0 for _, pool, _ in chain] for chain in chains]) if has_pool else []
     rows = []
     for number, share in enumerate(carried(reached)):
-        counts = [chain[number] for chain in asked if number < len(chain) and chain[number]]
+        counts = [chain[number][2] for chain in chains if number < len(chain) and chain[number][2]]
         queries = round(sum(counts) / len(counts), 4) if counts else 0.0
         row = {"round": number, "questions": len(counts), "queries": queries, "reached": share}
         rows.append(row | ({"pool": pools[number]} if has_pool else {}))
     return rows
 
 
-def _rounds(events: Iterable[Mapping[str, Any]], gold: set[str], depth: int) -> list[tuple[float, float | None, int]]:
+def _rounds(events: Iterable[Mapping[str, Any]], gold: set[Any], depth: int) -> list[tuple[float, float | None, int]]:
     """Return (reached, pool, queries) after each round of one question. What a round lacks, the one before it says."""
-    found: set[str] = set()
+    seen: set[str] = set()
     rounds: dict[int, list[Any]] = {}
     for event in events:
         if event["event"] == "query":
             row = rounds.setdefault(event["round"], [0.0, None, 0])
-            found |= gold & set(_brought(event["ranking"], depth))
-            row[0], row[2] = len(found) / len(gold), row[2] + 1
+            seen |= gold & set(_passages_of(event["ranking"], depth))
+            row[0], row[2] = len(seen) / len(gold), row[2] + 1
         elif event["event"] == "merge" and event["round"] in rounds:
             rounds[event["round"]][1] = recall_at(event["top"], gold, depth)
     filled: list[tuple[float, float | None, int]] = []
@@ -116,7 +107,7 @@ def _rounds(events: Iterable[Mapping[str, Any]], gold: set[str], depth: int) -> 
     return filled
 
 
-def _brought(ranking: Mapping[str, Any], depth: int) -> list[str]:
+def _passages_of(ranking: Mapping[str, Any], depth: int) -> list[str]:
     if ranking["kind"] == "passage":
         return list(ranking["ids"][:depth])
     return [passage for sources in ranking.get("sources", ())[:depth] for passage in sources]
@@ -128,34 +119,48 @@ def by_step(traces: Iterable[Trace], questions: Sequence[Question]) -> dict[str,
     A graph hit counts for the passages that it comes from. Questions with fewer sub-queries keep their last share;
     those without gold passages are left out.
     """
-    gold = {question.id: set(question.gold) for question in questions if question.gold}
     chains: dict[str, list[list[float]]] = {side: [] for side in SIDES}
-    for trace in traces:
-        wanted = gold.get(trace["question_id"])
-        for side in SIDES if wanted else ():
-            found: set[str] = set()
+    for trace, gold in _with_gold(traces, questions, "gold"):
+        for side in SIDES:
+            seen: set[str] = set()
             chain = []
             for event in trace["events"]:
                 if event["event"] == "sub_query" and event["side"] == side:
-                    found |= wanted & set(event["context_ids"])  # type: ignore[operator]
-                    chain.append(len(found) / len(wanted))  # type: ignore[arg-type]
+                    seen |= gold & set(event["context_ids"])
+                    chain.append(len(seen) / len(gold))
             chains[side].append(chain)
     return {side: carried(rows) for side, rows in chains.items()}
 
 
-def carried(chains: Sequence[Sequence[float]]) -> list[float]:
-    """Return the mean of chains at each position; a shorter one keeps its last value, an empty one counts 0."""
-    longest = max(map(len, chains), default=0)
-    filled = [[*chain, *[chain[-1] if chain else 0.0] * (longest - len(chain))] for chain in chains]
-    return [round(sum(row[i] for row in filled) / len(filled), 4) for i in range(longest)]
+def triples_by_step(
+    traces: Iterable[Trace], questions: Sequence[Question], found_by: Callable[[str, Triple], bool] | None = None
+) -> list[float]:
+    """Return the mean share of gold triples among the graph side's hits, up to each of its sub-queries.
 
+    The strict form of `by_step`, where any hit of the gold passage counts. Questions with fewer sub-queries keep their
+    last share; those without gold triples are left out. A trace keeps `gnnrag.run.loop.TRACE_DEPTH` hits of a query:
+    what stood further down is not counted.
 
-# ------------------------------------------------------------
-# Gold triples among the relations that GraphSearch's graph side retrieved: the strict form of its Figure 7.
-#
-# `metrics.traces.by_step` is the generous one, where any hit of the gold passage counts.
-Triple = tuple[str, str, str]
-_QUALIFIER = re.compile(r"\s*\([^()]*\)$")  # of a title: "Malcolm St. Clair (filmmaker)"
+    Args:
+        traces: rows of `traces.jsonl`.
+        questions: what was asked, with `evidence`.
+        found_by: `states` (the default), or `joins`.
+    """
+    found_by = found_by or states
+    chains = []
+    for trace, gold in _with_gold(traces, questions, "evidence"):
+        seen: set[Triple] = set()
+        hits: dict[str, list[str]] = {}
+        chain = []
+        for event in trace["events"]:
+            if event["event"] == "query" and event.get("kind") == "relational":
+                hits[event["text"]] = [] if event["ranking"]["kind"] == "passage" else event["ranking"]["ids"]
+            elif event["event"] == "sub_query" and event["side"] == "relational":
+                ids = hits.get(event["sent"], ())
+                seen |= {triple for triple in gold if any(found_by(id_, triple) for id_ in ids)}
+                chain.append(len(seen) / len(gold))
+        chains.append(chain)
+    return carried(chains)
 
 
 def joins(relation: str, triple: Triple) -> bool:
@@ -177,37 +182,6 @@ def states(relation: str, triple: Triple) -> bool:
     return joins(relation, triple) and set(normalise_answer(triple[1]).split()) <= said
 
 
-def triples_by_step(
-    traces: Iterable[Mapping[str, Any]], questions: Sequence[Question], found_by: Callable[[str, Triple], bool] = states
-) -> list[float]:
-    """Return the mean share of gold triples among the graph side's hits, up to each of its sub-queries.
-
-    Questions with fewer sub-queries keep their last share; those without gold triples are left out. A trace keeps
-    `gnnrag.run.loop.TRACE_DEPTH` hits of a query: what stood further down is not counted.
-
-    Args:
-        traces: rows of `traces.jsonl`.
-        questions: what was asked, with `evidence`.
-        found_by: `states`, or `joins`.
-    """
-    gold = {question.id: set(question.evidence) for question in questions if question.evidence}
-    chains = []
-    for trace in traces:
-        if wanted := gold.get(trace["question_id"]):
-            found: set[Triple] = set()
-            hits: dict[str, list[str]] = {}
-            chain = []
-            for event in trace["events"]:
-                if event["event"] == "query" and event.get("kind") == "relational":
-                    hits[event["text"]] = [] if event["ranking"]["kind"] == "passage" else event["ranking"]["ids"]
-                elif event["event"] == "sub_query" and event["side"] == "relational":
-                    ids = hits.get(event["sent"], ())
-                    found |= {triple for triple in wanted if any(found_by(id_, triple) for id_ in ids)}
-                    chain.append(len(found) / len(wanted))
-            chains.append(chain)
-    return carried(chains)
-
-
 def _parts(relation: str) -> tuple[str, str, str]:
     head, _, rest = relation.partition(" | ")
     text, _, tail = rest.rpartition(" | ")
@@ -218,11 +192,19 @@ def _name(name: str) -> str:
     return normalise_answer(_QUALIFIER.sub("", name))
 
 
-# ------------------------------------------------------------
-# Whether paths went the way their question asks for: path-pattern accuracy (DotRAG, specification 8.4).
-#
-# Node metrics see where a path starts and ends. A path may reach the right end by the wrong relations: the year of a
-# film that the person wrote, where the question asks for those that they directed.
+def _with_gold(
+    traces: Iterable[Trace], questions: Sequence[Question], attribute: str
+) -> Iterable[tuple[Trace, set[Any]]]:
+    """Yield the traces of questions that have gold passages (`gold`) or triples (`evidence`), with these."""
+    gold = {question.id: set(getattr(question, attribute)) for question in questions}
+    return ((trace, gold[trace["question_id"]]) for trace in traces if gold.get(trace["question_id"]))
+
+
+def carried(chains: Sequence[Sequence[float]]) -> list[float]:
+    """Return the mean of chains at each position; a shorter one keeps its last value, an empty one counts 0."""
+    longest = max(map(len, chains), default=0)
+    filled = [[*chain, *[chain[-1] if chain else 0.0] * (longest - len(chain))] for chain in chains]
+    return [round(sum(row[i] for row in filled) / len(filled), 4) for i in range(longest)]
 
 
 def gold_pattern(question: Question) -> tuple[str, ...]:
@@ -245,38 +227,39 @@ def follows(pattern: Sequence[Sequence[str]], wanted: Sequence[str]) -> bool:
 
 
 def path_patterns(traces: Iterable[Trace], questions: Sequence[Question]) -> dict[str, Any]:
-    """Return how well complete paths follow the relations that their questions stand for.
+    """Return path-pattern accuracy: whether paths went the way their question asks for (DotRAG, specification 8.4).
 
-    Empty where that cannot be told: no question says its relations, no trace tells of paths, or the graph was read
-    from text and states none of these relations by name.
+    Node metrics see where a path starts and ends. It may reach the right end by the wrong relations: the year of a
+    film that the person wrote, where the question asks for those that they directed.
 
-    `accuracy` is the mean over questions of the share of complete paths that do; a question without any counts 0.
-    `found` is the share of questions with at least one that does, `with_paths` the questions that have complete paths,
-    `paths` their mean number over all `questions`. The same by type of question in `by_type`.
+    `accuracy` is the mean over questions of the share of complete paths that follow the gold pattern; a question
+    without any counts 0. `found` is the share of questions with at least one that does, `with_paths` the questions that
+    have complete paths, `paths` their mean number over all `questions`. The same by type of question in `by_type`.
+    Empty where it cannot be told: no question says its relations, no trace tells of paths, or the graph was read from
+    text and states none of these relations by name.
 
     Args:
         traces: rows of `traces.jsonl`; those of unknown questions are left out.
         questions: what was asked; those without a gold pattern are left out.
     """
-    wanted = {question.id: question for question in questions if gold_pattern(question)}
+    known = {question.id: question for question in questions if gold_pattern(question)}
     rows: dict[str, list[tuple[int, int]]] = {}
     predicates: set[str] = set()
     for trace in traces:
-        if question := wanted.get(trace["question_id"]):
-            told = [event for event in trace["events"] if event["event"] == "patterns"]
-            found = [row for event in told for row in event["complete"]]
-            predicates |= {_relation_name(name) for event in told for name in event["predicates"]}
-            right = sum(row["paths"] for row in found if follows(row["pattern"], gold_pattern(question)))
-            rows.setdefault(question.type, []).append((right, sum(row["paths"] for row in found)))
-    if not any(
-        _relation_name(name.removeprefix("~")) in predicates for q in wanted.values() for name in gold_pattern(q)
-    ):
+        if question := known.get(trace["question_id"]):
+            events = [event for event in trace["events"] if event["event"] == "patterns"]
+            paths = [row for event in events for row in event["complete"]]
+            predicates |= {_relation_name(name) for event in events for name in event["predicates"]}
+            right = sum(row["paths"] for row in paths if follows(row["pattern"], gold_pattern(question)))
+            rows.setdefault(question.type, []).append((right, sum(row["paths"] for row in paths)))
+    asked = {_relation_name(name.removeprefix("~")) for question in known.values() for name in gold_pattern(question)}
+    if not asked & predicates:
         return {}
     overall = [row for type_ in rows.values() for row in type_]
-    return _means(overall) | {"by_type": {type_: _means(rows[type_]) for type_ in sorted(rows)}}
+    return _pattern_means(overall) | {"by_type": {type_: _pattern_means(rows[type_]) for type_ in sorted(rows)}}
 
 
-def _means(rows: Sequence[tuple[int, int]]) -> dict[str, Any]:
+def _pattern_means(rows: Sequence[tuple[int, int]]) -> dict[str, Any]:
     count = len(rows)
     return {
         "questions": count,
