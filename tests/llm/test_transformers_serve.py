@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -134,20 +133,17 @@ def test_a_server_killed_midway_costs_fallbacks_not_hours(tiny_model: Path, tmp_
         llm = OpenAIBackend(config(served, concurrency=4, max_retries=3, backoff_s=0.2, timeout_s=60))
         sessions = [Session(f"q{i}") for i in range(40)]
 
-        async def go() -> float:
+        async def go() -> None:
             tasks = [asyncio.create_task(answer(llm, s)) for s in sessions]
             while sum(s.usage()["llm_calls"] for s in sessions) < 20:
                 await asyncio.sleep(0.02)
             served.kill()
-            killed = time.monotonic()
             await asyncio.wait_for(asyncio.gather(*tasks), 60)  # generous: machines are busy
             await llm.close()
-            return time.monotonic() - killed
 
-        seconds = asyncio.run(go())
+        asyncio.run(go())
     errors = [sum(row["llm_error"] for row in s.by_role.values()) for s in sessions]
     assert sum(errors) > 40 and all(0 <= e <= 4 for e in errors)
     assert all(s.by_role["reader"]["reader_failed"] for s in sessions if s.by_role["reader"]["llm_error"])
     problems = {e["problem"] for s in sessions for e in s.events if e["reply"] is None}
     assert all("connection failed" in p for p in problems)
-    assert seconds < 60

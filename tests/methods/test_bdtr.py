@@ -98,11 +98,11 @@ def test_call_counts(rounds: int, mode: str, chain_from: str, thought_calls: int
     assert "A - made - B [1]" in next(r.text for r in llm.requests if "You check which passages" in r.text)
 
 
-@each("rounds", [0, 1, 2, 3])
-def test_counts_of_the_plain_loop(rounds: int) -> None:
+def test_counts_of_the_plain_loop() -> None:
     """DTR alone: R thoughts and the reader."""
-    prediction, _, _ = run(max_rounds=rounds, bgec=False)
-    assert prediction.usage["llm_calls"] == rounds + 1 and prediction.usage["retriever_calls"] == 1 + 2 * rounds
+    for rounds in (0, 1, 2, 3):
+        usage = run(max_rounds=rounds, bgec=False)[0].usage
+        assert (usage["llm_calls"], usage["retriever_calls"]) == (rounds + 1, 1 + 2 * rounds)
 
 
 def test_both_thoughts_of_a_round_are_one_batch() -> None:
@@ -255,29 +255,21 @@ def test_the_paper_by_the_letter(given: list[str], context: str) -> None:
     assert len(task.passages) == 60 and task.scores[:2] == (1.0, 0.5), "the whole pool with the scores of the search"
 
 
-def test_an_unknown_preset() -> None:
-    with pytest.raises(ConfigError, match=r"method\.preset='letter': Allowed: ours, paper"):
-        load_config(EvaluateConfig, None, ["method=bdtr", "method.preset=letter"])
-
-
 # ---------------------------------------------------------------------------------------- section 5, odd thoughts
-def test_equal_thoughts_are_one_query_and_counted() -> None:
+def test_equal_and_repeated_thoughts_are_one_query_and_counted() -> None:
     retriever = ToyRetriever(TABLE)
     prediction, _, _ = run(scripted_roles([Thoughts("fast1", " FAST1 ")]), retriever, max_rounds=1)
     assert retriever.asked == ["Q", "fast1"]
     assert prediction.usage["flags"] == {"duplicate_query": 1} and prediction.usage["retriever_calls"] == 2
-
-
-def test_a_thought_that_repeats_an_earlier_query_is_counted() -> None:
     prediction, _, _ = run(scripted_roles([Thoughts("q ", "slow1"), Thoughts("slow1", "fast2")]))
     assert prediction.usage["flags"] == {"duplicate_query": 2} and prediction.usage["retriever_calls"] == 5
 
 
-@each("thoughts, asked", [(Thoughts("fast1"), "fast1"), (Thoughts(None, "slow1"), "slow1")])
-def test_a_missing_thought(thoughts: Thoughts, asked: str) -> None:
-    retriever = ToyRetriever(TABLE)
-    prediction, _, _ = run(scripted_roles([thoughts]), retriever, max_rounds=1)
-    assert retriever.asked == ["Q", asked] and prediction.error is None
+def test_a_missing_thought() -> None:
+    for thoughts, asked in ((Thoughts("fast1"), "fast1"), (Thoughts(None, "slow1"), "slow1")):
+        retriever = ToyRetriever(TABLE)
+        prediction, _, _ = run(scripted_roles([thoughts]), retriever, max_rounds=1)
+        assert retriever.asked == ["Q", asked] and prediction.error is None
 
 
 def test_a_round_without_thoughts_is_skipped_and_the_next_one_goes_on() -> None:
@@ -369,21 +361,20 @@ def test_an_empty_pool() -> None:
 def test_a_switch_with_an_unknown_value(setting: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=f"method.{setting}="):
         BDTR(ToyIndex(), scripted_roles(), BDTRConfig(**{setting: value}))
+    with pytest.raises(ConfigError, match=r"method\.preset='letter': Allowed: ours, paper"):
+        load_config(EvaluateConfig, None, ["method=bdtr", "method.preset=letter"])
 
 
 def test_the_trace_tells_how_it_was_found() -> None:
-    _, session, _ = run(scripted_roles(ROUNDS, verifier=[Verdict(("d",))]))
+    chain = [Chain("a - b", flags=("no_anchor",))]
+    _, session, _ = run(scripted_roles(ROUNDS, chain=chain, verifier=[Verdict(("d",))]))
+    assert session.by_role["chain"]["no_anchor"] == 1
     events = [e["event"] for e in session.events]
     assert events == ["query", "merge", *["query", "query", "merge", "merge"] * 2, "chain", "cut", "evidence", "answer"]
     merges = [(e["round"], e["kind"], e["new"]) for e in session.events if e["event"] == "merge"]
     assert merges == [(0, "question", 4), (1, "fast", 1), (1, "slow", 1), (2, "fast", 1), (2, "slow", 1)]
     cut = next(e for e in session.events if e["event"] == "cut")
     assert cut["selected"] == ["d"] and cut["kept"][0] == "d"
-
-
-def test_chain_flags_are_counted() -> None:
-    _, session, _ = run(scripted_roles(ROUNDS, chain=[Chain("", flags=("no_anchor",))]))
-    assert session.by_role["chain"]["no_anchor"] == 1
 
 
 def test_methods_keep_nothing_of_a_question() -> None:

@@ -100,16 +100,12 @@ def test_the_recall_of_the_worked_trace() -> None:
             seen |= {*row["context_ids"]} & {*QUESTION.gold}
             recalls.append(len(seen) / 3)
         assert recalls == pytest.approx([1 / 3, 2 / 3, 1.0], abs=1e-6)
-
-
-def test_recall_by_triple_shows_the_length_that_is_missing() -> None:
     gold, seen, recalls = {"e1", "e2", "e4", "e5"}, set(), []
-    _, session = run_search(scripted())
     for row in events(session, "query"):
         if row["kind"] == "relational":
             seen |= gold & set(row["ranking"]["ids"])
             recalls.append(len(seen) / 4)
-    assert recalls == pytest.approx([0.25, 0.5, 0.75, 1.0], abs=1e-6)
+    assert recalls == pytest.approx([0.25, 0.5, 0.75, 1.0], abs=1e-6), "by triple; the length comes last"
 
 
 def test_27_module_calls_and_8_retrievals() -> None:
@@ -568,7 +564,7 @@ MODULE_NAMES = ["qd_text", "qd_graph", "cr_text", "cr_graph", "qg_text", "qg_gra
 
 
 @each("module", MODULE_NAMES)
-@each("reply", ["", "I cannot help with that.", LLMError("the server is down")])
+@each("reply", ["", LLMError("the server is down")])
 def test_a_failing_module_never_stops_a_question(module: str, reply: Any) -> None:
     base: dict[str, Any] = {"cr_text": "x", "ans": "y", "cr_graph": '[("a","b","c")]', "qg_text": "z?"}
     base |= {"draft_graph": "d", "draft_text": "d", "check_text": "Yes", "check_graph": "No", "expand_text": "[]"}

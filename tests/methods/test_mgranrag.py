@@ -14,7 +14,7 @@ from gnnrag.methods.mgranrag.method import MGranRAG, MGranRAGConfig, resolve_pre
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.roles.base import Decomposition, EvidenceFound, FoundEvidence
 from gnnrag.roles.decomposer import OfflineDecomposer
-from gnnrag.types import GoldHop, Question
+from gnnrag.types import GoldHop, Query, Question
 from tests.helpers.each import each
 from tests.helpers.parts import COMPOSITIONAL, Scripted, answer_all, read_nothing
 
@@ -42,8 +42,10 @@ def run(
 
 def test_no_iteration_is_dense_retrieval(index):
     prediction, session, roles = run(index, iterations=0)
-    assert list(prediction.ranking) == list(DenseRetriever(index).retrieve([_query(COMPOSITIONAL)])[0].ids)
+    assert list(prediction.ranking) == list(DenseRetriever(index).retrieve([Query(COMPOSITIONAL)])[0].ids)
     assert not roles["evidence_extractor"].tasks and session.counts["retriever_calls"] == 1
+    without, _, _ = run(index, Scripted("evidence_extractor", EvidenceFound()), iterations=2)
+    assert without.ranking == prediction.ranking, "nor is it anything else without evidence"
 
 
 def test_evidence_lifts_what_it_names(index):
@@ -59,11 +61,6 @@ def test_the_walk_runs_beside_the_event_loop(index, monkeypatch):
     monkeypatch.setattr(PageRankOperator, "solve", lambda *g: (threads.append(threading.get_ident()), solve(*g))[1])
     run(index, iterations=1)
     assert threads and threading.get_ident() not in threads
-
-
-def test_without_evidence_the_ranking_is_the_retrievers(index):
-    prediction, _, _ = run(index, Scripted("evidence_extractor", EvidenceFound()), iterations=2)
-    assert list(prediction.ranking) == list(DenseRetriever(index).retrieve([_query(COMPOSITIONAL)])[0].ids)
 
 
 def test_a_round_that_would_repeat_itself_is_not_run(index):
@@ -154,9 +151,3 @@ def test_presets_fill_what_is_left_open():
 def test_bad_settings(settings, message):
     with pytest.raises(ConfigError, match=message):
         resolve_preset(MGranRAGConfig(**settings))
-
-
-def _query(text):
-    from gnnrag.types import Query
-
-    return Query(text)

@@ -1,3 +1,5 @@
+"""Routing by the class of a question: rules, escalation, settings."""
+
 from __future__ import annotations
 
 import asyncio
@@ -108,11 +110,6 @@ def test_the_first_rule_that_holds(multi_hop: float, thematic: float, settings: 
     assert method.decide(Routing({"multi_hop": multi_hop, "thematic": thematic}))[0] == route
 
 
-def test_flags_of_the_router_are_counted() -> None:
-    found = run(Router(0.1, flags=("router_failed",)))
-    assert found.session.by_role["router"] == {"router_failed": 1}
-
-
 # ----------------------------------------------------------------------------------------------------- escalation
 def test_sufficient_evidence_is_read_once() -> None:
     found = run(Router(0.1))
@@ -120,6 +117,7 @@ def test_sufficient_evidence_is_read_once() -> None:
     assert found.event("answer")["confidence"] == 0.9, "as the loop would have recorded it"
     assert found.event("sufficiency") == {"event": "sufficiency", "check": "reader", "value": 0.9, "enough": True}
     assert found.prediction.rounds == 0
+    assert run(Router(0.1), [Answer("yes")]).asked[1] == [], "readers that are language models state no confidence"
 
 
 @each("first", [UNSURE, Answer("")])
@@ -131,11 +129,6 @@ def test_insufficient_evidence_escalates_once(first: Answer) -> None:
     assert len(found.roles["reader"].tasks) == 2 and found.prediction.usage["retriever_calls"] == 3
     assert found.event("sufficiency")["enough"] is False, "exactly one such event"
     assert [p.id for p in found.roles["reader"].tasks[1].passages] == ["g1", "g2"]
-
-
-def test_an_answer_without_confidence_counts_unless_it_is_empty() -> None:
-    """Readers that are language models state none."""
-    assert run(Router(0.1), [Answer("yes")]).asked[1] == []
 
 
 def test_other_routes_never_escalate() -> None:
@@ -168,11 +161,12 @@ def test_a_failing_retriever_after_escalation_leaves_the_flat_evidence() -> None
     assert counts(found.prediction)["retriever_failed"] == 2
 
 
-def test_errors_of_the_router_are_rows() -> None:
+def test_errors_and_flags_of_the_router() -> None:
     async def broken(task: RouterTask, session: Session) -> Routing:
         raise LLMError("down")
 
     assert run(broken).prediction.error == "down"
+    assert run(Router(0.1, flags=("router_failed",))).session.by_role["router"] == {"router_failed": 1}
 
 
 def test_a_flat_method_that_answers_by_itself() -> None:

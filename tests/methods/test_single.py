@@ -1,3 +1,5 @@
+"""One retrieval and the reader, and the reader alone."""
+
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -7,7 +9,7 @@ import pytest
 
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError
-from gnnrag.methods.single import Single, SingleConfig
+from gnnrag.methods.single import ClosedBook, Single, SingleConfig
 from gnnrag.retrievers.base import ANSWER, rank_graph
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.run.pipeline import check_fit
@@ -34,15 +36,22 @@ def test_settings() -> None:
     assert prediction.ranking == ("d00", "d01", "d02", "d03") and prediction.answer == "d00 d01"
 
 
-def test_a_failing_retriever() -> None:
+def test_failures() -> None:
     prediction, _ = answer_one(Single(ToyIndex(), {}), ToyRetriever({"Q": broken()}))
     assert prediction.error == "the server is down" and prediction.ranking == () and prediction.answer == ""
-
-
-def test_a_failing_reader_keeps_the_evidence() -> None:
     roles = scripted_roles(reader=[broken()])
     prediction, _ = answer_one(Single(ToyIndex(), roles), ToyRetriever(WIDE), roles["reader"])
     assert prediction.error == "the server is down" and prediction.answer == "" and len(prediction.ranking) == 9
+
+
+def test_closed_book_shows_the_reader_the_question_alone() -> None:
+    roles, retriever = scripted_roles(), ToyRetriever({})
+    prediction, session = answer_one(ClosedBook(ToyIndex(), roles), retriever, roles["reader"])
+    assert retriever.asked == [] and prediction.usage["retriever_calls"] == 0 and prediction.usage["llm_calls"] == 1
+    assert prediction.answer == "yes" and prediction.ranking == prediction.context == () and prediction.rounds == 0
+    (task,) = roles["reader"].tasks
+    assert task.passages == () and task.notes == ""
+    assert [e["event"] for e in session.events] == ["evidence", "answer"]
 
 
 class GraphRetriever(ToyRetriever):

@@ -79,12 +79,9 @@ def test_one_part_finds_nothing(index: Index, toys: None) -> None:
     assert nothing.ids == () and (nothing.low, nothing.high) == (0.0, 0.0)
 
 
-def test_channels_are_those_of_all_parts(index: Index, toys: None) -> None:
+def test_channels_and_stages_are_those_of_all_parts(index: Index, toys: None) -> None:
     assert HybridRetriever(index, HybridConfig(["left", "right"])).channels == {"text"}
     assert HybridRetriever(index, HybridConfig(["right", "right"])).channels == {"text", "graph"}
-
-
-def test_stages_are_those_of_all_parts(toys: None) -> None:
     assert set(HybridRetriever.stages_for(HybridConfig(["left", "right"]))) == {"lexical", "embeddings"}
 
 
@@ -111,13 +108,8 @@ def test_settings_reach_the_part(index: Index) -> None:
 
 
 def test_bm25_and_dense_on_a_real_index(index: Index) -> None:
-    retriever = HybridRetriever(index)
-    queries = [Query(p.text, top_k=4) for p in CORPUS]
-    rankings = retriever.retrieve(queries)
+    rankings = HybridRetriever(index).retrieve([Query(p.text, top_k=4) for p in CORPUS])
     assert [r.ids[0] for r in rankings] == [p.id for p in CORPUS]
-    for query, together in zip(queries, rankings, strict=True):
-        (alone,) = retriever.retrieve([query])
-        assert alone.ids == together.ids and alone.scores.tolist() == together.scores.tolist()
 
 
 # ----------------------------------------------------------------------------- parts with roles, and graph channels
@@ -177,9 +169,6 @@ def test_a_part_that_asks_roles_is_fused_with_one_that_does_not(index: Index, as
     expected = {"p3": 1 / 63 + 1 / 61, "p1": 1 / 61, "p2": 1 / 62, "p4": 1 / 62}
     assert dict(zip(first.ids, first.scores.tolist(), strict=True)) == pytest.approx(expected)
     assert second.ids == ("p4",) and session.by_role["keywords"]["asked"] == 1
-
-
-def test_without_such_a_part_there_is_nothing_to_ask(index: Index, toys: None) -> None:
     assert not HybridRetriever(index, HybridConfig(["left", "right"])).asks_roles
 
 
