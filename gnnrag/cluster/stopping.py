@@ -26,13 +26,10 @@ POLL_S = 1.0  # between two looks at the stop file: one system call each
 
 
 def remember() -> list[str]:
-    """Take the signals from now on without any effect but that of being remembered.
+    """Return a list that is empty until the process is told to stop, and then names the signals, which do nothing else.
 
     For work that asks between its steps, such as training, where all processes must stop at the same one. The file is
     seen where `listening` is in force around this.
-
-    Returns:
-        A list that is empty until the process is told to stop, and then holds the names of the signals.
     """
     received: list[str] = []
     for number in SIGNALS:
@@ -42,17 +39,11 @@ def remember() -> list[str]:
 
 @contextmanager
 def listening(told: list[str]) -> Iterator[None]:
-    """Take the first signal to stop as Ctrl-C is taken, whatever the process is doing.
+    """Take the first signal to stop as Ctrl-C is taken: a KeyboardInterrupt, or the cancelling of what `asyncio` runs.
 
     Those that come while it is being obeyed change nothing. One that comes `AGAIN_S` seconds later interrupts again,
-    for code may have swallowed the first; so does a stop file that is still there.
-
-    Between synchronous steps that is a KeyboardInterrupt, in `asyncio.run` the cancelling of what runs in it: what
-    survives Ctrl-C, and a kill, survives this. For the main thread only.
-
-    Args:
-        told: stays empty until the process is told to stop, and then says by what: who catches KeyboardInterrupt can
-            tell it from Ctrl-C.
+    for code may have swallowed the first; so does a stop file that is still there. For the main thread only. `told`
+    then says what told the process to stop, so that who catches KeyboardInterrupt can tell it from Ctrl-C.
     """
     file = os.environ.get(STOP_FILE)
     ended = threading.Event()

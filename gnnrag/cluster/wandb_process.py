@@ -22,11 +22,7 @@ POLL_S = 0.05
 
 
 class Session:
-    """A W&B run; each public method is what a message of its name asks for.
-
-    Args:
-        first: `mode`, `settings`, and what `wandb.init` takes.
-    """
+    """A W&B run, from `mode`, `settings` and what `wandb.init` takes; a message of a method's name asks for it."""
 
     def __init__(self, first: Mapping[str, Any]) -> None:
         import wandb
