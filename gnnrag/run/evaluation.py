@@ -71,19 +71,19 @@ def evaluate(
     pipeline = Pipeline(config, index, wrap)
     with (
         closing(open_run(config, data, index, pipeline.roles.prompts)) as run,
-        tracked(config, run.path, data, index, on_note) as mirror,
+        tracked(config, run.path, data, index, on_note) as tracker,
     ):
-        todo = _left(config, run, asked, mirror, on_note)
+        todo = _left(config, run, asked, tracker, on_note)
         on_start(len(todo))
         if todo:
             run.unscore()
-            _predict(pipeline, run, todo, mirror, on_question)
+            _predict(pipeline, run, todo, tracker, on_question)
         predictions = run.finish([q.id for q in asked])
         if shard:
             counts = {"questions": len(asked), "failed": sum(p.error is not None for p in predictions)}
             return run.path, {**counts, "replies": by_role(predictions)}
         metrics = write_metrics(run.path, data.questions, predictions, config.metrics, config.seed, data.nodes, on_note)
-        mirror.finish(metrics, predictions)
+        tracker.finish(metrics, predictions)
     check_retriever(config, run.path, predictions)
     return run.path, metrics
 
@@ -130,7 +130,7 @@ def _left(
     config: EvaluateConfig,
     run: RunDir,
     asked: Sequence[Question],
-    mirror: EvaluationTracker,
+    tracker: EvaluationTracker,
     on_note: Callable[[str], None],
 ) -> list[Question]:
     """Return the questions that have no row yet, neither in the run nor in its parts; where they are merged, none."""
@@ -139,7 +139,7 @@ def _left(
     if merges or config.shard is None:
         take_parts(run, [q.id for q in asked], must_be_whole=merges)
     done = run.done(config.run.retry_failed and not merges)
-    mirror.start(done.values(), run.log)
+    tracker.start(done.values(), run.log)
     todo = [q for q in asked if q.id not in done]
     for note in _remarks(config, asked, run, len(done)):
         on_note(note)
@@ -230,19 +230,19 @@ def _predict(
     pipeline: Pipeline,
     run: RunDir,
     questions: Sequence[Question],
-    mirror: EvaluationTracker,
+    tracker: EvaluationTracker,
     on_question: Callable[[Prediction], None],
 ) -> None:
     def record(prediction: Prediction, session: Session) -> None:
         run.add(prediction, session)
-        mirror.question(prediction)
+        tracker.question(prediction)
         on_question(prediction)
 
     started = time.perf_counter()
     try:
         asyncio.run(pipeline.run(questions, record))
     finally:
-        mirror.flush()
+        tracker.flush()
         run.log("predicted", seconds=round(time.perf_counter() - started, 3), roles=pipeline.roles.record)
 
 
