@@ -16,7 +16,7 @@ from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.index.build import Progress, build_index
 from gnnrag.index.index import Index
-from gnnrag.llm.base import Reply, Request
+from gnnrag.llm.base import Backend, Reply, Request
 from gnnrag.llm.hf import HFBackend, HFConfig
 from gnnrag.llm.hf_model import HFModel
 from gnnrag.llm.local import Job, Limits, Ticket
@@ -40,7 +40,7 @@ class Brings(Protocol):
         ...
 
 
-class TrainingBackend:
+class TrainingBackend(Backend):
     """The model in training as a backend, so that its role can ask it.
 
     Args:
@@ -50,9 +50,13 @@ class TrainingBackend:
 
     def __init__(self, model: LanguageModel, config: JudgingConfig) -> None:
         self.model, self.config = model, config
-        self.identity = {"type": "training", "model": model.files.name}
         self._batcher: MicroBatcher[Request, Reply] = MicroBatcher(self.answer, config.batch)
         self._is_constrained = HFBackend.is_constrained(HFConfig())
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """The model by name: its weights change with every step."""
+        return {"type": "training", "model": self.model.files.name}
 
     def answer(self, requests: Sequence[Request]) -> list[Reply]:
         """Answer a batch of requests, greedily."""
