@@ -21,7 +21,6 @@ from gnnrag.metrics.replies import described
 from gnnrag.registry import ROLES, resolve
 from gnnrag.run.evaluation import evaluate
 from gnnrag.run.rundir import read_predictions
-from tests.helpers.each import each
 from tests.helpers.shared_data import SHARED_DATA
 from tests.helpers.tiny_model import serve
 
@@ -101,7 +100,7 @@ def table(request: pytest.FixtureRequest) -> Iterator[None]:
         sys.stdout.write("\n".join(["", *ROWS, ""]))
 
 
-@each("method", METHODS)
+@pytest.mark.parametrize("method", METHODS)
 def test_every_question_is_a_row_and_every_bad_reply_is_counted(
     llm: tuple[str, list[str]], method: str, data: Path, tmp_path: Path
 ) -> None:

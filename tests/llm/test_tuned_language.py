@@ -29,7 +29,6 @@ from gnnrag.training.language.validation import open_gain
 from gnnrag.training.rows import ThoughtsRow, VerifierRow, read_rows
 from inference import collect_traces
 from inference.console import run_script
-from tests.helpers.each import each
 from tests.helpers.indexes import HASH, HASH_DOTS, REPOSITORY, command
 from tests.helpers.language_rows import PROMPTS, write_prompt
 from tests.helpers.tiny_model import free_port, make_tiny_model, serve
@@ -139,7 +138,7 @@ def says(folder: Path, role: str, rows: list[Any], **settings: Any) -> tuple[lis
     return asyncio.run(go()), sum(session.by_role[role]["parse_failure"] for session in sessions)
 
 
-@each("form", ["best", "merged"])
+@pytest.mark.parametrize("form", ["best", "merged"])
 def test_thoughts_are_learned_by_heart(lab: Lab, thoughts: Path, form: str) -> None:
     rows = lab.rows("thoughts")
     assert len(rows) == COUNT and losses(thoughts)[-1] < 0.1 < losses(thoughts)[0]
@@ -148,7 +147,7 @@ def test_thoughts_are_learned_by_heart(lab: Lab, thoughts: Path, form: str) -> N
     assert [(t.fast, t.slow) for t in found] == [(row.fast, row.slow) for row in rows]
 
 
-@each("form", ["best", "merged"])
+@pytest.mark.parametrize("form", ["best", "merged"])
 def test_a_verifier_is_learned_by_heart(lab: Lab, verifier: Path, form: str) -> None:
     rows = lab.rows("verifier")
     assert len(rows) == COUNT and losses(verifier)[-1] < 0.1 < losses(verifier)[0]
@@ -191,7 +190,7 @@ def test_preferences_raise_what_thoughts_retrieve(lab: Lab, thoughts: Path, pref
     assert counts["thoughts/calls"] == COUNT and not counts["thoughts/parse_failure"]
 
 
-@each("stage", ["sft", "dpo"])
+@pytest.mark.parametrize("stage", ["sft", "dpo"])
 def test_killed_at_random_moments_it_ends_with_the_same_weights(lab: Lab, thoughts: Path, stage: str) -> None:
     more = ["fit.steps=24", "fit.eval_every=24", "fit.save_every=3", "lora.dropout=0.1", f"stage={stage}"]
     more += [f"start={thoughts}", "preference.margin=0.2"] if stage == "dpo" else []
@@ -232,7 +231,7 @@ def test_transformers_serves_the_merged_model(lab: Lab, thoughts: Path, tmp_path
     assert [row.ranking for row in rows] == [row.ranking for row in expected]
 
 
-@each("form", ["best", "merged"])
+@pytest.mark.parametrize("form", ["best", "merged"])
 def test_vllm_runs_adapter_and_merged_model(
     lab: Lab, thoughts: Path, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

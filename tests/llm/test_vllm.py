@@ -21,7 +21,6 @@ from gnnrag.llm.hf import HFBackend, HFConfig
 from gnnrag.llm.vllm import VLLMBackend, VLLMConfig
 from gnnrag.llm.vllm_engine import start_engine
 from gnnrag.prompts import load_prompt
-from tests.helpers.each import each
 from tests.helpers.local_backends import ask, request
 from tests.helpers.real_models import ON, EveryMethod, check, prompt_counter
 from tests.helpers.tiny_model import ServedModel, make_tiny_adapter, make_tiny_model, serve_vllm
@@ -211,7 +210,7 @@ class TestInProcess:
 
         assert asyncio.run(go()).completion_tokens > 0
 
-    @each("method", ON)
+    @pytest.mark.parametrize("method", ON)
     def test_every_method(self, backend: VLLMBackend, method: str, folder: Path, tmp_path: Path) -> None:
         outcome = EveryMethod(tmp_path, ["llm=vllm", f"llm.model={folder}", *DOTS], max_tokens=48).run(method)
         check(outcome, prompt_counter(folder))
@@ -233,7 +232,7 @@ class TestServer:
         dots = [f"llm.base_url={server.base_url}", "llm.model=tiny", "llm.api_key_env=null"]
         return EveryMethod(tmp_path, dots, max_tokens=48)
 
-    @each("method", ON)
+    @pytest.mark.parametrize("method", ON)
     def test_every_method(self, runs: EveryMethod, server: ServedModel, method: str, folder: Path) -> None:
         before = self.counters(server)
         outcome = runs.run(method)
