@@ -20,6 +20,7 @@ from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.run.pipeline import Pipeline, index_settings, needed_stages
 from gnnrag.session import Session
 from gnnrag.types import Prediction
+from tests.helpers.each import each
 from tests.helpers.every_method import SETTINGS
 from tests.helpers.replies import good
 
@@ -64,11 +65,23 @@ def index(tmp_path_factory: pytest.TempPathFactory, data: Dataset) -> Index:
     return Index(path)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("method", registry.METHODS)
+@each("method", ["bdtr", "routed", "graphsearch", "dotrag", "mgranrag"])
 def test_concurrency_and_repetition_change_no_byte(
+    index: Index, data: Dataset, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    compare(index, data, monkeypatch, method, "prompted")
+
+
+@pytest.mark.slow
+@each("method, kind", [(method, kind) for method in registry.METHODS for kind in KINDS])
+def test_nor_do_they_in_any_method_on_any_roles(
     index: Index, data: Dataset, monkeypatch: pytest.MonkeyPatch, method: str, kind: str
 ) -> None:
+    compare(index, data, monkeypatch, method, kind)
+
+
+def compare(index: Index, data: Dataset, monkeypatch: pytest.MonkeyPatch, method: str, kind: str) -> None:
+    """Run one question at a time and all at once, and compare all that is written of them."""
     monkeypatch.setitem(registry.BACKENDS, "scripted", f"{__name__}:Jittery")
     found = []
     for concurrency in (1, 64):

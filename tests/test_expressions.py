@@ -27,6 +27,7 @@ from inference import evaluate as evaluate_script
 from inference import index as index_script
 from inference import make_questions as questions_script
 from inference.console import run_script
+from tests.helpers.each import each
 from tests.helpers.http_stub import ok, status, stub
 
 SAMPLE = Path(__file__).resolve().parents[1] / "data" / "sample"
@@ -95,7 +96,7 @@ def test_values_carry_their_expressions_wherever_they_go(tmp_path: Path) -> None
     assert "SEKRET" not in text and NUMBER not in text and "${oc.env:T_URL}" in text
 
 
-@pytest.mark.parametrize("value", ["a", 3, 0.5, [1, "b"], {"c": 2}])
+@each("value", ["a", 3, 0.5, [1, "b"], {"c": 2}])
 def test_a_value_is_what_it_was(value: Any) -> None:
     marked = yielded(value, "${x}")
     assert marked == value and json.dumps(marked) == json.dumps(value) and isinstance(marked, type(value))
@@ -112,13 +113,13 @@ def test_only_a_config_is_evaluated() -> None:
     assert settings.model == "${oc.env:T_WORD}"
 
 
-@pytest.mark.parametrize("name", ["llm", "method", "retriever"])
+@each("name", ["llm", "method", "retriever"])
 def test_a_part_is_named_and_not_computed(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=rf"{name}\.name=\$\{{oc\.env:T_WORD\}}: write the name out"):
         load(tmp_path, f"{name}: ${{oc.env:T_WORD}}\n")
 
 
-@pytest.mark.parametrize("text", ["data: {path: '${oc.env:T_NONE}'}", "data: {path: '${nope.x}'}", "a: ${"])
+@each("text", ["data: {path: '${oc.env:T_NONE}'}", "data: {path: '${nope.x}'}", "a: ${"])
 def test_a_wrong_expression_is_one_line(text: str, tmp_path: Path) -> None:
     with pytest.raises(GnnragError) as caught:
         load(tmp_path, text)
@@ -135,8 +136,8 @@ def test_addresses_with_expressions_lose_their_other_secrets() -> None:
         assert without_credentials({"base_url": url}) == {"base_url": shown}
 
 
-@pytest.mark.parametrize(
-    ("setting", "overrides", "given"),
+@each(
+    "setting, overrides, given",
     [
         ("data.path", ["data.path=x"], True), ("data.path", ["data.pat=x"], False), ("data", ["data.split=x"], True),
         ("data.path", ["data={path: x}"], True), ("llm.name", ["llm=openai"], True), ("index.path", [], True),
@@ -175,7 +176,7 @@ def files_with(folder: Path, *words: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("behaviour", [ok("Kalmar"), status(404)], ids=["answers", "refuses"])
+@each("behaviour", [ok("Kalmar"), status(404)])
 def test_no_record_of_a_run_holds_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, behaviour: Any) -> None:
     (tmp_path / "c.yaml").write_text(RUN.replace("PATH", str(SAMPLE)))
     with stub(default=behaviour) as server:
@@ -235,7 +236,7 @@ def test_jobs_hold_expressions_too(tmp_path: Path) -> None:
     assert len(configs) == 2 and all("model: ${oc.env:T_WORD}" in text for text in configs)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "index: {embedder: '${oc.env:T_WORD}'}",

