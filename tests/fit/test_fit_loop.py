@@ -16,13 +16,13 @@ import torch
 from accelerate import Accelerator
 
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError
-from gnnrag.training import loop as resuming
+from gnnrag.run.trained import seen_hash
 from gnnrag.training import base as fit_training
+from gnnrag.training import loop as resuming
+from gnnrag.training.base import Surroundings
 from gnnrag.training.config import FitConfig, check_fit
 from gnnrag.training.loop import Trainer, copied, learning_rate, means, put
 from gnnrag.training.rundir import TrainingRun
-from gnnrag.run.trained import seen_hash
-from gnnrag.training.base import Surroundings
 from tests.helpers import toy_training
 from tests.helpers.each import each
 from tests.helpers.toy_training import LineTask, make_model, train
@@ -72,14 +72,17 @@ def test_a_stopped_run_ends_with_the_weights_and_metrics_of_an_undisturbed_one(t
     for name, value in weights(whole).items():
         assert torch.equal(value, weights(resumed)[name]), name
     assert metric_rows(tmp_path / "a") == metric_rows(tmp_path / "b")
+    again = weights(train(tmp_path / "a", config, die_at=0))  # a finished run trains no further
+    assert all(torch.equal(value, again[name]) for name, value in weights(whole).items())
 
 
-def test_without_validation_there_is_nothing_to_be_patient_about(
+def test_without_validation_nothing_is_to_be_patient_about_and_the_last_weights_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LineTask, "evaluate", lambda *_: {})
     state = train(tmp_path / "a", FitConfig(**SHORT | {"patience": 1})).progress
     assert (state.step, state.best_step, state.stale) == (30, 30, 0)
+    assert json.loads((tmp_path / "a" / "best" / "model.json").read_text())["step"] == 30
 
 
 def test_a_question_that_shaped_the_start_is_not_reported_on(tmp_path: Path) -> None:
@@ -90,13 +93,7 @@ def test_a_question_that_shaped_the_start_is_not_reported_on(tmp_path: Path) -> 
     assert not (tmp_path / "run").exists()
 
 
-def test_a_finished_run_trains_no_further(tmp_path: Path) -> None:
-    config = FitConfig(**SHORT)
-    first = weights(train(tmp_path / "a", config))
-    again = train(tmp_path / "a", config, die_at=0)
-    assert all(torch.equal(first[name], value) for name, value in weights(again).items())
-
-
+@pytest.mark.slow
 def test_kill_9_and_resume_equals_an_undisturbed_run(tmp_path: Path) -> None:
     settings = {"fit": SHORT, "dropout": 0.1}
     killed = start(tmp_path / "b", {**settings, "die_at": 23})
@@ -110,6 +107,7 @@ def test_kill_9_and_resume_equals_an_undisturbed_run(tmp_path: Path) -> None:
     assert metric_rows(tmp_path / "a") == metric_rows(tmp_path / "b")
 
 
+@pytest.mark.slow
 def test_two_processes_equal_one_at_the_same_global_batch(tmp_path: Path) -> None:
     settings = {"fit": {**SHORT, "micro_batch": 2}, "dropout": 0.0}
     done = start(tmp_path / "two", settings, processes=2)
@@ -141,12 +139,6 @@ def test_the_kept_weights(tmp_path: Path, keep: str, step: int, monkeypatch: pyt
     monkeypatch.setattr(LineTask, "evaluate", lambda *_: {"q": {"score": next(scores)}})
     train(tmp_path / "a", FitConfig(steps=40, eval_every=10, patience=None, keep=keep))
     assert json.loads((tmp_path / "a" / "best" / "model.json").read_text())["step"] == step
-
-
-def test_where_nothing_validates_the_last_weights_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LineTask, "evaluate", lambda *_: {})
-    train(tmp_path / "a", FitConfig(steps=40, eval_every=10, patience=None))
-    assert json.loads((tmp_path / "a" / "best" / "model.json").read_text())["step"] == 40
 
 
 def test_the_items_of_a_step_are_dealt_out_once(tmp_path: Path) -> None:

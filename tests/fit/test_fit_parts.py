@@ -11,17 +11,22 @@ import gnnrag
 from gnnrag.config import load_config
 from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.training import rundir as curves
-from gnnrag.training.report import Card
-from gnnrag.training.config import FoldConfig, TrainingRunConfig, check_run, refuse_expressions
-from gnnrag.training.rundir import draw_curves
-from gnnrag.training.config import Parts, fold_of, split_questions
+from gnnrag.training.config import (
+    FoldConfig,
+    Parts,
+    TrainingRunConfig,
+    check_run,
+    fold_of,
+    refuse_expressions,
+    split_questions,
+)
 from gnnrag.training.gnn import divide
 from gnnrag.training.language.data import RoleRows
 from gnnrag.training.reader_data import ReaderSet
-from gnnrag.training.rundir import TrainingRun
+from gnnrag.training.report import Card
+from gnnrag.training.rundir import TrainingRun, draw_curves
 from gnnrag.training.selector import _divide
-from gnnrag.training.verifier_data import RowsConfig, TrainVerifierConfig
-from gnnrag.training.verifier_data import VerifierSet
+from gnnrag.training.verifier_data import RowsConfig, TrainVerifierConfig, VerifierSet
 from gnnrag.types import Question
 from tests.helpers.each import each
 from tests.helpers.traces import verifier_row
@@ -105,7 +110,7 @@ def test_folds_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
         split_questions(IDS, FoldConfig(**wrong))
 
 
-def test_the_card_says_what_it_is_given() -> None:
+def test_the_card_says_what_it_is_given_and_the_licences_of_the_weights_and_of_each_set() -> None:
     card = Card(
         "A net", "It ranks.", {"parameters": 7}, ({"set": "a|b", "n": 3},), ({"set": "a", "recall": 0.5},), ("N",)
     )
@@ -113,33 +118,24 @@ def test_the_card_says_what_it_is_given() -> None:
     assert text.startswith("# A net\n\nIt ranks.\n\n- parameters: 7\n")
     assert "| a\\|b | 3 |" in text and "| a | 0.500 |" in text and text.endswith("## Notes\n\n- N\n")
     assert [line for line in Card("A", "B").render().splitlines() if line.startswith("##")] == ["## Licence"]
-
-
-def test_a_card_states_the_licence_of_the_weights_and_of_each_set() -> None:
     data = ({"set": "2wiki", "train": 3, "licence": "Apache-2.0"}, {"set": "mine", "train": 1, "licence": ""})
     told = Card("A", "B", data=data, licence="MIT").render()
     assert "- weights: MIT\n- data, 2wiki: Apache-2.0\n- data, mine: not stated" in told
     assert "- weights: not stated" in Card("A", "B").render()
 
 
-@pytest.mark.parametrize("card", sorted((Path(gnnrag.__file__).parent).glob("*/checkpoints/*/README.md")), ids=str)
+@each("card", sorted((Path(gnnrag.__file__).parent).glob("**/checkpoints/*/README.md")))
 def test_cards_of_what_ships_state_their_licences(card: Path) -> None:
     section = card.read_text("utf-8").partition("## Licence")[2].partition("##")[0]
     assert "- weights: Apache-2.0" in section
     assert section.count("- data, ") == 3 and "not stated" not in section
 
 
-def test_curves_are_drawn_from_rows(tmp_path: Path) -> None:
-    draw_curves({"": []}, tmp_path / "none.png")
-    assert not (tmp_path / "none.png").exists()
-    rows = [{"step": 1, "train/loss": 2.0}, {"step": 2, "train/loss": 1.0, "validation/mrr": 0.5}]
-    draw_curves({"": rows}, tmp_path / "a.png", "run")
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_curves_have_a_panel_for_each_kind_of_figure_and_a_line_for_each_fold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    draw_curves({"": []}, tmp_path / "none.png")
+    assert not (tmp_path / "none.png").exists()
     drawn: list[Any] = []
     monkeypatch.setattr(curves, "write_figure", lambda figure, path: drawn.append(figure))
     rows = [
@@ -156,16 +152,13 @@ def test_curves_have_a_panel_for_each_kind_of_figure_and_a_line_for_each_fold(
     assert second.get_xlim() == third.get_xlim() != first.get_xlim()
 
 
-def test_fresh_deletes_runs_only(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "thesis.txt").write_text("mine")
+def test_fresh_deletes_runs_only_also_one_killed_before_its_meta_json(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    (tmp_path / "b" / "thesis.txt").write_text("mine")
     with pytest.raises(ConfigError, match=r"files that are not of a training run: thesis\.txt; move them away"):
-        TrainingRun(tmp_path / "a", {}, {}, fresh=True)
-    assert (tmp_path / "a" / "thesis.txt").exists()
-
-
-def test_fresh_deletes_a_training_killed_before_its_meta_json(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
+        TrainingRun(tmp_path / "b", {}, {}, fresh=True)
+    assert (tmp_path / "b" / "thesis.txt").exists()
     (tmp_path / "a" / "config.yaml").write_text("lr: 1")
     with (
         closing(TrainingRun(tmp_path / "a", {"lr": 2}, {}, fresh=True)),

@@ -14,20 +14,18 @@ import torch
 
 from gnnrag.config import load_config
 from gnnrag.errors import ArtefactError, ConfigError, DataError
-from gnnrag.training.config import check_fit, check_run
-from gnnrag.training.base import chosen_kind
-from gnnrag.training.language.data import TrainLanguageConfig, check_language
-from gnnrag.training.language.data import asked, encoded, read_role, task_of
-from gnnrag.training.language.validation import selection_scores
-from gnnrag.training.language.model import LanguageModel, open_language_model
-from gnnrag.llm.base import Message
-from gnnrag.prompts.load import load_prompt
+from gnnrag.llm.base import Backend, Message
 from gnnrag.roles.thoughts import PromptedThoughts, parse_thoughts
 from gnnrag.roles.verifier import PromptedVerifier, parse_selection
 from gnnrag.session import Session
+from gnnrag.training.base import chosen_kind
+from gnnrag.training.config import check_fit, check_run
+from gnnrag.training.language.data import TrainLanguageConfig, asked, check_language, encoded, read_role, task_of
+from gnnrag.training.language.model import LanguageModel, open_language_model
+from gnnrag.training.language.validation import selection_scores
 from gnnrag.training.rows import Turn
 from tests.helpers.each import each
-from tests.helpers.language_rows import settings, thoughts_row, verifier_row, write_prompt, write_rows
+from tests.helpers.language_rows import settings, thoughts_row, verifier_row, write_rows
 from tests.helpers.tiny_model import make_tiny_model, make_tiny_seq2seq
 from training import train_thoughts, train_verifier
 
@@ -53,18 +51,19 @@ def opened(folder: Path, model: Path, *more: str, role: str = "thoughts") -> tup
     return found, encoded(data.rows, data.prompt_name, found.encoder)
 
 
-class Recorder:
+class Recorder(Backend):
     """A backend that keeps what it is asked."""
 
     def __init__(self) -> None:
-        self.identity: dict[str, Any] = {}
         self.asked: list[tuple[Message, ...]] = []
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {}
 
     async def generate(self, request: Any) -> Any:
         self.asked.append(request.messages)
         raise ConfigError("stop here")
-
-    async def close(self) -> None: ...
 
 
 @each(
@@ -143,6 +142,8 @@ def test_the_adapter_alone_trains_and_starts_as_nothing(base: Path, tmp_path: Pa
     names = [name for name, p in network.named_parameters() if p.requires_grad]
     assert names and all("lora_" in name for name in names)
     assert any("down_proj" in name for name in names) and not any("lm_head" in name for name in names)
+    full, _ = opened(tmp_path / "full", base, "model.train=full")
+    assert all(p.requires_grad for p in full.network.parameters())
     rows = [(e.prompt, e.reply) for e in examples[:2]]
     with torch.inference_mode():
         adapted, _ = model.log_probabilities(network, rows, CPU)
@@ -162,11 +163,6 @@ def test_checkpointing_changes_no_gradient(base: Path, tmp_path: Path) -> None:
     assert gradients[0].keys() == gradients[1].keys() and gradients[0]
     for name, value in gradients[0].items():
         torch.testing.assert_close(value, gradients[1][name], rtol=1e-4, atol=1e-6)
-
-
-def test_all_weights_train_where_asked(base: Path, tmp_path: Path) -> None:
-    model, _ = opened(tmp_path, base, "model.train=full")
-    assert all(p.requires_grad for p in model.network.parameters())
 
 
 @each(
@@ -223,11 +219,8 @@ def test_selections_are_scored() -> None:
     assert selection_scores({"a"}, {"b"}) == (0.0, 0.0, 0.0)
 
 
-def test_prompts_of_ones_own_are_short(tmp_path: Path) -> None:
-    assert load_prompt(str(write_prompt("verifier", tmp_path))).placeholders == load_prompt("verifier").placeholders
-
-
-@pytest.mark.parametrize("path", sorted(CONFIGS), ids=lambda path: path.stem)
+@pytest.mark.slow
+@each("path", sorted(CONFIGS))
 def test_every_config_of_a_real_base_is_complete(path: Path) -> None:
     script = {"verifier": train_verifier, "thoughts": train_thoughts}[path.stem.split("_")[0]]
     kind = chosen_kind(script.KINDS, "", str(path), [])
@@ -243,4 +236,3 @@ def test_every_config_of_a_real_base_is_complete(path: Path) -> None:
     on_8: Any = load_config(kind.schema, path, override.split())
     assert on_8.fit.batch_size // 8 % on_8.fit.micro_batch == 0 == on_8.fit.batch_size % 8
     assert on_8.fit.micro_batch * 8 <= on_8.fit.batch_size and on_8.fit.lr > config.fit.lr
-    assert len(text.splitlines()) <= 40

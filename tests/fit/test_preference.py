@@ -12,8 +12,6 @@ import torch
 from accelerate import Accelerator
 
 from gnnrag.training.language.data import JudgingConfig, PreferenceConfig
-from gnnrag.training.language.validation import limits_of
-from gnnrag.training.language.model import LanguageModel
 from gnnrag.training.language.losses import (
     Pair,
     PreferenceTask,
@@ -23,6 +21,8 @@ from gnnrag.training.language.losses import (
     rewards,
     with_reference,
 )
+from gnnrag.training.language.model import LanguageModel
+from gnnrag.training.language.validation import limits_of
 from gnnrag.training.rows import Candidate
 from tests.helpers.language_rows import thoughts_row
 
@@ -35,12 +35,9 @@ def test_the_loss_is_that_of_equation_7() -> None:
     expected = [-math.log(1 / (1 + math.exp(-0.15))), -math.log(1 / (1 + math.exp(-0.05)))]
     assert dpo_loss(POLICY, REFERENCE, 0.1).tolist() == pytest.approx(expected, abs=1e-6)
     assert dpo_loss(POLICY, REFERENCE, 0.1).tolist() == pytest.approx([0.6209572, 0.6684597], abs=1e-6)
-
-
-def test_smoothed_labels_mix_both_orders() -> None:
-    d = 0.5 * 1.5
-    expected = 0.9 * math.log(1 + math.exp(-d)) + 0.1 * math.log(1 + math.exp(d))
-    assert float(dpo_loss(POLICY, REFERENCE, 0.5, 0.1)[0]) == pytest.approx(expected, abs=1e-6)
+    d = 0.5 * 1.5  # smoothed labels mix both orders
+    smoothed = 0.9 * math.log(1 + math.exp(-d)) + 0.1 * math.log(1 + math.exp(d))
+    assert float(dpo_loss(POLICY, REFERENCE, 0.5, 0.1)[0]) == pytest.approx(smoothed, abs=1e-6)
 
 
 def test_at_the_reference_every_loss_is_log_2() -> None:
@@ -56,7 +53,7 @@ def test_the_gradient_raises_the_chosen_reply_and_lowers_the_rejected_one() -> N
     assert policy.grad[0].tolist() == pytest.approx([-weight, weight], abs=1e-9)
 
 
-def test_a_pair_differs_in_one_thought_and_is_ordered_by_its_gain() -> None:
+def test_pairs_differ_in_one_thought_are_ordered_by_gain_and_limited_by_margin_and_number() -> None:
     row = thoughts_row(0)
     pairs = ranked_texts(row, PreferenceConfig(margin=0.05))
     fast, slow = f"Fast Thought: {row.fast}", f"Slow Thought: {row.slow}"
@@ -67,10 +64,6 @@ def test_a_pair_differs_in_one_thought_and_is_ordered_by_its_gain() -> None:
         (fast + "\nSlow Thought: Which river does Kalmar lie on?", 0.05),
     ]
     assert {chosen for chosen, _, _ in pairs} == {f"{fast}\n{slow}"}
-
-
-def test_margin_and_number_limit_the_pairs() -> None:
-    row = thoughts_row(0)
     assert [m for *_, m in ranked_texts(row, PreferenceConfig(margin=0.2))] == pytest.approx([0.5, 0.4])
     assert [m for *_, m in ranked_texts(row, PreferenceConfig(margin=0.05, pairs=1))] == pytest.approx([0.5, 0.15])
 

@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 
 from gnnrag.errors import DataError
-from gnnrag.training.reader_data import ShownConfig
-from gnnrag.training.reader_data import Asked, draw_shown, lesson_of, parts_of, whole_of
-from gnnrag.training.reader_data import read_triples
-from gnnrag.training.synthetic import PracticeMaker
-from gnnrag.training.reader import learn_threshold
 from gnnrag.metrics.answer import normalise_answer
 from gnnrag.roles.offline_reader.candidates import FEATURES
 from gnnrag.roles.offline_reader.spans import clean
+from gnnrag.training.reader import learn_threshold
+from gnnrag.training.reader_data import Asked, ShownConfig, draw_shown, lesson_of, parts_of, read_triples, whole_of
+from gnnrag.training.synthetic import PracticeMaker
 from gnnrag.types import GoldHop, Question
 from tests.helpers.each import each
 from tests.helpers.tuned_reader import PASSAGES, QUESTIONS, item_maker, network_config

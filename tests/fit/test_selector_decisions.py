@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from gnnrag.errors import ArtefactError
-from gnnrag.training.selector_data import DecisionConfig
-from gnnrag.training.selector_data import DecisionSet, Judge, read_decisions, write_decisions
 from gnnrag.index.index import Index
 from gnnrag.pool import Pool
 from gnnrag.retrievers.dense import DenseRetriever
+from gnnrag.training.selector_data import DecisionConfig, DecisionSet, Judge, read_decisions, write_decisions
 from gnnrag.types import Query, Question
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, small_index
 

@@ -8,12 +8,18 @@ import pytest
 import torch
 
 from gnnrag.errors import ConfigError, DataError
+from gnnrag.roles.tuned.cross_encoder import CrossEncoder, CrossEncoderConfig, PairMaker
 from gnnrag.training.config import FitConfig
-from gnnrag.training.verifier_data import RankingConfig, RowsConfig, SelectingConfig, TrainVerifierConfig, check_verifier
-from gnnrag.training.verifier_data import make_example, open_set
 from gnnrag.training.verifier import VerifierTask, draw_list, list_losses
-from gnnrag.roles.tuned.cross_encoder import CrossEncoder, CrossEncoderConfig
-from gnnrag.roles.tuned.cross_encoder import PairMaker
+from gnnrag.training.verifier_data import (
+    RankingConfig,
+    RowsConfig,
+    SelectingConfig,
+    TrainVerifierConfig,
+    check_verifier,
+    make_example,
+    open_set,
+)
 from tests.helpers.each import each
 from tests.helpers.toy_verifier import make_rows, write_rows
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.each import each
 from tests.helpers.indexes import REPOSITORY
 
 CHILD = """
@@ -44,9 +45,10 @@ def wait_for(path: Path) -> str:
     raise AssertionError(f"{path} was not written")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="prctl is Linux's")
-@pytest.mark.parametrize(
-    ("name", "number", "ends"),
+@each(
+    "name, number, ends",
     [("accelerate", signal.SIGINT, True), ("torchrun", signal.SIGKILL, True), ("nohup", signal.SIGKILL, False)],
 )
 def test_a_training_is_told_when_its_launcher_ends(

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from gnnrag.training.gnn import load_training
 from gnnrag.gnn.checkpoint import load_checkpoint
 from gnnrag.gnn.config import official
 from gnnrag.gnn.entity import EntityQuestions
@@ -19,6 +18,7 @@ from gnnrag.gnn.examples import SupportSet
 from gnnrag.gnn.model import EntityGNN
 from gnnrag.index.index import Index
 from gnnrag.retrievers.gfm import GFMConfig, GFMRetriever
+from gnnrag.training.gnn import load_training
 from gnnrag.types import Query, Question
 from inference.console import run_script
 from tests.helpers.each import each
@@ -164,7 +164,6 @@ def test_presets_fill_what_is_not_given(tmp_path: Path) -> None:
 @each(
     "settings, message",
     [
-        (["gnn.fusion=both"], None),
         (["gnn.fusion=both", "gnn.features=[dense]"], "set gnn.fusion=none"),
         (["gnn.fusion=both", "gnn.node_text=true"], "set gnn.fusion=none"),
         (["gnn.ranker.name=learned"], "give losses.passages=1"),
@@ -174,13 +173,14 @@ def test_presets_fill_what_is_not_given(tmp_path: Path) -> None:
     ],
 )
 def test_contradictions_are_one_line(
-    folder: Path, settings: list[str], message: str | None, capsys: pytest.CaptureFixture[str]
+    folder: Path, settings: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = call(folder, f"bad-{len(settings)}-{settings[-1].replace('/', '')}", "fit.steps=1", *settings)
+    assert call(folder, "bad", "fit.steps=1", *settings) == 2
     err = capsys.readouterr().err
-    assert (code == 0) == (message is None) and (message or "") in err and "Traceback" not in err
+    assert message in err and "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_checkpointing_and_the_whole_graph_train_alike(folder: Path) -> None:
     plain = ["fit.steps=2", "neighbourhood.hops=null"]
     assert call(folder, "kept", *plain) == 0 and call(folder, "again", *plain, "gnn.checkpointing=true") == 0

@@ -11,14 +11,11 @@ from typing import Any
 import pytest
 import torch
 
-from gnnrag.config import load_config
 from gnnrag.errors import ConfigError
-from gnnrag.training.config import FitConfig
-from gnnrag.training.config import draw
-from gnnrag.training.gnn import one_encoder
-from gnnrag.training.gnn import TrainGNNConfig
 from gnnrag.gnn.checkpoint import load_checkpoint
 from gnnrag.index.embedder import HashEmbedder
+from gnnrag.training.config import FitConfig, draw
+from gnnrag.training.gnn import one_encoder
 from inference.console import run_script
 from tests.helpers.each import each
 from tests.helpers.pictures import is_drawn
@@ -76,6 +73,7 @@ def test_a_training_reports_on_unseen_questions_alone(folder: Path, capsys: pyte
     assert is_drawn(run / "curves.png")
 
 
+@pytest.mark.slow
 def test_the_folds_together_report_on_every_question_once(folder: Path) -> None:
     assert call(folder, "run.name=b", "cross=true") == 0
     rows = [json.loads(line) for line in (folder / "runs" / "b" / "report.jsonl").read_text().splitlines()]
@@ -86,6 +84,7 @@ def test_the_folds_together_report_on_every_question_once(folder: Path) -> None:
     assert all(is_drawn(folder / "runs" / "b" / name / "curves.png") for name in (".", "fold0", "fold1"))
 
 
+@pytest.mark.slow
 def test_stage_1_starts_stage_2(folder: Path) -> None:
     stage1 = ["stage=completion", "completion.triples=4", "completion.negatives=4"]
     assert call(folder, "run.name=c", *stage1) == 0
@@ -104,6 +103,7 @@ def test_stage_1_reads_no_more_of_an_index_than_graph_and_relations(folder: Path
     assert {"message_graph", "relation_vectors"} <= set(stages) and "sentence_vectors" not in stages
 
 
+@pytest.mark.slow
 def test_a_started_run_is_not_continued_with_other_settings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(folder, "run.name=e") == 0
     capsys.readouterr()
@@ -126,6 +126,7 @@ def test_a_started_run_is_not_continued_with_other_settings(folder: Path, capsys
         ("nope.yaml", "config file 'nope.yaml' does not exist; give a YAML file such as those of configs/train"),
         ("metric=recal@5", "metric='recal@5' is not measured; there are: hits@1"),
         ("stage=completion gnn.question_text=false", "set completion.query=relation"),
+        *([] if torch.cuda.is_available() else [("fit.precision=fp16", "fit.precision=fp16 needs a GPU")]),
     ],
 )
 def test_bad_settings_are_one_line(
@@ -134,18 +135,10 @@ def test_bad_settings_are_one_line(
     assert call(folder, "run.name=bad", *setting.split()) == 2
     err = capsys.readouterr().err
     assert message in err and "Traceback" not in err
+    assert run_script(train_gnn.main, [], train_gnn.__doc__) == 2, "nothing to train"
 
 
-def test_nothing_to_train_is_refused() -> None:
-    assert run_script(train_gnn.main, [], train_gnn.__doc__) == 2
-
-
-@pytest.mark.parametrize("config", sorted((ROOT / "configs" / "train").glob("gnn_*.yaml")), ids=lambda p: p.stem)
-def test_every_config_can_be_read(config: Path) -> None:
-    assert load_config(TrainGNNConfig, config).sets
-    assert len(config.read_text().splitlines()) <= 40
-
-
+@pytest.mark.slow
 def test_weights_and_biases_that_fail_do_not_stop_a_run(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -154,12 +147,14 @@ def test_weights_and_biases_that_fail_do_not_stop_a_run(
     assert "Weights & Biases failed (OSError: no server; the run goes on without it)" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_fewer_questions_train_and_a_hash_draws_them(folder: Path) -> None:
     assert call(folder, "run.name=g") == 0 and call(folder, "run.name=h", "sets.sample.train_limit=2") == 0
     every, few = (read(folder / "runs" / name / "folds.json")["sample"]["train"] for name in "gh")
     assert set(few) == set(sorted(every, key=lambda id_: draw(id_, "limit"))[:2])
 
 
+@pytest.mark.slow
 def test_a_stopped_run_ends_its_tracking(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeWandb(tmp_path, monkeypatch)
     monkeypatch.setattr(common, "remember", lambda: ["SIGTERM"])
@@ -187,13 +182,7 @@ def test_processes_build_one_after_the_other_and_wait_for_long() -> None:
         assert made == turns and len(waits) == 3, "every process waits three times"
 
 
-def test_float16_needs_a_gpu(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    if torch.cuda.is_available():
-        pytest.skip("there is one")
-    assert call(folder, "run.name=half", "fit.precision=fp16") == 2
-    assert "fit.precision=fp16 needs a GPU" in capsys.readouterr().err
-
-
+@pytest.mark.slow
 def test_a_start_of_another_embedder_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(folder, "run.name=j") == 0
     best = folder / "runs" / "j" / "best"
@@ -219,6 +208,7 @@ def test_sets_of_different_embedders_are_refused() -> None:
         one_encoder(corpora)
 
 
+@pytest.mark.slow
 def test_the_card_takes_its_figures_from_runs_of_the_same_settings(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

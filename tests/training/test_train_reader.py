@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from gnnrag.config import load_config
 from gnnrag.roles.tuned.reader import TunedReader, TunedReaderConfig
 from gnnrag.run.trained import read_seen, seen_hash
 from gnnrag.training import reader as reader_task
-from gnnrag.training.reader_data import TrainReaderConfig, check_reader
 from inference.console import run_script
 from tests.helpers.each import each
 from tests.helpers.pictures import is_drawn
@@ -82,6 +80,7 @@ def test_a_training_reports_on_unseen_questions_alone(folder: Path, capsys: pyte
     assert reader.threshold == read(run / "best" / "gnnrag.json")["facts"]["threshold"]
 
 
+@pytest.mark.slow
 def test_practice_reads_no_question_and_starts_a_training(folder: Path) -> None:
     assert call(folder, "run.name=practice", "stage=practice", "metric=em") == 0
     practice = folder / "runs" / "practice"
@@ -101,6 +100,7 @@ def test_practice_reads_no_question_and_starts_a_training(folder: Path) -> None:
     assert all(value for name, value in same.items() if name.startswith("encoder."))
 
 
+@pytest.mark.slow
 def test_a_killed_training_ends_with_the_same_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert call(folder, "run.name=whole") == 0
     batch = reader_task.ReaderTask.batch
@@ -138,10 +138,3 @@ def test_settings_that_make_no_sense_are_refused(
 ) -> None:
     assert call(folder, *given, "run.name=refused") != 0
     assert re.search(message, capsys.readouterr().err)
-
-
-@each("name", ["reader.yaml", "reader_practice.yaml"])
-def test_the_configs_can_be_read(name: str) -> None:
-    config = load_config(TrainReaderConfig, ROOT / "configs" / "train" / name, ["start=x"])
-    check_reader(config)
-    assert list(config.sets) == ["2wiki", "musique", "hotpotqa"]

@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnrag.datasets.base import load_dataset
-from gnnrag.training.loop import Trainer
-from gnnrag.training.selector_data import DecisionConfig
-from gnnrag.training.selector_data import DecisionSet
-from gnnrag.index.index import Index
-from gnnrag.roles.tuned.thoughts import FEATURES
-from gnnrag.roles.tuned.checkpoint import read_tuned
-from gnnrag.roles.tuned.thoughts import load_selector
 from gnnrag.common.weights import load_tensors
+from gnnrag.datasets.base import load_dataset
+from gnnrag.index.index import Index
+from gnnrag.roles.tuned.checkpoint import read_tuned
+from gnnrag.roles.tuned.thoughts import FEATURES, load_selector
+from gnnrag.training.loop import Trainer
+from gnnrag.training.selector_data import DecisionConfig, DecisionSet
 from inference.console import run_script
 from tests.helpers.each import each
 from tests.helpers.pictures import is_drawn
@@ -70,6 +68,7 @@ def test_a_training_reports_on_unseen_questions_alone(folder: Path, capsys: pyte
     assert (run / "best" / "questions.json").exists() and is_drawn(run / "curves.png")
 
 
+@pytest.mark.slow
 def test_a_trained_selector_gains_more_than_chance_on_questions_that_it_has_not_seen(folder: Path) -> None:
     assert call(folder, "run.name=learned", "sets.sample.data.limit=40", "fit.steps=80", "fit.eval_every=80") == 0
     run = folder / "runs" / "learned"
@@ -85,6 +84,7 @@ def test_a_trained_selector_gains_more_than_chance_on_questions_that_it_has_not_
     assert len(rows) > 10 and np.mean(chosen) > np.mean(chance) + 0.05
 
 
+@pytest.mark.slow
 def test_a_stopped_training_goes_on_to_the_same_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert call(folder, "run.name=whole") == 0
     update = Trainer._update

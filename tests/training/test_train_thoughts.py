@@ -13,12 +13,12 @@ from accelerate import Accelerator
 from safetensors.torch import load_file
 
 from gnnrag.config import load_config
-from gnnrag.training.language.train import THOUGHTS_CAUSAL
-from gnnrag.training.language.data import TrainLanguageConfig
-from gnnrag.training.base import Surroundings, train
 from gnnrag.llm.base import Message, Request
 from gnnrag.llm.hf import HFBackend, HFConfig
 from gnnrag.roles.tuned.checkpoint import read_tuned
+from gnnrag.training.base import Surroundings, train
+from gnnrag.training.language.data import TrainLanguageConfig
+from gnnrag.training.language.train import THOUGHTS_CAUSAL
 from inference.console import run_script
 from tests.helpers.each import each
 from tests.helpers.language_rows import settings
@@ -87,6 +87,7 @@ def test_the_adapter_and_the_merged_model_say_the_same(sft: Path) -> None:
     assert adapter == merged
 
 
+@pytest.mark.slow
 def test_a_finished_run_can_be_exported_in_another_form(sft: Path, base: Path) -> None:
     before = asyncio.run(says(sft / "merged"))
     dots = settings(sft.parents[1], "thoughts", base, "run.name=a", "run.export=merged", "run.notes=[a toy]")
@@ -97,6 +98,7 @@ def test_a_finished_run_can_be_exported_in_another_form(sft: Path, base: Path) -
     assert (sft / "best" / "adapter_config.json").is_file()
 
 
+@pytest.mark.slow
 def test_a_stopped_run_ends_with_the_same_weights(base: Path, tmp_path: Path) -> None:
     weights = []
     dots = settings(tmp_path, "thoughts", base, "lora.dropout=0.2", "judging.rows=0", "folds.report=null", "seed=7")
@@ -114,7 +116,8 @@ def test_a_stopped_run_ends_with_the_same_weights(base: Path, tmp_path: Path) ->
     assert any(value.abs().max() > 0 for name, value in weights[0].items() if "lora_B" in name)
 
 
-@pytest.mark.parametrize("reference", ["start", pytest.param("base", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("reference", ["start", "base"])
 def test_preferences_are_a_second_stage(reference: str, sft: Path, base: Path, tmp_path: Path) -> None:
     more = ["stage=dpo", f"start={sft}", f"preference.reference={reference}", "model.base=''", "preference.margin=0.04"]
     dots = settings(
@@ -139,6 +142,7 @@ def test_a_start_of_another_base_is_refused(sft: Path, tmp_path: Path, capsys: p
     assert "was trained on other weights" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @each("more", [["kind=seq2seq"], ["model.train=full"], ["lora.targets=[q_proj]", "lora.rslora=true"]])
 def test_other_forms_train_and_load(more: list[str], base: Path, tmp_path: Path) -> None:
     is_seq2seq = more == ["kind=seq2seq"]

@@ -11,12 +11,10 @@ from typing import Any
 
 import pytest
 
-from gnnrag.config import load_config
+from gnnrag.common.weights import WEIGHTS, load_tensors
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.training.verifier_data import TrainVerifierConfig, check_verifier
 from gnnrag.retrievers.gfm import GFMConfig, GFMRetriever
 from gnnrag.roles.tuned.checkpoint import read_tuned
-from gnnrag.common.weights import WEIGHTS, load_tensors
 from inference.console import run_script
 from tests.helpers.each import each
 from tests.helpers.indexes import command, environment
@@ -96,6 +94,7 @@ def test_a_training_reports_on_unseen_questions_alone(folder: Path, capsys: pyte
     assert is_drawn(run / "calibration.png") and is_drawn(run / "curves.png")
 
 
+@pytest.mark.slow
 def test_a_selection_that_nothing_fitted_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small = ("network.text=false", "fit.steps=2", "fit.eval_every=2")
     for name, share in (("fitted", "0.3"), ("unfitted", "0")):
@@ -114,6 +113,7 @@ def crossed(folder: Path) -> Path:
     return folder / "runs" / "b"
 
 
+@pytest.mark.slow
 def test_the_folds_together_report_on_every_question_once(crossed: Path) -> None:
     rows = [json.loads(line) for line in (crossed / "report.jsonl").read_text().splitlines()]
     assert sorted(row["id"] for row in rows) == sorted(f"q{i}" for i in range(12))
@@ -125,6 +125,7 @@ def test_the_folds_together_report_on_every_question_once(crossed: Path) -> None
     assert [step for step, _ in fitted] == [1, 2, 3, 4, 5] and all(loss > 0 for _, loss in fitted)
 
 
+@pytest.mark.slow
 def test_no_training_overwrites_the_report_of_one_with_another_layout(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,6 +150,7 @@ def test_no_training_overwrites_the_report_of_one_with_another_layout(
     assert "(fold2)" in capsys.readouterr().err, "fewer folds would leave one of the earlier training behind"
 
 
+@pytest.mark.slow
 def test_folds_are_no_checkpoint_and_the_error_says_what_takes_them(crossed: Path) -> None:
     with pytest.raises(ArtefactError) as found:
         read_tuned(crossed, "verifier", ("cross_encoder",))
@@ -159,6 +161,7 @@ def test_folds_are_no_checkpoint_and_the_error_says_what_takes_them(crossed: Pat
         GFMRetriever.checkpoints_for(GFMConfig(checkpoint=str(crossed)))
 
 
+@pytest.mark.slow
 def test_a_training_that_was_cut_off_ends_with_the_same_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     more = ("network.dropout=0.2", "fit.average=0.5")
     assert call(folder, "run.name=whole", *more) == 0
@@ -185,6 +188,7 @@ def test_a_training_that_was_cut_off_ends_with_the_same_weights(folder: Path, mo
     assert is_drawn(folder / "runs" / "cut" / "curves.png") and len(whole) == len(cut), "each row stands there once"
 
 
+@pytest.mark.slow
 def test_a_language_model_that_judges_leaves_a_picture_too(tmp_path: Path) -> None:
     model = make_tiny_model(tmp_path / "base", lively=True)
     assert run_script(train_verifier.main, settings(tmp_path, "verifier", model, "run.name=c", "fit.steps=2"), "") == 0
@@ -237,10 +241,3 @@ def test_bad_settings_are_one_line(
 def test_without_settings_it_says_where_rows_come_from(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_script(train_verifier.main, [], train_verifier.__doc__) == 2
     assert "collect_traces.py writes verifier.jsonl" in capsys.readouterr().err
-
-
-@each("name", ["verifier", "verifier_features"])
-def test_the_configs_can_be_read(name: str) -> None:
-    path = ROOT / "configs" / "train" / f"{name}.yaml"
-    check_verifier(load_config(TrainVerifierConfig, path))
-    assert len(path.read_text().splitlines()) <= 40
