@@ -32,7 +32,7 @@ from gnnrag.index_config import RoleConfig as RoleConfig
 from gnnrag.index_config import TextConfig as TextConfig
 from gnnrag.index_config import TreeConfig as TreeConfig
 from gnnrag.index_config import check_choices, one_of
-from gnnrag.parts import Part
+from gnnrag.types import Part
 
 T = TypeVar("T")
 

@@ -12,14 +12,14 @@ RETRIEVERS = {
     "dense": "gnnrag.retrievers.dense:DenseRetriever",
     "hybrid": "gnnrag.retrievers.hybrid:HybridRetriever",
     "chg": "gnnrag.retrievers.chg:CHGRetriever",
-    "hipporag": "gnnrag.retrievers.hipporag.version1:HippoRAGRetriever",
-    "hipporag2": "gnnrag.retrievers.hipporag.version2:HippoRAG2Retriever",
+    "hipporag": "gnnrag.retrievers.hipporag:HippoRAGRetriever",
+    "hipporag2": "gnnrag.retrievers.hipporag2:HippoRAG2Retriever",
     "raptor": "gnnrag.retrievers.raptor:RaptorRetriever",
     "graphrag_local": "gnnrag.retrievers.graphrag.local:GraphRAGLocalRetriever",
     "graphrag_global": "gnnrag.retrievers.graphrag.globally:GraphRAGGlobalRetriever",
-    "lightrag": "gnnrag.retrievers.lightrag.retriever:LightRAGRetriever",
+    "lightrag": "gnnrag.retrievers.lightrag:LightRAGRetriever",
     "minirag": "gnnrag.retrievers.minirag.retriever:MiniRAGRetriever",
-    "hypergraphrag": "gnnrag.retrievers.hypergraphrag.retriever:HyperGraphRAGRetriever",
+    "hypergraphrag": "gnnrag.retrievers.hypergraphrag:HyperGraphRAGRetriever",
     "pathrag": "gnnrag.retrievers.pathrag:PathRAGRetriever",
     "linearrag": "gnnrag.retrievers.linearrag:LinearRAGRetriever",
     "gfm": "gnnrag.retrievers.gfm:GFMRetriever",
@@ -54,7 +54,7 @@ BACKENDS = {
 EXTRACTORS = {
     "offline": "gnnrag.extract.offline:OfflineExtractor",
     "precomputed": "gnnrag.extract.precomputed:PrecomputedExtractor",
-    "kb": "gnnrag.extract.kb:KnowledgeBaseExtractor",
+    "kb": "gnnrag.extract.precomputed:KnowledgeBaseExtractor",
     "prompted": "gnnrag.extract.prompted:PromptedExtractor",
 }
 
@@ -189,24 +189,24 @@ ROLES = {
         "oracle": "gnnrag.retrievers.graphrag.report_roles:OfflineRating",
     },
     "mentions": {
-        "prompted": "gnnrag.retrievers.minirag.mentions:PromptedMentions",
-        "offline": "gnnrag.retrievers.minirag.mentions:OfflineMentions",
-        "oracle": "gnnrag.retrievers.minirag.mentions:OfflineMentions",
+        "prompted": "gnnrag.retrievers.minirag.retriever:PromptedMentions",
+        "offline": "gnnrag.retrievers.minirag.retriever:OfflineMentions",
+        "oracle": "gnnrag.retrievers.minirag.retriever:OfflineMentions",
     },
     "hyper_query": {
-        "prompted": "gnnrag.retrievers.hypergraphrag.query:PromptedHyperQuery",
-        "offline": "gnnrag.retrievers.hypergraphrag.query:OfflineHyperQuery",
-        "oracle": "gnnrag.retrievers.hypergraphrag.query:OfflineHyperQuery",
+        "prompted": "gnnrag.retrievers.hypergraphrag:PromptedHyperQuery",
+        "offline": "gnnrag.retrievers.hypergraphrag:OfflineHyperQuery",
+        "oracle": "gnnrag.retrievers.hypergraphrag:OfflineHyperQuery",
     },
     "keywords": {
-        "prompted": "gnnrag.retrievers.lightrag.keywords:PromptedKeywords",
-        "offline": "gnnrag.retrievers.lightrag.keywords:OfflineKeywords",
-        "oracle": "gnnrag.retrievers.lightrag.keywords:OfflineKeywords",
+        "prompted": "gnnrag.retrievers.keywords:PromptedKeywords",
+        "offline": "gnnrag.retrievers.keywords:OfflineKeywords",
+        "oracle": "gnnrag.retrievers.keywords:OfflineKeywords",
     },
     "fact_filter": {
-        "prompted": "gnnrag.retrievers.hipporag.fact_filter:PromptedFactFilter",
-        "offline": "gnnrag.retrievers.hipporag.fact_filter:OfflineFactFilter",
-        "oracle": "gnnrag.retrievers.hipporag.fact_filter:OfflineFactFilter",  # no gold says which facts help
+        "prompted": "gnnrag.retrievers.hipporag2:PromptedFactFilter",
+        "offline": "gnnrag.retrievers.hipporag2:OfflineFactFilter",
+        "oracle": "gnnrag.retrievers.hipporag2:OfflineFactFilter",  # no gold says which facts help
     },
 }
 
@@ -229,12 +229,12 @@ WRITERS: dict[str, dict[str, str]] = {
         "offline": "gnnrag.roles.writers.report:OfflineReport",
     },
     "curator": {
-        "prompted": "gnnrag.roles.writers.curator:PromptedCurator",
-        "offline": "gnnrag.roles.writers.curator:OfflineCurator",
+        "prompted": "gnnrag.roles.writers.entities:PromptedCurator",
+        "offline": "gnnrag.roles.writers.entities:OfflineCurator",
     },
     "types": {
-        "prompted": "gnnrag.roles.writers.entity_types:PromptedTypes",
-        "offline": "gnnrag.roles.writers.entity_types:OfflineTypes",
+        "prompted": "gnnrag.roles.writers.entities:PromptedTypes",
+        "offline": "gnnrag.roles.writers.entities:OfflineTypes",
     },
 }
 JOBS = {"jobs": "gnnrag.roles.writers.tasks:IndexJobs"}  # who runs the writers: the index knows no role

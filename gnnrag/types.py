@@ -1,10 +1,14 @@
-"""The data that crosses module borders (design 4): frozen, typed, and free of behaviour beyond reading itself."""
+"""What passes between parts (passages, questions, queries, hits, rankings, predictions), and what parts declare.
+
+A part inherits the protocol of its kind and states only what differs. `*_for` is what is asked: it is overridden where
+the settings decide.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -199,3 +203,22 @@ class Prediction:
     seconds: float
     error: str | None = None
     nodes: tuple[str, ...] = ()
+
+
+class Part(Protocol):
+    """Settings, presets and index stages.
+
+    Attributes:
+        config_class: dataclass of the settings; None: there are none.
+        presets: name to settings that stand below those that are given, chosen by `preset=NAME`.
+        stages: index stages that it reads.
+    """
+
+    config_class: ClassVar[type | None] = None
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    stages: tuple[str, ...] = ()
+
+    @classmethod
+    def stages_for(cls, settings: Any) -> tuple[str, ...]:
+        """Return the index stages that it reads with these settings."""
+        return cls.stages

@@ -31,11 +31,11 @@ from gnnrag.index.index import Index
 from gnnrag.metrics.replies import by_role, remarks
 from gnnrag.run.pipeline import Pipeline, chunking, idle_settings, index_settings, open_index, refuse_sample
 from gnnrag.session import Session
-from gnnrag.types import Prediction, Question
+from gnnrag.types import Prediction, Query, Question
 from inference.console import IndexProgress, load_corpus, note, refuse_flags, split_arguments, tell
-from inference.explaining import PAD, explain, reason_lines
 
 FLAGS = ("--json", "--explain")
+PAD = " " * 6
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -133,3 +133,28 @@ def route_line(event: dict[str, Any]) -> str:
         return f"Flat evidence {found} ({event['check']}: {event['value']:.2f})\n"
     shares = ", ".join(f"{name} {p:.2f}" for name, p in event["probabilities"].items())
     return f"Route: {event['route']} by rule {event['rule']} ({shares})\n"
+
+
+def explain(retriever: Any, prediction: Prediction, session: Session) -> list[dict[str, Any]]:
+    """Return the paths behind each passage that the reader saw, by the query that ranked it best."""
+    found = []
+    queries = [e for e in session.events if e["event"] == "query" and not e["retriever"]]
+    for id_ in prediction.context:
+        ranked = [(e["ranking"]["ids"].index(id_), i) for i, e in enumerate(queries) if id_ in e["ranking"]["ids"]]
+        if ranked:
+            query = Query(queries[min(ranked)[1]]["text"])
+            found += [{"query": query.text, **asdict(reason)} for reason in retriever.explain(query, [id_])]
+    return found
+
+
+def reason_lines(reasons: Sequence[dict[str, Any]], index: Index) -> list[str]:
+    """Return the paths for a person to read."""
+    lines = ["", "Paths behind the evidence (how much the score leans on each)"] if reasons else []
+    shown = None
+    for reason in reasons:
+        if reason["id"] != shown:
+            shown = reason["id"]
+            lines.append(f"  {index.lookup([shown])[0].title} ({shown}), asked: {reason['query']}")
+        path = " -- ".join(shorten(step, 80, placeholder=" ...") for step in reason["steps"])
+        lines.append(fill(f"{reason['score']:.3f}  {path}", 110, initial_indent=PAD, subsequent_indent=PAD * 2))
+    return lines

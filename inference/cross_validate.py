@@ -39,7 +39,7 @@ from gnnrag.metrics.replies import remarks
 from gnnrag.metrics.statistics import with_interval
 from gnnrag.registry import RETRIEVERS, ROLES
 from gnnrag.reports import cross
-from gnnrag.reports.cross import GNN, Part, Watch, split_trained
+from gnnrag.reports.cross import GNN, Observer, Part, split_trained
 from gnnrag.run.evaluation import load_questions_for
 from gnnrag.run.rundir import roles_label
 from inference.console import IndexProgress, note, refuse_unknown, split_arguments, tell
@@ -120,7 +120,7 @@ def _parse(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, Path], s
 
 def _run(config: EvaluateConfig, parts: Sequence[Part], data: Dataset) -> tuple[Path, bool]:
     with IndexProgress() as on_index:
-        path, metrics = cross.cross_evaluate(config, parts, data, Watch(on_index, on_note=note))
+        path, metrics = cross.cross_evaluate(config, parts, data, Observer(on_index, on_note=note))
     note(f"done: {path}")
     return path, tell(remarks(metrics.get("replies", {}), config.run.warn_bad_replies, config.run.max_bad_replies))
 

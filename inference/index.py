@@ -28,12 +28,11 @@ from dataclasses import asdict, replace
 from rich.table import Table
 
 from gnnrag.cluster.tracking import track_build
-from gnnrag.common.credentials import without_credentials
-from gnnrag.common.yaml_config import is_given
+from gnnrag.common.yaml_config import is_given, without_credentials
 from gnnrag.config import EvaluateConfig, load_config, to_plain
 from gnnrag.datasets.base import load_passages
 from gnnrag.errors import GnnragError, nearest
-from gnnrag.extract.estimate import estimate_extraction
+from gnnrag.extract.prompted import estimate_extraction
 from gnnrag.graphs.schema import draft, to_yaml
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index

@@ -25,7 +25,7 @@ from pathlib import Path
 from gnnrag.config import load_config
 from gnnrag.metrics.replies import WARN, of_roles, remarks
 from gnnrag.questions.config import MakeQuestionsConfig, check_questions
-from gnnrag.questions.making import SPLIT, Told, make_questions
+from gnnrag.questions.making import SPLIT, Observer, make_questions
 from inference.console import IndexProgress, note, split_arguments, tell
 
 SHOWN = 5
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     config = load_config(MakeQuestionsConfig, source, overrides)
     check_questions(config.make)
     with IndexProgress() as on_index:
-        about = make_questions(config, Told(on_index, on_note=note))
+        about = make_questions(config, Observer(on_index, on_note=note))
     file = Path(config.make.out) / f"questions.{SPLIT}.jsonl"
     with file.open(encoding="utf-8") as lines:
         for line, _ in zip(lines, range(SHOWN * config.make.per_path), strict=False):

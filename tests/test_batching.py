@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from gnnrag.common.batching import MicroBatcher, Worker
+from tests.helpers.each import each
 
 
 class Squares:
@@ -72,7 +73,7 @@ def test_a_batcher_works_again_after_a_failure_and_in_another_event_loop() -> No
 
 
 @pytest.mark.timeout(10)
-@pytest.mark.parametrize("results", [[], [1, 2, 3]])
+@each("results", [[], [1, 2, 3]])
 def test_a_wrong_number_of_results_is_an_error_and_no_deadlock(results: list[int]) -> None:
     async def go() -> list[int | Exception]:
         return await MicroBatcher(lambda items: results)([1, 2])

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from gnnrag.common.credentials import without_credentials
+from gnnrag.common.yaml_config import without_credentials
 from inference import audit as audit_script
 from inference import evaluate as evaluate_script
+from tests.helpers.each import each
 
 ROOT = Path(__file__).resolve().parents[1]
 SECRET = "llm.base_url='http://me:SEKRET@host:8000/v1?key=SEKRET'"
 
 
-@pytest.mark.parametrize(
-    ("url", "shown"),
+@each(
+    "url, shown",
     [
         ("http://me:SEKRET@host:8000/v1", "http://host:8000/v1"),
         ("https://host/v1?key=SEKRET", "https://host/v1"),
@@ -35,7 +34,7 @@ def test_an_address_without_its_credentials(url: str, shown: str) -> None:
     assert repr(settings) == before
 
 
-@pytest.mark.parametrize("script", [evaluate_script, audit_script])
+@each("script", [evaluate_script, audit_script])
 def test_no_file_of_a_run_holds_them(script: object, tmp_path: Path) -> None:
     places = [f"data.path={ROOT / 'data' / 'sample'}", f"index.path={tmp_path / 'i'}", f"run.root={tmp_path / 'r'}"]
     plain = ["index.embedder.model=hash", "index.text.language=blank:en", "data.limit=4", "retriever=bm25"]

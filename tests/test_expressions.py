@@ -14,9 +14,8 @@ import pytest
 import spacy
 
 from gnnrag.cluster.plan import make_plan
-from gnnrag.common.credentials import without_credentials
 from gnnrag.common.files import Journal, write_json, write_jsonl
-from gnnrag.common.yaml_config import expression_of, is_given, recorded, yielded
+from gnnrag.common.yaml_config import expression_of, is_given, recorded, without_credentials, yielded
 from gnnrag.config import EvaluateConfig, build_settings, load_config, read_plain, to_plain
 from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.index.index import Index

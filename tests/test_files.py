@@ -22,6 +22,7 @@ from gnnrag.common.files import (
     write_jsonl,
 )
 from gnnrag.errors import ArtefactError, GnnragError
+from tests.helpers.each import each
 
 
 def test_digest_ignores_key_order_and_sees_everything_else():
@@ -42,7 +43,7 @@ def test_file_digest(tmp_path):
     assert file_digest(tmp_path / "f") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
-@pytest.mark.parametrize("data", ["", "text é\n", b"\x00\xff"])
+@each("data", ["", "text é\n", b"\x00\xff"])
 def test_write_atomic_makes_folders_and_replaces(tmp_path, data):
     path = tmp_path / "a" / "b" / "file"
     write_atomic(path, "old")
@@ -119,7 +120,7 @@ class TestJournal:
             journal.close()
             assert path.read_bytes() == whole, end
 
-    @pytest.mark.parametrize("tail", [b"\x00" * 9, b"\x00\n", b"{}}\n", b"\xff\xfe\n", b'{"a": ', b"\n"])
+    @each("tail", [b"\x00" * 9, b"\x00\n", b"{}}\n", b"\xff\xfe\n", b'{"a": ', b"\n"])
     def test_garbage_at_the_end_is_dropped(self, tmp_path, tail):
         path = tmp_path / "j"
         whole = self.write(path)
@@ -177,11 +178,11 @@ class TestLock:
 
 
 class TestNames:
-    @pytest.mark.parametrize("name", ["a", "ä.txt", "..a", "a b", "a...", "-", "x" * 255])
+    @each("name", ["a", "ä.txt", "..a", "a b", "a...", "-", "x" * 255])
     def test_a_name_lies_inside(self, tmp_path, name):
         assert child(tmp_path, name) == tmp_path / name
 
-    @pytest.mark.parametrize(
+    @each(
         "name",
         [None, 7, [], "", ".", "..", "/", "/a", "a/", "a//b", "../a", "a/..", "a/./b", "a\\b", "a\nb", "\x00", "\ud800",
          "x" * 256, "\u00e4" * 200, "a/" * 4000 + "a"],
@@ -214,15 +215,15 @@ class TestDeleting:
         yield tmp_path / "own"
         assert (tmp_path / "victim" / "kept").read_text() == "x"
 
-    @pytest.mark.parametrize("delete", [remove, tidy])
+    @each("delete", [remove, tidy])
     def test_files_folders_pipes_and_links_go(self, place, delete):
         for name in ("link", "pipe", "deep", "nothing", "nothing/more"):
             if delete is tidy or name != "nothing/more":
                 delete(place / name, place)
         assert list(place.iterdir()) == []
 
-    @pytest.mark.parametrize("delete", [remove, tidy])
-    @pytest.mark.parametrize("name", ["", ".", "..", "../victim", "deep/../../victim", "link/kept", "/etc/hostname"])
+    @each("delete", [remove, tidy])
+    @each("name", ["", ".", "..", "../victim", "deep/../../victim", "link/kept", "/etc/hostname"])
     def test_what_is_elsewhere_is_refused(self, place, delete, name):
         with pytest.raises(ArtefactError):
             delete(place / name, place)

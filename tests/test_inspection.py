@@ -18,6 +18,7 @@ from gnnrag.index.stages import LexicalStage
 from gnnrag.index.store import Store
 from gnnrag.pages import inspection
 from gnnrag.pages.inspection import Hub, inspect_index, summarise_graph
+from tests.helpers.each import each
 from tests.helpers.indexes import HASH, build, fault
 
 
@@ -37,7 +38,7 @@ class TestGraphs:
         assert found.components == 4
         assert [(c.nodes, c.around) for c in found.largest] == [(4, "n0"), (2, "n4"), (1, "n6"), (1, "n7")]
 
-    @pytest.mark.parametrize("seed", range(4))
+    @each("seed", range(4))
     def test_against_networkx(self, seed):
         rng = np.random.default_rng(seed)
         edges = rng.integers(0, 60, size=(50, 2))

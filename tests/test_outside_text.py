@@ -15,6 +15,7 @@ from gnnrag.common.untrusted import (
     visible_json,
     well_formed,
 )
+from tests.helpers.each import each
 
 ANY = st.text(st.characters(), max_size=40) | st.text(
     st.sampled_from("\ud83d\ude00\ud800\udfffa\ufffd\x1b"), max_size=9
@@ -28,8 +29,8 @@ def test_what_is_well_formed_can_be_written_and_is_left_alone(text: str) -> None
     assert is_well_formed(text) == (mended == text)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected", "count"),
+@each(
+    "text, expected, count",
     [
         ("plain é \U0001f600", "plain é \U0001f600", 0),
         ("\ud83d\ude00", "\U0001f600", 0),  # a pair is the character that it stands for
@@ -45,7 +46,7 @@ def test_repairs_are_counted(text: str, expected: str, count: int) -> None:
     assert repairs.count == count, "what comes after the block is not its own"
 
 
-@pytest.mark.parametrize(
+@each(
     "data",
     [
         '{"\\ud800": ["\\uDFFF", {"a": "\\ud83d\\ude00"}]}',
@@ -58,9 +59,7 @@ def test_json_holds_whole_characters(data: str | bytes) -> None:
     assert repairs.count == 2
 
 
-@pytest.mark.parametrize(
-    "data", [b'"\xed\xa0\x80"', b"\xff\xfe1\x00", "[" * 100_000, "1" * 5000, '["\\ud800"' + ",[" * 900]
-)
+@each("data", [b'"\xed\xa0\x80"', b"\xff\xfe1\x00", "[" * 100_000, "1" * 5000, '["\\ud800"' + ",[" * 900])
 def test_what_is_no_json_is_a_value_error(data: str | bytes) -> None:
     with pytest.raises(ValueError):
         parse_json(data)
@@ -79,9 +78,7 @@ def test_printable_json_means_the_same(value: object) -> None:
         assert all(c.isprintable() or c in "\n\t" or c.isspace() or c > "\x9f" for c in shown)
 
 
-@pytest.mark.parametrize(
-    "active", ["\x1b[2J", "\r", "\x07", "\x9b31m", "\u202e", "\u2066", "\u2028", "\U000e0041", "\x7f", "\x00"]
-)
+@each("active", ["\x1b[2J", "\r", "\x07", "\x9b31m", "\u202e", "\u2066", "\u2028", "\U000e0041", "\x7f", "\x00"])
 def test_what_moves_a_terminal_is_spelt_out(active: str) -> None:
     assert active[0] not in printable(f"a{active}b\tc\n") and printable("a\tb\né\u200d") == "a\tb\né\u200d"
 
@@ -93,8 +90,8 @@ def test_a_page_shows_what_turns_letters_around(text: str) -> None:
     assert shown == expected and not set("\u202e\u2066\u200f") & set(shown)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@each(
+    "text, expected",
     [
         ("p <= 0.05, [0.1, 0.2], a_b", "p <= 0.05, [0.1, 0.2], a_b"),
         ("a | b\n# c", r"a \| b # c"),

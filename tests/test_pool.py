@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gnnrag.pool import Cut, Pool, mean_deviation_cut, promote
 from gnnrag.types import Ranking
+from tests.helpers.each import each
 from tests.helpers.parts import ranking
 
 # Common input A: the question, then fast and slow of two rounds.
@@ -64,8 +65,8 @@ def test_g2_a_promotion() -> None:
     assert order == split("d11, d5, d7, d1, d2, d8, d6, d9, d3, d4, d10, d12")
 
 
-@pytest.mark.parametrize(
-    ("selected", "promotion", "mean", "deviation", "threshold", "kept"),
+@each(
+    "selected, promotion, mean, deviation, threshold, kept",
     [
         (G, "exempt", 0.570833, 0.269613, 0.840446, "d11 d5 d7 d1 d2"),
         (G, "order_only", 0.570833, 0.269613, 0.840446, "d11 d5 d7 d1 d2"),
@@ -103,8 +104,8 @@ def test_g2_b_pool_of_truncated_lists() -> None:
     assert pool.ranked() == list(G2_B)
 
 
-@pytest.mark.parametrize(
-    ("promotion", "threshold", "kept"),
+@each(
+    "promotion, threshold, kept",
     [
         ("exempt", 0.906983, "d11 d5 d1 d2 d7 d8"),
         ("order_only", 0.906983, "d11 d1 d2 d7 d8"),  # d5 is lost
@@ -118,8 +119,8 @@ def test_g2_b(promotion, threshold, kept) -> None:  # type: ignore[no-untyped-de
         assert (cut.mean, cut.deviation) == (pytest.approx(0.516365, abs=1e-6), pytest.approx(0.390618, abs=1e-6))
 
 
-@pytest.mark.parametrize(
-    ("norm", "order", "mean", "deviation", "threshold", "kept"),
+@each(
+    "norm, order, mean, deviation, threshold, kept",
     [
         ("raw", [("f", 1), ("a", 0.7), ("g", 0.6), ("c", 0.05), ("b", 0.04), ("i", 0.03), ("e", 0.01), ("h", 0)],
          0.303750, 0.373662, 0.677412, "i f a g c"),
@@ -152,8 +153,8 @@ def test_g2_d_order() -> None:
     assert order[:4] == ["n55", "n58", "n01", "n02"] and order[49] == "n48"
 
 
-@pytest.mark.parametrize(
-    ("selected", "promotion", "mean", "deviation", "threshold", "kept"),
+@each(
+    "selected, promotion, mean, deviation, threshold, kept",
     [
         ({"n55", "n58"}, "exempt", 0.089884, 0.156268, 0.246152, "n55 n58 n01 n02 n03 n04"),
         ({"n55", "n58"}, "order_only", 0.089884, 0.156268, 0.246152, "n55 n01 n02 n03 n04"),  # n58 is lost
@@ -190,7 +191,7 @@ def test_g2_g_two_values() -> None:
     assert len(cut_of(pool, (), max_final=None).kept) == 25
 
 
-@pytest.mark.parametrize("high", [1.0, 0.9, 0.7, 1e-7])
+@each("high", [1.0, 0.9, 0.7, 1e-7])
 def test_two_values_reach_the_literal_threshold_whatever_rounding_does(high: float) -> None:
     pool = Pool({f"m{i:02}": high if i < 25 else high / 3 for i in range(50)})
     assert len(cut_of(pool, (), promotion="order_only", max_final=None).kept) == 25
@@ -206,8 +207,8 @@ def test_statistics_over_the_window_but_the_cut_over_the_whole_pool() -> None:
     assert cut.kept == (*low, *(f"h{i:02}" for i in range(6)))
 
 
-@pytest.mark.parametrize("value", [0.4, 0.7, 0.1, 1e-12, 0.0, -3.0])
-@pytest.mark.parametrize("promotion", ["exempt", "boost"])
+@each("value", [0.4, 0.7, 0.1, 1e-12, 0.0, -3.0])
+@each("promotion", ["exempt", "boost"])
 def test_equal_scores_are_no_coin_toss(value: float, promotion: Any) -> None:
     """By the letter all of them reach mean + 0; ours keeps what was promoted, and fills to the floor."""
     pool = Pool({f"x{i:02}": value for i in range(60)})
@@ -217,8 +218,8 @@ def test_equal_scores_are_no_coin_toss(value: float, promotion: Any) -> None:
     assert literal.kept == ("x40", *(i for i in pool.scores if i != "x40"))
 
 
-@pytest.mark.parametrize(
-    ("scores", "passing"),
+@each(
+    "scores, passing",
     [
         ([1 / i for i in range(1, 51)], 4),
         ([1 / i**2 for i in range(1, 51)], 2),

@@ -50,8 +50,12 @@ def table(tmp_path: Path) -> PaperTable:
 
 
 @pytest.fixture
-def overrides(tmp_path: Path) -> list[str]:
-    own = ["roles=offline", f"index.root={tmp_path / 'i'}", f"run.root={tmp_path / 'r'}"]
+def overrides(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    own = [
+        "roles=offline",
+        f"index.root={tmp_path_factory.getbasetemp() / 'reproduction-index'}",
+        f"run.root={tmp_path / 'r'}",
+    ]
     return [*own, *(dot for dot in HASH_DOTS if not dot.startswith("retriever"))]
 
 
@@ -166,7 +170,7 @@ def test_counted_tables_ask_nothing(tmp_path: Path, overrides: list[str]) -> Non
     here = len(data.passages)
     rows = f"rows: {{a: [{here}, 1, 2, 3, 4], b: [{here + 1}, 1, 2, 3, 4]}}"
     path.write_text(f"{head}counts: hierarchy\ncolumns: {edges}\npublished: {{metrics: {edges}, {rows}}}")
-    first, second = reproduce(load_table(path), overrides)
+    first, second = reproduce(load_table(path), [*overrides, f"index.root={tmp_path / 'i'}"])
     analysed = analyse(data.passages)
     graph = build_hierarchy(analysed)
     assert first.values == second.values and not first.error
@@ -246,7 +250,7 @@ columns: [em]
 def test_the_script_shows_what_has_ended_and_answers_nothing(
     table: PaperTable, overrides: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    call = [str(table.path), *overrides]
+    call = [str(table.path), *overrides, f"index.root={tmp_path / 'i'}"]
     assert main([*call, "--finished", "--only", "bm25 / O", "--json"]) == 0
     assert "its run has not ended" in json.loads(capsys.readouterr().out)["rows"][0]["error"]
     assert not (tmp_path / "r").exists() and not (tmp_path / "i").exists()

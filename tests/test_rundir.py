@@ -10,6 +10,7 @@ from gnnrag.errors import ArtefactError, ConfigError, GnnragError
 from gnnrag.run.rundir import RunDir, commit, read_predictions, run_name
 from gnnrag.session import Session
 from gnnrag.types import Prediction
+from tests.helpers.each import each
 
 CONFIG: dict[str, Any] = {
     "method": {"name": "bdtr", "max_rounds": 2},
@@ -108,8 +109,8 @@ def test_finish_names_what_is_missing(tmp_path: Path) -> None:
         run.finish(["q1", "q2", "q3"])
 
 
-@pytest.mark.parametrize("name", ["predictions.jsonl", "traces.jsonl", "log.jsonl"])
-@pytest.mark.parametrize("cut", [1, 5, 40])
+@each("name", ["predictions.jsonl", "traces.jsonl", "log.jsonl"])
+@each("cut", [1, 5, 40])
 def test_a_tail_that_was_cut_is_done_again(tmp_path: Path, name: str, cut: int) -> None:
     run = open_run(tmp_path)
     add(run, predict("q1"), predict("q2"))
@@ -122,8 +123,8 @@ def test_a_tail_that_was_cut_is_done_again(tmp_path: Path, name: str, cut: int) 
     assert [p.question_id for p in run.finish(["q1", "q2"])] == ["q1", "q2"]
 
 
-@pytest.mark.parametrize(
-    ("config", "names"),
+@each(
+    "config, names",
     [
         (changed("method", max_rounds=3), "method.max_rounds"),
         (changed("retriever", name="bm25"), "retriever.name"),
@@ -149,7 +150,7 @@ def test_changed_inputs_are_refused_by_name(tmp_path: Path) -> None:
         open_run(tmp_path, inputs={**INPUTS, "data": {"passages": "aa", "questions": "zz"}})
 
 
-@pytest.mark.parametrize(
+@each(
     "config",
     [CONFIG | {"concurrency": 1}, CONFIG | {"llm_cache": None}, changed("metrics", ks=[3]), changed("run", fresh=True)],
 )

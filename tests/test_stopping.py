@@ -16,6 +16,7 @@ import pytest
 from gnnrag.cluster import stopping
 from gnnrag.cluster.stopping import STOP_FILE, STOPPED, listening, remember
 from inference.console import run_script
+from tests.helpers.each import each
 from tests.helpers.indexes import REPOSITORY, environment
 
 CHILD = """
@@ -55,8 +56,8 @@ def handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize(
-    ("kind", "by", "code", "said"),
+@each(
+    "kind, by, code, said",
     [
         ("async", signal.SIGTERM, STOPPED, "told to stop by SIGTERM"),
         ("sync", signal.SIGUSR1, STOPPED, "told to stop by SIGUSR1"),
@@ -115,7 +116,7 @@ def test_a_signal_while_the_first_is_obeyed_does_not_interrupt() -> None:
     assert ended == ["cleaned up"] and told == ["SIGUSR1", "SIGTERM"]
 
 
-@pytest.mark.parametrize("by", ["signal", "file"])
+@each("by", ["signal", "file"])
 def test_who_swallowed_the_first_interrupt_is_interrupted_again(
     by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,11 +12,12 @@ from gnnrag.registry import ROLES
 from gnnrag.run.pipeline import Pipeline
 from gnnrag.types import Prediction, Question
 from tests.benchmarks.cost_table import arms, told
+from tests.helpers.each import each
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, small_index
 from tests.helpers.told import WRITERS, register_told
 
 
-@pytest.mark.parametrize("teacher", ["offline", "oracle"])
+@each("teacher", ["offline", "oracle"])
 def test_every_reply_has_the_format_that_was_asked_for(
     teacher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 
 from gnnrag.audit.config import FLAT, AuditRunConfig, check_audit
 from gnnrag.audit.verdicts import COSTS, adopted, economics, judge_router, read_cell, verdict
-from gnnrag.common.credentials import without_credentials
 from gnnrag.common.files import digest, write_json, write_jsonl
 from gnnrag.common.outputs import AUDIT, refuse_other
+from gnnrag.common.yaml_config import without_credentials
 from gnnrag.config import EvaluateConfig, to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.datasets.jsonl import read_jsonl
@@ -176,8 +176,9 @@ def _scores(questions: Sequence[Question], path: Path, config: AuditRunConfig) -
     return {m: dict(zip((q.id for q in questions), columns[m].tolist(), strict=True)) for m in kept}
 
 
-# ------------------------------------------------------------
 # Which questions an audit asks, and of which class each is.
+
+
 @dataclass(frozen=True)
 class Labels:
     """Classes of questions.

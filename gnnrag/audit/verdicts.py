@@ -141,8 +141,8 @@ def economics(classes: Mapping[str, Any], confusion: Mapping[str, Mapping[str, i
     return out
 
 
-# ------------------------------------------------------------
 # What routing is worth: expected accuracy and cost from shares and a confusion matrix, and the best thresholds.
+
 Table = Mapping[str, Mapping[str, float]]
 
 

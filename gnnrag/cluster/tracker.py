@@ -59,11 +59,8 @@ class WandbRun:
 class Tracker:
     """A session of a W&B run, or nothing where `tracking` is off.
 
-    Args:
-        config: offline writes into the run's folder `wandb`.
-        folder: the run directory, which keeps the id under which a resumed run goes on.
-        shown: what the run is shown as.
-        on_note: told, once, that tracking failed and why; the run goes on without.
+    `folder` is the run directory, which keeps the id under which a resumed run goes on, and what is written offline.
+    `on_note` is told, once, that tracking failed and why; the run goes on without.
     """
 
     def __init__(self, config: TrackedRun, folder: Path, shown: WandbRun, on_note: Callable[[str], None]) -> None:

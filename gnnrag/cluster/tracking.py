@@ -23,9 +23,9 @@ from gnnrag.cluster.tracker import (
     run_artefact,
     run_state,
 )
-from gnnrag.common.credentials import without_credentials
 from gnnrag.common.files import digest, read_journal, read_json
 from gnnrag.common.records import interpreting
+from gnnrag.common.yaml_config import without_credentials
 from gnnrag.config import MetricsConfig, RunConfig
 from gnnrag.errors import GnnragError
 from gnnrag.metrics.report import per_question
@@ -65,25 +65,11 @@ class EvaluationTracker:
 
     A run that is continued goes on under its id, with steps after those that were sent, since W&B drops smaller ones
     (questions done, or more where some are answered again); one that is scored again, with other figures, sends those;
-    the same command on a finished run sends nothing.
-
-    Args:
-        config: `tracking` and so on.
-        metrics: how predictions are scored.
-        path: the run directory.
-        shown: what it is shown as.
-        sources: what it was made from.
-        on_note: told, once, where tracking fails.
+    the same command on a finished run sends nothing. `on_note` is told, once, where tracking fails.
     """
 
     def __init__(
-        self,
-        config: RunConfig,
-        metrics: MetricsConfig,
-        path: Path,
-        shown: WandbRun,
-        sources: Sources,
-        on_note: Note,
+        self, config: RunConfig, metrics: MetricsConfig, path: Path, shown: WandbRun, sources: Sources, on_note: Note
     ) -> None:
         self._config, self._metrics, self._path, self._shown = config, metrics, path, shown
         self._sources, self._on_note = sources, on_note

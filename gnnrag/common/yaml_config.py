@@ -1,4 +1,4 @@
-"""Read YAML settings: interpolations of the caller's own files, `off`/`on` as words, places named in errors.
+"""Read YAML settings: interpolations of the caller's own files, `off`/`on` as words, addresses without credentials.
 
 A value that came from an expression carries it along, wherever the value goes; `gnnrag.config.load_config` is the one
 place that makes such values, and the only one that evaluates an expression. Whatever writes a record turns them back:
@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from omegaconf import DictConfig, OmegaConf, StringNode
 from omegaconf.nodes import LiteralNode
@@ -238,3 +240,55 @@ def is_given(setting: str, source: str | Path | None, overrides: Sequence[str]) 
             return False
         raw = raw[part]
     return True
+
+
+_ADDRESSES = ("base_url",)
+
+
+def without_credentials(settings: Any) -> Any:
+    """Return settings, as plain data, without user, password and query (`?key=...`) in addresses of servers."""
+    if isinstance(settings, Mapping):
+        return {
+            key: _bare(value) if key in _ADDRESSES and isinstance(value, str) else without_credentials(value)
+            for key, value in settings.items()
+        }
+    return [without_credentials(value) for value in settings] if isinstance(settings, list | tuple) else settings
+
+
+def host(url: str) -> str:
+    """Return host and port of a URL, without credentials."""
+    return kept(urlsplit(url).netloc.rpartition("@")[2] or url, url)
+
+
+def address(url: str) -> str:
+    """Return the URL of a server, without credentials, which some take as `?key=...`."""
+    return kept(urlsplit(url)._replace(netloc=str(host(url)), query="", fragment="").geturl(), url)
+
+
+def _bare(url: str) -> str:
+    """Return an address as it stands where there is nothing to hide in it."""
+    if MARK in url:
+        return _bare_expression(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # no address: whoever calls the server says so
+        return url
+    return address(url) if "@" in parts.netloc or parts.query else url
+
+
+_EXPRESSION = re.compile(r"\$\{(?:[^{}]|\{[^{}]*\})*\}")  # one may stand in another
+
+
+def _bare_expression(url: str) -> str:
+    """Return an address with expressions in it (`gnnrag.common.yaml_config`), alone: they give no secret away."""
+    inside: list[str] = []
+
+    def hide(match: re.Match[str]) -> str:
+        inside.append(match[0])
+        return f"\0{len(inside) - 1}\0"
+
+    shown = re.split("[?#]", _EXPRESSION.sub(hide, url))[0]
+    scheme, slashes, rest = shown.rpartition("://")
+    authority, slash, path = rest.partition("/")
+    plain = f"{scheme}{slashes}{authority.rpartition('@')[2]}{slash}{path}"
+    return re.sub("\0([0-9]+)\0", lambda match: inside[int(match[1])], plain)

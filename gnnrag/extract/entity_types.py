@@ -12,8 +12,7 @@ from functools import lru_cache
 
 from gnnrag.extract.base import EntityRecord, Triple
 from gnnrag.text.analyse import PassageText
-from gnnrag.text.countries import COUNTRY_OF, REGION_OF
-from gnnrag.text.normalise import drop_qualifier, fold
+from gnnrag.text.normalise import COUNTRY_OF, REGION_OF, drop_qualifier, fold
 from gnnrag.types import Passage
 
 TYPES = (

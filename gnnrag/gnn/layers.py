@@ -1,15 +1,309 @@
-"""One round of query-conditioned message passing (GFM-RAG, arXiv 2502.01113; ULTRA's entity layer)."""
+"""GNN layers: messages, aggregation as sparse products, statistics of degrees that PNA scales by.
+
+For DistMult the message over an edge (u, r, v) is the elementwise product of the state of u and the vector of r.
+Relation vectors carry no batch dimension, so the sum over the edges into v is, relation by relation,
+`rel[r] * (sum of x[u] over the edges u -r-> v)`: gather and add plain states for every distinct (target, relation)
+pair, scale each pair once, and add up the pairs of a target. Both sums are embedding bags, which gather and accumulate
+in registers. TransE and RotatE messages are sums of such products, so they take the same path. States are (N, B, d).
+"""
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any, NamedTuple, cast
+
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.gnn.config import GNNConfig
-from gnnrag.gnn.edges import RelationalIndex
-from gnnrag.gnn.operators import Wanted, message_statistics, relational_sum
+from gnnrag.gnn.edges import EdgeOrder, RelationalIndex, RowBlock
+
+MESSAGES = ("distmult", "transe", "rotate")
+BACKENDS = ("auto", "naive", "bag", "triton")
+# Bytes of pair sums worked on at a time: on a CPU what a core's cache holds, on a GPU enough to fill it.
+BLOCK_BYTES = {"cpu": 4 * 2**20, "cuda": 256 * 2**20}
+
+
+def relational_sum(
+    x: Tensor,
+    rel: Tensor,
+    index: RelationalIndex,
+    weights: Tensor | None = None,
+    message: str = "distmult",
+    backend: str = "auto",
+) -> Tensor:
+    """Add up the messages that every node receives.
+
+    Half-precision states are summed in float32, and the result then is float32: a hub of thousands of edges overflows
+    half precision or loses its small messages.
+
+    Args:
+        x: (N, B, d) states.
+        rel: (R2, d) vectors of relations and inverses.
+        index: edges.
+        weights: (E,) weights of the messages, with or without gradient; None for all 1. Weight 0 removes an edge.
+        message: distmult (product), transe (sum), rotate (complex product of the halves of d).
+        backend: naive materialises the messages; bag does not; triton is one fused GPU kernel; auto takes the
+            fastest that the device has.
+
+    Returns:
+        (N, B, d).
+
+    Raises:
+        ConfigError: an unknown message or back end, or RotatE with an odd width.
+    """
+    if backend not in BACKENDS:
+        raise ConfigError(f"backend={backend!r}: {nearest(backend, BACKENDS)}")
+    if message not in MESSAGES:
+        raise ConfigError(f"gnn.message={message!r}: {nearest(message, MESSAGES)}")
+    if x.dtype in (torch.float16, torch.bfloat16) or rel.dtype in (torch.float16, torch.bfloat16):
+        x, rel = x.float(), rel.float()
+    if weights is not None:
+        weights = weights.to(x.dtype)
+    with torch.autocast(x.device.type, enabled=False):
+        if backend == "naive":
+            return _naive_sum(x, rel, index, weights, message)
+        if message == "distmult":
+            return _product_sum(x, rel, index, weights, backend)
+        if message == "transe":  # the sum of x * 1 and 1 * rel
+            one = torch.ones((index.num_nodes, 1, x.shape[2]), dtype=x.dtype, device=x.device)
+            states = _product_sum(x, torch.ones_like(rel), index, weights, backend)
+            return states + _product_sum(one, rel, index, weights, backend)
+        real, imaginary = halves(rel)
+        x_real, x_imaginary = halves(x)
+        turned = torch.cat([-x_imaginary, x_real], dim=-1)  # i x
+        states = _product_sum(x, torch.cat([real, real], dim=-1), index, weights, backend)
+        return states + _product_sum(turned, torch.cat([imaginary, imaginary], dim=-1), index, weights, backend)
+
+
+def halves(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Split the last dimension into real and imaginary parts. Raises ConfigError where it is odd."""
+    if x.shape[-1] % 2:
+        raise ConfigError(f"gnn.dim={x.shape[-1]} with gnn.message=rotate: must be even")
+    first, second = x.chunk(2, dim=-1)
+    return first, second
+
+
+def messages(x: Tensor, rel: Tensor, kind: str) -> Tensor:
+    """Return the message of each edge from the states of its source, (E, B, d), and its relation, (E, d)."""
+    rel = rel[:, None]
+    if kind == "distmult":
+        return x * rel
+    if kind == "transe":
+        return x + rel
+    (real, imaginary), (x_real, x_imaginary) = halves(rel), halves(x)
+    return torch.cat([x_real * real - x_imaginary * imaginary, x_real * imaginary + x_imaginary * real], dim=-1)
+
+
+def _naive_sum(x: Tensor, rel: Tensor, index: RelationalIndex, weights: Tensor | None, message: str) -> Tensor:
+    """Gather, multiply, scatter: what the other back ends must equal."""
+    order = index.by_target
+    sent = messages(x.index_select(0, order.columns), rel.index_select(0, order.relations), message)
+    if weights is not None:
+        sent = sent * weights[order.edges, None, None]
+    return torch.zeros_like(x).index_add(0, order.rows, sent)
+
+
+def _product_sum(x: Tensor, rel: Tensor, index: RelationalIndex, weights: Tensor | None, backend: str) -> Tensor:
+    if backend != "bag" and x.is_cuda and x.dtype == torch.float32 and _has_kernel(x.device):
+        from gnnrag.gnn.fused import fused_sum
+
+        return fused_sum(x, rel, index, weights)
+    if backend == "triton":
+        raise ConfigError("backend='triton' needs float32 states on a CUDA device and the package triton; use auto")
+    return cast(Tensor, _BagSum.apply(x, rel, weights, index))
+
+
+@cache
+def _has_kernel(device: torch.device) -> bool:
+    try:
+        from gnnrag.gnn.fused import is_correct
+    except ImportError:
+        return False
+    return is_correct(device)
+
+
+def _block_size(x: Tensor) -> int:
+    """Edges of a block, so that the sums of its pairs fit `BLOCK_BYTES`."""
+    budget = BLOCK_BYTES["cuda" if x.is_cuda else "cpu"]
+    return max(256, budget // max(1, x[0].numel() * x.element_size())) if len(x) else 256
+
+
+def _pair_sums(flat: Tensor, block: RowBlock, weights: Tensor | None) -> Tensor:
+    """Sum the rows of `flat`, (N, B d), that each pair of a block reads. Shape (P_b, B d)."""
+    chosen = None if weights is None else weights.index_select(0, block.edges)
+    return functional.embedding_bag(block.columns, flat, block.pair_start, mode="sum", per_sample_weights=chosen)
+
+
+def _row_sums(pairs: Tensor, block: RowBlock) -> Tensor:
+    """Sum the pairs of each row of a block. Shape (rows, B d)."""
+    return functional.embedding_bag(block.pairs, pairs, block.row_start, mode="sum")
+
+
+def _flatten(x: Tensor) -> Tensor:
+    return x.reshape(len(x), x.shape[1] * x.shape[2]).contiguous()
+
+
+def _sum_products(x: Tensor, rel: Tensor, order: EdgeOrder, weights: Tensor | None) -> Tensor:
+    """Sum the products of every row of `order`, block by block."""
+    flat, out = _flatten(x), torch.zeros_like(x, memory_format=torch.contiguous_format)
+    for block in order.blocks(_block_size(x)):
+        if len(block.edges):
+            sums = _pair_sums(flat, block, weights).view(-1, *x.shape[1:])
+            sums.mul_(rel.index_select(0, block.pair_relation)[:, None])
+            out[slice(*block.rows)] = _row_sums(sums.flatten(1), block).view(-1, *x.shape[1:])
+    return out
+
+
+class _BagSum(torch.autograd.Function):
+    """The factorised sum. Only its inputs are kept for the backward pass, which has the same form on the edges turned.
+
+    With y[u, r] the sum of the output's gradient over the edges u -r-> v: grad x[u] = sum over r of rel[r] * y[u, r],
+    and grad rel[r] = sum over u and the batch of y[u, r] * x[u].
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rel: Tensor, weights: Tensor | None, index: RelationalIndex) -> Tensor:
+        ctx.index = index
+        ctx.save_for_backward(x, rel, weights)
+        return _sum_products(x, rel, index.by_target, weights)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+        x, rel, weights = ctx.saved_tensors
+        need_x, need_rel, need_weights = ctx.needs_input_grad[:3]
+        flat, shape = _flatten(grad), x.shape[1:]
+        grad_x = torch.zeros_like(x, memory_format=torch.contiguous_format) if need_x else None
+        grad_rel = torch.zeros_like(rel) if need_rel else None
+        grad_weights = torch.zeros_like(weights) if need_weights else None
+        order: EdgeOrder = ctx.index.by_source
+        for block in order.blocks(_block_size(x)):
+            if not len(block.edges):
+                continue
+            own, scale = x.index_select(0, block.pair_row), rel.index_select(0, block.pair_relation)[:, None]
+            if grad_weights is not None:
+                sent = (own * scale).flatten(1).index_select(0, block.pair_of_edge)
+                grad_weights[block.edges] = sent.mul_(flat.index_select(0, block.columns)).sum(1)
+            if grad_x is None and grad_rel is None:
+                continue
+            sums = _pair_sums(flat, block, weights).view(-1, *shape)
+            if grad_rel is not None:
+                grad_rel.index_add_(0, block.pair_relation, own.mul_(sums).sum(1))
+            if grad_x is not None:
+                grad_x[slice(*block.rows)] = _row_sums(sums.mul_(scale).flatten(1), block).view(-1, *shape)
+        return grad_x, grad_rel, grad_weights, None
+
+
+STATISTICS = ("sum", "square", "max", "min")
+_EMPTY = {"sum": 0.0, "square": 0.0, "max": float("-inf"), "min": float("inf")}
+_BLOCK_EDGES = 2048
+
+
+class Wanted(NamedTuple):
+    """What is computed: names out of `STATISTICS`, and the kind of message."""
+
+    statistics: tuple[str, ...]
+    message: str = "distmult"
+
+
+def message_statistics(
+    x: Tensor, rel: Tensor, index: RelationalIndex, weights: Tensor | None, wanted: Wanted, block_edges: int = 0
+) -> Tensor:
+    """Return statistics over the messages that every node receives.
+
+    An edge of weight 0 is no edge: it takes part in no maximum. A node without edges has -inf as maximum and inf as
+    minimum; the boundary, which every node has, replaces them.
+
+    Args:
+        x: (N, B, d) states, float32 or float64.
+        rel: (R2, d).
+        index: edges.
+        weights: (E,) factors of the messages, or None.
+        wanted: which statistics of which messages.
+        block_edges: edges of a block; 0 for the default, negative to materialise all messages in plain autograd.
+
+    Returns:
+        (S, N, B, d), in the order of `wanted.statistics`.
+    """
+    if block_edges < 0:
+        order = index.by_target
+        chosen = None if weights is None else weights[order.edges]
+        return _reduce(x[order.columns], rel[order.relations], chosen, order.rows, index.num_nodes, wanted)
+    return cast(Tensor, _InBlocks.apply(x, rel, weights, index.by_target, wanted, block_edges or _BLOCK_EDGES))
+
+
+def _reduce(x: Tensor, rel: Tensor, weights: Tensor | None, rows: Tensor, num_rows: int, wanted: Wanted) -> Tensor:
+    """Reduce the messages of some edges; x is (E_b, B, d), rel (E_b, d), weights and rows (E_b,)."""
+    sent = messages(x, rel, wanted.message)
+    if weights is not None:
+        sent = sent * weights[:, None, None]
+    target = rows[:, None, None].expand_as(sent)
+    out = []
+    for name in wanted.statistics:
+        empty = torch.full((num_rows, *sent.shape[1:]), _EMPTY[name], dtype=sent.dtype, device=sent.device)
+        if name == "sum":
+            out.append(empty.index_add(0, rows, sent))
+        elif name == "square":
+            out.append(empty.index_add(0, rows, sent * sent))
+        else:
+            removed = sent if weights is None else sent.masked_fill((weights == 0)[:, None, None], _EMPTY[name])
+            out.append(empty.scatter_reduce(0, target, removed, "amax" if name == "max" else "amin"))
+    return torch.stack(out)
+
+
+class _InBlocks(torch.autograd.Function):
+    """Reduces block by block, and computes a block's messages again in the backward pass instead of keeping them."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, rel: Tensor, weights: Tensor | None, order: EdgeOrder, wanted: Wanted, size: int
+    ) -> Tensor:
+        ctx.order, ctx.wanted, ctx.size = order, wanted, size
+        ctx.save_for_backward(x, rel, weights)
+        out = torch.empty((len(wanted.statistics), *x.shape), dtype=x.dtype, device=x.device)
+        for block in order.blocks(size):
+            first, last = block.rows
+            parts = _inputs(x, rel, weights, block)
+            out[:, first:last] = _reduce(*parts, _rows(block), last - first, wanted)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, rel, weights = ctx.saved_tensors
+        totals = [None if t is None else torch.zeros_like(t) for t in (x, rel, weights)]
+        for block in ctx.order.blocks(ctx.size):
+            if not len(block.edges):
+                continue
+            first, last = block.rows
+            own, scale, factor = _inputs(x, rel, weights, block)
+            present = [t.requires_grad_() for t in (own, scale, factor) if t is not None]
+            with torch.enable_grad():
+                out = _reduce(own, scale, factor, _rows(block), last - first, ctx.wanted)
+            grads = iter(torch.autograd.grad(out, present, grad[:, first:last]))
+            for total, ids in zip(totals, (block.columns, _relations(block), block.edges), strict=True):
+                if total is not None:
+                    total.index_add_(0, ids, next(grads))
+        return (*totals, None, None, None)
+
+
+def _relations(block: Any) -> Tensor:
+    return block.pair_relation[block.pair_of_edge]
+
+
+def _rows(block: Any) -> Tensor:
+    """Row of each edge of a block, counted within the block."""
+    return block.pair_row[block.pair_of_edge] - block.rows[0]
+
+
+def _inputs(x: Tensor, rel: Tensor, weights: Tensor | None, block: Any) -> tuple[Tensor, Tensor, Tensor | None]:
+    chosen = None if weights is None else weights[block.edges]
+    return x[block.columns], rel[_relations(block)], chosen
+
 
 AGGREGATES = ("sum", "mean", "max", "min", "pna")
 _PNA_WIDTH = 12  # mean, max, min and deviation, each under three scalers

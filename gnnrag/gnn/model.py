@@ -21,8 +21,7 @@ from torch.utils.checkpoint import checkpoint
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.gnn.config import GNNConfig, RankerConfig
 from gnnrag.gnn.edges import RelationalIndex
-from gnnrag.gnn.layers import EdgeInputs, RelationalLayer, SplitLinear
-from gnnrag.gnn.operators import MESSAGES
+from gnnrag.gnn.layers import MESSAGES, EdgeInputs, RelationalLayer, SplitLinear
 from gnnrag.gnn.rankers import Incidence, Ranker
 from gnnrag.gnn.subgraph import GraphBatch
 

@@ -17,7 +17,7 @@ from gnnrag.gnn.entity import EntityQuestion, EntityQuestions
 from gnnrag.gnn.seeds import seed_weight
 from gnnrag.gnn.subgraph import Subgraph
 from gnnrag.graphs.knowledge import Lists
-from gnnrag.graphs.picking import gathered
+from gnnrag.graphs.rendering import gathered
 
 
 @dataclass

@@ -1,4 +1,8 @@
-"""Loopless paths between nodes, shortest first, on the full graph without copying any of it.
+"""Neighbourhoods and paths of a knowledge graph, bounded in hops and nodes.
+
+DotRAG searches a constrained neighbourhood of each concept (section 11 of its specification). Copying a subgraph of
+MetaQA's knowledge base takes longer than any search in it, so nothing here copies the graph: a neighbourhood is one
+distance per node, and paths are found on the full adjacency with these distances as the filter (`graphs/paths.py`).
 
 Distance-pruned enumeration (section 11 of DotRAG's specification): the nodes around an anchor are labelled with their
 distance once; from a target the search goes depth first towards the anchor and steps only on nodes that can still make
@@ -7,13 +11,244 @@ it in time, so that almost every branch ends in a path. Yen's algorithm searches
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count, islice, pairwise
 
 import numpy as np
 
 from gnnrag.graphs.knowledge import Adjacency
-from gnnrag.graphs.neighbourhood import Labels, Rules, label_anchor
+
+FAR = 127  # the distance of a node that is not reached
+
+
+@dataclass(frozen=True, eq=False)
+class Rules:
+    """What a neighbourhood may contain and what it may be grown through. Anchors are exempt from all of it.
+
+    Attributes:
+        allowed: nodes that may be in it; None is all. Shape (num_nodes,), bool.
+        terminal_only: nodes that may end a path but not continue it. Shape (num_nodes,), bool.
+        hub_degree: a node with more neighbours than this is terminal-only as well; None sets no bound.
+        hub_keep: an anchor that is such a hub is expanded to this many of its allowed neighbours, those with the best
+            `scores`; None expands it in full.
+        scores: of each node, higher is better; needed with `hub_keep`. Shape (num_nodes,).
+    """
+
+    allowed: np.ndarray | None = None
+    terminal_only: np.ndarray | None = None
+    hub_degree: int | None = None
+    hub_keep: int | None = None
+    scores: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        if self.hub_keep is not None and (self.hub_degree is None or self.scores is None):
+            raise ValueError("hub_keep needs hub_degree (who is a hub) and scores (which neighbours are best)")
+        if self.hub_keep is not None and self.hub_keep < 1:
+            raise ValueError(f"hub_keep={self.hub_keep}: must be at least 1")
+
+    def closed(self, adjacency: Adjacency) -> np.ndarray:
+        """Return which nodes may be reached but not passed through. Shape (num_nodes,), bool."""
+        shut = np.zeros(adjacency.num_nodes, dtype=bool) if self.terminal_only is None else self.terminal_only.copy()
+        if self.hub_degree is not None:
+            shut |= adjacency.degree > self.hub_degree
+        return shut
+
+    def admitted(self, anchors: Sequence[int]) -> np.ndarray | None:
+        """Return which nodes may be reached from some anchors: what is allowed, and the anchors. None is all."""
+        if self.allowed is None:
+            return None
+        mask = self.allowed.copy()
+        mask[list(anchors)] = True
+        return mask
+
+    def first_step(self, adjacency: Adjacency, anchor: int, mask: np.ndarray | None) -> np.ndarray:
+        """Return the neighbours inside a mask that an anchor is expanded to, by id. Shape (n,), int32."""
+        near = adjacency.neighbours_of(anchor)
+        near = near if mask is None else near[mask[near]]
+        is_hub = self.hub_degree is not None and adjacency.degree[anchor] > self.hub_degree
+        if self.hub_keep is None or self.scores is None or not is_hub or len(near) <= self.hub_keep:
+            return near
+        best = np.argsort(-self.scores[near], kind="stable")[: self.hub_keep]
+        return np.sort(near[best])
+
+
+NO_RULES = Rules()
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Distances from one anchor: what the search for its paths is pruned with.
+
+    Attributes:
+        anchor: the node.
+        hops: the longest path that these labels can serve.
+        distance: hops from the anchor; reliable up to `max(1, hops - 1)`, `FAR` beyond. Shape (num_nodes,), int8.
+        through: the same, but `FAR` for the anchor and for nodes that a path may not pass through.
+        mask: nodes that a path may end at. Shape (num_nodes,), bool; None is all.
+    """
+
+    anchor: int
+    hops: int
+    distance: np.ndarray
+    through: np.ndarray
+    mask: np.ndarray | None = None
+
+
+def label_anchor(adjacency: Adjacency, anchor: int, hops: int, rules: Rules = NO_RULES) -> Labels:
+    """Label the nodes around one anchor for paths of up to `hops` edges.
+
+    The last layer is not labelled: a path's end is looked up from its neighbours, and that layer is by far the largest.
+
+    Raises:
+        ValueError: `hops` is not 1 to 126, or there is no such anchor.
+    """
+    _check(adjacency, [anchor], hops)
+    mask = rules.admitted([anchor])
+    first = {int(anchor): rules.first_step(adjacency, anchor, mask)}
+    return _label(adjacency, hops, rules.closed(adjacency), mask, first)
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbourhood:
+    """All nodes within some hops of any anchor: distances over the whole graph, which is shared and not copied.
+
+    Attributes:
+        adjacency: the graph.
+        hops: how far it reaches.
+        closed: nodes that are not passed through unless they are the anchor. Shape (num_nodes,), bool.
+        first: the anchors, distinct and in the order given, each with the neighbours that it is expanded to.
+        distance: hops to the nearest anchor, `FAR` outside. Shape (num_nodes,), int8.
+    """
+
+    adjacency: Adjacency
+    hops: int
+    closed: np.ndarray
+    first: Mapping[int, np.ndarray]
+    distance: np.ndarray
+    _labels: dict[int, Labels] = field(default_factory=dict, repr=False)
+
+    @property
+    def anchors(self) -> tuple[int, ...]:
+        """The starting nodes."""
+        return tuple(self.first)
+
+    @cached_property
+    def mask(self) -> np.ndarray:
+        """Which nodes are inside. Shape (num_nodes,), bool."""
+        return self.distance != FAR
+
+    @property
+    def nodes(self) -> np.ndarray:
+        """The nodes inside, by id. Shape (n,), int64."""
+        return np.flatnonzero(self.mask)
+
+    @property
+    def relations(self) -> np.ndarray:
+        """Rows of the relations with both ends inside, by row. Shape (n,), int64."""
+        return np.flatnonzero(self.mask[self.adjacency.ends].all(axis=1))
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self.mask))
+
+    def labels(self, anchor: int) -> Labels:
+        """Return the labels of one anchor inside this neighbourhood; computed once.
+
+        Raises:
+            ValueError: not one of the anchors.
+        """
+        if anchor not in self.first:
+            raise ValueError(f"anchor={anchor}: this neighbourhood was grown from {list(self.first)}")
+        if anchor not in self._labels:
+            first = {anchor: self.first[anchor]}
+            self._labels[anchor] = _label(self.adjacency, self.hops, self.closed, self.mask, first)
+        return self._labels[anchor]
+
+    def cut(self, scores: np.ndarray, per_layer: int) -> Neighbourhood:
+        """Return a smaller neighbourhood: in each layer the `per_layer` best nodes, and what leads to kept ones.
+
+        Anchors stay, and so does one neighbour on the way to the anchors of every kept node (the one of lowest id), so
+        that each kept node is as near as it was.
+
+        Args:
+            scores: of each node, higher is better; ties go to the lower id. Shape (num_nodes,).
+            per_layer: at least 1.
+
+        Raises:
+            ValueError: `per_layer` is below 1.
+        """
+        if per_layer < 1:
+            raise ValueError(f"per_layer={per_layer}: must be at least 1")
+        keep = self.distance == 0
+        for depth in range(int(self.distance[self.mask].max(initial=0)), 0, -1):
+            layer = np.flatnonzero(self.distance == depth)
+            keep[layer[np.argsort(-scores[layer], kind="stable")[:per_layer]]] = True
+            for node in layer[keep[layer]].tolist() if depth > 1 else ():
+                near = self.adjacency.neighbours_of(node)
+                keep[near[(self.distance[near] == depth - 1) & ~self.closed[near]][0]] = True
+        distance = np.where(keep, self.distance, np.int8(FAR))
+        return Neighbourhood(self.adjacency, self.hops, self.closed, self.first, distance)
+
+
+def grow(adjacency: Adjacency, anchors: Sequence[int], hops: int, rules: Rules = NO_RULES) -> Neighbourhood:
+    """Grow a neighbourhood from its anchors, breadth first.
+
+    Args:
+        adjacency: the graph.
+        anchors: where to start; they are inside whatever the rules say.
+        hops: how far.
+        rules: what else may be inside, and what may be passed through.
+
+    Raises:
+        ValueError: `hops` is not 1 to 126, or there is no such anchor.
+    """
+    _check(adjacency, anchors, hops)
+    mask, closed = rules.admitted(anchors), rules.closed(adjacency)
+    first = {int(anchor): rules.first_step(adjacency, anchor, mask) for anchor in anchors}
+    distance = _distances(adjacency, hops, closed, mask, first)
+    return Neighbourhood(adjacency, hops, closed, first, distance)
+
+
+def _check(adjacency: Adjacency, anchors: Sequence[int], hops: int) -> None:
+    if not 1 <= hops < FAR:
+        raise ValueError(f"hops={hops}: must be 1 to {FAR - 1}")
+    if wrong := [a for a in anchors if not 0 <= a < adjacency.num_nodes]:
+        raise ValueError(f"anchor {wrong[0]}: there are only nodes 0 to {adjacency.num_nodes - 1}")
+
+
+def _label(
+    adjacency: Adjacency, hops: int, closed: np.ndarray, mask: np.ndarray | None, first: Mapping[int, np.ndarray]
+) -> Labels:
+    (anchor,) = first
+    distance = _distances(adjacency, max(1, hops - 1), closed, mask, first)
+    through = np.where(closed, np.int8(FAR), distance)
+    through[anchor] = FAR
+    return Labels(anchor, hops, distance, through, mask)
+
+
+def _distances(
+    adjacency: Adjacency, hops: int, closed: np.ndarray, mask: np.ndarray | None, first: Mapping[int, np.ndarray]
+) -> np.ndarray:
+    """Return hops to the nearest anchor inside a mask, `FAR` where there is no way. Shape (num_nodes,), int8.
+
+    Args:
+        adjacency: the graph.
+        hops: how far to go.
+        closed: nodes to reach and not to pass through.
+        mask: nodes that may be reached; None is all.
+        first: the anchors with the neighbours they are expanded to.
+    """
+    distance = np.full(adjacency.num_nodes, FAR, dtype=np.int8)
+    distance[list(first)] = 0
+    near = np.concatenate([np.zeros(0, dtype=np.int32), *first.values()])
+    for depth in range(1, hops + 1):
+        if depth > 1:
+            near = adjacency.reach(np.flatnonzero((distance == depth - 1) & ~closed))
+        near = near[distance[near] == FAR]
+        distance[near if mask is None else near[mask[near]]] = depth
+    return distance
+
 
 Path = tuple[int, ...]  # nodes from the anchor to the target
 COLLECT_CAP = 200  # paths of one length that are compared by score, before the best are kept

@@ -1,17 +1,274 @@
-"""Write entities, edges and passages of a knowledge graph as a context, for one or two levels of keywords."""
+"""Choose entities, edges and passages of a knowledge graph within token budgets, and write them as a context.
+
+Pure functions over positions. Rows are lists of passages, one for each entity or relation that was kept, in its order.
+LightRAG: Guo et al., "LightRAG: Simple and Fast Retrieval-Augmented Generation", as released; the forks (PathRAG,
+MiniRAG, HyperGraphRAG) inherited the `classic` rules.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 
-from gnnrag.graphs.picking import Edges, classic_passages, distinct, passages_in_order, pick, round_robin
+from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
 from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Hit, Passage
+
+T = TypeVar("T", bound=Hashable)
+MAX_SHARE, MIN_SHARE = 5, 1  # passages of the first and of the last entity
+
+
+def _itself(item: T) -> Hashable:
+    return item
+
+
+def round_robin(*rankings: Sequence[T], key: Callable[[T], Hashable] = _itself) -> list[T]:
+    """Merge rankings position by position, the first ranking's item first; of equal keys the first stays."""
+    longest = max(map(len, rankings), default=0)
+    return distinct((row[i] for i in range(longest) for row in rankings if i < len(row)), key)
+
+
+def distinct(items: Iterable[T], key: Callable[[T], Hashable] = _itself) -> list[T]:
+    """Return the items in order, of equal keys the first: with chained rankings, the classic fusion."""
+    kept: dict[Hashable, T] = {}
+    for item in items:
+        kept.setdefault(key(item), item)
+    return list(kept.values())
+
+
+def above(scores: np.ndarray, k: int, floor: float) -> list[int]:
+    """Return the positions of the `k` best scores that reach a floor, best first, ties by position."""
+    found = np.flatnonzero(scores >= floor)
+    return found[np.argsort(-scores[found], kind="stable")][:k].tolist()
+
+
+def own_passages(rows: Sequence[Sequence[int]]) -> tuple[list[list[int]], Counter[int]]:
+    """Give each passage to the first row that cites it, and sort each row by how many rows cite its passages.
+
+    Returns:
+        The rows, those that cited something only, most cited passage first, else in the order given; the citations.
+    """
+    rows = [row for row in rows if len(row)]
+    cited = Counter(passage for row in rows for passage in distinct(row))
+    seen: set[int] = set()
+    owned = []
+    for row in rows:
+        mine = [passage for passage in distinct(row) if passage not in seen]
+        seen.update(mine)
+        owned.append(sorted(mine, key=lambda passage: -cited[passage]))
+    return owned, cited
+
+
+def shares(count: int, most: int = MAX_SHARE, least: int = MIN_SHARE) -> list[int]:
+    """Return how many passages each of `count` rows may give: falling from `most` to `least`, half rounded to even."""
+    if count == 1:
+        return [most]
+    return [round(most - i / (count - 1) * (most - least)) for i in range(count)]
+
+
+def pick_by_weight(owned: Sequence[Sequence[int]], most: int = MAX_SHARE, least: int = MIN_SHARE) -> list[int]:
+    """Pick passages by their rows' shares (LightRAG's WEIGHT).
+
+    What a row cannot use of its share is handed out afterwards, one passage at a time, to the first row with any left.
+    """
+    allowed = shares(len(owned), most, min(most, least))
+    used = [min(share, len(row)) for share, row in zip(allowed, owned, strict=True)]
+    picked = [passage for row, n in zip(owned, used, strict=True) for passage in row[:n]]
+    rest = [passage for row, n in zip(owned, used, strict=True) for passage in row[n:]]
+    return picked + rest[: sum(allowed) - sum(used)]
+
+
+def pick_by_vector(owned: Sequence[Sequence[int]], cosines: np.ndarray, most: int = MAX_SHARE) -> list[int]:
+    """Pick the half of the shares' maximum that is nearest to the query (LightRAG's VECTOR); ties in row order.
+
+    Args:
+        owned: by `own_passages`; rows left without a passage of their own count for the number that is picked.
+        cosines: (num_passages,) of the query and each passage.
+        most: largest share of a row.
+    """
+    pool = [passage for row in owned for passage in row]
+    return sorted(pool, key=lambda passage: -float(cosines[passage]))[: most * len(owned) // 2]
+
+
+def pick(
+    rows: Sequence[Sequence[int]],
+    cosines: np.ndarray | None,
+    most: int = MAX_SHARE,
+    without: Iterable[int] = (),
+) -> list[int]:
+    """Pick the passages of entities or relations: by vector, or by weight where `cosines` is None or lacks a passage.
+
+    Args:
+        rows: passages of each entity or relation, in order.
+        cosines: (num_passages,) of the query and each passage; NaN where a passage has no vector.
+        most: largest share of a row.
+        without: passages that are picked already.
+    """
+    gone = set(without)
+    owned, cited = own_passages([[p for p in row if p not in gone] for row in rows])
+    if cosines is None or any(np.isnan(cosines[passage]) for passage in cited):
+        return pick_by_weight(owned, most)
+    return pick_by_vector(owned, cosines, most)
+
+
+def classic_passages(
+    items: Sequence[int],
+    passages: Lists,
+    neighbours: Lists,
+    neighbour_passages: Lists | None = None,
+    summed: bool = True,
+) -> list[int]:
+    """Rank the passages of entities as the classic profile does.
+
+    A passage stands where the first entity that has it does; those of one entity by how many neighbours cite them too,
+    then in their own order.
+
+    Args:
+        items: entities, best first.
+        passages: of each entity.
+        neighbours: of each entity: one-hop neighbours (LightRAG), out-neighbours (PathRAG) or hyperedges
+            (HyperGraphRAG).
+        neighbour_passages: of each neighbour, where neighbours are not entities.
+        summed: the neighbours of all entities that have the passage count (PathRAG, HyperGraphRAG); else those of the
+            first one alone (LightRAG).
+    """
+    cited = passages if neighbour_passages is None else neighbour_passages
+    rank: dict[int, int] = {}
+    support: Counter[int] = Counter()
+    for place, item in enumerate(items):
+        citations = Counter(gathered(cited, neighbours[item]).tolist())
+        for passage in passages[item].tolist():
+            if rank.setdefault(passage, place) == place or summed:
+                support[passage] += citations[passage]
+    return sorted(rank, key=lambda passage: (rank[passage], -support[passage]))
+
+
+def passages_in_order(items: Sequence[int], passages: Lists) -> list[int]:
+    """Return the passages of items in the order of these, each once: how relations and hyperedges give theirs."""
+    return distinct(gathered(passages, np.asarray(items, dtype=np.int64)).tolist())
+
+
+def gathered(lists: Lists, items: np.ndarray) -> np.ndarray:
+    """Return some of the lists, one after the other. Shape (sum of their lengths,)."""
+    return lists.values[lists.places(np.asarray(items, dtype=np.int64))]
+
+
+class Edges:
+    """Joined pairs. Relations of one pair share an edge; a relation of a thing with itself has none.
+
+    Args:
+        graph: the knowledge graph.
+        directed: as PathRAG stores it, A to B and B to A are two edges, and neighbours are those that an edge leads to
+            (Q-PR-1); else a pair is one edge whatever its direction.
+
+    Attributes:
+        ends: shape (num_edges, 2), int32.
+        of: edge of each relation, -1 for none. Shape (num_relations,), int32.
+        weights: summed over the edge's relations. Shape (num_edges,), float64.
+        degrees: edges of each entity. Shape (num_entities,), int64.
+        neighbours: of each entity.
+    """
+
+    def __init__(self, graph: KnowledgeGraph, directed: bool = False) -> None:
+        self.graph = graph
+        if not directed:
+            self.ends, self.of, self.weights = graph.pairs
+            self.degrees, self.neighbours = graph.degrees, graph.neighbours
+            return
+        heads, tails = graph.ends.T.astype(np.int64)
+        proper = heads != tails
+        count = max(graph.num_entities, 1)
+        keys, inverse = np.unique(heads[proper] * count + tails[proper], return_inverse=True)
+        self.ends = np.stack(np.divmod(keys, count), axis=1).astype(np.int32)
+        self.of = np.full(graph.num_relations, -1, dtype=np.int32)
+        self.of[proper] = inverse
+        self.weights = np.bincount(inverse, weights=graph.weights[proper], minlength=len(keys))
+        self.degrees = np.bincount(self.ends.ravel(), minlength=graph.num_entities)
+        self.neighbours = _grouped(self.ends[:, 0], self.ends[:, 1], graph.num_entities)
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @cached_property
+    def degree_sums(self) -> np.ndarray:
+        """Sum of the degrees of both ends. Shape (num_edges,), int64."""
+        return self.degrees[self.ends].sum(axis=1)
+
+    @cached_property
+    def incident(self) -> Lists:
+        """Edges of each entity, ascending."""
+        rows = np.arange(len(self.ends))
+        return _grouped(self.ends.T.ravel(), np.concatenate([rows, rows]), self.graph.num_entities)
+
+    @cached_property
+    def relations(self) -> Lists:
+        """Relations of each edge, ascending."""
+        rows = np.flatnonzero(self.of >= 0)
+        return _grouped(self.of[rows], rows, len(self.ends))
+
+    @cached_property
+    def passages(self) -> Lists:
+        """Passages that state any relation of each edge, ascending."""
+        stated = self.graph.relation_passages
+        owners = np.repeat(self.of, stated.sizes)
+        pairs = np.unique(np.stack([owners, stated.values], axis=1)[owners >= 0], axis=0)
+        return _grouped(pairs[:, 0], pairs[:, 1], len(self.ends))
+
+    def best(self, scores: np.ndarray) -> np.ndarray:
+        """Return the best score of each edge's relations. Shape (num_edges,) from (num_relations,)."""
+        if not len(self.ends):
+            return np.zeros(0)
+        return np.maximum.reduceat(np.asarray(scores)[self.relations.values], self.relations.indptr[:-1])
+
+    def between(self, head: int, tail: int) -> list[int]:
+        """Return the edges that join two entities, in either direction, ascending."""
+        mine = self.incident[head]
+        return mine[(self.ends[mine] == tail).any(axis=1)].tolist()
+
+    def text(self, edge: int) -> str:
+        """Return everything that is stated of a pair."""
+        return "; ".join(dict.fromkeys(self.graph.statement(r) for r in self.relations[edge].tolist()))
+
+    def keywords(self, edge: int) -> str:
+        """Return the labels of a pair's relations, or their descriptions where they have no label."""
+        graph = self.graph
+        return ", ".join(dict.fromkeys(graph.labels[r] or graph.texts[r] for r in self.relations[edge].tolist()))
+
+
+def seed_edges(edges: Edges, entities: Sequence[int], keys: Sequence[np.ndarray], cap: int | None = None) -> list[int]:
+    """Return the edges of entities, each once, best first; ties in the order in which the entities bring them.
+
+    Args:
+        edges: all edges.
+        entities: best first.
+        keys: (num_edges,) each, higher is better; a later one breaks the ties of those before it.
+        cap: edges that one entity may bring, its best; None for all.
+    """
+    found = gathered(edges.incident, np.asarray(entities, dtype=np.int64))
+    if cap is not None:
+        rows = [_best_first(edges.incident[e], keys)[:cap] for e in entities]
+        found = np.concatenate(rows) if rows else found[:0]
+    _, first = np.unique(found, return_index=True)
+    return _best_first(found[np.sort(first)], keys).tolist()
+
+
+def _best_first(edges: np.ndarray, keys: Sequence[np.ndarray]) -> np.ndarray:
+    return edges[np.lexsort([-key[edges] for key in reversed(keys)])] if len(edges) else edges
+
+
+def _grouped(owners: np.ndarray, values: np.ndarray, count: int) -> Lists:
+    """Return the values of each owner, ascending."""
+    order = np.lexsort((values, owners))
+    indptr = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(np.bincount(owners, minlength=count), out=indptr[1:])
+    return Lists(indptr, values[order].astype(np.int32))
 
 
 @dataclass(frozen=True, eq=False)

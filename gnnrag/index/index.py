@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from gnnrag.graphs.hierarchy import HierarchyGraph
     from gnnrag.graphs.knowledge import KnowledgeGraph
     from gnnrag.graphs.linking import TitleMatcher
-    from gnnrag.index.graph_stages import EntityKnowledge
-    from gnnrag.index.knowledge_stages import KnowledgeVectors
+    from gnnrag.index.graph_stages import EntityKnowledge, KnowledgeVectors
 
 
 # What each artefact must fit: another artefact, a count of that, and the same count of its own.

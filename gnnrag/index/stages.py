@@ -13,9 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gnnrag.common.files import digest
-from gnnrag.index.community_stages import CommunityStage, ReportStage
-from gnnrag.index.graph_stages import EntityGraphStage, ExtractionStage
-from gnnrag.index.knowledge_stages import KnowledgeStage, KnowledgeVectorStage
+from gnnrag.index.community_stages import CommunityStage, ReportStage, TreeStage
+from gnnrag.index.graph_stages import EntityGraphStage, ExtractionStage, KnowledgeStage, KnowledgeVectorStage
 from gnnrag.index.message_stages import (
     EntityVectorStage,
     MessageGraphStage,
@@ -42,7 +41,6 @@ from gnnrag.index.stage import (
     write_records,
 )
 from gnnrag.index.store import map_passages
-from gnnrag.index.tree_stage import TreeStage
 from gnnrag.text.analyse import PassageText, analyse, analyser_identity, resolve_language
 from gnnrag.types import Passage
 

@@ -178,8 +178,8 @@ def _models(path: Path) -> frozenset[str]:
         return frozenset(str(model) for model in asked if model)
 
 
-# ------------------------------------------------------------
 # The text of an answer that a judge is shown: without what tells the method apart, and within one cap for all.
+
 _NAMES = (
     r"(?:(?:final|short|interim|sub|logic(?:al)?|fast|slow)[ \t-]+)?(?:answer|response|reply|thoughts?|reasoning|draft|"
     r"conclusion|summary|evidence|paths?|context)(?:[ \t]+\d+)?"

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gnnrag.common.credentials import without_credentials
 from gnnrag.common.files import child, read_journal
+from gnnrag.common.yaml_config import without_credentials
 from gnnrag.config import to_plain
 from gnnrag.errors import BudgetError
 from gnnrag.judge.answers import JudgedRun, draw, load_data, read_run
@@ -29,20 +29,20 @@ Task = Scoring | Pairing
 
 
 @dataclass(frozen=True)
-class Told:
-    """Who is told of progress: of what a user should know, of how many calls are to be made, of each one that is."""
+class Observer:
+    """Who is notified of progress: of what a user should know, how many calls are to be made, each one that is."""
 
     on_note: Callable[[str], None] = lambda note: None
     on_start: Callable[[str, int], None] = lambda what, calls: None
     on_call: Callable[[], None] = lambda: None
 
 
-def judge(config: JudgeConfig, told: Told | None = None, backend: Backend | None = None) -> dict[str, Any]:
+def judge(config: JudgeConfig, observer: Observer | None = None, backend: Backend | None = None) -> dict[str, Any]:
     """Judge finished runs. The same settings again continue an interrupted judgement.
 
     Args:
         config: settings.
-        told: who is told of progress.
+        observer: notified of progress.
         backend: the judge, instead of the configured one.
 
     Returns:
@@ -54,7 +54,7 @@ def judge(config: JudgeConfig, told: Told | None = None, backend: Backend | None
         GnnragError: a folder is no finished run.
         BudgetError: a limit is reached; what was asked is kept.
     """
-    told = told or Told()
+    observer = observer or Observer()
     check_judge(config)
     runs = [read_run(Path(run), config.judged) for run in config.runs]
     data = load_data(runs, config.data_path)
@@ -68,8 +68,8 @@ def judge(config: JudgeConfig, told: Told | None = None, backend: Backend | None
         tasks = [Pairing(config, runs[0], other, questions) for other in runs[1:]]
     judging = backend or open_backend("llm", config.llm.name, config.llm.settings, config.llm_cache)
     for note in _remarks(config, runs, judging):
-        told.on_note(note)
-    reports = [_judge_one(config, task, judging, told) for task in tasks]
+        observer.on_note(note)
+    reports = [_judge_one(config, task, judging, observer) for task in tasks]
     found: dict[str, Any] = {"judgements": reports}
     if len(reports) > 1 and config.kind == "scores":
         tables = [read_journal(Path(report["path"]) / SCORES) for report in reports]
@@ -80,7 +80,7 @@ def judge(config: JudgeConfig, told: Told | None = None, backend: Backend | None
     return found
 
 
-def _judge_one(config: JudgeConfig, task: Task, backend: Backend, told: Told) -> dict[str, Any]:
+def _judge_one(config: JudgeConfig, task: Task, backend: Backend, observer: Observer) -> dict[str, Any]:
     """Judge into one folder; returns its report."""
     prompts = {":".join(names): load_prompt(*names).digest for names in task.prompts.values()}
     path = task.folder(Path(config.out) if config.out else None, config.name or config.kind)
@@ -90,9 +90,9 @@ def _judge_one(config: JudgeConfig, task: Task, backend: Backend, told: Told) ->
     with closing(JudgementDir(path, config, names, prompts)) as folder:
         calls = task.calls()
         if todo := folder.todo(calls, config.repeats):
-            told.on_note(_estimate(config, names, todo))
-            told.on_start(" against ".join(names), len(todo))
-            left = asyncio.run(_ask_all(config, task, backend, folder, todo, told.on_call))
+            observer.on_note(_estimate(config, names, todo))
+            observer.on_start(" against ".join(names), len(todo))
+            left = asyncio.run(_ask_all(config, task, backend, folder, todo, observer.on_call))
             if left:
                 limit = folder.exceeded(config.budget)
                 raise BudgetError(f"{path}: {limit}, and {left} calls are left; raise it, and the same command goes on")

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 from gnnrag.common.untrusted import counted_repairs, well_formed
 from gnnrag.errors import LLMError
-from gnnrag.parts import Part
+from gnnrag.types import Part
 
 MOST_TOKENS = 10**9  # that a reply may claim: a server may count what it likes, and sums of it are kept
 Speaker = Literal["system", "user", "assistant"]

@@ -15,7 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
-from gnnrag.common.credentials import address, host
+from gnnrag.common.yaml_config import address, host
 from gnnrag.errors import ConfigError, LLMError
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urljoin
 
-from gnnrag.common.credentials import address, host
 from gnnrag.common.standstill import waiting
-from gnnrag.common.yaml_config import shown
+from gnnrag.common.yaml_config import address, host, shown
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.base import (
     MOST_TOKENS,

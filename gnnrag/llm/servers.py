@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
-from gnnrag.common.credentials import address
+from gnnrag.common.yaml_config import address
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.http import open_client, take_apart
 

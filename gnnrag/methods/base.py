@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from gnnrag.parts import Part
 from gnnrag.pool import Pool
 from gnnrag.session import Session
-from gnnrag.types import Evidence, Query, Question, Ranking
+from gnnrag.types import Evidence, Part, Query, Question, Ranking
 
 if TYPE_CHECKING:
     from gnnrag.methods.routes import Route

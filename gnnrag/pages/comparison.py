@@ -93,8 +93,8 @@ def packed(data: Any) -> str:
     return base64.b64encode(gzip.compress(plain, 9, mtime=0)).decode("ascii")
 
 
-# ------------------------------------------------------------
 # Scored runs as the page of `compare.py --html` reads them: results, plots, questions, and a story of each.
+
 PASSAGE_TEXT = 3000  # characters of a passage
 MOST_FACTS = 12
 SECTIONS = ("data", "method", "retriever", "roles")  # of a run's settings: what is said of it here
@@ -281,8 +281,9 @@ def _ending(prediction: Prediction | None, question: Question, passages: Passage
     }  # fmt: skip
 
 
-# ------------------------------------------------------------
 # What the page says of a run: its label, its figures, and what they must not be taken for.
+
+
 def describe_runs(
     paths: Sequence[Path], runs: Sequence[Run], configs: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
@@ -327,8 +328,9 @@ def _warnings(path: Path, default: Any, own: Mapping[str, Any], run: Run) -> lis
     return notes
 
 
-# ------------------------------------------------------------
 # The figures that the page shows, in words that need no paper, and what of `metrics.json` it holds.
+
+
 @dataclass(frozen=True)
 class Measure:
     """A figure that every question has.

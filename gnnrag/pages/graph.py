@@ -136,8 +136,8 @@ def _legend(kinds: Sequence[int], graph: KnowledgeGraph, subgraph: Subgraph) -> 
     return named
 
 
-# ------------------------------------------------------------
 # Which few nodes of a knowledge graph to show: around an entity, or for a question.
+
 MAX_NODES = 30
 _MAX_NAMED = 5  # names of a question that are looked at
 _MAX_HOPS = 4  # longest path drawn between two of them
@@ -316,8 +316,8 @@ def _induced(graph: KnowledgeGraph, title: str, chosen: dict[int, Role]) -> Subg
     )
 
 
-# ------------------------------------------------------------
 # Where nodes and labels of a small graph go: forces, then room for every label. Same graph, same drawing.
+
 WIDTH, HEIGHT = 1180.0, 840.0
 NODE_CHARACTERS, EDGE_CHARACTERS = 26, 22  # longer labels are cut
 _RADIUS = 11.0  # of a node

@@ -102,8 +102,8 @@ def _holds(asked: Sequence[str], name: str) -> bool:
     return bool(wanted) and any(list(asked[i : i + len(wanted)]) == wanted for i in range(len(asked) - len(wanted) + 1))
 
 
-# ------------------------------------------------------------
 # Questions about a path without a model: descriptions put into one another, from E1 to the last relation.
+
 # "the film that X wrote wrote": a clause that ends with its verb, inside another of that kind.
 _VERB = r"(\w+ed|wrote|made|acts|is|stars)"
 _TWICE = re.compile(rf"\b(?:that|who|which|where)\b[^,:.?]*\b{_VERB} {_VERB}\b")
@@ -211,8 +211,8 @@ def _wording(step: Step) -> Wording:
     return step.wording
 
 
-# ------------------------------------------------------------
-# Authors.
+# Authors: templates, or a language model that is told the rules and corrected once.
+
 Embed = Callable[[Sequence[str]], np.ndarray]
 ALIKE = Fault("too much alike", "it says nearly the same as another one")
 

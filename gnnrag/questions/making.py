@@ -46,15 +46,15 @@ _ANSWERED = 0.8  # token F1 from which the reader's answer counts as the right o
 
 
 @dataclass(frozen=True)
-class Told:
-    """Who is told of progress."""
+class Observer:
+    """Who is notified of progress."""
 
     on_index: Progress = lambda stage, done, total: None
     on_path: Callable[[int], None] = lambda accepted: None
     on_note: Callable[[str], None] = lambda note: None
 
 
-def make_questions(config: MakeQuestionsConfig, told: Told | None = None) -> dict[str, Any]:
+def make_questions(config: MakeQuestionsConfig, observer: Observer | None = None) -> dict[str, Any]:
     """Write `questions.generated.jsonl` and `SOURCE.json` into `make.out`; returns what the latter holds.
 
     The same command again continues an interrupted run: what became of each path is kept in `paths.jsonl`. The seed,
@@ -65,18 +65,18 @@ def make_questions(config: MakeQuestionsConfig, told: Told | None = None) -> dic
         GnnragError: no path could be used.
         LLMError: the model cannot be reached; the paths that are finished are kept.
     """
-    told, own = told or Told(), config.make
+    observer, own = observer or Observer(), config.make
     check_questions(own)
     out = Path(own.out)
     _refuse_taken(out)
     data = load_passages(config.data.path, chunking(config.data))
     plain = replace(config, method=_part("method", "single", METHODS), retriever=_part("retriever", "bm25", RETRIEVERS))
     roles_asked = ["reader"] if own.necessity else []
-    index = open_shared_index([plain], data.name, data.passages, told.on_index, roles_asked, ("knowledge",))
+    index = open_shared_index([plain], data.name, data.passages, observer.on_index, roles_asked, ("knowledge",))
     roles = Roles(index, config.roles, config.llm, config.llm_cache)
     out.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(out / LOCK, str(out)):
-        maker = _Maker(config, data, index, roles, told)
+        maker = _Maker(config, data, index, roles, observer)
         return asyncio.run(maker.run(out))
 
 
@@ -95,15 +95,11 @@ def _part(where: str, name: str, table: dict[str, str]) -> Choice:
 class _Maker:
     """One run: its sampler, its author, and what is known of earlier paths."""
 
-    def __init__(self, config: MakeQuestionsConfig, data: Dataset, index: Index, roles: Roles, told: Told) -> None:
-        self.config, self.own, self.data, self.index, self.roles, self.told = (
-            config,
-            config.make,
-            data,
-            index,
-            roles,
-            told,
-        )
+    def __init__(
+        self, config: MakeQuestionsConfig, data: Dataset, index: Index, roles: Roles, observer: Observer
+    ) -> None:
+        self.config, self.own, self.observer = config, config.make, observer
+        self.data, self.index, self.roles = data, index, roles
         graph, own = index.knowledge, config.make
         rules = SamplingRules(own.hops, own.min_degree, own.percentile, own.typed, worded=own.method == "template")
         self.sampler = PathSampler(graph, rules, (passage.title for passage in data.passages))
@@ -126,7 +122,7 @@ class _Maker:
         if not accepted:
             raise GnnragError(f"{self._shortage(0)}; {self._why()}")
         if len(accepted) < self.own.paths:
-            self.told.on_note(f"{self._shortage(len(accepted))}; {self._why()}")
+            self.observer.on_note(f"{self._shortage(len(accepted))}; {self._why()}")
         rows = [
             view.row(f"{self._prefix}-{i:03d}-{n}", text, self.author.parts(view), origin["generator"])
             for i, (view, questions) in enumerate(accepted)
@@ -175,7 +171,7 @@ class _Maker:
             if row["questions"]:
                 ends.add(path.nodes[-1])
                 accepted.append((view, row["questions"]))
-                self.told.on_path(len(accepted))
+                self.observer.on_path(len(accepted))
             else:
                 self.counts[row.get("reason") or "unknown"] += 1
         return accepted

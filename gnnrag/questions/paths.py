@@ -168,8 +168,8 @@ class PathSampler:
         return found
 
 
-# ------------------------------------------------------------
 # What a question's author is told of a path, and what the question's row says of it.
+
 _DESCRIBED = 200  # characters of a description that are shown
 
 

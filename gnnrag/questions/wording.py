@@ -144,12 +144,12 @@ def _is_present(verb: str) -> bool:
     return len(verb) > 3 and verb.endswith("s") and not verb.endswith(("ss", "us", "is"))
 
 
-# ------------------------------------------------------------
 # Which relation a sentence states of its subject and a name: the few words before the name, where they are clear.
 #
 # The offline extractor's relations are sentences about the entity that a passage is about. "X is a 1926 film directed
 # by Y and starring Z" tells two relations of X. A cue counts only in the main clause: after "who", "whose" or a full
 # stop of another subject the words are about something else.
+
 _CUES = (
     "directed by", "written by", "composed by", "produced by", "founded by", "designed by", "painted by", "edited by",
     "created by", "invented by", "discovered by", "published by", "released by", "owned by", "performed by",

@@ -15,9 +15,9 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from gnnrag.common.credentials import without_credentials
 from gnnrag.common.files import digest, read_journal, write_atomic, write_json, write_jsonl
 from gnnrag.common.outputs import CROSS, folds_of, refuse_other
+from gnnrag.common.yaml_config import without_credentials
 from gnnrag.config import EvaluateConfig, RoleConfig, to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, nearest
@@ -25,8 +25,7 @@ from gnnrag.index.build import Progress
 from gnnrag.registry import RETRIEVERS, ROLES
 from gnnrag.run.evaluation import check_retriever, evaluate, load_questions_for, tracked, write_metrics
 from gnnrag.run.pipeline import asked_roles, open_index
-from gnnrag.run.rows import trained_counts
-from gnnrag.run.rundir import commit, read_predictions
+from gnnrag.run.rundir import commit, read_predictions, trained_counts
 from gnnrag.run.sharding import refuse_shard
 from gnnrag.run.trained import read_parts, read_seen, seen_hash, seen_in
 from gnnrag.training.config import draw
@@ -52,8 +51,8 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Watch:
-    """Who is told what, as in `evaluate`."""
+class Observer:
+    """Who is notified of what, as in `evaluate`."""
 
     on_index: Progress = lambda stage, done, total: None
     on_question: Callable[[Prediction], None] = lambda prediction: None
@@ -181,7 +180,7 @@ def without_trained(config: EvaluateConfig, parts: Sequence[Part], impl: str) ->
 
 
 def cross_evaluate(
-    config: EvaluateConfig, parts: Sequence[Part], data: Dataset | None = None, watch: Watch | None = None
+    config: EvaluateConfig, parts: Sequence[Part], data: Dataset | None = None, observer: Observer | None = None
 ) -> tuple[Path, dict[str, Any]]:
     """Answer each question with the checkpoints that it did not shape, and score all of them as one run.
 
@@ -189,7 +188,7 @@ def cross_evaluate(
         config: settings; the parts replace what they say of the same roles and of the network of `retriever=gfm`.
         parts: what `read_part` returned for these questions; those that the config does not ask are passed over.
         data: corpus and questions to use instead of loading the configured ones.
-        watch: told about each group of questions.
+        observer: notified of each group of questions.
 
     Returns:
         Directory of the merged run, and its metrics. Where no part is asked, that of an ordinary run.
@@ -197,11 +196,11 @@ def cross_evaluate(
     Raises:
         ConfigError: the directory that `run.name` names holds something else.
     """
-    watch = watch or Watch()
-    told = (watch.on_index, watch.on_question, watch.on_note, watch.on_start)
+    o = observer or Observer()
+    listeners = (o.on_index, o.on_question, o.on_note, o.on_start)
     parts = used_parts(config, parts)
     if not parts:
-        return evaluate(config, *told, data=data)
+        return evaluate(config, *listeners, data=data)
     refuse_shard(config.shard, "a run over folds")
     if config.run.name:
         refuse_other(Path(config.run.root) / config.run.name, CROSS)
@@ -212,8 +211,8 @@ def cross_evaluate(
         if config.run.name:
             part = replace(part, name=f"{config.run.name}-group{number}")
         own = replace(with_checkpoints(config, chosen), run=part)
-        index = index or open_index(own, data.name, data.passages, watch.on_index)
-        path, _ = evaluate(own, *told, index=index, data=group)
+        index = index or open_index(own, data.name, data.passages, o.on_index)
+        path, _ = evaluate(own, *listeners, index=index, data=group)
         runs[path] = (chosen, group)
     first = next(iter(runs))
     name = config.run.name or f"{first.name.rpartition('-')[0]}-folds-{digest([p.name for p in runs])[:8]}"
@@ -223,10 +222,10 @@ def cross_evaluate(
     write_atomic(merged / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(without_credentials(to_plain(whole)))))
     predictions = read_predictions(merged)
     used = [folder for chosen, _ in runs.values() for folder in chosen.values()]
-    with tracked(whole, merged, data, index, watch.on_note, used) as mirror:
-        asked, note = data.questions, watch.on_note
+    with tracked(whole, merged, data, index, o.on_note, used) as tracker:
+        asked, note = data.questions, o.on_note
         metrics = write_metrics(merged, asked, predictions, config.metrics, config.seed, data.nodes, note)
-        mirror.finish(metrics, predictions)
+        tracker.finish(metrics, predictions)
     check_retriever(config, merged, predictions)
     return merged, metrics
 

@@ -281,8 +281,8 @@ def _only(path: str | Path, where: str, values: Mapping[str, Any], allowed: Sequ
             raise ConfigError(f"{path}: unknown key {dotted!r}. {nearest(str(key), allowed)}")
 
 
-# ------------------------------------------------------------
 # The columns of the papers' tables: what a file of `configs/papers` may show of a run.
+
 # What the judges of `gnnrag.judge` rate: the six qualities of GraphSearch, and DotRAG's beside the overall verdict.
 _CRITERIA = ("correctness", "logical_coherence", "comprehensiveness", "relevance", "knowledgeability", "factuality")
 _DIMENSIONS = ("comprehensiveness", "logicality", "relevance", "coherence")

@@ -25,7 +25,7 @@ from gnnrag.index.store import Store
 from gnnrag.judge.folder import judged_figures
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.registry import METHODS, resolve
-from gnnrag.reports.cross import Watch, cross_evaluate, read_part, swapped
+from gnnrag.reports.cross import Observer, cross_evaluate, read_part, swapped
 from gnnrag.reports.inputs import missing_analyser, missing_data, missing_inputs
 from gnnrag.reports.papers import PaperTable, Row, are_prompted, row_config
 from gnnrag.reports.results import Result, averages, read_result, run_rows, values_of
@@ -106,7 +106,7 @@ def reproduce(
         data = load_questions_for(config) if trained else None
         parts = [read_part(name, path, data) for name, path in (trained or {}).items() if data]
         path, metrics = cross_evaluate(
-            config, parts, data, Watch(on_index, on_question, on_start=partial(on_start, row))
+            config, parts, data, Observer(on_index, on_question, on_start=partial(on_start, row))
         )
         return measured(table, row, swapped(config, parts), path, metrics)
 

@@ -13,10 +13,9 @@ from gnnrag.common.batching import MicroBatcher
 from gnnrag.errors import ConfigError
 from gnnrag.index.embedder import Embedder
 from gnnrag.index.index import Index
-from gnnrag.parts import Part
 from gnnrag.roles.base import Keywords, KeywordsTask
 from gnnrag.session import Session
-from gnnrag.types import Hit, Query, Ranking
+from gnnrag.types import Hit, Part, Query, Ranking
 
 ANSWER = "answer"  # id of a graph hit that holds the retriever's own answer; it comes first
 

@@ -18,8 +18,7 @@ import numpy as np
 from gnnrag.errors import ConfigError
 from gnnrag.graphs.knowledge import Adjacency
 from gnnrag.graphs.paths import Path, paths_between_seeds
-from gnnrag.graphs.picking import Edges, above, distinct, round_robin
-from gnnrag.graphs.rendering import Found, Shown, classic_sides
+from gnnrag.graphs.rendering import Edges, Found, Shown, above, classic_sides, distinct, round_robin
 from gnnrag.index.index import Index
 from gnnrag.retrievers.base import KeywordRetriever, by_rank, check_choices, rank_order
 from gnnrag.roles.base import Keywords

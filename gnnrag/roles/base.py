@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
-from gnnrag.parts import Part
 from gnnrag.session import Session
-from gnnrag.types import Passage, Question
+from gnnrag.types import Part, Passage, Question
 
 TaskT = TypeVar("TaskT", contravariant=True)
 ResultT = TypeVar("ResultT", covariant=True)

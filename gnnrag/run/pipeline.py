@@ -10,11 +10,10 @@ from typing import Any
 from gnnrag.config import Choice, DataConfig, EvaluateConfig, IndexConfig, RoleConfig, build_settings, to_plain
 from gnnrag.datasets.chunk import Chunking
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.index.build import Progress, build_index
+from gnnrag.index.build import Progress, build_index, place
 from gnnrag.index.index import Index
 from gnnrag.index.plan import closure
 from gnnrag.index.settings import stored_config
-from gnnrag.index.source import place
 from gnnrag.index.store import Store
 from gnnrag.methods.routes import Route
 from gnnrag.registry import METHODS, RETRIEVERS, ROLES, WRITERS, resolve

@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 
 from gnnrag.common.files import child, lock_run
 from gnnrag.errors import ConfigError, GnnragError
-from gnnrag.run.rows import log_rows, prediction_rows, trace_lines
-from gnnrag.run.rundir import SHARDS, RunDir, check_same
+from gnnrag.run.rundir import SHARDS, RunDir, check_same, log_rows, prediction_rows, trace_lines
 
 MERGE = "merge"
 NAMED = 10  # commands that an error spells out

@@ -67,8 +67,9 @@ def check_textualise(config: TextualiseConfig) -> None:
             raise ConfigError(f"{name}={value}: must be at least 1")
 
 
-# ------------------------------------------------------------
 # Which entities get articles, and which questions go with them. Hashes choose, so that a seed is all there is.
+
+
 def chosen_entities(triples: Sequence[Triple], config: SampleConfig, seed: int) -> frozenset[str]:
     """Return the entities that get articles.
 

@@ -137,8 +137,8 @@ class PromptedWriter:
         return Related(texts, (STATED,) * (len(task.triples) - len(found)))
 
 
-# ------------------------------------------------------------
 # What a model is shown of a knowledge base, and how its replies are read: strictly, and never trusted.
+
 _NUMBER = re.compile(r"\d{3,}")  # years and the like; shorter ones count things
 _BRACKETS = re.compile(r"[<>\[\]]")
 _LONGEST = 1200  # characters of a description

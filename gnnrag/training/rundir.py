@@ -13,7 +13,6 @@ import torch
 from omegaconf import OmegaConf
 
 from gnnrag import __version__
-from gnnrag.common.credentials import without_credentials
 from gnnrag.common.files import (
     Journal,
     lock_run,
@@ -27,6 +26,7 @@ from gnnrag.common.files import (
 )
 from gnnrag.common.outputs import TRAINING, folds_of, refuse_other, start_over
 from gnnrag.common.records import interpreting, number
+from gnnrag.common.yaml_config import without_credentials
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.metrics.plotting import write_figure
 from gnnrag.run.rundir import commit, differences

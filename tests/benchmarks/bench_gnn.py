@@ -26,9 +26,9 @@ from torch import Tensor
 
 from gnnrag.gnn.config import GNNConfig, LossConfig
 from gnnrag.gnn.edges import RelationalIndex
+from gnnrag.gnn.layers import relational_sum
 from gnnrag.gnn.losses import Candidates, retrieval_loss
 from gnnrag.gnn.model import QueryGNN
-from gnnrag.gnn.operators import relational_sum
 from gnnrag.gnn.subgraph import GraphBatch
 
 Work = Callable[[], object]

@@ -18,8 +18,7 @@ from running import run
 from gnnrag.config import EmbedderConfig, ExtractConfig, IndexConfig
 from gnnrag.datasets import load_dataset
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.graphs.neighbourhood import grow
-from gnnrag.graphs.paths import k_shortest_paths
+from gnnrag.graphs.paths import grow, k_shortest_paths
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
 

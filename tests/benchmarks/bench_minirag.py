@@ -15,7 +15,7 @@ import numpy as np
 from running import run, timed
 
 from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
-from gnnrag.graphs.picking import Edges
+from gnnrag.graphs.rendering import Edges
 from gnnrag.retrievers.minirag.walks import MANY, Votes, WalkGraph
 
 

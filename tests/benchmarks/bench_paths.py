@@ -20,8 +20,7 @@ import numpy as np
 from running import run, timed
 
 from gnnrag.graphs.knowledge import Adjacency
-from gnnrag.graphs.neighbourhood import grow, label_anchor
-from gnnrag.graphs.paths import k_shortest_paths, paths_between_seeds
+from gnnrag.graphs.paths import grow, k_shortest_paths, label_anchor, paths_between_seeds
 from gnnrag.retrievers.pathrag import reliable_paths
 
 HOPS, K = 3, 3

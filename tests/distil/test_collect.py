@@ -13,24 +13,22 @@ import pytest
 
 from gnnrag.common.files import read_journal
 from gnnrag.config import load_config
-from gnnrag.training.distil import collect as module
-from gnnrag.training.distil.filtering import TracesConfig
-from gnnrag.training.distil.decisions import Recorder
 from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
-from gnnrag.training.verifier_data import TrainVerifierConfig
-from gnnrag.training.verifier_data import open_set
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend, ScriptedConfig
 from gnnrag.roles.base import ThoughtsTask
 from gnnrag.roles.thoughts import parse_thoughts
+from gnnrag.roles.tuned.cross_encoder import PairMaker
 from gnnrag.roles.verifier import parse_selection
 from gnnrag.run.evaluation import evaluate, load_questions_for
 from gnnrag.run.pipeline import Pipeline, open_index
 from gnnrag.run.rundir import read_predictions
 from gnnrag.session import Session
-from gnnrag.training.rows import gain
-from gnnrag.roles.tuned.cross_encoder import PairMaker
-from gnnrag.training.rows import ThoughtsRow, VerifierRow, read_rows
+from gnnrag.training.distil import collect as module
+from gnnrag.training.distil.decisions import Recorder
+from gnnrag.training.distil.filtering import TracesConfig
+from gnnrag.training.rows import ThoughtsRow, VerifierRow, gain, read_rows
+from gnnrag.training.verifier_data import TrainVerifierConfig, open_set
 from gnnrag.types import Query
 from tests.helpers.each import each
 from tests.helpers.replies import good

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.common.files import write_jsonl
-from gnnrag.training.distil.filtering import KeepConfig
 from gnnrag.training.distil.decisions import Decision, became_right, decisions_of, verdict_on
+from gnnrag.training.distil.filtering import KeepConfig
 from gnnrag.training.rows import Gain
 from gnnrag.types import Question
 from tests.helpers.each import each

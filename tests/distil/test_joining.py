@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from gnnrag.common.files import write_jsonl
-from gnnrag.training.distil.filtering import KeepConfig, TracesConfig
-from gnnrag.training.distil.folder import write_folder
-from gnnrag.training.distil.folder import join, take_in
 from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
 from gnnrag.roles.verifier import parse_selection
+from gnnrag.training.distil.filtering import KeepConfig, TracesConfig
+from gnnrag.training.distil.folder import join, take_in, write_folder
 from gnnrag.training.rows import ThoughtsRow, VerifierRow, plain_rows, read_rows
 from tests.helpers.traces import verifier_row
 

@@ -9,10 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnrag.training.distil.filtering import KeepConfig, TracesConfig, check_traces
-from gnnrag.training.distil.filtering import balanced, check_sides, is_idle, parts_of, unique
 from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.training.config import FoldConfig
+from gnnrag.training.distil.filtering import (
+    KeepConfig,
+    TracesConfig,
+    balanced,
+    check_sides,
+    check_traces,
+    is_idle,
+    parts_of,
+    unique,
+)
 from gnnrag.training.rows import ThoughtsRow
 from tests.helpers.each import each
 from tests.helpers.traces import verifier_row

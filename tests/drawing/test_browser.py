@@ -11,6 +11,7 @@ from gnnrag.pages.graph import WIDTH, around_entity, render_page
 from gnnrag.types import Passage
 from inference.index import main
 from tests.helpers.browser import open_browser
+from tests.helpers.each import each
 from tests.helpers.indexes import CORPUS, build
 
 pytestmark = pytest.mark.slow
@@ -214,7 +215,7 @@ def test_even_what_was_injected_would_not_run(page):
     assert any("Content Security Policy" in message for message in refused)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@each("scheme", ["light", "dark"])
 def test_colours_follow_the_system_and_have_contrast(page, scheme):
     page.execute_cdp_cmd(
         "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from gnnrag.pages.graph import HEIGHT, WIDTH, lay_out
+from tests.helpers.each import each
 
 
 def star(count):
@@ -17,8 +17,8 @@ def boxes(layout, labels):
     return np.stack([x - half, y - 11, x + half, y + 30], axis=1)
 
 
-@pytest.mark.parametrize("count", [2, 10, 30])
-@pytest.mark.parametrize("shape", ["star", "ring", "none", "all"])
+@each("count", [2, 10, 30])
+@each("shape", ["star", "ring", "none", "all"])
 def test_labels_have_room_and_stay_on_the_page(count, shape):
     labels = [f"A name of some length {i}" for i in range(count)]
     pairs = {

@@ -72,18 +72,16 @@ class TestForAQuestion:
         assert shortest_path(CHAIN, at["a"], at["a"]) == [at["a"]]
         longer = graph_of([(str(i), "r", str(i + 1)) for i in range(9)])
         assert shortest_path(longer, longer.position["0"], longer.position["5"]) == []
-
-    def test_of_several_paths_that_of_the_lowest_positions(self):
-        graph = graph_of([("s", "r", "m2"), ("s", "r", "m1"), ("m1", "r", "z"), ("m2", "r", "z")])
-        path = shortest_path(graph, graph.position["s"], graph.position["z"])
-        assert [graph.names[i] for i in path] == ["s", "m1", "z"]
+        two = graph_of([("s", "r", "m2"), ("s", "r", "m1"), ("m1", "r", "z"), ("m2", "r", "z")])
+        path = shortest_path(two, two.position["s"], two.position["z"])
+        assert [two.names[i] for i in path] == ["s", "m1", "z"], "of several that of the lowest positions"
 
     def test_paths_join_what_is_named_and_the_nearest_neighbours_fill_up(self, tmp_path):
         index = small_index(tmp_path)
         question = "Were Vera Lindqvist and Otto Brandt both German?"
         found = for_question(index, question, 8)
         shown = names(index.knowledge, found)
-        assert shown[:2] == ["Vera Lindqvist", "Otto Brandt"] or shown[:2] == ["Otto Brandt", "Vera Lindqvist"]
+        assert set(shown[:2]) == {"Vera Lindqvist", "Otto Brandt"}
         assert found.roles[:2] == ("focus", "focus") and len(found.nodes) <= 8
         assert for_question(index, question, 8).nodes == found.nodes
         nothing = for_question(index, "what is baked with dry heat in an oven", 4)

@@ -16,6 +16,7 @@ from gnnrag.common.files import write_jsonl
 from gnnrag.metrics.comparison import load_runs
 from gnnrag.pages.comparison import build_model
 from tests.helpers.browser import open_browser
+from tests.helpers.each import each
 from tests.helpers.explorer_looks import (
     controls_without_a_name,
     faint_texts,
@@ -26,6 +27,7 @@ from tests.helpers.explorer_runs import EVIL, invented_data, invented_run, page_
 from tests.helpers.indexes import REPOSITORY
 from tests.helpers.shared_data import SHARED_DATA
 
+pytestmark = pytest.mark.slow
 SAMPLE_QUESTIONS = [
     json.loads(row) for row in (REPOSITORY / "data/sample/questions.dev.jsonl").read_text().splitlines()
 ]
@@ -155,7 +157,6 @@ def test_sample_runs_are_read_searched_and_opened(browser: Any, sample: tuple[Pa
     assert browser.execute_script("return performance.getEntriesByType('resource').map(e => e.name)") == []
 
 
-@pytest.mark.slow
 def test_two_real_runs_on_2wiki(browser: Any, tmp_path: Path) -> None:
     from gnnrag.config import EvaluateConfig, load_config
     from gnnrag.run.evaluation import evaluate
@@ -254,8 +255,8 @@ def test_the_keyboard_reaches_everything(browser: Any, sample: tuple[Path, list[
     assert quiet(browser)
 
 
-@pytest.mark.parametrize("view", ["results", "plots", "explore&q=sample-q0"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@each("view", ["results", "plots", "explore&q=sample-q0"])
+@each("scheme", ["light", "dark"])
 def test_names_contrast_and_headings(browser: Any, sample: tuple[Path, list[Path]], view: str, scheme: str) -> None:
     page, _ = sample
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
@@ -285,8 +286,8 @@ def test_the_checks_of_looks_find_what_they_look_for(browser: Any, sample: tuple
     assert len(browser.execute_script(tables_without_headings())) == 1
 
 
-@pytest.mark.parametrize("width", [400, 720])  # 720 is a window of 1440 at 200%
-@pytest.mark.parametrize("view", ["results", "plots", "explore&q=sample-q0"])
+@each("width", [400, 720])  # 720 is a window of 1440 at 200%
+@each("view", ["results", "plots", "explore&q=sample-q0"])
 def test_narrow_windows_scroll_down_only(browser: Any, sample: tuple[Path, list[Path]], view: str, width: int) -> None:
     page, _ = sample
     size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
@@ -302,7 +303,7 @@ def test_narrow_windows_scroll_down_only(browser: Any, sample: tuple[Path, list[
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-@pytest.mark.parametrize("width", [400, 1440])
+@each("width", [400, 1440])
 def test_names_of_groups_do_not_run_into_each_other(browser: Any, tmp_path: Path, width: int) -> None:
     types = ("bridge_comparison", "comparison", "compositional", "inference", "intersection")
     data = invented_data(tmp_path / "data", 10, evil=False)
@@ -360,11 +361,6 @@ def test_a_thousand_questions_cost_little(browser: Any, invented: tuple[Path, li
     assert int(browser.execute_script("return document.body.dataset.unpacked")) <= 8, "only blocks of that question"
     assert browser.execute_script(count) < 4500, "ten rounds of one run beside one of another"
     assert text_of(browser, "#count") == "499 questions of 1,000"
-    took = browser.execute_script(
-        "const s = performance.now(), t = document.getElementById('text'); t.value = 'harbour 7';"
-        "t.dispatchEvent(new Event('input')); document.body.offsetHeight; return performance.now() - s"
-    )
-    assert took < 1000, "milliseconds; about 10 on an idle machine"
 
 
 def test_pages_of_the_list_turn(browser: Any, invented: tuple[Path, list[Path]]) -> None:

@@ -184,12 +184,10 @@ def test_questions_without_gold_that_are_left_out(pair: tuple[Path, list[Path]],
 
 
 def test_the_package_brings_its_files() -> None:
-    folder = REPOSITORY / "gnnrag" / "explorer"
-    assert {p.stem for p in folder.glob("*.js")} == set(SCRIPTS) and {p.stem for p in folder.glob("*.css")} == set(
-        STYLES
-    )
-    patterns = (REPOSITORY / "pyproject.toml").read_text("utf-8")
-    assert all(f'"explorer/*.{kind}"' in patterns for kind in ("css", "html", "js"))
+    folder = REPOSITORY / "gnnrag" / "pages" / "assets"
+    assert {p.stem for p in folder.glob("*.js")} == {*SCRIPTS, "graph"}
+    assert {p.stem for p in folder.glob("*.css")} == {*STYLES, "graph"}
+    assert '"pages/assets/*"' in (REPOSITORY / "pyproject.toml").read_text("utf-8")
     for script in folder.glob("*.js"):
         text = script.read_text("utf-8")
         assert "innerHTML" not in text and "</script" not in text and "eval(" not in text

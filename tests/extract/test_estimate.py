@@ -4,7 +4,7 @@ import pytest
 
 from gnnrag.config import ExtractConfig
 from gnnrag.errors import ConfigError
-from gnnrag.extract.estimate import Estimate, calls_per_passage, estimate_extraction
+from gnnrag.extract.prompted import Estimate, calls_per_passage, estimate_extraction
 from gnnrag.index.store import Store
 from gnnrag.types import Passage
 from tests.extract.test_prompted import settings

@@ -9,9 +9,8 @@ import pytest
 from gnnrag.config import ExtractConfig
 from gnnrag.datasets import load_dataset, load_passages
 from gnnrag.errors import ConfigError, DataError
-from gnnrag.extract.kb import KnowledgeBaseExtractor
-from gnnrag.graphs.neighbourhood import grow, label_anchor
-from gnnrag.graphs.paths import k_shortest_paths
+from gnnrag.extract.precomputed import KnowledgeBaseExtractor
+from gnnrag.graphs.paths import grow, k_shortest_paths, label_anchor
 from gnnrag.index.build import build_index, update_index
 from gnnrag.index.index import Index
 from gnnrag.types import Passage

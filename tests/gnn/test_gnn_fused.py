@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from gnnrag.gnn.edges import RelationalIndex
-from gnnrag.gnn.operators import relational_sum
+from gnnrag.gnn.layers import relational_sum
 from tests.helpers import gfm
 from tests.helpers.each import each
 

@@ -10,10 +10,9 @@ from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 from gnnrag.errors import ConfigError
-from gnnrag.gnn import operators
+from gnnrag.gnn import layers as operators
 from gnnrag.gnn.edges import RelationalIndex
-from gnnrag.gnn.layers import EdgeInputs, aggregate
-from gnnrag.gnn.operators import MESSAGES, STATISTICS, Wanted, message_statistics, relational_sum
+from gnnrag.gnn.layers import MESSAGES, STATISTICS, EdgeInputs, Wanted, aggregate, message_statistics, relational_sum
 from tests.helpers import gfm
 from tests.helpers.each import each
 

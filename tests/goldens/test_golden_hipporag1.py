@@ -11,7 +11,7 @@ import pytest
 from scipy import sparse
 
 from gnnrag.graphs.entities import EntityGraph, build_entity_graph
-from gnnrag.retrievers.hipporag.version1 import HippoRAGConfig, HippoRAGRetriever
+from gnnrag.retrievers.hipporag import HippoRAGConfig, HippoRAGRetriever
 from gnnrag.types import Query
 from tests.goldens.reading import WHOLE, golden
 

@@ -10,7 +10,7 @@ import pytest
 from scipy import sparse
 
 from gnnrag.graphs.knowledge import Lists
-from gnnrag.retrievers.hipporag.version2 import HippoRAG2Retriever, _Candidates
+from gnnrag.retrievers.hipporag2 import HippoRAG2Retriever, _Candidates
 from gnnrag.types import Query
 from tests.goldens.reading import golden
 from tests.helpers.each import each

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gnnrag.graphs.picking import pick_by_weight
+from gnnrag.graphs.rendering import pick_by_weight
 from gnnrag.metrics.answer import exact_match, f1, normalise_answer, sub_em
 from gnnrag.metrics.retrieval import recall_at
 from tests.goldens.reading import golden

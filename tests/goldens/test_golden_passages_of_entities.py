@@ -10,7 +10,7 @@ import pytest
 
 from gnnrag.graphs.knowledge import Adjacency, Lists
 from gnnrag.graphs.paths import paths_between_seeds
-from gnnrag.graphs.picking import classic_passages, passages_in_order
+from gnnrag.graphs.rendering import classic_passages, passages_in_order
 from gnnrag.retrievers.pathrag import path_limit, reliable_paths
 from tests.goldens.reading import golden
 from tests.helpers.each import each

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gnnrag.common.files import digest
 from gnnrag.errors import ConfigError
-from gnnrag.graphs.clustering import Layer, anchor_clusters, check_tree_config, cluster_layer, reduce_vectors
+from gnnrag.graphs.tree import Layer, anchor_clusters, check_tree_config, cluster_layer, reduce_vectors
 from gnnrag.index_config import TreeConfig
 from tests.helpers.each import each
 
@@ -137,7 +137,7 @@ class TestAnchors:
     def test_blocks_change_nothing(self, monkeypatch):
         nodes = layer(150)
         whole = self.run(nodes)
-        monkeypatch.setattr("gnnrag.graphs.clustering._BLOCK", 7)
+        monkeypatch.setattr("gnnrag.graphs.tree._BLOCK", 7)
         assert self.run(nodes) == whole
 
 

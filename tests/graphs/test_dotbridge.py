@@ -6,10 +6,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from gnnrag.graphs.neighbourhood import grow
-from gnnrag.methods.dotrag.anchors import Anchors
+from gnnrag.graphs.paths import grow
 from gnnrag.methods.dotrag.search import Dot, Filter, Region, SearchConfig
-from gnnrag.methods.dotrag.start import Start, StartConfig, Starter, bridging_paths, far_anchors, touches
+from gnnrag.methods.dotrag.start import Anchors, Start, StartConfig, Starter, bridging_paths, far_anchors, touches
 from tests.helpers.dots import at, trace_graph
 
 GRAPH = trace_graph()

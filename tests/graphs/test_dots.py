@@ -10,10 +10,9 @@ import yaml
 
 from gnnrag.common.untrusted import printable
 from gnnrag.errors import DataError
-from gnnrag.graphs.neighbourhood import grow
+from gnnrag.graphs.paths import grow
 from gnnrag.graphs.schema import Kind, draft, load, to_yaml
 from gnnrag.llm.base import estimate_tokens
-from gnnrag.methods.dotrag.anchors import AnchorFinder, AnchorRules, top_nodes
 from gnnrag.methods.dotrag.evidence import Base, OutputConfig, rank_path_passages, unite, within
 from gnnrag.methods.dotrag.paths import (
     Accepted,
@@ -28,7 +27,7 @@ from gnnrag.methods.dotrag.paths import (
     without_prefixes,
 )
 from gnnrag.methods.dotrag.search import Dot, Filter, Limits, SearchConfig, TypedGraph, plain
-from gnnrag.methods.dotrag.start import Start, StartConfig, Starter
+from gnnrag.methods.dotrag.start import AnchorFinder, AnchorRules, Start, StartConfig, Starter, top_nodes
 from gnnrag.pool import Pool
 from tests.helpers.dots import at, trace_graph, typed_graph
 from tests.helpers.each import each

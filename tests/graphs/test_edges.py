@@ -7,8 +7,7 @@ import json
 import numpy as np
 
 from gnnrag.graphs.knowledge import Lists
-from gnnrag.graphs.picking import Edges, seed_edges
-from gnnrag.graphs.rendering import Found, Shown, classic_sides, current_passages, cut, merge
+from gnnrag.graphs.rendering import Edges, Found, Shown, classic_sides, current_passages, cut, merge, seed_edges
 from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Passage
 from tests.helpers.each import each

@@ -12,7 +12,7 @@ import pytest
 
 from gnnrag.graphs.communities import Communities, occurrence_weights
 from gnnrag.graphs.knowledge import Lists
-from gnnrag.retrievers.graphrag.map_reduce import (
+from gnnrag.retrievers.graphrag.reports import (
     best_first,
     deepest,
     descend,

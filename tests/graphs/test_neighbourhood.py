@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnrag.graphs.knowledge import Adjacency
-from gnnrag.graphs.neighbourhood import FAR, Rules, grow, label_anchor
+from gnnrag.graphs.paths import FAR, Rules, grow, label_anchor
 from tests.helpers.each import each
 
 # 0 - 1 - 2 - 3, 1 = 4 (two relations, one each way round), 4 - 3, a self-loop on 2, 5 alone.

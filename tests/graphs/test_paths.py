@@ -9,10 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gnnrag.graphs.knowledge import Adjacency
-from gnnrag.graphs.neighbourhood import Rules, grow, label_anchor
 from gnnrag.graphs.paths import (
+    Rules,
     all_simple_paths,
+    grow,
     k_shortest_paths,
+    label_anchor,
     mean_node_score,
     mean_relation_score,
     paths_between_seeds,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gnnrag.graphs.knowledge import Lists
-from gnnrag.graphs.picking import (
+from gnnrag.graphs.rendering import (
     classic_passages,
     distinct,
     gathered,

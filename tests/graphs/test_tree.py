@@ -5,8 +5,7 @@ import pytest
 
 from gnnrag.common.files import digest
 from gnnrag.errors import ArtefactError
-from gnnrag.graphs.clustering import Layer
-from gnnrag.graphs.tree import SummaryTree, build_tree
+from gnnrag.graphs.tree import Layer, SummaryTree, build_tree
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index_config import TreeConfig
 from tests.helpers.each import each

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-
 Cases = Iterable[Any] | Callable[[], Iterable[Any]]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from gnnrag.extract.base import Extraction
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.index.knowledge_stages import KnowledgeVectors
+from gnnrag.index.graph_stages import KnowledgeVectors
 from gnnrag.types import Passage
 
 Triples = Sequence[tuple[str, str, str]]

@@ -13,8 +13,8 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
-from gnnrag.training.config import FitConfig
 from gnnrag.training.base import leave
+from gnnrag.training.config import FitConfig
 from gnnrag.training.loop import Trainer
 from gnnrag.training.rundir import TrainingRun
 

@@ -32,8 +32,7 @@ def make_cross_encoder(folder: Path, index: Index, text: bool = False) -> None:
     import torch
 
     from gnnrag.config import to_plain
-    from gnnrag.roles.tuned.cross_encoder import CrossEncoder, CrossEncoderConfig, save_cross_encoder
-    from gnnrag.roles.tuned.cross_encoder import Selection
+    from gnnrag.roles.tuned.cross_encoder import CrossEncoder, CrossEncoderConfig, Selection, save_cross_encoder
 
     torch.manual_seed(5)
     base = _encoder(folder) if text else "embedded"

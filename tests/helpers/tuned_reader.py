@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from gnnrag.config import to_plain
-from gnnrag.training.reader_data import Asked
 from gnnrag.roles.offline_reader.candidates import FEATURES
-from gnnrag.roles.tuned.span_items import ItemMaker
 from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.tuned.reader import SpanReader, SpanReaderConfig, save_span_reader, window_maker
+from gnnrag.roles.tuned.span_items import ItemMaker
+from gnnrag.training.reader_data import Asked
 from gnnrag.types import Passage
 from tests.helpers.tiny_encoder import make_tiny_encoder
 

@@ -8,8 +8,7 @@ import torch
 
 from gnnrag.gnn.features import encoder_record
 from gnnrag.index.index import Index
-from gnnrag.roles.tuned.thoughts import FEATURES
-from gnnrag.roles.tuned.thoughts import Selector, SelectorConfig, save_selector
+from gnnrag.roles.tuned.thoughts import FEATURES, Selector, SelectorConfig, save_selector
 
 
 def make_selector(folder: Path, index: Index, is_guess: bool = False) -> Path:

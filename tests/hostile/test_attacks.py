@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import sqlite3
-import time
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +87,10 @@ def test_small_holes_and_large_files_are_read(tmp_path: Path) -> None:
         assert file.read(2) == b"[]"
 
 
-@each("line", ["# " * 30_000, "_" * 60_000, "# " + " " * 60_000 + "x", "*" * 60_000 + "a"])
+@pytest.mark.timeout(60)  # seconds are enough; the square of the lines' length takes an hour
+@each("line", ["# " * 300_000, "_" * 600_000, "# " + " " * 600_000 + "x", "*" * 600_000 + "a"])
 def test_an_answer_of_marks_is_plain_at_once(line: str) -> None:
-    began = time.process_time()
     plain_text(line)
-    assert time.process_time() - began < 1.0  # the square of its length took half a minute
 
 
 @each("offset", ["+" + "9" * 20, "-" + "9" * 4000, "+9999"])

@@ -22,6 +22,7 @@ from gnnrag.llm.cache import CachedBackend
 from gnnrag.llm.scripted import ScriptedBackend
 from inference import evaluate, index, judge
 from inference.console import run_script
+from tests.helpers.each import each
 from tests.helpers.indexes import REPOSITORY, artefacts, environment
 
 SCRIPTS = sorted(
@@ -50,7 +51,7 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 # ------------------------------------------------------------------------------------------------- while loading
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+@each("path", SCRIPTS)
 def test_scripts_load_nothing_before_they_can_be_interrupted(path: Path) -> None:
     body = ast.parse(path.read_text("utf-8")).body
     (at,) = [n for n, node in enumerate(body) if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)]
@@ -60,8 +61,7 @@ def test_scripts_load_nothing_before_they_can_be_interrupted(path: Path) -> None
     assert before <= {"__future__", "sys", "pathlib", "inference.start"}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("script", ["inference/ask.py", "training/train_reader.py", "slurm/submit.py"])
+@each("script, kind", [("inference/ask.py", "INT"), ("training/train_reader.py", "TERM")])
 def test_a_signal_while_a_script_is_loaded(tmp_path: Path, script: str, kind: str) -> None:
     # As libraries do: what is raised meanwhile becomes another error.
     code = (
@@ -122,7 +122,7 @@ FAILURES: list[tuple[Callable[..., int], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("main", "says"), FAILURES)
+@each("main, says", FAILURES)
 def test_what_the_system_refuses_is_one_line(
     main: Callable[..., int], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -180,7 +180,7 @@ def test_a_row_that_does_not_fit_leaves_nothing_behind(tmp_path: Path) -> None:
     assert read_journal(tmp_path / "rows.jsonl") == [{"n": 1}, {"n": 2}]
 
 
-@pytest.mark.parametrize("size", [3000, 12_000])
+@each("size", [3000, 12_000])
 def test_an_index_goes_on_after_a_full_disk(tmp_path: Path, size: int, capsys: pytest.CaptureFixture[str]) -> None:
     def build(name: str) -> int:
         return run_script(index.main, ["build", *SMALL, f"index.path={tmp_path / name}"], "")
@@ -201,7 +201,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     return root / "run", dots
 
 
-@pytest.mark.parametrize("size", [2000, 20_000])
+@each("size", [2000, 20_000])
 def test_a_run_goes_on_after_a_full_disk(
     tmp_path: Path, asked: tuple[Path, list[str]], size: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

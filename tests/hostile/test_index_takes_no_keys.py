@@ -26,6 +26,7 @@ from gnnrag.registry import BACKENDS, resolve
 from gnnrag.types import Passage
 from inference.console import run_script
 from inference.index import main as index_main
+from tests.helpers.each import each
 from tests.helpers.http_stub import StubServer, ok, stub
 from tests.helpers.indexes import CORPUS, HASH, HASH_DOTS, artefacts
 from tests.hostile.forging import SECRET
@@ -75,8 +76,10 @@ def prompts(llm: dict[str, Any]) -> dict[str, Callable[[dict[str, Any]], None]]:
     }
 
 
-@pytest.mark.parametrize("way", ["triples", "everything", "report", "summary", "curator"])
-@pytest.mark.parametrize("command", ["add", "remove", "build"])
+WAYS = ["triples", "everything", "report", "summary", "curator"]
+
+
+@each("way, command", [*((way, "add") for way in WAYS), ("everything", "remove"), ("everything", "build")])
 def test_no_server_is_asked_that_an_index_names(
     way: str, command: str, tmp_path: Path, stranger: StubServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -182,7 +185,7 @@ def test_no_expression_of_an_index_is_evaluated(tmp_path: Path, monkeypatch: pyt
     assert SECRET not in repr(Index(root).config)
 
 
-@pytest.mark.parametrize("language", ["numpy", "spacy.tests", "../numpy", "auto", "spacy", "a folder: 00", [], "/tmp"])
+@each("language", ["numpy", "spacy.tests", "../numpy", "auto", "spacy", "a folder: 00", [], "/tmp"])
 def test_an_index_has_no_package_imported_and_no_folder_read(language: Any, tmp_path: Path) -> None:
     build_index(tmp_path, CORPUS, HASH, ["hierarchy"])
     forge(tmp_path, lambda manifest: manifest["stages"]["text"]["info"].update(language=language))
@@ -342,7 +345,7 @@ def test_every_setting_of_an_index_is_recorded_or_the_callers() -> None:
         assert sorted((*RECORDED[kind], *LOCAL.get(kind, ()))) == sorted(names), kind.__name__
 
 
-@pytest.mark.parametrize("name", BACKENDS)
+@each("name", BACKENDS)
 def test_every_setting_of_a_backend_is_recorded_or_the_callers(name: str) -> None:
     names = {one.name for one in dataclasses.fields(resolve("llm", name, BACKENDS).config_class)}
     assert names <= {*MODEL_RECORDED, *MODEL_LOCAL} and not {*MODEL_RECORDED} & {*MODEL_LOCAL}

@@ -59,10 +59,10 @@ def run_cases(
 
 
 def test_forged_things_are_opened_or_refused(honest: Path, canary: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    ended = run_cases(500, 0, honest, canary, lambda: "".join(capfd.readouterr()))
+    ended = run_cases(100, 0, honest, canary, lambda: "".join(capfd.readouterr()))
     assert {kind for kind, _ in ended} >= {"index", "run", "checkpoint", "cache", "config", "reply", "documents"}
-    assert sum(count for (_, code), count in ended.items() if code == 0) > 50, "most forgeries would not be read at all"
-    assert sum(count for (_, code), count in ended.items() if code == 2) > 50
+    assert sum(count for (_, code), count in ended.items() if code == 0) > 10, "most forgeries would not be read at all"
+    assert sum(count for (_, code), count in ended.items() if code == 2) > 10
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.helpers.each import each
 
 ROOT = Path(__file__).resolve().parents[2]
 THE_ONE = ROOT / "gnnrag" / "files.py"
@@ -236,12 +236,12 @@ INNOCENT = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("code", GUILTY)
+@each("code", GUILTY)
 def test_what_does_not_belong_is_found(code: str) -> None:
     assert list(found(ast.parse(code)))
 
 
-@pytest.mark.parametrize("code", INNOCENT)
+@each("code", INNOCENT)
 def test_what_is_harmless_is_not(code: str) -> None:
     assert not list(found(ast.parse(code)))
 
@@ -251,7 +251,7 @@ def test_the_one_module_runs_nothing_either() -> None:
     assert list(found(ast.parse(THE_ONE.read_text("utf-8")))), "it is the one that deletes"
 
 
-@pytest.mark.parametrize("paths", [LIBRARY, SCRIPTS], ids=["library", "scripts"])
+@each("paths", [LIBRARY, SCRIPTS])
 def test_nothing_else_deletes_truncates_or_runs_what_it_reads(paths: list[Path]) -> None:
     assert len(paths) > 10
     odd = [

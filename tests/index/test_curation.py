@@ -14,8 +14,7 @@ from gnnrag.index.curation import batches, read_schema
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.index import Index
 from gnnrag.index.store import Store
-from gnnrag.roles.writers.curator import OfflineCurator
-from gnnrag.roles.writers.entity_types import OfflineTypes
+from gnnrag.roles.writers.entities import OfflineCurator, OfflineTypes
 from gnnrag.roles.writers.summary import OfflineSummary
 from gnnrag.text.sentences import count_words
 from gnnrag.types import Passage

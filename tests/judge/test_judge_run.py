@@ -12,10 +12,10 @@ import pytest
 from gnnrag.common.files import read_journal
 from gnnrag.errors import BudgetError, ConfigError, LLMError
 from gnnrag.judge.config import CRITERIA, check_judge
-from gnnrag.judge.run import Told, judge
+from gnnrag.judge.run import Observer, judge
 from gnnrag.llm.base import Reply, Request
 from gnnrag.metrics.statistics import bootstrap_interval
-from inference.judgements import remarks
+from inference.judge import remarks
 from tests.helpers.each import each
 from tests.helpers.judged import criterion, question, question_of, scripted, settings, shown, write_data, write_run
 from tests.helpers.prompts import uncoded
@@ -204,7 +204,7 @@ def test_a_killed_judgement_goes_on(tmp_path: Path, data: Path) -> None:
 
     config = settings("scores", path, dots=["concurrency=1"])
     with pytest.raises(BaseException):  # noqa: B017 - an interrupt, on its own or in a group
-        judge(config, Told(on_call=interrupt), scripted(by_content))
+        judge(config, Observer(on_call=interrupt), scripted(by_content))
     folder = path / "judgements" / "scores"
     assert not (folder / "metrics.json").exists() and len(read_journal(folder / "replies.jsonl")) == 20
     with (folder / "replies.jsonl").open("a") as out:
@@ -308,7 +308,7 @@ def test_warnings(tmp_path: Path, data: Path) -> None:
     path = write_run(tmp_path / "a", data, answers, model="scripted")
     notes: list[str] = []
     config = settings("scores", path, dots=["judged=full", "sample.limit=1"])
-    (report,) = judge(config, Told(on_note=notes.append), scripted(by_content))["judgements"]
+    (report,) = judge(config, Observer(on_note=notes.append), scripted(by_content))["judgements"]
     assert "a was answered by scripted, which judges it: models favour what they wrote themselves" in notes
     assert "a: 1 answers have no reasoning on record, so that they alone are judged" in report["warnings"]
     assert any(note.startswith("a: 6 calls, about ") for note in notes)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gnnrag.common.credentials import host
+from gnnrag.common.yaml_config import host
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.base import Message, Reply, Request
 from gnnrag.llm.http import MAX_BODY, RetryableError, is_context_error, retry_after, shorten, take_apart, with_retries

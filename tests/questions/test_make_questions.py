@@ -15,7 +15,7 @@ from gnnrag.errors import ConfigError, GnnragError, LLMError
 from gnnrag.llm.scripted import ScriptedConfig
 from gnnrag.questions.authors import PathNames, broken_rules
 from gnnrag.questions.config import MakeQuestionsConfig
-from gnnrag.questions.making import JOURNAL, SOURCE, Told, make_questions
+from gnnrag.questions.making import JOURNAL, SOURCE, Observer, make_questions
 from inference import make_questions as script
 from inference.console import run_script
 from tests.helpers.each import each
@@ -160,7 +160,7 @@ def test_an_interrupted_run_is_continued_to_the_same_file(dots, tmp_path):
 
     config = load_config(MakeQuestionsConfig, None, dots)
     with pytest.raises(KeyboardInterrupt):
-        make_questions(config, Told(on_path=stop))
+        make_questions(config, Observer(on_path=stop))
     assert not (tmp_path / "out" / SOURCE).exists()
     make(dots)
     make(dots, f"make.out={tmp_path / 'once'}")
@@ -169,7 +169,7 @@ def test_an_interrupted_run_is_continued_to_the_same_file(dots, tmp_path):
 
 def test_too_few_paths_are_told_and_none_is_an_error(dots, tmp_path):
     notes: list[str] = []
-    make_questions(load_config(MakeQuestionsConfig, None, [*dots, "make.paths=500"]), Told(on_note=notes.append))
+    make_questions(load_config(MakeQuestionsConfig, None, [*dots, "make.paths=500"]), Observer(on_note=notes.append))
     assert re.search(r"\d+ of 500 paths were found in 1,500 walks; taken are entities with 2 to", notes[0])
     with pytest.raises(GnnragError, match=r"0 of 6 paths were found.*make.percentile=99"):
         make(dots, f"make.out={tmp_path / 'x'}", "make.min_degree=90")

@@ -23,8 +23,8 @@ from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.retrievers.base import ANSWER
 from gnnrag.retrievers.graphrag.globally import NO_DATA, GraphRAGGlobalConfig, GraphRAGGlobalRetriever
 from gnnrag.retrievers.graphrag.local import GraphRAGLocalConfig, GraphRAGLocalRetriever
-from gnnrag.retrievers.graphrag.map_reduce import shuffled
 from gnnrag.retrievers.graphrag.report_roles import OfflineReduce, PromptedReduce, PromptedReportPoints
+from gnnrag.retrievers.graphrag.reports import shuffled
 from gnnrag.roles.base import Point, ReportPoints, ReportRating, Role
 from gnnrag.run.pipeline import Pipeline
 from gnnrag.session import Budget, Session

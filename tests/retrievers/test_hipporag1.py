@@ -9,7 +9,7 @@ import pytest
 from gnnrag.errors import ConfigError
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
-from gnnrag.retrievers.hipporag.version1 import HippoRAGConfig, HippoRAGRetriever
+from gnnrag.retrievers.hipporag import HippoRAGConfig, HippoRAGRetriever
 from gnnrag.roles.base import Mentions
 from gnnrag.session import Session
 from gnnrag.types import Passage, Query

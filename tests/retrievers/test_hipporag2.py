@@ -11,8 +11,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.graphs.entities import build_entity_graph
 from gnnrag.index.graph_stages import EntityKnowledge
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.retrievers.hipporag.fact_filter import OfflineFactFilter, PromptedFactFilter
-from gnnrag.retrievers.hipporag.version2 import HippoRAG2Config, HippoRAG2Retriever
+from gnnrag.retrievers.hipporag2 import HippoRAG2Config, HippoRAG2Retriever, OfflineFactFilter, PromptedFactFilter
 from gnnrag.roles.base import FactFilterTask, FactsKept
 from gnnrag.session import Session
 from gnnrag.types import Query

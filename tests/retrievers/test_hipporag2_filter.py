@@ -7,7 +7,7 @@ import pytest
 
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.retrievers.hipporag.fact_filter import (
+from gnnrag.retrievers.hipporag2 import (
     OfflineFactFilter,
     PromptedFactFilter,
     PromptedFactFilterConfig,

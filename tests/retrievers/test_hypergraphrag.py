@@ -10,11 +10,10 @@ from gnnrag.errors import ConfigError
 from gnnrag.extract.base import Extraction, HyperedgeRecord
 from gnnrag.graphs.folding import fold
 from gnnrag.index.build import build_index
+from gnnrag.index.graph_stages import table_texts
 from gnnrag.index.index import Index
-from gnnrag.index.knowledge_stages import table_texts
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.retrievers.hypergraphrag.query import PromptedHyperQuery
-from gnnrag.retrievers.hypergraphrag.retriever import Bipartite, HyperGraphRAGConfig, HyperGraphRAGRetriever
+from gnnrag.retrievers.hypergraphrag import Bipartite, HyperGraphRAGConfig, HyperGraphRAGRetriever, PromptedHyperQuery
 from gnnrag.roles.base import HyperQuery
 from gnnrag.session import Session
 from gnnrag.types import Query, Ranking

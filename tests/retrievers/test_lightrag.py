@@ -9,8 +9,8 @@ import pytest
 
 from gnnrag.errors import ConfigError
 from gnnrag.llm.scripted import ScriptedBackend, ScriptedConfig
-from gnnrag.retrievers.lightrag.keywords import PromptedKeywords
-from gnnrag.retrievers.lightrag.retriever import LightRAGConfig, LightRAGRetriever
+from gnnrag.retrievers.keywords import PromptedKeywords
+from gnnrag.retrievers.lightrag import LightRAGConfig, LightRAGRetriever
 from gnnrag.roles.base import Keywords
 from gnnrag.session import Session
 from gnnrag.types import Query, Ranking

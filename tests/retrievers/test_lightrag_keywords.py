@@ -8,7 +8,7 @@ import pytest
 
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend, ScriptedConfig
-from gnnrag.retrievers.lightrag.keywords import (
+from gnnrag.retrievers.keywords import (
     OfflineKeywords,
     PromptedKeywords,
     PromptedKeywordsConfig,

@@ -6,8 +6,8 @@ import pytest
 
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.retrievers.hypergraphrag.query import OfflineHyperQuery, PromptedHyperQuery, clauses, parse_hyper_query
-from gnnrag.retrievers.minirag.mentions import (
+from gnnrag.retrievers.hypergraphrag import OfflineHyperQuery, PromptedHyperQuery, clauses, parse_hyper_query
+from gnnrag.retrievers.minirag.retriever import (
     OfflineMentions,
     PromptedMentions,
     PromptedMentionsConfig,

@@ -11,7 +11,7 @@ import pytest
 
 from gnnrag.errors import ConfigError
 from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
-from gnnrag.graphs.picking import above
+from gnnrag.graphs.rendering import above
 from gnnrag.retrievers.pathrag import PathFound, PathRAGConfig, PathRAGRetriever
 from gnnrag.roles.base import Keywords, KeywordsTask, Role
 from gnnrag.session import Session

@@ -27,8 +27,8 @@ from gnnrag.methods.graphsearch.parsing import cited_numbers, parse_verdict
 from gnnrag.methods.graphsearch.prompted import parse_lined
 from gnnrag.methods.mgranrag.evidence import parse_evidence
 from gnnrag.prompts.quoting import unquoted
-from gnnrag.retrievers.hypergraphrag.query import parse_hyper_query
-from gnnrag.retrievers.lightrag.keywords import OfflineKeywords
+from gnnrag.retrievers.hypergraphrag import parse_hyper_query
+from gnnrag.retrievers.keywords import OfflineKeywords
 from gnnrag.roles.agent import parse_r1_searcher, parse_react, parse_search_r1
 from gnnrag.roles.base import ReaderTask
 from gnnrag.roles.candidates import clauses

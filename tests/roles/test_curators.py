@@ -10,8 +10,16 @@ import pytest
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.writers.base import Curated, CurateTask, Typed, TypesTask
-from gnnrag.roles.writers.curator import OfflineCurator, PromptedCurator, common, read_partition
-from gnnrag.roles.writers.entity_types import OfflineTypes, OfflineTypesConfig, PromptedTypes, read_types
+from gnnrag.roles.writers.entities import (
+    OfflineCurator,
+    OfflineTypes,
+    OfflineTypesConfig,
+    PromptedCurator,
+    PromptedTypes,
+    common,
+    read_partition,
+    read_types,
+)
 from gnnrag.session import Session
 from tests.helpers.each import each
 

@@ -8,7 +8,7 @@ from gnnrag.roles.offline_reader.question import expected_type, head_noun
 from gnnrag.roles.offline_reader.reader import OfflineReader, OfflineReaderConfig
 from gnnrag.roles.offline_reader.relations import find
 from gnnrag.roles.offline_reader.spans import clean, fold, name_spans, sentences, similarity
-from gnnrag.text.countries import country_mentions
+from gnnrag.text.normalise import country_mentions
 from gnnrag.types import Passage, Question
 from tests.helpers.each import each
 

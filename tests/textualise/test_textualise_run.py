@@ -15,7 +15,7 @@ from gnnrag.datasets.base import load_dataset
 from gnnrag.datasets.kb import read_triples
 from gnnrag.datasets.textualised import read_textualised
 from gnnrag.errors import ArtefactError, BudgetError, ConfigError, DataError, LLMError
-from gnnrag.extract.kb import KnowledgeBaseExtractor
+from gnnrag.extract.precomputed import KnowledgeBaseExtractor
 from gnnrag.graphs.folding import fold
 from gnnrag.metrics.report import score
 from gnnrag.text.analyse import analyse

@@ -11,9 +11,8 @@ import pytest
 import yaml
 
 from gnnrag.cluster import tracker as tracker_module
-from gnnrag.cluster.tracking import flattened
-from gnnrag.cluster.tracking import send_checkpoint
 from gnnrag.cluster.tracker import Tracker, WandbRun
+from gnnrag.cluster.tracking import flattened, send_checkpoint
 from gnnrag.config import EvaluateConfig, RunConfig, load_config
 from gnnrag.index.index import Index
 from gnnrag.registry import ROLES

@@ -11,10 +11,10 @@ import numpy as np
 
 from gnnrag.graphs.schema import Schema, split_types
 from gnnrag.index.index import Index
-from gnnrag.methods.dotrag.anchors import fold_name
 from gnnrag.methods.dotrag.paths import Judgement
 from gnnrag.methods.dotrag.question_pattern import Guess, PatternGuesser
 from gnnrag.methods.dotrag.search import satisfied
+from gnnrag.methods.dotrag.start import fold_name
 from gnnrag.methods.dotrag.tasks import (
     GENERIC,
     Concept,

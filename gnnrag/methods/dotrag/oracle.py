@@ -9,10 +9,10 @@ from itertools import pairwise
 
 from gnnrag.graphs.schema import Schema
 from gnnrag.index.index import Index
-from gnnrag.methods.dotrag.anchors import fold_name
 from gnnrag.methods.dotrag.offline import NameReader
 from gnnrag.methods.dotrag.paths import Judgement, Label
 from gnnrag.methods.dotrag.search import satisfied
+from gnnrag.methods.dotrag.start import fold_name
 from gnnrag.methods.dotrag.tasks import (
     GENERIC,
     Concept,

@@ -14,8 +14,7 @@ from typing import Literal
 import numpy as np
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.graphs.neighbourhood import Neighbourhood
-from gnnrag.graphs.paths import Path, k_shortest_paths, mean_relation_score
+from gnnrag.graphs.paths import Neighbourhood, Path, k_shortest_paths, mean_relation_score
 from gnnrag.llm.base import estimate_tokens
 
 Label = Literal["complete", "partial", "irrelevant"]

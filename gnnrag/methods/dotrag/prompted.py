@@ -10,8 +10,8 @@ from typing import Any
 
 from gnnrag.errors import ConfigError
 from gnnrag.llm.base import Backend
-from gnnrag.methods.dotrag.anchors import fold_name
 from gnnrag.methods.dotrag.paths import Judgement
+from gnnrag.methods.dotrag.start import fold_name
 from gnnrag.methods.dotrag.tasks import (
     GENERIC,
     Concept,

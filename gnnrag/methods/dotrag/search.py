@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.graphs.neighbourhood import Neighbourhood, Rules, grow
-from gnnrag.graphs.paths import Path
+from gnnrag.graphs.paths import Neighbourhood, Path, Rules, grow
 from gnnrag.graphs.schema import Schema, split_types
 from gnnrag.methods.dotrag.paths import (
     MAX_EXTENDED,

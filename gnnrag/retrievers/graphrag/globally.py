@@ -12,7 +12,8 @@ from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.retrievers.base import ANSWER, Retriever, by_rank
-from gnnrag.retrievers.graphrag.map_reduce import (
+from gnnrag.retrievers.graphrag.reports import (
+    ReportView,
     best_first,
     deepest,
     descend,
@@ -21,7 +22,6 @@ from gnnrag.retrievers.graphrag.map_reduce import (
     shuffled,
     up_to_level,
 )
-from gnnrag.retrievers.graphrag.reports import ReportView
 from gnnrag.roles.base import Point, RateReportTask, ReduceTask, ReportPointsTask
 from gnnrag.session import Session, concurrently
 from gnnrag.types import Hit, Query, Ranking

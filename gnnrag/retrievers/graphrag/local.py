@@ -12,8 +12,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.retrievers.base import Retriever, best_positions, by_rank, rank_passages
-from gnnrag.retrievers.graphrag.map_reduce import local_order, split_budget
-from gnnrag.retrievers.graphrag.reports import ReportView
+from gnnrag.retrievers.graphrag.reports import ReportView, local_order, split_budget
 from gnnrag.types import Query, Ranking
 
 PROFILES = ("released", "fixed", "nano")

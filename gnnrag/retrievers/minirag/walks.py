@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from rapidfuzz.distance import Levenshtein
 
 from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
-from gnnrag.graphs.picking import Edges, gathered
+from gnnrag.graphs.rendering import Edges, gathered
 
 
 class TypePool:

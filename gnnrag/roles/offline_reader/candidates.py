@@ -40,7 +40,7 @@ from gnnrag.roles.offline_reader.spans import (
     strip_honorific,
     without_parentheses,
 )
-from gnnrag.text.countries import country_mentions
+from gnnrag.text.normalise import country_mentions
 from gnnrag.text.phrases import rule_phrases
 
 KINDS = (

@@ -11,7 +11,7 @@ from gnnrag.roles.offline_reader import comparing as places
 from gnnrag.roles.offline_reader.question import Comparison
 from gnnrag.roles.offline_reader.relations import Finding, Reading
 from gnnrag.roles.offline_reader.spans import DATE_RE, MONTHS, UPPER, date_key, fold, name_spans, sentences, words
-from gnnrag.text.countries import COUNTRY_OF, REGION_OF, country_mentions, region_mentions
+from gnnrag.text.normalise import COUNTRY_OF, REGION_OF, country_mentions, region_mentions
 
 _MONTH = "|".join(MONTHS)
 _DATE_START = rf"\d{{1,2}} (?:{_MONTH})|(?:{_MONTH}) \d|\d{{4}}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gnnrag.roles.offline_reader import relations
 from gnnrag.roles.offline_reader.spans import MONTHS, Linker, fold, name_spans, sentences, strip_honorific, words
-from gnnrag.text.countries import is_country_word
+from gnnrag.text.normalise import is_country_word
 from gnnrag.types import Passage
 
 # A child's passage names its parents: `son of FATHER and (his wife) MOTHER`.

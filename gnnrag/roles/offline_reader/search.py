@@ -11,7 +11,7 @@ from gnnrag.roles.offline_reader import relations
 from gnnrag.roles.offline_reader.question import AnswerType, Focus, links_from, read_focus
 from gnnrag.roles.offline_reader.relations import Finding, Reading, good_name
 from gnnrag.roles.offline_reader.spans import DATE_RE, NUMBER_RE, fold, name_spans, sentences, strip_honorific, words
-from gnnrag.text.countries import COUNTRY_OF, country_mentions
+from gnnrag.text.normalise import COUNTRY_OF, country_mentions
 
 _KIND_OF: dict[str, AnswerType] = {
     "birth_date": "date", "death_date": "date", "birth_place": "place", "death_place": "place", "burial": "place",

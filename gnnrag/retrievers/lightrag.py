@@ -7,8 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.graphs.picking import Edges, above, distinct, round_robin, seed_edges
-from gnnrag.graphs.rendering import Found, Shown, classic_sides, current_passages, cut, merge
+from gnnrag.graphs.rendering import (
+    Edges,
+    Found,
+    Shown,
+    above,
+    classic_sides,
+    current_passages,
+    cut,
+    distinct,
+    merge,
+    round_robin,
+    seed_edges,
+)
 from gnnrag.index.index import Index
 from gnnrag.retrievers.base import KeywordRetriever, by_rank, check_choices, rank_order
 from gnnrag.roles.base import Keywords
