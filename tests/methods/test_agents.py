@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from gnnrag.errors import ConfigError
 from gnnrag.methods.agents import AgentConfig, R1Searcher, ReAct, SearchR1
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.roles.agent import OfflineAgent, OracleAgent
@@ -83,10 +80,3 @@ def test_offline_and_oracle(tmp_path):
         (prediction, session), *_ = answer_all(SearchR1(index, {"agent": role}), DenseRetriever(index), [question])
         assert prediction.error is None and {"p0", "p1"} <= set(prediction.ranking[:4])
         assert answer in (None, prediction.answer) and session.counts["retriever_calls"] >= 1
-
-
-def test_bad_settings():
-    with pytest.raises(ConfigError, match=r"method\.answer='own': allowed are native, reader"):
-        run(ReAct, FINISH, answer="own")
-    with pytest.raises(ConfigError, match="must be at least 1"):
-        run(ReAct, FINISH, max_turns=0)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.errors import ConfigError, LLMError
+from gnnrag.errors import LLMError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.bdtr import BDTR, BDTRConfig
 from gnnrag.roles.base import Answer, Chain, Thoughts, Verdict
@@ -351,18 +351,6 @@ def test_an_empty_pool() -> None:
     prediction, _, roles = run(retriever=ToyRetriever({}))
     assert prediction.error is None and prediction.ranking == () and prediction.usage["llm_calls"] == 3
     assert roles["reader"].tasks[0].passages == ()
-
-
-# ------------------------------------------------------------------------------------------------------ settings
-@each(
-    "setting, value",
-    [("chain_from", "x"), ("promotion", "x"), ("score_norm", "x"), ("thoughts", "x"), ("query_weights", [1.0])],
-)
-def test_a_switch_with_an_unknown_value(setting: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=f"method.{setting}="):
-        BDTR(ToyIndex(), scripted_roles(), BDTRConfig(**{setting: value}))
-    with pytest.raises(ConfigError, match=r"method\.preset='letter': Allowed: ours, paper"):
-        load_config(EvaluateConfig, None, ["method=bdtr", "method.preset=letter"])
 
 
 def test_the_trace_tells_how_it_was_found() -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
-from gnnrag.errors import ConfigError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.iterative import IRGS, GCoT, IRCoT, IterativeConfig, ToG, cut
 from gnnrag.registry import METHODS, resolve
@@ -139,16 +136,3 @@ def test_long_queries_are_cut_at_a_sentence():
     text = "One short sentence. " * 30
     assert cut(text).endswith("sentence.") and len(cut(text)) <= 300
     assert len(cut("word " * 200)) <= 300 and cut("short") == "short"
-
-
-@each(
-    "settings, message",
-    [
-        ({"merge": "min"}, r"method\.merge='min': allowed are max, append, replace"),
-        ({"rounds": -1}, r"method\.rounds=-1: must be at least 0"),
-        ({"score_norm": "zscore"}, r"method\.score_norm='zscore'"),
-    ],
-)
-def test_bad_settings(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        run(IRCoT, **settings)

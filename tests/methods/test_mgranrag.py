@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import threading
 
-import pytest
-
-from gnnrag.errors import ConfigError
 from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.methods.mgranrag.evidence import OfflineEvidenceExtractor, OracleEvidenceExtractor
 from gnnrag.methods.mgranrag.graph import GranularWeightsConfig
@@ -137,17 +134,3 @@ def test_presets_fill_what_is_left_open():
         2,
         0.5,
     )
-
-
-@each(
-    "settings, message",
-    [
-        ({"preset": "papre"}, r"method\.preset='papre' is unknown\. Did you mean 'paper'"),
-        ({"next_candidates": "x"}, r"method\.next_candidates='x': allowed are ppr, dense_aug"),
-        ({"ablate": ["x"]}, r"method\.ablate=\['x'\]: allowed are decomposition"),
-        ({"candidates": 0}, r"method\.candidates must be at least 1"),
-    ],
-)
-def test_bad_settings(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        resolve_preset(MGranRAGConfig(**settings))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from gnnrag.errors import ConfigError, LLMError
+from gnnrag.errors import LLMError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.multihop import MultiHop, MultiHopConfig
 from gnnrag.roles.base import Thoughts
@@ -73,8 +71,3 @@ def test_failures() -> None:
     assert prediction.usage["roles"]["thoughts"]["thought_failed"] == 1
     prediction, _ = answer_one(MultiHop(ToyIndex(), scripted_roles(STEPS)), ToyRetriever({"Q": broken()}))
     assert prediction.error == "the server is down" and prediction.answer == ""
-
-
-def test_an_unknown_normalisation_is_refused_before_any_work() -> None:
-    with pytest.raises(ConfigError, match=r"method\.score_norm='zscore': allowed are minmax_full"):
-        MultiHop(ToyIndex(), scripted_roles(), MultiHopConfig(score_norm="zscore"))

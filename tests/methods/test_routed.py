@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnrag.errors import ConfigError, LLMError
+from gnnrag.errors import LLMError
 from gnnrag.methods.routed import Routed, RoutedConfig
 from gnnrag.methods.routes import RouteConfig
 from gnnrag.roles.base import Answer, ReaderTask, Role, RouterTask, Routing, Thoughts
@@ -175,27 +175,6 @@ def test_a_flat_method_that_answers_by_itself() -> None:
     found = run(Router(0.1), [SURE], config)
     assert found.asked == [[], [], []] and found.prediction.answer == "yes"
     assert isinstance(found.roles["reader"].tasks[0], ReaderTask) and found.roles["reader"].tasks[0].passages == ()
-
-
-# -------------------------------------------------------------------------------------------------------- settings
-@each(
-    "settings, message",
-    [
-        ({"check": "judge"}, "method.check='judge': allowed are reader, cosine, off"),
-        ({"failed": ["passage_local"]}, "method.failed=['passage_local']: allowed are multi_hop, thematic"),
-        ({"multi_hop_threshold": 1.5}, "method.multi_hop_threshold=1.5: must lie between 0 and 1"),
-        (
-            {"thematic": RouteConfig("single", "graphrag_globl")},
-            "method.thematic.retriever='graphrag_globl' is unknown",
-        ),
-        ({"multi_hop": RouteConfig("btdr")}, "method.multi_hop.method='btdr' is unknown. Did you mean 'bdtr'"),
-        ({"multi_hop": RouteConfig("routed")}, "method.multi_hop.method='routed': a routing method cannot be a route"),
-    ],
-)
-def test_what_is_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        Routed(Index(), {**scripted_roles(), "router": None}, replace(CONFIG, **settings))
-    assert str(caught.value).startswith(message)
 
 
 def test_stages_of_the_check() -> None:

@@ -110,11 +110,7 @@ def test_the_answer_of_the_retriever() -> None:
     assert prediction.answer == "read" and prediction.ranking == ()
 
 
-def test_channels_that_do_not_exist_or_do_not_fit() -> None:
-    with pytest.raises(ConfigError, match=r"method\.channel='node': allowed are text, graph, both"):
-        Single(ToyIndex(), {}, SingleConfig(channel="node"))
-    with pytest.raises(ConfigError, match=r"method\.answer='me': allowed are retriever, reader"):
-        Single(ToyIndex(), {}, SingleConfig(answer="me"))
+def test_channels_that_do_not_fit() -> None:
     for channel, asked in (("graph", "graph"), ("both", "graph, text")):
         config = load_config(EvaluateConfig, None, ["retriever=dense", "method=single", f"method.channel={channel}"])
         with pytest.raises(ConfigError, match=f"asks the channels {asked}.*suitable: .*graphrag_global"):

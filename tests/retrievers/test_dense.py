@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
 from gnnrag.retrievers.dense import DenseConfig, DenseRetriever
 from gnnrag.types import Query
@@ -86,11 +85,6 @@ def test_hnsw_asked_for_more_than_there_is() -> None:
     retriever = DenseRetriever(Vectors(vectors, vectors), DenseConfig("hnsw"))  # type: ignore[arg-type]
     (ranking,) = retriever.retrieve([Query("2", top_k=50)])
     assert ranking.ids[0] == "p0002" and len(ranking) <= 4
-
-
-def test_unknown_search() -> None:
-    with pytest.raises(ConfigError, match=r"retriever\.search='ivf': allowed are flat, hnsw"):
-        DenseRetriever(Vectors(np.eye(2, dtype=np.float32), np.eye(2)), DenseConfig("ivf"))  # type: ignore[arg-type]
 
 
 def test_on_a_real_index(index: Index) -> None:

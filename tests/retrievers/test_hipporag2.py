@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gnnrag.errors import ConfigError
 from gnnrag.graphs.entities import build_entity_graph
 from gnnrag.index.graph_stages import EntityKnowledge
 from gnnrag.llm.scripted import ScriptedBackend
@@ -213,17 +212,3 @@ def test_facts_of_one_sentence_are_one_candidate():
     assert roles["fact_filter"].tasks == [FactFilterTask("q", (("a", "met x and y", "x, y"),))]
     assert [f for f, _ in seeds.facts] == [0, 1]
     assert {graph.entities[e]: w for e, w in seeds.entities} == {"a": 1.0, "x": 1.0, "y": 1.0}
-
-
-@each(
-    "settings, problem",
-    [
-        ({"phrase_agg": "sum"}, "allowed are mean, last"),
-        ({"fallback_policy": "none"}, "allowed are minmax, same_scale"),
-        ({"filter": "llm"}, "allowed are role, none"),
-        ({"fallback_policy": "same_scale", "passage_weight": 0.0}, "passage_weight above 0"),
-    ],
-)
-def test_settings_that_do_not_fit(settings, problem):
-    with pytest.raises(ConfigError, match=problem):
-        HippoRAG2Retriever(golden_index(), HippoRAG2Config(**settings))

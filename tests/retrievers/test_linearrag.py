@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from gnnrag.errors import ConfigError
 from gnnrag.graphs.knowledge import Lists
 from gnnrag.index.index import Index
 from gnnrag.retrievers.linearrag import Bridging, LinearRAGConfig, LinearRAGRetriever, RelationFreeGraph
@@ -103,14 +102,3 @@ def test_a_corpus_without_names(tmp_path: Any) -> None:
     for profile in ("fixed", "released"):
         (ranking,) = make(Index(tmp_path), profile=profile).retrieve([Query("Who was Ada Lovelace?")])
         assert sorted(ranking.ids) == ["a", "b"] and ranking.branch == "dense_fallback"
-
-
-@each(
-    "settings, named",
-    [({"search": "dfs"}, "retriever.search='dfs'"), ({"passage_share": 1.0}, "retriever.passage_share=1.0"),
-     ({"top_k_sentence": 0}, "retriever.top_k_sentence=0"), ({"max_iterations": 0}, "retriever.max_iterations=0"),
-     ({"passage_power": -1.0}, "retriever.passage_power=-1.0: must be at least 0")],
-)  # fmt: skip
-def test_settings_without_meaning_are_refused(index: Index, settings: dict[str, Any], named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
-        make(index, **settings)

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from gnnrag.errors import ConfigError
 from gnnrag.graphs.tree import SummaryTree
 from gnnrag.index.index import Index
 from gnnrag.retrievers.dense import DenseRetriever
@@ -96,24 +95,6 @@ def test_ties_go_by_position():
     even = np.full(7, 0.5)
     assert golden(even).select(even).nodes.tolist() == list(range(7))
     assert golden(even).retrieve([Query("q")])[0].ids == NAMES[:5]
-
-
-@each(
-    "config, problem",
-    [
-        ({"mode": "tree"}, "mode='tree': allowed are collapsed, traverse"),
-        ({"gamma": 1.5}, "gamma=1.5"),
-        ({"nodes": 0}, "nodes=0"),
-        ({"tokens": 0}, "tokens=0"),
-        ({"per_layer": 0}, "per_layer=0"),
-        ({"num_layers": 0}, "num_layers=0"),
-        ({"start_layer": 2}, "start_layer=2: this index has the layers 0 to 1"),
-        ({"start_layer": -1}, "start_layer=-1"),
-    ],
-)
-def test_settings_that_do_not_fit(config, problem):
-    with pytest.raises(ConfigError, match=problem):
-        golden(**config)
 
 
 class TestOnAnIndex:
