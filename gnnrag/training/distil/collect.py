@@ -143,7 +143,7 @@ def recorded_roles(config: EvaluateConfig) -> tuple[str, ...]:
     """Return which recorded roles a run may ask. Raises ConfigError naming the methods that ask any."""
     found = tuple(role for role in RECORDED if role in asked_roles(config))
     if not found:
-        known = {name: getattr(resolve("method", name, METHODS), "roles", ()) for name in METHODS}
+        known = {name: resolve("method", name, METHODS).role_names or () for name in METHODS}
         asking = [f"{name} ({', '.join(r for r in RECORDED if r in asks)})" for name, asks in known.items()
                   if set(asks) & set(RECORDED)]  # fmt: skip
         raise ConfigError(
