@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -140,14 +139,20 @@ class Idea:
     kind: str
 
 
-def builder(index: Any) -> Callable[[ThoughtsTask], list[Idea]]:
-    """Make the titles of all passages candidates, one of them twice, and an empty one."""
-    titles = [p.title for p in index.passages]
-    return lambda task: [Idea(t, "title") for t in [*titles, titles[0].upper(), " "]]
+class TitleBuilder:
+    """Makes the titles of all passages candidates, one of them twice, and an empty one."""
+
+    stages = ()
+
+    def __init__(self, index: Index) -> None:
+        self.titles = [p.title for p in index.passages]
+
+    def __call__(self, task: ThoughtsTask) -> list[Idea]:
+        return [Idea(t, "title") for t in [*self.titles, self.titles[0].upper(), " "]]
 
 
 def test_candidates_are_labelled_with_what_they_would_gain(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(module.CANDIDATES, "titles", f"{__name__}:builder")
+    monkeypatch.setitem(module.CANDIDATES, "titles", f"{__name__}:TitleBuilder")
     meta = collected(root, root / "titles", *ORACLE, own=("candidates=titles",))
     rows = read_rows(root / "titles" / "thoughts.jsonl", ThoughtsRow)
     counts = meta["counts"]["thoughts"]
