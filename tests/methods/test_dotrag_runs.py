@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.datasets.articles import RELATIONS
 from gnnrag.index.store import Store
 from gnnrag.run.evaluation import evaluate
 from gnnrag.run.pipeline import needed_stages
 from inference.index import main
-from tests.helpers.each import each
 from tests.helpers.indexes import REPOSITORY
 
 KB = """Solaris|directed_by|Andrei T
@@ -58,18 +59,22 @@ def load(dots: list[str], *more: str) -> Any:
     return load_config(EvaluateConfig, REPOSITORY / "configs/evaluate/metaqa_dotrag.yaml", [*dots, *more])
 
 
-@each("roles", ["oracle", "offline"])
-def test_a_knowledge_base_from_end_to_end(dots: list[str], roles: str, tmp_path: Path) -> None:
-    path, metrics = evaluate(load(dots, f"roles={roles}"))
-    rows = [json.loads(line) for line in (path / "predictions.jsonl").read_text("utf-8").splitlines()]
+def answered(dots: list[str], *more: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Run the questions; returns the rows and the metrics."""
+    path, metrics = evaluate(load(dots, *more))
+    return [json.loads(line) for line in (path / "predictions.jsonl").read_text("utf-8").splitlines()], metrics
+
+
+def test_a_knowledge_base_from_end_to_end(dots: list[str], tmp_path: Path) -> None:
+    rows, metrics = answered(dots, "roles=oracle")
+    assert not metrics["failed"]
+    assert {row["question_id"]: set(row["nodes"]) for row in rows} == {row[0]: set(row[3]) for row in QUESTIONS}
+    assert metrics["path_patterns"]["found"] == metrics["path_patterns"]["accuracy"] == 1.0
+    assert set(metrics["path_patterns"]["by_type"]) == {type_ for *_, type_ in QUESTIONS}
+    rows, metrics = answered(dots, "roles=offline")  # without a schema file nothing tells that "act" is starred_actors
     assert not metrics["failed"] and len(rows) == 3
     found = {row["question_id"]: set(row["nodes"]) for row in rows}
-    if roles == "oracle":
-        assert found == {id_: set(answers) for id_, _, _, answers, _ in QUESTIONS}
-        assert metrics["path_patterns"]["found"] == metrics["path_patterns"]["accuracy"] == 1.0
-        assert set(metrics["path_patterns"]["by_type"]) == {type_ for *_, type_ in QUESTIONS}
-    else:  # without a schema file nothing tells that "act" is starred_actors
-        assert {id_: found[id_] for id_ in ("2-a", "3-a")} == {r[0]: set(r[3]) for r in QUESTIONS[1:]}
+    assert {id_: found[id_] for id_ in ("2-a", "3-a")} == {r[0]: set(r[3]) for r in QUESTIONS[1:]}
     stages = set(Store(tmp_path / "index").manifest["stages"])
     assert stages == {"passages", "lexical", "extraction", "knowledge", "knowledge_vectors"}
 
@@ -105,8 +110,7 @@ def test_the_schema_of_an_index_is_drafted_and_read_back(dots: list[str], tmp_pa
     file = tmp_path / "schema.yaml"
     text = text.replace("name: starred_actors\n  definition: ''", "name: starred_actors\n  definition: act acted actor")
     file.write_text(text, "utf-8")
-    path, _ = evaluate(load(dots, f"method.schema_file={file}", "run.name=edited"))
-    rows = [json.loads(line) for line in (path / "predictions.jsonl").read_text("utf-8").splitlines()]
+    rows, _ = answered(dots, f"method.schema_file={file}", "run.name=edited")
     assert next(r for r in rows if r["question_id"] == "1-a")["nodes"] == ["Stalker"]
 
 
@@ -116,21 +120,15 @@ def test_a_schema_may_name_more_than_the_graph_has(
     """A corpus of some of the entities need not have every type; a file for another graph is still refused."""
     file = tmp_path / "schema.yaml"
     file.write_text("types: [{name: movie}, {name: person}, {name: rating}]\nrelations: [{name: starred_actors}]\n")
-    path, metrics = evaluate(load(dots, f"method.schema_file={file}", "run.name=more"))
-    rows = [json.loads(line) for line in (path / "predictions.jsonl").read_text("utf-8").splitlines()]
+    rows, metrics = answered(dots, f"method.schema_file={file}", "run.name=more")
     assert not metrics["failed"] and {row["usage"]["flags"]["schema_lacks"] for row in rows} == {1}
     assert caplog.text.count("the graph has no rating; these are not offered") == 1
     file.write_text("types: [{name: planet}]\n")
-    path, metrics = evaluate(load(dots, f"method.schema_file={file}", "run.name=other"))
-    rows = [json.loads(line) for line in (path / "predictions.jsonl").read_text("utf-8").splitlines()]
+    rows, metrics = answered(dots, f"method.schema_file={file}", "run.name=other")
     assert metrics["failed"] == len(rows) and "types: the graph has no 'planet'" in rows[0]["error"]
 
 
 def test_the_schema_of_metaqa_names_what_its_knowledge_base_has() -> None:
-    import yaml
-
-    from gnnrag.datasets.articles import RELATIONS
-
     schema = yaml.safe_load((REPOSITORY / "configs/schemas/metaqa.yaml").read_text("utf-8"))
     assert {r["name"] for r in schema["relations"]} == set(RELATIONS)
     types = {t for r in RELATIONS.values() for t in (r.head_type, r.tail_type)}
