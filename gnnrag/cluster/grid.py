@@ -354,8 +354,8 @@ def script_for(source: Path, overrides: Sequence[str]) -> str:
     fitting = [script for script in TRAININGS if script not in problems]
     named = f"train_{source.stem.split('_')[0]}.py"
     if not fitting:
-        told = [problems[named]] if named in problems else [f"{name}: {text}" for name, text in problems.items()]
-        raise ConfigError(f"{source}: no training script can read it. {'; '.join(told)}")
+        reasons = [problems[named]] if named in problems else [f"{name}: {text}" for name, text in problems.items()]
+        raise ConfigError(f"{source}: no training script can read it. {'; '.join(reasons)}")
     if len(fitting) > 1 and named not in fitting:
         example = f"{fitting[0].removeprefix('train_').removesuffix('.py')}_{source.name}"
         raise ConfigError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from gnnrag.cluster.grid import LIBRARY, Evaluation, Point, Training, cached, expand, is_table, is_training, trainings
 from gnnrag.cluster.job import Job, Target, job_name
@@ -16,6 +17,7 @@ from gnnrag.index_config import SECTIONS
 from gnnrag.reports.cross import split_trained
 
 PAPERS = LIBRARY.parent / "configs" / "papers"  # two words name each of its tables: paper and table
+Words = tuple[str, ...]
 REPORTS = "gnnrag-reports"  # they open runs that they share, one after the other
 
 
@@ -79,34 +81,32 @@ class _Graph:
     last: dict[str, str] = field(default_factory=dict)  # key of an evaluation -> its last job
     named: dict[tuple[str, str], Evaluation] = field(default_factory=dict)  # folder and given name of a run -> whose
 
-    def add_evaluation(self, one: Evaluation) -> str:
+    def add_evaluation(self, evaluation: Evaluation) -> str:
         """Add what an evaluation needs; returns the name of its last job, empty where it cannot run."""
-        if reason := one.unavailable:
-            name = f"missing-{digest(one.label)[:8]}"
-            self._add(Job(name, "evaluate", one.label, (), (), self._own(name), Target(""), missing=reason))
+        if reason := evaluation.unavailable:
+            name = f"missing-{digest(evaluation.label)[:8]}"
+            self._add(name, "evaluate", evaluation.label, (), (), Target(""), missing=reason)
             return ""
-        if one.key in self.last:
-            return self.last[one.key]
-        target = one.target
-        if target.name and (first := self.named.setdefault((one.root, target.name), one)).key != one.key:
+        if evaluation.key in self.last:
+            return self.last[evaluation.key]
+        target, label = evaluation.target, evaluation.label
+        first = self.named.setdefault((evaluation.root, target.name), evaluation)
+        if target.name and first.key != evaluation.key:
             raise ConfigError(
-                f"run.name={target.name} is given to several runs ({first.label}; {one.label}): "
+                f"run.name={target.name} is given to several runs ({first.label}; {label}): "
                 "leave run.name out, each then has a name of its own"
             )
-        name = last = job_name(f"evaluate-{one.name}")
-        config = f"{self._own(name)}/config.yaml"
+        name = last = job_name(f"evaluate-{evaluation.name}")
+        config = str(self.folder / name / "config.yaml")
         argv = ("inference/evaluate.py", config)
-        self._read_indexes(name, [one])
         shard = ("shard={shard}",) if self.shards else ()
-        self._add(Job(
-            name, "evaluate", one.label, (*argv, *shard), (config,), self._own(name), target,
-            tasks=self.shards, config=one.config,
-        ))  # fmt: skip
+        more = {"tasks": self.shards, "config": evaluation.config}
+        self._add(name, "evaluate", label, (*argv, *shard), (config,), target, **more)
+        self._read_indexes(name, [evaluation])
         if self.shards:
-            last = job_name(f"merge-{one.name}")
-            merge = (*argv, "shard=merge")
-            self._add(Job(last, "merge", one.label, merge, (config,), self._own(last), target, (name,)))
-        self.last[one.key] = last
+            last = job_name(f"merge-{evaluation.name}")
+            self._add(last, "merge", label, (*argv, "shard=merge"), (config,), target, needs=(name,))
+        self.last[evaluation.key] = last
         return last
 
     def add_tables(
@@ -133,54 +133,53 @@ class _Graph:
         else:  # its rows have jobs of their own: one that failed is not done again in the limits of this
             needs = [need for row in rows if (need := self.add_evaluation(row))]
             arguments += ("--finished",)
-        self._add(Job(
-            name, "report", label, ("inference/reproduce.py", *arguments), arguments, self._own(name), Target(""),
-            tuple(dict.fromkeys(needs)), ends_anyway=True, alone=REPORTS, missing="" if here else missing[0],
-        ))  # fmt: skip
+        more = {"ends_anyway": True, "alone": REPORTS, "missing": "" if here else missing[0]}
+        argv = ("inference/reproduce.py", *arguments)
+        self._add(name, "report", label, argv, arguments, Target(""), needs=tuple(dict.fromkeys(needs)), **more)
 
-    def add_training(self, one: Training) -> None:
+    def add_training(self, training: Training) -> None:
         """Add a training, which builds its own indexes."""
-        name = job_name(f"train-{Path(one.run).name}")
+        name = job_name(f"train-{Path(training.run).name}")
         if name in self.jobs:
-            raise ConfigError(f"two trainings have the run {one.run}; give one of them another run.name")
-        argv = (one.script, *one.arguments)
-        self._add(Job(name, "train", one.label, argv, argv, self._own(name), Target(one.run, decisive=one.settings)))
+            raise ConfigError(f"two trainings have the run {training.run}; give one of them another run.name")
+        argv = (training.script, *training.arguments)
+        self._add(name, "train", training.label, argv, argv, Target(training.run, decisive=training.settings))
 
     def plan(self) -> Plan:
         """Return the plan."""
-        builds = {folder: self._index(folder, readers) for folder, readers in self.indexes.items()}
+        asked, self.jobs = self.jobs, {}
+        builds = {folder: self._add_index(folder, readers) for folder, readers in self.indexes.items()}
         for name, folders in self.readers.items():
-            job = self.jobs[name]
-            self.jobs[name] = replace(job, needs=(*(builds[folder].name for folder in folders), *job.needs))
-        missing = sum(job.missing != "" for job in self.jobs.values())
-        notes = (f"{missing} of {len(self.jobs)} jobs cannot run on this machine",) if missing else ()
-        return Plan({**{job.name: job for job in builds.values()}, **self.jobs}, notes)
+            needs = (*(builds[folder] for folder in folders), *asked[name].needs)
+            asked[name] = replace(asked[name], needs=needs)
+        missing = sum(job.missing != "" for job in asked.values())
+        notes = (f"{missing} of {len(asked)} jobs cannot run on this machine",) if missing else ()
+        return Plan({**self.jobs, **asked}, notes)
 
-    def _index(self, folder: str, readers: Sequence[Evaluation]) -> Job:
-        """Return what builds an index with the stages of all who read it."""
+    def _add_index(self, folder: str, readers: Sequence[Evaluation]) -> str:
+        """Add what builds an index with the stages of all who read it; returns its name."""
         _refuse_two_ways(folder, readers)
         stages = tuple(dict.fromkeys(stage for one in readers for stage in one.stages))
         settings = only_recorded(to_plain(readers[0].index))
         base = job_name(f"index-{Path(folder).name}")
         name = f"{base}-{digest([folder, sorted(stages), settings])[:8]}"
-        arguments = (f"{self._own(name)}/config.yaml", f"index.stages={','.join(stages)}")
-        return Job(
-            name, "index", f"{folder}: {len(stages)} stages", ("inference/index.py", "build", *arguments), arguments,
-            self._own(name), Target(folder, stages, settings), alone=f"gnnrag-{base}", config=readers[0].config,
-        )  # fmt: skip
+        arguments = (str(self.folder / name / "config.yaml"), f"index.stages={','.join(stages)}")
+        argv, label = ("inference/index.py", "build", *arguments), f"{folder}: {len(stages)} stages"
+        more = {"alone": f"gnnrag-{base}", "config": readers[0].config}
+        self._add(name, "index", label, argv, arguments, Target(folder, stages, settings), **more)
+        return name
 
     def _read_indexes(self, name: str, evaluations: Sequence[Evaluation]) -> None:
-        for one in evaluations:
-            self.indexes.setdefault(one.index_folder, []).append(one)
-        self.readers[name] = list(dict.fromkeys(one.index_folder for one in evaluations))
+        for evaluation in evaluations:
+            self.indexes.setdefault(evaluation.index_folder, []).append(evaluation)
+        self.readers[name] = list(dict.fromkeys(evaluation.index_folder for evaluation in evaluations))
 
-    def _own(self, name: str) -> str:
-        return str(self.folder / name)
-
-    def _add(self, job: Job) -> None:
-        if not job.missing and job.name in self.jobs:
-            raise ConfigError(f"two jobs are called {job.name}: {self.jobs[job.name].label} and {job.label}")
-        self.jobs[job.name] = job
+    def _add(
+        self, name: str, kind: str, label: str, argv: Words, arguments: Words, target: Target, **more: Any
+    ) -> None:
+        if not more.get("missing") and name in self.jobs:
+            raise ConfigError(f"two jobs are called {name}: {self.jobs[name].label} and {label}")
+        self.jobs[name] = Job(name, kind, label, argv, arguments, str(self.folder / name), target, **more)
 
 
 def _refuse_two_ways(folder: str, readers: Sequence[Evaluation]) -> None:
