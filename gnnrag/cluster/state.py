@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ class State:
     """How far a job has come."""
 
     job: Job
-    status: str  # one of `STATUSES`
+    status: str = "to do"  # one of `STATUSES`
     left: tuple[int, ...] = ()  # tasks that have to be done, or done again
     questions: int = 0  # that are answered; of a training: its step
     of: int = 0  # questions asked; 0 where that is not known
@@ -41,16 +41,7 @@ class State:
     detail: str = ""  # why it failed or is missing, or what a person should know
 
 
-@dataclass
-class _Result:
-    """What is there of what a job makes: the tasks that are done, and the rest as in `State`."""
-
-    done: Collection[int] = ()
-    questions: int = 0
-    of: int = 0
-    seconds: float = 0.0
-    run: str = ""
-    detail: str = ""
+Look = tuple[Collection[int], State]  # tasks of a job that are done, and its state but for `status` and `left`
 
 
 class JobMonitor:
@@ -71,15 +62,16 @@ class JobMonitor:
         look = {"index": _index, "train": _training, "report": self._report}.get(job.kind, self._evaluation)
         try:
             with interpreting(Path(job.target.path)):
-                made = look(job)
+                done, state = look(job)
         except ArtefactError as error:  # of one run: the others can still be told, and done
             return State(job, "failed", detail=str(error))
-        statuses = {task: "done" if task in made.done else self._task(job, task) for task in job.numbers}
+        statuses = {task: "done" if task in done else self._task(job, task) for task in job.numbers}
         status = next(s for s in _WORST_FIRST if s in statuses.values())
         left = tuple(task for task, s in statuses.items() if s not in ("done", "running", "waiting"))
         if status == "failed":
-            made.detail = self._why(job, next(task for task, s in statuses.items() if s == "failed"))
-        return State(job, status, left, made.questions, made.of, made.seconds, made.run, made.detail)
+            why = self._why(job, next(task for task, s in statuses.items() if s == "failed"))
+            state = replace(state, detail=why)
+        return replace(state, status=status, left=left)
 
     def _task(self, job: Job, task: int) -> str:
         """Return the status of a task that is not done."""
@@ -98,39 +90,42 @@ class JobMonitor:
         why = self.queue.get((job.name, task)) or (f"exit code {code}" if "failed" in remark else remark)
         return f"{f'shard {task}: ' if job.tasks else ''}{why}"
 
-    def _evaluation(self, job: Job) -> _Result:
+    def _evaluation(self, job: Job) -> Look:
         run = self._runs.setdefault(job.target.path, Runs(job.target.path)).find(job.target)
         if run is None:
-            return _Result()
+            return (), State(job)
         if is_scored(run):
             metrics = read_object(run / "metrics.json")
             total, failed = metrics.get("questions", 0), metrics.get("failed", 0)
             remarks = [f"{failed} of {total} questions failed"] * bool(failed)
             with interpreting(run / "metrics.json"):
                 remarks += [f"{role}: {described(c)}" for role, c in metrics.get("replies", {}).items() if c["bad"]]
-            return _Result(job.numbers, total, total, predicted_seconds(run), str(run), "; ".join(remarks))
+            state = State(job, questions=total, of=total, run=str(run), detail="; ".join(remarks))
+            return job.numbers, replace(state, seconds=predicted_seconds(run))
         if job.kind == "merge":
-            return _Result(run=str(run))
+            return (), State(job, run=str(run))
         if not job.tasks:
-            return _Result((), rows(run), asked(run), predicted_seconds(run), str(run))
+            seconds = predicted_seconds(run)
+            return (), State(job, questions=rows(run), of=asked(run), seconds=seconds, run=str(run))
         parts = {task: run / Shard(job.tasks, task).folder for task in job.numbers}
         done = {t for t, part in parts.items() if is_whole(part) or (part.is_dir() and job.ended(t)[0] == 0)}
         counts = [asked(part) for part in parts.values()]
         answered = sum(min(rows(part), count or rows(part)) for part, count in zip(parts.values(), counts, strict=True))
         seconds = sum(map(predicted_seconds, parts.values()))
-        return _Result(done, answered, sum(counts) if all(counts) else 0, seconds, str(run))
+        of = sum(counts) if all(counts) else 0
+        return done, State(job, questions=answered, of=of, seconds=seconds, run=str(run))
 
-    def _report(self, job: Job) -> _Result:
+    def _report(self, job: Job) -> Look:
         shown = [self.jobs[need] for need in job.needs if need in self.jobs]
         sources = [one.file("ended", task) for one in shown for task in one.numbers] + [Path(job.arguments[0])]
         if job.ended(0)[0] != 0:
-            return _Result()
+            return (), State(job)
         made = job.file("ended", 0).stat().st_mtime
         is_new = all(not path.exists() or path.stat().st_mtime <= made for path in sources)
-        return _Result({0} if is_new else (), run=str(job.log_file(0)))
+        return {0} if is_new else (), State(job, run=str(job.log_file(0)))
 
 
-def _index(job: Job) -> _Result:
+def _index(job: Job) -> Look:
     folder = Path(job.target.path)
     store = Store(folder)
     there = [stage for stage in job.target.stages if store.key(stage) is not None]
@@ -143,7 +138,7 @@ def _index(job: Job) -> _Result:
     seconds = sum(store.info(stage).get("seconds", 0.0) for stage in there)
     remark = f"{len(there)} of {len(job.target.stages)} stages"
     done = {0} if is_whole and (is_same or is_newest) else ()
-    return _Result(done, seconds=seconds, run=str(folder) if there else "", detail=remark)
+    return done, State(job, seconds=seconds, run=str(folder) if there else "", detail=remark)
 
 
 def _named_writers(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,14 +153,14 @@ def _named_writers(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**settings, "writers": named} if named else dict(settings)
 
 
-def _training(job: Job) -> _Result:
+def _training(job: Job) -> Look:
     run = Path(job.target.path)
     last = last_rows(run)
     step, seconds = max((row.get("step", 0) for row in last), default=0), sum(row.get("seconds", 0.0) for row in last)
     changed = _changed_settings(run, job.target.decisive)
     remark = f"{run} has another value of {', '.join(changed[:5])}" if changed else ""
     done = {0} if read_object(run / "metrics.json") and not changed else ()
-    return _Result(done, step, 0, seconds, str(run), remark)
+    return done, State(job, questions=step, seconds=seconds, run=str(run), detail=remark)
 
 
 def _changed_settings(run: Path, required: Mapping[str, Any]) -> list[str]:
