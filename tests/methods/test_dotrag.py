@@ -196,37 +196,22 @@ def test_by_the_letter_the_trace_runs_all_rounds_and_reads_passages_of_paths_alo
 
 
 # --------------------------------------------------------------------------------------------------- faults
-BROKEN = {
-    "malformed": "I would rather not say.",
-    "empty": "",
-    "refusal": "I'm sorry, I cannot help with that.",
-    "error": LLMError("the server is down"),
-    "torn": '{"anchors": [{"span": "Ada',
-}
+FAILED = {"concepts": "concepts_failed", "rules": "rules_failed", "path_judge": "judge_failed",
+          "redirect": "redirect_failed"}  # fmt: skip
 
 
 @each("role", list(MARKS))
-@each("how", list(BROKEN))
-def test_a_failing_call_never_loses_a_run(role: str, how: str) -> None:
+@each("problem", ["", LLMError("the server is down")])
+def test_a_failing_call_never_loses_a_run(role: str, problem: Any) -> None:
     rounds = [ROUND_1.replace(YARD, "").replace(HERON, ""), ROUND_2]
-    replies = {role: BROKEN[how]} | ({"path_judge": rounds} if role == "redirect" else {})
+    replies = {role: problem} | ({"path_judge": rounds} if role == "redirect" else {})
     prediction, session, _ = run(prompted(**replies)[0], **TRACE)
     row = session.by_role[role]
-    if how == "error":
-        assert "the server is down" in str(prediction.error) and row["llm_error"] >= 1
+    if problem == "":
+        assert prediction.error is None and row["parse_failure"] >= 2 and row["calls"] >= 2, "asked once more"
     else:
-        assert prediction.error is None
-    if role == "redirect" and how in ("malformed", "refusal", "torn"):
-        return  # any one line is a query
-    if role == "concepts" and how == "torn":
-        assert events(session, "dot")[0]["anchors"]  # mended: the span "Ada" is there, and is found by meaning
-        return
-    if how != "error":
-        assert row["parse_failure"] >= 2 and row["calls"] >= 2  # asked once more
-    flag = {"concepts": "concepts_failed", "rules": "rules_failed", "path_judge": "judge_failed",
-            "redirect": "redirect_failed"}[role]  # fmt: skip
-    assert row[flag] >= 1
-    assert prediction.ranking, "passages come in any case"
+        assert "the server is down" in str(prediction.error) and row["llm_error"] >= 1
+    assert row[FAILED[role]] >= 1 and prediction.ranking, "passages come in any case"
 
 
 def test_a_failed_judge_keeps_the_nearest_three_as_partial() -> None:
