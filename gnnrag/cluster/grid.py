@@ -172,13 +172,13 @@ class Evaluation:
         """Why it cannot run on this machine: a part, data or a model is not here; empty where it can."""
         if self.missing:
             return self.missing
-        absent = _absent_data(*self.data, self.decisive["data"]["split"])
-        absent = absent or missing_model(self.index["embedder"]["model"])
-        return absent or missing_analyser(self.index["text"]["language"])
+        missing = _missing_data(*self.data, self.decisive["data"]["split"])
+        missing = missing or missing_model(self.index["embedder"]["model"])
+        return missing or missing_analyser(self.index["text"]["language"])
 
 
 @cache
-def _absent_data(path: str, questions: str, split: str) -> str:
+def _missing_data(path: str, questions: str, split: str) -> str:
     return missing_data(path, split, questions or None)
 
 

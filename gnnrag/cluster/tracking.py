@@ -154,7 +154,7 @@ class EvaluationTracker:
             self._step += 1
             for name in GROUPS:
                 tracker.table_of(f"tables/{name}", name.removeprefix("by_"), metrics.get(name) or {}, self._step)
-            rows = prediction_rows(self._path, self._sources, predictions)
+            rows = answer_rows(self._path, self._sources, predictions)
             tracker.table("tables/predictions", COLUMNS, rows, self._step)
             for used in self._sources.inputs():
                 tracker.artefact(used, is_input=True)
@@ -182,7 +182,7 @@ def _last_step(path: Path) -> int:
     return max(sent, default=0)
 
 
-def prediction_rows(path: Path, sources: Sources, predictions: Sequence[Prediction]) -> list[list[Any]]:
+def answer_rows(path: Path, sources: Sources, predictions: Sequence[Prediction]) -> list[list[Any]]:
     """Return rows (`COLUMNS`) of what was answered and why, of at most 1,000 questions at even distances."""
     asked = {question.id: question for question in sources.questions}
     shown = predictions[:: max(math.ceil(len(predictions) / ROWS), 1)]

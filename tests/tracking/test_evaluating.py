@@ -273,7 +273,7 @@ def test_the_table_of_predictions_is_bounded(config: Any, monkeypatch: pytest.Mo
     data = evaluation.load_questions_for(own)
     predictions = read_predictions(path)
     monkeypatch.setattr(tracking, "ROWS", 10)
-    rows = tracking.prediction_rows(path, tracking.Sources(data.questions, data.passages), predictions)
+    rows = tracking.answer_rows(path, tracking.Sources(data.questions, data.passages), predictions)
     assert 5 <= len(rows) <= 10 and {len(row) for row in rows} == {len(tracking.COLUMNS)}
     assert len({row[1] for row in rows}) > 2, "taken from all over the questions, whose types come in blocks"
 
