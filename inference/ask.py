@@ -137,14 +137,14 @@ def route_line(event: dict[str, Any]) -> str:
 
 def explain(retriever: Any, prediction: Prediction, session: Session) -> list[dict[str, Any]]:
     """Return the paths behind each passage that the reader saw, by the query that ranked it best."""
-    found = []
+    reasons = []
     queries = [e for e in session.events if e["event"] == "query" and not e["retriever"]]
     for id_ in prediction.context:
         ranked = [(e["ranking"]["ids"].index(id_), i) for i, e in enumerate(queries) if id_ in e["ranking"]["ids"]]
         if ranked:
             query = Query(queries[min(ranked)[1]]["text"])
-            found += [{"query": query.text, **asdict(reason)} for reason in retriever.explain(query, [id_])]
-    return found
+            reasons += [{"query": query.text, **asdict(reason)} for reason in retriever.explain(query, [id_])]
+    return reasons
 
 
 def reason_lines(reasons: Sequence[dict[str, Any]], index: Index) -> list[str]:

@@ -118,13 +118,13 @@ def _groups(runs: Sequence[Run], by: str, metrics: Sequence[str]) -> str:
     """Return the metrics of each run by group of questions, or what each round reached."""
     lines = []
     for run in runs:
-        found = run.metrics.get(f"by_{by}")
-        if found is None:
+        groups = run.metrics.get(f"by_{by}")
+        if groups is None:
             raise GnnragError(f"{run.name} has no figures by {by}; a benchmark without hops, or run.traces=false?")
         if by == "round":
-            lines += [[run.name, str(r["round"]), *(_figure(r.get(k)) for k in ROUNDS)] for r in found]
+            lines += [[run.name, str(r["round"]), *(_figure(r.get(k)) for k in ROUNDS)] for r in groups]
         else:
-            lines += [[run.name, g, str(v["count"]), *(_figure(v.get(m)) for m in metrics)] for g, v in found.items()]
+            lines += [[run.name, g, str(v["count"]), *(_figure(v.get(m)) for m in metrics)] for g, v in groups.items()]
     headings = ("run", "round", *ROUNDS) if by == "round" else ("run", by, "count", *metrics)
     table = plain_table(headings, lines)
     return f"{table}\n{ROUNDS_MEAN}" if by == "round" else table

@@ -32,8 +32,8 @@ def inspect(arguments: Sequence[str]) -> None:
     if "--html" in options:
         print(write_page(root, Path(options["--html"]), options.get("--entity"), options.get("--question")))
         return
-    found = inspect_index(root)
-    print(json.dumps(asdict(found), indent=2, ensure_ascii=False) if "--json" in options else describe(found))
+    inspection = inspect_index(root)
+    print(json.dumps(asdict(inspection), indent=2, ensure_ascii=False) if "--json" in options else describe(inspection))
 
 
 def write_page(root: Path, path: Path, entity: str | None, question: str | None) -> Path:

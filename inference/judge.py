@@ -65,16 +65,16 @@ def main(arguments: Sequence[str]) -> int:
         if bar is not None:
             bar.close()
 
-    found = judge(config, Observer(note, on_start, lambda: bar.update()))
+    judged = judge(config, Observer(note, on_start, lambda: bar.update()))
     on_end()
-    for report in found["judgements"]:
+    for report in judged["judgements"]:
         for line in remarks(report):
             note(line)
     if as_json:
-        print(json.dumps(found, ensure_ascii=False, indent=2))
+        print(json.dumps(judged, ensure_ascii=False, indent=2))
     else:
-        print("\n".join(tables(found)))
-    return 0 if all(map(is_judged, found["judgements"])) else 1
+        print("\n".join(tables(judged)))
+    return 0 if all(map(is_judged, judged["judgements"])) else 1
 
 
 def is_judged(report: Mapping[str, Any]) -> bool:
@@ -94,8 +94,8 @@ def remarks(report: Mapping[str, Any]) -> Iterator[str]:
         )
     if missing["llm_error"]:
         why = reasons(Path(report["path"]))
-        told = f"{missing['llm_error']} values are missing because calls failed; the same command tries again"
-        yield f"{name}: {told}: {why}"
+        text = f"{missing['llm_error']} values are missing because calls failed; the same command tries again"
+        yield f"{name}: {text}: {why}"
     for run, counts in report["judged_runs"].items():
         if counts["failed"] or counts["empty"]:
             rule = report["settings"]["count"]["unanswered"]

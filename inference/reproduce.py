@@ -54,10 +54,10 @@ def main(arguments: Sequence[str]) -> int:
         parser.add_argument(flag, action="store_true")
     options = parser.parse_intermixed_args(arguments)
     trained, settings = split_trained(options.settings)
-    named = [one for one in settings if "=" not in one]
+    named = [item for item in settings if "=" not in item]
     if options.dry_run and (len(named) != 1 or Path(named[0]).is_dir()):
         form = "json" if options.json else "markdown" if options.markdown else ""
-        print(listed(named, [one for one in options.settings if "=" in one], form))
+        print(listed(named, [item for item in options.settings if "=" in item], form))
         return 0
     source, overrides = split_arguments(settings)
     if source is None:
@@ -81,8 +81,8 @@ def main(arguments: Sequence[str]) -> int:
         table = only_done(table, overrides, trained)
     with _Progress() as p:
         on_start = refuse_questions if options.finished else p.on_start
-        told = (p.on_index, on_start, p.on_question, p.on_row)
-        results = reproduce(table, overrides, chosen, *told, trained=trained)
+        listeners = (p.on_index, on_start, p.on_question, p.on_row)
+        results = reproduce(table, overrides, chosen, *listeners, trained=trained)
     print(as_json(table, results) if options.json else text(table, results, options.markdown))
     if options.plot:
         draw(table, results, options.plot)
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def retitled(table: PaperTable, given: Sequence[str]) -> PaperTable:
     """Return the table with a title that says what was set otherwise than its file has it, but for places."""
-    shown = [one for one in given if not one.startswith(PLACES)]
+    shown = [item for item in given if not item.startswith(PLACES)]
     return replace(table, title=f"{table.title} [here with {' '.join(shown)}]") if shown else table
 
 
@@ -139,10 +139,10 @@ def listed(places: Sequence[str], given: Sequence[str], form: str = "") -> str:
     """
     files: list[Path] = []
     for place in map(Path, places or [str(FOLDER)]):
-        found = sorted(place.rglob("*.yaml")) if place.is_dir() else [place]
-        if not found:
+        tables = sorted(place.rglob("*.yaml")) if place.is_dir() else [place]
+        if not tables:
             raise GnnragError(f"{place} holds no table of a paper, such as configs/papers/bdtr/table5.yaml")
-        files += found
+        files += tables
     rows = [survey(load_table(path, given), given) for path in files]
     if form == "json":
         return json.dumps([asdict(r) | {"file": _shown(r.file)} for r in rows], ensure_ascii=False, indent=2)

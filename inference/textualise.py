@@ -99,14 +99,13 @@ def check(arguments: Sequence[str]) -> int:
     if lacking := [name for name in (NODES, MARKED, KB) if not Path(arguments[0], name).is_file()]:
         what = f"is no folder that textualise.py wrote: it lacks {', '.join(lacking)}"
         raise GnnragError(f"{arguments[0]} {what}; write one with: {USAGE} out={arguments[0]}-text")
-    found = check_folder(Path(arguments[0]))
+    report = check_folder(Path(arguments[0]))
     rows = []
-    for name, row in {**found["by_relation"], "all": found}.items():
+    for name, row in {**report["by_relation"], "all": report}.items():
         shares = (f"{row[key] / row['stated']:.4f}" if row["stated"] else "-" for key in ("recovered", "both_ends"))
         rows.append((name, f"{row['stated']:,}", *shares))
     print(plain_table(("relation", "stated", "read back", "both ends joined"), rows, "round trip"))
-    print(f"{found['articles']:,} articles, markup valid; {found['uncovered']} leave a neighbour out")
-    print(
-        f"distinct triples read back: {found['triples_recovered']:,} of {found['triples']:,}; false: {found['false']}"
-    )
-    return 1 if found["uncovered"] else 0
+    print(f"{report['articles']:,} articles, markup valid; {report['uncovered']} leave a neighbour out")
+    recovered = f"{report['triples_recovered']:,} of {report['triples']:,}"
+    print(f"distinct triples read back: {recovered}; false: {report['false']}")
+    return 1 if report["uncovered"] else 0

@@ -115,27 +115,27 @@ def _classes(
     """Run the flat route on all, the others on what fails; return each class's verdict, cells and adopted route."""
     c = config.audit
 
-    def run(name: str, route: RouteConfig, wanted: Sequence[str]) -> dict[str, dict[str, Any]]:
-        chosen = {q.id for label in wanted for q in groups[label].questions}
-        on_note(f"route {name}: {len(chosen)} questions")
-        mine = replace(data, questions=tuple(q for q in data.questions if q.id in chosen))
+    def run(name: str, route: RouteConfig, labels: Sequence[str]) -> dict[str, dict[str, Any]]:
+        ids = {q.id for label in labels for q in groups[label].questions}
+        on_note(f"route {name}: {len(ids)} questions")
+        mine = replace(data, questions=tuple(q for q in data.questions if q.id in ids))
         where, metrics = evaluate(_config_for(config, name, route, path), on_index, on_note=on_note, data=mine)
         for line in remarks(metrics.get("replies", {}), config.run.warn_bad_replies, None):
             on_note(f"route {name}: {line}")
         scores = _scores(mine.questions, where, config)
-        return {label: read_cell(scores, groups[label].questions, c) for label in wanted}
+        return {label: read_cell(scores, groups[label].questions, c) for label in labels}
 
     flat = run(FLAT, c.flat, list(groups))
-    found = {
+    classes = {
         name: {"n": len(group.questions), "share": round(group.share, 6), **verdict(name, flat, c)}
         for name, group in groups.items()
     }
-    wanted = [name for name in found if c.every_class or found[name]["fails"]]
-    others = {name: run(name, route, wanted) for name, route in c.routes.items()} if wanted else {}
-    for name, row in found.items():
+    judged = [name for name in classes if c.every_class or classes[name]["fails"]]
+    others = {name: run(name, route, judged) for name, route in c.routes.items()} if judged else {}
+    for name, row in classes.items():
         row["routes"] = {FLAT: flat[name]} | {r: cells[name] for r, cells in others.items() if name in cells}
         row["adopted"] = adopted(row["routes"], row["reference"], c.recover) if row["fails"] else None
-    return found
+    return classes
 
 
 async def _route_all(config: AuditRunConfig, roles: Roles, questions: Sequence[Question]) -> list[Routing]:

@@ -97,8 +97,8 @@ def judge_router(labels: Sequence[str], decided: Sequence[str], routings: Sequen
     matrix = {a: {b: counts[a, b] for b in QUERY_CLASSES} for a in QUERY_CLASSES if a in labels}
     best = best_thresholds(labels, [r.probabilities for r in routings], c.missed, c.wasted)
     # Without questions of a class nothing is known of its threshold.
-    found = {"thematic": best.thematic, "multi_hop": best.multi_hop}
-    thresholds = {k: v if k in labels else None for k, v in found.items()} | {"cost": round(best.cost, 6)}
+    cheapest = {"thematic": best.thematic, "multi_hop": best.multi_hop}
+    thresholds = {k: v if k in labels else None for k, v in cheapest.items()} | {"cost": round(best.cost, 6)}
     return {"confusion": matrix, "thresholds": thresholds, "flags": dict(Counter(f for r in routings for f in r.flags))}
 
 

@@ -130,9 +130,9 @@ def draw(questions: Sequence[Question], sample: SampleConfig) -> list[Question]:
     for name in sample.types:
         if name not in types:
             raise ConfigError(f"sample.types: {name!r} is no type of these questions. {nearest(name, types)}")
-    wanted = [i for i, question in enumerate(questions) if not sample.types or question.type in sample.types]
-    Random(sample.seed).shuffle(wanted)  # so that a larger limit only adds questions to those of a smaller one
-    return [questions[i] for i in sorted(wanted[: sample.limit])]
+    places = [i for i, question in enumerate(questions) if not sample.types or question.type in sample.types]
+    Random(sample.seed).shuffle(places)  # so that a larger limit only adds questions to those of a smaller one
+    return [questions[i] for i in sorted(places[: sample.limit])]
 
 
 def golden_answer(question: Question) -> str:

@@ -218,7 +218,7 @@ def judged_figures(run: Path) -> dict[str, Any]:
     (`scores`, `pairwise`), and only those of the predictions that are there now, of both runs of a pair. Left out are
     samples of some types, and figures of too few questions, or with too many values missing (`CountConfig`).
     """
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for kind in ("scores", "pairwise"):
         path = child(run, f"judgements/{kind}/{METRICS}", ".+")
         if not path.is_file():
@@ -231,12 +231,12 @@ def judged_figures(run: Path) -> dict[str, Any]:
             rules, scale = CountConfig(**settings["count"]), 1 if kind == "scores" else 100
             for name, mean, interval, counted, asked in _figures(report):
                 if mean is not None and rules.is_enough(int(number(counted or 0)), int(number(asked or 0))):
-                    found[f"judge/{name}"] = scale * number(mean)
-                    found |= {f"judge/{name}_counted": number(counted), f"judge/{name}_asked": number(asked)}
-                if f"judge/{name}" in found and interval is not None:
+                    figures[f"judge/{name}"] = scale * number(mean)
+                    figures |= {f"judge/{name}_counted": number(counted), f"judge/{name}_asked": number(asked)}
+                if f"judge/{name}" in figures and interval is not None:
                     low, high = interval
-                    found[f"judge/{name}_ci"] = [scale * number(low), scale * number(high)]
-    return found
+                    figures[f"judge/{name}_ci"] = [scale * number(low), scale * number(high)]
+    return figures
 
 
 def _figures(report: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
@@ -265,7 +265,7 @@ def _is_current(run: Path, judged: Mapping[str, Mapping[str, Any]]) -> bool:
         return False
     for name, of in judged.items():
         place = here if name == here.name else child(here.parent, name)
-        there = child(place, "predictions.jsonl")
-        if not there.is_file() or file_digest(there) != of["predictions"]:
+        predictions = child(place, "predictions.jsonl")
+        if not predictions.is_file() or file_digest(predictions) != of["predictions"]:
             return False
     return True

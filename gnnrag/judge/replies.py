@@ -107,15 +107,15 @@ def parse_verdict(text: str, ties: bool) -> dict[str, str]:
         MalformedError: no object names a winner of every dimension, or several name different ones.
     """
     allowed = {FIRST.lower(): FIRST, SECOND.lower(): SECOND} | ({TIE: TIE} if ties else {})
-    found: list[dict[str, str]] = []
+    verdicts: list[dict[str, str]] = []
     for data in json_objects(strip_markup(strip_thinking(text))):
         named = {name: _winner(data.get(name)) for name in DIMENSIONS}
         verdict = {name: allowed[winner] for name, winner in named.items() if winner in allowed}
-        if len(verdict) == len(DIMENSIONS) and verdict not in found:
-            found.append(verdict)
-    if len(found) != 1:
-        raise MalformedError(f"{len(found)} verdicts with a winner of every dimension")
-    return found[0]
+        if len(verdict) == len(DIMENSIONS) and verdict not in verdicts:
+            verdicts.append(verdict)
+    if len(verdicts) != 1:
+        raise MalformedError(f"{len(verdicts)} verdicts with a winner of every dimension")
+    return verdicts[0]
 
 
 def _winner(value: Any) -> str:

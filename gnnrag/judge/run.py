@@ -70,14 +70,14 @@ def judge(config: JudgeConfig, observer: Observer | None = None, backend: Backen
     for note in _remarks(config, runs, judging):
         observer.on_note(note)
     reports = [_judge_one(config, task, judging, observer) for task in tasks]
-    found: dict[str, Any] = {"judgements": reports}
+    judged: dict[str, Any] = {"judgements": reports}
     if len(reports) > 1 and config.kind == "scores":
         tables = [read_journal(Path(report["path"]) / SCORES) for report in reports]
-        found["differences"] = {
+        judged["differences"] = {
             report["runs"][0]: compare_scores(tables[0], table, config.count.right, config.count.seed)
             for report, table in zip(reports[1:], tables[1:], strict=True)
         }
-    return found
+    return judged
 
 
 def _judge_one(config: JudgeConfig, task: Task, backend: Backend, observer: Observer) -> dict[str, Any]:

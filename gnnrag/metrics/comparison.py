@@ -161,15 +161,15 @@ def _difference(base: Run, run: Run, metric: str) -> dict[str, Any]:
     skips = metric.startswith("retrieval/") and base.metrics.get("settings", {}).get("skip_no_gold")
     rows = base.has_gold if skips else np.ones(len(base.ids), bool)
     a, b = base.scores[metric][rows], run.scores[metric][rows]
-    found = paired_difference(a, b)
+    test = paired_difference(a, b)
     is_binary = np.isin(np.concatenate([a, b]), (0.0, 1.0)).all()
     return {
         "metric": metric,
         "questions": len(a),
-        "difference": round(found.difference, 6),
-        "interval": [round(found.low, 6), round(found.high, 6)],
-        "p": round(mcnemar(a, b).p_value if is_binary else found.p_value, 6),
-        "p_floor": 0.0 if is_binary else round(found.p_floor, 6),
+        "difference": round(test.difference, 6),
+        "interval": [round(test.low, 6), round(test.high, 6)],
+        "p": round(mcnemar(a, b).p_value if is_binary else test.p_value, 6),
+        "p_floor": 0.0 if is_binary else round(test.p_floor, 6),
         "test": "mcnemar" if is_binary else "paired bootstrap",
         "better": int((b > a).sum()),
         "worse": int((b < a).sum()),

@@ -72,24 +72,24 @@ def of_counts(counts: Counts) -> dict[str, float]:
     asked = counts.get("calls", 0) + counts.get("llm_error", 0)
     if not asked:
         return {}
-    found: Counter[str] = Counter()
+    sums: Counter[str] = Counter()
     for flag, count in counts.items():
         name = flag if flag in SPENT else _OF_FLAG.get(flag, "fallback" if _FALLBACK.fullmatch(flag) else flag)
-        found[name] += count  # type: ignore[assignment]
-    bad = min(asked, sum(found[name] for name in BAD))
+        sums[name] += count  # type: ignore[assignment]
+    bad = min(asked, sum(sums[name] for name in BAD))
     order = (*SPENT, *KINDS)
-    rest = sorted(found.keys() - set(order))
-    return {"asked": asked, "bad": bad} | {k: round(found[k], 8) for k in (*order, *rest) if found[k]}
+    rest = sorted(sums.keys() - set(order))
+    return {"asked": asked, "bad": bad} | {k: round(sums[k], 8) for k in (*order, *rest) if sums[k]}
 
 
 def by_writer(facts: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """Return the same of the writers of an index, from what a stage recorded of itself: `triples calls`, and so on."""
-    found: dict[str, dict[str, float]] = {key[: -len(" calls")]: {} for key in facts if key.endswith(" calls")}
+    sums: dict[str, dict[str, float]] = {key[: -len(" calls")]: {} for key in facts if key.endswith(" calls")}
     for key, value in facts.items():
         writer, _, name = key.partition(" ")
-        if writer in found and isinstance(value, int | float):
-            found[writer][name] = value
-    return {writer: of_counts(counts) for writer, counts in sorted(found.items())}
+        if writer in sums and isinstance(value, int | float):
+            sums[writer][name] = value
+    return {writer: of_counts(counts) for writer, counts in sorted(sums.items())}
 
 
 def total(section: Mapping[str, Counts]) -> tuple[float, float]:
@@ -101,9 +101,10 @@ def described(counts: Counts) -> str:
     """Return in words what a role did wrong: `8 of 20 replies are bad (40%): 6 malformed, 2 errors; 3 cut off`."""
     parts = [[f"{counts[k]:.0f} {k.replace('_', ' ')}" for k in group if counts.get(k)] for group in (BAD, WHY)]
     parts[1] += [f"{counts['fallback']:.0f} results from a fallback"] if counts.get("fallback") else []
-    told = "; ".join(", ".join(part) for part in parts if part)
+    reasons = "; ".join(", ".join(part) for part in parts if part)
     share = counts["bad"] / counts["asked"]
-    return f"{counts['bad']:.0f} of {counts['asked']:.0f} replies are bad ({share:.0%}){': ' if told else ''}{told}"
+    bad = f"{counts['bad']:.0f} of {counts['asked']:.0f} replies are bad ({share:.0%})"
+    return f"{bad}: {reasons}" if reasons else bad
 
 
 def remarks(section: Mapping[str, Counts], warn: float | None, most: float | None) -> Iterator[str]:

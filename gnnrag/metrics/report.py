@@ -121,18 +121,18 @@ def per_question(
     rows = [_row(q, p, ks, f1_variant) for q, p in pairs]
     if any(gold_nodes(q) for q in questions):
         for row, (question, prediction) in zip(rows, pairs, strict=True):
-            found = _node_row(question, prediction, nodes)
-            row |= dict.fromkeys(found, 0.0) if prediction.error is not None else found
+            metrics = _node_row(question, prediction, nodes)
+            row |= dict.fromkeys(metrics, 0.0) if prediction.error is not None else metrics
     return {name: np.array([row[name] for row in rows], dtype=np.float64) for name in rows[0]}
 
 
 def _node_row(
     question: Question, prediction: Prediction, table: Mapping[str, Sequence[str]] | None
 ) -> dict[str, float]:
-    found = node_metrics(question, prediction.nodes)
+    metrics = node_metrics(question, prediction.nodes)
     if table:
-        found |= resolved_metrics(question, resolved_nodes(prediction.nodes, prediction.context, table))
-    return found
+        metrics |= resolved_metrics(question, resolved_nodes(prediction.nodes, prediction.context, table))
+    return metrics
 
 
 def _row(question: Question, prediction: Prediction, ks: Sequence[int], variant: F1Variant) -> dict[str, float]:

@@ -71,8 +71,8 @@ def resolved_nodes(nodes: Sequence[str], passages: Iterable[str], table: Mapping
 
 def resolved_metrics(question: Question, nodes: Sequence[str]) -> dict[str, float]:
     """Return `node_metrics` of resolved nodes, as `resolved_...`, and how many there are."""
-    found = {name: value for name, value in node_metrics(question, nodes).items() if name.startswith(_NODE)}
-    named = {name.replace(_NODE, _RESOLVED): value for name, value in found.items()}
+    metrics = {name: value for name, value in node_metrics(question, nodes).items() if name.startswith(_NODE)}
+    named = {name.replace(_NODE, _RESOLVED): value for name, value in metrics.items()}
     return named | {_COUNT: float(len(nodes))}
 
 

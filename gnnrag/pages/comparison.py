@@ -162,10 +162,10 @@ def _passage(id_: str, passage: Passage | None) -> list[str]:
 
 def _config(path: Path) -> dict[str, Any]:
     """Return the settings of a run as they were written; an older version's are read just as well."""
-    found = read_config(path)
-    if wrong := [name for name in SECTIONS if not isinstance(found.get(name) or {}, dict)]:
+    config = read_config(path)
+    if wrong := [name for name in SECTIONS if not isinstance(config.get(name) or {}, dict)]:
         raise ArtefactError(f"{path / 'config.yaml'} is damaged or forged ({wrong[0]} is no section); {AGAIN}")
-    return found | {name: found.get(name) or {} for name in SECTIONS}
+    return config | {name: config.get(name) or {} for name in SECTIONS}
 
 
 def _corpus(path: Path, is_known: bool, given: str | None) -> tuple[Dataset | None, list[str]]:
@@ -399,12 +399,12 @@ def trimmed(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Return what of `metrics.json` the page shows, as it stands there."""
     keys = {measure.key for measure in MEASURES}
     whole = keys | {f"{key}_ci" for key in keys} | {*WHOLE, *COSTS}
-    found = {k: v for k, v in metrics.items() if k in whole or _is_recall(k)}
+    shown = {k: v for k, v in metrics.items() if k in whole or _is_recall(k)}
     for group in GROUPS:
         if group in metrics:
             rows = metrics[group].items()
-            found[group] = {str(name): {k: v for k, v in row.items() if k in keys | {"count"}} for name, row in rows}
-    return found
+            shown[group] = {str(name): {k: v for k, v in row.items() if k in keys | {"count"}} for name, row in rows}
+    return shown
 
 
 def _is_recall(name: str) -> bool:

@@ -102,8 +102,8 @@ def _words_before(sentence: str, head: str, tail: str) -> str:
     if not named:
         return " ".join(sentence.split()[:4])
     run = before.rpartition(head)[2] if head else before
-    found = run.split()[-_EDGE_WORDS:] or after.partition(head or ".")[0].split()[:_EDGE_WORDS]
-    return " ".join(found).strip(" .,;:()-–")
+    near = run.split()[-_EDGE_WORDS:] or after.partition(head or ".")[0].split()[:_EDGE_WORDS]
+    return " ".join(near).strip(" .,;:()-–")
 
 
 def _cut(text: str, count: int) -> str:
@@ -229,11 +229,11 @@ def find_entity(graph: KnowledgeGraph, name: str) -> int:
     """Return the position of an entity by name, spelling or alias. Raises DataError, naming near ones."""
     if name in graph.position:
         return graph.position[name]
-    wanted = phrase_key(name) or name.casefold()
+    key = phrase_key(name) or name.casefold()
     for i, (own, others) in enumerate(zip(graph.names, graph.aliases, strict=True)):
-        if any(wanted == (phrase_key(spelling) or spelling.casefold()) for spelling in (own, *others)):
+        if any(key == (phrase_key(spelling) or spelling.casefold()) for spelling in (own, *others)):
             return i
-    near = [own for own in graph.names if wanted in own.casefold()][:5]
+    near = [own for own in graph.names if key in own.casefold()][:5]
     hint = f"Entities like it: {', '.join(near)}" if near else nearest(name, list(graph.names)[:5000])[:300]
     raise DataError("--entity", f"the index has no entity {name!r}. {hint}")
 
@@ -247,7 +247,7 @@ def named_entities(graph: KnowledgeGraph, text: str) -> list[int]:
     tokens = [(word, any(c.isupper() or c.isdigit() for c in raw)) for raw in text.split() for word in words(raw)]
     marked = any(is_marked for _, is_marked in tokens[1:])
     taken = [False] * len(tokens)
-    found: dict[int, None] = {}
+    named: dict[int, None] = {}
     for length in range(min(_MAX_WORDS, len(tokens)), 0, -1):
         for start in range(len(tokens) - length + 1):
             span = tokens[start : start + length]
@@ -257,9 +257,9 @@ def named_entities(graph: KnowledgeGraph, text: str) -> list[int]:
                 continue  # where names have capitals, what has none is a common word
             entity = names.get(" ".join(word for word, _ in span))
             if entity is not None:
-                found[entity] = None
+                named[entity] = None
                 taken[start : start + length] = [True] * length
-    return list(found)
+    return list(named)
 
 
 def shortest_path(graph: KnowledgeGraph, start: int, goal: int) -> list[int]:

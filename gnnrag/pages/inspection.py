@@ -205,10 +205,10 @@ def summarise_graph(
 
 
 def _graphs(index: Index) -> list[GraphSummary]:
-    found = []
+    summaries = []
     if index.store.key("knowledge") is not None:
         known = index.knowledge
-        found.append(
+        summaries.append(
             summarise_graph(
                 "knowledge", known.num_entities, known.pairs[0], lambda i: (known.names[i], known.types[i] or "entity")
             )
@@ -216,7 +216,7 @@ def _graphs(index: Index) -> list[GraphSummary]:
     if index.store.key("entity_graph") is not None:
         facts = index.entity_graph.graph
         ends, names = facts.fact_entities, facts.entities
-        found.append(summarise_graph("entity_graph", facts.num_entities, ends, lambda i: (names[i], "entity")))
+        summaries.append(summarise_graph("entity_graph", facts.num_entities, ends, lambda i: (names[i], "entity")))
     if index.store.key("hierarchy") is not None:
         tree = index.hierarchy
 
@@ -227,25 +227,25 @@ def _graphs(index: Index) -> list[GraphSummary]:
                 return tree.sentences[node - tree.first_sentence], "sentence"
             return tree.phrases[node - tree.first_phrase], "phrase"
 
-        found.append(summarise_graph("hierarchy", tree.num_nodes, tree.edges, describe))
-    return found
+        summaries.append(summarise_graph("hierarchy", tree.num_nodes, tree.edges, describe))
+    return summaries
 
 
 def _communities(index: Index) -> tuple[CommunityLine, ...]:
     """Return the largest communities of each level."""
     if index.store.key("communities") is None:
         return ()
-    found, graph = index.read("communities"), index.knowledge
+    communities, graph = index.read("communities"), index.knowledge
     reports: Sequence[Any] = index.read("reports").items if index.store.key("reports") is not None else ()
     lines = []
-    for level in np.unique(found.levels).tolist():
-        sizes = np.where(found.levels == level, found.members.sizes, -1)
+    for level in np.unique(communities.levels).tolist():
+        sizes = np.where(communities.levels == level, communities.members.sizes, -1)
         for i in np.argsort(-sizes, kind="stable")[: min(_TOP, int((sizes >= 0).sum()))].tolist():
-            members = found.members[i]
+            members = communities.members[i]
             best = members[np.argsort(-graph.degrees[members], kind="stable")][:3]
             title = reports[i].draft.title if reports else ""
             names = tuple(graph.names[n] for n in best.tolist())
-            lines.append(CommunityLine(str(found.keys[i]), int(level), len(members), names, title))
+            lines.append(CommunityLine(str(communities.keys[i]), int(level), len(members), names, title))
     return tuple(lines)
 
 
@@ -260,10 +260,10 @@ def _extraction(index: Index) -> ExtractionSummary | None:
     if index.store.key("extraction") is None:
         return None
     info = index.store.info("extraction")
-    found: list[Extraction] = index.read("extraction")
-    empty = [i for i, e in enumerate(found) if not (e.triples or e.relations or e.hyperedges)]
+    extractions: list[Extraction] = index.read("extraction")
+    empty = [i for i, e in enumerate(extractions) if not (e.triples or e.relations or e.hyperedges)]
     return ExtractionSummary(
-        len(found),
+        len(extractions),
         info["malformed triples"],
         info["passages without a record"],
         len(empty),

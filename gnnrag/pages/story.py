@@ -198,7 +198,7 @@ def _value(value: Any) -> str:
         return clipped("; ".join(f"{k}: {_value(v)}" for k, v in value.items()))
     if isinstance(value, Sequence) and not isinstance(value, str):
         more = f"; … {len(value) - MOST} more" if len(value) > MOST else ""
-        return clipped("; ".join(_value(one) for one in value[:MOST]) + more)
+        return clipped("; ".join(_value(item) for item in value[:MOST]) + more)
     return clipped(value)
 
 

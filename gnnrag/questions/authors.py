@@ -70,8 +70,8 @@ def is_leaking(path: PathNames) -> bool:
 
 def content_words(names: Sequence[str]) -> list[str]:
     """Return the distinct words of names that are no function words; "(1926 film)" behind a title does not count."""
-    found = dict.fromkeys(word for name in names for word in words(drop_qualifier(name)))
-    return [word for word in found if word not in FUNCTION_WORDS]
+    content = dict.fromkeys(word for name in names for word in words(drop_qualifier(name)))
+    return [word for word in content if word not in FUNCTION_WORDS]
 
 
 def pick_different(vectors: np.ndarray, most: int, ceiling: float, kept: Sequence[int] = ()) -> list[int]:
@@ -98,8 +98,8 @@ def _forms(names: Sequence[str]) -> list[str]:
 
 def _holds(asked: Sequence[str], name: str) -> bool:
     """Tell whether the words of a name stand side by side in a text."""
-    wanted = words(name)
-    return bool(wanted) and any(list(asked[i : i + len(wanted)]) == wanted for i in range(len(asked) - len(wanted) + 1))
+    sought = words(name)
+    return bool(sought) and any(list(asked[i : i + len(sought)]) == sought for i in range(len(asked) - len(sought) + 1))
 
 
 # Questions about a path without a model: descriptions put into one another, from E1 to the last relation.
@@ -147,19 +147,19 @@ class Telling:
         turned = [self._described(step, self._known(step, i, ""), i + 1) for i, step in enumerate(between)]
         one, two = self._nested(between, start, 0), self._nested(between, start, 1)
         asked, plain = self._ask(last, known), self._described(last, one, 0)
-        found = [self._ask(last, one), f"{what} is {self._described(last, two, 1)}?"]
+        texts = [self._ask(last, one), f"{what} is {self._described(last, two, 1)}?"]
         if between:
-            found += [
+            texts += [
                 f"Consider {', and then '.join(hops)}. {asked}",
                 f"Starting from {start}, find {', then '.join(turned)}: "
                 f"{what.lower()} is {self._described(last, known, 0)}?",
                 f"I am thinking of {two}. {asked}",
                 f"{what} is {self._described(last, f'a certain {noun}', 0)}, if that {noun} is {one}?",
             ]
-        found.append(f"Can you answer this for me: {what.lower()} is {plain}?")
+        texts.append(f"Can you answer this for me: {what.lower()} is {plain}?")
         if not between:
-            found.append(f"About {start}: {what.lower()} is {plain}?")
-        return [text for text in dict.fromkeys(found) if not _TWICE.search(text)]
+            texts.append(f"About {start}: {what.lower()} is {plain}?")
+        return [text for text in dict.fromkeys(texts) if not _TWICE.search(text)]
 
     def parts(self) -> list[str]:
         """Return a question for each step, with `#k` for the answer of step k."""
@@ -233,7 +233,7 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Quota:
     """How many questions of a path, and the cosine that two of them stay below."""
 
     count: int
@@ -256,24 +256,24 @@ class TemplateAuthor:
     """Tells a path in words; see `Telling`.
 
     Args:
-        wanted: how many questions.
+        quota: how many questions.
         embed: texts to unit rows.
     """
 
-    def __init__(self, wanted: Wanted, embed: Embed) -> None:
-        self._wanted, self._embed = wanted, embed
+    def __init__(self, quota: Quota, embed: Embed) -> None:
+        self._quota, self._embed = quota, embed
 
     async def __call__(self, view: PathView, session: Session) -> Written:
         """Write them; see `Author`."""
         telling = _told(view)
         if telling.is_vague:
             return Written((), "nothing says what sort of thing an entity is", "vague")
-        told = telling.questions()
-        wrong = {text: faults(text, view.names) for text in told}
-        chosen = different([text for text in told if not wrong[text]], self._wanted, self._embed)
-        if len(chosen) < self._wanted.count:
+        written = telling.questions()
+        wrong = {text: faults(text, view.names) for text in written}
+        chosen = different([text for text in written if not wrong[text]], self._quota, self._embed)
+        if len(chosen) < self._quota.count:
             broken = next((found[0] for found in wrong.values() if found), ALIKE)
-            return Written((), f"{len(chosen)} of {self._wanted.count} questions: {broken.text}", broken.code)
+            return Written((), f"{len(chosen)} of {self._quota.count} questions: {broken.text}", broken.code)
         return Written(tuple(chosen))
 
     def parts(self, view: PathView) -> list[str]:
@@ -287,12 +287,12 @@ class PromptedAuthor:
     Args:
         backend: the language model.
         config: sampling settings; `prompt` is not used, as there are two.
-        wanted: how many questions.
+        quota: how many questions.
         embed: texts to unit rows.
     """
 
-    def __init__(self, backend: Backend, config: PromptedConfig, wanted: Wanted, embed: Embed) -> None:
-        self._wanted, self._embed = wanted, embed
+    def __init__(self, backend: Backend, config: PromptedConfig, quota: Quota, embed: Embed) -> None:
+        self._quota, self._embed = quota, embed
         self._write = Prompter("questions", backend, config, "path_questions")
         self._repair = Prompter("questions", backend, config, "path_questions_repair")
         self.prompters = (self._write, self._repair)
@@ -300,19 +300,19 @@ class PromptedAuthor:
     async def __call__(self, view: PathView, session: Session) -> Written:
         """Write them; see `Author`. Raises LLMError where the model cannot be reached: the path is not to blame."""
         values: dict[str, str] = {"path": notes_element(view.lines), "start": inline(view.names.start)}
-        told = await self._ask(self._write, session, values, self._wanted.count)
-        good = [text for text in told if not broken_rules(text, view.names)]
-        chosen = different(good, self._wanted, self._embed)
-        if len(chosen) < self._wanted.count:
-            rejected = [fault.text for fault in _rejected(told, chosen, view)]
+        written = await self._ask(self._write, session, values, self._quota.count)
+        good = [text for text in written if not broken_rules(text, view.names)]
+        chosen = different(good, self._quota, self._embed)
+        if len(chosen) < self._quota.count:
+            rejected = [fault.text for fault in _rejected(written, chosen, view)]
             values |= {"kept": _listed(chosen), "faults": _listed(rejected)}
-            more = await self._ask(self._repair, session, values, self._wanted.count - len(chosen))
+            more = await self._ask(self._repair, session, values, self._quota.count - len(chosen))
             good = [*chosen, *(text for text in more if not broken_rules(text, view.names))]
-            chosen = different(good, self._wanted, self._embed)
-            told = more or told
-        if len(chosen) < self._wanted.count:
-            broken = next(iter(_rejected(told, chosen, view)), Fault("no usable reply", "no usable reply"))
-            short = f"{len(chosen)} of {self._wanted.count} questions after one repair: {broken.text}"
+            chosen = different(good, self._quota, self._embed)
+            written = more or written
+        if len(chosen) < self._quota.count:
+            broken = next(iter(_rejected(written, chosen, view)), Fault("no usable reply", "no usable reply"))
+            short = f"{len(chosen)} of {self._quota.count} questions after one repair: {broken.text}"
             return Written((), short, broken.code)
         return Written(tuple(chosen))
 
@@ -328,12 +328,12 @@ class PromptedAuthor:
         return outcome.value or []
 
 
-def different(questions: Sequence[str], wanted: Wanted, embed: Embed) -> list[str]:
+def different(questions: Sequence[str], quota: Quota, embed: Embed) -> list[str]:
     """Return the first questions that differ enough from those before them, as many as are wanted at most."""
     texts = list(dict.fromkeys(questions))
     if not texts:
         return []
-    rows = pick_different(embed(texts), wanted.count, wanted.similarity)
+    rows = pick_different(embed(texts), quota.count, quota.similarity)
     return [texts[row] for row in rows]
 
 
@@ -356,14 +356,14 @@ def _told(view: PathView) -> Telling:
     return Telling(view.graph.names, view.graph.types, view.path)
 
 
-def _rejected(told: Sequence[str], chosen: Sequence[str], view: PathView) -> list[Fault]:
+def _rejected(written: Sequence[str], chosen: Sequence[str], view: PathView) -> list[Fault]:
     """Return each question that was not taken with all that is wrong with it, under the first rule that it breaks."""
-    found = []
-    for text in told:
+    rejected = []
+    for text in written:
         if text not in chosen:
             wrong = faults(text, view.names) or [ALIKE]
-            found.append(Fault(wrong[0].code, f"{text} ({'; '.join(fault.text for fault in wrong)})"))
-    return found
+            rejected.append(Fault(wrong[0].code, f"{text} ({'; '.join(fault.text for fault in wrong)})"))
+    return rejected
 
 
 def _listed(lines: Sequence[str]) -> str:

@@ -29,7 +29,7 @@ from gnnrag.errors import ConfigError, GnnragError, LLMError
 from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
 from gnnrag.metrics.answer import exact_match, f1
-from gnnrag.questions.authors import Author, PromptedAuthor, TemplateAuthor, Wanted, Written, is_leaking
+from gnnrag.questions.authors import Author, PromptedAuthor, Quota, TemplateAuthor, Written, is_leaking
 from gnnrag.questions.config import MakeQuestionsConfig, check_questions
 from gnnrag.questions.paths import PathSampler, PathView, SamplingRules
 from gnnrag.registry import METHODS, RETRIEVERS, resolve
@@ -197,10 +197,10 @@ class _Maker:
         return exact_match(answer.text, gold) == 1.0 or f1(answer.text, gold) >= _ANSWERED
 
     def _author(self) -> Author:
-        wanted = Wanted(self.own.per_path, self.own.similarity)
+        quota = Quota(self.own.per_path, self.own.similarity)
         if self.own.method == "template":
-            return TemplateAuthor(wanted, self.index.embedder.encode)
-        return PromptedAuthor(self.roles.backend(RoleConfig()), self.config.ask, wanted, self.index.embedder.encode)
+            return TemplateAuthor(quota, self.index.embedder.encode)
+        return PromptedAuthor(self.roles.backend(RoleConfig()), self.config.ask, quota, self.index.embedder.encode)
 
     def _origin(self) -> dict[str, Any]:
         """Return what decides the questions, for the record and for telling one run from another."""

@@ -139,7 +139,7 @@ class PathSampler:
     def _worded(self) -> dict[int, list[tuple[Wording | None, bool, list[tuple[int, int]]]]]:
         """Return for each entity its relations by wording and direction, with all that they lead to."""
         graph = self._graph
-        found: dict[int, dict[tuple[str, bool], tuple[Wording, list[tuple[int, int]]]]] = {}
+        relations: dict[int, dict[tuple[str, bool], tuple[Wording, list[tuple[int, int]]]]] = {}
         for relation, (head, tail) in enumerate(graph.ends.tolist()):
             predicate = graph.labels[relation] or cue_of(graph.texts[relation], graph.names[head], graph.names[tail])
             wording = wording_of(predicate, bool(self._is_time[tail])) if predicate and head != tail else None
@@ -150,22 +150,22 @@ class PathSampler:
             for source, target, is_forward in ((head, tail, True), (tail, head, False)):
                 if wording.is_one_way and not is_forward:
                     continue
-                groups = found.setdefault(source, {})
+                groups = relations.setdefault(source, {})
                 groups.setdefault((wording.key, is_forward), (wording, []))[1].append((target, relation))
         return {
             node: [(wording, is_forward, targets) for (_, is_forward), (wording, targets) in groups.items()]
-            for node, groups in found.items()
+            for node, groups in relations.items()
         }
 
     def _plain(self) -> dict[int, list[tuple[Wording | None, bool, list[tuple[int, int]]]]]:
         """Return for each entity its relations that have a text, each by itself."""
         graph = self._graph
-        found: dict[int, list[tuple[Wording | None, bool, list[tuple[int, int]]]]] = {}
+        relations: dict[int, list[tuple[Wording | None, bool, list[tuple[int, int]]]]] = {}
         for relation, (head, tail) in enumerate(graph.ends.tolist()):
             if head != tail and (graph.labels[relation] or graph.texts[relation]).strip():
-                found.setdefault(head, []).append((None, True, [(tail, relation)]))
-                found.setdefault(tail, []).append((None, False, [(head, relation)]))
-        return found
+                relations.setdefault(head, []).append((None, True, [(tail, relation)]))
+                relations.setdefault(tail, []).append((None, False, [(head, relation)]))
+        return relations
 
 
 # What a question's author is told of a path, and what the question's row says of it.
@@ -219,9 +219,9 @@ class PathView:
         lines = []
         for node in self.path.nodes:
             kind = self.graph.types[node].replace("|", " or ") or "unknown"
-            told = self.graph.descriptions[node][:_DESCRIBED]
+            description = self.graph.descriptions[node][:_DESCRIBED]
             name = f"{number[node]} = {self.graph.names[node]} (type: {kind})"
-            lines.append(inline(name + (f": {told}" if told else "")))
+            lines.append(inline(name + (f": {description}" if description else "")))
         for step in self.path.steps:
             head, tail = (int(n) for n in self.graph.ends[step.relation])
             lines.append(inline(f"{number[head]} -> {number[tail]}: {self.graph.statement(step.relation)}"))
@@ -245,9 +245,9 @@ class PathView:
         """
         rows = [self.index.passages[i] for i in self.graph.relation_passages[step.relation]]
         for node in (step.source, step.target):
-            wanted = phrase_key(self.graph.names[node])
+            key = phrase_key(self.graph.names[node])
             for passage in rows:
-                if phrase_key(passage.title) == wanted:
+                if phrase_key(passage.title) == key:
                     return passage.id
         return rows[0].id
 

@@ -186,13 +186,13 @@ def cue_of(sentence: str, subject: str, name: str) -> str | None:
     first = next((word for word in re.findall(r"\w+", opening) if len(word) > 2), opening)
     if not (before.lower().lstrip().startswith((opening.lower(), first.lower())) or _PRONOUN.match(before)):
         return None
-    found = _CUE.search(before) or _LISTED.search(before)
-    if found is None:
+    cue = _CUE.search(before) or _LISTED.search(before)
+    if cue is None:
         return None
-    body = re.sub(re.escape(opening), " ", before[: found.start()], count=1, flags=re.IGNORECASE)
+    body = re.sub(re.escape(opening), " ", before[: cue.start()], count=1, flags=re.IGNORECASE)
     body = re.sub(r"\([^()]*\)", " ", body)  # dates of life
     if _OTHER_SUBJECT.search(body):
         return None
     # "He married Ann, daughter of Jim": with another name before it, kinship may be that one's.
-    is_kinship = found[1].lower().endswith(" of") and found[1].lower() not in _NO_KIN
-    return None if is_kinship and _NAME.search(body.strip()[1:]) else found[1].lower()
+    is_kinship = cue[1].lower().endswith(" of") and cue[1].lower() not in _NO_KIN
+    return None if is_kinship and _NAME.search(body.strip()[1:]) else cue[1].lower()

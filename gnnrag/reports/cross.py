@@ -102,7 +102,7 @@ def read_part(name: str, run: Path, data: Dataset) -> Part:
 
 def _of_folds(folds: Sequence[Path], data: Dataset) -> dict[str, Path]:
     asked = {q.id for q in data.questions}
-    found: dict[str, Path] = {}
+    checkpoints: dict[str, Path] = {}
     for folder in folds:
         parts = read_parts(folder)
         if not (folder / "metrics.json").is_file():
@@ -111,13 +111,13 @@ def _of_folds(folds: Sequence[Path], data: Dataset) -> dict[str, Path]:
             raise DataError(folder, f"the training had no set {data.name!r}, only {', '.join(sorted(parts))}")
         seen = seen_in(parts) | (read_seen(folder) or frozenset())
         for id_ in parts[data.name]["report"]:
-            if id_ in found:
+            if id_ in checkpoints:
                 raise DataError(folder, f"question {id_!r} is reported on by two folds")
             if id_ in asked and seen_hash(id_) in seen:
                 raise DataError(folder, f"question {id_!r} is reported on, and trained under another set or before")
             if id_ in asked:
-                found[id_] = folder / "best"
-    return found
+                checkpoints[id_] = folder / "best"
+    return checkpoints
 
 
 def _of_one(run: Path, data: Dataset) -> dict[str, Path]:

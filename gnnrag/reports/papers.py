@@ -194,8 +194,8 @@ def row_config(table: PaperTable, row: Row, overrides: Sequence[str] = ()) -> Ev
     if any(column.key == "run/seconds" for column in table.columns):
         # Concurrency changes no prediction, and so not the run's name, but it is what such a table compares.
         config.run.root = str(Path(config.run.root) / f"concurrency-{config.concurrency}")
-    wanted = {int(c.key.rpartition("@")[2]) for c in table.columns if "@" in c.key}
-    config.metrics.ks = sorted({*config.metrics.ks, *wanted})
+    ks = {int(c.key.rpartition("@")[2]) for c in table.columns if "@" in c.key}
+    config.metrics.ks = sorted({*config.metrics.ks, *ks})
     return config
 
 
@@ -257,13 +257,13 @@ def _published(path: str | Path, raw: Mapping[str, Any]) -> dict[str, dict[str, 
     _only(path, "published", raw, ("scale", "metrics", "rows"))
     columns = [column_of(path, name) for name in raw.get("metrics", ())]
     scale = float(raw.get("scale", 1))
-    found = {}
+    figures = {}
     for name, values in _leaves(raw.get("rows", {})):
         if len(values) != len(columns):
             raise ConfigError(f"{path}: published row {name!r} has {len(values)} figures for {len(columns)} metrics")
         given = [(c, str(v) if c.is_text else float(v)) for c, v in zip(columns, values, strict=True) if v is not None]
-        found[name] = {c.name: value / scale if c.is_share else value for c, value in given}  # type: ignore[operator]
-    return found
+        figures[name] = {c.name: value / scale if c.is_share else value for c, value in given}  # type: ignore[operator]
+    return figures
 
 
 def _leaves(rows: Mapping[Any, Any], before: tuple[str, ...] = ()) -> Iterable[tuple[str, list[Any]]]:

@@ -201,7 +201,7 @@ def count_questions(config: EvaluateConfig, on_index: Progress = lambda stage, d
         return ", ".join(str(n) for n in sorted({len(getattr(q, name)) for q in data.questions}) if n)
 
     types = Counter(question.type for question in data.questions)
-    found = {
+    counts = {
         "passages": len(data.passages),
         "corpus_tokens": sum(estimate_tokens(passage.content) for passage in data.passages),
         "questions": len(data.questions),
@@ -209,7 +209,7 @@ def count_questions(config: EvaluateConfig, on_index: Progress = lambda stage, d
         "gold_passages": sizes("gold"),
         "gold_triples": sizes("evidence"),
     }
-    return {f"count/{name}": value for name, value in found.items()}, len(data.questions), "tokens estimated"
+    return {f"count/{name}": value for name, value in counts.items()}, len(data.questions), "tokens estimated"
 
 
 COUNTERS: Mapping[str, Callable[[EvaluateConfig, Progress], Counted]] = {
@@ -286,9 +286,9 @@ def survey(table: PaperTable, given: Sequence[str] = ()) -> Surveyed:
     item = _ITEM.match(title)
     plain = [_plain(table, row, given) for row in table.rows]
     presets = dict.fromkeys(filter(None, map(_preset, () if table.counts else plain)))
-    paths = {one["data.path"]: (one.get("data.split", "dev"), one.get("data.questions")) for one in plain}
+    paths = {s["data.path"]: (s.get("data.split", "dev"), s.get("data.questions")) for s in plain}
     data = [Path(path).name for path, (split, questions) in paths.items() if missing_data(path, split, questions)]
-    analysers = {one.get("index.text.language", RULES) for one in plain}
+    analysers = {s.get("index.text.language", RULES) for s in plain}
     judged = [column.name for column in table.columns if column.key.startswith("judge/")]
     missing = [
         *(row.missing for row in table.rows),
@@ -302,14 +302,14 @@ def survey(table: PaperTable, given: Sequence[str] = ()) -> Surveyed:
 
 def _plain(table: PaperTable, row: Row, given: Sequence[str]) -> dict[str, str]:
     """Return a row's settings by dotted name, as texts."""
-    found = {"data.path": EvaluateConfig().data.path}
+    settings = {"data.path": EvaluateConfig().data.path}
     models = table.models if are_prompted(given) else ()
     for dot in (*_dotted(table.base), *models, *row.settings, *given):
         key, _, value = dot.partition("=")
         if key == "method":  # another one has no settings yet
-            found = {name: old for name, old in found.items() if not name.startswith("method.")}
-        found[key.removesuffix(".name")] = value.strip('"')
-    return found
+            settings = {name: old for name, old in settings.items() if not name.startswith("method.")}
+        settings[key.removesuffix(".name")] = value.strip('"')
+    return settings
 
 
 def _dotted(section: Mapping[str, Any], before: str = "") -> Iterator[str]:

@@ -122,7 +122,7 @@ class PromptedWriter:
 
     async def relations(self, task: RelationsTask, session: Session) -> Related:
         """See `Writer`. A batch whose replies cannot be used is halved, down to single triples."""
-        found: dict[Triple, str] = {}
+        sentences: dict[Triple, str] = {}
         waiting = batches([t for t in task.triples if can_be_shown(t[0]) and can_be_shown(t[2])], self.config.batch)
         while waiting:
             batch = waiting.pop(0)
@@ -130,11 +130,11 @@ class PromptedWriter:
             values = {"article": notes_element(task.article), "triples": notes_element("\n".join(rows))}
             outcome = await self._ask.relations.ask(session, values, lambda reply, b=batch: read_relations(reply, b))  # type: ignore[misc]
             if outcome.value is not None:
-                found.update(zip(batch, outcome.value, strict=True))
+                sentences.update(zip(batch, outcome.value, strict=True))
             elif len(batch) > 1:
                 waiting[:0] = [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
-        texts = tuple(found.get(triple) or bracketed_sentence(triple) for triple in task.triples)
-        return Related(texts, (STATED,) * (len(task.triples) - len(found)))
+        texts = tuple(sentences.get(triple) or bracketed_sentence(triple) for triple in task.triples)
+        return Related(texts, (STATED,) * (len(task.triples) - len(sentences)))
 
 
 # What a model is shown of a knowledge base, and how its replies are read: strictly, and never trusted.
@@ -208,10 +208,10 @@ def read_relations(reply: str, triples: Sequence[Triple]) -> list[str]:
         MalformedError: the numbers are not exactly those of the triples, or a sentence does not mark both ends and
             nothing else.
     """
-    wanted = {str(number) for number in range(1, len(triples) + 1)}
+    numbers = {str(number) for number in range(1, len(triples) + 1)}
     for data in objects(strip_thinking(reply)):
         rows = {str(number).strip(): text for number, text in data.items()}
-        if rows.keys() != wanted:
+        if rows.keys() != numbers:
             raise MalformedError(f"the numbers are not 1 to {len(triples)}")
         return [_sentence(rows[str(n)], triple) for n, triple in enumerate(triples, start=1)]
     raise MalformedError("no object")

@@ -39,12 +39,12 @@ def round_trip(parts: Sequence[Part], passages: Sequence[Passage], language: str
         `triples`, `triples_recovered`: distinct ones; `read`, `false`: relations that were read, and those of them that
         the part does not state; `by_relation`: the first three of each relation and side.
     """
-    found = OfflineExtractor(ExtractConfig()).extract(passages, analyse(passages, language))
+    extractions = OfflineExtractor(ExtractConfig()).extract(passages, analyse(passages, language))
     counts: Counter[str] = Counter()
     sides: dict[str, Counter[str]] = {}
     stated: set[Triple] = set()
     recovered: set[Triple] = set()
-    for part, extraction in zip(parts, found, strict=True):
+    for part, extraction in zip(parts, extractions, strict=True):
         assert extraction is not None
         read, joined = read_back(part.name, extraction)
         counts["read"] += len(read)
@@ -100,5 +100,5 @@ def check_folder(folder: Path, language: str = RULES) -> dict[str, Any]:
                 raise MarkupError("is not the corpus's text when its markup is stripped")
         except (MarkupError, KeyError) as error:
             raise DataError(folder / MARKED, f"article {passage.id!r}: {error}") from error
-    found = round_trip([parts[p.id] for p in passages], passages, language)
-    return found | {"articles": len(passages), "uncovered": uncovered}
+    report = round_trip([parts[p.id] for p in passages], passages, language)
+    return report | {"articles": len(passages), "uncovered": uncovered}

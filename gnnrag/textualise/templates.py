@@ -75,8 +75,8 @@ def templates_of(relation: str, forwards: bool) -> tuple[str, ...]:
 def marked_sentence(triple: Triple, of: str, seed: int = 0) -> str:
     """Return a triple as a marked sentence of the article of one of its ends; a hash chooses among the templates."""
     relation, forwards = triple[1], of == triple[0]
-    found = templates_of(relation, forwards)
-    template = found[int(digest([seed, *triple, of])[:8], 16) % len(found)]
+    templates = templates_of(relation, forwards)
+    template = templates[int(digest([seed, *triple, of])[:8], 16) % len(templates)]
     return _filled(template, triple, (mark_topic, mark_neighbour) if forwards else (mark_neighbour, mark_topic))
 
 
@@ -116,13 +116,13 @@ def relations_said(sentence: str, topic: str, phrase: str) -> set[tuple[str, boo
 @lru_cache(maxsize=4096)
 def _needles(topic: str, phrase: str) -> tuple[tuple[str, bool, str], ...]:
     """Return (relation, forwards, text) of each template about topic and phrase."""
-    found = []
+    needles = []
     for relation, forwards, template in all_templates():
         names = (topic, phrase) if forwards else (phrase, topic)
         head, tail = (quoted(name, name, role) for name, role in zip(names, roles_of(relation), strict=True))
         needle = template[:-1].format(head=head, tail=tail)
-        found.append((relation, forwards, needle.removeprefix(head if forwards else tail)))
-    return tuple(found)
+        needles.append((relation, forwards, needle.removeprefix(head if forwards else tail)))
+    return tuple(needles)
 
 
 def all_templates() -> Iterator[tuple[str, bool, str]]:
@@ -175,8 +175,8 @@ def template_article(part: Part, seed: int = 0) -> str:
 
 def appended_sentences(part: Part, missing: Sequence[str], seed: int = 0) -> str:
     """Return a paragraph of template sentences with all that joins the topic to some of its neighbours."""
-    wanted = set(missing)
-    facts = [t for t in part.triples if (t[2] if t[0] == part.name else t[0]) in wanted]
+    names = set(missing)
+    facts = [t for t in part.triples if (t[2] if t[0] == part.name else t[0]) in names]
     return " ".join(marked_sentence(fact, part.name, seed) for fact in facts)
 
 
