@@ -73,19 +73,16 @@ def test_names_come_before_meaning(span: str, kind: str, rule: str) -> None:
     assert found.rule == rule and found.nodes == at(GRAPH, "n1")
 
 
-def test_below_tau_a_single_best_one_and_below_the_floor_none() -> None:
-    finder = AnchorFinder(GRAPH)
-    assert finder.find("x", "", lambda: cosines(n1=0.4, n2=0.39)).nodes == at(GRAPH, "n1")
-    assert finder.find("x", "", lambda: cosines(n1=0.34)).nodes == ()
-    assert top_nodes(cosines(n1=0.4, n2=0.5), 2).nodes == at(GRAPH, "n2", "n1")
-
-
-def test_homonyms_are_all_anchors() -> None:
+def test_homonyms_are_all_anchors_and_meaning_gives_the_best_above_the_floor() -> None:
     graph = typed_graph(
         [("Heat", "by", "Mann"), ("HEAT", "by", "Lee")], dict.fromkeys(["Heat", "HEAT", "Mann", "Lee"], "x")
     )
     found = AnchorFinder(graph).find("heat", "", never)
     assert found.rule == "a2" and {graph.names[n] for n in found.nodes} == {"Heat", "HEAT"}
+    finder = AnchorFinder(GRAPH)
+    assert finder.find("x", "", lambda: cosines(n1=0.4, n2=0.39)).nodes == at(GRAPH, "n1")
+    assert finder.find("x", "", lambda: cosines(n1=0.34)).nodes == ()
+    assert top_nodes(cosines(n1=0.4, n2=0.5), 2).nodes == at(GRAPH, "n2", "n1")
 
 
 def test_a_hub_beside_another_concept_is_a_condition() -> None:
@@ -176,14 +173,10 @@ def test_a_node_is_as_near_as_nine_tenths_of_its_best_relation() -> None:
     assert node_scores(near, cosines(n3=0.75), None)[at(GRAPH, "n5")[0]] == 0
 
 
-def test_one_path_of_each_destination_before_any_second() -> None:
+def test_paths_take_turns_and_prefixes_of_others_are_dropped() -> None:
     groups = [[(0, 1), (0, 2, 1), (0, 3, 1)], [(0, 4)], [(0, 5), (0, 6, 5)]]
-    assert round_robin(groups, 4) == [(0, 1), (0, 4), (0, 5), (0, 2, 1)]
-
-
-def test_prefixes() -> None:
-    short, long_ = Accepted((1, 2), False), Accepted((1, 2, 3), True)
-    kept = Accepted((1, 2), True)
+    assert round_robin(groups, 4) == [(0, 1), (0, 4), (0, 5), (0, 2, 1)], "one of each destination first"
+    short, long_, kept = Accepted((1, 2), False), Accepted((1, 2, 3), True), Accepted((1, 2), True)
     assert without_prefixes([short, long_]) == [long_]
     assert without_prefixes([kept, long_]) == [kept, long_]
     assert without_prefixes([kept, long_], drop_complete=True) == [long_]

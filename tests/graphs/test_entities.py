@@ -7,7 +7,6 @@ import pytest
 
 from gnnrag.errors import ArtefactError
 from gnnrag.graphs.entities import build_entity_graph
-from tests.helpers.each import each
 from tests.helpers.golden import G1_TRIPLES, golden_graph
 
 
@@ -35,15 +34,10 @@ def test_golden_weights():
         {"alice": 8, "acme corp": 8, "springfield": 4.74, "shelbyville": 6, "springfield town": 4.74}
     )
     assert matrix.sum(axis=1)[-4:].tolist() == [3, 3, 2, 0]
+    clean = graph.adjacency(relation_factor=1, synonym_factor=1)
+    assert weight(graph, clean, "alice", "acme corp") == 2 and weight(graph, clean, 0, "alice") == 1
+    assert weight(graph, clean, "springfield", "springfield town") == pytest.approx(0.87)
     assert graph.passages_with.tolist() == [2, 2, 2, 1, 1]  # acme corp, alice, shelbyville, springfield, ... town
-
-
-def test_factors_of_one_are_the_clean_graph():
-    graph = golden_graph()
-    matrix = graph.adjacency(relation_factor=1, synonym_factor=1)
-    assert weight(graph, matrix, "alice", "acme corp") == 2
-    assert weight(graph, matrix, "springfield", "springfield town") == pytest.approx(0.87)
-    assert weight(graph, matrix, 0, "alice") == 1
 
 
 def test_a_synonym_replaces_the_count_of_its_pair():
@@ -70,13 +64,9 @@ def test_names_without_letters():
     released, ours = build_entity_graph(triples), build_entity_graph(triples, "unicode")
     assert released.entities == ("", "rome")
     assert ours.entities == ("中国", "北京") and len(ours.facts) == 1
-
-
-@each("triples", [[], [[], []]])
-def test_no_facts(triples):
-    graph = build_entity_graph(triples)
-    assert graph.adjacency().shape == (len(triples),) * 2
-    assert graph.slots.shape == (len(triples), 0)
+    for triples in ([], [[], []]):
+        graph = build_entity_graph(triples)
+        assert graph.adjacency().shape == (len(triples),) * 2 and graph.slots.shape == (len(triples), 0)
 
 
 def test_the_order_of_passages_decides_nothing_but_their_numbers():

@@ -153,10 +153,7 @@ def test_weights_and_pagerank_of_the_worked_example(name, made):
     assert reset == pytest.approx(weights, abs=1e-6)
     assert found == pytest.approx(rank, abs=1.1e-6) and found.sum() == pytest.approx(1.0)
     assert passages == order
-
-
-def test_alignment_heeds_numbers_and_the_threshold():
-    assert [aligned(p) for p in SIMILAR] == [[8], [11], [9], [13], [], []]
+    assert [aligned(p) for p in SIMILAR] == [[8], [11], [9], [13], [], []], "numbers and the threshold are heeded"
 
 
 @each("unit, printed, released", [(A, 1.5, 1.75), (B, 0.833333, 1.5), (C, 0.5, 0.5)])
@@ -186,13 +183,10 @@ def test_memory_keeps_the_stronger_label_and_the_newest_text():
     assert memory.units[5] == EvidenceUnit(5, "new", ("x", "y"), {0: "T", 1: "T"}) and memory.found == {5}
     memory.merge([EvidenceUnit(5, "newer", ("w",), {0: "P"})], keywords="replace")
     assert memory.units[5].phrases == ("w",) and list(memory.units) == [5, 6]
-
-
-def test_evidence_found_again_keeps_its_highest_psi():
     memory = EvidenceMemory()
     for labels in ({1: "T"}, {2: "P"}):
         memory.merge([EvidenceUnit(5, "s", (), labels, confidence(labels, 2))])
-    assert memory.units[5].labels == {1: "T", 2: "P"} and memory.units[5].psi == 1.0
+    assert memory.units[5].labels == {1: "T", 2: "P"} and memory.units[5].psi == 1.0, "the highest psi stays"
     assert confidence(memory.units[5].labels, 2) == 0.75, "the union's own would be lower"
 
 

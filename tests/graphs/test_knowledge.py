@@ -37,6 +37,9 @@ def test_positions_and_neighbourhoods(graph: KnowledgeGraph) -> None:
     assert graph.degrees.tolist() == [1, 2, 1, 0]
     assert [row.tolist() for row in graph.passage_entities] == [[0, 1, 3], [1, 2]]
     assert [row.tolist() for row in graph.entity_hyperedges] == [[], [0], [0], []]
+    lists = Lists.of([[3, 1], [], [2]])
+    assert [row.tolist() for row in lists] == [[3, 1], [], [2]]
+    assert lists.sizes.tolist() == [2, 0, 1] and len(Lists.of([])) == 0
 
 
 def test_pairs_sum_parallel_relations_and_leave_out_loops(graph: KnowledgeGraph) -> None:
@@ -49,9 +52,6 @@ def test_pairs_sum_parallel_relations_and_leave_out_loops(graph: KnowledgeGraph)
         "Byron | death | Greece": 1,
     }
     assert [len(row) for row in graph.incident] == [2, 3, 1, 0]
-
-
-def test_statements(graph: KnowledgeGraph) -> None:
     found = [graph.statement(i) for i in range(graph.num_relations)]
     assert sorted(found) == ["Ada child of Byron", "Ada is Ada", "Byron died in Greece.", "Byron father of Ada"]
 
@@ -90,12 +90,6 @@ def test_parts_that_do_not_belong_together_are_refused(graph: KnowledgeGraph, da
     damage(arrays, strings)
     with pytest.raises(ArtefactError, match="do not belong together; rebuild the index"):
         KnowledgeGraph.from_data(arrays, strings)
-
-
-def test_lists() -> None:
-    lists = Lists.of([[3, 1], [], [2]])
-    assert [row.tolist() for row in lists] == [[3, 1], [], [2]]
-    assert lists.sizes.tolist() == [2, 0, 1] and len(Lists.of([])) == 0
 
 
 EDGES = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=14)

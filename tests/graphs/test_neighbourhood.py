@@ -24,14 +24,13 @@ def random_adjacency(seed, num_nodes=60, num_relations=140):
     return Adjacency(np.random.default_rng(seed).integers(0, num_nodes, (num_relations, 2)), num_nodes)
 
 
-def test_a_graph_may_be_empty():
-    adjacency = Adjacency(np.zeros((0, 2), dtype=np.int32), 2)
-    assert grow(adjacency, [1], 3).nodes.tolist() == [1]
-    assert len(grow(adjacency, [], 3)) == 0
-
-
 def test_growth_stops_at_the_hops_the_filter_and_terminal_nodes():
+    empty = Adjacency(np.zeros((0, 2), dtype=np.int32), 2)
+    assert grow(empty, [1], 3).nodes.tolist() == [1] and len(grow(empty, [], 3)) == 0
     adjacency = Adjacency(ENDS, 6)
+    near = grow(adjacency, [0], 2)
+    assert near.nodes.tolist() == [0, 1, 2, 4] and len(near) == 4 and near.anchors == (0,)
+    assert near.relations.tolist() == [0, 1, 3, 4, 6]  # the self-loop lies inside as well
     assert grow(adjacency, [0], 2).distance.tolist() == [0, 1, 2, FAR, 2, FAR]
     assert grow(adjacency, [0, 3], 1).distance.tolist() == [0, 1, 1, 0, 1, FAR]
     only = Rules(allowed=mask(6, 1, 2, 3))  # the anchor is exempt
@@ -40,14 +39,6 @@ def test_growth_stops_at_the_hops_the_filter_and_terminal_nodes():
     assert grow(adjacency, [0], 3, terminal).distance.tolist() == [0, 1, 2, 3, 2, FAR]
     both = Rules(terminal_only=mask(6, 2, 4))
     assert grow(adjacency, [0], 3, both).nodes.tolist() == [0, 1, 2, 4]
-
-
-def test_nodes_and_relations_inside():
-    near = grow(Adjacency(ENDS, 6), [0], 2)
-    assert near.nodes.tolist() == [0, 1, 2, 4]
-    assert near.relations.tolist() == [0, 1, 3, 4, 6]  # the self-loop lies inside as well
-    assert len(near) == 4
-    assert near.anchors == (0,)
 
 
 def star(leaves):

@@ -29,10 +29,7 @@ def test_golden_merges() -> None:
     assert merged == ["AB", "CB", "DE", "CD"]
     assert round_robin(["c1", "c2", "c3"], ["c4", "c1", "c5"], ["c6", "c2"]) == ["c1", "c4", "c6", "c2", "c3", "c5"]
     assert round_robin() == round_robin([], []) == []
-
-
-def test_classic_fusion_keeps_the_first_row() -> None:
-    assert distinct([*["E3", "E5"], *["E1", "E3"]]) == ["E3", "E5", "E1"]
+    assert distinct([*["E3", "E5"], *["E1", "E3"]]) == ["E3", "E5", "E1"], "classic fusion keeps the first row"
 
 
 def test_golden_occurrence_and_owners() -> None:
@@ -67,11 +64,8 @@ def test_a_row_left_without_passages_still_counts() -> None:
     assert pick(rows, np.zeros(8)) == [1, 2, 3, 4, 5, 6, 7], "floor(5 * 3 / 2) are asked for"
     assert pick(rows, None) == [1, 2, 3, 4, 5, 6, 7], "shares 5, 3, 1, and four of them are unused"
     assert pick(rows[:1], np.arange(8.0)) == [7, 6], "floor(5 / 2)"
-
-
-def test_pick_falls_back_to_weights_where_a_vector_is_missing() -> None:
     cosines = np.array([0.0, 0.1, np.nan, 0.3])
-    assert pick([[1, 2, 3]], cosines) == [1, 2, 3]
+    assert pick([[1, 2, 3]], cosines) == [1, 2, 3], "weights, where a vector is missing"
     assert pick([[1, 3]], cosines) == [3, 1]
     assert pick([[1, 2, 3]], cosines, without=[2]) == [3, 1]
     assert pick([], cosines) == pick([[]], None) == []
@@ -86,14 +80,8 @@ def test_classic_passages_by_hand() -> None:
     assert classic_passages([0, 3], PASSAGES, NEIGHBOURS) == [1, 2, 0, 3]
     assert classic_passages([3, 2], PASSAGES, NEIGHBOURS) == [3, 1, 2]
     assert classic_passages([], PASSAGES, NEIGHBOURS) == []
-
-
-def test_classic_passages_of_hyperedges() -> None:
     hyper = Lists.of([[2], [2, 0], [0]])
-    assert classic_passages([0], PASSAGES, Lists.of([[0, 1, 2], [], [], []]), hyper) == [0, 2, 1]
-
-
-def test_passages_in_order() -> None:
+    assert classic_passages([0], PASSAGES, Lists.of([[0, 1, 2], [], [], []]), hyper) == [0, 2, 1], "of hyperedges"
     assert passages_in_order([2, 0], PASSAGES) == [1, 2, 0]
     assert passages_in_order([], PASSAGES) == []
     assert gathered(PASSAGES, np.array([3, 0, 3])).tolist() == [3, 0, 1, 2, 3]

@@ -33,19 +33,14 @@ def tree(said: list[str], calls: list[list[str]] | None = None, **config) -> Sum
 @each("cluster", ["anchors", "gmm", "kmeans"])
 @each("n", [1, 2, 3, 11, 12, 60])
 def test_every_leaf_is_reachable_from_the_top(cluster, n):
-    found = tree(texts(n), cluster=cluster)
+    found, again = tree(texts(n), cluster=cluster), tree(texts(n), cluster=cluster)
+    assert found.texts == again.texts and (found.vectors == again.vectors).all(), "runs are equal"
+    assert all((a == again.to_arrays()[name]).all() for name, a in found.to_arrays().items())
     reached = {int(i) for node in found.layers[-1] for i in found.leaves(int(node))}
     assert reached == set(range(n))
     assert (found.num_summaries == 0) == (n <= 11)
     assert [len(layer) for layer in found.layers] == sorted((len(layer) for layer in found.layers), reverse=True)
     assert len(found.tokens) == n + found.num_summaries and found.vectors.shape == (found.num_summaries, 256)
-
-
-@each("cluster", ["anchors", "gmm", "kmeans"])
-def test_seeded_runs_are_equal(cluster):
-    one, other = tree(texts(60), cluster=cluster), tree(texts(60), cluster=cluster)
-    assert one.texts == other.texts and (one.vectors == other.vectors).all()
-    assert all((a == other.to_arrays()[name]).all() for name, a in one.to_arrays().items())
 
 
 def test_a_node_that_is_alone_moves_up_without_a_call():
