@@ -75,7 +75,7 @@ def test_a_knowledge_base_from_end_to_end(dots: list[str], tmp_path: Path) -> No
     assert not metrics["failed"] and len(rows) == 3
     found = {row["question_id"]: set(row["nodes"]) for row in rows}
     assert {id_: found[id_] for id_ in ("2-a", "3-a")} == {r[0]: set(r[3]) for r in QUESTIONS[1:]}
-    stages = set(Store(tmp_path / "index").manifest["stages"])
+    stages = set(Store(Path(dict(dot.split("=", 1) for dot in dots)["index.path"])).manifest["stages"])
     assert stages == {"passages", "lexical", "extraction", "knowledge", "knowledge_vectors"}
 
 
