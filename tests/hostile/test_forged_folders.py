@@ -46,13 +46,12 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.fixture
-def root(honest: Path, tmp_path: Path) -> Path:
+def copied(honest: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(honest, tmp_path / "index"))
 
 
-@pytest.fixture
-def victim(tmp_path: Path) -> Path:
+def victim_in(tmp_path: Path) -> Path:
+    """Make a folder that nobody has named."""
     folder = tmp_path / "victim"
     folder.mkdir()
     (folder / "kept.txt").write_text("precious\n")
@@ -91,7 +90,9 @@ COMMANDS: dict[str, Callable[[Path], Any]] = {
 # ------------------------------------------------------------------------------------------------------- indexes
 @each("command", COMMANDS)
 @each("name", ["../victim", "ABSOLUTE", "text/../../victim", ".", "..", "", "passages-0", None, 7])
-def test_a_manifest_deletes_nothing_outside(root: Path, victim: Path, command: str, name: Any) -> None:
+def test_a_manifest_deletes_nothing_outside(honest: Path, tmp_path: Path, command: str, name: Any) -> None:
+    root = copied(honest, tmp_path)
+    victim = victim_in(tmp_path)
     folder = str(victim) if name == "ABSOLUTE" else name
     forge(root, lambda manifest: manifest["stages"]["text"].update(folder=folder, key="0" * 64))
     with pytest.raises(ArtefactError, match=r"manifest\.json .*delete .* and build it again"):
@@ -100,7 +101,8 @@ def test_a_manifest_deletes_nothing_outside(root: Path, victim: Path, command: s
 
 
 @each("name", ["../../victim/kept.txt", "/etc/hostname", "a/../b", "", "\x00", "x" * 300, "a\\b"])
-def test_a_manifest_names_files_of_its_artefacts_alone(root: Path, victim: Path, name: str) -> None:
+def test_a_manifest_names_files_of_its_artefacts_alone(honest: Path, tmp_path: Path, name: str) -> None:
+    root = copied(honest, tmp_path)
     forge(root, lambda manifest: manifest["stages"]["text"]["files"].update({name: {"bytes": 0, "sha256": "0" * 64}}))
     with pytest.raises(ArtefactError, match="damaged or forged"):
         opened(root)
@@ -108,7 +110,8 @@ def test_a_manifest_names_files_of_its_artefacts_alone(root: Path, victim: Path,
 
 @each("field", ["format", "complete", "settings", "source", "stages"])
 @each("value", ["GONE", None, 7, "x", [], [[]]])
-def test_every_field_of_a_manifest_is_checked(root: Path, field: str, value: Any) -> None:
+def test_every_field_of_a_manifest_is_checked(honest: Path, tmp_path: Path, field: str, value: Any) -> None:
+    root = copied(honest, tmp_path)
     forge(root, lambda manifest: manifest.pop(field) if value == "GONE" else manifest.update({field: value}))
     for command in (opened, *COMMANDS.values()):
         with pytest.raises(ArtefactError, match=r"manifest\.json"):
@@ -117,7 +120,9 @@ def test_every_field_of_a_manifest_is_checked(root: Path, field: str, value: Any
 
 @each("field", ["key", "folder", "files", "info"])
 @each("value", ["GONE", None, 7, "x", [], {"a": 1}])
-def test_every_field_of_an_entry_is_checked(root: Path, field: str, value: Any) -> None:
+def test_every_field_of_an_entry_is_checked(honest: Path, tmp_path: Path, field: str, value: Any) -> None:
+    root = copied(honest, tmp_path)
+
     def change(manifest: dict[str, Any]) -> None:
         entry = manifest["stages"]["passages"]
         entry.pop(field) if value == "GONE" else entry.update({field: value})
@@ -129,7 +134,9 @@ def test_every_field_of_an_entry_is_checked(root: Path, field: str, value: Any) 
 
 @each("what", ["manifest.json", "ARTEFACT", "FILE", ".lock", ".partial"])
 @each("command", COMMANDS)
-def test_links_in_an_index_are_not_followed(root: Path, victim: Path, what: str, command: str) -> None:
+def test_links_in_an_index_are_not_followed(honest: Path, tmp_path: Path, what: str, command: str) -> None:
+    root = copied(honest, tmp_path)
+    victim = victim_in(tmp_path)
     entry = Store(root).manifest["stages"]["text"]
     names = {"ARTEFACT": entry["folder"], "FILE": f"{entry['folder']}/records.jsonl"}
     place = root / names.get(what, what)
@@ -146,7 +153,9 @@ def test_links_in_an_index_are_not_followed(root: Path, victim: Path, what: str,
     assert sorted(victim.rglob("*")) == before and (victim / "kept.txt").read_text() == "precious\n"
 
 
-def test_leftovers_that_are_links_are_deleted_and_not_what_they_lead_to(root: Path, victim: Path) -> None:
+def test_leftovers_that_are_links_are_deleted_and_not_what_they_lead_to(honest: Path, tmp_path: Path) -> None:
+    root = copied(honest, tmp_path)
+    victim = victim_in(tmp_path)
     store = Store(root)
     (root / ".text-0123456789abcdef.new").symlink_to(victim)
     (root / ".manifest.json.abcd").symlink_to(victim / "kept.txt")
@@ -156,7 +165,8 @@ def test_leftovers_that_are_links_are_deleted_and_not_what_they_lead_to(root: Pa
 
 
 @each("what", ["manifest.json", "FILE", "UNLISTED"])
-def test_pipes_in_an_index_are_not_waited_for(root: Path, what: str) -> None:
+def test_pipes_in_an_index_are_not_waited_for(honest: Path, tmp_path: Path, what: str) -> None:
+    root = copied(honest, tmp_path)
     folder = root / Store(root).manifest["stages"]["embeddings"]["folder"]
     place = {"FILE": folder / "vectors.npy", "UNLISTED": folder / "more"}.get(what, root / what)
     place.unlink(missing_ok=True)
@@ -204,7 +214,10 @@ CONTENTS: list[tuple[str, str, Any]] = [
 
 
 @each("stage, name, content", CONTENTS)
-def test_forged_content_with_right_digests_is_one_error(root: Path, stage: str, name: str, content: Any) -> None:
+def test_forged_content_with_right_digests_is_one_error(
+    honest: Path, tmp_path: Path, stage: str, name: str, content: Any
+) -> None:
+    root = copied(honest, tmp_path)
     path = root / Store(root).manifest["stages"][stage]["folder"] / name
     if callable(content):
         content(path)
@@ -216,7 +229,8 @@ def test_forged_content_with_right_digests_is_one_error(root: Path, stage: str, 
     assert str(root) in str(told.value) and "\n" not in str(told.value)
 
 
-def test_what_a_forged_artefact_holds_does_not_stop_a_change_with_a_traceback(root: Path) -> None:
+def test_what_a_forged_artefact_holds_does_not_stop_a_change_with_a_traceback(honest: Path, tmp_path: Path) -> None:
+    root = copied(honest, tmp_path)
     path = root / Store(root).manifest["stages"]["text"]["folder"] / "records.jsonl"
     path.write_text('{"no": "record"}\n')
     forge(root, lambda manifest: None)
@@ -235,7 +249,8 @@ def make_run(path: Path, fresh: bool = False) -> Path:
 
 
 @each("name", ["predictions.jsonl", "log.jsonl", "meta.json", "shards"])
-def test_links_in_a_run_are_not_followed(tmp_path: Path, victim: Path, name: str) -> None:
+def test_links_in_a_run_are_not_followed(tmp_path: Path, name: str) -> None:
+    victim = victim_in(tmp_path)
     path = make_run(tmp_path / "run")
     (path / name).unlink(missing_ok=True)
     (path / name).symlink_to(victim if name == "shards" else victim / "kept.txt")
@@ -247,7 +262,8 @@ def test_links_in_a_run_are_not_followed(tmp_path: Path, victim: Path, name: str
     assert [p.name for p in victim.iterdir()] == ["kept.txt"] and (victim / "kept.txt").read_text() == "precious\n"
 
 
-def test_a_lock_that_is_a_link_is_neither_followed_nor_truncated(tmp_path: Path, victim: Path) -> None:
+def test_a_lock_that_is_a_link_is_neither_followed_nor_truncated(tmp_path: Path) -> None:
+    victim = victim_in(tmp_path)
     (tmp_path / ".run.lock").symlink_to(victim / "kept.txt")
     with pytest.raises(ArtefactError, match="is a link"):
         make_run(tmp_path / "run")
@@ -323,7 +339,8 @@ def test_a_forged_note_of_training_is_one_error(tmp_path: Path) -> None:
             trained_note(path)
 
 
-def test_forged_parts_are_passed_over_or_refused(tmp_path: Path, victim: Path) -> None:
+def test_forged_parts_are_passed_over_or_refused(tmp_path: Path) -> None:
+    victim = victim_in(tmp_path)
     path = make_run(tmp_path / "run")
     for name in ("0-of-0", "3-of-2", "1-of-" + "9" * 200, "1-of-2-of-3"):
         (path / "shards" / name).mkdir(parents=True)
@@ -338,7 +355,8 @@ def test_forged_parts_are_passed_over_or_refused(tmp_path: Path, victim: Path) -
 
 
 # --------------------------------------------------------------------------------------- trainings and checkpoints
-def test_a_training_replaces_links_and_follows_none(tmp_path: Path, victim: Path) -> None:
+def test_a_training_replaces_links_and_follows_none(tmp_path: Path) -> None:
+    victim = victim_in(tmp_path)
     settings: dict[str, Any] = {"fit": {"lr": 1}}
     with closing(TrainingRun(tmp_path / "run", settings, {})) as run:
         (run.path / ".best.new").symlink_to(victim)
@@ -354,7 +372,8 @@ def test_a_training_replaces_links_and_follows_none(tmp_path: Path, victim: Path
 
 
 @each("name", ["../victim/kept.txt", "ABSOLUTE", "a/../../victim/kept.txt"])
-def test_a_record_names_files_of_its_checkpoint_alone(tmp_path: Path, victim: Path, name: str) -> None:
+def test_a_record_names_files_of_its_checkpoint_alone(tmp_path: Path, name: str) -> None:
+    victim = victim_in(tmp_path)
     folder = tmp_path / "checkpoint"
     write_tuned(folder, TunedRecord("verifier", "cross_encoder"))
     record = json.loads((folder / RECORD).read_text())

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.helpers.each import each
 
 ROOT = Path(__file__).resolve().parents[2]
-THE_ONE = ROOT / "gnnrag" / "files.py"
+THE_ONE = ROOT / "gnnrag" / "common" / "files.py"
 LIBRARY = sorted((ROOT / "gnnrag").rglob("*.py"))
 SCRIPTS = sorted(path for name in ("inference", "training", "slurm") for path in (ROOT / name).rglob("*.py"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,10 @@ def judged(tmp_path: Path) -> Runs:
     return first, second
 
 
+def copied(runs: Sequence[Path], tmp_path: Path) -> list[Path]:
+    return [Path(shutil.copytree(run, tmp_path / run.name)) for run in runs]
+
+
 def test_a_judgement_is_not_written_through_a_link(judged: Runs, victim: Path) -> None:
     (judged[1] / "judgements").symlink_to(victim)
     with pytest.raises(ArtefactError, match="judgements is a link"):
@@ -69,22 +73,24 @@ def test_a_judgement_is_not_written_through_a_link(judged: Runs, victim: Path) -
     "change",
     [{"usage": None}, {"question_id": ["q0"]}, {"value": "high"}, {"value": 11}, {"repeat": "0"}, {"problem": "\x1b"}],
 )
-def test_forged_replies_are_refused_by_name(judged: Runs, change: dict[str, Any]) -> None:
-    path = judged[0] / "judgements" / "scores" / "replies.jsonl"
+def test_forged_replies_are_refused_by_name(judged: Runs, tmp_path: Path, change: dict[str, Any]) -> None:
+    run, _ = copied(judged, tmp_path)
+    path = run / "judgements" / "scores" / "replies.jsonl"
     lines = path.read_text().splitlines()
     path.write_text("\n".join([json.dumps(json.loads(lines[0]) | change), *lines[1:]]) + "\n")
     with pytest.raises(ArtefactError, match=r"replies\.jsonl is damaged or forged"):
-        judge(settings("scores", judged[0], dots=["count.least=1"]), backend=scripted(lambda request: "7"))
+        judge(settings("scores", run, dots=["count.least=1"]), backend=scripted(lambda request: "7"))
 
 
 @each("name", ["../victim/b", "/etc", "..", "b/../../victim"])
-def test_a_judgement_names_no_run_elsewhere(judged: Runs, name: str) -> None:
-    path = judged[0] / "judgements" / "scores" / "metrics.json"
+def test_a_judgement_names_no_run_elsewhere(judged: Runs, tmp_path: Path, name: str) -> None:
+    run, _ = copied(judged, tmp_path)
+    path = run / "judgements" / "scores" / "metrics.json"
     report = json.loads(path.read_text())
     report["judged_runs"][name] = {"predictions": "0" * 64, "path": "/etc"}
     path.write_text(json.dumps(report))
     with pytest.raises(ArtefactError, match="no name of anything in it"):
-        judged_figures(judged[0])
+        judged_figures(run)
 
 
 def test_where_a_judgement_says_that_a_run_is_nothing_is_opened(judged: Runs, tmp_path: Path) -> None:
@@ -99,11 +105,12 @@ def test_where_a_judgement_says_that_a_run_is_nothing_is_opened(judged: Runs, tm
 
 
 @each("value", ["7", [7], {"a": 7}])
-def test_forged_figures_are_refused_by_name(judged: Runs, value: Any) -> None:
-    path = judged[0] / "judgements" / "scores" / "metrics.json"
+def test_forged_figures_are_refused_by_name(judged: Runs, tmp_path: Path, value: Any) -> None:
+    run, _ = copied(judged, tmp_path)
+    path = run / "judgements" / "scores" / "metrics.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"judge/a_score": value}))
     with pytest.raises(ArtefactError, match=r"metrics\.json is damaged or forged"):
-        judged_figures(judged[0])
+        judged_figures(run)
 
 
 def test_a_run_makes_a_judge_evaluate_nothing(judged: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,10 +158,11 @@ def test_a_run_puts_no_texts_of_others_on_a_page(compared: list[Path], tmp_path:
         ("traces.jsonl", '{"question_id": "q0", "events": 5}\n'),
     ],
 )
-def test_forged_files_of_runs_are_refused_by_name(compared: list[Path], file: str, text: str) -> None:
-    (compared[0] / file).write_text(text)
+def test_forged_files_of_runs_are_refused_by_name(compared: list[Path], tmp_path: Path, file: str, text: str) -> None:
+    runs = copied(compared, tmp_path)
+    (runs[0] / file).write_text(text)
     with pytest.raises(GnnragError, match=file.replace(".", r"\.")):
-        build_model(compared, load_runs(compared))
+        build_model(runs, load_runs(runs))
 
 
 # ------------------------------------------------------------------------------------------------ rows and labels
