@@ -51,7 +51,7 @@ class Run:
         if HOW == "dies":
             os._exit(9)
         if HOW == "slow":
-            time.sleep(60)
+            time.sleep(600)
         say(did="log", values=values, step=step)
     def update(self, values):
         say(did="summary", values=values)
@@ -63,14 +63,14 @@ class Run:
         say(did="preempting")
     def finish(self, exit_code):
         if HOW == "hangs":
-            time.sleep(60)
+            time.sleep(600)
         say(did="finish", code=exit_code)
 
 def init(settings, **given):
     if HOW == "init":
         raise OSError("no server")
     if HOW == "init hangs":
-        time.sleep(60)
+        time.sleep(600)
     say(did="init", settings=settings.given, **given)
     return Run()
 """

@@ -47,6 +47,8 @@ def test_a_grid_shares_one_index_with_the_stages_of_all(tmp_path: Path) -> None:
     assert first.command(2)[-1] == "shard=2/3"
     assert merge.command(0)[-1] == "shard=merge"
     assert list(first.numbers) == [1, 2, 3]
+    with pytest.raises(ConfigError, match=r"--shards 0: must be at least 1"):
+        make_plan([SAMPLE, *settings], tmp_path / "jobs", shards=0)
 
 
 def test_the_frozen_settings_are_those_that_were_asked_for(tmp_path: Path) -> None:
@@ -223,8 +225,3 @@ def test_runs_of_one_name_are_refused(tmp_path: Path) -> None:
         (tmp_path / folder / "x.yaml").write_text(f"data: {{path: data/sample}}\nmethod: {method}\n", "utf-8")
     with pytest.raises(ConfigError, match=r"run.name=clash is given to several runs"):
         make_plan([str(tmp_path / f / "x.yaml") for f in "ab"] + ["run.name=clash"], tmp_path / "jobs")
-
-
-def test_no_part_at_all_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--shards 0: must be at least 1"):
-        make_plan([SAMPLE, DATA], tmp_path / "jobs", shards=0)

@@ -85,7 +85,7 @@ def test_tables_whose_data_are_not_here_are_told_and_no_failure(
     assert "2 cannot run here: data not here: /no/set; data/README.md says where to get it" in out
 
 
-def test_it_works_from_another_directory(
+def test_it_works_from_another_directory_and_data_that_are_not_here_are_a_failure(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -94,22 +94,15 @@ def test_it_works_from_another_directory(
     assert main([*arguments, "--local", "--dry-run"]) == 0
     assert "inference/evaluate.py" in capsys.readouterr().out
     assert Path.cwd() == ROOT
-
-
-def test_jobs_are_run_from_another_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.yaml").write_text("method: single\nretriever: bm25\ndata: {path: /no/set}\n")
-    assert main(["mine.yaml", "--local", "--folder", "jobs"]) == 1, "its data are not here"
-
-
-def test_folders_are_named_from_where_one_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.yaml").write_text("method: single\nretriever: bm25\n")
-    asked = ["mine.yaml", f"run.root={tmp_path / 'runs'}", "--folder", "own"]
-    assert main([*asked, "--local", "--status", "--json"]) == 0
+    assert main([*arguments[:-1], "own", "--local", "--status", "--json"]) == 0
     assert {Path(row["folder"]).parent for row in json.loads(capsys.readouterr().out)} == {tmp_path / "own"}
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "absent.yaml").write_text("method: single\nretriever: bm25\ndata: {path: /no/set}\n")
+    assert main(["absent.yaml", "--local", "--dry-run", "--folder", "jobs"]) == 0
+    assert "cannot run here: data not here" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    assert main(["absent.yaml", "--local", "--folder", "jobs"]) == 1, "jobs are run from there, too"
 
 
 def fake_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch, squeue: str) -> None:
@@ -164,12 +157,3 @@ def test_nobody_reads_the_queue_while_another_submits(tmp_path: Path, monkeypatc
 def test_what_cannot_be_meant_is_refused(tmp_path: Path, more: list[str], error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         main([*settings(tmp_path, "method=single", "retriever=bm25"), *more])
-
-
-def test_a_configuration_whose_data_are_not_here_is_a_failure(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    call = [*settings(tmp_path, "method=single", "retriever=bm25"), f"data.path={tmp_path / 'nope'}", "--local"]
-    assert main([*call, "--dry-run"]) == 0
-    assert "cannot run here: data not here" in capsys.readouterr().err
-    assert main(call) == 1

@@ -50,6 +50,7 @@ def jsonl(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
+@pytest.mark.slow
 def test_what_weights_and_biases_holds_is_what_the_run_directory_says(
     config: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +105,7 @@ def test_what_weights_and_biases_holds_is_what_the_run_directory_says(
     assert said["inputs"]["data"] == read(path / "meta.json")["inputs"]["data"]
 
 
+@pytest.mark.slow
 def test_lineage_names_what_was_used_and_what_was_made(config: Any) -> None:
     own = config("method=bdtr", "roles.verifier=tuned", "data.limit=3")
     path, _ = evaluate(own)
@@ -174,6 +176,7 @@ def test_a_continued_run_goes_on_under_its_id_and_says_nothing_twice(
     assert min(row["_step"] for row in history(third)) > max(row["_step"] for row in history(second))
 
 
+@pytest.mark.slow
 def test_steps_go_on_after_those_sent_where_questions_are_answered_again(
     config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +205,7 @@ def test_steps_go_on_after_those_sent_where_questions_are_answered_again(
     assert [row["step"] for row in fake.calls("log")] == sorted(row["step"] for row in fake.calls("log"))
 
 
+@pytest.mark.slow
 def test_a_part_of_a_run_is_shown_in_the_group_of_the_whole(
     config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,6 +235,7 @@ def test_parts_and_what_they_are_merged_into_are_one_group_with_the_figures_of_t
     assert len(run_files(whole)) == 1, "the ordinary command has nothing to add"
 
 
+@pytest.mark.slow
 def test_the_last_figures_are_of_all_questions_however_seldom_they_are_sent(
     config: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +245,7 @@ def test_the_last_figures_are_of_all_questions_however_seldom_they_are_sent(
     assert [row["_step"] for row in rows] == [1, 9]
 
 
+@pytest.mark.slow
 def test_tracking_changes_nothing_else_and_a_failing_one_is_a_note(
     config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,6 +264,7 @@ def test_tracking_changes_nothing_else_and_a_failing_one_is_a_note(
     assert read(path / "metrics.json") == metrics and "metrics" not in read(path / "wandb.json")
 
 
+@pytest.mark.slow
 def test_an_unreadable_id_is_a_note(config: Any) -> None:
     own = config("method=single", "data.limit=2")
     path, _ = evaluate(own)

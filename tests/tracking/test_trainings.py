@@ -160,6 +160,7 @@ def test_the_builds_of_an_index_are_the_steps_of_one_run(tmp_path: Path, capsys:
     assert (made.digest == grown.digest) == (index.fingerprint == Index(tmp_path / "mine").fingerprint)
 
 
+@pytest.mark.slow
 def test_a_cross_validated_run_is_shown_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for role, target in REGISTERED.items():
         monkeypatch.setitem(ROLES[role], "tuned", target)
