@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from gnnrag.common.files import write_jsonl
@@ -27,6 +28,22 @@ def make_encoder(folder: Path, layers: int = 2, seed: int = 0) -> Path:
     config = BertConfig(vocab_size=len(vocabulary), max_position_embeddings=64, initializer_range=0.2, **shape)
     BertModel(config).save_pretrained(folder)
     return folder
+
+
+def make_verifier(root: Path) -> Path:
+    """Write a random checkpoint into `root`/best, its base into `root`/encoder."""
+    import torch
+
+    from gnnrag.roles.tuned.cross_encoder import CrossEncoder, CrossEncoderConfig, Selection, save_cross_encoder
+
+    base = make_encoder(root / "encoder")
+    torch.manual_seed(2)
+    model = CrossEncoder(CrossEncoderConfig(base=str(base), hidden=8, train_layers=1, max_tokens=64))
+    torch.nn.init.normal_(model.out.weight)
+    (root / "best").mkdir()
+    facts = {"selection": asdict(Selection(0.4, 5)), "read": 6, "threshold": 0.4}
+    save_cross_encoder(root / "best", model, "verifier", asdict(model.config), facts)
+    return root
 
 
 def make_rows(count: int = 12, passages: int = 8, mined: int = 0) -> list[VerifierRow]:

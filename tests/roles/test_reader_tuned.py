@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.errors import ConfigError
 from gnnrag.roles.base import Answer, ReaderTask
-from gnnrag.roles.tuned import checkpoint as folders
-from gnnrag.roles.tuned.checkpoint import TunedRecord, write_tuned
 from gnnrag.roles.tuned.reader import TunedReader, TunedReaderConfig
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
+from tests.helpers.each import each
 from tests.helpers.tuned import base_of
 from tests.helpers.tuned_reader import PASSAGES, QUESTIONS, make_span
 
@@ -86,24 +85,10 @@ def test_what_a_passage_says_of_answering_is_only_text(path: Path) -> None:
     assert answer.text in item.answers
 
 
-def test_a_missing_or_wrong_checkpoint_is_refused(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ArtefactError, match="is missing"):
-        make(tmp_path / "nowhere")
-    write_tuned(tmp_path / "verifier", TunedRecord("verifier", "cross_encoder"))
-    with pytest.raises(ArtefactError, match="for the role 'reader', of kind span"):
-        make(tmp_path / "verifier")
-    monkeypatch.setattr(folders, "SHIPPED", tmp_path / "none")
-    with pytest.raises(ConfigError, match=r"training/train_reader\.py"):
-        TunedReader(None, TunedReaderConfig())
-    with pytest.raises(ConfigError, match=r"reader\.batch=0"):
-        make(path, batch=0)
-    with pytest.raises(ConfigError, match=r"reader\.device='nowhere'"):
-        make(path, device="nowhere")
-    cut = make_span(tmp_path / "cut")
-    weights = cut / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-20])
-    with pytest.raises(ArtefactError, match="cut short"):
-        make(cut)
+@each("settings, message", [({"batch": 0}, r"reader\.batch=0"), ({"device": "nowhere"}, r"reader\.device='nowhere'")])
+def test_bad_settings_are_refused(path: Path, settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make(path, **settings)
 
 
 def test_the_fingerprint_follows_the_weights(path: Path, tmp_path: Path) -> None:

@@ -10,13 +10,11 @@ from pathlib import Path
 import pytest
 
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.errors import ArtefactError
 from gnnrag.index.index import Index
 from gnnrag.methods.bdtr import BDTR
 from gnnrag.roles.base import Thoughts, ThoughtsTask
 from gnnrag.roles.registry import Roles
-from gnnrag.roles.tuned import checkpoint as tuned_folders
-from gnnrag.roles.tuned.checkpoint import TunedRecord, write_tuned
 from gnnrag.roles.tuned.thoughts import TunedThoughts, TunedThoughtsConfig
 from gnnrag.session import Session
 from gnnrag.types import Question
@@ -79,30 +77,10 @@ def test_an_override_puts_it_into_a_run(index: Index, folder: Path) -> None:
     assert roles.prompts["thoughts"] == {"weights": role.fingerprint}
 
 
-def test_other_checkpoints_are_refused(
-    index: Index, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def opened(path: Path) -> TunedThoughts:
-        return TunedThoughts(index, TunedThoughtsConfig(str(path)))
-
-    with pytest.raises(ArtefactError, match=r"is missing; roles\.thoughts.path must name a folder"):
-        opened(tmp_path / "nothing")
-    other = tmp_path / "verifier"
-    other.mkdir()
-    write_tuned(other, TunedRecord("verifier", "cross_encoder"))
-    with pytest.raises(ArtefactError, match=r"this is a cross_encoder for the role 'verifier'.* selector or causal"):
-        opened(other)
-    cut = make_selector(tmp_path / "cut", index)
-    weights = cut / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-8])
-    with pytest.raises(ArtefactError, match="cut short or was changed"):
-        opened(cut)
-    moved = make_selector(tmp_path / "moved", index)
+def test_a_selector_of_another_encoder_is_refused(index: Index, tmp_path: Path) -> None:
+    moved = make_selector(tmp_path, index)
     record = json.loads((moved / "gnnrag.json").read_text())
     record["base"] = {"name": "another", "weights": "0" * 64}
     (moved / "gnnrag.json").write_text(json.dumps(record))
     with pytest.raises(ArtefactError, match="trained on vectors of 'another', and the index was made with 'hash'"):
-        opened(moved)
-    monkeypatch.setattr(tuned_folders, "shipped_folder", lambda role: tmp_path / "none")
-    with pytest.raises(ConfigError, match=r"roles\.thoughts=tuned needs roles\.thoughts\.path"):
-        TunedThoughts(index)
+        TunedThoughts(index, TunedThoughtsConfig(str(moved)))

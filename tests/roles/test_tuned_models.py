@@ -95,7 +95,7 @@ def test_bad_settings_are_named(folder: Path, settings: dict[str, Any], message:
         opened(folder, **settings)
 
 
-def test_a_damaged_checkpoint_is_refused(folder: Path, base: Path) -> None:
+def test_a_checkpoint_of_another_role_or_without_its_adapter_is_refused(folder: Path) -> None:
     with pytest.raises(ArtefactError, match="a model for the role 'verifier', of kind causal or seq2seq, is expected"):
         opened(folder, "verifier")
     weights = folder / "adapter_model.safetensors"

@@ -1,25 +1,25 @@
+"""Tuned verifiers as a role: what they select, in any batch, by which settings."""
+
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gnnrag.config import EvaluateConfig, build_settings, load_config
-from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Chain, VerifierTask
 from gnnrag.roles.registry import Roles
-from gnnrag.roles.tuned.cross_encoder import Selection
 from gnnrag.roles.tuned.verifier import TunedVerifier
 from gnnrag.session import Session
 from gnnrag.types import Passage, Question
 from tests.helpers.each import each
 from tests.helpers.parts import CORPUS
-from tests.helpers.toy_verifier import make_encoder
+from tests.helpers.toy_verifier import make_verifier
 from tests.helpers.tuned import base_of
 
 QUESTIONS = (
@@ -32,19 +32,7 @@ QUESTIONS = (
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import torch
-
-    from gnnrag.roles.tuned.cross_encoder import CrossEncoder, CrossEncoderConfig, save_cross_encoder
-
-    root = tmp_path_factory.mktemp("verifier")
-    base = make_encoder(root / "encoder")
-    torch.manual_seed(2)
-    model = CrossEncoder(CrossEncoderConfig(base=str(base), hidden=8, train_layers=1, max_tokens=64))
-    torch.nn.init.normal_(model.out.weight)
-    (root / "best").mkdir()
-    facts = {"selection": asdict(Selection(0.4, 5)), "read": 6, "threshold": 0.4}
-    save_cross_encoder(root / "best", model, "verifier", asdict(model.config), facts)
-    return root
+    return make_verifier(tmp_path_factory.mktemp("verifier"))
 
 
 def make(index: Index, folder: Path, **options: Any) -> TunedVerifier:
@@ -148,15 +136,3 @@ def test_one_override_puts_it_in_place(index: Index, folder: Path) -> None:
 def test_bad_settings_are_refused(index: Index, folder: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make(index, folder, **options)
-
-
-def test_a_folder_that_is_no_checkpoint_is_refused(index: Index, folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(ArtefactError, match=r"gnnrag\.json is missing; roles\.verifier\.path must name a folder"):
-        make(index, tmp_path)
-    import shutil
-
-    copy = Path(shutil.copytree(folder / "best", tmp_path / "copy"))
-    weights = copy / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1])
-    with pytest.raises(ArtefactError, match=r"model\.safetensors is cut short or was changed"):
-        make(index, copy)

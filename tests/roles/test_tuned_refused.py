@@ -1,0 +1,65 @@
+"""Checkpoints that are refused, whatever the role: missing, of another role, cut short; and a role without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.index.index import Index
+from gnnrag.roles.tuned import checkpoint
+from gnnrag.roles.tuned.checkpoint import TunedRecord, write_tuned
+from gnnrag.roles.tuned.reader import TunedReader, TunedReaderConfig
+from gnnrag.roles.tuned.thoughts import TunedThoughts, TunedThoughtsConfig
+from gnnrag.roles.tuned.verifier import TunedVerifier, TunedVerifierConfig
+from tests.helpers.each import each
+from tests.helpers.toy_verifier import make_verifier
+from tests.helpers.tuned import base_of
+from tests.helpers.tuned_reader import make_span
+from tests.helpers.tuned_thoughts import make_selector
+
+Opener = Callable[[Index, Path | None], Any]
+
+
+def open_reader(index: Index, path: Path | None) -> TunedReader:
+    return TunedReader(index, TunedReaderConfig(str(path), base=base_of(path)) if path else None)
+
+
+def open_thoughts(index: Index, path: Path | None) -> TunedThoughts:
+    return TunedThoughts(index, TunedThoughtsConfig(str(path)) if path else None)
+
+
+def open_verifier(index: Index, path: Path | None) -> TunedVerifier:
+    return TunedVerifier(index, TunedVerifierConfig(str(path), base=base_of(path)) if path else None)
+
+
+MAKE: dict[str, tuple[Opener, Callable[[Path, Index], Path]]] = {
+    "reader": (open_reader, lambda folder, index: make_span(folder)),
+    "thoughts": (open_thoughts, lambda folder, index: make_selector(folder, index)),
+    "verifier": (open_verifier, lambda folder, index: make_verifier(folder) / "best"),
+}
+
+
+@each("role", MAKE)
+def test_what_is_no_checkpoint_of_the_role_is_refused(
+    index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str
+) -> None:
+    opened, make = MAKE[role]
+    with pytest.raises(ArtefactError, match=rf"is missing; roles\.{role}\.path must name a folder"):
+        opened(index, tmp_path / "nowhere")
+    other = next(name for name in MAKE if name != role)
+    (tmp_path / "other").mkdir()
+    write_tuned(tmp_path / "other", TunedRecord(other, "toy"))
+    with pytest.raises(ArtefactError, match=f"this is a toy for the role '{other}'.* for the role '{role}'"):
+        opened(index, tmp_path / "other")
+    path = make(tmp_path / "own", index)
+    weights = path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-8])
+    with pytest.raises(ArtefactError, match=r"model\.safetensors is cut short or was changed"):
+        opened(index, path)
+    monkeypatch.setattr(checkpoint, "SHIPPED", tmp_path / "none")
+    with pytest.raises(ConfigError, match=rf"roles\.{role}=tuned needs .*training/train_{role}\.py"):
+        opened(index, None)
