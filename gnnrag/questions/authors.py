@@ -241,7 +241,9 @@ class Quota:
 
 
 class Author(Protocol):
-    """Writes the questions of a path."""
+    """Writes the questions of a path; `prompters` ask a language model, if one does."""
+
+    prompters: tuple[Prompter, ...] = ()
 
     async def __call__(self, view: PathView, session: Session) -> Written:
         """Write them all, or say why not."""
@@ -252,7 +254,7 @@ class Author(Protocol):
         ...
 
 
-class TemplateAuthor:
+class TemplateAuthor(Author):
     """Tells a path in words; see `Telling`.
 
     Args:
@@ -281,7 +283,7 @@ class TemplateAuthor:
         return _told(view).parts()
 
 
-class PromptedAuthor:
+class PromptedAuthor(Author):
     """Asks a language model for the questions, checks them, and has those that break a rule written anew, once.
 
     Args:

@@ -204,7 +204,7 @@ class _Maker:
 
     def _origin(self) -> dict[str, Any]:
         """Return what decides the questions, for the record and for telling one run from another."""
-        prompters = getattr(self.author, "prompters", ())
+        prompters = self.author.prompters
         generator: dict[str, Any] = {"method": self.own.method, "seed": self.own.seed, "gnnrag": __version__}
         generator["embedder"] = self.index.embedder.identity  # says which questions are too much alike
         if prompters:

@@ -317,18 +317,14 @@ def write_dataset(
         plain, mentions = checked(part, article, Path(f"{config.out}.work"))
         named = list(dict.fromkeys(mention.name for mention in mentions if mention.kind == "neighbour"))
         passages.append(Passage(part.id, part.name, plain))
-        nodes.append(
-            {"id": part.id, "entity": part.name, "mentions": named, "text": text_digest(plain), "flags": article.flags}
-        )
+        row = {"id": part.id, "entity": part.name, "mentions": named, "text": text_digest(plain)}
+        nodes.append(row | {"flags": article.flags})
     asked, counts = _question_rows(config, questions, passages)
     rows: dict[str, list[Any]] = {
         "corpus.jsonl": [{"id": p.id, "title": p.title, "text": p.text} for p in passages],
         NODES: nodes,
         MARKED: [{"id": p.id, "text": a.text} for p, a in zip(pieces.parts, pieces.articles, strict=True)],
-        ENTITIES: [
-            {"name": name, "type": d.type, "description": d.description, "flags": d.flags}
-            for name, d in pieces.entities.items()
-        ],
+        ENTITIES: [{"name": name, **asdict(described)} for name, described in pieces.entities.items()],
         RELATIONS: [
             {"head": h, "relation": r, "tail": t, "description": read_marked(marked)[0], "marked": marked}
             for (h, r, t), marked in pieces.relations.items()
