@@ -152,8 +152,10 @@ class Tracker:
             return
         try:
             self._write(do=do, **values)
-        except (OSError, TypeError, ValueError) as error:  # a full disk, a value that is no JSON
-            self._give_up(f"{do}: {type(error).__name__}: {error}")
+        except (TypeError, ValueError) as error:  # a value that is no JSON: what else there is to log is still worth it
+            self._note(f"{do}: {type(error).__name__}: {error}; the run directory has all of it")
+        except OSError as error:  # a full disk
+            self._give_up(f"{type(error).__name__}: {error}")
 
     def _write(self, **message: Any) -> None:
         self._messages.write(json.dumps(message) + "\n")

@@ -126,6 +126,36 @@ def test_a_disk_that_is_full_is_a_note(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_value_that_cannot_be_sent_costs_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeWandb(tmp_path / "fake", monkeypatch)
+    notes: list[str] = []
+    one = Tracker(TrackedRun(tracking="online"), tmp_path / "run", SHOWN, notes.append)
+    one.log({"a": tmp_path}, 1)
+    one.log({"a": 2}, 2)
+    one.finish()
+    assert one.has_succeeded and [row["step"] for row in fake.calls("log")] == [2]
+    assert len(notes) == 1 and "is not JSON serializable; the run directory has all of it" in notes[0]
+
+
+@pytest.mark.slow
+def test_a_full_disk_while_it_runs_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeWandb(tmp_path / "fake", monkeypatch)
+    notes: list[str] = []
+    one = Tracker(TrackedRun(tracking="online"), tmp_path / "run", SHOWN, notes.append)
+    process: Any = one._process
+
+    def refuse(text: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(one._messages, "write", refuse)
+    for step in (1, 2):
+        one.log({"a": step}, step)
+    one.finish()
+    process.kill()
+    assert len(notes) == 1 and "No space left" in notes[0] and "the run goes on without it" in notes[0]
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_no_server_is_a_note_within_the_time_that_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracker, "INIT_S", 1.0)
