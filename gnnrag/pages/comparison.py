@@ -19,31 +19,20 @@ from typing import Any
 from gnnrag.common.files import open_regular, read_journal, read_object
 from gnnrag.common.records import AGAIN, interpreting, read_config, recorded_data
 from gnnrag.common.untrusted import parse_json, visible_json
-from gnnrag.config import DataConfig
-from gnnrag.datasets.base import Dataset, load_dataset
-from gnnrag.datasets.chunk import Chunking
+from gnnrag.config import DataConfig, EvaluateConfig
+from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ArtefactError, ConfigError, DataError
 from gnnrag.metrics.comparison import Comparison, Run
 from gnnrag.metrics.replies import described
 from gnnrag.pages.html import fill, inert
 from gnnrag.pages.story import SHOWN, Passages, Story, clipped
+from gnnrag.run.evaluation import load_questions_for
 from gnnrag.run.rundir import read_predictions, roles_label
 from gnnrag.types import Passage, Prediction, Question
 
 SCRIPTS = (
-    "base",
-    "inflate",
-    "results",
-    "charts",
-    "sides",
-    "plots",
-    "words",
-    "list",
-    "path",
-    "blocks",
-    "detail",
-    "main",
-)
+    "base", "inflate", "results", "charts", "sides", "plots", "words", "list", "path", "blocks", "detail", "main",
+)  # fmt: skip
 STYLES = ("page", "parts")
 STORIES, PASSAGES = 20, 200  # of a block
 
@@ -181,12 +170,8 @@ def _corpus(path: Path, is_known: bool, given: str | None) -> tuple[Dataset | No
     prints = prints if isinstance(prints, dict) else {}
     try:
         settings = recorded_data(path, "give its data with --data FOLDER") if is_known else DataConfig()
-        place = given or settings.path
-        corpus = load_dataset(
-            place, settings.split, settings.questions, settings.limit,
-            Chunking(settings.chunk_words, settings.chunk_overlap),
-            settings.popqa_aliases, settings.missing_gold,  # type: ignore[arg-type]
-        )  # fmt: skip
+        settings.path = place = given or settings.path
+        corpus = load_questions_for(EvaluateConfig(data=settings))
     except (DataError, ConfigError, ArtefactError) as error:
         if given:
             raise
