@@ -1,3 +1,5 @@
+"""Extraction by a language model: what is asked, kept and paid for, and what it is estimated to cost."""
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -7,12 +9,13 @@ import pytest
 from gnnrag.config import ExtractConfig, RoleConfig
 from gnnrag.errors import BudgetError, ConfigError, LLMError, NotGivenError
 from gnnrag.extract.base import make_extractor
-from gnnrag.extract.prompted import PromptedExtractor
+from gnnrag.extract.prompted import Estimate, PromptedExtractor, calls_per_passage, estimate_extraction
 from gnnrag.index.build import update_index
 from gnnrag.index.index import Index
 from gnnrag.index.store import Store
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.types import Passage
+from tests.helpers.each import each
 from tests.helpers.indexes import CORPUS, HASH, artefacts, build
 
 NAMES = {"match": "so that facts about it", "reply": '{"named_entities": ["Lord Byron"]}'}
@@ -158,3 +161,50 @@ def test_what_was_asked_decides_the_artefact(tmp_path):
     keys.append(key(settings(*base, extract=plain, writers=writers)))
     assert len(set(keys)) == len(keys)
     assert key(settings(*base, extract={**plain, "max_failed": 0.5})) == keys[0]
+
+
+@each(
+    "format_, gleaning, calls",
+    [
+        ("openie", None, 2),
+        ("lightrag", None, 2),
+        ("hyper", None, 4),
+        ("lightrag", 0, 1),
+        ("hyper", 1, 2),
+        ("hyper", 3, 6),
+    ],
+)
+def test_calls_per_passage(format_, gleaning, calls):
+    assert calls_per_passage(ExtractConfig("prompted", format=format_, gleaning=gleaning)) == calls
+
+
+def test_an_unknown_format_has_no_estimate():
+    with pytest.raises(ConfigError, match="allowed are openie"):
+        calls_per_passage(ExtractConfig("prompted", format="rdf"))
+
+
+def test_equal_passages_are_read_once_and_cost_follows_the_prices():
+    config = ExtractConfig("prompted", format="lightrag")
+    found = estimate_extraction(CORPUS, config, 2.0, 10.0)
+    assert found.passages == 5 and found.calls == 10
+    assert found.cost == pytest.approx((2 * found.prompt_tokens + 10 * found.completion_tokens) / 1e6)
+    assert estimate_extraction(CORPUS, config).cost == 0
+    assert estimate_extraction([], config) == Estimate(0, 0, 0, 0, 0.0)
+
+
+def test_what_is_read_grows_with_the_passage_and_with_each_turn():
+    def tokens(words, gleaning):
+        config = ExtractConfig("prompted", format="hyper", gleaning=gleaning)
+        return estimate_extraction([Passage("p", "T", "word " * words)], config)
+
+    short, long = tokens(100, 1), tokens(200, 1)
+    assert long.prompt_tokens > short.prompt_tokens and long.completion_tokens > 1.8 * short.completion_tokens
+    sizes = [tokens(100, g).prompt_tokens for g in range(4)]
+    assert sizes == sorted(set(sizes)) and sizes[1] > 2 * sizes[0] - 200
+
+
+def test_the_prompt_tokens_are_those_of_a_build(tmp_path):
+    """Replies differ from their estimate; what is sent is known."""
+    build(tmp_path, settings=settings(), stages=["extraction"])
+    spent = Store(tmp_path).info("extraction")["triples prompt_tokens"]
+    assert estimate_extraction(CORPUS, ExtractConfig("prompted")).prompt_tokens == pytest.approx(spent, rel=0.05)

@@ -1,8 +1,9 @@
-"""Anchors, schema, regions and paths of DotRAG; the numbers are those of specs/dotrag.md 2, 3, 8.4 and 13."""
+"""Anchors, schema, regions, paths and bridging of DotRAG; the numbers are those of specs/dotrag.md 2, 3, 8.4 and 13."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,8 +27,19 @@ from gnnrag.methods.dotrag.paths import (
     round_robin,
     without_prefixes,
 )
-from gnnrag.methods.dotrag.search import Dot, Filter, Limits, SearchConfig, TypedGraph, plain
-from gnnrag.methods.dotrag.start import AnchorFinder, AnchorRules, Start, StartConfig, Starter, top_nodes
+from gnnrag.methods.dotrag.search import Dot, Filter, Limits, Region, SearchConfig, TypedGraph, plain
+from gnnrag.methods.dotrag.start import (
+    AnchorFinder,
+    AnchorRules,
+    Anchors,
+    Start,
+    StartConfig,
+    Starter,
+    bridging_paths,
+    far_anchors,
+    top_nodes,
+    touches,
+)
 from gnnrag.pool import Pool
 from tests.helpers.dots import at, trace_graph, typed_graph
 from tests.helpers.each import each
@@ -342,3 +354,48 @@ def test_a_title_that_is_also_a_genre_makes_no_genres_of_movies() -> None:
     ]
     kinds = {"A": "movie", "B": "movie", "Comedy": "genre", "Drama": "movie|genre"}
     assert set(draft(typed_graph(triples, kinds)).links) == {("movie", "genre", "genre")}
+
+
+ADA, OLAV = at(GRAPH, "n1", "n5")
+SIDES = ((ADA,), (OLAV,))
+NEAR = grow(GRAPH.adjacency, [ADA, OLAV], 3)
+
+
+def paths(target: str, hops: int = 3) -> list[tuple[int, ...]]:
+    near = NEAR if hops == 3 else grow(GRAPH.adjacency, [ADA, OLAV], hops)
+    return bridging_paths(near, SIDES, at(GRAPH, target)[0], 3, lambda path: 0.0)
+
+
+def test_paths_touch_both_concepts() -> None:
+    assert paths("n5") == [at(GRAPH, "n1", "n2", "n3", "n5")], "from one to the other"
+    assert paths("n8") == [], "four edges, and the region reaches three"
+    assert paths("n8", 4) == [at(GRAPH, "n1", "n2", "n3", "n5", "n8")], "through the other"
+    assert paths("n9", 4) == [at(GRAPH, "n5", "n3", "n2", "n1", "n9")], "in either direction"
+    assert paths("n2", 4) == [], "a node between them is inside a path, not its end"
+    for target in ("n4", "n6", "n8", "n9", "n10"):
+        for path in paths(target, 6):
+            assert touches(path, SIDES) and len(set(path)) == len(path) <= 7
+            assert path[0] in (ADA, OLAV) and path[-1] == at(GRAPH, target)[0]
+
+
+def test_a_search_between_two_concepts() -> None:
+    dot = Dot(0, "both", Region(NEAR, Filter()), None, sides=SIDES)
+    assert far_anchors(SIDES, set()) == [OLAV] and far_anchors(SIDES, {OLAV}) == [] == far_anchors((), set())
+    scores = np.full(GRAPH.num_entities, 0.5)
+    found = dot.find(GRAPH, scores, np.zeros(GRAPH.num_relations), SearchConfig(pattern_judge="never"))
+    assert at(GRAPH, "n1", "n2", "n3", "n5") in found.paths
+    assert all(touches(path, SIDES) for path in found.paths) and OLAV in dot.visited
+    plain = Dot(0, "both", Region(NEAR, Filter()), None)
+    more = plain.find(GRAPH, scores, np.zeros(GRAPH.num_relations), SearchConfig(pattern_judge="never"))
+    assert not all(touches(path, SIDES) for path in more.paths)
+
+
+def test_it_is_off_by_default_and_needs_two_concepts() -> None:
+    starts = [Start("Ada", Anchors((ADA,), "a1")), Start("Olav", Anchors((OLAV,), "a1"))]
+    meaning = SimpleNamespace()
+    off = Starter(GRAPH, meaning, StartConfig())  # type: ignore[arg-type]
+    assert off.with_bridge(starts) == starts
+    on = Starter(GRAPH, meaning, StartConfig(bridging=True))  # type: ignore[arg-type]
+    *_, bridge = on.with_bridge(starts)
+    assert (bridge.text, bridge.anchors.nodes, bridge.sides) == ("Ada and Olav", (ADA, OLAV), SIDES)
+    assert on.with_bridge(starts[:1]) == starts[:1]

@@ -1,4 +1,8 @@
+"""The tables of a knowledge graph, and rows of neighbours with the relations that lead there."""
+
 from __future__ import annotations
+
+from itertools import pairwise
 
 import networkx as nx
 import numpy as np
@@ -9,7 +13,7 @@ from hypothesis import strategies as st
 from gnnrag.errors import ArtefactError
 from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, RelationRecord
 from gnnrag.graphs.folding import fold
-from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
+from gnnrag.graphs.knowledge import Adjacency, KnowledgeGraph, Lists
 from tests.helpers.each import each
 
 ROWS = (
@@ -105,3 +109,32 @@ def test_neighbourhoods_equal_networkx(edges) -> None:
     assert [row.tolist() for row in graph.neighbours] == [sorted(peer[i]) for i in range(graph.num_entities)]
     assert graph.degrees.tolist() == [peer.degree[i] for i in range(graph.num_entities)]
     assert sorted(map(tuple, graph.pairs[0].tolist())) == sorted(tuple(sorted(e)) for e in peer.edges)
+
+
+# 0 - 1 - 2 - 3, 1 = 4 (two relations, one each way round), 4 - 3, a self-loop on 2, 5 alone.
+ENDS = np.array([[0, 1], [2, 1], [2, 3], [1, 4], [4, 1], [4, 3], [2, 2]])
+
+
+def test_slots_are_sorted_and_know_their_relation():
+    adjacency = Adjacency(ENDS, 6)
+    slots = list(zip(adjacency.neighbours.tolist(), adjacency.relations.tolist(), strict=True))
+    rows = [slots[a:b] for a, b in pairwise(adjacency.indptr.tolist())]
+    assert rows == [[(1, 0)], [(0, 0), (2, 1), (4, 3), (4, 4)], [(1, 1), (3, 2)], [(2, 2), (4, 5)],
+                    [(1, 3), (1, 4), (3, 5)], []]  # fmt: skip
+    assert adjacency.degree.tolist() == [1, 3, 2, 2, 2, 0]
+    assert adjacency.neighbours_of(1).tolist() == [0, 2, 4]
+    assert adjacency.relations_between(4, 1).tolist() == adjacency.relations_between(1, 4).tolist() == [3, 4]
+    assert adjacency.relations_between(0, 3).tolist() == adjacency.relations_between(5, 0).tolist() == []
+    assert adjacency.reach(np.array([4, 0])).tolist() == [1, 3, 1]
+
+
+def test_a_graph_may_be_empty():
+    adjacency = Adjacency(np.zeros((0, 2), dtype=np.int32), 2)
+    assert adjacency.degree.tolist() == [0, 0]
+    assert adjacency.neighbours_of(1).tolist() == []
+
+
+@each("ends, message", [([[0, 6]], "0 to 5"), ([[-1, 0]], "0 to 5"), ([0, 1], r"\(num_relations, 2\)")])
+def test_ends_are_checked(ends, message):
+    with pytest.raises(ValueError, match=message):
+        Adjacency(np.array(ends), 6)

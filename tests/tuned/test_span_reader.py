@@ -15,7 +15,7 @@ from gnnrag.roles.tuned.checkpoint import read_tuned
 from gnnrag.roles.tuned.reader import chances_of, group_scores, load_span_reader, window_maker
 from gnnrag.roles.tuned.span_items import padded, token_range
 from gnnrag.training.reader import losses_of
-from gnnrag.training.reader_data import TrainReaderConfig, lesson_of
+from gnnrag.training.reader_data import TrainReaderConfig, make_example
 from gnnrag.types import Passage
 from tests.helpers.each import each
 from tests.helpers.tuned import base_of
@@ -82,17 +82,17 @@ def test_a_handful_of_questions_is_learned_by_heart(folder: Path, text: bool, ve
     settings = TrainReaderConfig()
     config = network_config(folder, text=text, vectors=vectors, hidden=16)
     maker, model = item_maker(config), make_reader(config)
-    lessons = [lesson_of(q, shown(*q.gold), maker) for q in QUESTIONS]
-    assert all(lesson.right.any() for lesson in lessons)
+    examples = [make_example(q, shown(*q.gold), maker) for q in QUESTIONS]
+    assert all(example.right.any() for example in examples)
     optimizer = torch.optim.AdamW([{**g, "lr": 0.01 * g.pop("scale", 1)} for g in model.parameter_groups()])
-    first = losses_of(model, lessons, settings).sum().item()
+    first = losses_of(model, examples, settings).sum().item()
     for _ in range(60):
-        losses_of(model, lessons, settings).sum().backward()
+        losses_of(model, examples, settings).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
-    assert losses_of(model, lessons, settings).sum().item() < 0.3 * first
-    for lesson, chances in zip(lessons, chances_of(model.eval(), [x.item for x in lessons]), strict=True):
-        assert lesson.right[int(chances.argmax())] and chances.max() > 0.5
+    assert losses_of(model, examples, settings).sum().item() < 0.3 * first
+    for example, chances in zip(examples, chances_of(model.eval(), [x.item for x in examples]), strict=True):
+        assert example.right[int(chances.argmax())] and chances.max() > 0.5
 
 
 def test_a_fixed_encoder_is_not_trained_and_remembered(folder: Path) -> None:

@@ -1,3 +1,5 @@
+"""Names that a question is about, and the neighbourhood that an entity network reads for it."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -9,7 +11,7 @@ from gnnrag.datasets.jsonl import Skips
 from gnnrag.datasets.kb import load_passages
 from gnnrag.gnn.checkpoint import Checkpoint
 from gnnrag.gnn.config import GNNConfig
-from gnnrag.gnn.entity import EntityQuestions
+from gnnrag.gnn.entity import EntityQuestions, NameFinder
 from gnnrag.gnn.examples import EntitySet
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.neighbourhood import NeighbourhoodConfig, Neighbourhoods
@@ -17,6 +19,34 @@ from gnnrag.gnn.scoring import EntityScorer
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
 from gnnrag.types import Question
+from tests.helpers.each import each
+
+TITLES = ("Her", "directors", "The D.I.", "Face/Off", "Be Cool", "Be", "Joy Smith's")
+FILMS = NameFinder({name: i for i, name in enumerate(TITLES)})
+TEXT = NameFinder({n: i for i, n in enumerate(["be cool", "joy smith", "malta", "of"])}, is_normalised=True)
+
+
+@each(
+    "text, name",
+    [
+        ("who are the directors of The D.I.", "The D.I."),
+        ("which films share the directors of Face/Off?", "Face/Off"),
+        ("who acted in Be Cool", "Be Cool"),  # the longest
+        ("who are the directors", "directors"),
+        ("who wrote be cool", "Be Cool"),  # in any case, where nothing is written so
+        ("Joy Smith's", "Joy Smith's"),
+    ],
+)
+def test_the_name_a_question_is_about(text: str, name: str) -> None:
+    (found, (start, stop)), *_ = FILMS.find_all(text)
+    assert found == name and text[start:stop].casefold() == name.casefold()
+
+
+def test_several_names_do_not_overlap() -> None:
+    found = TEXT.find_all("Was Joy Smith's film Be Cool shot in Malta?")
+    assert [name for name, _ in found] == ["joy smith", "be cool", "malta"]
+    assert TEXT.find_all("of what?") == [] and FILMS.find_all("") == []
+
 
 # A chain Alien - Ridley - Blade - Hampton - Far, and a hub of many films.
 KB = "Alien|directed_by|Ridley\nBlade|directed_by|Ridley\nBlade|written_by|Hampton\nFar|written_by|Hampton\n"

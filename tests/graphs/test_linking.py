@@ -1,0 +1,192 @@
+"""Which passages a name stands for, names in questions, and how strongly a passage points to what it mentions."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from gnnrag.graphs.hierarchy import HierarchyGraph, build_hierarchy
+from gnnrag.graphs.linking import LinkWeigher, TitleMatch, TitleMatcher, link_question, stems
+from gnnrag.text.analyse import analyse
+from gnnrag.text.normalise import FUNCTION_WORDS, phrase_key
+from gnnrag.types import Passage
+from tests.helpers.each import each
+
+PASSAGES = [
+    Passage(
+        "0", "Sigrid of Varn", "Sigrid of Varn was a daughter of King Eric XIV and of Agnes Holm. King Eric XIV died."
+    ),
+    Passage("1", "Eric XIV of Varn", "Eric XIV of Varn ruled Varn from 1501."),
+    Passage("2", "Amber Road (film)", "Amber Road is a film directed by Karl Jerzy Holm. Varn likes the Amber Road."),
+    Passage("3", "Karl Holm", "Karl Holm was a director born in Varn."),
+    Passage("4", "Amber Road (song)", "Amber Road is a song by 2 Plumz."),
+    Passage("5", "2 Plumz", "2 Plumz are a duo from Varn."),
+    Passage("6", "Eric XV of Varn", "Eric XV of Varn followed."),
+    Passage("7", "Karl Holm (painter)", "Karl Holm was a painter from Varn."),
+    # Words are weighed by how rare they are, so the common ones must be common here too.
+    *(Passage(f"k{i}", f"Place {i}", f"It has a statue of King Q{i} and one of Count Jerzy Q{i}.") for i in range(60)),
+]
+
+
+def make(passages: list[Passage] = PASSAGES, **settings: float) -> tuple[HierarchyGraph, TitleMatcher]:
+    graph = build_hierarchy(analyse(passages))
+    return graph, TitleMatcher(graph, [p.title for p in passages], **settings)
+
+
+def targets(matcher: TitleMatcher, passage: int) -> set[int]:
+    return {t for link in matcher.links(passage) for t in matcher.passages(link.match.form)}
+
+
+def test_titles_are_known_with_and_without_qualifier():
+    _, titles = make()
+    assert titles.passages("amber road film") == (2,)
+    assert titles.passages("amber road") == (2, 4)
+    assert titles.passages("karl holm painter") == (7,)
+    assert titles.passages("karl holm") == (3,), "a bare title wins over qualified ones"
+    assert 0 < titles.rarity(["varn"]) < titles.rarity(["varn", "sigrid"]) <= 1
+
+
+def test_match_by_rare_words():
+    _, titles = make()
+    assert titles.match("eric xiv of varn") == TitleMatch("eric xiv of varn", 1.0)
+    match = titles.match("king eric xiv")
+    assert match is not None
+    assert match.form == "eric xiv of varn"
+    assert 0.4 <= match.confidence < 1
+    assert titles.match("karl jerzy holm").form == "karl holm"
+    assert titles.match("agnes holm") is None
+    assert titles.match("the of") is None
+
+
+def test_links_of_a_passage_reach_what_it_mentions_but_not_itself():
+    graph, titles = make()
+    assert targets(titles, 0) == {1}
+    assert targets(titles, 2) == {3}
+    assert targets(titles, 4) == {5}
+    link = titles.links(2)[0]
+    assert graph.phrases[link.phrase] == "Karl Jerzy Holm"
+    assert "directed by" in graph.sentences[link.sentence]
+
+
+def test_stricter_bounds_leave_only_exact_matches():
+    _, titles = make(min_overlap=1.01, min_jaccard=1.0)
+    assert targets(titles, 0) == set()
+    assert targets(titles, 4) == {5}
+
+
+def test_prefix_filter_finds_what_a_full_scan_finds(two_wiki_passages):
+    graph, titles = make(two_wiki_passages[:400])
+    keys = [key for key in graph.phrase_nodes if set(key.split()) - FUNCTION_WORDS][:1500]
+    found = {key: titles.match(key) for key in keys}
+    titles._candidates = lambda weights, total: dict.fromkeys(titles._passages)  # every title
+    titles._matches.clear()
+    assert {key: titles.match(key) for key in keys} == found
+    assert sum(match is not None for match in found.values()) > 200
+
+
+@each(
+    "word, expected",
+    [
+        ("sigird", "sigird"),
+        ("sigrd", "sigrid"),
+        ("plumzy", "plumz"),
+        ("karl", "karl"),
+        ("holn", "holn"),
+        ("xyzzy", "xyzzy"),
+    ],
+)
+def test_spelling_correction(word, expected):
+    assert make()[1].correct(word) == expected
+
+
+def test_matches_do_not_depend_on_the_order_asked():
+    keys = [phrase_key(p) for p in make()[0].phrases]
+    forward, backward = make()[1], make()[1]
+    assert [forward.match(k) for k in keys] == [backward.match(k) for k in reversed(keys)][::-1]
+
+
+ASKED = [
+    Passage("0", "Arrête ton cinéma", "Arrête ton cinéma is a comedy directed by Diane Kurys."),
+    Passage("1", "Agni (2004 film)", "Agni is a film directed by Swapan Saha for Delta Pictures."),
+    Passage("2", "Swapan Saha", "Swapan Saha is a director born in Ajmer."),
+    Passage("3", "Boris Vladimirovich", "Boris Vladimirovich was a duke. He met the Die Band."),
+    Passage("4", "Film", "A film is a sequence of images."),
+]
+ASKED_GRAPH = build_hierarchy(analyse(ASKED))
+ASKED_TITLES = TitleMatcher(ASKED_GRAPH, [p.title for p in ASKED])
+
+
+def names(text: str) -> dict[str, str | None]:
+    return {n.key: n.title.form if n.title else None for n in link_question(text, ASKED_GRAPH, ASKED_TITLES).names}
+
+
+@each(
+    "text, expected",
+    [
+        (
+            "Which film has the director born later, Arrête Ton Cinéma or Agni (2004 Film)?",
+            {"arrete ton cinema": "arrete ton cinema", "agni 2004 film": "agni 2004 film"},
+        ),
+        ("where was the director of arrete ton cinema born", {"arrete ton cinema": "arrete ton cinema"}),
+        ("Where was Swapan Saha born?", {"swapan saha": "swapan saha"}),
+        ("Swapan Saha's birthplace?", {"swapan saha": "swapan saha"}),
+        ("What did Delta Pictures make?", {"delta pictures": None}),
+        ("Which film did Swapan Saha make?", {"swapan saha": "swapan saha"}),  # not the article on film
+        ("what is a film", {"film": "film"}),
+        (
+            "Did Boris Vladimirovich and Swapan Saha meet?",
+            {"boris vladimirovich": "boris vladimirovich", "swapan saha": "swapan saha"},
+        ),
+        ("Who is it?", {}),
+        ("", {}),
+    ],
+)
+def test_exact_names(text, expected):
+    assert names(text) == expected
+
+
+@each(
+    "text, form",
+    [
+        ("Where was Swapan Sahaa born?", "swapan saha"),
+        ("Where was Boris Vladimirovitch born?", "boris vladimirovich"),
+        ("Where did Boris of Vladimirovitch die?", "boris vladimirovich"),
+    ],
+)
+def test_misspelt_names_are_corrected_to_titles(text, form):
+    linked = link_question(text, ASKED_GRAPH, ASKED_TITLES)
+    assert [n.title.form for n in linked.names if n.title] == [form]
+    assert all(n.title.confidence < 1 for n in linked.names if n.title)
+    assert linked.rest in (("born",), ("die",))
+    linked = link_question("Where was the director of Agni (2004 film) born?", ASKED_GRAPH, ASKED_TITLES)
+    assert linked.rest == ("director", "born"), "what is left is what is asked"
+
+
+POINTING = [
+    Passage("0", "Amber Road", "Amber Road was directed by Karl Holm with Ada Lind."),
+    Passage("1", "Karl Holm", "Karl Holm worked."),
+    Passage("2", "Ada Lind", "Ada Lind acted. Later Ada Lind sang."),
+]
+POINTING_GRAPH = build_hierarchy(analyse(POINTING))
+POINTING_TITLES = TitleMatcher(POINTING_GRAPH, [p.title for p in POINTING])
+
+
+def test_stems_join_forms_of_a_word():
+    assert stems(["directed", "director", "who"]) == ["direc", "direc", "who"]
+
+
+def test_weight_is_nearness_over_rarity_by_hand():
+    weights = LinkWeigher(POINTING_GRAPH, POINTING_TITLES, context_weight=2.0, context_reach=4.0).weights(
+        0, stems(["director"])
+    )
+    # One word (`by`) lies between `directed` and `karl`; the name stands in two sentences.
+    assert weights["karl holm"] == pytest.approx((1 + 2 * math.exp(-1 / 4)) / math.log2(3))
+    # Four words (`by karl holm with`) lie before `ada`; the name stands in three sentences.
+    assert weights["ada lind"] == pytest.approx((1 + 2 * math.exp(-4 / 4)) / math.log2(4))
+
+
+def test_without_wanted_words_only_rarity_counts():
+    weights = LinkWeigher(POINTING_GRAPH, POINTING_TITLES).weights(0, [])
+    assert weights == {"karl holm": pytest.approx(1 / math.log2(3)), "ada lind": pytest.approx(1 / math.log2(4))}
+    assert LinkWeigher(POINTING_GRAPH, POINTING_TITLES).weights(1, []) == {}

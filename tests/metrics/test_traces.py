@@ -1,0 +1,170 @@
+"""What each round brought, path patterns and gold triples, on traces worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gnnrag.metrics.traces import by_round, by_step, follows, joins, path_patterns, states, triples_by_step
+from gnnrag.types import Question
+from tests.helpers.each import each
+
+
+def query(round_: int, *ids: str, **more: Any) -> dict[str, Any]:
+    return {"event": "query", "round": round_, "ranking": {"kind": "passage", "ids": list(ids), **more}}
+
+
+def merge(round_: int, *top: str) -> dict[str, Any]:
+    return {"event": "merge", "round": round_, "top": list(top)}
+
+
+QUESTIONS = [Question("q1", "?", gold=("a", "b")), Question("q2", "?", gold=("c",)), Question("q3", "?")]
+
+
+def test_rounds_by_hand() -> None:
+    first = [
+        query(0, "a", "x"),
+        merge(0, "x", "a"),
+        query(1, "y", "b"),
+        query(1, "z"),
+        merge(1, "x"),
+        merge(1, "b", "a"),
+    ]
+    traces = [
+        {"question_id": "q1", "events": [*first, {"event": "answer"}]},
+        {"question_id": "q2", "events": [query(0, "x", "c"), merge(0, "x", "c")]},
+        {"question_id": "q3", "events": [query(0, "a"), query(1, "a"), query(2, "a")]},
+    ]
+    rows = by_round(traces, QUESTIONS)
+    assert rows == [
+        {"round": 0, "questions": 2, "queries": 1.0, "reached": 0.75, "pool": 0.75},
+        {"round": 1, "questions": 1, "queries": 2.0, "reached": 1.0, "pool": 1.0},
+    ], "q3 has no gold; q2 keeps its last value; the round's last merge counts"
+    assert by_round(traces, QUESTIONS, depth=1) == [
+        {"round": 0, "questions": 2, "queries": 1.0, "reached": 0.25, "pool": 0.0},
+        {"round": 1, "questions": 1, "queries": 2.0, "reached": 0.25, "pool": 0.25},
+    ]
+
+
+def test_without_a_pool_and_with_graph_hits() -> None:
+    graph = {"kind": "entity", "sources": [["a", "b"], ["c"]]}
+    traces = [{"question_id": "q1", "events": [query(0, "Paris", "Rome") | {"ranking": {"ids": ["P", "R"], **graph}}]}]
+    assert by_round(traces, QUESTIONS) == [{"round": 0, "questions": 1, "queries": 1.0, "reached": 1.0}]
+    assert by_round([], QUESTIONS) == []
+    failed = {"question_id": "q2", "events": [{"event": "error", "message": "no server"}]}
+    assert by_round([*traces, failed], QUESTIONS)[0]["reached"] == 0.5, "a failed question reached nothing"
+
+
+def test_evidence_after_each_sub_query() -> None:
+    def asked(side: str, ids: list[str]) -> dict[str, object]:
+        return {"event": "sub_query", "side": side, "context_ids": ids}
+
+    rows = [
+        {"question_id": "q1", "events": [asked("semantic", ["a"]), asked("relational", []), asked("semantic", ["b"])]},
+        {"question_id": "q2", "events": [{"event": "draft"}, asked("semantic", ["c", "x"])]},
+        {"question_id": "q3", "events": [asked("semantic", ["a"])]},
+    ]
+    questions = [Question("q1", "?", gold=("a", "b")), Question("q2", "?", gold=("c",)), Question("q3", "?")]
+    steps = by_step(rows, questions)
+    assert steps == {"semantic": [0.75, 1.0], "relational": [0.0]}, "q3 has no gold; q2 keeps its last share"
+
+
+ACTED = Question("q1", "?", type="actor_to_movie", extra={"relations": ["~starred_actors"]})
+DIRECTED = Question("q2", "?", type="director", extra={"relations": ["~directed_by", "release_year"]})
+WRITTEN = Question("q3", "?", type="director", extra={"relations": ["~written_by"]})
+
+
+PREDICATES = ["directed_by", "starred actors", "written_by"]
+
+
+def trace(id_: str, *found: tuple[list[list[str]], int], names: Sequence[str] = PREDICATES) -> dict[str, Any]:
+    complete = [{"pattern": pattern, "paths": paths} for pattern, paths in found]
+    told = {"event": "patterns", "complete": complete, "predicates": list(names)}
+    return {"question_id": id_, "events": [{"event": "query"}, told]}
+
+
+def test_shares_by_question_and_by_type() -> None:
+    traces = [
+        trace("q1", ([["~starred actors"]], 3), ([["~written by"]], 1)),
+        trace("q2", ([["~directed_by", "~written_by"], ["release_year"]], 1), ([["~directed_by"]], 1)),
+        trace("q3"),
+        trace("of another run", ([["~x"]], 1)),
+    ]
+    found = path_patterns(traces, [ACTED, DIRECTED, WRITTEN, Question("q4", "no relations")])
+    by_type = found.pop("by_type")
+    assert found == {"questions": 3, "with_paths": 2, "paths": 2.0, "accuracy": 0.4167, "found": 0.6667}
+    assert by_type["actor_to_movie"] == {"questions": 1, "with_paths": 1, "paths": 4.0, "accuracy": 0.75, "found": 1.0}
+    assert by_type["director"] == {"questions": 2, "with_paths": 1, "paths": 1.0, "accuracy": 0.25, "found": 0.5}
+
+
+@each(
+    "pattern, right",
+    [
+        ([["~directed_by"], ["release_year"]], True),
+        ([["~Directed by", "~written_by"], ["Release Year"]], True),
+        ([["directed_by"], ["release_year"]], False),
+        ([["~directed_by"]], False),
+        ([["~directed_by"], ["release_year"], ["x"]], False),
+        ([["~written_by"], ["release_year"]], False),
+        ([], False),
+    ],
+)
+def test_each_edge_must_state_its_relation_in_its_direction(pattern: list[list[str]], right: bool) -> None:
+    assert follows(pattern, ("~directed_by", "release_year")) is right
+
+
+def test_a_run_that_finds_nothing_right_has_zero_and_one_without_relations_nothing() -> None:
+    for found in ([], [([["~has_genre"]], 2)]):
+        said = path_patterns([trace("q1", *found)], [ACTED])
+        assert (said["questions"], said["accuracy"], said["found"]) == (1, 0.0, 0.0)
+    assert path_patterns([trace("q1", ([["~starred_actors"]], 1))], [Question("q1", "?")]) == {}
+    assert path_patterns([{"question_id": "q1", "events": [{"event": "query"}]}], [ACTED]) == {}
+    sentences = trace("q1", ([["Tom Hanks plays a man on an island."]], 2), names=[])
+    assert path_patterns([sentences], [ACTED]) == {}, "a graph read from text has no such relations"
+
+
+FATHER = ("Abd al-Aziz ibn al-Walid", "father", "Al-Walid I")
+DIED = ("Malcolm St. Clair (filmmaker)", "date of death", "June 1, 1952")
+
+
+@each(
+    "relation, triple, said",
+    [
+        ("Abd al-Aziz ibn al-Walid | during the reign of his father, the caliph | Al-Walid I", FATHER, True),
+        ("Al-Walid I | Father of | Abd Al-Aziz ibn al-Walid", FATHER, True),
+        ("Abd al-Aziz ibn al-Walid | grandfather | Al-Walid I", FATHER, False),
+        ("Abd al-Aziz ibn al-Walid | father | Abd al-Malik", FATHER, False),
+        ("Abd al-Aziz ibn al-Walid | father", FATHER, False),
+        ("Abd al-Aziz ibn al-Walid", FATHER, False),
+        ("Malcolm St. Clair | his date | of death | June 1, 1952", DIED, True),
+        ("Malcolm St. Clair | died on | June 1, 1952", DIED, False),
+    ],
+)
+def test_both_names_and_the_predicate(relation: str, triple: tuple[str, str, str], said: bool) -> None:
+    assert states(relation, triple) is said
+
+
+def asked(text: str, kind: str, *ids: str, ranking: str = "entity") -> list[dict[str, Any]]:
+    """A query of a side, and the sub-query that it was sent for."""
+    query = {"event": "query", "kind": kind, "text": text, "ranking": {"kind": ranking, "ids": list(ids)}}
+    return [query, {"event": "sub_query", "side": kind, "sent": text, "context_ids": []}]
+
+
+def test_shares_up_to_each_sub_query() -> None:
+    father, died = (f"{s} | {p} | {o}" for s, p, o in (FATHER, DIED))
+    traces = [
+        {"question_id": "q1", "events": [*asked("a", "semantic", died), *asked("a", "relational", "Rome", father),
+                                         *asked("b", "relational", "Rome"), *asked("c", "relational", died)]},
+        {"question_id": "q2", "events": [*asked("a", "relational", father)]},
+        {"question_id": "q3", "events": [*asked("a", "relational", father)]},
+        {"question_id": "q4", "events": [*asked("a", "relational", father, ranking="passage")]},
+    ]  # fmt: skip
+    questions = [
+        Question("q1", "?", evidence=(FATHER, DIED)), Question("q2", "?", evidence=(FATHER,)), Question("q3", "?"),
+        Question("q4", "?", evidence=(FATHER,)),
+    ]  # fmt: skip
+    assert triples_by_step(traces, questions) == [0.5, 0.5, 0.6667], "q3 has no triples; q4's hits are passages"
+    assert triples_by_step([], questions) == []
+    traces[0]["events"][1:1] = asked("d", "relational", "Al-Walid I | son | Abd al-Aziz ibn al-Walid")
+    assert triples_by_step(traces[:1], questions) == [0.0, 0.5, 0.5, 1.0]
+    assert triples_by_step(traces[:1], questions, joins) == [0.5, 0.5, 0.5, 1.0]
