@@ -197,13 +197,7 @@ class Labels:
 def stratified_sample(
     questions: Sequence[Question], n: int, least: int, seed: int
 ) -> tuple[list[Question], dict[str, float]]:
-    """Draw questions by type: in proportion, but rare types up to `least` each, which their weights make good.
-
-    Args:
-        questions: the population, any order.
-        n: how many; all of them where there are no more.
-        least: fewest of a type, as far as the type and `n` have room.
-        seed: of the draw.
+    """Draw `n` questions by type: in proportion, but rare types up to `least` each, which their weights make good.
 
     Returns:
         The sample in the order of `questions`, and each question's weight: its type's share of the population over its

@@ -34,12 +34,7 @@ def verdict(name: str, flat: Mapping[str, Mapping[str, Any]], c: AuditConfig) ->
 
     Where no result of the class could have made it fail, or passage_local has so few questions that they may show a
     failure but not its absence, `judged` is false and `why` says what stood in the way. It is false for passage_local
-    too where there is no target: that is then what the others are held against.
-
-    Args:
-        name: the class.
-        flat: class to its cell on the flat route.
-        c: target and margin.
+    too where there is no target: that is then what the others are held against. `flat` maps classes to their cells.
     """
     mine, local = flat[name], flat.get(_LOCAL)
     if c.target is not None and mine["high"] < c.target:
@@ -158,10 +153,7 @@ class Thresholds:
 def expected(shares: Mapping[str, float], routing: Table, values: Table) -> float:
     """Return the mean over questions of a value that depends on class and route: accuracy, cost, seconds.
 
-    Args:
-        shares: class to its share of the questions.
-        routing: class to route to the share of the class that goes there.
-        values: class to route to the value there; needed where `routing` is above 0.
+    `shares` are those of the classes; `routing` says which share of a class goes to which route.
     """
     return sum(
         share * part * values[name][route]
@@ -174,10 +166,7 @@ def expected(shares: Mapping[str, float], routing: Table, values: Table) -> floa
 def cost_per_extra_answer(flat: tuple[float, float], routed: tuple[float, float], questions: float) -> float | None:
     """Return what one more right answer costs when questions are routed; None where routing gives none.
 
-    Args:
-        flat: accuracy, and cost of all questions together, without routing.
-        routed: the same with routing, upkeep of the graph included.
-        questions: how many questions the costs are for.
+    `flat` and `routed` are accuracy and cost of all `questions` together, upkeep of the graph included.
     """
     extra = (routed[0] - flat[0]) * questions
     return (routed[1] - flat[1]) / extra if extra > 0 else None
@@ -188,13 +177,9 @@ def best_thresholds(
 ) -> Thresholds:
     """Return the thresholds, in steps of 0.05, at which the errors on labelled questions cost least.
 
-    Args:
-        labels: the class of each question.
-        probabilities: what the router said of each.
-        missed: cost of a question that is not passage-local and goes to another route than its own.
-        wasted: cost of a passage-local question that leaves the flat route.
-
-    Of several pairs that cost the same the highest is taken: flat retrieval is left on evidence only.
+    A question that is not passage-local and goes to another route than its own costs `missed`, a passage-local one that
+    leaves the flat route `wasted`. Of several pairs that cost the same the highest is taken: flat retrieval is left on
+    evidence only.
 
     Raises:
         ValueError: no questions, or lists of different length.

@@ -49,11 +49,7 @@ class JudgedRun:
 
 
 def read_run(path: Path, judged: str) -> JudgedRun:
-    """Read a finished run.
-
-    Args:
-        path: the run directory.
-        judged: `answer`, or `full` for the reasoning with it.
+    """Read a finished run; `judged` is `answer`, or `full` for the reasoning with it.
 
     Raises:
         GnnragError: the folder is no run, has not ended, or has no traces to read the reasoning from.
@@ -94,11 +90,7 @@ def long_answer(events: Sequence[Mapping[str, Any]], answer: str) -> str:
 
 
 def load_data(runs: Sequence[JudgedRun], data_path: str | None) -> Dataset:
-    """Load the questions and the corpus that runs were made on.
-
-    Args:
-        runs: all on the same questions.
-        data_path: where the data lies now; None: where the first run found it.
+    """Load the questions and the corpus that all runs were made on, from `data_path` or where the first run found them.
 
     Raises:
         ConfigError: a run is of other questions than the first.
@@ -143,10 +135,7 @@ def golden_answer(question: Question) -> str:
 def golden_evidence(question: Question, passages: Mapping[str, Passage], kind: str) -> str:
     """Return the text of the gold passages, and the gold triples, a line each; empty where there is none.
 
-    Args:
-        question: with `gold` and `evidence`.
-        passages: the corpus by id.
-        kind: `passages`, `triples`, `both`, or `auto`: passages, and triples for questions without any.
+    `kind` is `passages`, `triples`, `both`, or `auto`: passages, and triples for questions without any.
     """
     texts = [passages[id_].content for id_ in question.gold if id_ in passages]
     triples = [" | ".join(triple) for triple in question.evidence]

@@ -52,13 +52,9 @@ class AskConfig:
     retries: int = 2  # after a malformed reply; then the value is missing
 
     def sampling(self, repeat: int, seed: int | None = None) -> PromptedConfig:
-        """Return the sampling settings of a repeat.
+        """Return the sampling settings of a repeat, counted from 0; `seed` is the backend's own, where none is set here.
 
         No two repeats have the same seed, so that no response cache answers one with the reply to another.
-
-        Args:
-            repeat: counted from 0.
-            seed: the backend's own, for where none is set here.
         """
         if not repeat:
             return PromptedConfig(temperature=self.temperature, max_tokens=self.max_tokens, seed=self.seed)

@@ -69,12 +69,6 @@ class Replies:
 class JudgementDir:
     """The folder of one judgement; rows are appended as replies come, and survive a kill.
 
-    Args:
-        path: the folder.
-        config: settings.
-        runs: names of the runs that are judged.
-        prompts: digests of the prompts by name.
-
     Raises:
         ConfigError: the folder holds replies that were made with other settings, or something else.
         ArtefactError: its `meta.json` or a reply in it is damaged or forged, or it holds links.
@@ -253,12 +247,9 @@ def _figures(report: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
 
 
 def _is_current(run: Path, judged: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Tell whether all runs of a judgement still have the predictions that were judged.
+    """Tell whether all runs of a judgement (`judged_runs` of its report) still have the predictions that were judged.
 
-    Args:
-        run: the run in whose directory the judgement lies.
-        judged: `judged_runs` of its report. Other runs are looked for beside `run`: where a record says that they are
-            is no place that the caller has named.
+    Other runs are looked for beside `run`: where a record says that they are is no place that the caller has named.
     """
     here = run.resolve()
     if here.name not in judged:

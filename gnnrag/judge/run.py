@@ -40,11 +40,6 @@ class Observer:
 def judge(config: JudgeConfig, observer: Observer | None = None, backend: Backend | None = None) -> dict[str, Any]:
     """Judge finished runs. The same settings again continue an interrupted judgement.
 
-    Args:
-        config: settings.
-        observer: notified of progress.
-        backend: the judge, instead of the configured one.
-
     Returns:
         `judgements`: the report of each folder (`metrics.json` there), with its place as `path`; of scores of several
         runs also `differences`: each run against the first.

@@ -82,14 +82,7 @@ class _Task:
 
 
 class Scoring(_Task):
-    """Rates the answers of one run.
-
-    Args:
-        config: settings.
-        run: what is judged.
-        questions: those that are judged.
-        passages: the corpus by id.
-    """
+    """Rates the answers of one run; `passages` is the corpus by id."""
 
     def __init__(
         self, config: JudgeConfig, run: JudgedRun, questions: Sequence[Question], passages: Mapping[str, Passage]
@@ -184,14 +177,7 @@ class Scoring(_Task):
 
 
 class Pairing(_Task):
-    """Compares the answers of two runs.
-
-    Args:
-        config: settings.
-        first: its win rates are reported.
-        second: what it is held against.
-        questions: those that are judged.
-    """
+    """Compares the answers of two runs; the win rates of the first are reported."""
 
     def __init__(self, config: JudgeConfig, first: JudgedRun, second: JudgedRun, questions: Sequence[Question]) -> None:
         self.config, self.runs, self.questions = config, (first, second), questions
@@ -319,17 +305,11 @@ class Pairing(_Task):
 def compare_scores(
     first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]], right: int, seed: int
 ) -> dict[str, Any]:
-    """Compare two judged runs on the questions of which both have a value.
-
-    Args:
-        first: rows of the first run (`Scoring.table`).
-        second: rows of the second run; positive differences mean that it is better.
-        right: from this correctness on an answer is right, for McNemar's test.
-        seed: of the bootstrap.
+    """Compare two judged runs (`Scoring.table`) on the questions of which both have a value.
 
     Returns:
-        Score to its mean difference, interval, p-value (paired bootstrap, with the smallest that it can give) and
-        number of questions; and under `right` who alone was right how often.
+        Score to its mean difference (positive: the second is better), interval, p-value (paired bootstrap, with the
+        smallest that it can give) and number of questions; and under `right` how often one alone had that correctness.
     """
     theirs = {row["question_id"]: row for row in second}
     compared: dict[str, Any] = {}
@@ -372,13 +352,10 @@ def _figure(rows: Sequence[Mapping[str, Any]], name: str, seed: int) -> dict[str
 
 
 def _win_rate(values: Sequence[float | None], asked: int, count: CountConfig) -> dict[str, Any]:
-    """Return a win rate, its interval, the exact p-value of a sign test, and what they say.
+    """Return a win rate, its interval, the exact p-value of a sign test, and which run is better.
 
-    Args:
-        values: what the first run gets for each question; None for those without a value.
-        asked: how many should have one.
-        count: what is enough to say which run is better: `first`, `second`, `tie` where interval or test leave it open,
-            or `too_few`.
+    That is `first`, `second`, `tie` where interval or test leave it open, or `too_few`. `values` are what the first run
+    gets for each question, None for those without a value; `asked` is how many should have one.
     """
     known = [value for value in values if value is not None]
     if not known:

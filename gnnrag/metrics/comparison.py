@@ -200,13 +200,7 @@ def recall_plot(runs: Sequence[Run], path: Path) -> None:
 
 
 def overlap(first: Run, second: Run, metric: str, least: float = 1.0) -> dict[str, float]:
-    """Return which shares of the questions both runs, one, or neither of them get right.
-
-    Args:
-        first: a run.
-        second: a run on the same questions, in the same order (`load_runs`).
-        metric: what is compared, such as `answer/f1`.
-        least: from this value on an answer is right.
+    """Return which shares of the questions both runs, one, or neither get right: the metric is `least` or more.
 
     Raises:
         GnnragError: unknown metric.

@@ -59,12 +59,9 @@ def gold_nodes(question: Question) -> tuple[str, ...]:
 
 
 def resolved_nodes(nodes: Sequence[str], passages: Iterable[str], table: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return retrieved nodes, and those of retrieved passages, each once: what every system can be held to alike.
+    """Return retrieved nodes, best first, and those of retrieved passages: what every system can be held to alike.
 
-    Args:
-        nodes: retrieved as such, best first.
-        passages: ids of the passages that the reader saw.
-        table: passage id to the entity it is about and the neighbours of that which it mentions.
+    `table` maps a passage id to the entity it is about and the neighbours of that which it mentions.
     """
     return list(dict.fromkeys([*nodes, *(node for id_ in passages for node in table.get(id_, ()))]))
 
@@ -77,14 +74,10 @@ def resolved_metrics(question: Question, nodes: Sequence[str]) -> dict[str, floa
 
 
 def node_metrics(question: Question, nodes: Sequence[str]) -> dict[str, float]:
-    """Return the node metrics of one question.
+    """Return the node metrics of one question (`extra["nodes"]`, perhaps `extra["anchor"]`); `nodes` are best first.
 
     The main ones count the answers as gold; those that end in `_with_anchor` also count the entity that the question
     starts from, as the paper's set does that holds start and answers.
-
-    Args:
-        question: with `extra["nodes"]`, and perhaps `extra["anchor"]`.
-        nodes: what was retrieved, best first.
     """
     answers = gold_nodes(question)
     anchor = question.extra.get("anchor")

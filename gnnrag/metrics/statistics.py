@@ -187,14 +187,10 @@ def _quantile(confidence: float) -> float:
 
 
 def share_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
-    """Return the interval of a mean of shares: wins 1, losses 0, and what lies between.
+    """Return the interval of a mean of shares from 0 to 1: wins 1, losses 0, and what lies between.
 
     The normal interval of the values with a 0 and a 1 added (Bonett and Price 2012 for paired proportions, where
     1/2 + (won - lost) / 2n is the mean). Unlike a bootstrap it is wide where values are few, even if all are the same.
-
-    Args:
-        values: (n,) each from 0 to 1.
-        confidence: coverage of the interval.
 
     Raises:
         ValueError: no values, one out of range, or a confidence out of range.
@@ -231,9 +227,6 @@ def fleiss_kappa(ratings: Sequence[Sequence[Hashable]]) -> float:
 
     P is the mean over items of the share of pairs of its ratings that are equal, P_e the sum of the squared shares of
     the labels. Where every rating is one and the same label, kappa is undefined, and 1.0 returned.
-
-    Args:
-        ratings: the labels of each item, the same number (at least two) for each.
 
     Raises:
         ValueError: no items, fewer than two ratings of an item, or different numbers of them.

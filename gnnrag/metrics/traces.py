@@ -30,12 +30,7 @@ Triple = tuple[str, str, str]
 def from_traces(path: Path, questions: Sequence[Question], on_note: Callable[[str], None]) -> dict[str, Any]:
     """Return `by_round`, `by_step` (GraphSearch: by side, and gold triples), `path_patterns` (DotRAG on MetaQA).
 
-    Where only some questions have a trace, nothing: those without would leave the mean.
-
-    Args:
-        path: `traces.jsonl`.
-        questions: what was asked.
-        on_note: notified of questions without a trace.
+    Where only some questions have a trace, nothing, and a note: those without would leave the mean.
 
     Raises:
         ArtefactError: a trace is damaged or forged.
@@ -70,11 +65,6 @@ def by_round(traces: Iterable[Trace], questions: Sequence[Question], depth: int 
     those questions), `reached` and, where the method pools its evidence, `pool`: shares of the gold passages, means
     over all questions that have any. A passage is reached once a query has it among its first `depth` hits, or among
     what they came from; `pool` is Recall@`depth` of all that was found so far.
-
-    Args:
-        traces: rows of `traces.jsonl`; those of unknown questions are left out.
-        questions: what was asked.
-        depth: ranks that count.
     """
     chains = [_rounds(trace["events"], gold, depth) for trace, gold in _with_gold(traces, questions, "gold")]
     reached = [[share for share, _, _ in chain] for chain in chains]
@@ -137,14 +127,9 @@ def triples_by_step(
 ) -> list[float]:
     """Return the mean share of gold triples among the graph side's hits, up to each of its sub-queries.
 
-    The strict form of `by_step`, where any hit of the gold passage counts. Questions with fewer sub-queries keep their
-    last share; those without gold triples are left out. A trace keeps `gnnrag.run.loop.TRACE_DEPTH` hits of a query:
-    what stood further down is not counted.
-
-    Args:
-        traces: rows of `traces.jsonl`.
-        questions: what was asked, with `evidence`.
-        found_by: `states` (the default), or `joins`.
+    The strict form of `by_step`, where any hit of the gold passage counts; a triple is found by `states` (the default)
+    or `joins`. Questions with fewer sub-queries keep their last share; those without gold triples are left out. A trace
+    keeps `gnnrag.run.loop.TRACE_DEPTH` hits of a query: what stood further down is not counted.
     """
     found_by = found_by or states
     chains = []
@@ -164,13 +149,9 @@ def triples_by_step(
 
 
 def joins(relation: str, triple: Triple) -> bool:
-    """Tell whether a relation joins both names of a triple, in either direction.
+    """Tell whether a relation, "head | what is said | tail", joins both names of a triple, in either direction.
 
     Names are equal as answers are (case, punctuation, articles), without a qualifier in brackets at their end.
-
-    Args:
-        relation: as `KnowledgeGraph.relation_id` writes it, "head | what is said | tail"; anything else joins nothing.
-        triple: subject, predicate, object.
     """
     head, text, tail = _parts(relation)
     return bool(text) and {_name(head), _name(tail)} == {_name(triple[0]), _name(triple[2])}
@@ -237,10 +218,6 @@ def path_patterns(traces: Iterable[Trace], questions: Sequence[Question]) -> dic
     have complete paths, `paths` their mean number over all `questions`. The same by type of question in `by_type`.
     Empty where it cannot be told: no question says its relations, no trace tells of paths, or the graph was read from
     text and states none of these relations by name.
-
-    Args:
-        traces: rows of `traces.jsonl`; those of unknown questions are left out.
-        questions: what was asked; those without a gold pattern are left out.
     """
     known = {question.id: question for question in questions if gold_pattern(question)}
     rows: dict[str, list[tuple[int, int]]] = {}

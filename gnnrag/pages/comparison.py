@@ -38,16 +38,7 @@ STORIES, PASSAGES = 20, 200  # of a block
 
 
 def comparison_page(paths: Sequence[Path], runs: Sequence[Run], data: str | None = None) -> str:
-    """Return the page of runs as HTML.
-
-    Args:
-        paths: folders of the runs.
-        runs: the same runs, as `load_runs` gives them.
-        data: see `build_model`.
-
-    Raises:
-        GnnragError: as `build_model`.
-    """
+    """Return the page of runs as HTML; see `build_model`."""
     return render(build_model(paths, runs, data))
 
 
@@ -109,10 +100,8 @@ class Model:
 def build_model(paths: Sequence[Path], runs: Sequence[Run], data: str | None = None) -> Model:
     """Return what a page of runs shows.
 
-    Args:
-        paths: folders of the runs.
-        runs: the same runs, as `load_runs` gives them.
-        data: the benchmark's folder or file, where it is not where the first run found it.
+    `paths` are the folders of `runs`, as `load_runs` gives these; `data` is the benchmark's folder or file, where it is
+    not where the first run found it.
 
     Raises:
         GnnragError: a run's files are damaged, or `data` cannot be read.

@@ -28,13 +28,7 @@ _KINDS = 8  # colours
 
 
 def render_page(graph: KnowledgeGraph, subgraph: Subgraph, passages: Sequence[Passage]) -> str:
-    """Return the page as HTML.
-
-    Args:
-        graph: the knowledge graph.
-        subgraph: what of it to draw.
-        passages: the corpus, in index order.
-    """
+    """Return the page as HTML; `passages` is the corpus, in index order."""
     data = page_data(graph, subgraph, passages)
     folder = files("gnnrag.pages") / "assets"
     script, style = ((folder / name).read_text("utf-8") for name in ("graph.js", "graph.css"))

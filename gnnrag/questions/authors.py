@@ -75,13 +75,9 @@ def content_words(names: Sequence[str]) -> list[str]:
 
 
 def pick_different(vectors: np.ndarray, most: int, ceiling: float, kept: Sequence[int] = ()) -> list[int]:
-    """Return rows, in order, each less similar than `ceiling` to every one taken before; at most `most`.
+    """Return rows of `vectors`, in order, of which no two have a cosine of `ceiling` or more; at most `most`.
 
-    Args:
-        vectors: (n, dim) unit rows.
-        most: how many to take.
-        ceiling: of the cosine of two.
-        kept: rows that are taken already.
+    `vectors` are (n, dim) unit rows; those `kept` are taken already.
     """
     taken = list(kept)
     for row in range(len(vectors)):
@@ -111,12 +107,7 @@ _OTHER = (("Which ", "Which other "), ("Who ", "Who else "), ("Whom ", "Whom els
 
 
 class Telling:
-    """A path in words.
-
-    Args:
-        names: display names of the graph's entities.
-        types: their types, joined by `|`.
-        path: positions; every step has a wording.
+    """A path in words; every step has a wording. `types` of entities are joined by `|`.
 
     Raises:
         ValueError: a step has none.
@@ -284,14 +275,7 @@ class TemplateAuthor(Author):
 
 
 class PromptedAuthor(Author):
-    """Asks a language model for the questions, checks them, and has those that break a rule written anew, once.
-
-    Args:
-        backend: the language model.
-        config: sampling settings; `prompt` is not used, as there are two.
-        quota: how many questions.
-        embed: texts to unit rows.
-    """
+    """Asks a language model for the questions, checks them, and has those that break a rule written anew, once."""
 
     def __init__(self, backend: Backend, config: PromptedConfig, quota: Quota, embed: Embed) -> None:
         self._quota, self._embed = quota, embed

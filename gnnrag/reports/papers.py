@@ -104,11 +104,7 @@ class PaperTable:
 
 
 def load_table(path: str | Path, given: Sequence[str] = ()) -> PaperTable:
-    """Read a table's file.
-
-    Args:
-        path: the file.
-        given: the caller's settings, `key=value`: what is missing unless one of them is given is then there.
+    """Read a table's file; what is missing unless one of the caller's settings (`given`) is there, is then there.
 
     Raises:
         ConfigError: there is no such file, or a key, a column, an axis or a published row that does not exist.
@@ -174,11 +170,7 @@ def _averages(
 def row_config(table: PaperTable, row: Row, overrides: Sequence[str] = ()) -> EvaluateConfig:
     """Return the settings of a row; it gets a run directory of its own.
 
-    Args:
-        table: the table.
-        row: one of its rows.
-        overrides: dotted settings that go before all others. `roles=offline` also leaves out what the table says of
-            models.
+    `overrides` go before all others; `roles=offline` among them also leaves out what the table says of models.
 
     Raises:
         ConfigError: a setting is unknown or has the wrong type; the row is named. Or a name is given for the run.

@@ -76,20 +76,12 @@ def reproduce(
     on_row: Callable[[Result], None] = lambda result: None,
     trained: Mapping[str, Path] | None = None,
 ) -> list[Result]:
-    """Run the rows of a table one after the other.
+    """Run the rows of a table that are `chosen`, one after the other, with dotted `overrides` of them all.
 
-    Rows that cannot be run are results with the reason; one that fails is a result with its error.
-
-    Args:
-        table: see `papers.load_table`.
-        overrides: dotted settings of all rows.
-        chosen: which rows.
-        on_index: notified of the building of the index.
-        on_start: notified of each row and how many of its questions are left.
-        on_question: notified of each question.
-        on_row: notified of each result.
-        trained: training runs by part (`gnn`, or a role): they do it in every row, and no question is answered with a
-            checkpoint that it shaped.
+    Rows that cannot be run are results with the reason; one that fails is a result with its error. Observers are
+    notified of the building of the index, of each row and how many of its questions are left, of each question, of each
+    result. `trained` are training runs by part (`gnn`, or a role): they do it in every row, and no question is answered
+    with a checkpoint that it shaped.
 
     Raises:
         ConfigError: before any work, where a row's settings are wrong.

@@ -92,17 +92,7 @@ def read_result(
     metrics: Mapping[str, Any],
     more: Mapping[str, Any],
 ) -> Result:
-    """Return the figures of a finished run.
-
-    Args:
-        row: the row.
-        label: see `Result`.
-        columns: what is shown.
-        config: settings of the run.
-        run: its directory.
-        metrics: its metrics.
-        more: further figures by the keys of columns.
-    """
+    """Return the figures of a finished run: its `metrics`, and `more` figures by the keys of columns."""
     figures = {**metrics, **more}
     return Result(
         row,

@@ -60,10 +60,8 @@ def fitting_retrievers() -> list[str]:
 def retriever_config(source: str | None, overrides: Sequence[str], label: str) -> EvaluateConfig:
     """Return the settings of one row.
 
-    Args:
-        source: a config file.
-        overrides: dotted settings of all rows.
-        label: a retriever, with settings of its own after colons: `lightrag:mode=local`.
+    `label` is a retriever, with settings of its own after colons (`lightrag:mode=local`); they go before the config
+    file (`source`) and the `overrides` of all rows.
 
     Raises:
         ConfigError: a setting is unknown, or a name is given for the run.
@@ -142,13 +140,8 @@ def time_retriever(config: EvaluateConfig, root: Path, texts: Sequence[str], top
     """Time the retriever of a config alone, on indexes opened for the purpose; returns figures of COLUMNS.
 
     The embedder and some offline roles keep what they made of a query. So the batch meets a retriever of its own, whose
-    one earlier query was the warm-up. Replies of a language model come from the response cache where there is one.
-
-    Args:
-        config: names the retriever and the roles.
-        root: the index.
-        texts: what to ask, once each alone and once in one batch.
-        top_k: how many hits are asked for.
+    one earlier query was the warm-up. Replies of a language model come from the response cache where there is one. Each
+    text is asked once alone and once in one batch.
     """
     queries = [Query(text, top_k=top_k) for text in texts]
     opened, alone = asyncio.run(_time(config, root, [[query] for query in queries]))

@@ -73,11 +73,6 @@ def check_textualise(config: TextualiseConfig) -> None:
 def chosen_entities(triples: Sequence[Triple], config: SampleConfig, seed: int) -> frozenset[str]:
     """Return the entities that get articles.
 
-    Args:
-        triples: the knowledge base.
-        config: `entities` says how many, `entities_by` which.
-        seed: of the choice.
-
     Raises:
         ConfigError: there are not so many.
     """

@@ -48,11 +48,7 @@ class _Prompters:
 class PromptedWriter:
     """Asks a model for each stage, and again for what is missing; a template does what the model does not.
 
-    Args:
-        backend: the language model.
-        config: settings.
-        kinds: types that an entity may be found to have.
-        seed: choice among the templates.
+    `kinds` are the types that an entity may be found to have; `seed` chooses among the templates.
     """
 
     version = 1

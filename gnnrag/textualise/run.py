@@ -212,14 +212,7 @@ def _relation_tasks(parts: Sequence[Part], plain: Sequence[str], size: int) -> I
 
 
 class _Work:
-    """The journal of one conversion: what is in it is not done again.
-
-    Args:
-        journal: a row for each task that is finished.
-        writer: does the tasks.
-        config: settings.
-        on_progress: told of each task.
-    """
+    """The journal of one conversion, a row for each task that is finished: what is in it is not done again."""
 
     def __init__(self, journal: Journal, writer: Writer, config: TextualiseConfig, on_progress: Progress) -> None:
         self.journal, self.writer, self.config, self.on_progress = journal, writer, config, on_progress

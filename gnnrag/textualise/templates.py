@@ -152,12 +152,8 @@ _OVERVIEW = "The lines below give an overview of what goes with it, one statemen
 def template_article(part: Part, seed: int = 0) -> str:
     """Return the marked article of one part: paragraphs by relation, a sentence for each triple.
 
-    Every neighbour of the part is marked, the topic is named in every sentence that states a triple, and nothing is
-    said that the triples do not say.
-
-    Args:
-        part: an entity with at most 25 of its neighbours.
-        seed: another choice among the templates.
+    Every neighbour of the part (at most 25) is marked, the topic is named in every sentence that states a triple, and
+    nothing is said that the triples do not say. Another `seed` makes another choice among the templates.
     """
     kinds = kinds_of(part.type)
     role = "movie" if "movie" in part.type.split("|") else part.type
