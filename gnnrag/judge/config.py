@@ -52,7 +52,7 @@ class AskConfig:
     retries: int = 2  # after a malformed reply; then the value is missing
 
     def sampling(self, repeat: int, seed: int | None = None) -> PromptedConfig:
-        """Return the sampling settings of a repeat, counted from 0; `seed` is the backend's own, where none is set here.
+        """Return the sampling settings of a repeat, from 0; `seed` is the backend's own, where none is set here.
 
         No two repeats have the same seed, so that no response cache answers one with the reply to another.
         """
