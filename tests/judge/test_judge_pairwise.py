@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from gnnrag.judge.replies import DIMENSIONS
 from gnnrag.judge.run import judge
 from gnnrag.llm.base import Request
-from tests.helpers.each import each
 from tests.helpers.judged import question, question_of, scripted, settings, shown, verdict, write_data, write_run
 from tests.helpers.prompts import uncoded
 
@@ -78,29 +76,6 @@ def test_position_bias_is_measured_exactly(runs: tuple[Path, Path]) -> None:
     always = pair(*runs, lambda request: verdict("A"), "name=always")
     assert all(of["win_rate"] == 0.5 and of["shared"] == 20 for of in always["dimensions"].values())
     assert always["position"]["overall"]["first_wins"] == 1.0 and always["position"]["overall"]["consistency"] == 0.0
-
-
-@each("bias", [0.0, 0.25, 0.7, 1.0])
-def test_a_judge_that_prefers_the_first_with_a_probability(runs: tuple[Path, Path], bias: float) -> None:
-    """For each question and dimension a die says whether the judge looks at the order alone; the rest it does right."""
-
-    def is_careless(number: int, dimension: str) -> bool:
-        return Random(f"{number} {dimension}").random() < bias
-
-    def reply(request: Request) -> str:
-        number, right = question_of(request), longer(request)
-        return verdict(right, **{d: "A" for d in DIMENSIONS if is_careless(number, d)})
-
-    report = pair(*runs, reply, f"name=bias{bias}")
-    for name in DIMENSIONS:
-        careless = [n for n in range(SIZE) if is_careless(n, name)]
-        won, lost = (len([n for n in span if n not in careless]) for span in (range(12), range(12, SIZE)))
-        of, position = report["dimensions"][name], report["position"][name]
-        assert (of["won"], of["shared"], of["lost"]) == (won, len(careless), lost)
-        assert of["win_rate"] == round((won + len(careless) / 2) / SIZE, 6)
-        assert position["first_wins"] == round(0.5 + len(careless) / SIZE / 2, 6)
-        assert (position["always_first"], position["always_last"]) == (len(careless), 0)
-        assert position["consistency"] == round(1 - len(careless) / SIZE, 6)
 
 
 def test_swapping_the_runs_mirrors_every_figure(runs: tuple[Path, Path]) -> None:
