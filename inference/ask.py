@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     pipeline = Pipeline(config, index)
     for remark in idle_settings(config):
         note(remark)
-    if explains and not hasattr(pipeline.loop.retrievers[None], "explain"):
+    if explains and not pipeline.loop.retrievers[None].explains:
         raise GnnragError(f"--explain: retriever={config.retriever.name} has no paths to show; retriever=gfm has")
     result: list[tuple[Prediction, Session]] = []
     question = Question("ask", words[0].strip())

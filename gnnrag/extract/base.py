@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from gnnrag.config import ExtractConfig
 from gnnrag.registry import EXTRACTORS, resolve
@@ -106,7 +106,22 @@ class Extraction:
 
 
 class Extractor(Protocol):
-    """Passages to entities and triples."""
+    """Passages to entities and triples.
+
+    Attributes:
+        needs_jobs: it is built with a function that gives the writers of the index.
+        batch_size: passages between two entries of the journal: what a killed build loses at most.
+        max_failed: share of passages that may fail.
+    """
+
+    needs_jobs: ClassVar[bool] = False
+    batch_size: int = 1000
+    max_failed: float = 1.0
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """What a stage notes of the work."""
+        return {}
 
     @property
     def identity(self) -> Any:
@@ -132,4 +147,4 @@ def make_extractor(config: ExtractConfig, jobs: Callable[[], Any] | None = None)
         ConfigError: an unknown extractor, or settings that do not fit it.
     """
     cls = resolve("index.extract.method", config.method, EXTRACTORS)
-    return cls(config, jobs) if getattr(cls, "needs_jobs", False) else cls(config)
+    return cls(config, jobs) if cls.needs_jobs else cls(config)

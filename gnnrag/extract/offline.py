@@ -8,7 +8,7 @@ from typing import Any
 
 from gnnrag.config import ExtractConfig
 from gnnrag.errors import ConfigError
-from gnnrag.extract.base import EntityRecord, Extraction, Triple
+from gnnrag.extract.base import EntityRecord, Extraction, Extractor, Triple
 from gnnrag.extract.entity_types import opening, type_names
 from gnnrag.text.analyse import PassageText
 from gnnrag.text.normalise import FUNCTION_WORDS, phrase_key
@@ -44,7 +44,7 @@ def quoted_names(sentence: str) -> list[str]:
     return list(found)
 
 
-class OfflineExtractor:
+class OfflineExtractor(Extractor):
     """Joins each passage's title to each phrase and quoted name of its sentences; the sentence is the relation.
 
     A passage is taken to be about its title; one without a title, about its first phrase.

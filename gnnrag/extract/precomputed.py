@@ -18,7 +18,7 @@ from gnnrag.datasets.jsonl import read_jsonl
 from gnnrag.datasets.kb import read_triples
 from gnnrag.datasets.textualised import ENTITIES, NODES, RELATIONS, Textualised, read_textualised, text_digest
 from gnnrag.errors import ConfigError, DataError, NotGivenError
-from gnnrag.extract.base import EntityRecord, Extraction, HyperedgeRecord, RelationRecord, Triple
+from gnnrag.extract.base import EntityRecord, Extraction, Extractor, HyperedgeRecord, RelationRecord, Triple
 from gnnrag.extract.entity_types import opening, type_names
 from gnnrag.index_config import A_FILE
 from gnnrag.text.analyse import PassageText
@@ -32,7 +32,7 @@ _RECORDS: Any = {
 }
 
 
-class PrecomputedExtractor:
+class PrecomputedExtractor(Extractor):
     """Looks passages up by id in a JSON Lines file; each row is an object with fields of these names.
 
     - `id`: the passage; the only one that every row must have, with at least one of the others
@@ -179,7 +179,7 @@ def _triple(path: Path, line: int, value: Any) -> Triple | None:
     return (str(value[0]), str(value[1]), str(value[2])) if len(value) == 3 else None
 
 
-class KnowledgeBaseExtractor:
+class KnowledgeBaseExtractor(Extractor):
     """Gives each article of a knowledge base (`gnnrag.datasets.kb`) its triples, and its entity's type.
 
     Names are kept as they are: equal ones are one entity, all others are different. An entity of two roles has both as

@@ -9,7 +9,7 @@ from typing import Any
 
 from gnnrag.config import ExtractConfig
 from gnnrag.errors import ConfigError
-from gnnrag.extract.base import Extraction
+from gnnrag.extract.base import Extraction, Extractor
 from gnnrag.index_config import check_choices
 from gnnrag.llm.base import Message, estimate_tokens
 from gnnrag.prompts.load import CODED, load_prompt
@@ -21,7 +21,7 @@ from gnnrag.types import Passage
 GLEANING = {"openie": 0, "lightrag": 1, "hyper": 2}  # as released
 
 
-class PromptedExtractor:
+class PromptedExtractor(Extractor):
     """Hands each passage to the writer `triples`; `index.extract.format` says which records it asks for.
 
     Args:

@@ -25,10 +25,10 @@ def encoder_record(embedder: Embedder) -> dict[str, Any]:
     `revision` is that of a model that came from a hub, null where `weights` is a digest; no document has a prefix.
     """
     return {
-        "weights": getattr(embedder, "weights", embedder.identity),
-        "revision": getattr(embedder, "revision", None),
+        "weights": embedder.weights or embedder.identity,
+        "revision": embedder.revision,
         "normalised": True,
-        "query_prefix": getattr(embedder, "query_prefix", ""),
+        "query_prefix": embedder.query_prefix,
         "document_prefix": "",
     }
 

@@ -370,7 +370,7 @@ def _build(plan: Plan, source: dict[str, Any] | None, progress: Progress) -> lis
     if not is_folder(plan.config.embedder.model):
         store.manifest.pop("embedder_weights", None)
     elif plan.embedder is not None:
-        store.manifest["embedder_weights"] = getattr(plan.embedder, "weights", "")
+        store.manifest["embedder_weights"] = plan.embedder.weights
     built = [step.name for step in steps if not step.is_current]
     if built or stale or weights != store.manifest.get("embedder_weights"):
         store.save()

@@ -29,6 +29,7 @@ from gnnrag.index.reports import (
 )
 from gnnrag.index.stage import (
     Context,
+    Stage,
     Writer,
     as_texts,
     embed_strings,
@@ -47,7 +48,7 @@ from gnnrag.roles.writers.base import ReportDraft, ReportTask, SummaryTask
 _BATCH = 64  # offline summaries between two writes of the journal
 
 
-class TreeStage:
+class TreeStage(Stage):
     """Summaries of clusters of passages, of clusters of those, and so on; and the vectors of all summaries.
 
     A summary is kept if a cluster of the same texts had it before, a vector if the same text did. Which clusters there
@@ -174,7 +175,7 @@ class _Summaries:
 _REPORTS_AT_ONCE = 256  # offline reports between two writes of the journal
 
 
-class CommunityStage:
+class CommunityStage(Stage):
     """The hierarchy of communities: a function of the knowledge graph."""
 
     name: ClassVar[str] = "communities"
@@ -217,7 +218,7 @@ class _Earlier:
     vectors: dict[str, np.ndarray]
 
 
-class ReportStage:
+class ReportStage(Stage):
     """Reports on all communities, from the bottom of the hierarchy up.
 
     A report is known by what it was written from, and is written again only where that changed: an artefact then equals

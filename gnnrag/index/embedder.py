@@ -96,9 +96,25 @@ class RecordedName(str):
 
 
 class Embedder(Protocol):
-    """Texts to vectors."""
+    """Texts to vectors.
 
-    identity: str  # changes whenever vectors would
+    Attributes:
+        identity: changes whenever vectors would.
+        weights: the same of the weights alone; empty: as `identity`.
+    """
+
+    identity: str
+    weights: str = ""
+
+    @property
+    def query_prefix(self) -> str:
+        """What it writes before a query."""
+        return ""
+
+    @property
+    def revision(self) -> str | None:
+        """Revision of a model from a hub."""
+        return None
 
     @property
     def dim(self) -> int:
@@ -118,7 +134,7 @@ def make_embedder(config: EmbedderConfig) -> Embedder:
     return SentenceEmbedder(config)
 
 
-class HashEmbedder:
+class HashEmbedder(Embedder):
     """Deterministic hashed bag of words, for tests: no weights, no install, sensible neighbours."""
 
     identity, dim = "hash-256", 256
@@ -167,7 +183,7 @@ def model_folder(model: str) -> tuple[str, str]:
     return str(folder), EMBEDDED_SHA256
 
 
-class SentenceEmbedder:
+class SentenceEmbedder(Embedder):
     """Any sentence-transformers encoder, run by torch or OpenVINO.
 
     Args:

@@ -21,6 +21,7 @@ from gnnrag.graphs.synonyms import Synonyms, find_synonyms
 from gnnrag.index.curation import Curator, curation_settings
 from gnnrag.index.stage import (
     Context,
+    Stage,
     Writer,
     as_texts,
     embed_strings,
@@ -39,7 +40,7 @@ from gnnrag.index.store import map_passages
 from gnnrag.text.analyse import PassageText
 
 
-class ExtractionStage:
+class ExtractionStage(Stage):
     """Entities and triples of each passage."""
 
     name: ClassVar[str] = "extraction"
@@ -68,10 +69,10 @@ class ExtractionStage:
 
         known = {k: v for k, v in known_records(context.store, self.name, settings).items() if v is not None}
         # What a model wrote is worth keeping often; what rules find, seldom.
-        batch = getattr(extractor, "batch_size", 1000)
+        batch = extractor.batch_size
         values = map_passages(context.store, self.name, settings, hashes, known, compute, batch, context.progress)
 
-        _refuse_failures(values, getattr(extractor, "max_failed", 1.0))
+        _refuse_failures(values, extractor.max_failed)
         if context.config.extract.path and all(value is None for value in values):
             shown = ", ".join(repr(p.id) for p in context.passages[:3])
             problem = f"holds no record of any passage; the passages are called {shown}, ..."
@@ -86,7 +87,7 @@ class ExtractionStage:
                 **{name: n for name in ("relations", "hyperedges") if (n := sum(len(v.get(name, ())) for v in found))},
                 "malformed triples": sum(v["malformed"] for v in found),
                 "passages without a record": len(values) - len(found),
-                **getattr(extractor, "record", {}),
+                **extractor.record,
             }
 
         return write
@@ -134,7 +135,7 @@ class EntityKnowledge:
         return Lists(np.concatenate([[0], np.cumsum(sizes)]), np.argsort(of, kind="stable"))
 
 
-class EntityGraphStage:
+class EntityGraphStage(Stage):
     """The entity graph, and the vectors of its strings as float16: those of strings seen before are kept."""
 
     name: ClassVar[str] = "entity_graph"
@@ -260,7 +261,7 @@ _TEXTS = ("names", "types", "descriptions", "labels", "texts", "hyper_texts")
 TABLES: tuple[Table, ...] = ("entities", "names", "relations", "hyperedges")
 
 
-class KnowledgeStage:
+class KnowledgeStage(Stage):
     """Entities, relations and hyperedges: a fold over what was extracted from each passage."""
 
     name: ClassVar[str] = "knowledge"
@@ -339,7 +340,7 @@ class KnowledgeVectors:
         return self.matrix[self.rows[table][items]]
 
 
-class KnowledgeVectorStage:
+class KnowledgeVectorStage(Stage):
     """The vectors of entities, names, relations and hyperedges; those of strings seen before are kept."""
 
     name: ClassVar[str] = "knowledge_vectors"

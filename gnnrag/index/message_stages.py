@@ -17,6 +17,7 @@ from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.messages import Fact, Grounding, MentionTable, MessageGraph, corpus_graph, fact_graph
 from gnnrag.index.stage import (
     Context,
+    Stage,
     Writer,
     as_texts,
     embed_strings,
@@ -31,7 +32,7 @@ from gnnrag.index_config import check_choices
 from gnnrag.text.normalise import phrase_key
 
 
-class StringVectorStage:
+class StringVectorStage(Stage):
     """A vector per string of another stage; those of strings seen before are kept."""
 
     name: ClassVar[str]
@@ -105,7 +106,7 @@ class MessageKnowledge:
     is_sentences: bool = False
 
 
-class MessageGraphStage:
+class MessageGraphStage(Stage):
     """The message graph: structure of a corpus, facts, or both."""
 
     name: ClassVar[str] = "message_graph"

@@ -291,4 +291,4 @@ def closure(names: Iterable[str], config: IndexConfig) -> list[str]:
 
 def needs(stage: Stage, config: IndexConfig) -> tuple[str, ...]:
     """Return the stages that a stage reads under these settings."""
-    return stage.needs_for(config) if hasattr(stage, "needs_for") else stage.needs
+    return stage.needs_for(config)

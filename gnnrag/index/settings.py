@@ -189,7 +189,7 @@ def open_embedder(store: Store, config: IndexConfig, caller: IndexConfig | None 
     if not is_folder(model):
         return embedder
     if wanted := recorded_weights(store):
-        is_same = wanted == getattr(embedder, "weights", "")
+        is_same = wanted == embedder.weights
     else:  # of an index from before they were recorded
         made_so = digest([digest(["embeddings", embedder.identity]), [store.key("passages")]])
         is_same = store.key("embeddings") in (None, made_so)

@@ -121,6 +121,11 @@ class Stage(Protocol):
     needs: ClassVar[tuple[str, ...]]
     sections: ClassVar[tuple[str, ...]]  # parts of the settings that only such stages read: `graph`, `writers.report`
 
+    @classmethod
+    def needs_for(cls, config: IndexConfig) -> tuple[str, ...]:
+        """Return the stages that it reads under these settings."""
+        return cls.needs
+
     def settings(self, context: Context) -> Any:
         """Return JSON data that, with the keys of `needs`, decides the artefact."""
         ...

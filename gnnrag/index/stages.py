@@ -45,7 +45,7 @@ from gnnrag.text.analyse import PassageText, analyse, analyser_identity, resolve
 from gnnrag.types import Passage
 
 
-class PassageStage:
+class PassageStage(Stage):
     """The passages themselves."""
 
     name: ClassVar[str] = "passages"
@@ -73,7 +73,7 @@ class PassageStage:
         return passages
 
 
-class TextStage:
+class TextStage(Stage):
     """Sentences and phrases of each passage."""
 
     name: ClassVar[str] = "text"
@@ -116,7 +116,7 @@ class TextStage:
         return [PassageText(tuple(as_texts(v[0])), tuple(tuple(as_texts(p)) for p in v[1])) for v in rows]
 
 
-class HierarchyStage:
+class HierarchyStage(Stage):
     """The contextual hierarchy graph of MGranRAG."""
 
     name: ClassVar[str] = "hierarchy"
@@ -149,7 +149,7 @@ class HierarchyStage:
         return HierarchyGraph.from_arrays(get_arrays(folder / "graph.npz"), as_texts(get_json(folder / "strings.json")))
 
 
-class LexicalStage:
+class LexicalStage(Stage):
     """The BM25 index."""
 
     name: ClassVar[str] = "lexical"
@@ -180,7 +180,7 @@ class LexicalStage:
         return BM25.load(folder)
 
 
-class EmbeddingStage:
+class EmbeddingStage(Stage):
     """Unit vectors of the passages."""
 
     name: ClassVar[str] = "embeddings"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -29,6 +29,7 @@ class Retriever(Part, Protocol):
     Attributes:
         channels: what it can search (`text`, `graph`).
         role_names: the roles that it may ask.
+        explains: it has `explain`, which tells the paths behind a score.
         asks_roles: it does, for the question at hand: `retrieve_for` is called, alone for each question, and its
             rankings are kept for that question. False: `retrieve` is called, in batches over all questions.
     """
@@ -36,6 +37,7 @@ class Retriever(Part, Protocol):
     channels: frozenset[str] = frozenset({"text"})
     role_names: tuple[str, ...] = ()
     asks_roles: bool = False
+    explains: ClassVar[bool] = False
 
     @classmethod
     def channels_for(cls, settings: Any) -> frozenset[str]:

@@ -51,6 +51,7 @@ class GFMRetriever(Retriever):
     """
 
     config_class = GFMConfig
+    explains = True
 
     @staticmethod
     def channels_for(config: GFMConfig) -> frozenset[Channel]:

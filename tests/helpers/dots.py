@@ -11,6 +11,7 @@ import numpy as np
 from gnnrag.extract.base import EntityRecord, Extraction
 from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import KnowledgeGraph
+from gnnrag.index.embedder import Embedder
 from gnnrag.types import Passage, Question
 
 QUESTION = Question(
@@ -64,7 +65,7 @@ def at(graph: KnowledgeGraph, *numbers: str) -> tuple[int, ...]:
     return tuple(graph.position[NAMES[n][0]] for n in numbers)
 
 
-class StubEmbedder:
+class StubEmbedder(Embedder):
     """Gives each text a direction of its own."""
 
     identity, dim = "stub", 64

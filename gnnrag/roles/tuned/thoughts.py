@@ -47,17 +47,11 @@ class SelectorConfig:
 
 @dataclass(frozen=True, eq=False)
 class Options:
-    """The candidates of a decision, as a selector sees them.
+    """The candidates of a decision, as a selector sees them."""
 
-    Attributes:
-        features: (n, F) float32.
-        vectors: (n, dim) float32 unit rows of their texts.
-        hits: (n, TOP) positions of their nearest passages, best first.
-    """
-
-    features: np.ndarray
-    vectors: np.ndarray
-    hits: np.ndarray
+    features: np.ndarray  # (n, F) float32
+    vectors: np.ndarray  # (n, dim) float32 unit rows of their texts
+    hits: np.ndarray  # (n, TOP) positions of their nearest passages, best first
 
     def __len__(self) -> int:
         return len(self.features)
@@ -79,11 +73,7 @@ class Options:
 
 
 class Selector(nn.Module):
-    """Scores candidates, and `none of them`.
-
-    Args:
-        config: size, and names of the features.
-    """
+    """Scores candidates, and `none of them`."""
 
     mean: Tensor
     spread: Tensor
@@ -291,12 +281,7 @@ def _nearest(vectors: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 class OptionMaker:
-    """Turns decisions into candidates and what a selector sees of them.
-
-    Args:
-        index: an opened index.
-        limit: most candidates of a decision.
-    """
+    """Turns decisions into candidates and what a selector sees of them."""
 
     stages = CandidateBuilder.stages
 
@@ -382,7 +367,7 @@ class TunedThoughts(Role[ThoughtsTask, Thoughts]):
 
 def _check_embedder(folder: Path, base: dict[str, Any], index: Index) -> None:
     """Raise ArtefactError where the vectors of the index are not those that a selector was trained on."""
-    found = getattr(index.embedder, "weights", index.embedder.identity)
+    found = index.embedder.weights or index.embedder.identity
     if base.get("weights") != found:
         raise ArtefactError(
             f"{folder}: the selector was trained on vectors of {base.get('name')!r}, and the index was made with "
