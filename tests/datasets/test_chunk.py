@@ -85,7 +85,7 @@ TEXT = st.lists(
 ).map(" ".join)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(TEXT, st.integers(1, 12))
 def test_no_character_is_lost_and_no_passage_is_blank(text, target):
     chunks = cut(text, target)

@@ -240,7 +240,7 @@ def tables(graph: KnowledgeGraph, order: list[int] | None = None):
 
 
 @given(CORPORA, EXTRACTIONS, st.integers(0, 5), *SETTINGS.values())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=70, deadline=None)
 def test_d2_adding_and_removing_a_passage_restores_the_tables(corpus, extra, at, match, source) -> None:
     before = tables(built(corpus, match, source))
     grown = [*corpus[:at], (extra, ["a b"]), *corpus[at:]]
@@ -251,7 +251,7 @@ def test_d2_adding_and_removing_a_passage_restores_the_tables(corpus, extra, at,
 
 
 @given(CORPORA.flatmap(lambda c: st.tuples(st.just(c), st.permutations(range(len(c))))), *SETTINGS.values())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_d2_the_order_of_passages_changes_their_positions_only(drawn, match, source) -> None:
     corpus, order = drawn
     first = built(corpus, match, source)
@@ -260,7 +260,7 @@ def test_d2_the_order_of_passages_changes_their_positions_only(drawn, match, sou
 
 
 @given(CORPORA, *SETTINGS.values())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_every_table_points_into_the_others(corpus, match, source) -> None:
     graph = built(corpus, match, source)
     assert len(set(graph.names)) == graph.num_entities

@@ -81,6 +81,7 @@ def test_blank_phrases_and_an_empty_corpus():
     assert HierarchyGraph.from_arrays(*graph.to_arrays()).num_nodes == 0
 
 
+@pytest.mark.slow
 def test_size_on_real_passages(two_wiki_passages):
     graph = build_hierarchy(analyse(two_wiki_passages))
     assert 0.95 < len(graph.sentences) / 21476 < 1.05  # specs/mgranrag.md 2.5

@@ -56,7 +56,7 @@ class TestBuilding:
         assert index.lookup(["p4", "p1"]) == (CORPUS[3], CORPUS[0])
         assert (index.passage_vectors == HashEmbedder().encode([p.content for p in CORPUS])).all()
         assert index.hierarchy.num_passages == len(CORPUS)
-        assert index.bm25_scores(["Missolonghi"])[0].argsort()[::-1][:3].tolist() != []
+        assert [i for i, score in enumerate(index.bm25_scores(["Missolonghi"])[0]) if score] == [1, 3, 4]
         assert index.fingerprint == {name: key for name, (key, _) in artefacts(root).items()}
 
     def test_a_second_build_does_nothing(self, root):
@@ -264,6 +264,7 @@ class TestDamage:
             assert ("is missing" if how == "delete" else "is damaged") in str(caught.value)
             assert "build it again" in str(caught.value)
             path.write_bytes(whole)
+        for stage in entries:
             Index(root).read(stage)
 
     @each("stage", ["passages", "text", "embeddings"])
@@ -352,7 +353,7 @@ QUICK = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 CHANGES = given(start=st.lists(PASSAGE, min_size=1, max_size=5), steps=st.lists(STEP, min_size=1, max_size=5))
 
 
-@settings(QUICK, max_examples=12)
+@settings(QUICK, max_examples=8)
 @CHANGES
 def test_changing_equals_building_the_changed_corpus(start, steps):
     check(start, steps)

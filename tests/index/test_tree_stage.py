@@ -47,7 +47,7 @@ def counts(root):
 
 
 class TestTree:
-    @each("n", [1, 2, 3, 11, 12, 60])
+    @each("n", [1, 3, 12, 60])
     def test_it_is_read_back_as_it_was_built(self, tmp_path, n):
         build(tmp_path, MANY[:n], stages=["tree"])
         tree = Index(tmp_path).read("tree")
@@ -57,7 +57,7 @@ class TestTree:
         assert (tree.vectors == HashEmbedder().encode(tree.texts).reshape(-1, 256)).all()
         for text, children in zip(tree.texts, tree.children, strict=True):
             said = " ".join(MANY[c].text if c < n else tree.texts[c - n] for c in children.tolist())
-            assert text in said or all(part.strip(" .") in said for part in text.split(". "))
+            assert all(part.strip(" .") in said for part in text.split(". ")), "a summary quotes its cluster"
 
     def test_passages_without_text_and_repeated_ones(self, tmp_path):
         build(tmp_path / "same", [Passage(f"s{i}", "T", "The mill is old.") for i in range(30)], stages=["tree"])

@@ -54,12 +54,9 @@ def test_interval_is_ordered_and_inside_the_data(values):
     assert min(values) - 1e-12 <= got.low <= got.high <= max(values) + 1e-12
 
 
-def test_difference_of_equal_runs_is_nothing():
+def test_a_clear_difference_is_found_and_has_a_direction():
     got = paired_difference([0, 1, 1], [0, 1, 1])
     assert (got.difference, got.low, got.high, got.p_value) == (0, 0, 0, 1)
-
-
-def test_a_clear_difference_is_found_and_has_a_direction():
     a = np.tile([0.0, 1.0, 0.0, 0.0], 50)
     b = np.tile([1.0, 1.0, 0.0, 0.0], 50)
     better, worse = paired_difference(a, b), paired_difference(b, a)
@@ -125,13 +122,10 @@ def test_golden_intervals(successes: int, n: int, low: float, high: float) -> No
     assert wilson_interval(successes, n) == pytest.approx((low, high), abs=1e-6)
 
 
-def test_the_ends_stay_in_range_and_mirror_each_other() -> None:
+def test_ends_stay_in_range_and_more_confidence_and_fewer_trials_are_wider() -> None:
     none, every = wilson_interval(0, 7), wilson_interval(7, 7)
     assert none[0] == 0.0 and every[1] == 1.0 and 0 < none[1] < 1
     assert (1 - every[1], 1 - every[0]) == pytest.approx(none)
-
-
-def test_more_confidence_and_fewer_trials_are_wider() -> None:
     low, high = wilson_interval(5, 10)
     assert wilson_interval(5, 10, 0.99)[0] < low and wilson_interval(50, 100)[0] > low
     assert (low + high) / 2 == pytest.approx(0.5)
@@ -155,9 +149,6 @@ def test_kappa_by_hand() -> None:
     assert cohen_kappa(first, second) == pytest.approx(0.4)  # observed 0.7, expected 0.5 * 0.6 + 0.5 * 0.4
     assert cohen_kappa(["a", "b"], ["b", "a"]) == pytest.approx(-1.0)
     assert cohen_kappa([1, 2, 3], [1, 2, 3]) == 1.0 and cohen_kappa(["a", "a"], ["a", "a"]) == 1.0
-
-
-def test_kappa_wants_the_same_items() -> None:
     with pytest.raises(ValueError, match="2 and 1 labels"):
         cohen_kappa(["a", "b"], ["a"])
     with pytest.raises(ValueError, match="0 and 0 labels"):
