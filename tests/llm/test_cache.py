@@ -84,6 +84,7 @@ def test_incomplete_replies_and_failures_are_not_kept(tmp_path: Path) -> None:
         cached = CachedBackend(inner, tmp_path / f"{finish}.sqlite")
         assert [asyncio.run(cached.generate(ask())).cached for _ in range(2)] == [False, False]
         assert len(inner.requests) == 2
+        assert not cached.unreadable, "it was never written"
     cached = CachedBackend(ScriptedBackend.of((".", [LLMError("down"), "up"])), tmp_path / "c.sqlite")
     with pytest.raises(LLMError):
         asyncio.run(cached.generate(ask()))

@@ -18,7 +18,8 @@ from gnnrag.llm.base import ContextLengthError, Message, Reply, Request
 from gnnrag.llm.hf import HFBackend, HFConfig
 from gnnrag.llm.local import Limits
 from tests.helpers.each import each
-from tests.helpers.local_backends import request, texts_from_threads
+from tests.helpers.local_backends import ask as outcomes
+from tests.helpers.local_backends import reply_beside_a_cancelled_one, request, texts_from_threads
 from tests.helpers.tiny_model import make_tiny_adapter, make_tiny_model, make_tiny_seq2seq
 
 TEXTS = [
@@ -203,11 +204,7 @@ def test_a_raw_request_continues_its_text(folder: Path) -> None:
 def test_a_prompt_that_cannot_be_answered_costs_nobody_else(folder: Path, text, kind, message) -> None:
     backend = HFBackend(config(folder, context=100))
 
-    async def go() -> list[Any]:
-        asked = (backend.generate(request(t)) for t in (text, "a"))
-        return await asyncio.gather(*asked, return_exceptions=True)
-
-    refused, answered = asyncio.run(go())
+    refused, answered = outcomes(backend, request(text), request("a"))
     assert isinstance(refused, kind) and message in str(refused) and folder.name in str(refused)
     assert isinstance(answered, Reply) and ask(backend, request("b"))[0].prompt_tokens, "the model goes on"
 
@@ -254,13 +251,7 @@ def test_a_cancelled_request_does_not_hold_up_the_rest(folder: Path) -> None:
     backend = HFBackend(config(folder, max_batch=9))
     ask(backend, request("load"))
 
-    async def go() -> Reply:
-        endless = asyncio.create_task(backend.generate(request("a", max_tokens=30_000)))  # for minutes
-        await asyncio.sleep(0.1)
-        endless.cancel()
-        return await asyncio.wait_for(backend.generate(request("b")), 60)
-
-    assert asyncio.run(go()).completion_tokens == 12
+    assert reply_beside_a_cancelled_one(backend).completion_tokens == 12
 
 
 def test_one_bad_row_fails_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,10 +267,7 @@ def test_one_bad_row_fails_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(Rows, "replies", break_on_rivers)
 
-    async def go() -> list[Any]:
-        return await asyncio.gather(*(backend.generate(request(t)) for t in TEXTS), return_exceptions=True)
-
-    found = asyncio.run(go())
+    found = outcomes(backend, *(request(t) for t in TEXTS))
     assert [isinstance(r, LLMError) for r in found] == ["river" in t for t in TEXTS]
     assert "RuntimeError: out of memory" in str(found[2])
 
@@ -463,10 +451,7 @@ def test_a_damaged_model_fails_once_and_for_all(folder: Path, tmp_path: Path) ->
     next(copy.glob("*.safetensors")).write_bytes(b"not a model")
     backend = HFBackend(config(copy))
 
-    async def go() -> list[Any]:
-        return await asyncio.gather(*(backend.generate(request(t)) for t in TEXTS), return_exceptions=True)
-
-    for found in (asyncio.run(go()), asyncio.run(go())):
+    for found in (outcomes(backend, *map(request, TEXTS)), outcomes(backend, *map(request, TEXTS))):
         assert len({str(e) for e in found}) == 1 and "cannot be loaded (" in str(found[0])
     other = make_tiny_model(tmp_path / "wide", width=32)
     wrong = HFBackend(config(other, adapter=str(make_tiny_adapter(folder, tmp_path / "fits-not"))))

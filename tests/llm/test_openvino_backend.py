@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from gnnrag.llm.folders import check_gguf
 from gnnrag.llm.hf import HFBackend, HFConfig
 from gnnrag.llm.openvino import OpenVINOBackend, OpenVINOConfig, pattern_of
 from tests.helpers.each import each
-from tests.helpers.local_backends import ask, request, texts_from_threads
+from tests.helpers.local_backends import ask, reply_beside_a_cancelled_one, request, texts_from_threads
 from tests.helpers.tiny_model import make_tiny_gguf, make_tiny_model
 
 TEXTS = ["Where was the author born?", "Who wrote it?", "Name the river. " * 12, "1 + 1 ="]
@@ -144,15 +143,7 @@ def test_what_cannot_be_answered_is_refused_alone(backend: OpenVINOBackend, file
 
 
 def test_a_cancelled_request_leaves_the_batch(backend: OpenVINOBackend) -> None:
-    async def go() -> tuple[Reply, bool]:
-        endless = asyncio.create_task(backend.generate(request("a", max_tokens=30_000)))
-        await asyncio.sleep(0.05)
-        endless.cancel()
-        reply = await asyncio.wait_for(backend.generate(request("b")), 60)
-        return reply, endless.done()
-
-    reply, is_done = asyncio.run(go())
-    assert reply.completion_tokens == 12 and is_done
+    assert reply_beside_a_cancelled_one(backend).completion_tokens == 12
 
 
 def test_several_event_loops_and_threads(backend: OpenVINOBackend) -> None:

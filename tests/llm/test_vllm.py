@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import sys
@@ -21,7 +20,7 @@ from gnnrag.llm.hf import HFBackend, HFConfig
 from gnnrag.llm.vllm import VLLMBackend, VLLMConfig
 from gnnrag.llm.vllm_engine import start_engine
 from gnnrag.prompts import load_prompt
-from tests.helpers.local_backends import ask, request
+from tests.helpers.local_backends import ask, reply_beside_a_cancelled_one, request
 from tests.helpers.real_models import ON, EveryMethod, check, prompt_counter
 from tests.helpers.tiny_model import ServedModel, make_tiny_adapter, make_tiny_model, serve_vllm
 
@@ -202,13 +201,7 @@ class TestInProcess:
         assert isinstance(foreign, LLMError) and isinstance(good, Reply)
 
     def test_a_cancelled_request_leaves_the_engine(self, backend: VLLMBackend) -> None:
-        async def go() -> Reply:
-            endless = asyncio.create_task(backend.generate(request("a", max_tokens=8000)))
-            await asyncio.sleep(0.2)
-            endless.cancel()
-            return await asyncio.wait_for(backend.generate(request("b")), 60)
-
-        assert asyncio.run(go()).completion_tokens > 0
+        assert reply_beside_a_cancelled_one(backend, 8000).completion_tokens > 0
 
     @pytest.mark.parametrize("method", ON)
     def test_every_method(self, backend: VLLMBackend, method: str, folder: Path, tmp_path: Path) -> None:
