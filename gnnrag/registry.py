@@ -60,17 +60,17 @@ EXTRACTORS = {
 
 # Script in training/: the kinds of model that it trains; the first one is that of a config that names none.
 TRAININGS: dict[str, dict[str, str]] = {
-    "train_gnn.py": {},
+    "train_gnn.py": {"gnn": "gnnrag.training.gnn:GNNTraining"},
     "train_verifier.py": {
-        "cross_encoder": "gnnrag.training.verifier:KIND",
-        "causal": "gnnrag.training.language.train:VERIFIER_CAUSAL",
+        "cross_encoder": "gnnrag.training.verifier:VerifierTraining",
+        "causal": "gnnrag.training.language.train:VerifierLanguageTraining",
     },
     "train_thoughts.py": {
-        "selector": "gnnrag.training.selector:KIND",
-        "causal": "gnnrag.training.language.train:THOUGHTS_CAUSAL",
-        "seq2seq": "gnnrag.training.language.train:THOUGHTS_SEQ2SEQ",
+        "selector": "gnnrag.training.selector:SelectorTraining",
+        "causal": "gnnrag.training.language.train:ThoughtsCausalTraining",
+        "seq2seq": "gnnrag.training.language.train:ThoughtsSeq2SeqTraining",
     },
-    "train_reader.py": {"span": "gnnrag.training.reader:KIND"},
+    "train_reader.py": {"span": "gnnrag.training.reader:ReaderTraining"},
 }
 
 ROLES = {

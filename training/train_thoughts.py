@@ -23,12 +23,9 @@ if __name__ == "__main__":
 
 from collections.abc import Sequence
 
-from gnnrag.registry import TRAININGS
-from training.common import train_kind
-
-KINDS = TRAININGS["train_thoughts.py"]
+from training.common import run_training
 
 
 def main(arguments: Sequence[str]) -> int:
     """Train; returns the exit code."""
-    return train_kind("train_thoughts.py", KINDS, "selector", arguments)
+    return run_training("train_thoughts.py", arguments)

@@ -367,16 +367,7 @@ def script_for(source: Path, overrides: Sequence[str]) -> str:
 
 def _read_training(script: str, source: Path, overrides: Sequence[str]) -> Any:
     """Read a config as a script does, with what it leaves open written out. Raises ConfigError where it would."""
-    if script == "train_gnn.py":
-        from gnnrag.training import gnn
+    from gnnrag.training.base import chosen_training  # torch
 
-        return gnn.settle(gnn.load_training(source, overrides))
-    from gnnrag.training.base import chosen_kind
-
-    kinds = TRAININGS[script]
-    config: Any = load_config(chosen_kind(kinds, next(iter(kinds)), str(source), overrides).schema, source, overrides)
-    if script == "train_reader.py":
-        from gnnrag.training import reader
-
-        return reader.settle(config)
-    return config
+    kind = chosen_training(TRAININGS[script], str(source), overrides)
+    return kind.settle(kind.load(source, overrides))

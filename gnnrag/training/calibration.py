@@ -19,18 +19,13 @@ _BINS = 10
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """A task with its scores.
+    """A task with its scores."""
 
-    Attributes:
-        set, question_id: where it is from.
-        logits: of the passages shown, in pool order.
-        labels: whether each should be selected; same length, bool.
-    """
-
+    # set, question_id: where it is from
     set: str
     question_id: str
-    logits: np.ndarray
-    labels: np.ndarray
+    logits: np.ndarray  # of the passages shown, in pool order
+    labels: np.ndarray  # whether each should be selected; same length, bool
 
 
 def auc(scores: np.ndarray, labels: np.ndarray) -> float | None:
@@ -47,11 +42,6 @@ def auc(scores: np.ndarray, labels: np.ndarray) -> float | None:
 
 def promotion_metrics(labels: np.ndarray, places: Sequence[int], top_k: int) -> dict[str, float]:
     """Return what promotion of some places brings: recall of the first `top_k`, of what was shown, before and after.
-
-    Args:
-        labels: of the passages in pool order.
-        places: promoted.
-        top_k: how many passages count.
 
     Returns:
         `recall@k` and `pool_recall@k`, `precision` (of a selection that is not empty) and `recall` of what was

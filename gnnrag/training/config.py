@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 from gnnrag.common.yaml_config import MARK
-from gnnrag.config import TrackedRun, check_tracking, to_plain
+from gnnrag.config import TrackedRun, to_plain
 from gnnrag.errors import ConfigError
 from gnnrag.session import folded
 
@@ -59,14 +60,8 @@ class TrainingRunConfig(TrackedRun):
     measured: list[str] = field(default_factory=list)  # runs with these settings whose figures go into the model card
 
 
-_IN_CHECKPOINTS = (
-    "gnn",
-    "model",
-    "neighbourhood",
-    "network",
-    "prune",
-    "selector",
-)  # sections that say what a checkpoint is
+# Sections that say what a checkpoint is.
+_IN_CHECKPOINTS = ("gnn", "model", "neighbourhood", "network", "prune", "selector")
 
 
 def refuse_expressions(config: Any) -> None:
@@ -75,10 +70,22 @@ def refuse_expressions(config: Any) -> None:
     Raises:
         ConfigError: names the setting.
     """
-    for section in (name for name in _IN_CHECKPOINTS if hasattr(config, name)):
-        for name, value in to_plain(getattr(config, section)).items():
+    for section, values in to_plain(config).items():
+        for name, value in values.items() if section in _IN_CHECKPOINTS else ():
             if MARK in str(value):
                 raise ConfigError(f"{section}.{name}={value}: a checkpoint holds this setting; write its value out")
+
+
+def check_values(
+    config: Any, choices: Mapping[str, Sequence[str]] | None = None, least: Mapping[str, int] | None = None
+) -> None:
+    """Raise ConfigError where a setting, given by its dotted name, is no allowed choice, or is too small."""
+    for name, allowed in (choices or {}).items():
+        if (value := attrgetter(name)(config)) not in allowed:
+            raise ConfigError(f"{name}={value!r}: allowed are {', '.join(allowed)}")
+    for name, low in (least or {}).items():
+        if (value := attrgetter(name)(config)) is not None and value < low:
+            raise ConfigError(f"{name}={value}: must be at least {low}")
 
 
 def check_fit(config: FitConfig, processes: int = 1) -> None:
@@ -87,8 +94,7 @@ def check_fit(config: FitConfig, processes: int = 1) -> None:
         if (value := getattr(config, name)) not in allowed:
             raise ConfigError(f"fit.{name}={value!r}: allowed are {', '.join(allowed)}")
     for name in ("steps", "batch_size", "eval_every", "save_every", "log_every", "micro_batch", "patience"):
-        value = getattr(config, name)
-        if value is not None and value < 1:
+        if (value := getattr(config, name)) is not None and value < 1:
             raise ConfigError(f"fit.{name}={value}: must be at least 1")
     if config.batch_size % processes:
         raise ConfigError(
@@ -117,11 +123,6 @@ def check_sets(sets: Mapping[str, Any], cross: bool, folds: FoldConfig) -> None:
             raise ConfigError(f"sets.{name}.share={one.share}: must be above 0")
     if cross and folds.report is None:
         raise ConfigError("cross=true reports on every fold in turn; folds.report=null reports on none")
-
-
-def check_run(config: TrainingRunConfig) -> None:
-    """Raise ConfigError where a setting of the run is none of those allowed."""
-    check_tracking(config)
 
 
 @dataclass(frozen=True)
@@ -178,3 +179,10 @@ def split_questions(ids: Iterable[str], config: FoldConfig, texts: Mapping[str, 
             part = "validation" if draw(lead, f"{config.salt}/validation") < config.validation else "train"
         parts[part].append(id_)
     return Parts(**{name: tuple(rows) for name, rows in parts.items()})
+
+
+def divide(texts: Mapping[str, str], folds: FoldConfig, fold: int | None, use: str = "folds") -> Parts:
+    """Split the questions of a set (texts by id) for the fold that is reported on, as `use` of the set says."""
+    if use == "report":
+        return Parts((), (), tuple(texts))
+    return split_questions(texts, replace(folds, report=None if use == "train" else fold), texts)

@@ -1,9 +1,9 @@
-"""Training of the graph network: settings, corpora with their subgraphs, and the plan of a fold."""
+"""Training of the graph network: settings, corpora with their subgraphs, network, report, checkpoint."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
-from gnnrag.common.files import digest, write_atomic
+from gnnrag.common.files import digest
 from gnnrag.common.weights import difference
 from gnnrag.config import DataConfig, IndexConfig, load_config, read_yaml, to_plain
 from gnnrag.datasets.base import Dataset, load_dataset
@@ -29,7 +29,6 @@ from gnnrag.gnn.model import EntityGNN, QueryGNN
 from gnnrag.gnn.neighbourhood import NeighbourhoodConfig
 from gnnrag.gnn.prune import PruneConfig, QuestionGraphs, with_inverses
 from gnnrag.gnn.retrieval import Pool, RetrievalTask
-from gnnrag.gnn.sampling import Draws
 from gnnrag.gnn.synthetic import QuestionMaker, path_questions
 from gnnrag.graphs.messages import MessageGraph
 from gnnrag.index.build import Progress, build_index
@@ -37,8 +36,8 @@ from gnnrag.index.index import Index
 from gnnrag.run.pipeline import data_source, index_path
 from gnnrag.run.rundir import commit
 from gnnrag.run.trained import read_seen
-from gnnrag.training.base import Plan, Report, gathered, score_rows
-from gnnrag.training.config import FitConfig, FoldConfig, Parts, TrainingRunConfig, check_sets, draw, split_questions
+from gnnrag.training.base import OnIndex, Report, RunContext, Training
+from gnnrag.training.config import FitConfig, FoldConfig, Parts, TrainingRunConfig, check_sets, divide, draw
 from gnnrag.training.loop import Task, Trainer
 from gnnrag.training.report import Card, measured_rows
 from gnnrag.types import Question
@@ -93,20 +92,6 @@ class TrainGNNConfig:
     run: TrainingRunConfig = field(default_factory=TrainingRunConfig)
     seed: int = 0
     cache: str = ".cache/gnn"  # subgraphs of the questions
-
-
-def load_training(source: str | Path | None, overrides: Sequence[str] = ()) -> TrainGNNConfig:
-    """Return the settings of a file and overrides, those of the network on top of its preset.
-
-    Raises:
-        ConfigError: as `load_config`, or an unknown preset.
-    """
-    preset = load_config(TrainGNNConfig, source, overrides).gnn.preset
-    if preset not in PRESETS:
-        raise ConfigError(f"gnn.preset={preset!r} is unknown. {nearest(preset, PRESETS)}")
-    base: Any = OmegaConf.create({"gnn": to_plain(PRESETS[preset]())})
-    whole: Any = OmegaConf.merge(base, read_yaml(source, "configs/train/gnn_2wiki.yaml")) if source else base
-    return load_config(TrainGNNConfig, whole, overrides)
 
 
 def check_training(config: TrainGNNConfig) -> None:
@@ -192,9 +177,16 @@ class Corpus:
         stages = {name: self.index.fingerprint[name] for name in needed_stages(self.settings, self.is_kb)}
         return {"data": self.data.fingerprints, "index": stages}
 
-    def examples(self, progress: Callable[[int], None]) -> ExampleSet | EntitySet:
+    def examples(self, on_index: OnIndex) -> ExampleSet | EntitySet:
         """Return all examples of the set, its questions first, then the synthetic ones."""
         questions = [*self.data.questions, *self.synthetic]
+        made = 0
+
+        def progress(count: int) -> None:
+            nonlocal made
+            made += count
+            on_index(f"{self.name}: subgraphs", made, len(questions))
+
         if not self.is_kb:
             self._check_gold()
         if self.settings.gnn.mode == "entity":
@@ -238,17 +230,6 @@ def open_corpus(name: str, settings: TrainGNNConfig, progress: Progress) -> Corp
     return Corpus(name, config, data, Index(path, config.index), settings)
 
 
-def divide(corpus: Corpus, settings: TrainGNNConfig, fold: int | None) -> Parts:
-    """Return which questions of a set train, validate and report; synthetic ones train whatever its `use`."""
-    ids = [question.id for question in corpus.data.questions]
-    if corpus.config.use == "report":
-        return Parts(tuple(question.id for question in corpus.synthetic), (), tuple(ids))
-    folds = replace(settings.folds, report=None if corpus.config.use == "train" else fold)
-    parts = split_questions(ids, folds, {question.id: question.text for question in corpus.data.questions})
-    train = _limited(parts.train, corpus)
-    return Parts((*train, *(question.id for question in corpus.synthetic)), parts.validation, parts.report)
-
-
 def _limited(ids: Sequence[str], corpus: Corpus) -> list[str]:
     """Return at most so many questions, of each number of hops where the data says it; files may be sorted by type."""
     hops = {question.id: question.extra.get("hops") for question in corpus.data.questions}
@@ -275,11 +256,6 @@ def pools(examples: Mapping[str, Any], parts: Mapping[str, Parts]) -> dict[str, 
     return {part: pool(part) for part in PARTS}
 
 
-def sizes(parts: Mapping[str, Parts]) -> Sequence[dict[str, Any]]:
-    """Return how many questions of each set are in each part, for the model card."""
-    return [{"set": name, **{part: len(getattr(p, part)) for part in PARTS}} for name, p in parts.items()]
-
-
 SAME = ("gnn", "prune", "neighbourhood", "losses", "fit")  # settings that a run has in common with one that measured it
 SUMMARY = (
     "A query-conditioned graph network of gnnrag: it reads a question and the part of a corpus's message graph around "
@@ -287,103 +263,138 @@ SUMMARY = (
 )
 
 
-def settle(config: TrainGNNConfig) -> TrainGNNConfig:
-    """Return the settings with the names of all features written out, so that a checkpoint names what it reads."""
-    g = config.gnn
-    if g.mode == "entity":
-        return config
-    features, edges = list(g.features or DEFAULT_NODE), list(g.edge_features or EDGE_FEATURES)
-    return replace(config, gnn=replace(g, features=features, edge_features=edges))
+class GNNTraining(Training):
+    """Training of the graph network; its data are the opened sets (`Corpus`) by name, and the subgraphs of each."""
 
-
-@dataclass
-class NetworkPlan(Plan):
-    """Training of the network on the questions outside of a fold; see `gnnrag.training.base.Plan`.
-
-    Args:
-        config: settings.
-        corpora: the sets.
-        examples: the subgraphs of each set's questions.
-        fold: the one reported on.
-        command: the command line, for the card.
-    """
-
+    schema, prefix = TrainGNNConfig, "gnn"
+    columns = ("recall@2", "recall@5", "hits@1", "mrr", "node_f1")
     config: TrainGNNConfig
-    corpora: Mapping[str, Corpus]
-    examples: Mapping[str, Any]
-    fold: int | None
-    command: str = ""
 
-    def __post_init__(self) -> None:
-        """Divide the questions."""
-        self._parts = {name: divide(corpus, self.config, self.fold) for name, corpus in self.corpora.items()}
-        self.fit, self.run = self.config.fit, self.config.run
-        self.settings = {**to_plain(self.config), "fold": self.fold}
+    def __init__(self, config: TrainGNNConfig, data: Any, fold: int | None, context: RunContext) -> None:
+        self.corpora: Mapping[str, Corpus] = data[0]
+        super().__init__(config, data, fold, context)
         self.inputs = {name: corpus.inputs for name, corpus in self.corpora.items()}
-        self.parts = {name: p.plain() for name, p in self._parts.items()}
-        self._found = pools(self.examples, self._parts)
+        self.pools = pools(data[1], self.parts)
+
+    @classmethod
+    def load(cls, source: str | Path | None, overrides: Sequence[str] = ()) -> TrainGNNConfig:
+        """Return the settings of a file and overrides, those of the network on top of its preset.
+
+        Raises:
+            ConfigError: as `load_config`, or an unknown preset.
+        """
+        preset = load_config(TrainGNNConfig, source, overrides).gnn.preset
+        if preset not in PRESETS:
+            raise ConfigError(f"gnn.preset={preset!r} is unknown. {nearest(preset, PRESETS)}")
+        base: Any = OmegaConf.create({"gnn": to_plain(PRESETS[preset]())})
+        whole: Any = OmegaConf.merge(base, read_yaml(source, "configs/train/gnn_2wiki.yaml")) if source else base
+        return cls.settle(load_config(TrainGNNConfig, whole, overrides))
+
+    @classmethod
+    def settle(cls, config: TrainGNNConfig) -> TrainGNNConfig:
+        """Write out the names of all features."""
+        g = config.gnn
+        if g.mode == "entity":
+            return config
+        features, edges = list(g.features or DEFAULT_NODE), list(g.edge_features or EDGE_FEATURES)
+        return replace(config, gnn=replace(g, features=features, edge_features=edges))
+
+    @classmethod
+    def run_name(cls, config: TrainGNNConfig) -> str:
+        """Name stage and sets, too."""
+        return super().run_name(config).replace("gnn-", f"gnn-{config.stage}-{'-'.join(config.sets)}-", 1)
+
+    @classmethod
+    def is_crossed(cls, config: TrainGNNConfig) -> bool:
+        """Completion learns from the graph alone, once."""
+        return config.cross and config.stage == "retrieval"
+
+    @classmethod
+    def open(cls, config: TrainGNNConfig, context: RunContext, on_index: OnIndex) -> Any:
+        """Open all sets; make the subgraphs of their questions, where questions are asked."""
+        check_training(config)
+        corpora = {name: open_corpus(name, config, on_index) for name in config.sets}
+        asked = corpora if config.stage == "retrieval" else {}
+        return corpora, {name: corpus.examples(on_index) for name, corpus in asked.items()}
+
+    def divide(self) -> dict[str, Parts]:
+        """Limit the questions that train, and let the synthetic ones train whatever the `use` of their set."""
+        parts = {}
+        for name, corpus in self.corpora.items():
+            texts = {question.id: question.text for question in corpus.data.questions}
+            part = divide(texts, self.config.folds, self.fold, corpus.config.use)
+            made = tuple(question.id for question in corpus.synthetic)
+            parts[name] = replace(part, train=(*_limited(part.train, corpus), *made))
+        return parts
 
     @property
     def indexes(self) -> Sequence[Index]:
-        """See `Plan`."""
-        return [one.index for one in self.corpora.values()]
+        """Those of the sets."""
+        return [corpus.index for corpus in self.corpora.values()]
 
     @property
     def seen(self) -> frozenset[str]:
-        """See `Plan`; completion learns from the graph alone, and what the first weights had seen counts, too."""
+        """Completion learns from the graph alone; what the first weights had seen counts, too."""
         before = read_seen(Path(self.config.start)) if self.config.start else None
-        mine = super().seen if self.config.stage == "retrieval" else frozenset()
-        return mine | (before or frozenset())
+        own = super().seen if self.config.stage == "retrieval" else frozenset()
+        return own | (before or frozenset())
 
     def build(self) -> tuple[Task, nn.Module]:
-        """See `Plan`."""
+        """Return stage 2 (retrieval) on the pools of the fold, or stage 1 (completion) on the graphs of all sets."""
         config, corpora = self.config, self.corpora
         model = make_model(config, corpora)
-        saver = Saver(config, corpora, self._parts, self.command)
+        plain = to_plain(config)
+        self.measured = measured_rows(config.run.measured, {name: plain[name] for name in SAME})
+        first = next(iter(corpora.values()))
+        self.encoder = {**one_encoder(corpora), "model": first.config.index.embedder.model}
         if config.stage == "completion":
-            return completion_task(config, corpora, model, saver), model
-        return retrieval_task(config, self._found, saver), model
+            graphs = {name: corpus.message_graph for name, corpus in corpora.items()}
+            bases = {name: whole_graph(graph, vectors, model) for name, (graph, vectors) in graphs.items()}
+            draws = self.draws({name: graph.triples for name, (graph, _) in graphs.items()}, together=True)
+            alone = {name: graph for name, (graph, _) in graphs.items()}
+            return CompletionTask(alone, bases, config.completion, draws, self.save, config.seed), model
+        train, validation = self.pools["train"], self.pools["validation"]
+        draws = self.draws(train.items)
+        return RetrievalTask(train, validation, config.losses, draws, self.save, config.metric), model
 
     def report(self, trainer: Trainer) -> tuple[Report, dict[str, Any]]:
-        """See `Plan`."""
+        """Rank the questions of the fold; the threshold of a knowledge base's entities is learned on validation."""
         if self.config.stage == "completion":
             return [], {"threshold": None}
         asks = self.config.gnn.mode == "entity" and any(corpus.is_kb for corpus in self.corpora.values())
-        threshold = best_threshold(_rank(trainer, self._found["validation"])) if asks else None
-        return _rank(trainer, self._found["report"], threshold), {"threshold": threshold}
+        threshold = best_threshold(self._rank(trainer, "validation")) if asks else None
+        rows = self._rank(trainer, "report")
+        for row in (row for row in rows if threshold is not None and "chances" in row):
+            names = ("node_recall", "node_precision", "node_f1")
+            row["metrics"] |= dict(zip(names, node_f1(row, threshold), strict=True))  # type: ignore[arg-type]
+        return rows, {"threshold": threshold}
 
+    def _rank(self, trainer: Trainer, part: str) -> Report:
+        """Rank the questions of a part, each process its share; every process gets all rows."""
+        pool = self.pools[part]
+        rows = pool.rank(trainer.bare, pool.places()[self.context.share], self.context.accelerator.device)
+        return self.context.gather(rows)
 
-def retrieval_task(config: TrainGNNConfig, found: Mapping[str, Pool], save: Saver) -> RetrievalTask:
-    """Return stage 2 on the pools of a fold."""
-    shares = {name: one.share for name, one in config.sets.items()}
-    counts = {name: len(rows) for name, rows in found["train"].items.items()}
-    draws = Draws(counts, config.fit.batch_size, config.fit.steps, config.seed, shares)
-    return RetrievalTask(found["train"], found["validation"], config.losses, draws, save, config.metric)
-
-
-def completion_task(
-    config: TrainGNNConfig, corpora: Mapping[str, Corpus], model: QueryGNN, save: Saver
-) -> CompletionTask:
-    """Return stage 1 on the graphs of all sets."""
-    graphs, bases = {}, {}
-    for name, corpus in corpora.items():
-        graphs[name], vectors = corpus.message_graph
-        bases[name] = whole_graph(graphs[name], vectors, model)
-    counts = {name: len(graph.triples) for name, graph in graphs.items()}
-    shares = {name: one.share for name, one in config.sets.items()}
-    draws = Draws(counts, config.fit.batch_size, config.fit.steps, config.seed, shares, together=True)
-    return CompletionTask(graphs, bases, config.completion, draws, save, config.seed)
-
-
-def _rank(trainer: Trainer, pool: Pool, threshold: float | None = None) -> Report:
-    """Rank the questions of a pool, each process its share; every process gets all rows, in the order of their ids."""
-    accelerator = trainer.accelerator
-    places = pool.places()[accelerator.process_index :: accelerator.num_processes]
-    rows = gathered(accelerator, pool.rank(trainer.bare, places, accelerator.device))
-    for row in (row for row in rows if threshold is not None and "chances" in row):
-        names = ("node_recall", "node_precision", "node_f1")
-        row["metrics"] |= dict(zip(names, node_f1(row, threshold), strict=True))  # type: ignore[arg-type]
-    return rows
+    def save(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
+        """Write weights, record and card into a folder."""
+        assert isinstance(model, QueryGNN)
+        corpora, plain = self.corpora, to_plain(self.config)
+        graphs = {name: digest(corpus.inputs) for name, corpus in corpora.items()}
+        facts = {**record, "graphs": graphs, "commit": commit(), "seed": self.config.seed}
+        if isinstance(model, EntityGNN):
+            is_kb = all(corpus.is_kb for corpus in corpora.values())
+            facts |= {"neighbourhood": plain["neighbourhood"], "fallback": "none" if is_kb else "dense"}
+        else:
+            facts["prune"] = plain["prune"]
+        save_checkpoint(folder, Checkpoint(model, getattr(model, "ranker", None), self.encoder, facts))
+        number = sum(p.numel() for p in model.parameters())
+        known = {"encoder": self.encoder["model"], "parameters": number, "steps": record["step"], "commit": commit()}
+        data = []
+        for row in self.sizes():
+            corpus = corpora[row["set"]]
+            data.append({**row, "passages": len(corpus.data.passages), "licence": corpus.config.licence})
+        card = Card("Graph network", SUMMARY, known, data, self.measured, self.run.notes)
+        self.write_card(folder, card, record)
 
 
 def make_model(config: TrainGNNConfig, corpora: Mapping[str, Corpus]) -> QueryGNN:
@@ -419,51 +430,3 @@ def one_encoder(corpora: Mapping[str, Corpus]) -> dict[str, Any]:
                 f"reads the vectors of one embedder; give both the same index.embedder"
             )
     return encoder
-
-
-class Saver:
-    """Writes checkpoints of a training with their model cards.
-
-    Args:
-        config: settings of the training.
-        corpora: its sets.
-        parts: which questions train, validate and report.
-        command: the command line.
-    """
-
-    def __init__(
-        self, config: TrainGNNConfig, corpora: Mapping[str, Corpus], parts: Mapping[str, Parts], command: str
-    ) -> None:
-        self.config, self.corpora, self.parts, self.command = config, corpora, parts, command
-        self.commit = commit()
-        first = next(iter(corpora.values()))
-        plain = to_plain(config)
-        self.measured = measured_rows(config.run.measured, {name: plain[name] for name in SAME})
-        self.encoder = {**one_encoder(corpora), "model": first.config.index.embedder.model}
-
-    def __call__(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
-        """Write weights, record and card into a folder."""
-        assert isinstance(model, QueryGNN)
-        graphs = {name: digest(corpus.inputs) for name, corpus in self.corpora.items()}
-        plain = to_plain(self.config)
-        facts = {**record, "graphs": graphs, "commit": self.commit, "seed": self.config.seed}
-        if isinstance(model, EntityGNN):
-            is_kb = all(corpus.is_kb for corpus in self.corpora.values())
-            facts |= {"neighbourhood": plain["neighbourhood"], "fallback": "none" if is_kb else "dense"}
-        else:
-            facts["prune"] = plain["prune"]
-        save_checkpoint(folder, Checkpoint(model, getattr(model, "ranker", None), self.encoder, facts))
-        write_atomic(folder / "README.md", self.card(model, record).render())
-
-    def card(self, model: nn.Module, record: Mapping[str, Any]) -> Card:
-        """Return the model card."""
-        number = sum(p.numel() for p in model.parameters())
-        known = {"encoder": self.encoder["model"], "parameters": number, "steps": record["step"], "commit": self.commit}
-        known |= {"made by": f"`{self.command}`"} if self.command else {}
-        corpora = self.corpora
-        data = [
-            {**row, "passages": len(corpora[row["set"]].data.passages), "licence": corpora[row["set"]].config.licence}
-            for row in sizes(self.parts)
-        ]
-        run, scores = self.config.run, (*self.measured, *score_rows(record))
-        return Card("Graph network", SUMMARY, known, tuple(data), scores, tuple(run.notes), run.licence)

@@ -23,11 +23,7 @@ Rows = dict[str, dict[str, float]]
 
 
 class Task(Protocol):
-    """What is trained, and how it is judged.
-
-    `metric` names the validation metric that decides which weights are kept; larger is better. A task whose metrics are
-    not means over questions (an AUC over all pairs) also has `summarise(rows: Rows) -> dict[str, float]`.
-    """
+    """What is trained; `metric` names the validation metric that decides which weights are kept, larger is better."""
 
     metric: str
 
@@ -78,6 +74,7 @@ class Trainer:
         accelerator: devices and processes.
         tracker: is told all metrics, or None.
         stop: asked before each step; true saves the state and ends (a time limit is near).
+        summarise: makes the validation metrics of those of all questions.
 
     Raises:
         ConfigError: settings out of range.
@@ -92,10 +89,11 @@ class Trainer:
         accelerator: Accelerator,
         tracker: Tracker | None = None,
         stop: Callable[[], bool] = lambda: False,
+        summarise: Callable[[Rows], dict[str, float]] | None = None,
     ) -> None:
         check_fit(config, accelerator.num_processes)
         self.task, self.config, self.run, self.accelerator = task, config, run, accelerator
-        self.tracker, self._stop = tracker, stop
+        self.tracker, self._stop, self._summarise = tracker, stop, summarise or means
         self.progress = Progress()
         optimizer = torch.optim.AdamW(groups_of(model), lr=config.lr, weight_decay=config.weight_decay)
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
@@ -190,8 +188,7 @@ class Trainer:
         with torch.inference_mode():
             found = self.task.evaluate(self.bare, part, self.accelerator.device)
         every = [found] if self.accelerator.num_processes == 1 else gather_object([found])
-        summarise = getattr(self.task, "summarise", means)
-        state.metrics = summarise({id_: row for rows in every for id_, row in rows.items()})
+        state.metrics = self._summarise({id_: row for rows in every for id_, row in rows.items()})
         if state.metrics and self.task.metric not in state.metrics:
             known = ", ".join(sorted(state.metrics))
             raise ConfigError(f"metric={self.task.metric!r} is not measured; there are: {known}")

@@ -24,8 +24,8 @@ from gnnrag.roles.offline_reader.spans import clean
 from gnnrag.roles.tuned.reader import SpanReaderConfig, check_span_reader
 from gnnrag.roles.tuned.span_items import ItemMaker, SpanItem, places_of
 from gnnrag.run.pipeline import open_index
-from gnnrag.training.config import FitConfig, FoldConfig, Parts, TrainingRunConfig, check_sets, split_questions
-from gnnrag.training.synthetic import PracticeMaker, Triple
+from gnnrag.training.config import FitConfig, FoldConfig, TrainingRunConfig, check_sets, check_values
+from gnnrag.training.synthetic import SyntheticMaker, Triple
 from gnnrag.types import Passage, Query, Question
 
 STAGES = ("questions", "practice")
@@ -94,9 +94,7 @@ def check_reader(config: TrainReaderConfig) -> None:
     """Raise ConfigError where there is nothing to train on, or a setting is out of range."""
     if not config.sets:
         raise ConfigError("sets: name at least one, as configs/train/reader.yaml does")
-    for name, value, allowed in (("stage", config.stage, STAGES), ("metric", config.metric, METRICS)):
-        if value not in allowed:
-            raise ConfigError(f"{name}={value!r}: allowed are {', '.join(allowed)}")
+    check_values(config, {"stage": STAGES, "metric": METRICS})
     for name, one in config.sets.items():
         if one.parts < 0:
             raise ConfigError(f"sets.{name}.parts={one.parts}: must be 0 or more")
@@ -128,41 +126,26 @@ def _check_stage(config: TrainReaderConfig) -> None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lesson:
-    """What a step learns from one question.
+class Example:
+    """What a step learns from one question."""
 
-    Attributes:
-        item: what the network reads.
-        right: (answers,) bool: which answers are right.
-        spans: (n, 3) int64: window, first and last token of each place where the answer stands in its evidence.
-        ranked: whether the choice among the candidates is learned, too.
-    """
-
-    item: SpanItem
-    right: np.ndarray
+    item: SpanItem  # what the network reads
+    right: np.ndarray  # (answers,) bool: which answers are right
+    # (n, 3) int64: window, first and last token of each place where the answer stands in its evidence
     spans: np.ndarray
-    ranked: bool
+    ranked: bool  # whether the choice among the candidates is learned, too
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question that trains: of a benchmark, or a part of one.
+    """A question that trains: of a benchmark, or a part of one."""
 
-    Attributes:
-        text: what is asked.
-        answers: accepted.
-        gold: passages of the evidence.
-        final: the passages that hold the answer, as far as that is known; else all of `gold`.
-        retrieved: passages that a retriever finds, best first.
-        whole: whether it is a whole question of a benchmark.
-    """
-
-    text: str
-    answers: tuple[str, ...]
-    gold: tuple[str, ...]
-    final: tuple[str, ...]
-    retrieved: tuple[str, ...] = ()
-    whole: bool = True
+    text: str  # what is asked
+    answers: tuple[str, ...]  # accepted
+    gold: tuple[str, ...]  # passages of the evidence
+    final: tuple[str, ...]  # the passages that hold the answer, as far as that is known; else all of `gold`
+    retrieved: tuple[str, ...] = ()  # passages that a retriever finds, best first
+    whole: bool = True  # whether it is a whole question of a benchmark
 
 
 def whole_of(question: Question, retrieved: Sequence[str]) -> Asked:
@@ -212,7 +195,7 @@ def draw_shown(asked: Asked, config: ShownConfig, rng: np.random.Generator) -> t
     return tuple(shown)
 
 
-def lesson_of(asked: Asked, passages: Sequence[Passage], maker: ItemMaker) -> Lesson:
+def make_example(asked: Asked, passages: Sequence[Passage], maker: ItemMaker) -> Example:
     """Return what is learned from a question read with some passages.
 
     An answer is right if it equals an accepted one once both are normalised as the metrics do. Where it stands is
@@ -227,7 +210,7 @@ def lesson_of(asked: Asked, passages: Sequence[Passage], maker: ItemMaker) -> Le
     own = item.places[right[item.groups]] if len(item.groups) else places[:0]
     own = own[[w >= 0 and item.windows[w].passage in final for w in own[:, 0]]] if len(own) else own
     both = np.unique(np.concatenate([places[places[:, 0] >= 0], own]), axis=0)
-    return Lesson(item, right, both, asked.whole)
+    return Example(item, right, both, asked.whole)
 
 
 def _stands(passage: int, text: str, answers: Sequence[str]) -> list[tuple[int, int, int]]:
@@ -289,20 +272,10 @@ class ReaderSet:
         """Return passages by id."""
         return [self.index.passages[self.index.position[id_]] for id_ in ids]
 
-    def practice(self, distractors: int) -> PracticeMaker:
+    def synthetic(self, distractors: int) -> SyntheticMaker:
         """Return what makes questions from the corpus."""
         triples = read_triples(self.config.triples, self.index.ids) if self.config.triples else ()
-        return PracticeMaker(self.index.passages, self.index.passage_vectors, triples, distractors)
-
-    def parts(self, config: TrainReaderConfig, fold: int | None) -> Parts:
-        """Return which questions train, validate and report; practice reads none."""
-        ids = [q.id for q in self.data.questions]
-        if config.stage == "practice":
-            return Parts((), (), ())
-        if self.config.use == "report":
-            return Parts((), (), tuple(ids))
-        folds = replace(config.folds, report=None if self.config.use == "train" else fold)
-        return split_questions(ids, folds, {q.id: q.text for q in self.data.questions})
+        return SyntheticMaker(self.index.passages, self.index.passage_vectors, triples, distractors)
 
 
 def open_set(name: str, config: TrainReaderConfig, progress: Progress) -> ReaderSet:

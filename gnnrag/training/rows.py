@@ -31,18 +31,13 @@ class Turn(_Part):
 
 
 class ShownPassage(_Part):
-    """A passage that a role saw.
-
-    Attributes:
-        score: of the pool, normalised.
-        cosine: of its vector with the question's; None where the index has no vectors.
-    """
+    """A passage that a role saw."""
 
     id: str
     title: str
     text: str
-    score: float | None = None
-    cosine: float | None = None
+    score: float | None = None  # of the pool, normalised
+    cosine: float | None = None  # of its vector with the question's; None where the index has no vectors
 
     @property
     def passage(self) -> Passage:
@@ -51,43 +46,26 @@ class ShownPassage(_Part):
 
 
 class Candidate(_Part):
-    """A query that could have been asked, and what it would have brought.
-
-    Attributes:
-        kind: `fast` or `slow`, or what made it.
-        gain: what the pool gains by it: the sum over gold passages of how much their reciprocal rank rises, see
-            `gnnrag.training.rows`.
-        new: gold passages that it brings and the pool lacked.
-    """
+    """A query that could have been asked, and what it would have brought."""
 
     text: str
-    kind: str = ""
-    gain: float = 0.0
-    new: tuple[str, ...] = ()
+    kind: str = ""  # `fast` or `slow`, or what made it
+    gain: float = 0.0  # what the pool gains by it, see `gain`
+    new: tuple[str, ...] = ()  # gold passages that it brings and the pool lacked
 
 
 class _Row(_Part):
-    """What all rows have.
+    """What all rows have."""
 
-    Attributes:
-        id: of the row, unique in its file.
-        set: name of the data set.
-        question_id: the question; all rows of one are on one side of any split.
-        part: `train`, `validation` or `report`; training may divide anew, by question.
-        teacher: who decided: `oracle`, `prompted:MODEL`, ...
-        source: method, retriever, round and whatever else tells where the row comes from.
-        messages: the decision as a chat that ends with the teacher's reply; may be empty.
-    """
-
-    id: str = Field(min_length=1)
-    set: str
-    question_id: str = Field(min_length=1)
+    id: str = Field(min_length=1)  # of the row, unique in its file
+    set: str  # name of the data set
+    question_id: str = Field(min_length=1)  # the question; all rows of one are on one side of any split
     question: str
-    part: str = "train"
-    teacher: str = ""
-    source: dict[str, Any] = {}
+    part: str = "train"  # `train`, `validation` or `report`; training may divide anew, by question
+    teacher: str = ""  # who decided: `oracle`, `prompted:MODEL`, ...
+    source: dict[str, Any] = {}  # method, retriever, round and whatever else tells where the row comes from
     passages: tuple[ShownPassage, ...]
-    messages: tuple[Turn, ...] = ()
+    messages: tuple[Turn, ...] = ()  # the decision as a chat that ends with the teacher's reply; may be empty
 
     @model_validator(mode="after")
     def _ends_with_the_reply(self) -> _Row:
@@ -99,19 +77,12 @@ class _Row(_Part):
 
 
 class VerifierRow(_Row):
-    """Which of the passages shown state or complete a link of the chain.
+    """Which of the passages shown state or complete a link of the chain."""
 
-    Attributes:
-        chain: the reasoning chain as text.
-        support: ids of the passages that the chain itself says it rests on (rules only).
-        selected: ids that the teacher selected.
-        gold: ids of gold passages among those shown, where they are known.
-    """
-
-    chain: str = ""
-    support: tuple[str, ...] = ()
-    selected: tuple[str, ...] = ()
-    gold: tuple[str, ...] = ()
+    chain: str = ""  # the reasoning chain as text
+    support: tuple[str, ...] = ()  # ids of the passages that the chain itself says it rests on (rules only)
+    selected: tuple[str, ...] = ()  # ids that the teacher selected
+    gold: tuple[str, ...] = ()  # ids of gold passages among those shown, where they are known
 
     @model_validator(mode="after")
     def _selects_what_was_shown(self) -> VerifierRow:
@@ -121,27 +92,19 @@ class VerifierRow(_Row):
 
 
 class ThoughtsRow(_Row):
-    """The next two queries.
+    """The next two queries."""
 
-    Attributes:
-        round: 1-based.
-        earlier: queries already sent, oldest first.
-        fast, slow: the teacher's queries, where one of them helped; `gains` says what each brought.
-        gains: what the pool gained by each, by kind.
-        sufficient: the teacher said instead that nothing is missing.
-        pool: ids of the pool's first passages before the decision (50), best first: what gains are measured against.
-        gold: ids of the question's gold passages, where they are known.
-        candidates: other queries with their gains: what preferences and selectors are trained from.
-    """
-
-    round: int = 1
-    earlier: tuple[str, ...] = ()
+    round: int = 1  # 1-based
+    earlier: tuple[str, ...] = ()  # queries already sent, oldest first
+    # fast, slow: the teacher's queries, where one of them helped; `gains` says what each brought
     fast: str | None = None
     slow: str | None = None
-    gains: dict[str, float] = {}
-    sufficient: bool = False
+    gains: dict[str, float] = {}  # what the pool gained by each, by kind
+    sufficient: bool = False  # the teacher said instead that nothing is missing
+    # Ids of the pool's first passages before the decision (50), best first: what gains are measured against
     pool: tuple[str, ...] = ()
-    gold: tuple[str, ...] = ()
+    gold: tuple[str, ...] = ()  # ids of the question's gold passages, where they are known
+    # Other queries with their gains: what preferences and selectors are trained from
     candidates: tuple[Candidate, ...] = ()
 
     @model_validator(mode="after")
@@ -221,15 +184,10 @@ DEPTH = 50  # passages of a pool and of a ranking that count
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What one query gained.
+    """What one query gained."""
 
-    Attributes:
-        value: sum over gold passages of what their reciprocal rank rises by, at least 0.
-        new: gold passages that it brought and the pool lacked, in their order of rank.
-    """
-
-    value: float = 0.0
-    new: tuple[str, ...] = ()
+    value: float = 0.0  # sum over gold passages of what their reciprocal rank rises by, at least 0
+    new: tuple[str, ...] = ()  # gold passages that it brought and the pool lacked, in their order of rank
 
     @property
     def helped(self) -> bool:

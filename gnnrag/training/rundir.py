@@ -42,13 +42,6 @@ class TrainingRun:
 
     With several processes only the first one writes; the others open the run with `is_main=False` and read.
 
-    Args:
-        path: the folder.
-        config: resolved settings as plain data.
-        inputs: fingerprints of data and indexes.
-        fresh: delete an earlier run of that name.
-        is_main: this process writes.
-
     Raises:
         ConfigError: a run of that name exists with other settings or inputs, the folder holds something else, or
             `fresh` would delete more than a run.

@@ -23,7 +23,7 @@ from gnnrag.index_config import one_of
 from gnnrag.roles.base import ThoughtsTask
 from gnnrag.roles.thoughts import OfflineThoughts
 from gnnrag.roles.tuned.thoughts import FEATURES, OptionMaker, Options, SelectorConfig
-from gnnrag.training.config import USES, FitConfig, FoldConfig, TrainingRunConfig, check_sets, draw
+from gnnrag.training.config import USES, FitConfig, FoldConfig, TrainingRunConfig, check_sets, check_values, draw
 from gnnrag.types import Question
 
 TRAILS = ("rules", "best", "wander")
@@ -77,7 +77,9 @@ class TrainSelectorConfig:
 
 def check_selector(config: TrainSelectorConfig) -> None:
     """Raise ConfigError where there is nothing to train on, or a setting is out of range."""
-    _check_sizes(config)
+    if unknown := [name for name in config.decisions.trails if name not in TRAILS]:
+        raise ConfigError(f"decisions.trails={unknown[0]!r}: allowed are {', '.join(TRAILS)}")
+    check_values(config, least={"decisions.candidates": 2, "decisions.shown": 1, "selector.hidden": 1})
     if not config.sets:
         raise ConfigError("sets: name at least one, as configs/train/thoughts_selector.yaml does")
     for name, one in config.sets.items():
@@ -92,36 +94,20 @@ def check_selector(config: TrainSelectorConfig) -> None:
     check_sets(config.sets, config.cross, config.folds)
 
 
-def _check_sizes(config: TrainSelectorConfig) -> None:
-    decisions = config.decisions
-    if unknown := [name for name in decisions.trails if name not in TRAILS]:
-        raise ConfigError(f"decisions.trails={unknown[0]!r}: allowed are {', '.join(TRAILS)}")
-    for section, name, least in (("decisions", "candidates", 2), ("decisions", "shown", 1), ("selector", "hidden", 1)):
-        if (value := getattr(getattr(config, section), name)) < least:
-            raise ConfigError(f"{section}.{name}={value}: must be at least {least}")
-
-
 VERSION = 1  # of the files
 NEAR = 10  # ranks that count
 
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """A decision with what each choice is worth.
+    """A decision with what each choice is worth."""
 
-    Attributes:
-        round: 1-based.
-        trail: whose first round it follows; empty in round 1.
-        options: the candidates.
-        worth: (n + 1, n + 1) float32, of the pool with candidates i and j; the last row and column are for none.
-        recall: (n + 1, n + 1) float32, the same for recall@5 alone.
-    """
-
-    round: int
-    trail: str
-    options: Options
+    round: int  # 1-based
+    trail: str  # whose first round it follows; empty in round 1
+    options: Options  # the candidates
+    # (n + 1, n + 1) float32, of the pool with candidates i and j; the last row and column are for none
     worth: np.ndarray
-    recall: np.ndarray
+    recall: np.ndarray  # (n + 1, n + 1) float32, the same for recall@5 alone
 
     def gains(self, picked: int | None) -> np.ndarray:
         """Return what each candidate, and none, adds to the pool with a picked one. Shape (n + 1,)."""
@@ -140,12 +126,7 @@ class Decision:
 
 
 class Judge:
-    """Makes decisions of questions, and pools of queries.
-
-    Args:
-        index: an opened index.
-        config: see `DecisionConfig`.
-    """
+    """Makes decisions of questions, and pools of queries."""
 
     def __init__(self, index: Index, config: DecisionConfig) -> None:
         self.index, self.config = index, config

@@ -1,4 +1,4 @@
-"""Questions made from the passages themselves: practice for a reader that needs nobody's annotation.
+"""Synthetic questions, made from the passages themselves: they need nobody's annotation.
 
 A sentence loses one of its names, dates or numbers, a question word stands in for it, and what the sentence is about is
 named by how another passage speaks of it: the shape of a question of two hops, whose answer is known. Extracted
@@ -34,21 +34,15 @@ _PRONOUNS = re.compile(r"\b(?:he|she|it|they|his|her|its|their|the (?:film|song|
 
 
 @dataclass(frozen=True, slots=True)
-class Practice:
-    """A made question.
+class SyntheticQuestion:
+    """A made question."""
 
-    Attributes:
-        question: the text.
-        answer: as it stands in the passage.
-        passages: numbers of the passages shown: the one that holds the answer first.
-    """
-
-    question: str
-    answer: str
-    passages: tuple[int, ...]
+    question: str  # the text
+    answer: str  # as it stands in the passage
+    passages: tuple[int, ...]  # numbers of the passages shown: the one that holds the answer first
 
 
-class PracticeMaker:
+class SyntheticMaker:
     """Makes questions from a corpus.
 
     Args:
@@ -83,7 +77,7 @@ class PracticeMaker:
             for triple in rows:
                 self.heads[fold(triple[2])].append((i, triple))
 
-    def make(self, number: str, seed: int) -> Practice | None:
+    def make(self, number: str, seed: int) -> SyntheticQuestion | None:
         """Return the question that a text and a seed decide, or None where the passage drawn gives none."""
         rng = random.Random(f"{seed}/{number}")
         i = rng.randrange(len(self.passages))
@@ -96,7 +90,7 @@ class PracticeMaker:
         near = self.vectors @ self.vectors[i if other is None or rng.random() < 0.7 else other]
         pool = [int(j) for j in np.argsort(-near, kind="stable")[:12] if int(j) not in shown]
         shown += rng.sample(pool, min(self.distractors, len(pool)))
-        return Practice(question, answer, tuple(shown))
+        return SyntheticQuestion(question, answer, tuple(shown))
 
     def _from_sentence(self, i: int, rng: random.Random) -> tuple[str, str, int | None] | None:
         rows = [(s, n) for n, s in enumerate(sentences(self.texts[i])) if 30 < len(s) < 400]

@@ -1,9 +1,9 @@
-"""Training of the cross-encoder verifier: lists of positives and negatives, validation, and the plan of a fold."""
+"""Training of the cross-encoder verifier: lists of positives and negatives, their losses, validation, report."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gnnrag.common.files import write_atomic
 from gnnrag.config import to_plain
-from gnnrag.gnn.sampling import Draws
 from gnnrag.roles.tuned.checkpoint import round_weights
 from gnnrag.roles.tuned.cross_encoder import (
     CrossEncoder,
@@ -26,7 +24,7 @@ from gnnrag.roles.tuned.cross_encoder import (
     score_shown,
 )
 from gnnrag.run.rundir import commit
-from gnnrag.training.base import Kind, OnIndex, Plan, Report, Surroundings, gathered, score_rows
+from gnnrag.training.base import OnIndex, RunContext, Training
 from gnnrag.training.calibration import (
     Judged,
     auc,
@@ -35,17 +33,22 @@ from gnnrag.training.calibration import (
     pooled_metrics,
     promotion_metrics,
 )
-from gnnrag.training.loop import Task, Trainer
-from gnnrag.training.report import Card
+from gnnrag.training.config import Parts, divide
+from gnnrag.training.loop import Trainer
+from gnnrag.training.report import Card, Report
 from gnnrag.training.verifier_data import (
     Example,
     RankingConfig,
     TrainVerifierConfig,
     VerifierSet,
     check_verifier,
-    examples_of,
     open_set,
-    sizes,
+)
+
+SUMMARY = (
+    "A verifier of gnnrag: a cross-encoder that scores how much a passage supports a question's chain of reasoning, "
+    "from their texts and from features of the passages shown together. Use it with `roles.verifier=tuned "
+    "roles.verifier.path=THIS_FOLDER`, on every method that asks a verifier."
 )
 
 
@@ -58,48 +61,65 @@ class DrawnList:
     positives: int
 
 
-class VerifierTask:
-    """See `gnnrag.training.loop.Task`.
+class VerifierTraining(Training):
+    """Training of a cross-encoder; its data are what makes pairs, and the sets by name. Also the loop's task."""
 
-    Args:
-        train, validation: examples by set.
-        config: settings.
-        maker: of pairs.
-        save: writes a checkpoint.
-    """
+    schema, prefix = TrainVerifierConfig, "verifier"
+    columns = ("auc", "recall@5", "pool_recall@5", "precision", "recall", "selected")
+    config: TrainVerifierConfig
 
-    def __init__(
-        self,
-        train: Mapping[str, Sequence[Example]],
-        validation: Mapping[str, Sequence[Example]],
-        config: TrainVerifierConfig,
-        maker: PairMaker,
-        save: Callable[[nn.Module, Any, Mapping[str, Any]], None],
-    ) -> None:
-        self.metric, self.config, self.maker, self.save = config.metric, config, maker, save
-        # A list teaches by what sets a positive apart.
-        self._train = {n: [e for e in rows if e.labels.any() and not e.labels.all()] for n, rows in train.items()}
-        counts = {name: len(rows) for name, rows in self._train.items()}
-        shares = {name: one.share for name, one in config.sets.items()}
-        self._draws = Draws(counts, config.fit.batch_size, config.fit.steps, config.seed, shares)
-        self.validation = validation
+    def __init__(self, config: TrainVerifierConfig, data: Any, fold: int | None, context: RunContext) -> None:
+        self.maker: PairMaker = data[0]
+        self.sets: Mapping[str, VerifierSet] = data[1]
+        super().__init__(config, data, fold, context)
+        self.metric = config.metric
+        self.inputs = {name: one.fingerprint for name, one in self.sets.items()}
         self._order: dict[int, np.ndarray] = {}  # of each example's passages, the hardest first
-        self.prepared: list[dict[str, float]] = []  # rows of metrics from before the first step
         self._now = (0, 0)  # step, and parts of its batch so far
 
-    def prepare(self, model: CrossEncoder) -> None:
+    @classmethod
+    def open(cls, config: TrainVerifierConfig, context: RunContext, on_index: OnIndex) -> Any:
+        """Read all rows."""
+        check_verifier(config)
+        maker = PairMaker(config.network)
+        return maker, {name: open_set(name, config, maker) for name in config.sets}
+
+    def divide(self) -> dict[str, Parts]:
+        """Divide all questions of the sets."""
+        return {name: divide(one.questions, self.config.folds, self.fold) for name, one in self.sets.items()}
+
+    def examples(self, part: str) -> dict[str, list[Example]]:
+        """Return the examples of a part, by set, in the order of the files."""
+        ids = {name: set(getattr(parts, part)) for name, parts in self.parts.items()}
+        return {name: [e for e in one.examples if e.question_id in ids[name]] for name, one in self.sets.items()}
+
+    # ------------------------------------------------------------------------------------------- network and batches
+    def build(self) -> tuple[VerifierTraining, CrossEncoder]:
+        """Return the network, whose weights follow from the seed, with the head of the features fitted."""
+        with torch.random.fork_rng(devices=[]):
+            torch.random.default_generator.manual_seed(self.config.seed)
+            model = CrossEncoder(self.config.network)
+        model.shift.requires_grad_(self.config.ranking.loss == "bce")
+        # A list teaches by what sets a positive apart.
+        every = self.examples("train").items()
+        self.train = {name: [e for e in rows if e.labels.any() and not e.labels.all()] for name, rows in every}
+        self.places = self.draws(self.train)
+        self.validation = self.examples("validation")
+        self._fit_features(model)
+        return self, model
+
+    def _fit_features(self, model: CrossEncoder) -> None:
         """Fit the head of the features, and rank all negatives by it: the text is to learn what features cannot tell.
 
         The same in every process; a resumed training puts its own weights over it.
         """
-        rows = [e for name in self._train for e in self._train[name]]
+        rows = [e for mine in self.train.values() for e in mine]
         if self.config.network.features and self.config.ranking.feature_steps:
-            names = [name for name, mine in self._train.items() for _ in mine]
-            sizes = {name: len(mine) for name, mine in self._train.items()}
-            weights = np.array([self.config.sets[n].share / math.sqrt(sizes[n]) for n in names])
-            found = fit_features(model, rows, weights / weights.sum(), self.config.ranking, self.config.seed)
+            share = self.shares()
+            weights = np.array([share[n] / math.sqrt(len(mine)) for n, mine in self.train.items() for _ in mine])
+            losses = fit_features(model, rows, weights / weights.sum(), self.config.ranking, self.config.seed)
             self.prepared = [
-                {"step": 0, "features/fitted": n, "features/loss": loss, "seconds": 0.0} for n, loss in found
+                {"step": 0, "features/fitted": n, "features/loss": loss, "seconds": 0.0} for n, loss in losses
             ]
         with torch.no_grad():
             for example in rows:
@@ -108,15 +128,12 @@ class VerifierTask:
 
     def batch(self, step: int) -> list[DrawnList]:
         """Return the lists of a step."""
-        drawn, self._now = self._draws[step], (step, 0)
-        return [
-            self._draw(self._train[name][item], np.random.default_rng([self.config.seed, step, i]))
-            for i, (name, item) in enumerate(drawn)
-        ]
-
-    def _draw(self, example: Example, rng: np.random.Generator) -> DrawnList:
-        order = self._order.get(id(example), np.arange(len(example.labels)))
-        return draw_list(example, order, self.config.ranking, rng)
+        self._now = (step, 0)
+        lists = []
+        for place, (name, item) in enumerate(self.places[step]):
+            example, rng = self.train[name][item], np.random.default_rng([self.config.seed, step, place])
+            lists.append(draw_list(example, self._order[id(example)], self.config.ranking, rng))
+        return lists
 
     def loss(self, model: nn.Module, items: Sequence[DrawnList], device: torch.device) -> Tensor:
         """Return the loss of each list. Shape (len(items),)."""
@@ -133,30 +150,117 @@ class VerifierTask:
             logits = model(self.maker.batch(pairs, len(pairs), device, has_types(bare)))
         return list_losses(logits, [(len(one.places), one.positives) for one in items], self.config.ranking)
 
+    # ------------------------------------------------------------------------------------------ validation and report
+    def score(
+        self, model: nn.Module, examples: Mapping[str, Sequence[Example]], part: slice
+    ) -> dict[str, list[Judged]]:
+        """Score the decisions on some of the questions, by set and question."""
+        assert isinstance(model, CrossEncoder)
+        scorer = PairScorer(model, self.maker, "bf16" if self.config.fit.precision == "bf16" else "f32")
+        groups: dict[str, list[Example]] = {}
+        for name, rows in examples.items():
+            for example in rows:
+                groups.setdefault(f"{name}/{example.question_id}", []).append(example)
+        read, scored = self.config.selecting.read, {}
+        for id_ in sorted(groups)[part]:
+            logits = [score_shown(scorer, e.judged, read, e.features[: e.seen]) for e in groups[id_]]
+            both = zip(groups[id_], logits, strict=True)
+            scored[id_] = [Judged(e.set, e.question_id, found, e.labels[: e.seen]) for e, found in both]
+        return scored
+
     def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Any:
-        """Return the decisions on a share of the validation questions, judged; `summarise` makes metrics of them."""
-        return judge(model, self.validation, part, self.config, self.maker)
+        """Return the scored decisions on a share of the validation questions; `summarise` makes metrics of them."""
+        return self.score(model, self.validation, part)
+
+    def selection(self, scored: Sequence[Judged]) -> Selection:
+        """Return the selection that serves the recall of some decisions best."""
+        s = self.config.selecting
+        return learn_selection(scored, s.max_selected, s.top_k, s.calibrate)
 
     def summarise(self, rows: Mapping[str, Any]) -> dict[str, float]:
         """Return the means over sets of the metrics of all validation questions."""
-        judged = [one for id_ in sorted(rows) for one in rows[id_]]
-        if not judged:
+        every = [one for id_ in sorted(rows) for one in rows[id_]]
+        if not every:
             return {}
-        s = self.config.selecting
-        selection = learn_selection(judged, s.max_selected, s.top_k, s.calibrate)
+        selection = self.selection(every)
         by_set: dict[str, list[Judged]] = {}
-        for one in judged:
+        for one in every:
             by_set.setdefault(one.set, []).append(one)
         columns: dict[str, list[float]] = {}
         for mine in by_set.values():
-            found = [question_metrics(one, selection.places(one.logits), s.top_k) for one in mine]
-            for name in dict.fromkeys(n for row in found for n in row):
-                values = [row[name] for row in found if name in row]
+            measured = [question_metrics(one, selection, self.config.selecting.top_k) for one in mine]
+            for name in dict.fromkeys(n for row in measured for n in row):
+                values = [row[name] for row in measured if name in row]
                 columns.setdefault(name, []).append(math.fsum(values) / len(values))
             pooled = auc(np.concatenate([o.logits for o in mine]), np.concatenate([o.labels for o in mine]))
             if pooled is not None:
                 columns.setdefault("pooled_auc", []).append(pooled)
         return {name: math.fsum(values) / len(values) for name, values in columns.items()}
+
+    def report(self, trainer: Trainer) -> tuple[Report, dict[str, Any]]:
+        """Learn the selection on validation, and measure the report with it."""
+        assert isinstance(trainer.bare, CrossEncoder)
+        round_weights(trainer.bare.eval(), self.config.network.store)
+        validation = [one for _, mine in self._scored(trainer, "validation") for one in mine]
+        is_fitted = any(one.labels.any() for one in validation)
+        selection = self.selection(validation)
+        rows = [self._row(mine, selection) for _, mine in self._scored(trainer, "report")]
+        if self.context.accelerator.is_main_process:
+            draw_calibration(rows, trainer.run.path / "calibration.png")
+            if not is_fitted:
+                self.context.on_note(f"{trainer.run.path}: {self._unfitted()}")
+        rows = sorted(rows, key=lambda row: (row["set"], row["id"]))
+        facts = {"selection": asdict(selection), "is_fitted": is_fitted, "read": self.config.selecting.read}
+        return rows, {**facts, "pooled": pooled_metrics(rows)}
+
+    def _unfitted(self) -> str:
+        return (
+            "no validation question has a passage to select, so that threshold and calibration are not fitted: always "
+            f"the {self.config.selecting.max_selected} most probable are selected; raise folds.validation, change "
+            "folds.salt, or give roles.verifier.options.threshold where it is used"
+        )
+
+    def _scored(self, trainer: Trainer, part: str) -> list[tuple[str, Any]]:
+        """Score the questions of a part, each process its share; every process gets all."""
+        with torch.inference_mode():
+            scored = self.score(trainer.bare, self.examples(part), self.context.share)
+        rows = [{"set": id_, "id": "", "scored": mine} for id_, mine in scored.items()]
+        return [(row["set"], row["scored"]) for row in self.context.gather(rows)]
+
+    def _row(self, scored: Sequence[Judged], selection: Selection) -> dict[str, Any]:
+        """Return the report of a question: the means of the metrics of its decisions."""
+        measured = [question_metrics(one, selection, self.config.selecting.top_k) for one in scored]
+        metrics = {}
+        for name in dict.fromkeys(name for row in measured for name in row):
+            values = [row[name] for row in measured if name in row]
+            metrics[name] = sum(values) / len(values)
+        return {
+            "set": scored[0].set,
+            "id": scored[0].question_id,
+            "metrics": metrics,
+            "probabilities": [float(c) for one in scored for c in selection.chances(one.logits)],
+            "truths": [bool(t) for one in scored for t in one.labels],
+        }
+
+    def save(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
+        """Write weights, record and card into a folder."""
+        assert isinstance(model, CrossEncoder)
+        selecting = self.config.selecting
+        facts: dict[str, Any] = {"selection": asdict(Selection(max_selected=selecting.max_selected))}
+        facts |= {"read": selecting.read, **record}
+        facts |= {"inputs": self.inputs, "commit": commit(), "seed": self.config.seed}
+        facts["threshold"] = facts["selection"]["threshold"]
+        save_cross_encoder(folder, model, "verifier", to_plain(self.config.network), facts)
+        number = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        known = {"encoder": model.config.base if model.config.text else "none", "trained parameters": number}
+        known |= {"selection": ", ".join(f"{k} {round(v, 4)}" for k, v in facts["selection"].items())}
+        known |= {"steps": facts["step"], "commit": facts["commit"]}
+        data = []
+        for row in self.sizes():
+            one = self.sets[row["set"]]
+            data.append({**row, "decisions": len(one.examples), "licence": one.config.licence})
+        unfitted = () if facts.get("is_fitted", True) else (self._unfitted(),)
+        self.write_card(folder, Card("Verifier", SUMMARY, known, data, notes=(*unfitted, *self.run.notes)), facts)
 
 
 def fit_features(
@@ -198,14 +302,7 @@ def fit_features(
 
 
 def draw_list(example: Example, order: np.ndarray, config: RankingConfig, rng: np.random.Generator) -> DrawnList:
-    """Draw a list: all positives (some, where there are too many), and negatives, hard ones first.
-
-    Args:
-        example: the decision.
-        order: of its passages, the hardest first.
-        config: how many, and how hard.
-        rng: decides.
-    """
+    """Draw a list: all positives (some, where there are too many), and negatives, hard ones first."""
     positives = np.flatnonzero(example.labels)
     if len(positives) >= config.max_pairs:
         positives = np.sort(rng.permutation(positives)[: config.max_pairs - 1])
@@ -237,168 +334,8 @@ def list_losses(logits: Tensor, shapes: Sequence[tuple[int, int]], config: Ranki
     return torch.stack(losses)
 
 
-def judge(
-    model: nn.Module,
-    examples: Mapping[str, Sequence[Example]],
-    part: slice,
-    config: TrainVerifierConfig,
-    maker: PairMaker,
-) -> dict[str, list[Judged]]:
-    """Score the decisions on some of the questions, by set and question."""
-    assert isinstance(model, CrossEncoder)
-    scorer = PairScorer(model, maker, "bf16" if config.fit.precision == "bf16" else "f32")
-    groups: dict[str, list[Example]] = {}
-    for name, rows in examples.items():
-        for example in rows:
-            groups.setdefault(f"{name}/{example.question_id}", []).append(example)
-    found = {}
-    for id_ in sorted(groups)[part]:
-        found[id_] = [_judged(scorer, example, config.selecting.read) for example in groups[id_]]
-    return found
-
-
-def _judged(scorer: PairScorer, example: Example, read: int | None) -> Judged:
-    e = example
-    logits = score_shown(scorer, e.judged, read, e.features[: e.seen])
-    return Judged(e.set, e.question_id, logits, e.labels[: e.seen])
-
-
-def question_metrics(one: Judged, places: Sequence[int], top_k: int) -> dict[str, float]:
+def question_metrics(one: Judged, selection: Selection, top_k: int) -> dict[str, float]:
     """Return the metrics of a decision: those of promotion, and its AUC where it has positives and negatives."""
     value = auc(one.logits, one.labels)
+    places = selection.places(one.logits)
     return promotion_metrics(one.labels, places, top_k) | ({} if value is None else {"auc": value})
-
-
-COLUMNS = ("auc", "recall@5", "pool_recall@5", "precision", "recall", "selected")
-SUMMARY = (
-    "A verifier of gnnrag: a cross-encoder that scores how much a passage supports a question's chain of reasoning, "
-    "from their texts and from features of the passages shown together. Use it with `roles.verifier=tuned "
-    "roles.verifier.path=THIS_FOLDER`, on every method that asks a verifier."
-)
-
-
-@dataclass
-class VerifierPlan(Plan):
-    """Training on the questions outside of a fold; see `gnnrag.training.base.Plan`.
-
-    Args:
-        config: settings.
-        sets: the examples.
-        maker: of pairs.
-        fold: the one reported on.
-        command: the command line, for the card.
-        on_note: told what a person should know.
-    """
-
-    config: TrainVerifierConfig
-    sets: Mapping[str, VerifierSet]
-    maker: PairMaker
-    fold: int | None
-    command: str = ""
-    on_note: Callable[[str], None] = lambda note: None
-
-    def __post_init__(self) -> None:
-        """Divide the questions."""
-        self._parts = {name: one.parts(self.config, self.fold) for name, one in self.sets.items()}
-        self.fit, self.run = self.config.fit, self.config.run
-        self.settings = {**to_plain(self.config), "fold": self.fold}
-        self.inputs = {name: one.fingerprint for name, one in self.sets.items()}
-        self.parts = {name: p.plain() for name, p in self._parts.items()}
-
-    def build(self) -> tuple[Task, nn.Module]:
-        """See `Plan`."""
-        with torch.random.fork_rng(devices=[]):
-            torch.random.default_generator.manual_seed(self.config.seed)
-            model = CrossEncoder(self.config.network)
-        model.shift.requires_grad_(self.config.ranking.loss == "bce")
-        train, validation = (examples_of(self.sets, self._parts, part) for part in ("train", "validation"))
-        task = VerifierTask(train, validation, self.config, self.maker, self.save)
-        task.prepare(model)
-        return task, model
-
-    def report(self, trainer: Trainer) -> tuple[Report, dict[str, Any]]:
-        """See `Plan`; the selection is learned on validation, and the report measured with it."""
-        assert isinstance(trainer.bare, CrossEncoder)
-        round_weights(trainer.bare.eval(), self.config.network.store)
-        s = self.config.selecting
-        validation = [one for _, mine in self._judge(trainer, "validation") for one in mine]
-        is_fitted = any(one.labels.any() for one in validation)
-        selection = learn_selection(validation, s.max_selected, s.top_k, s.calibrate)
-        rows = [self._row(id_, mine, selection) for id_, mine in self._judge(trainer, "report")]
-        if trainer.accelerator.is_main_process:
-            draw_calibration(rows, trainer.run.path / "calibration.png")
-            if not is_fitted:
-                self.on_note(f"{trainer.run.path}: {self._unfitted()}")
-        rows = sorted(rows, key=lambda row: (row["set"], row["id"]))
-        facts = {"selection": asdict(selection), "is_fitted": is_fitted, "read": s.read}
-        return rows, {**facts, "pooled": pooled_metrics(rows)}
-
-    def _unfitted(self) -> str:
-        return (
-            "no validation question has a passage to select, so that threshold and calibration are not fitted: always "
-            f"the {self.config.selecting.max_selected} most probable are selected; raise folds.validation, change "
-            "folds.salt, or give roles.verifier.options.threshold where it is used"
-        )
-
-    def _judge(self, trainer: Trainer, part: str) -> list[tuple[str, Any]]:
-        """Judge the questions of a part, each process its share; every process gets all."""
-        accelerator = trainer.accelerator
-        examples = examples_of(self.sets, self._parts, part)
-        mine = slice(accelerator.process_index, None, accelerator.num_processes)
-        with torch.inference_mode():
-            found = judge(trainer.bare, examples, mine, self.config, self.maker)
-        rows = [{"set": id_, "id": "", "judged": judged} for id_, judged in found.items()]
-        return [(row["set"], row["judged"]) for row in gathered(accelerator, rows)]
-
-    def _row(self, id_: str, judged: Any, selection: Selection) -> dict[str, Any]:
-        """Return the report of a question: the means of the metrics of its decisions."""
-        top_k = self.config.selecting.top_k
-        found = [question_metrics(one, selection.places(one.logits), top_k) for one in judged]
-        names = dict.fromkeys(name for row in found for name in row)
-        metrics = {}
-        for name in names:
-            values = [row[name] for row in found if name in row]
-            metrics[name] = sum(values) / len(values)
-        return {
-            "set": judged[0].set,
-            "id": judged[0].question_id,
-            "metrics": metrics,
-            "probabilities": [float(c) for one in judged for c in selection.chances(one.logits)],
-            "truths": [bool(t) for one in judged for t in one.labels],
-        }
-
-    def save(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
-        """Write weights, record and card into a folder."""
-        assert isinstance(model, CrossEncoder)
-        facts: dict[str, Any] = {
-            "selection": asdict(Selection(max_selected=self.config.selecting.max_selected)),
-            "read": self.config.selecting.read,
-        }
-        facts |= {**record, "inputs": self.inputs, "commit": commit(), "seed": self.config.seed}
-        facts["threshold"] = facts["selection"]["threshold"]
-        save_cross_encoder(folder, model, "verifier", to_plain(self.config.network), facts)
-        write_atomic(folder / "README.md", self._card(model, facts).render())
-
-    def _card(self, model: CrossEncoder, facts: Mapping[str, Any]) -> Card:
-        count = sum(p.numel() for p in model.parameters() if p.requires_grad)
-        chosen = {name: round(value, 4) for name, value in facts["selection"].items()}
-        known = {"encoder": model.config.base if model.config.text else "none", "trained parameters": count}
-        known |= {"selection": ", ".join(f"{k} {v}" for k, v in chosen.items()), "steps": facts["step"]}
-        known |= {"commit": facts["commit"]} | ({"made by": f"`{self.command}`"} if self.command else {})
-        data = tuple(sizes(self.sets, self._parts))
-        unfitted = () if facts.get("is_fitted", True) else (self._unfitted(),)
-        run = self.config.run
-        return Card("Verifier", SUMMARY, known, data, score_rows(facts), (*unfitted, *run.notes), run.licence)
-
-
-def open_verifier(
-    config: TrainVerifierConfig, around: Surroundings, on_index: OnIndex
-) -> Callable[[int | None], VerifierPlan]:
-    """Check settings, read all rows, and return what makes the plan of a fold; see `gnnrag.training.base.Kind`."""
-    check_verifier(config)
-    maker = PairMaker(config.network)
-    sets = {name: open_set(name, config, maker) for name in config.sets}
-    return lambda fold: VerifierPlan(config, sets, maker, fold, around.command, around.on_note)
-
-
-KIND = Kind(TrainVerifierConfig, open_verifier, COLUMNS, "verifier")

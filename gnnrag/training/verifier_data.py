@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,21 +16,13 @@ from gnnrag.roles.tuned.pair_features import Shown
 from gnnrag.training.config import (
     FitConfig,
     FoldConfig,
-    Parts,
     TrainingRunConfig,
-    check_fit,
-    check_run,
     check_sets,
-    split_questions,
+    check_values,
 )
 from gnnrag.training.rows import VerifierRow, read_rows
 
 COLLECT = "inference/collect_traces.py writes verifier.jsonl"
-CHOICES = {
-    "loss": ("listwise", "each", "bce"),
-    "labels": ("selected", "gold"),
-    "calibrate": ("platt", "temperature", "none"),
-}
 
 
 @dataclass
@@ -87,6 +78,15 @@ class TrainVerifierConfig:
     seed: int = 0
 
 
+CHOICES = {
+    "ranking.loss": ("listwise", "each", "bce"),
+    "ranking.labels": ("selected", "gold"),
+    "selecting.calibrate": ("platt", "temperature", "none"),
+}
+LEAST = {"ranking.negatives": 1, "ranking.max_pairs": 2, "ranking.feature_steps": 0, "ranking.feature_batch": 1}
+LEAST |= {"selecting.max_selected": 1, "selecting.top_k": 1, "selecting.read": 1}
+
+
 def check_verifier(config: TrainVerifierConfig) -> None:
     """Raise ConfigError where there is nothing to train on, or a setting is out of range."""
     if not config.sets:
@@ -95,55 +95,26 @@ def check_verifier(config: TrainVerifierConfig) -> None:
         if not one.rows:
             raise ConfigError(f"sets.{name}.rows is empty: give files of decisions; {COLLECT}")
     check_sets(config.sets, config.cross, config.folds)
-    _check_ranking(config.ranking, config.selecting)
-    check_cross_encoder(config.network)
-    check_run(config.run)
-    check_fit(config.fit)
-
-
-def _check_ranking(r: RankingConfig, s: SelectingConfig) -> None:
-    for where, key, value in (
-        ("ranking", "loss", r.loss),
-        ("ranking", "labels", r.labels),
-        ("selecting", "calibrate", s.calibrate),
-    ):
-        if value not in CHOICES[key]:
-            raise ConfigError(f"{where}.{key}={value!r}: allowed are {', '.join(CHOICES[key])}")
-    for where, least, given in (
-        ("ranking.negatives", 1, r.negatives),
-        ("ranking.max_pairs", 2, r.max_pairs),
-        ("ranking.feature_steps", 0, r.feature_steps),
-        ("ranking.feature_batch", 1, r.feature_batch),
-        ("selecting.max_selected", 1, s.max_selected),
-        ("selecting.top_k", 1, s.top_k),
-        ("selecting.read", 1, s.read),
-    ):
-        if given is not None and given < least:
-            raise ConfigError(f"{where}={given}: must be at least {least}")
+    check_values(config, CHOICES, LEAST)
+    r = config.ranking
     if r.hardness < 0 or r.positive_weight <= 0:
         raise ConfigError(
             f"ranking: hardness={r.hardness} must be 0 or more, positive_weight={r.positive_weight} above 0"
         )
+    check_cross_encoder(config.network)
 
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """A decision.
+    """A decision."""
 
-    Attributes:
-        set, question_id: where it is from.
-        shown: all its passages: those that the verifier saw in pool order, then those that were mined.
-        seen: number of those that it saw; only they are judged in evaluations.
-        features: (passages, features) float32.
-        labels: (passages,) bool.
-    """
-
+    # set, question_id: where it is from
     set: str
     question_id: str
-    shown: Shown
-    seen: int
-    features: np.ndarray
-    labels: np.ndarray
+    shown: Shown  # all its passages: those that the verifier saw in pool order, then those that were mined
+    seen: int  # number of those that it saw; only they are judged in evaluations
+    features: np.ndarray  # (passages, features) float32
+    labels: np.ndarray  # (passages,) bool
 
     @property
     def judged(self) -> Shown:
@@ -163,10 +134,6 @@ class VerifierSet:
     examples: tuple[Example, ...]
     questions: Mapping[str, str]
     fingerprint: str
-
-    def parts(self, config: TrainVerifierConfig, fold: int | None) -> Parts:
-        """Return which questions train, validate and report."""
-        return split_questions(self.questions, replace(config.folds, report=fold), self.questions)
 
 
 def open_set(name: str, config: TrainVerifierConfig, maker: PairMaker) -> VerifierSet:
@@ -213,21 +180,3 @@ def _shown(row: VerifierRow, count: int) -> Shown:
         cosines if len(cosines) == len(passages) else (),
         frozenset(row.support),
     )
-
-
-def examples_of(sets: Mapping[str, VerifierSet], parts: Mapping[str, Parts], part: str) -> dict[str, list[Example]]:
-    """Return the examples of a part, by set, in the order of the files."""
-    found = {}
-    for name, one in sets.items():
-        wanted = set(getattr(parts[name], part))
-        found[name] = [e for e in one.examples if e.question_id in wanted]
-    return found
-
-
-def sizes(sets: Mapping[str, VerifierSet], parts: Mapping[str, Parts]) -> Sequence[dict[str, Any]]:
-    """Return a row for each set for the model card."""
-    rows = []
-    for name, one in sets.items():
-        counts = {part: len(ids) for part, ids in parts[name].plain().items()}
-        rows.append({"set": name, **counts, "decisions": len(one.examples), "licence": one.config.licence})
-    return rows

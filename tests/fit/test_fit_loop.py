@@ -19,8 +19,8 @@ from gnnrag.errors import ArtefactError, ConfigError, GnnragError
 from gnnrag.run.trained import seen_hash
 from gnnrag.training import base as fit_training
 from gnnrag.training import loop as resuming
-from gnnrag.training.base import Surroundings
-from gnnrag.training.config import FitConfig, check_fit
+from gnnrag.training.base import RunContext
+from gnnrag.training.config import FitConfig, Parts, check_fit
 from gnnrag.training.loop import Trainer, copied, learning_rate, means, put
 from gnnrag.training.rundir import TrainingRun
 from tests.helpers import toy_training
@@ -86,10 +86,14 @@ def test_without_validation_nothing_is_to_be_patient_about_and_the_last_weights_
 
 
 def test_a_question_that_shaped_the_start_is_not_reported_on(tmp_path: Path) -> None:
-    parts = {"toy": {"train": ["a"], "validation": [], "report": ["b", "c"]}}
-    plan: Any = types.SimpleNamespace(parts=parts, seen=frozenset({seen_hash("a"), seen_hash("c")}))
+    plan: Any = types.SimpleNamespace(
+        config=types.SimpleNamespace(fit=FitConfig()),
+        context=RunContext(Accelerator(cpu=True)),
+        parts={"toy": Parts(("a",), (), ("b", "c"))},
+        seen=frozenset({seen_hash("a"), seen_hash("c")}),
+    )
     with pytest.raises(ConfigError, match="set toy: 1 questions to report on, such as 'c'"):
-        fit_training.train(tmp_path / "run", plan, Surroundings(Accelerator(cpu=True)))
+        fit_training.train(tmp_path / "run", plan)
     assert not (tmp_path / "run").exists()
 
 

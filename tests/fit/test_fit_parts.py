@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,18 +15,17 @@ from gnnrag.training import rundir as curves
 from gnnrag.training.config import (
     FoldConfig,
     Parts,
-    TrainingRunConfig,
-    check_run,
     fold_of,
     refuse_expressions,
     split_questions,
 )
-from gnnrag.training.gnn import divide
+from gnnrag.training.gnn import GNNTraining
 from gnnrag.training.language.data import RoleRows
-from gnnrag.training.reader_data import ReaderSet
+from gnnrag.training.reader import ReaderTraining
 from gnnrag.training.report import Card
 from gnnrag.training.rundir import TrainingRun, draw_curves
-from gnnrag.training.selector import _divide
+from gnnrag.training.selector import SelectorTraining
+from gnnrag.training.verifier import VerifierTraining
 from gnnrag.training.verifier_data import RowsConfig, TrainVerifierConfig, VerifierSet
 from gnnrag.types import Question
 from tests.helpers.each import each
@@ -94,11 +94,12 @@ def test_every_training_keeps_equal_questions_on_one_side() -> None:
     verifier = VerifierSet("toy", RowsConfig(), (), {q.id: q.text for q in questions}, "")
     reader: Any = SimpleNamespace(data=data, config=own)
     language: Any = SimpleNamespace(rows=rows)
+    training: Any = partial(SimpleNamespace, config=settings, fold=0)
     for parts in (
-        divide(corpus, settings, 0),
-        _divide(thoughts, settings, 0),
-        verifier.parts(settings, 0),
-        ReaderSet.parts(reader, settings, 0),
+        GNNTraining.divide(training(corpora={"toy": corpus}))["toy"],
+        SelectorTraining.divide(training(sets={"toy": thoughts}))["toy"],
+        VerifierTraining.divide(training(sets={"toy": verifier}))["toy"],
+        ReaderTraining.divide(training(sets={"toy": reader}, is_synthetic=False))["toy"],
         RoleRows.split(language, settings, 0)["toy"],
     ):
         assert len(sides(parts, *pair)) == 1
@@ -181,12 +182,6 @@ def test_a_folder_is_replaced_whole(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / "a" / "best").iterdir()] == ["old"]
     run.save_folder("best", lambda folder: (folder / "new").touch())
     assert [p.name for p in (tmp_path / "a" / "best").iterdir()] == ["new"]
-
-
-def test_tracking_is_off_by_default_and_checked() -> None:
-    check_run(TrainingRunConfig())
-    with pytest.raises(ConfigError, match=r"run\.tracking='on': allowed are off, offline, online"):
-        check_run(TrainingRunConfig(tracking="on"))
 
 
 def test_what_a_checkpoint_is_is_written_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

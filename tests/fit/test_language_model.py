@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +17,6 @@ from gnnrag.llm.base import Backend, Message
 from gnnrag.roles.thoughts import PromptedThoughts, parse_thoughts
 from gnnrag.roles.verifier import PromptedVerifier, parse_selection
 from gnnrag.session import Session
-from gnnrag.training.base import chosen_kind
-from gnnrag.training.config import check_fit, check_run
 from gnnrag.training.language.data import TrainLanguageConfig, asked, check_language, encoded, read_role, task_of
 from gnnrag.training.language.model import LanguageModel, open_language_model
 from gnnrag.training.language.validation import selection_scores
@@ -27,10 +24,7 @@ from gnnrag.training.rows import Turn
 from tests.helpers.each import each
 from tests.helpers.language_rows import settings, thoughts_row, verifier_row, write_rows
 from tests.helpers.tiny_model import make_tiny_model, make_tiny_seq2seq
-from training import train_thoughts, train_verifier
 
-ROOT = Path(__file__).resolve().parents[2]
-CONFIGS = [p for p in (ROOT / "configs" / "train").glob("*.yaml") if re.search("_(qwen|deberta|t5|dpo)", p.stem)]
 CPU = torch.device("cpu")
 
 
@@ -67,8 +61,7 @@ class Recorder(Backend):
 
 
 @each(
-    "row, role, cls",
-    [(thoughts_row(1), "thoughts", PromptedThoughts), (verifier_row(1), "verifier", PromptedVerifier)],
+    "row, role, cls", [(thoughts_row(1), "thoughts", PromptedThoughts), (verifier_row(1), "verifier", PromptedVerifier)]
 )
 def test_training_shows_what_the_role_asks(row: Any, role: str, cls: Callable[..., Any]) -> None:
     backend = Recorder()
@@ -217,22 +210,3 @@ def test_selections_are_scored() -> None:
     assert selection_scores(set(), set()) == (1.0, 1.0, 1.0)
     assert selection_scores({"a"}, set()) == selection_scores(set(), {"a"}) == selection_scores({"a"}, {"b"})
     assert selection_scores({"a"}, {"b"}) == (0.0, 0.0, 0.0)
-
-
-@pytest.mark.slow
-@each("path", sorted(CONFIGS))
-def test_every_config_of_a_real_base_is_complete(path: Path) -> None:
-    script = {"verifier": train_verifier, "thoughts": train_thoughts}[path.stem.split("_")[0]]
-    kind = chosen_kind(script.KINDS, "", str(path), [])
-    config: Any = load_config(kind.schema, path)
-    check_run(config.run)
-    for processes in (1, 8):
-        check_fit(config.fit, processes)
-    if kind.schema is TrainLanguageConfig:
-        check_language(config, path.stem.split("_")[0])
-    text = path.read_text("utf-8")
-    assert "# 8 of them: accelerate launch --num_processes 8 ... fit.batch_size=" in text
-    (override,) = re.findall(r"--num_processes 8 \.\.\. (.*)", text)
-    on_8: Any = load_config(kind.schema, path, override.split())
-    assert on_8.fit.batch_size // 8 % on_8.fit.micro_batch == 0 == on_8.fit.batch_size % 8
-    assert on_8.fit.micro_batch * 8 <= on_8.fit.batch_size and on_8.fit.lr > config.fit.lr

@@ -11,12 +11,13 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from gnnrag.training.language.data import JudgingConfig, PreferenceConfig
+from gnnrag.training.language.data import PreferenceConfig, ValidationConfig
 from gnnrag.training.language.losses import (
     Pair,
-    PreferenceTask,
     batch_scores,
     dpo_loss,
+    preference_losses,
+    preference_metrics,
     ranked_texts,
     rewards,
     with_reference,
@@ -85,8 +86,7 @@ def test_the_other_thought_is_no_competitor() -> None:
 def test_the_chosen_reply_may_be_kept_probable() -> None:
     config = PreferenceConfig(beta=0.1, sft=0.5)
     pair = Pair(thoughts_row(0), (1,), (2, 3, 4, 5), (6,), 0.5, (-11.0, -11.5))
-    task = PreferenceTask(config, [], Fixed(), {}, None, None, [], None, "gain")  # type: ignore[arg-type]
-    (loss,) = task.losses(None, [pair], torch.device("cpu")).tolist()  # type: ignore[arg-type]
+    (loss,) = preference_losses(Fixed(), None, [pair], config, torch.device("cpu")).tolist()  # type: ignore[arg-type]
     assert loss == pytest.approx(0.6209572 + 0.5 * 10.0 / 4, abs=1e-6)
 
 
@@ -108,7 +108,7 @@ def test_no_scoring_pass_is_larger_than_judging_allows(tmp_path: Path) -> None:
         return torch.tensor([float(10 * r[0] + r[1]) for _, r in rows]), None
 
     model: Any = SimpleNamespace(network=torch.nn.Linear(1, 1), log_probabilities=log_probabilities)
-    limits = limits_of(JudgingConfig(batch=4, batch_tokens=40))
+    limits = limits_of(ValidationConfig(batch=4, batch_tokens=40))
     found = batch_scores(model, pairs, torch.device("cpu"), limits)
     assert found.tolist() == [[10 * i + 2, 10 * i + 3] for i in range(8)]
     assert passes == [(8, 40), (2, 10), (2, 60), (4, 20)]
@@ -118,9 +118,7 @@ def test_no_scoring_pass_is_larger_than_judging_allows(tmp_path: Path) -> None:
     assert LanguageModel.scored(model, examples, torch.device("cpu"), limits) == [10 * i + 2 for i in range(8)]
     assert passes == [(4, 20), (1, 5), (1, 30), (2, 10)]
     passes.clear()
-    judge = SimpleNamespace(config=JudgingConfig(batch=4, batch_tokens=40))
-    task: Any = SimpleNamespace(model=model, judge=judge, config=PreferenceConfig())
-    PreferenceTask.judged(task, pairs, torch.device("cpu"), {p.row.id: {} for p in pairs})
+    preference_metrics(model, pairs, PreferenceConfig(), torch.device("cpu"), limits)
     assert max(tokens for rows, tokens in passes if rows > 2) <= 40
     passes.clear()
     whole = with_reference(pairs, model, PreferenceConfig(), tmp_path, {}, Accelerator(cpu=True), limits)

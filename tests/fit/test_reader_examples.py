@@ -13,8 +13,8 @@ from gnnrag.metrics.answer import normalise_answer
 from gnnrag.roles.offline_reader.candidates import FEATURES
 from gnnrag.roles.offline_reader.spans import clean
 from gnnrag.training.reader import learn_threshold
-from gnnrag.training.reader_data import Asked, ShownConfig, draw_shown, lesson_of, parts_of, read_triples, whole_of
-from gnnrag.training.synthetic import PracticeMaker
+from gnnrag.training.reader_data import Asked, ShownConfig, draw_shown, make_example, parts_of, read_triples, whole_of
+from gnnrag.training.synthetic import SyntheticMaker
 from gnnrag.types import GoldHop, Question
 from tests.helpers.each import each
 from tests.helpers.tuned_reader import PASSAGES, QUESTIONS, item_maker, network_config
@@ -57,15 +57,15 @@ def test_shown_passages_follow_from_the_draw_and_hold_the_evidence() -> None:
 @each("number", range(len(QUESTIONS)))
 def test_the_answer_is_found_in_its_evidence_alone(tmp_path: Path, number: int) -> None:
     asked, maker = QUESTIONS[number], item_maker(network_config(tmp_path))
-    lesson = lesson_of(asked, PASSAGES, maker)
+    example = make_example(asked, PASSAGES, maker)
     wanted = {normalise_answer(a) for a in asked.answers}
-    assert {normalise_answer(a) for a, r in zip(lesson.item.answers, lesson.right, strict=True) if r} == wanted
-    for window, first, last in lesson.spans:
-        one = lesson.item.windows[window]
+    assert {normalise_answer(a) for a, r in zip(example.item.answers, example.right, strict=True) if r} == wanted
+    for window, first, last in example.spans:
+        one = example.item.windows[window]
         assert PASSAGES[one.passage].id in asked.final
         start, end = one.spans[first - one.first][0], one.spans[last - one.first][1]
         assert normalise_answer(clean(PASSAGES[one.passage].text)[start:end]) in wanted
-    assert len(lesson.spans) > 0 or asked.answers == ("yes",)
+    assert len(example.spans) > 0 or asked.answers == ("yes",)
 
 
 def test_practice_questions_can_be_answered_and_are_reproducible() -> None:
@@ -73,8 +73,8 @@ def test_practice_questions_can_be_answered_and_are_reproducible() -> None:
     triples = [[("Lord Byron", "died in", "Missolonghi")] if p.id == "b" else [] for p in PASSAGES]
     made = {}
     for name, maker in (
-        ("plain", PracticeMaker(PASSAGES, vectors)),
-        ("triples", PracticeMaker(PASSAGES, vectors, triples, 2)),
+        ("plain", SyntheticMaker(PASSAGES, vectors)),
+        ("triples", SyntheticMaker(PASSAGES, vectors, triples, 2)),
     ):
         rows = [maker.make(str(i), 3) for i in range(200)]
         assert rows == [maker.make(str(i), 3) for i in range(200)]

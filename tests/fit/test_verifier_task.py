@@ -9,13 +9,15 @@ import torch
 
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.roles.tuned.cross_encoder import CrossEncoder, CrossEncoderConfig, PairMaker
-from gnnrag.training.config import FitConfig
-from gnnrag.training.verifier import VerifierTask, draw_list, list_losses
+from gnnrag.training.base import RunContext
+from gnnrag.training.config import FitConfig, Parts
+from gnnrag.training.verifier import VerifierTraining, draw_list, list_losses
 from gnnrag.training.verifier_data import (
     RankingConfig,
     RowsConfig,
     SelectingConfig,
     TrainVerifierConfig,
+    VerifierSet,
     check_verifier,
     make_example,
     open_set,
@@ -33,19 +35,22 @@ def config(**changes: Any) -> TrainVerifierConfig:
     return TrainVerifierConfig(**{**known, **changes})
 
 
-def task(given: TrainVerifierConfig, count: int = 12) -> VerifierTask:
+def task(given: TrainVerifierConfig, count: int = 12) -> VerifierTraining:
     maker = PairMaker(given.network)
     rows = [make_example("toy", row, maker) for row in make_rows(count, mined=2)]
-    return VerifierTask({"toy": rows[4:]}, {"toy": rows[:4]}, given, maker, lambda *_: None)
+    ids = {row.question_id: row.shown.question for row in rows}
+    context: Any = RunContext(None)  # type: ignore[arg-type]
+    made = VerifierTraining(
+        given, (maker, {"toy": VerifierSet("toy", given.sets["toy"], tuple(rows), ids, "")}), None, context
+    )
+    made.parts = {"toy": Parts(tuple(ids)[4:], tuple(ids)[:4], ())}
+    return made
 
 
 def test_a_step_is_a_function_of_its_number() -> None:
     first, second = task(config()), task(config())
-    model = CrossEncoder(FEATURES)
     for one in (first, second):
-        torch.manual_seed(0)
-        model = CrossEncoder(FEATURES)
-        one.prepare(model)
+        one.build()
     for step in (3, 0, 5):
         a, b = first.batch(step), second.batch(step)
         assert [(x.example.question_id, x.places) for x in a] == [(x.example.question_id, x.places) for x in b]
@@ -93,8 +98,7 @@ def test_losses_by_hand() -> None:
 
 
 def test_the_features_are_fitted_before_the_training() -> None:
-    made, model = task(config()), CrossEncoder(FEATURES)
-    made.prepare(model)
+    made, model = task(config()).build()
     metrics = made.summarise(made.evaluate(model.eval(), slice(None), torch.device("cpu")))
     assert metrics["auc"] > 0.95 and metrics["pooled_auc"] > 0.95 and metrics["recall@5"] == 1.0
     half = {**made.evaluate(model, slice(0, None, 2), torch.device("cpu"))}
@@ -108,7 +112,7 @@ def test_what_was_mined_trains_but_is_not_judged() -> None:
     example, plain = make_example("toy", row, maker), make_example("toy", make_rows(1, passages=6)[0], maker)
     assert example.seen == 6 and len(example.labels) == 9 and len(example.judged.passages) == 6
     assert np.array_equal(example.features[:6], plain.features)  # of what was seen as if nothing was mined
-    made = task(config())
+    made, _ = task(config()).build()
     found = made.evaluate(CrossEncoder(FEATURES).eval(), slice(None), torch.device("cpu"))
     assert {len(one.logits) for rows in found.values() for one in rows} == {8}
 

@@ -18,7 +18,7 @@ from gnnrag.gnn.examples import SupportSet
 from gnnrag.gnn.model import EntityGNN
 from gnnrag.index.index import Index
 from gnnrag.retrievers.gfm import GFMConfig, GFMRetriever
-from gnnrag.training.gnn import load_training
+from gnnrag.training.gnn import GNNTraining
 from gnnrag.types import Query, Question
 from inference.console import run_script
 from tests.helpers.each import each
@@ -156,9 +156,9 @@ def test_a_batch_with_a_question_without_a_start_has_a_loss_for_each(folder: Pat
 def test_presets_fill_what_is_not_given(tmp_path: Path) -> None:
     path = tmp_path / "train.yaml"
     path.write_text("gnn: {preset: official, layers: 2}\n")
-    network = load_training(path, ["gnn.ranker.name=idf"]).gnn
+    network = GNNTraining.load(path, ["gnn.ranker.name=idf"]).gnn
     assert network.architecture == replace(official(), layers=2) and network.ranker.name == "idf"
-    assert load_training(path, ["gnn.preset=own"]).gnn.dim == 64
+    assert GNNTraining.load(path, ["gnn.preset=own"]).gnn.dim == 64
 
 
 @each(

@@ -12,34 +12,22 @@ from safetensors.torch import load_file
 
 from gnnrag.roles.tuned.reader import TunedReader, TunedReaderConfig
 from gnnrag.run.trained import read_seen, seen_hash
-from gnnrag.training import reader as reader_task
+from gnnrag.training.reader import ReaderTraining
 from inference.console import run_script
 from tests.helpers.each import each
-from tests.helpers.pictures import is_drawn
 from tests.helpers.tiny_encoder import make_tiny_encoder
+from tests.helpers.trainings import read, reported, rows_of
 from tests.helpers.tuned import base_of
 from training import train_reader
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "data" / "sample"
 SMALL = [
-    f"sets.sample.data.path={SAMPLE}",
-    "sets.sample.data.limit=12",
-    "sets.sample.index.embedder.model=hash",
-    "sets.sample.index.text.language=blank:en",
-    "network.hidden=4",
-    "network.train_layers=1",
-    "network.text_tokens=48",
-    "shown.passages=3",
-    "shown.most=3",
-    "losses.held_out=4",
-    "folds.count=2",
-    "folds.validation=0.3",
-    "fit.steps=4",
-    "fit.batch_size=2",
-    "fit.eval_every=2",
-    "fit.save_every=1",
-]
+    f"sets.sample.data.path={SAMPLE}", "sets.sample.data.limit=12", "sets.sample.index.embedder.model=hash",
+    "sets.sample.index.text.language=blank:en", "network.hidden=4", "network.train_layers=1",
+    "network.text_tokens=48", "shown.passages=3", "shown.most=3", "losses.held_out=4", "folds.count=2",
+    "folds.validation=0.3", "fit.steps=4", "fit.batch_size=2", "fit.eval_every=2", "fit.save_every=1",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +43,6 @@ def call(folder: Path, *more: str) -> int:
     return run_script(train_reader.main, [*SMALL, *places, f"run.root={folder / 'runs'}", *more], train_reader.__doc__)
 
 
-def read(path: Path) -> Any:
-    return json.loads(path.read_text("utf-8"))
-
-
 def weights(run: Path) -> dict[str, Any]:
     return load_file(run / "best" / "model.safetensors")
 
@@ -68,13 +52,9 @@ def test_a_training_reports_on_unseen_questions_alone(folder: Path, capsys: pyte
     run = folder / "runs" / "a"
     out = capsys.readouterr().out
     assert out.strip().splitlines()[-1] == str(run) and "gold_em" in out
+    reported(run, "sample", "a small one")
     parts = read(run / "folds.json")["sample"]
-    rows = [json.loads(line) for line in (run / "report.jsonl").read_text().splitlines()]
-    assert sorted(row["id"] for row in rows) == sorted(parts["report"])
-    assert not set(parts["report"]) & {*parts["train"], *parts["validation"]}
     assert read_seen(run) == {seen_hash(id_) for id_ in (*parts["train"], *parts["validation"])}
-    assert "a small one" in (run / "best" / "README.md").read_text("utf-8")
-    assert is_drawn(run / "curves.png")
     base = base_of(run)
     reader = TunedReader(None, TunedReaderConfig(path=str(run), base=base))  # a run serves as a checkpoint
     assert reader.threshold == read(run / "best" / "gnnrag.json")["facts"]["threshold"]
@@ -85,15 +65,11 @@ def test_practice_reads_no_question_and_starts_a_training(folder: Path) -> None:
     assert call(folder, "run.name=practice", "stage=practice", "metric=em") == 0
     practice = folder / "runs" / "practice"
     assert read(practice / "folds.json") == {"sample": {"train": [], "validation": [], "report": []}}
-    assert read_seen(practice) == frozenset() and is_drawn(practice / "curves.png")
+    assert read_seen(practice) == frozenset()
     more = [f"start={practice}", "network.fixed=true", "network.precision=bf16", "network.vectors=3", "cross=true"]
     assert call(folder, *more, "run.name=b") == 0
-    rows = [json.loads(line) for line in (folder / "runs" / "b" / "report.jsonl").read_text().splitlines()]
-    answered = [json.loads(line) for line in (SAMPLE / "questions.dev.jsonl").read_text("utf-8").splitlines()[:12]]
-    assert sorted(row["id"] for row in rows) == sorted(q["id"] for q in answered)
-    for row in rows:
-        assert row["id"] in read(folder / "runs" / "b" / f"fold{row['fold']}" / "folds.json")["sample"]["report"]
-    assert all(is_drawn(folder / "runs" / "b" / name / "curves.png") for name in (".", "fold0"))
+    answered = rows_of(SAMPLE / "questions.dev.jsonl")[:12]
+    assert sorted(r["id"] for r in rows_of(folder / "runs/b/report.jsonl")) == sorted(q["id"] for q in answered)
     before, after = weights(practice), weights(folder / "runs" / "b" / "fold0")
     same = {name: name in before and before[name].equal(value) for name, value in after.items()}
     assert same["span.weight"] and "project.weight" in after
@@ -103,7 +79,7 @@ def test_practice_reads_no_question_and_starts_a_training(folder: Path) -> None:
 @pytest.mark.slow
 def test_a_killed_training_ends_with_the_same_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert call(folder, "run.name=whole") == 0
-    batch = reader_task.ReaderTask.batch
+    batch = ReaderTraining.batch
 
     def killed(self: Any, step: int) -> Any:
         if step == 3:
@@ -111,11 +87,11 @@ def test_a_killed_training_ends_with_the_same_weights(folder: Path, monkeypatch:
         return batch(self, step)
 
     with monkeypatch.context() as patch, pytest.raises((KeyboardInterrupt, SystemExit)):
-        patch.setattr(reader_task.ReaderTask, "batch", killed)
+        patch.setattr(ReaderTraining, "batch", killed)
         assert call(folder, "run.name=cut") != 0
         raise SystemExit
     assert not (folder / "runs" / "cut" / "metrics.json").exists()
-    assert call(folder, "run.name=cut") == 0 and is_drawn(folder / "runs" / "cut" / "curves.png")
+    assert call(folder, "run.name=cut") == 0
     one, other = weights(folder / "runs" / "whole"), weights(folder / "runs" / "cut")
     assert all(value.equal(other[name]) for name, value in one.items())
 

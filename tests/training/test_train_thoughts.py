@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,14 @@ from gnnrag.config import load_config
 from gnnrag.llm.base import Message, Request
 from gnnrag.llm.hf import HFBackend, HFConfig
 from gnnrag.roles.tuned.checkpoint import read_tuned
-from gnnrag.training.base import Surroundings, train
+from gnnrag.training.base import RunContext, train
 from gnnrag.training.language.data import TrainLanguageConfig
-from gnnrag.training.language.train import THOUGHTS_CAUSAL
+from gnnrag.training.language.train import ThoughtsCausalTraining
 from inference.console import run_script
 from tests.helpers.each import each
 from tests.helpers.language_rows import settings
-from tests.helpers.pictures import is_drawn
 from tests.helpers.tiny_model import make_tiny_model, make_tiny_seq2seq
+from tests.helpers.trainings import reported, rows_of
 from training import train_thoughts
 
 
@@ -44,14 +43,6 @@ def call(dots: list[str]) -> int:
     return run_script(train_thoughts.main, dots, train_thoughts.__doc__)
 
 
-def read(path: Path) -> Any:
-    return json.loads(path.read_text("utf-8"))
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-
-
 async def says(folder: Path, **more: Any) -> list[str]:
     backend = HFBackend(HFConfig(model=str(folder), device="cpu", **more))
     requests = [Request((Message("user", text),), max_tokens=12) for text in ("Who?", "Where was she born?")]
@@ -61,17 +52,11 @@ async def says(folder: Path, **more: Any) -> list[str]:
 
 
 def test_a_run_reports_on_unseen_questions_and_describes_itself(sft: Path) -> None:
-    parts = read(sft / "folds.json")["toy"]
-    report = rows(sft / "report.jsonl")
-    assert sorted(row["question_id"] for row in report) == sorted(parts["report"])
-    assert not set(parts["report"]) & {*parts["train"], *parts["validation"]}
+    report = reported(sft, "toy", "a toy", "question_id")
     assert {"complete", "agrees", "parse_failure", "likelihood"} <= report[0]["metrics"].keys()
     record = read_tuned(sft, "thoughts", ["causal"])
     assert record.settings["form"] == "adapter" and record.facts["prompts"].keys() == {"thoughts_short"}
     assert Path(record.base["name"]).is_absolute() and record.facts["report"]["toy"]["questions"] == len(report)
-    card = (sft / "best" / "README.md").read_text("utf-8")
-    assert "a toy" in card and "| toy | report | likelihood |" in card
-    assert is_drawn(sft / "curves.png")
 
 
 def test_the_adapter_and_the_merged_model_say_the_same(sft: Path) -> None:
@@ -106,10 +91,10 @@ def test_a_stopped_run_ends_with_the_same_weights(base: Path, tmp_path: Path) ->
     for name, parts in (("whole", [None]), ("cut", [1, 2, None])):  # steps that each part of a run does
         for steps in parts:
             done = iter(range(100))
-            around = Surroundings(Accelerator(cpu=True), stop=lambda steps=steps, done=done: next(done) == steps)
-            found = train(tmp_path / name, THOUGHTS_CAUSAL.open(config, around, lambda *_: None)(0), around)
+            context = RunContext(Accelerator(cpu=True), stop=lambda steps=steps, done=done: next(done) == steps)
+            data = ThoughtsCausalTraining.open(config, context, lambda *_: None)
+            found = train(tmp_path / name, ThoughtsCausalTraining(config, data, 0, context))
             assert (found is None) == (steps is not None)
-        assert is_drawn(tmp_path / name / "curves.png")
         weights.append(load_file(tmp_path / name / "best" / "adapter_model.safetensors"))
     assert weights[0].keys() == weights[1].keys()
     assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
@@ -125,14 +110,13 @@ def test_preferences_are_a_second_stage(reference: str, sft: Path, base: Path, t
     )
     assert call(dots) == 0
     run = tmp_path / "runs" / "b"
-    (first, *_) = [row["train/loss"] for row in rows(run / "metrics.jsonl") if "train/loss" in row]
-    validated = [row for row in rows(run / "metrics.jsonl") if "validation/order" in row]
-    assert is_drawn(run / "curves.png")
+    (first, *_) = [row["train/loss"] for row in rows_of(run / "metrics.jsonl") if "train/loss" in row]
+    validated = [row for row in rows_of(run / "metrics.jsonl") if "validation/order" in row]
     assert validated and {"validation/reward", "validation/likelihood"} <= validated[0].keys()
     cached = list((tmp_path / "cache").glob("reference-*.json"))
     assert len(cached) == 2, "of training pairs and of validation pairs"
     assert call([*dots, "run.fresh=true"]) == 0
-    again = [row["train/loss"] for row in rows(run / "metrics.jsonl") if "train/loss" in row]
+    again = [row["train/loss"] for row in rows_of(run / "metrics.jsonl") if "train/loss" in row]
     assert again == [first], "the cache gives the same reference"
 
 
@@ -149,7 +133,6 @@ def test_other_forms_train_and_load(more: list[str], base: Path, tmp_path: Path)
     model = make_tiny_seq2seq(base, tmp_path / "t5") if is_seq2seq else base
     assert call(settings(tmp_path, "thoughts", model, "run.name=c", "judging.rows=0", "fit.steps=2", *more)) == 0
     record = read_tuned(tmp_path / "runs" / "c", "thoughts", ["seq2seq" if is_seq2seq else "causal"])
-    assert is_drawn(tmp_path / "runs" / "c" / "curves.png")
     assert record.settings["form"] == ("full" if more == ["model.train=full"] else "adapter")
     assert len(asyncio.run(says(tmp_path / "runs" / "c" / "best"))) == 2
 

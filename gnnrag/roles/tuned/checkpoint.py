@@ -39,22 +39,15 @@ _APART = {RECORD, "README.md", "questions.json"}  # not what the model computes 
 
 @dataclass(frozen=True)
 class TunedRecord:
-    """What a tuned model is.
+    """What a tuned model is."""
 
-    Attributes:
-        role: `verifier`, `thoughts` or `reader`.
-        kind: how it works: `cross_encoder`, `selector`, `span`, or a language model (`causal`, `seq2seq`).
-        base: what it was made from: name and digest of the weights.
-        settings: of its network, as plain data.
-        facts: anything else: threshold, steps, scores, digests of training data and prompts.
-        files: digest of each file of the folder, by name; filled in when the record is written.
-    """
-
-    role: str
-    kind: str
-    base: dict[str, Any] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
+    role: str  # `verifier`, `thoughts` or `reader`
+    kind: str  # how it works: `cross_encoder`, `selector`, `span`, or a language model (`causal`, `seq2seq`)
+    base: dict[str, Any] = field(default_factory=dict)  # what it was made from: name and digest of the weights
+    settings: dict[str, Any] = field(default_factory=dict)  # of its network, as plain data
+    # Anything else: threshold, steps, scores, digests of training data and prompts
     facts: dict[str, Any] = field(default_factory=dict)
+    # Digest of each file of the folder, by name; filled in when the record is written
     files: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -145,13 +138,7 @@ def base_record(name: str) -> dict[str, str]:
 
 
 def check_base(folder: Path, record: TunedRecord, name: str) -> None:
-    """Raise ArtefactError where a base is not there, or not the one that a checkpoint was trained on.
-
-    Args:
-        folder: of the checkpoint, for the message.
-        record: of the checkpoint.
-        name: the base that would be used.
-    """
+    """Raise ArtefactError where a base is not there, or not the one that a checkpoint was trained on."""
     expected = record.base.get("weights")
     try:
         found = base_folder(name)[1]
@@ -225,13 +212,7 @@ def trained(model: nn.Module) -> dict[str, Tensor]:
 
 
 def save_trained(folder: Path, model: Any, record: TunedRecord) -> None:
-    """Write the checkpoint of a network with a `config` that names `base`, `text` and `store`: what was trained of it.
-
-    Args:
-        folder: where to.
-        model: the network.
-        record: of it; the base is filled in.
-    """
+    """Write what was trained of a network, whose `config` names `base`, `text` and `store`; the base is filled in."""
     kind = STORES[model.config.store]
     save_tensors(folder / WEIGHTS, {name: w.to(kind) for name, w in trained(model).items()})
     write_tuned(folder, replace(record, base=base_record(model.config.base) if model.config.text else {}))

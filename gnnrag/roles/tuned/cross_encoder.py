@@ -60,14 +60,10 @@ def check_cross_encoder(config: CrossEncoderConfig) -> None:
 
 @dataclass(frozen=True)
 class PairBatch:
-    """Pairs, ready for the network.
+    """Pairs, ready for the network."""
 
-    Attributes:
-        features: (batch, features) float32.
-        tokens, mask, types: (batch, length) int64; None where no text is read.
-    """
-
-    features: Tensor
+    features: Tensor  # (batch, features) float32
+    # tokens, mask, types: (batch, length) int64; None where no text is read
     tokens: Tensor | None = None
     mask: Tensor | None = None
     types: Tensor | None = None
@@ -152,15 +148,7 @@ def _feature_head(count: int, hidden: int) -> nn.Module:
 def save_cross_encoder(
     folder: Path, model: CrossEncoder, role: str, settings: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> None:
-    """Write a checkpoint: trained weights and record.
-
-    Args:
-        folder: where to.
-        model: the network.
-        role: that it is for.
-        settings: of the network, as plain data.
-        facts: anything else.
-    """
+    """Write a checkpoint: trained weights and record."""
     save_trained(folder, model, TunedRecord(role, KIND, {}, dict(settings), dict(facts)))
 
 
@@ -193,11 +181,7 @@ class Pair:
 
 
 class PairMaker:
-    """Makes pairs.
-
-    Args:
-        config: of the network.
-    """
+    """Makes pairs."""
 
     def __init__(self, config: CrossEncoderConfig) -> None:
         self.config = config
@@ -335,16 +319,11 @@ def _one_line(chain: str) -> str:
 
 @dataclass(frozen=True)
 class Selection:
-    """How scores become a selection; learned on validation, and part of a checkpoint's record.
+    """How scores become a selection; learned on validation, and part of a checkpoint's record."""
 
-    Attributes:
-        threshold: least probability.
-        max_selected: at most so many, the most probable.
-        scale, shift: probability = sigmoid(scale * logit + shift).
-    """
-
-    threshold: float = 0.5
-    max_selected: int = 5
+    threshold: float = 0.5  # least probability
+    max_selected: int = 5  # at most so many, the most probable
+    # scale, shift: probability = sigmoid(scale * logit + shift)
     scale: float = 1.0
     shift: float = 0.0
 

@@ -39,13 +39,7 @@ class LanguageRoleConfig:
 
 
 class LanguageRole(Role[Any, Any]):
-    """The prompted role that a tuned model does.
-
-    Args:
-        role: the prompted role object.
-        backend: its model.
-        flags: added to those of each result.
-    """
+    """The prompted role that a tuned model does."""
 
     def __init__(self, role: Any, backend: Backend, flags: tuple[str, ...] = ()) -> None:
         self.role, self.backend, self.flags = role, backend, flags
@@ -63,12 +57,6 @@ class LanguageRole(Role[Any, Any]):
 
 def open_language_role(folder: Path, record: TunedRecord, role: str, config: LanguageRoleConfig) -> LanguageRole:
     """Return the role that a tuned language model does.
-
-    Args:
-        folder: of the checkpoint.
-        record: read from it.
-        role: `verifier` or `thoughts`.
-        config: how to run it.
 
     Raises:
         ConfigError: an unknown backend, or a setting that it or the role does not have.

@@ -27,30 +27,19 @@ _SENTENCE = re.compile(r"(?<=[.!?;])\s+")
 
 @dataclass(frozen=True)
 class Shown:
-    """What a verifier is shown.
+    """What a verifier is shown."""
 
-    Attributes:
-        question, chain: texts.
-        passages: in pool order.
-        scores: of the pool, in any scale; empty where they are not known.
-        cosines: of the question and each passage; empty where they are not known.
-        support: ids of the passages that the chain itself says it rests on.
-    """
-
+    # question, chain: texts
     question: str
     chain: str
-    passages: Sequence[Passage]
-    scores: Sequence[float] = ()
-    cosines: Sequence[float] = ()
-    support: Collection[str] = ()
+    passages: Sequence[Passage]  # in pool order
+    scores: Sequence[float] = ()  # of the pool, in any scale; empty where they are not known
+    cosines: Sequence[float] = ()  # of the question and each passage; empty where they are not known
+    support: Collection[str] = ()  # ids of the passages that the chain itself says it rests on
 
 
 def pair_features(shown: Shown, names: Sequence[str]) -> np.ndarray:
     """Return the features of each passage. Shape (len(shown.passages), len(names)), float32.
-
-    Args:
-        shown: the task.
-        names: which, of `FEATURES`, in the order wanted.
 
     Raises:
         ConfigError: there is no such feature.

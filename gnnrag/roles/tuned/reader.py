@@ -17,6 +17,8 @@ from gnnrag.common.weights import read_settings
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import BUCKET
 from gnnrag.roles.base import Answer, ReaderTask, Role
+from gnnrag.roles.offline_reader.candidates import FEATURES
+from gnnrag.roles.offline_reader.reader import OfflineReader
 from gnnrag.roles.tuned.checkpoint import (
     STORES,
     TunedRecord,
@@ -27,7 +29,7 @@ from gnnrag.roles.tuned.checkpoint import (
     role_folder,
     save_trained,
 )
-from gnnrag.roles.tuned.span_items import SpanItem, Window, WindowMaker, padded
+from gnnrag.roles.tuned.span_items import ItemMaker, SpanItem, Window, WindowMaker, padded
 from gnnrag.session import Session
 
 SPAN = "span"
@@ -70,15 +72,11 @@ def check_span_reader(config: SpanReaderConfig) -> None:
 
 @dataclass(frozen=True)
 class Read:
-    """What the network says of an item.
+    """What the network says of an item."""
 
-    Attributes:
-        scores: (C,) of the candidates.
-        tokens: (windows, length, 2) log-probability that the answer begins, and that it ends here, over all text of the
-            item; None where no text is read.
-    """
-
-    scores: Tensor
+    scores: Tensor  # (C,) of the candidates
+    # (windows, length, 2) log-probability that the answer begins, and that it ends here, over all text of the item;
+    # None where no text is read
     tokens: Tensor | None
 
 
@@ -87,9 +85,6 @@ class SpanReader(nn.Module):
 
     The encoder reads each window (question, bridge, passage); two logits per token, normalised over all the text that a
     question has, say where the answer begins and ends, so that passages compete (as in Clark and Gardner 2018).
-
-    Args:
-        config: see `SpanReaderConfig`; `features` must be written out.
 
     Raises:
         ConfigError: the base is not there, or a setting is out of range.
@@ -239,14 +234,7 @@ def chances_of(model: SpanReader, items: Sequence[SpanItem], pad: int = 0) -> li
 
 
 def save_span_reader(folder: Path, model: SpanReader, settings: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
-    """Write a checkpoint: trained weights and record.
-
-    Args:
-        folder: where to.
-        model: the network.
-        settings: of the network, as plain data.
-        facts: anything else.
-    """
+    """Write a checkpoint: trained weights and record."""
     save_trained(folder, model, TunedRecord("reader", SPAN, {}, dict(settings), dict(facts)))
 
 
@@ -282,9 +270,6 @@ def window_maker(config: SpanReaderConfig) -> WindowMaker | None:
     return WindowMaker(tokenizer, config.question_tokens, config.bridge_tokens, config.text_tokens)
 
 
-KINDS = ("span",)
-
-
 @dataclass
 class TunedReaderConfig:
     """Which checkpoint, and how it is used."""
@@ -302,17 +287,13 @@ class TunedReader(Role[ReaderTask, Answer]):
 
     Questions in flight are read together, and each gets the answer that it would get alone.
 
-    Args:
-        index: not used; roles share one constructor.
-        config: the checkpoint.
-
     Raises:
         ConfigError: no checkpoint is named and none ships, or a setting is out of range.
         ArtefactError: the checkpoint is missing, damaged, or of another role, architecture or base.
     """
 
     config_class = TunedReaderConfig
-    kinds = KINDS
+    kinds = (SPAN,)
     stages = ()
 
     def __init__(self, index: Any = None, config: TunedReaderConfig | None = None) -> None:
@@ -321,20 +302,10 @@ class TunedReader(Role[ReaderTask, Answer]):
             if (value := getattr(self.config, name)) < 1:
                 raise ConfigError(f"reader.{name}={value}: must be at least 1")
         folder = role_folder("reader", self.config.path)
-        record = read_tuned(folder, "reader", KINDS)
+        record = read_tuned(folder, "reader", self.kinds)
         self.fingerprint = record.fingerprint
         chosen = self.config.min_confidence
         self.threshold = float(record.facts.get("threshold") or 0.0) if chosen is None else chosen
-        self._open(folder, record)
-        self._batcher: MicroBatcher[ReaderTask, Answer] = MicroBatcher(self._answer, self.config.batch)
-
-    def _open(self, folder: Any, record: Any) -> None:
-        """Load network and tokenizer: torch is imported only now."""
-        from gnnrag.roles.offline_reader.candidates import FEATURES
-        from gnnrag.roles.offline_reader.reader import OfflineReader
-        from gnnrag.roles.tuned.reader import chances_of, load_span_reader, window_maker
-        from gnnrag.roles.tuned.span_items import ItemMaker
-
         model = load_span_reader(folder, record, FEATURES, self.config.base)
         try:
             model.to(self.config.device)
@@ -343,6 +314,7 @@ class TunedReader(Role[ReaderTask, Answer]):
         windows = window_maker(model.config)
         self._read = partial(chances_of, model, pad=windows.pad if windows else 0)
         self._maker = ItemMaker(windows, model.config.features, OfflineReader())
+        self._batcher: MicroBatcher[ReaderTask, Answer] = MicroBatcher(self._answer, self.config.batch)
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
         """Answer one question; the loop records the answer and counts abstentions."""

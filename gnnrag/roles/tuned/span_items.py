@@ -25,40 +25,24 @@ _TITLE = 24  # most tokens of a title
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
-    """`[CLS] question [SEP] bridge [SEP] title. text [SEP]`, or a part of the text where it is long.
+    """`[CLS] question [SEP] bridge [SEP] title. text [SEP]`, or a part of the text where it is long."""
 
-    Attributes:
-        ids: token ids.
-        passage: number of the passage.
-        first: position of the first token of the text.
-        spans: (tokens of the text, 2) int32: the characters each covers.
-    """
-
-    ids: tuple[int, ...]
-    passage: int
-    first: int
-    spans: np.ndarray
+    ids: tuple[int, ...]  # token ids
+    passage: int  # number of the passage
+    first: int  # position of the first token of the text
+    spans: np.ndarray  # (tokens of the text, 2) int32: the characters each covers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpanItem:
-    """A question with its passages, ready for the network.
+    """A question with its passages, ready for the network."""
 
-    Attributes:
-        windows: in the order of the passages; empty where no text is read.
-        features: (C, F) float32, of each candidate.
-        places: (C, 3) int64: window, first and last token of each candidate; -1 where it stands in no window.
-        groups: (C,) int64: candidates that are one answer have one number.
-        answers: text of each group, as its first candidate has it.
-        passages: number of the passage that each group stands in first; -1 for none.
-    """
-
-    windows: tuple[Window, ...]
-    features: np.ndarray
-    places: np.ndarray
-    groups: np.ndarray
-    answers: tuple[str, ...]
-    passages: tuple[int, ...]
+    windows: tuple[Window, ...]  # in the order of the passages; empty where no text is read
+    features: np.ndarray  # (C, F) float32, of each candidate
+    places: np.ndarray  # (C, 3) int64: window, first and last token of each candidate; -1 where it stands in no window
+    groups: np.ndarray  # (C,) int64: candidates that are one answer have one number
+    answers: tuple[str, ...]  # text of each group, as its first candidate has it
+    passages: tuple[int, ...]  # number of the passage that each group stands in first; -1 for none
 
 
 class WindowMaker:

@@ -14,10 +14,19 @@ from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Role, Verdict, VerifierTask
 from gnnrag.roles.tuned.checkpoint import TunedRecord, read_tuned, role_folder
+from gnnrag.roles.tuned.cross_encoder import (
+    KIND,
+    PairMaker,
+    PairScorer,
+    Selection,
+    best_to_read,
+    load_cross_encoder,
+    merged,
+)
 from gnnrag.roles.tuned.language import LANGUAGE_KINDS, LanguageRole, LanguageRoleConfig, open_language_role
+from gnnrag.roles.tuned.pair_features import Shown
 from gnnrag.session import Session
 
-CROSS_ENCODER = "cross_encoder"
 PRECISIONS = ("f32", "bf16")
 
 
@@ -42,7 +51,7 @@ class TunedVerifier(Role[VerifierTask, Verdict]):
     """
 
     config_class = TunedVerifierConfig
-    kinds = (CROSS_ENCODER, *LANGUAGE_KINDS)
+    kinds = (KIND, *LANGUAGE_KINDS)
     stages = ("embeddings",)
 
     def __init__(self, index: Index, config: TunedVerifierConfig | None = None) -> None:
@@ -51,7 +60,7 @@ class TunedVerifier(Role[VerifierTask, Verdict]):
         folder = role_folder("verifier", self.config.path)
         record = read_tuned(folder, "verifier", self.kinds)
         self._does: LanguageRole | CrossEncoderVerifier
-        if record.kind == CROSS_ENCODER:
+        if record.kind == KIND:
             self._does = CrossEncoderVerifier(index, folder, record, self.config)
             self.fingerprint = self._does.fingerprint
         else:
@@ -68,23 +77,9 @@ class TunedVerifier(Role[VerifierTask, Verdict]):
 
 
 class CrossEncoderVerifier(Role[VerifierTask, Verdict]):
-    """The cross-encoder's part of `TunedVerifier`: pairs of all questions in flight are scored together.
-
-    Args:
-        index: an opened index.
-        folder: of the checkpoint.
-        record: read from it.
-        config: settings.
-    """
+    """The cross-encoder's part of `TunedVerifier`: pairs of all questions in flight are scored together."""
 
     def __init__(self, index: Index, folder: Path, record: TunedRecord, config: TunedVerifierConfig) -> None:
-        from gnnrag.roles.tuned.cross_encoder import (
-            PairMaker,
-            PairScorer,
-            Selection,
-            load_cross_encoder,  # torch: only runs with this role pay for it
-        )
-
         self.index = index
         model = load_cross_encoder(folder, record, config.base).to(config.device)
         self._maker = PairMaker(model.config)
@@ -111,24 +106,13 @@ class CrossEncoderVerifier(Role[VerifierTask, Verdict]):
 
     async def score(self, task: VerifierTask) -> np.ndarray:
         """Return the logit of each passage. Shape (passages,), float64."""
-        from gnnrag.roles.tuned.cross_encoder import merged
-
         rough, places, pairs = await self._worker(lambda: self._prepared(task))
         return merged(rough, places, await self._batcher.results(pairs))
 
     def _prepared(self, task: VerifierTask) -> tuple[Any, Any, Any]:
         """Return what the features alone say, which passages are read, and their pairs."""
-        from gnnrag.roles.tuned.cross_encoder import best_to_read
-        from gnnrag.roles.tuned.pair_features import Shown
-
-        shown = Shown(
-            task.question.text,
-            task.chain.text,
-            task.passages,
-            task.scores,
-            self._cosines(task),
-            frozenset(task.chain.support),
-        )
+        cosines, support = self._cosines(task), frozenset(task.chain.support)
+        shown = Shown(task.question.text, task.chain.text, task.passages, task.scores, cosines, support)
         features = self._maker.features(shown)
         places, rough = best_to_read(self._scorer, features, self.read or None)
         return rough, places, self._maker.pairs(shown, features, places)

@@ -174,21 +174,13 @@ FAILED = {
 
 @dataclass(frozen=True)
 class Decision:
-    """One decision of one question.
+    """One decision of one question."""
 
-    Attributes:
-        role: `thoughts` or `verifier`.
-        question: that it was made for.
-        number: 0-based, among the question's decisions of this role.
-        event: what `Recorder` wrote.
-        gains: of the queries that were sent, by the folded text.
-    """
-
-    role: str
-    question: Question
-    number: int
-    event: Mapping[str, Any]
-    gains: dict[str, Gain] = field(default_factory=dict)
+    role: str  # `thoughts` or `verifier`
+    question: Question  # that it was made for
+    number: int  # 0-based, among the question's decisions of this role
+    event: Mapping[str, Any]  # what `Recorder` wrote
+    gains: dict[str, Gain] = field(default_factory=dict)  # of the queries that were sent, by the folded text
 
     def gain(self, kind: str) -> Gain | None:
         """Return what the fast or the slow query gained; None where it was not sent."""
@@ -202,13 +194,7 @@ class Decision:
 
 
 def read_decisions(run: Path, questions: Mapping[str, Question], failed: set[str]) -> Iterator[Decision]:
-    """Yield the decisions of a finished run, question by question.
-
-    Args:
-        run: the run directory.
-        questions: by id.
-        failed: ids of questions that are passed over.
-    """
+    """Yield the decisions of a finished run, question by question."""
     with open_regular(run / "traces.jsonl") as lines:
         for row in map(parse_json, lines):
             if row["question_id"] not in failed:

@@ -68,27 +68,16 @@ BATCH = 64  # questions whose near misses are looked for at once
 
 @dataclass
 class RowMaker:
-    """Makes the rows of a run.
+    """Makes the rows of a run."""
 
-    Attributes:
-        index: of the run.
-        name: of the data set.
-        run: digest of the run's settings and inputs, in front of the ids of rows.
-        teachers: who did each role.
-        source: what all rows say of where they come from.
-        parts: question id to part.
-        config: settings.
-        mined: question id to near misses of other retrievers.
-    """
-
-    index: Index
-    name: str
-    run: str
-    teachers: Mapping[str, str]
-    source: Mapping[str, Any]
-    parts: Mapping[str, str]
-    config: TracesConfig
-    mined: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    index: Index  # of the run
+    name: str  # of the data set
+    run: str  # digest of the run's settings and inputs, in front of the ids of rows
+    teachers: Mapping[str, str]  # who did each role
+    source: Mapping[str, Any]  # what all rows say of where they come from
+    parts: Mapping[str, str]  # question id to part
+    config: TracesConfig  # settings
+    mined: Mapping[str, Sequence[str]] = field(default_factory=dict)  # question id to near misses of other retrievers
     _cosines: tuple[str, np.ndarray | None] = ("", None)
 
     def verifier(self, decision: Decision) -> VerifierRow:

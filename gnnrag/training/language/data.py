@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from gnnrag.prompts.load import Prompt, load_prompt
 from gnnrag.roles.base import Chain, Thoughts, ThoughtsTask, VerifierTask
 from gnnrag.roles.thoughts import thoughts_chat
 from gnnrag.roles.verifier import verifier_chat
-from gnnrag.training.config import FitConfig, FoldConfig, Parts, TrainingRunConfig, draw, split_questions
+from gnnrag.training.config import FitConfig, FoldConfig, Parts, TrainingRunConfig, check_values, divide, draw
 from gnnrag.training.rows import ThoughtsRow, Turn, VerifierRow, read_rows
 from gnnrag.types import Passage, Question
 
@@ -94,7 +94,7 @@ class CorpusConfig:
 
 
 @dataclass
-class JudgingConfig:
+class ValidationConfig:
     """How validation and report are measured: replies are generated, parsed, and put to use."""
 
     rows: int | None = None  # most validation rows, by a hash of their ids; 0: no validation; null: all
@@ -123,7 +123,7 @@ class TrainLanguageConfig:
     lora: LoraSettings = field(default_factory=LoraSettings)
     preference: PreferenceConfig = field(default_factory=PreferenceConfig)
     corpora: dict[str, CorpusConfig] = field(default_factory=dict)  # by set; thoughts: measures what they retrieve
-    judging: JudgingConfig = field(default_factory=JudgingConfig)
+    judging: ValidationConfig = field(default_factory=ValidationConfig)
     folds: FoldConfig = field(default_factory=FoldConfig)
     cross: bool = False  # train once for each fold and report on all questions together
     fit: FitConfig = field(default_factory=FitConfig)
@@ -148,24 +148,13 @@ def check_language(config: TrainLanguageConfig, role: str) -> None:
 
 
 def _check_ranges(config: TrainLanguageConfig) -> None:
-    for name, allowed in CHOICES.items():
-        if (value := _get(config, name)) not in allowed:
-            raise ConfigError(f"{name}={value!r}: allowed are {', '.join(allowed)}")
-    for name, least in LEAST.items():
-        if (value := _get(config, name)) is not None and value < least:
-            raise ConfigError(f"{name}={value}: must be at least {least}")
+    check_values(config, CHOICES, LEAST)
     p = config.preference
     if p.beta <= 0 or not 0 <= p.smoothing < 0.5 or p.margin <= 0 or p.sft < 0:
         raise ConfigError(
             f"preference: beta={p.beta} and margin={p.margin} must be above 0, smoothing={p.smoothing} in [0, 0.5), "
             f"sft={p.sft} at least 0"
         )
-
-
-def _get(config: Any, path: str) -> Any:
-    for name in path.split("."):
-        config = getattr(config, name)
-    return config
 
 
 ROWS: dict[str, Any] = {"verifier": VerifierRow, "thoughts": ThoughtsRow}
@@ -175,38 +164,23 @@ AnyRow = VerifierRow | ThoughtsRow
 
 @dataclass(frozen=True)
 class Example:
-    """A row as tokens.
+    """A row as tokens."""
 
-    Attributes:
-        row: where it comes from.
-        prompt: tokens of the prompt.
-        reply: tokens that the model is to give, the end among them.
-    """
-
-    row: AnyRow
-    prompt: tuple[int, ...]
-    reply: tuple[int, ...]
+    row: AnyRow  # where it comes from
+    prompt: tuple[int, ...]  # tokens of the prompt
+    reply: tuple[int, ...]  # tokens that the model is to give, the end among them
 
 
 @dataclass
 class RoleRows:
-    """The rows of a role.
+    """The rows of a role."""
 
-    Attributes:
-        role: `verifier` or `thoughts`.
-        prompt: of the role at inference.
-        prompt_name: name or path of a prompt that is not the role's own, else an empty text.
-        rows: all of them, in the order of the files.
-        dropped: how many rows were left out, by reason.
-        digests: of the files, by name.
-    """
-
-    role: str
-    prompt: Prompt
-    prompt_name: str
-    rows: list[AnyRow]
-    dropped: Counter[str] = field(default_factory=Counter)
-    digests: dict[str, str] = field(default_factory=dict)
+    role: str  # `verifier` or `thoughts`
+    prompt: Prompt  # of the role at inference
+    prompt_name: str  # name or path of a prompt that is not the role's own, else an empty text
+    rows: list[AnyRow]  # all of them, in the order of the files
+    dropped: Counter[str] = field(default_factory=Counter)  # how many rows were left out, by reason
+    digests: dict[str, str] = field(default_factory=dict)  # of the files, by name
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -221,7 +195,7 @@ class RoleRows:
             rows = [row for row in self.rows if row.set == name]
             ids = {row.question_id: row.question for row in rows}
             if config.data.divide == "folds":
-                found[name] = split_questions(ids, replace(config.folds, report=fold), ids)
+                found[name] = divide(ids, config.folds, fold)
             else:
                 parts = [_of_part(rows, part) for part in PARTS]
                 if both := [id_ for id_ in ids if sum(id_ in part for part in parts) > 1]:

@@ -23,72 +23,14 @@ from torch.nn import functional as F
 
 from gnnrag.common.files import digest, read_json, write_json
 from gnnrag.errors import ArtefactError
-from gnnrag.gnn.sampling import Draws
 from gnnrag.llm.local import Limits
 from gnnrag.roles.base import Thoughts, ThoughtsTask
 from gnnrag.roles.thoughts import thoughts_chat
 from gnnrag.session import folded
 from gnnrag.training.language.data import AnyRow, Encoder, Example, PreferenceConfig, asked, task_of
 from gnnrag.training.language.model import LanguageModel, in_batches
-from gnnrag.training.language.validation import Judge, limits_of
 from gnnrag.training.loop import Rows
 from gnnrag.training.rows import ThoughtsRow
-
-Save = Callable[[nn.Module, Path, Mapping[str, Any]], None]
-
-
-class LanguageTask:
-    """What supervised and preference training of a language model share; see `gnnrag.training.loop.Task`.
-
-    Args:
-        model: the model.
-        items: what training draws from, by set.
-        draws: which item each place of each batch takes.
-        judge: measures validation rows.
-        validation: the rows.
-        save: writes a checkpoint.
-        metric: of validation, larger is better.
-        seed: of dropout.
-    """
-
-    def __init__(
-        self,
-        model: LanguageModel,
-        items: Mapping[str, Sequence[Any]],
-        draws: Draws,
-        judge: Judge,
-        validation: Sequence[AnyRow],
-        save: Save,
-        metric: str,
-        seed: int = 0,
-    ) -> None:
-        self.model, self.items, self.draws, self.judge = model, items, draws, judge
-        self.validation, self._save, self.metric, self.seed = validation, save, metric, seed
-        self._place = (0, 0)  # step, and calls of `loss` in it
-
-    def batch(self, step: int) -> Sequence[Any]:
-        """Return the items of a step."""
-        self._place = (step, 0)
-        return [self.items[name][place] for name, place in self.draws[step]]
-
-    def loss(self, model: nn.Module, items: Sequence[Any], device: torch.device) -> Tensor:
-        """Return one loss for each item. Shape (len(items),)."""
-        step, part = self._place
-        self._place = (step, part + 1)
-        with seeded([self.seed, step, part], device):
-            return self.losses(model, items, device)
-
-    def losses(self, model: nn.Module, items: Sequence[Any], device: torch.device) -> Tensor:
-        """Return one loss for each item. Shape (len(items),)."""
-        raise NotImplementedError
-
-    def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Rows:
-        """Return the metrics of each validation row of `part`, by id."""
-        return self.judge.measure(self.validation[part], device)
-
-    def save(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
-        """Write a checkpoint with its model card."""
-        self._save(model, folder, record)
 
 
 @contextmanager
@@ -102,16 +44,15 @@ def seeded(place: Sequence[int], device: torch.device) -> Iterator[None]:
         yield
 
 
-class SupervisedTask(LanguageTask):
-    """Maximises the probability of the teacher's replies; the items are `Example`s.
+def supervised_losses(
+    model: LanguageModel, network: nn.Module, items: Sequence[Example], device: torch.device
+) -> Tensor:
+    """Return the mean negative log-probability of each reply's tokens: a long reply weighs no more than a short one.
 
-    The loss of an item is the mean over the tokens of its reply: a long reply weighs no more than a short one.
+    Shape (len(items),).
     """
-
-    def losses(self, model: nn.Module, items: Sequence[Example], device: torch.device) -> Tensor:
-        """Return the mean negative log-probability of each reply's tokens. Shape (len(items),)."""
-        total, number = self.model.log_probabilities(model, [(e.prompt, e.reply) for e in items], device)
-        return -total / number
+    total, number = model.log_probabilities(network, [(e.prompt, e.reply) for e in items], device)
+    return -total / number
 
 
 SLOTS = ("fast", "slow")
@@ -119,21 +60,15 @@ SLOTS = ("fast", "slow")
 
 @dataclass(frozen=True)
 class Pair:
-    """Two replies to one prompt that differ in one thought.
+    """Two replies to one prompt that differ in one thought."""
 
-    Attributes:
-        row: where they come from.
-        prompt, chosen, rejected: tokens; the replies with their end.
-        margin: how much more the chosen thought gains.
-        reference: log-probabilities of the two under the reference.
-    """
-
-    row: ThoughtsRow
+    row: ThoughtsRow  # where they come from
+    # prompt, chosen, rejected: tokens; the replies with their end
     prompt: tuple[int, ...]
     chosen: tuple[int, ...]
     rejected: tuple[int, ...]
-    margin: float
-    reference: tuple[float, float] = (0.0, 0.0)
+    margin: float  # how much more the chosen thought gains
+    reference: tuple[float, float] = (0.0, 0.0)  # log-probabilities of the two under the reference
 
 
 def ranked_texts(row: ThoughtsRow, config: PreferenceConfig) -> list[tuple[str, str, float]]:
@@ -218,47 +153,35 @@ def rewards(policy: Tensor, reference: Tensor) -> Tensor:
     return ratio[:, 0] - ratio[:, 1]
 
 
-class PreferenceTask(LanguageTask):
-    """Direct preference optimisation; the items are `Pair`s. Validation measures pairs, and replies as in their use.
+def preference_losses(
+    model: LanguageModel, network: nn.Module, items: Sequence[Pair], config: PreferenceConfig, device: torch.device
+) -> Tensor:
+    """Return the loss of each pair. Shape (len(items),)."""
+    policy = pair_scores(model, network, items, device)
+    reference = torch.tensor([pair.reference for pair in items], device=device)
+    losses = dpo_loss(policy, reference, config.beta, config.smoothing)
+    if config.sft:  # alone, DPO may lower both replies, so long as the rejected one falls further
+        lengths = torch.tensor([len(pair.chosen) for pair in items], device=device)
+        losses = losses - config.sft * policy[:, 0] / lengths
+    return losses
 
-    Args:
-        config: of the loss.
-        pairs: of the validation rows.
-        *args, **kwargs: as of `LanguageTask`.
-    """
 
-    def __init__(self, config: PreferenceConfig, pairs: Sequence[Pair], *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.config, self.pairs = config, pairs
-
-    def losses(self, model: nn.Module, items: Sequence[Pair], device: torch.device) -> Tensor:
-        """Return the loss of each pair. Shape (len(items),)."""
-        policy = pair_scores(self.model, model, items, device)
-        reference = torch.tensor([pair.reference for pair in items], device=device)
-        losses = dpo_loss(policy, reference, self.config.beta, self.config.smoothing)
-        if self.config.sft:  # alone, DPO may lower both replies, so long as the rejected one falls further
-            lengths = torch.tensor([len(pair.chosen) for pair in items], device=device)
-            losses = losses - self.config.sft * policy[:, 0] / lengths
-        return losses
-
-    def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Rows:
-        """Return the metrics of validation rows by id, and under those of their pairs how often the order is right."""
-        found = super().evaluate(model, part, device)
-        rows = {row.id for row in self.validation[part]}
-        return found | self.judged([pair for pair in self.pairs if pair.row.id in rows], device, found)
-
-    def judged(self, pairs: Sequence[Pair], device: torch.device, rows: Rows) -> Rows:
-        """Return rows with `order` (share of pairs whose chosen reply has risen more) and `reward` added."""
-        found = {id_: dict(row) for id_, row in rows.items()}
-        differences: dict[str, list[float]] = {}
-        policy = batch_scores(self.model, pairs, device, limits_of(self.judge.config))
-        reference = torch.tensor([pair.reference for pair in pairs]).reshape(-1, 2)
-        for pair, value in zip(pairs, rewards(policy, reference).tolist(), strict=True):
-            differences.setdefault(pair.row.id, []).append(value)
-        for id_, values in differences.items():
-            found[id_]["order"] = sum(value > 0 for value in values) / len(values)
-            found[id_]["reward"] = self.config.beta * sum(values) / len(values)
-        return found
+def preference_metrics(
+    model: LanguageModel, pairs: Sequence[Pair], config: PreferenceConfig, device: torch.device, limits: Limits
+) -> Rows:
+    """Return `order` (share of pairs whose chosen reply has risen more) and `reward` of each row, by its id."""
+    policy = batch_scores(model, pairs, device, limits)
+    reference = torch.tensor([pair.reference for pair in pairs]).reshape(-1, 2)
+    differences: dict[str, list[float]] = {}
+    for pair, value in zip(pairs, rewards(policy, reference).tolist(), strict=True):
+        differences.setdefault(pair.row.id, []).append(value)
+    return {
+        id_: {
+            "order": sum(value > 0 for value in values) / len(values),
+            "reward": config.beta * sum(values) / len(values),
+        }
+        for id_, values in differences.items()
+    }
 
 
 def pair_scores(model: LanguageModel, network: nn.Module, pairs: Sequence[Pair], device: torch.device) -> Tensor:

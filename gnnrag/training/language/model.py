@@ -25,22 +25,14 @@ Sequences = Sequence[tuple[Sequence[int], Sequence[int]]]  # prompt and reply
 
 @dataclass
 class LanguageModel:
-    """A loaded model.
+    """A loaded model."""
 
-    Attributes:
-        network: what trains: a peft model, or the bare model with all weights.
-        tokenizer: its tokenizer.
-        is_seq2seq: whether it has an encoder.
-        encoder: from conversations to tokens.
-        files: the base on disk.
-        base: name and digest of the weights it was made from, for the record.
-    """
-
-    network: nn.Module
-    tokenizer: Any
-    is_seq2seq: bool
-    encoder: Encoder
-    files: ModelFiles
+    network: nn.Module  # what trains: a peft model, or the bare model with all weights
+    tokenizer: Any  # its tokenizer
+    is_seq2seq: bool  # whether it has an encoder
+    encoder: Encoder  # from conversations to tokens
+    files: ModelFiles  # the base on disk
+    # Name and digest of the weights it was made from, for the record
     base: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -120,11 +112,6 @@ def in_batches(items: Iterable[Sequences], limits: Limits) -> Iterator[list[Any]
 
 def open_language_model(config: TrainLanguageConfig, role: str, device: torch.device) -> LanguageModel:
     """Load the base, and put the new adapter or that of `start` on it.
-
-    Args:
-        config: settings.
-        role: of the checkpoint to start from.
-        device: where to.
 
     Raises:
         ConfigError: no such model, or one of another kind.

@@ -1,27 +1,26 @@
-"""Training of a language model for a role: checkpoints (adapters, merged models), and the plan of a fold."""
+"""Training of a language model for a role: rows, model, losses, validation, and its checkpoints and exports."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from gnnrag.common.files import copy_file, file_digest, read_json, remove, write_atomic
+from gnnrag.common.files import copy_file, file_digest, read_json, remove
 from gnnrag.config import to_plain
 from gnnrag.errors import DataError
-from gnnrag.gnn.sampling import Draws
 from gnnrag.llm.hf_model import load_model
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, tuned_folder, write_tuned
 from gnnrag.run.rundir import commit
 from gnnrag.run.trained import read_seen
-from gnnrag.training.base import Kind, OnIndex, Plan, Report, Surroundings, gathered, score_rows
+from gnnrag.training.base import OnIndex, RunContext, Training
 from gnnrag.training.config import Parts
-from gnnrag.training.gnn import sizes
 from gnnrag.training.language.data import (
     AnyRow,
     RoleRows,
@@ -31,11 +30,18 @@ from gnnrag.training.language.data import (
     limited,
     read_role,
 )
-from gnnrag.training.language.losses import LanguageTask, PreferenceTask, SupervisedTask, make_pairs, with_reference
-from gnnrag.training.language.model import LanguageModel, open_language_model
-from gnnrag.training.language.validation import Gains, Judge, default_metric, limits_of, open_gain
-from gnnrag.training.loop import Task, Trainer
-from gnnrag.training.report import Card
+from gnnrag.training.language.losses import (
+    make_pairs,
+    preference_losses,
+    preference_metrics,
+    seeded,
+    supervised_losses,
+    with_reference,
+)
+from gnnrag.training.language.model import open_language_model
+from gnnrag.training.language.validation import CorpusGain, Validator, default_metric, limits_of, open_gain
+from gnnrag.training.loop import Rows, Trainer
+from gnnrag.training.report import Card, Report
 
 TITLES = {"verifier": "Verifier", "thoughts": "Thought generator"}
 SUMMARY = (
@@ -44,39 +50,152 @@ SUMMARY = (
 )
 
 
-@dataclass
-class Saver:
-    """Writes checkpoints of a training.
+class LanguageTraining(Training):
+    """Training of a language model on the rows of a role, supervised or (stage `dpo`) on preferences.
 
-    Attributes:
-        config: its settings.
-        data: its rows.
-        parts: which questions train, validate and report.
-        model: what trains.
-        command: the command line, for the card.
+    Its data are the rows, and what measures thoughts by set. Also the loop's task.
     """
 
+    role: ClassVar[str]
+    schema = TrainLanguageConfig
     config: TrainLanguageConfig
-    data: RoleRows
-    parts: Mapping[str, Parts]
-    model: LanguageModel
-    command: str = ""
 
-    def __call__(self, network: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
+    def __init__(self, config: TrainLanguageConfig, data: Any, fold: int | None, context: RunContext) -> None:
+        self.rows: RoleRows = replace(data[0], dropped=Counter())
+        self.corpora: Mapping[str, CorpusGain] = data[1]
+        super().__init__(config, data, fold, context)
+        self.metric = config.judging.metric or default_metric(self.role, config.corpora)
+        self.settings = {**to_plain(config), "role": self.role, "fold": fold}
+        inputs: dict[str, Any] = {"rows": self.rows.digests, "prompt": self.rows.prompt.digest}
+        if self.corpora:
+            inputs["corpora"] = {name: one.inputs for name, one in self.corpora.items()}
+        if config.start:
+            inputs["start"] = file_digest(tuned_folder(config.start) / RECORD)
+        self.inputs = inputs
+        self._place = (0, 0)  # step, and calls of `loss` in it
+
+    @classmethod
+    def open(cls, config: TrainLanguageConfig, context: RunContext, on_index: OnIndex) -> Any:
+        """Read the rows, and open what measures thoughts."""
+        check_language(config, cls.role)
+        rows = read_role(cls.role, config.data.rows, config.data.prompt or "")
+        corpora = config.corpora if cls.role == "thoughts" else {}
+        return rows, {name: open_gain(name, one, on_index) for name, one in corpora.items()}
+
+    def divide(self) -> dict[str, Parts]:
+        """Divide the questions by folds, or as the rows say."""
+        return self.rows.split(self.config, self.fold)
+
+    @property
+    def seen(self) -> frozenset[str]:
+        """Those of the checkpoint that it starts from, too."""
+        start = read_seen(tuned_folder(self.config.start)) if self.config.start else None
+        return super().seen | (start or frozenset())
+
+    def shares(self) -> dict[str, float]:
+        """All sets alike."""
+        return {}
+
+    # --------------------------------------------------------------------------------------------- model and batches
+    def build(self) -> tuple[LanguageTraining, nn.Module]:
+        """Load the model, and encode what training draws from. Raises DataError where there is nothing."""
+        config, rows = self.config, self.rows
+        self.model = open_language_model(config, self.role, self.context.accelerator.device)
+        self.validator = Validator(self.role, rows.prompt_name, self.model, config.judging, self.corpora)
+        rows.dropped.clear()
+        validation = limited(rows.of(self.parts, "validation"), config.judging.rows)
+        self.validation = [row for row in validation if self._is_measured(row)]
+        items = self._items()
+        if rows.dropped:
+            dropped = ", ".join(f"{count} {reason}" for reason, count in sorted(rows.dropped.items()))
+            self.context.on_note(f"training rows left out: {dropped}")
+        self.items: dict[str, list[Any]] = {name: [] for name in self.parts}
+        for item in items:
+            self.items[item.row.set].append(item)
+        self.places = self.draws(self.items)
+        self.pairs = self._pairs(self.validation) if config.stage == "dpo" else []
+        return self, self.model.network
+
+    def _is_measured(self, row: AnyRow) -> bool:
+        """Whether something can be said of a reply: the teacher's is known, or what queries bring."""
+        return bool(row.messages) or row.set in self.corpora
+
+    def _items(self) -> Sequence[Any]:
+        rows, dropped = self.rows.of(self.parts, "train"), self.rows.dropped
+        if self.config.stage == "dpo":
+            items: Sequence[Any] = self._pairs(rows, partial(_count, dropped))
+        else:
+            items = encoded(rows, self.rows.prompt_name, self.model.encoder, partial(_count, dropped))
+        if not items:
+            reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
+            raise DataError(", ".join(self.config.data.rows), f"nothing to train on among {len(rows)} rows ({reasons})")
+        return items
+
+    def _pairs(self, rows: Sequence[AnyRow], note: Callable[[str], None] = lambda _: None) -> list[Any]:
+        """Return the pairs of rows with what the reference says of them."""
+        config, accelerator = self.config, self.context.accelerator
+        pairs = make_pairs(rows, self.rows.prompt_name, self.model.encoder, config.preference, note)
+        inputs = {"base": self.model.base, "start": self.inputs.get("start"), "precision": config.fit.precision}
+        inputs |= {"dtype": config.model.dtype, "device": accelerator.device.type}
+        limits = replace(limits_of(config.judging), rows=config.fit.micro_batch or config.judging.batch)
+        return with_reference(pairs, self.model, config.preference, Path(config.cache), inputs, accelerator, limits)
+
+    def batch(self, step: int) -> list[Any]:
+        """Return the items of a step."""
+        self._place = (step, 0)
+        return [self.items[name][place] for name, place in self.places[step]]
+
+    def loss(self, model: nn.Module, items: Sequence[Any], device: torch.device) -> Tensor:
+        """Return one loss for each item. Shape (len(items),)."""
+        step, part = self._place
+        self._place = (step, part + 1)
+        with seeded([self.config.seed, step, part], device):
+            if self.config.stage == "dpo":
+                return preference_losses(self.model, model, items, self.config.preference, device)
+            return supervised_losses(self.model, model, items, device)
+
+    # ------------------------------------------------------------------------------------------ validation and report
+    def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Rows:
+        """Return the metrics of each validation row of `part`, by id; of preferences also how often they are right."""
+        rows = self.validation[part]
+        metrics = self.validator.measure(rows, device)
+        if self.config.stage == "dpo":
+            ids, limits = {row.id for row in rows}, limits_of(self.config.judging)
+            pairs = [pair for pair in self.pairs if pair.row.id in ids]
+            for id_, more in preference_metrics(self.model, pairs, self.config.preference, device, limits).items():
+                metrics[id_] |= more
+        return metrics
+
+    def report(self, trainer: Trainer) -> tuple[Report, dict[str, Any]]:
+        """Measure the rows of the fold, each process its share."""
+        rows = [row for row in self.rows.of(self.parts, "report") if self._is_measured(row)][self.context.share]
+        metrics = self.validator.measure(rows, self.context.accelerator.device)
+        report = [
+            {"set": row.set, "id": row.id, "question_id": row.question_id, "metrics": metrics[row.id]} for row in rows
+        ]
+        return self.context.gather(report), {}
+
+    # ---------------------------------------------------------------------------------------- checkpoints and exports
+    def save(self, network: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
         """Write weights, tokenizer, record and card. Once the report is in, the form is that of `run.export`."""
-        is_last = "report" in record
-        if is_last and self.config.run.export == "merged":
-            self.merged(network, folder, record)
+        if "report" in record and self.config.run.export == "merged":
+            self.merge(network, folder, record)
             return
         self._weights(network, folder)
         self._describe(folder, record, self.form)
+
+    def exports(self, trainer: Trainer, record: Mapping[str, Any]) -> Mapping[str, Callable[[Path], None]]:
+        """Write the merged model, where both forms are asked for."""
+        if self.config.run.export != "both":
+            return {}
+        return {"merged": partial(self.merge, trainer.bare, record=record)}
 
     @property
     def form(self) -> str:
         """What a checkpoint holds: `adapter` or `full`."""
         return "full" if self.config.model.train == "full" else "adapter"
 
-    def merged(self, network: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
+    def merge(self, network: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
         """Write a model of its own: the base, loaded anew in its precision, with the adapter added to its weights.
 
         The network that trains stays as it is.
@@ -117,8 +236,8 @@ class Saver:
             copy_file(own, folder / own.name)
 
     def _describe(self, folder: Path, record: Mapping[str, Any], form: str) -> None:
-        config, prompt, role = self.config, self.data.prompt, self.data.role
-        prompted = {**self.data.settings, "max_tokens": config.judging.tokens}
+        config, prompt = self.config, self.rows.prompt
+        prompted = {**self.rows.settings, "max_tokens": config.judging.tokens}
         if config.data.prompt:  # a file of one's own comes along, so that the folder is complete
             own = Path(config.data.prompt)
             prompted["prompt"] = own.name
@@ -135,183 +254,55 @@ class Saver:
         facts = {
             **record,
             "prompts": {prompt.name: prompt.digest},
-            "rows": self.data.digests,
-            "dropped": dict(self.data.dropped),
+            "rows": self.rows.digests,
+            "dropped": dict(self.rows.dropped),
             "stage": config.stage,
             "training": to_plain(config),
             "commit": commit(),
         }
-        card = self._card(record, form)
-        write_atomic(folder / "README.md", card.render())
-        write_tuned(folder, TunedRecord(role, config.kind, self.model.base, settings, facts))
+        self._card(folder, record, form)
+        write_tuned(folder, TunedRecord(self.role, config.kind, self.model.base, settings, facts))
 
-    def _card(self, record: Mapping[str, Any], form: str) -> Card:
-        config, role = self.config, self.data.role
-        teachers = sorted({row.teacher for row in self.data.rows if row.teacher})
+    def _card(self, folder: Path, record: Mapping[str, Any], form: str) -> None:
+        config, prompt = self.config, self.rows.prompt
+        teachers = sorted({row.teacher for row in self.rows.rows if row.teacher})
         facts = {
             "base": Path(self.model.base["name"]).name if form == "adapter" else self.model.files.name,
             "form": form,
             "stage": config.stage,
             "teacher": ", ".join(teachers) or "not stated",
-            "prompt": f"{self.data.prompt.name}, digest {self.data.prompt.digest[:12]}",
+            "prompt": f"{prompt.name}, digest {prompt.digest[:12]}",
             "trained parameters": sum(p.numel() for p in self.model.network.parameters() if p.requires_grad),
             "steps": record["step"],
             "commit": commit(),
         }
-        facts |= {"made by": f"`{self.command}`"} if self.command else {}
-        rows = [
-            {**row, "licence": config.corpora[row["set"]].licence if row["set"] in config.corpora else ""}
-            for row in sizes(self.parts)
-        ]
-        dropped = tuple(f"Rows left out, {reason}: {count}" for reason, count in sorted(self.data.dropped.items()))
-        notes = (*config.run.notes, *dropped)
-        summary = SUMMARY.format(role=role, prompt=self.data.prompt.name)
-        return Card(TITLES[role], summary, facts, tuple(rows), score_rows(record), notes, config.run.licence)
-
-
-COLUMNS = {
-    "verifier": ("precision", "recall", "f1", "parse_failure", "likelihood"),
-    "thoughts": ("gain", "found", "complete", "agrees", "parse_failure", "likelihood"),
-}
-
-
-@dataclass
-class LanguagePlan(Plan):
-    """Training of a language model on the rows of the questions outside of a fold; see `Plan`.
-
-    Args:
-        config: settings.
-        data: the rows of the role.
-        gains: what measures thoughts, or None.
-        fold: the one reported on.
-        around: processes, and the command for the card.
-    """
-
-    config: TrainLanguageConfig
-    data: RoleRows
-    gains: Gains | None
-    fold: int | None
-    around: Surroundings
-
-    def __post_init__(self) -> None:
-        """Divide the questions."""
-        config = self.config
-        self.fit, self.run = config.fit, config.run
-        self._parts = self.data.split(config, self.fold)
-        self.settings = {**to_plain(config), "role": self.data.role, "fold": self.fold}
-        self.parts = {name: one.plain() for name, one in self._parts.items()}
-        self.inputs = {"rows": self.data.digests, "prompt": self.data.prompt.digest}
-        if self.gains:
-            self.inputs["corpora"] = {name: one.inputs for name, one in self.gains.corpora.items()}
-        if config.start:
-            self.inputs["start"] = file_digest(tuned_folder(config.start) / RECORD)
-
-    @property
-    def seen(self) -> frozenset[str]:
-        """See `Plan`; the checkpoint that it starts from has seen questions, too."""
-        start = read_seen(tuned_folder(self.config.start)) if self.config.start else None
-        return super().seen | (start or frozenset())
-
-    def rows(self, part: str) -> list[AnyRow]:
-        """Return the rows of a part."""
-        return self.data.of(self._parts, part)
-
-    def build(self) -> tuple[Task, nn.Module]:
-        """See `Plan`."""
-        config, data = self.config, self.data
-        device = self.around.accelerator.device
-        model = open_language_model(config, data.role, device)
-        judge = Judge(data.role, data.prompt_name, model, config.judging, self.gains)
-        saver = Saver(config, data, self._parts, model, self.around.command)
-        data.dropped.clear()
-        validation = [r for r in limited(self.rows("validation"), config.judging.rows) if _is_measured(r, self.gains)]
-        items = self._items(model)
-        if data.dropped:
-            dropped = ", ".join(f"{count} {reason}" for reason, count in sorted(data.dropped.items()))
-            self.around.on_note(f"training rows left out: {dropped}")
-        by_set: dict[str, list[Any]] = {name: [] for name in self._parts}
-        for item in items:
-            by_set[item.row.set].append(item)
-        counts = {name: len(mine) for name, mine in by_set.items()}
-        draws = Draws(counts, config.fit.batch_size, config.fit.steps, config.seed)
-        metric = config.judging.metric or default_metric(data.role, config.corpora)
-        self._saver = saver
-        rest = (model, by_set, draws, judge, validation, saver, metric, config.seed)
-        if config.stage == "sft":
-            self._task: LanguageTask = SupervisedTask(*rest)
-        else:
-            self._task = PreferenceTask(config.preference, self._pairs(model, validation), *rest)
-        return self._task, model.network
-
-    def _items(self, model: LanguageModel) -> Sequence[Any]:
-        """Return what training draws from. Raises DataError where there is nothing."""
-        rows, prompt, encoder = self.rows("train"), self.data.prompt_name, model.encoder
-        note = partial(_count, self.data.dropped)
-        is_sft = self.config.stage == "sft"
-        found = encoded(rows, prompt, encoder, note) if is_sft else self._pairs(model, rows, note)
-        if not found:
-            reasons = ", ".join(f"{count} {reason}" for reason, count in self.data.dropped.items())
-            raise DataError(", ".join(self.config.data.rows), f"nothing to train on among {len(rows)} rows ({reasons})")
-        return found
-
-    def _pairs(
-        self, model: LanguageModel, rows: Sequence[AnyRow], note: Callable[[str], None] = lambda _: None
-    ) -> list[Any]:
-        """Return the pairs of rows with what the reference says of them."""
-        config = self.config
-        pairs = make_pairs(rows, self.data.prompt_name, model.encoder, config.preference, note)
-        inputs = {"base": model.base, "start": self.inputs.get("start"), "precision": config.fit.precision}
-        inputs |= {"dtype": config.model.dtype, "device": self.around.accelerator.device.type}
-        limits = replace(limits_of(config.judging), rows=config.fit.micro_batch or config.judging.batch)
-        return with_reference(
-            pairs, model, config.preference, Path(config.cache), inputs, self.around.accelerator, limits
-        )
-
-    def report(self, trainer: Trainer) -> tuple[Report, dict[str, Any]]:
-        """See `Plan`."""
-        accelerator = trainer.accelerator
-        rows = [row for row in self.rows("report") if _is_measured(row, self.gains)]
-        mine = rows[accelerator.process_index :: accelerator.num_processes]
-        found = self._task.judge.measure(mine, accelerator.device)
-        report = [
-            {"set": row.set, "id": row.id, "question_id": row.question_id, "metrics": found[row.id]} for row in mine
-        ]
-        return gathered(accelerator, report), {}
-
-    def exports(self, trainer: Trainer, record: Mapping[str, Any]) -> Mapping[str, Callable[[Path], None]]:
-        """See `Plan`; the merged model, where both forms are asked for."""
-        if self.config.run.export != "both":
-            return {}
-        return {"merged": partial(self._saver.merged, trainer.bare, record=record)}
-
-
-def _is_measured(row: AnyRow, gains: Gains | None) -> bool:
-    """Whether something can be said of a reply to a row: the teacher's is known, or what queries bring."""
-    return bool(row.messages) or (gains is not None and row.set in gains.corpora)
+        licences = {name: one.licence for name, one in config.corpora.items()}
+        data = [{**row, "licence": licences.get(row["set"], "")} for row in self.sizes()]
+        dropped = [f"Rows left out, {reason}: {count}" for reason, count in sorted(self.rows.dropped.items())]
+        summary = SUMMARY.format(role=self.role, prompt=prompt.name)
+        notes = [*config.run.notes, *dropped]
+        self.write_card(folder, Card(TITLES[self.role], summary, facts, data, notes=notes), record)
 
 
 def _count(counter: Counter[str], reason: str) -> None:
     counter[reason] += 1
 
 
-def open_language(
-    role: str, config: TrainLanguageConfig, around: Surroundings, on_index: OnIndex
-) -> Callable[[int | None], Plan]:
-    """Return what makes the plan of a fold; see `gnnrag.training.base.Kind`.
+class VerifierLanguageTraining(LanguageTraining):
+    """A language model that reads the listwise prompt of the verifier."""
 
-    Raises:
-        ConfigError: settings out of range. DataError: rows that cannot be read.
-    """
-    check_language(config, role)
-    data = read_role(role, config.data.rows, config.data.prompt or "")
-    corpora: Mapping[str, Any] = config.corpora if role == "thoughts" else {}
-    gains = Gains({name: open_gain(name, one, on_index) for name, one in corpora.items()}) if corpora else None
-    return lambda fold: LanguagePlan(config, replace(data, dropped=Counter()), gains, fold, around)
+    role, prefix = "verifier", "verifier-causal"
+    columns = ("precision", "recall", "f1", "parse_failure", "likelihood")
 
 
-def _kind(role: str, kind: str) -> Kind:
-    return Kind(TrainLanguageConfig, partial(open_language, role), COLUMNS[role], f"{role}-{kind}")
+class ThoughtsCausalTraining(LanguageTraining):
+    """A causal language model that writes the next queries."""
+
+    role, prefix = "thoughts", "thoughts-causal"
+    columns = ("gain", "found", "complete", "agrees", "parse_failure", "likelihood")
 
 
-THOUGHTS_CAUSAL, THOUGHTS_SEQ2SEQ = _kind("thoughts", "causal"), _kind("thoughts", "seq2seq")
-VERIFIER_CAUSAL, VERIFIER_SEQ2SEQ = _kind("verifier", "causal"), _kind("verifier", "seq2seq")
+class ThoughtsSeq2SeqTraining(ThoughtsCausalTraining):
+    """The same by a model with an encoder."""
+
+    prefix = "thoughts-seq2seq"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -25,30 +25,62 @@ from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import Thoughts, Verdict
 from gnnrag.run.pipeline import data_source, index_path
 from gnnrag.session import Session, folded
-from gnnrag.training.language.data import AnyRow, CorpusConfig, JudgingConfig, encoded, task_of
+from gnnrag.training.language.data import AnyRow, CorpusConfig, ValidationConfig, encoded, task_of
 from gnnrag.training.language.model import LanguageModel
 from gnnrag.training.loop import Rows
 from gnnrag.training.rows import DEPTH, ThoughtsRow, VerifierRow, gain_of, gold_ranks
 from gnnrag.types import Query
 
 
-class Brings(Protocol):
-    """Measures what queries bring."""
+@dataclass
+class CorpusGain:
+    """A set's retriever."""
+
+    retriever: Retriever  # of its corpus
+    inputs: Mapping[str, Any]  # fingerprints of what it depends on
 
     def __call__(self, row: ThoughtsRow, queries: Sequence[str]) -> dict[str, float]:
-        """Return the metrics of the queries of a row's decision."""
-        ...
+        """Return what a decision's queries bring together; nothing for a row that does not know its pool or gold.
+
+        `gain` is `gain_of` each gold passage's best rank in any ranking, `found` the share of the gold passages missing
+        in the pool that are in one.
+        """
+        if not (row.pool and row.gold):
+            return {}
+        found = self.retriever.retrieve([Query(text, top_k=DEPTH) for text in queries]) if queries else []
+        best: dict[str, int] = {}
+        for ranking in found:
+            for id_, rank in gold_ranks(ranking.ids, row.gold).items():
+                best[id_] = min(rank, best.get(id_, rank))
+        gain = gain_of(best, row.pool)
+        missing = set(row.gold) - set(row.pool[:DEPTH])
+        return {"gain": gain.value} | ({"found": len(gain.new) / len(missing)} if missing else {})
+
+
+def open_gain(name: str, config: CorpusConfig, progress: Progress) -> CorpusGain:
+    """Load a set, bring its index up to date, and open its retriever.
+
+    Raises:
+        ConfigError: an unknown retriever, or one that asks roles.
+    """
+    cls = resolve(f"corpora.{name}.retriever", config.retriever, RETRIEVERS)
+    settings = build_settings(cls, {}, f"corpora.{name}")
+    if cls.roles_for(settings):
+        raise ConfigError(f"corpora.{name}.retriever={config.retriever!r} asks roles; take dense, bm25, hybrid or chg")
+    d = config.data
+    data = load_dataset(d.path, d.split, d.questions, d.limit)
+    path = index_path(config.index, data.name)
+    stages = set(cls.stages_for(settings))
+    build_index(path, data.passages, config.index, stages, data_source(d), progress, keep_edits=True)
+    index = Index(path, config.index)
+    prints = {stage: index.fingerprint[stage] for stage in sorted(stages)}
+    return CorpusGain(cls(index, settings), {"index": prints, "retriever": [config.retriever, to_plain(settings)]})
 
 
 class TrainingBackend(Backend):
-    """The model in training as a backend, so that its role can ask it.
+    """The model in training as a backend, so that its role can ask it."""
 
-    Args:
-        model: the model.
-        config: size of batches.
-    """
-
-    def __init__(self, model: LanguageModel, config: JudgingConfig) -> None:
+    def __init__(self, model: LanguageModel, config: ValidationConfig) -> None:
         self.model, self.config = model, config
         self._batcher: MicroBatcher[Request, Reply] = MicroBatcher(self.answer, config.batch)
         self._is_constrained = HFBackend.is_constrained(HFConfig())
@@ -96,22 +128,14 @@ class TrainingBackend(Backend):
 
 
 @dataclass
-class Judge:
-    """Measures rows.
+class Validator:
+    """Measures rows."""
 
-    Attributes:
-        role: `verifier` or `thoughts`.
-        prompt: name or path of a prompt that is not the role's own, else an empty text.
-        model: the model.
-        config: how replies are generated.
-        brings: measures what thoughts retrieve, None where no corpus is given.
-    """
-
-    role: str
-    prompt: str
-    model: LanguageModel
-    config: JudgingConfig
-    brings: Brings | None = None
+    role: str  # `verifier` or `thoughts`
+    prompt: str  # name or path of a prompt that is not the role's own, else an empty text
+    model: LanguageModel  # the model
+    config: ValidationConfig  # how replies are generated
+    corpora: Mapping[str, CorpusGain] = field(default_factory=dict)  # measure what thoughts retrieve, by set
 
     def measure(self, rows: Sequence[AnyRow], device: torch.device) -> Rows:
         """Return the metrics of each row, by its id.
@@ -164,10 +188,10 @@ class Judge:
         if row.messages:
             pairs = ((thoughts.fast, row.fast), (thoughts.slow, row.slow))
             scores["agrees"] = float(all(folded(mine or "") == folded(theirs or "") for mine, theirs in pairs))
-        return scores | (self.brings(row, queries) if self.brings else {})
+        return scores | (self.corpora[row.set](row, queries) if row.set in self.corpora else {})
 
 
-def limits_of(config: JudgingConfig, padding: float = 1.0) -> Limits:
+def limits_of(config: ValidationConfig, padding: float = 1.0) -> Limits:
     """Return the limits of a batch of replies that are generated or scored."""
     return Limits(config.batch, config.batch_tokens, padding)
 
@@ -185,68 +209,3 @@ def selection_scores(selected: set[str], truth: set[str]) -> tuple[float, float,
 def default_metric(role: str, corpora: Mapping[str, Any]) -> str:
     """Return the metric that decides where the settings name none."""
     return "f1" if role == "verifier" else "gain" if corpora else "likelihood"
-
-
-@dataclass
-class CorpusGain:
-    """A set's retriever.
-
-    Attributes:
-        retriever: of its corpus.
-        inputs: fingerprints of what it depends on.
-    """
-
-    retriever: Retriever
-    inputs: Mapping[str, Any]
-
-    def __call__(self, row: ThoughtsRow, queries: Sequence[str]) -> dict[str, float]:
-        """Return what a decision's queries bring together; nothing for a row that does not know its pool or gold.
-
-        `gain` is `gain_of` each gold passage's best rank in any ranking, `found` the share of the gold passages missing
-        in the pool that are in one.
-        """
-        if not (row.pool and row.gold):
-            return {}
-        found = self.retriever.retrieve([Query(text, top_k=DEPTH) for text in queries]) if queries else []
-        best: dict[str, int] = {}
-        for ranking in found:
-            for id_, rank in gold_ranks(ranking.ids, row.gold).items():
-                best[id_] = min(rank, best.get(id_, rank))
-        gain = gain_of(best, row.pool)
-        missing = set(row.gold) - set(row.pool[:DEPTH])
-        return {"gain": gain.value} | ({"found": len(gain.new) / len(missing)} if missing else {})
-
-
-class Gains:
-    """Measures thoughts of several sets.
-
-    Args:
-        corpora: by the sets' names.
-    """
-
-    def __init__(self, corpora: Mapping[str, CorpusGain]) -> None:
-        self.corpora = corpora
-
-    def __call__(self, row: ThoughtsRow, queries: Sequence[str]) -> dict[str, float]:
-        """See `gnnrag.training.language.validation.Brings`; a row of another set is not measured."""
-        return self.corpora[row.set](row, queries) if row.set in self.corpora else {}
-
-
-def open_gain(name: str, config: CorpusConfig, progress: Progress) -> CorpusGain:
-    """Load a set, bring its index up to date, and open its retriever.
-
-    Raises:
-        ConfigError: an unknown retriever, or one that asks roles.
-    """
-    cls = resolve(f"corpora.{name}.retriever", config.retriever, RETRIEVERS)
-    settings = build_settings(cls, {}, f"corpora.{name}")
-    if cls.roles_for(settings):
-        raise ConfigError(f"corpora.{name}.retriever={config.retriever!r} asks roles; take dense, bm25, hybrid or chg")
-    d = config.data
-    data = load_dataset(d.path, d.split, d.questions, d.limit)
-    path = index_path(config.index, data.name)
-    stages = set(cls.stages_for(settings))
-    build_index(path, data.passages, config.index, stages, data_source(d), progress, keep_edits=True)
-    index = Index(path, config.index)
-    prints = {stage: index.fingerprint[stage] for stage in sorted(stages)}
-    return CorpusGain(cls(index, settings), {"index": prints, "retriever": [config.retriever, to_plain(settings)]})
