@@ -27,7 +27,7 @@ from gnnrag.reports.inputs import missing_analyser, missing_data, missing_inputs
 from gnnrag.reports.papers import PaperTable, Row, load_table
 from gnnrag.reports.reproduction import checked, resolved
 from gnnrag.run.pipeline import index_path, index_settings, needed_stages
-from gnnrag.run.rundir import decisive, roles_label
+from gnnrag.run.rundir import fingerprint_fields, roles_label
 
 LIBRARY = Path(__file__).resolve().parents[1]
 CACHE = LIBRARY.parent / ".cache" / "resolved"  # the caller's own: what is read there decides what is run
@@ -226,7 +226,7 @@ def _evaluation(config: EvaluateConfig, label: str) -> Evaluation:
     stages = tuple(closure(needed_stages(config), config.index))
     named_parts = {key: value for key, value in plain.items() if key in CHOICES}  # keep all of their own settings
     return Evaluation(
-        label, {**_changed(plain, _DEFAULTS), **named_parts}, decisive(to_plain(config)), stages, settings
+        label, {**_changed(plain, _DEFAULTS), **named_parts}, fingerprint_fields(to_plain(config)), stages, settings
     )
 
 

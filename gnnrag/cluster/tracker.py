@@ -85,12 +85,12 @@ class Tracker:
         settings = {**QUIET, "init_timeout": INIT_S, "finish_timeout": 0.8 * self._wait}
         self._messages, messages = _channel()
         answers, self._answers = _channel()
-        self._write(wait=self._wait, mode=config.tracking, run=run, settings=settings)
+        self._write(parent=os.getpid(), wait=self._wait, mode=config.tracking, run=run, settings=settings)
         home = {name: str(own) for name in ("WANDB_DATA_DIR", "WANDB_CACHE_DIR")}
         program = Path(__file__).with_name("wandb_process.py")
         with open_log(own / "mirror.log") as log, messages, answers:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", str(program), str(os.getpid())],
+                [sys.executable, "-P", str(program)],
                 stdin=messages, stdout=answers, stderr=log, env={**home, **os.environ}, start_new_session=True,
             )  # fmt: skip
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -80,23 +79,20 @@ class Session:
         self._run.finish(exit_code=code)
 
 
-def main(parent: int) -> int:
-    """Do what the messages of a process say until it ends the session, or ends itself; returns the exit code."""
+def main() -> int:
+    """Do what the messages of a run say until it ends the session, or ends itself; returns the exit code."""
     # A scheduler tells every process of a step to stop: the run then ends this one, or is killed and writes no more.
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
     messages, answers = _files()
-    following = _follow(messages, parent)
-    first = next(following, None)
-    if first is None:
-        return 0
+    first = json.loads(messages.readline())  # written before this process was started
     try:
         session = Session(first)
     except Exception as error:  # noqa: BLE001  # whatever it is, the run is told, and goes on
         _answer(answers, failed=f"{type(error).__name__}: {error}", fatal=True)
         return 1
     has_failed = False
-    for message in following:
+    for message in _follow(messages, first["parent"]):
         name = message.pop("do")
         try:
             getattr(session, name)(**message)
@@ -142,4 +138,4 @@ def _answer(answers: int, **row: Any) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(int(sys.argv[1])))
+    raise SystemExit(main())
