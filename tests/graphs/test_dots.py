@@ -32,9 +32,9 @@ from gnnrag.methods.dotrag.start import (
     AnchorFinder,
     AnchorRules,
     Anchors,
+    AnchorSelector,
     Start,
     StartConfig,
-    Starter,
     bridging_paths,
     far_anchors,
     top_nodes,
@@ -100,7 +100,7 @@ def test_homonyms_are_all_anchors_and_meaning_gives_the_best_above_the_floor() -
 def test_a_hub_beside_another_concept_is_a_condition() -> None:
     triples = [("Film", "genre", "Drama")] + [(f"M{i}", "genre", "Drama") for i in range(9)]
     graph = typed_graph(triples, {n: "x" for t in triples for n in (t[0], t[2])})
-    starter = Starter(graph, None, StartConfig(hub_degree=5))  # type: ignore[arg-type]
+    starter = AnchorSelector(graph, None, StartConfig(hub_degree=5))  # type: ignore[arg-type]
     film, hub = (Start(name, AnchorFinder(graph).find(name, "", never)) for name in ("Film", "Drama"))
     assert starter.split_hubs([film, hub]) == ([film], (hub.anchors.nodes,))
     assert starter.split_hubs([hub]) == ([hub], ())
@@ -393,9 +393,9 @@ def test_a_search_between_two_concepts() -> None:
 def test_it_is_off_by_default_and_needs_two_concepts() -> None:
     starts = [Start("Ada", Anchors((ADA,), "a1")), Start("Olav", Anchors((OLAV,), "a1"))]
     meaning = SimpleNamespace()
-    off = Starter(GRAPH, meaning, StartConfig())  # type: ignore[arg-type]
+    off = AnchorSelector(GRAPH, meaning, StartConfig())  # type: ignore[arg-type]
     assert off.with_bridge(starts) == starts
-    on = Starter(GRAPH, meaning, StartConfig(bridging=True))  # type: ignore[arg-type]
+    on = AnchorSelector(GRAPH, meaning, StartConfig(bridging=True))  # type: ignore[arg-type]
     *_, bridge = on.with_bridge(starts)
     assert (bridge.text, bridge.anchors.nodes, bridge.sides) == ("Ada and Olav", (ADA, OLAV), SIDES)
     assert on.with_bridge(starts[:1]) == starts[:1]

@@ -117,9 +117,7 @@ class TestRelations:
     def test_described_relations_merge_over_a_pair_either_way_round(self) -> None:
         rows = [
             Extraction(relations=(RelationRecord("b", "a", "b of a", ("x", "y"), 2.0),)),
-            Extraction(
-                relations=(RelationRecord("a", "b", "a to b", ("y", "z"), 0.5), RelationRecord("a", "A", "")),
-            ),
+            Extraction(relations=(RelationRecord("a", "b", "a to b", ("y", "z"), 0.5), RelationRecord("a", "A", ""))),
         ]
         assert relations(fold(rows)) == [("a", "x, y, z", "b", "a to b\nb of a", 2.5, [0, 1])]
 

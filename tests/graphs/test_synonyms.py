@@ -1,4 +1,4 @@
-"""Look-alike names, exactly and, of many, in cells."""
+"""Look-alike names, exactly and, of many, in buckets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gnnrag.graphs import synonyms
-from gnnrag.graphs.synonyms import MEMBERS, cells_of, find_synonyms, num_directions, num_probes, sharing
+from gnnrag.graphs.synonyms import MEMBERS, buckets_of, find_synonyms, num_directions, num_probes, sharing
 from tests.helpers.each import each
 
 
@@ -83,7 +83,7 @@ def test_nothing_to_join(entities):
 
 
 class TestManyNames:
-    """Above `EXACT_UP_TO` only names that share a cell are compared."""
+    """Above `EXACT_UP_TO` only names that share a bucket are compared."""
 
     def test_few_edges_are_missed_and_none_is_wrong(self, monkeypatch):
         rng = np.random.default_rng(3)
@@ -105,32 +105,32 @@ class TestManyNames:
         assert len(found.pairs) == 400 * 99
 
 
-def test_the_cells_of_a_vector_depend_on_it_alone():
+def test_the_buckets_of_a_vector_depend_on_it_alone():
     vectors = unit_rows(500, 48)
-    whole = cells_of(vectors, 64)
+    whole = buckets_of(vectors, 64)
     assert whole.shape == (500, num_probes(64)) and whole.min() >= 0 and whole.max() < 64**2
     assert all(len(set(row)) == len(row) for row in whole.tolist())
     for some in ([7], [499, 3, 7], range(100, 400)):
-        assert (cells_of(vectors[list(some)], 64) == whole[list(some)]).all()
+        assert (buckets_of(vectors[list(some)], 64) == whole[list(some)]).all()
 
 
 def test_they_are_the_strongest_pairs_of_directions():
-    from gnnrag.graphs import synonyms as cells
+    from gnnrag.graphs import synonyms as buckets
 
     vectors = unit_rows(20, 12)
-    rng = np.random.default_rng(cells._SEED)
+    rng = np.random.default_rng(buckets._SEED)
     first, second = np.rint(rng.standard_normal((2, 16, 12)) * 2**7)
     rows = np.rint(vectors.astype(np.float64) * 2**11)
-    for row, found in zip(rows, cells_of(vectors, 16), strict=True):
+    for row, found in zip(rows, buckets_of(vectors, 16), strict=True):
         sums = (first @ row)[:, None] + (second @ row)[None, :]
         assert found.tolist() == np.argsort(-sums.ravel(), kind="stable")[: num_probes(16)].tolist()
 
 
-def test_near_vectors_share_a_cell_and_far_ones_seldom():
+def test_near_vectors_share_a_bucket_and_far_ones_seldom():
     a = unit_rows(3000, 64)
     b = 0.8 * a + 0.6 * _orthogonal(a)
-    near, far = cells_of(b.astype(np.float32), 128), cells_of(unit_rows(3000, 64, 5), 128)
-    own = cells_of(a, 128)
+    near, far = buckets_of(b.astype(np.float32), 128), buckets_of(unit_rows(3000, 64, 5), 128)
+    own = buckets_of(a, 128)
 
     def share(other):
         return np.mean([bool(set(x) & set(y)) for x, y in zip(own.tolist(), other.tolist(), strict=True)])
@@ -145,16 +145,16 @@ def _orthogonal(rows):
     return other / np.linalg.norm(other, axis=1, keepdims=True)
 
 
-def test_sharing_gives_every_pair_of_a_cell():
-    cells = np.array([[0, 5], [5, 2], [7, 8], [2, 0], [9, 5]])
+def test_sharing_gives_every_pair_of_a_bucket():
+    buckets = np.array([[0, 5], [5, 2], [7, 8], [2, 0], [9, 5]])
     asks = np.array([True, False, True, False, True])
-    found = [(a.tolist(), m.tolist()) for a, m in sharing(cells, asks)]
+    found = [(a.tolist(), m.tolist()) for a, m in sharing(buckets, asks)]
     assert found == [([0], [0, 3]), ([0, 4], [0, 1, 4])]
     assert list(sharing(np.zeros((0, 3), dtype=np.int64), np.zeros(0, dtype=bool))) == []
 
 
 @each("count", [1, 100_001, 200_000, 2_000_000])
-def test_more_vectors_have_more_cells(count):
+def test_more_vectors_have_more_buckets(count):
     directions = num_directions(count)
     assert directions**2 * MEMBERS >= count * num_probes(directions)
     assert directions == 16 or (directions // 2) ** 2 * MEMBERS < count * num_probes(directions // 2)
