@@ -23,7 +23,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.metrics.statistics import with_interval
 from gnnrag.registry import TRAININGS
 from gnnrag.run.rundir import commit
-from gnnrag.training.base import RunContext, chosen_training, leave, train
+from gnnrag.training.base import RunContext, chosen_training, shut_down, train
 from gnnrag.training.config import FitConfig, check_fit, refuse_expressions
 from gnnrag.training.report import Report, write_report
 from gnnrag.training.rundir import draw_curves, refuse_other_layout
@@ -66,7 +66,7 @@ def run_training(script: str, arguments: Sequence[str]) -> int:
         reported = train(folder, training)
         if reported is None:
             note(f"stopped; the same command continues {folder}")
-            leave(context.accelerator)
+            shut_down(context.accelerator)
             return STOPPED
         rows += reported
 
@@ -79,7 +79,7 @@ def run_training(script: str, arguments: Sequence[str]) -> int:
             draw_curves(curves, path / "curves.png", path.name)
             track_folds(training, path, commit(), metrics, context.on_note)
         print(path)
-    leave(context.accelerator)
+    shut_down(context.accelerator)
     return 0
 
 

@@ -68,7 +68,7 @@ class RunContext:
         return made[0]
 
 
-def leave(accelerator: Accelerator) -> None:
+def shut_down(accelerator: Accelerator) -> None:
     """Shut the process group down, once all processes are here; nothing may be exchanged afterwards.
 
     Threads of gloo let go of the tensors of an exchange after it has ended, and take Python's lock for it. An

@@ -13,7 +13,7 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
-from gnnrag.training.base import leave
+from gnnrag.training.base import shut_down
 from gnnrag.training.config import FitConfig
 from gnnrag.training.loop import Trainer
 from gnnrag.training.rundir import TrainingRun
@@ -74,4 +74,4 @@ if __name__ == "__main__":
         weights = {name: value.tolist() for name, value in trained.bare.state_dict().items()}
         extra = {"processes": trained.accelerator.num_processes, "weights": weights}
         Path(place, "result.json").write_text(json.dumps(extra))
-    leave(trained.accelerator)
+    shut_down(trained.accelerator)

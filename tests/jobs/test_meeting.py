@@ -27,7 +27,7 @@ import json, os, pathlib, sys
 import torch
 from accelerate import Accelerator
 
-from gnnrag.training.base import leave
+from gnnrag.training.base import shut_down
 
 accelerator = Accelerator(cpu=True)
 met = accelerator.gather(torch.tensor([int(sys.argv[1])])).tolist()
@@ -35,7 +35,7 @@ told = {"node": int(os.environ["SLURM_NODEID"]), "group": int(os.environ["GROUP_
         "port": os.environ["MASTER_PORT"]}
 path = pathlib.Path(os.environ["OUT"], f"rank-{accelerator.process_index}.json")
 path.write_text(json.dumps(told))
-leave(accelerator)
+shut_down(accelerator)
 """
 
 
