@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from gnnrag.training.calibration import (
-    Judged,
+    Scored,
     auc,
     calibration_bins,
     calibration_error,
@@ -19,10 +19,10 @@ from gnnrag.training.calibration import (
 from tests.helpers.each import each
 
 
-def judged(logits: list[float], right: list[int], question: str = "q") -> Judged:
+def judged(logits: list[float], right: list[int], question: str = "q") -> Scored:
     labels = np.zeros(len(logits), dtype=bool)
     labels[right] = True
-    return Judged("toy", question, np.array(logits), labels)
+    return Scored("toy", question, np.array(logits), labels)
 
 
 def test_auc_counts_pairs() -> None:
@@ -72,7 +72,7 @@ def test_calibration_makes_scores_chances(how: str) -> None:
     truth = rng.normal(-1.0 if how == "platt" else 0.0, 1.5, 4000)
     labels = rng.random(4000) < 1 / (1 + np.exp(-truth))
     logits = (truth + (2.0 if how == "platt" else 0.0)) * 5.0  # far too sure
-    one = Judged("toy", "q", logits, labels)
+    one = Scored("toy", "q", logits, labels)
     found = learn_selection([one], 5, 5, how)
     assert found.scale == pytest.approx(0.2, rel=0.15)
     assert found.shift == pytest.approx(-2.0 if how == "platt" else 0.0, abs=0.3)

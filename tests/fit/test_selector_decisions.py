@@ -11,14 +11,11 @@ from gnnrag.errors import ArtefactError
 from gnnrag.index.index import Index
 from gnnrag.pool import Pool
 from gnnrag.retrievers.dense import DenseRetriever
-from gnnrag.training.selector_data import DecisionConfig, DecisionSet, Judge, read_decisions, write_decisions
+from gnnrag.training.selector_data import DecisionConfig, DecisionSet, DecisionMaker, read_decisions, write_decisions
 from gnnrag.types import Query, Question
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, small_index
 
-QUESTIONS = [
-    Question("a", COMPOSITIONAL, gold=("p0", "p1")),
-    Question("b", COMPARISON, gold=("p0", "p1", "p3", "p4")),
-]
+QUESTIONS = [Question("a", COMPOSITIONAL, gold=("p0", "p1")), Question("b", COMPARISON, gold=("p0", "p1", "p3", "p4"))]
 CONFIG = DecisionConfig(candidates=9, shown=2)
 
 
@@ -28,10 +25,10 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
 
 
 def test_worth_is_that_of_the_pool_that_bdtr_makes(index: Index) -> None:
-    judge, retriever = Judge(index, CONFIG), DenseRetriever(index)
+    maker, retriever = DecisionMaker(index, CONFIG), DenseRetriever(index)
     question = QUESTIONS[1]
-    start = judge.pool([question.text])
-    candidates, decision = judge.decide(judge.task(question, start, (), 1), start, "")
+    start = maker.pool([question.text])
+    candidates, decision = maker.decide(maker.task(question, start, (), 1), start, "")
     texts = [c.text for c in candidates]
     size = len(texts)
     assert decision.worth.shape == (size + 1, size + 1) and np.allclose(decision.worth, decision.worth.T)
@@ -49,7 +46,7 @@ def test_worth_is_that_of_the_pool_that_bdtr_makes(index: Index) -> None:
 
 
 def test_the_second_round_follows_rules_the_best_and_strays(index: Index) -> None:
-    rows = list(Judge(index, CONFIG).decisions(QUESTIONS[0]))
+    rows = list(DecisionMaker(index, CONFIG).decisions(QUESTIONS[0]))
     assert [(d.round, d.trail) for d in rows][:2] == [(1, ""), (2, "rules")]
     assert {d.trail for d in rows} <= {"", "rules", "best", "wander"} and len(rows) > 2
     for d in rows:
@@ -64,7 +61,7 @@ def test_decisions_are_made_once_and_damage_is_named(index: Index, tmp_path: Pat
     for _ in range(2):
         found = DecisionSet(QUESTIONS, index, CONFIG, tmp_path, made.append)
     assert made == [1, 1] and list(found.decisions) == ["a", "b"]
-    again = list(found.judge.decisions(QUESTIONS[0]))
+    again = list(found.maker.decisions(QUESTIONS[0]))
     for kept, new in zip(found.decisions["a"], again, strict=True):
         assert (kept.worth == new.worth).all() and (kept.options.features == new.options.features).all()
     DecisionSet(QUESTIONS, index, DecisionConfig(candidates=8, shown=2), tmp_path, made.append)

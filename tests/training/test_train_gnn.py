@@ -85,7 +85,7 @@ def test_stage_1_reads_no_more_of_an_index_than_graph_and_relations(folder: Path
         ("gnn.dims=4", "unknown setting 'gnn.dims'"),
         ("sets.sample.use=report", "nothing to train on"),
         ("sets.sample.use=report cross=true", "every fold would report on all of it"),
-        ("nope.yaml", "config file 'nope.yaml' does not exist; give a YAML file such as those of configs/train"),
+        ("nope.yaml", "config file 'nope.yaml' does not exist; give a YAML file such as "),
         ("metric=recal@5", "metric='recal@5' is not measured; there are: hits@1"),
         ("stage=completion gnn.question_text=false", "set completion.query=relation"),
         *([] if torch.cuda.is_available() else [("fit.precision=fp16", "fit.precision=fp16 needs a GPU")]),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,25 +16,16 @@ from gnnrag.training.loop import Trainer
 from gnnrag.training.selector_data import DecisionConfig, DecisionSet
 from inference.console import run_script
 from tests.helpers.each import each
-from tests.helpers.pictures import is_drawn
+from tests.helpers.trainings import read, reported
 from training import train_thoughts
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
-    "kind=selector",
-    "sets.sample.index.embedder.model=hash",
-    "sets.sample.index.text.language=blank:en",
-    f"sets.sample.data.path={ROOT / 'data' / 'sample'}",
-    "sets.sample.data.limit=16",
-    "decisions.candidates=16",
-    "selector.hidden=16",
-    "folds.count=2",
-    "folds.validation=0.3",
-    "fit.steps=40",
-    "fit.lr=0.003",
-    "fit.batch_size=8",
+    "kind=selector", "sets.sample.index.embedder.model=hash", "sets.sample.index.text.language=blank:en",
+    f"sets.sample.data.path={ROOT / 'data' / 'sample'}", "sets.sample.data.limit=16", "decisions.candidates=16",
+    "selector.hidden=16", "folds.count=2", "folds.validation=0.3", "fit.steps=40", "fit.lr=0.003", "fit.batch_size=8",
     "fit.eval_every=20",
-]
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -49,23 +38,15 @@ def call(folder: Path, *more: str) -> int:
     return run_script(train_thoughts.main, [*SMALL, *places, *more], train_thoughts.__doc__)
 
 
-def read(path: Path) -> Any:
-    return json.loads(path.read_text("utf-8"))
-
-
 def test_a_training_reports_on_unseen_questions_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(folder, "run.name=a", "run.notes=[a small one]") == 0
     assert "recall@5" in capsys.readouterr().out
     run = folder / "runs" / "a"
-    parts = read(run / "folds.json")["sample"]
-    rows = [json.loads(line) for line in (run / "report.jsonl").read_text().splitlines()]
-    assert sorted(row["id"] for row in rows) == sorted(parts["report"])
-    assert not set(parts["report"]) & {*parts["train"], *parts["validation"]}
+    reported(run, "sample", "a small one")
     record = read(run / "best" / "gnnrag.json")
     assert (record["role"], record["kind"]) == ("thoughts", "selector") and record["settings"]["candidates"] == 16
-    card = (run / "best" / "README.md").read_text("utf-8")
-    assert "a small one" in card and "| sample | report | recall@5 |" in card
-    assert (run / "best" / "questions.json").exists() and is_drawn(run / "curves.png")
+    assert "| sample | report | recall@5 |" in (run / "best" / "README.md").read_text("utf-8")
+    assert (run / "best" / "questions.json").exists()
 
 
 @pytest.mark.slow
@@ -97,7 +78,7 @@ def test_a_stopped_training_goes_on_to_the_same_weights(folder: Path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "_update", killed)
         assert call(folder, "run.name=cut", "fit.save_every=10") == 1
-    assert call(folder, "run.name=cut", "fit.save_every=10") == 0 and is_drawn(folder / "runs" / "cut" / "curves.png")
+    assert call(folder, "run.name=cut", "fit.save_every=10") == 0
     whole, cut = (load_tensors(folder / "runs" / name / "best" / "model.safetensors") for name in ("whole", "cut"))
     assert all((whole[name] == cut[name]).all() for name in whole)
 
