@@ -13,33 +13,27 @@ from gnnrag.errors import DataError
 from tests.helpers.each import each
 
 CUT = Chunking(20)
+ARTICLE = ("title", "author", "source", "published_at", "category", "url", "body")
 ARTICLES = [
-    {
-        "title": "Harbour bridge to close",
-        "author": "A. Writer",
-        "source": "The Quay",
-        "published_at": "2023-10-02T10:00:00+00:00",
-        "category": "business",
-        "url": "https://quay.example/bridge",
-        "body": "The harbour bridge will close in May. Engineers found cracks in two piers.\n\n"
-        "Mayor Iris Blom called the closure unavoidable. Ferries will run every ten minutes instead.",
-    },
-    {
-        "title": "Ferry firm wins contract",
-        "author": "B. Writer",
-        "source": "Port News",
-        "published_at": "2023-10-05T10:00:00+00:00",
-        "category": "business",
-        "url": "https://port.example/ferry",
-        "body": "Nordlund Ferries won the city's contract. Its owner, Kai Nordlund, started with one boat.",
-    },
+    dict(zip(ARTICLE, row, strict=True))
+    for row in (
+        (
+            *("Harbour bridge to close", "A. Writer", "The Quay", "2023-10-02T10:00:00+00:00", "business"),
+            "https://quay.example/bridge",
+            "The harbour bridge will close in May. Engineers found cracks in two piers.\n\n"
+            "Mayor Iris Blom called the closure unavoidable. Ferries will run every ten minutes instead.",
+        ),
+        (
+            *("Ferry firm wins contract", "B. Writer", "Port News", "2023-10-05T10:00:00+00:00", "business"),
+            "https://port.example/ferry",
+            "Nordlund Ferries won the city's contract. Its owner, Kai Nordlund, started with one boat.",
+        ),
+    )
 ]
 
 
 def fact(article, words):
-    return {key: ARTICLES[article][key] for key in ("title", "author", "url", "source", "category", "published_at")} | {
-        "fact": words
-    }
+    return {key: ARTICLES[article][key] for key in ARTICLE if key != "body"} | {"fact": words}
 
 
 QUERIES = [
@@ -73,7 +67,7 @@ NOVEL_QUESTIONS = [
         "question": "Where is Marta's honey sold?",
         "answer": "Ely market",
         "question_type": "Fact Retrieval",
-        "evidence": ["Tom sold the honey in Ely market.", "Marta kept bees on the hill."],
+        "evidence": ["Tom sold honey in Ely market.", "Marta kept bees on the hill."],
         "evidence_triple": ["(Tom, sold honey in, Ely market).", "(Marta, kept, bees, on a hill)"],
     },
     {
@@ -86,36 +80,16 @@ NOVEL_QUESTIONS = [
         "evidence_relations": "keeper -> oil",
     },
 ]
+GARDEN = {
+    **{"context": "A garden year begins in frost. The gardener prunes the pear trees first.", "length": 13},
+    **{"context_id": "c1", "label": "agriculture", "meta": {"title": "A Garden Year", "authors": "Nobody"}},
+}
 BOOKS = [
-    {
-        "input": "What does the gardener prune first?",
-        "answers": ["The pear trees."],
-        "context": "A garden year begins in frost. The gardener prunes the pear trees first.",
-        "length": 13,
-        "context_id": "c1",
-        "_id": "u1",
-        "label": "agriculture",
-        "meta": {"title": "A Garden Year", "authors": "Nobody"},
-    },
-    {
-        "input": "When does the year begin?",
-        "answers": ["In frost."],
-        "context": "A garden year begins in frost. The gardener prunes the pear trees first.",
-        "length": 13,
-        "context_id": "c1",
-        "_id": "u2",
-        "label": "agriculture",
-        "meta": {"title": "A Garden Year", "authors": "Nobody"},
-    },
-    # As in fin.jsonl: no meta, no context_id.
-    {
-        "input": "What is a bond?",
-        "answers": ["A loan."],
-        "context": "A bond is a loan that can be sold.",
-        "length": 9,
-        "dataset": "fin",
-        "_id": "u3",
-        "label": "fin",
+    {"input": "What does the gardener prune first?", "answers": ["The pear trees."], **GARDEN, "_id": "u1"},
+    {"input": "When does the year begin?", "answers": ["In frost."], **GARDEN, "_id": "u2"},
+    {  # as in fin.jsonl: no meta, no context_id
+        **{"input": "What is a bond?", "answers": ["A loan."], "context": "A bond is a loan that can be sold."},
+        **{"length": 9, "dataset": "fin", "_id": "u3", "label": "fin"},
     },
 ]
 TEXTBOOK_QUESTIONS = {

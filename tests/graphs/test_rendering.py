@@ -51,22 +51,8 @@ def test_golden_occurrence_and_owners() -> None:
     assert cited[2] == 3 and cited[4] == 2 and all(n == 1 for p, n in cited.items() if p not in (2, 4))
 
 
-@each(
-    "count, expected",
-    [
-        (1, [5]),
-        (4, [5, 4, 2, 1]),
-        (5, [5, 4, 3, 2, 1]),
-        (6, [5, 4, 3, 3, 2, 1]),
-        (10, [5, 5, 4, 4, 3, 3, 2, 2, 1, 1]),
-        (0, []),
-    ],
-)
-def test_golden_shares(count: int, expected: list[int]) -> None:
-    assert shares(count) == expected
-
-
 def test_golden_weight_and_vector() -> None:
+    assert shares(6) == [5, 4, 3, 3, 2, 1] and shares(0) == []
     assert pick_by_weight(own_passages(ROWS)[0]) == [2, 1, 3, 4, 5, 6, 7, 9, 10, 8, 11]
     cosines = np.array([0.0, 0.1, 0.9, 0.2, 0.2, 0.8, 0.3, 0.05, 0.7, 0.6, 0.5, 0.4])
     assert pick_by_vector(own_passages(ROWS)[0], cosines) == [2, 5, 8, 9, 10, 11, 6, 3, 4, 1], "ten, ties in row order"
