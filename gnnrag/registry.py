@@ -237,7 +237,7 @@ WRITERS: dict[str, dict[str, str]] = {
         "offline": "gnnrag.roles.writers.entities:OfflineTypes",
     },
 }
-JOBS = {"jobs": "gnnrag.roles.writers.tasks:IndexJobs"}  # who runs the writers: the index knows no role
+INDEX_TASKS = {"jobs": "gnnrag.roles.writers.tasks:IndexTasks"}  # who runs the writers: the index knows no role
 
 
 def resolve(kind: str, name: str, table: dict[str, str]) -> Any:

@@ -16,7 +16,7 @@ from gnnrag.types import Query
 T = TypeVar("T")
 
 
-def folded(text: str) -> str:
+def normalised(text: str) -> str:
     """Return a query without its case and spacing: what makes two queries the same."""
     return " ".join(text.casefold().split())
 
@@ -134,7 +134,7 @@ class Session:
 
 
 def _same(query: Query) -> tuple[str | None, ...]:
-    return (folded(query.text), query.channel, query.scope, query.retriever)
+    return (normalised(query.text), query.channel, query.scope, query.retriever)
 
 
 async def concurrently(session: Session, jobs: Sequence[Callable[[Session], Awaitable[T]]]) -> list[T]:

@@ -57,7 +57,7 @@ class Question:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-def shallow(record: Any) -> dict[str, Any]:
+def to_dict(record: Any) -> dict[str, Any]:
     """Return the fields of a dataclass as they are: `asdict` copies lists of hundreds of ids one by one."""
     return {f.name: getattr(record, f.name) for f in fields(record)}
 

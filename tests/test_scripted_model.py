@@ -37,7 +37,7 @@ HOSTILE = Passage(
 )
 BASE = ["index.embedder.model=hash", "index.text.language=blank:en", "roles=prompted", "llm=scripted", "llm_cache=null"]
 # Where any text is a reply of the right form, garbage cannot be told from one.
-FREE = {
+EXCLUDED_FIELDS = {
     "chain", "drafter", "grounder", "refiner", "refiner_triples", "sub_answerer", "reason_gcot", "reason_ircot",
     "reason_irgs", "redirect", "report_reduce", "summary",
 }  # fmt: skip
@@ -173,7 +173,7 @@ def test_good_replies_leave_no_flag(run: Callable[[str], Run], name: str, role: 
 def test_a_bad_reply_is_counted(run: Callable[[str], Run], name: str, role: str, kind: str) -> None:
     result, way = run(name), f"{role} {kind}"
     requests = result.requests.get((way, role), [])
-    if not requests or (kind == "garbage" and {prompt_of(request) for request in requests} <= FREE):
+    if not requests or (kind == "garbage" and {prompt_of(request) for request in requests} <= EXCLUDED_FIELDS):
         return
     counts = result.counts(way, role)
     assert counts.keys() - COUNTS, f"{kind} replies of {role} leave no trace"

@@ -30,7 +30,7 @@ from gnnrag.roles.registry import Roles
 from gnnrag.roles.router import class_of
 from gnnrag.run.evaluation import evaluate, load_questions_for
 from gnnrag.run.pipeline import open_index
-from gnnrag.run.rundir import decisive, read_predictions
+from gnnrag.run.rundir import fingerprint_fields, read_predictions
 from gnnrag.session import Session
 from gnnrag.types import Question
 
@@ -164,7 +164,7 @@ def _config_for(config: AuditRunConfig, name: str, route: RouteConfig, path: str
 def _identity(config: AuditRunConfig, data: Dataset) -> Any:
     """Return what makes two audits the same."""
     plain = {k: v for k, v in to_plain(config).items() if k != "method"}
-    return [decisive(plain), data.fingerprints]
+    return [fingerprint_fields(plain), data.fingerprints]
 
 
 def _scores(questions: Sequence[Question], path: Path, config: AuditRunConfig) -> dict[str, dict[str, float]]:

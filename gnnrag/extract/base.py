@@ -109,12 +109,12 @@ class Extractor(Protocol):
     """Passages to entities and triples.
 
     Attributes:
-        needs_jobs: it is built with a function that gives the writers of the index.
+        needs_tasks: it is built with a function that gives the writers of the index.
         batch_size: passages between two entries of the journal: what a killed build loses at most.
         max_failed: share of passages that may fail.
     """
 
-    needs_jobs: ClassVar[bool] = False
+    needs_tasks: ClassVar[bool] = False
     batch_size: int = 1000
     max_failed: float = 1.0
 
@@ -147,4 +147,4 @@ def make_extractor(config: ExtractConfig, jobs: Callable[[], Any] | None = None)
         ConfigError: an unknown extractor, or settings that do not fit it.
     """
     cls = resolve("index.extract.method", config.method, EXTRACTORS)
-    return cls(config, jobs) if cls.needs_jobs else cls(config)
+    return cls(config, jobs) if cls.needs_tasks else cls(config)

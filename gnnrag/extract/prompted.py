@@ -36,7 +36,7 @@ class PromptedExtractor(Extractor):
         ConfigError: an unknown format, or settings that do not fit it.
     """
 
-    needs_jobs = True
+    needs_tasks = True
     batch_size = 16
 
     def __init__(self, config: ExtractConfig, jobs: Callable[[], Any]) -> None:

@@ -1,12 +1,11 @@
 """Find synonym edges between entities by cosine, exactly or by locality-sensitive hashing.
 
-An exact all-pairs search costs n squared. Here each vector enters the few cells whose directions it points along most,
-and only vectors of a common cell are compared. Unlike a trained or grown search structure (IVF, HNSW), the cells of a
-vector depend on that vector alone: whether a pair is compared has nothing to do with what else is there or came first,
-so a changed corpus gives what a rebuild gives.
+An exact all-pairs search costs n squared. Here each vector enters the few LSH buckets whose directions it points along
+most, and only vectors of a common bucket are compared. Unlike a trained or grown search structure (IVF, HNSW), the
+buckets of a vector depend on that vector alone: a changed corpus gives what a rebuild gives.
 
-A cell is a pair of directions, one of each of two families of Gaussian directions; its strength for a vector is the sum
-of the two inner products (Becker, Ducas, Gama and Laarhoven, SODA 2016, with products of two codes). Vectors and
+A bucket is a pair of directions, one of each of two families of Gaussian directions; its strength is the sum of the two
+inner products (Becker, Ducas, Gama and Laarhoven, SODA 2016, with products of two codes). Vectors and
 directions are rounded to integers, so that the sums are exact and equal on every machine and in every batch.
 """
 
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-MEMBERS = 16  # mean members of a cell that is aimed at
+MEMBERS = 16  # mean members of a bucket that is aimed at
 _VECTOR_SCALE, _DIRECTION_SCALE = 2.0**11, 2.0**7  # their product times sqrt(dim) stays below 2**24: float32 is exact
 _BLOCK = 4096  # vectors at a time
 _SEED = 20_260_701
@@ -34,7 +33,7 @@ def num_directions(count: int) -> int:
 
 
 def num_probes(directions: int) -> int:
-    """Return how many cells each vector enters.
+    """Return how many buckets each vector enters.
 
     So many that of pairs with a cosine of 0.8 or more 99% share one, measured on the names of 2WikiMultiHopQA (58,248
     vectors of all-MiniLM-L6-v2) with 256, 512 and 1,024 directions.
@@ -42,15 +41,15 @@ def num_probes(directions: int) -> int:
     return round(2 * directions**0.5)
 
 
-def cells_of(vectors: np.ndarray, directions: int) -> np.ndarray:
-    """Return the cells of each vector.
+def buckets_of(vectors: np.ndarray, directions: int) -> np.ndarray:
+    """Return the buckets of each vector.
 
     Args:
         vectors: (n, dim) unit rows, dim below 4096.
         directions: how many each family has, see `num_directions`.
 
     Returns:
-        (n, num_probes(directions)) int64 distinct cells below directions ** 2, strongest first.
+        (n, num_probes(directions)) int64 distinct buckets below directions ** 2, strongest first.
     """
     probes = num_probes(directions)
     rng = np.random.default_rng(_SEED)
@@ -61,9 +60,9 @@ def cells_of(vectors: np.ndarray, directions: int) -> np.ndarray:
         rows = np.rint(vectors[first : first + _BLOCK].astype(np.float64) * _VECTOR_SCALE).astype(np.float32)
         (a, strong_a), (b, strong_b) = (_strongest(rows @ family.T, depth) for family in families)
         sums = (strong_a[:, :, None] + strong_b[:, None, :]).reshape(len(rows), -1)
-        cells = (a[:, :, None] * directions + b[:, None, :]).reshape(len(rows), -1)
-        chosen = _order(sums, cells, out.shape[1])
-        out[first : first + _BLOCK] = np.take_along_axis(cells, chosen, axis=1)
+        buckets = (a[:, :, None] * directions + b[:, None, :]).reshape(len(rows), -1)
+        chosen = _order(sums, buckets, out.shape[1])
+        out[first : first + _BLOCK] = np.take_along_axis(buckets, chosen, axis=1)
     return out
 
 
@@ -82,16 +81,16 @@ def _order(values: np.ndarray, ids: np.ndarray, count: int) -> np.ndarray:
     return np.take_along_axis(some, np.argsort(np.take_along_axis(keys, some, axis=1), axis=1), axis=1)
 
 
-def sharing(cells: np.ndarray, asks: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield, for each cell that holds one who asks and at least one other, those who ask and all members, ascending.
+def sharing(buckets: np.ndarray, asks: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield, for each bucket that holds one who asks and at least one other, those who ask and all members, ascending.
 
     Args:
-        cells: (n, probes), see `cells_of`.
+        buckets: (n, probes), see `buckets_of`.
         asks: (n,) bool.
     """
-    flat = cells.ravel()
+    flat = buckets.ravel()
     order = np.argsort(flat, kind="stable")
-    owners, bounds = order // cells.shape[1], np.flatnonzero(np.diff(flat[order])) + 1
+    owners, bounds = order // buckets.shape[1], np.flatnonzero(np.diff(flat[order])) + 1
     starts, stops = np.r_[0, bounds], np.r_[bounds, len(order)]
     asking = np.add.reduceat(asks[owners], starts) if len(order) else np.zeros(0)
     for i in np.flatnonzero((asking > 0) & (stops - starts > 1)).tolist():
@@ -100,7 +99,7 @@ def sharing(cells: np.ndarray, asks: np.ndarray) -> Iterator[tuple[np.ndarray, n
 
 
 EXACT_UP_TO = (
-    100_000  # names, about a minute; beyond, only those that share a cell are compared (`gnnrag.graphs.synonyms`)
+    100_000  # names, about a minute; beyond, only those that share a bucket are compared (`gnnrag.graphs.synonyms`)
 )
 _BUFFER = 8_000_000  # edges kept before those that are not among a name's nearest are dropped
 _PAIRS = 65_536  # cosines computed at a time
@@ -155,7 +154,7 @@ def find_synonyms(
     is_new, old_pairs, old_cosines = _carried(entities, known, max_neighbours)
     asks = starts if is_new.all() else is_new
     directions = _search(len(entities))
-    found = _near_in_cells(vectors, asks, threshold, directions) if directions else _near(vectors, asks, threshold)
+    found = _near_in_buckets(vectors, asks, threshold, directions) if directions else _near(vectors, asks, threshold)
     blocks, held = [(old_pairs, old_cosines)], 0
     for pairs, cosines in found:
         if not is_new.all():
@@ -169,7 +168,7 @@ def find_synonyms(
 
 
 def _search(count: int) -> int:
-    """Return how so many names are searched: with that many directions (`cells_of`), or exactly (0)."""
+    """Return how so many names are searched: with that many directions (`buckets_of`), or exactly (0)."""
     return num_directions(count) if count > EXACT_UP_TO else 0
 
 
@@ -212,20 +211,20 @@ def _near(vectors: np.ndarray, asks: np.ndarray, threshold: float) -> Iterator[t
         yield _checked(vectors, source, found, threshold)
 
 
-def _near_in_cells(
+def _near_in_buckets(
     vectors: np.ndarray, asks: np.ndarray, threshold: float, directions: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the same for rows that share a cell; a pair may come more than once."""
+    """Yield the same for rows that share a bucket; a pair may come more than once."""
     vectors = np.ascontiguousarray(vectors, dtype=np.float32)
     codes, held = [], 0
-    for asking, members in sharing(cells_of(vectors, directions), asks):
+    for asking, members in sharing(buckets_of(vectors, directions), asks):
         own = vectors[members]
         for first in range(0, len(asking), _QUERY_BLOCK):
             block = asking[first : first + _QUERY_BLOCK]
             rows, columns = np.nonzero(vectors[block] @ own.T >= threshold - _SLACK)
             codes.append(block[rows] * len(vectors) + members[columns])
             held += len(rows)
-            if held > _BUFFER:  # near ones share many cells: each pair is looked at once
+            if held > _BUFFER:  # near ones share many buckets: each pair is looked at once
                 yield _checked(vectors, *np.divmod(np.unique(np.concatenate(codes)), len(vectors)), threshold)
                 codes, held = [], 0
     if codes:

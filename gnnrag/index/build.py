@@ -389,10 +389,10 @@ def _run(step: Step, context: Context, progress: Progress) -> None:
     started = time.perf_counter()
     progress(name, 0, total)
     writers = prompted_writers(name, context.config)
-    spent = context.jobs.go_on(store.root / ".partial" / f"{name}-{step.key[:16]}.spent") if writers else nullcontext()
+    spent = context.tasks.go_on(store.root / ".partial" / f"{name}-{step.key[:16]}.spent") if writers else nullcontext()
     with spent, waiting(f"stage {name} of the index"):
         write = STAGES[name].build(context, step.settings)
-    models = {writer: context.jobs.model(writer) for writer in writers}
+    models = {writer: context.tasks.model(writer) for writer in writers}
     if models:
         store.manifest["models"] = {**store.manifest.get("models", {}), **models}
     store.commit(name, step.key, write, time.perf_counter() - started, step.settings)

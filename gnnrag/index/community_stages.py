@@ -66,7 +66,7 @@ class TreeStage(Stage):
             self.version,
             asdict(context.config.tree),
             context.embedder().identity,
-            context.jobs.identity("summary"),
+            context.tasks.identity("summary"),
         ]
 
     def build(self, context: Context, settings: str) -> Writer:
@@ -85,7 +85,7 @@ class TreeStage(Stage):
             content = {"made_with": work.made_with, "embedder": work.embedder, "keys": work.keys, "texts": tree.texts}
             put_json(folder / "summaries.json", content)
             layers = [len(nodes) for nodes in tree.layers]
-            spent = context.jobs.record("summary")
+            spent = context.tasks.record("summary")
             return {"layers": layers, "summaries": tree.num_summaries, **work.counts, **spent}
 
         return write
@@ -108,7 +108,7 @@ class _Summaries:
 
     def __init__(self, context: Context) -> None:
         self.context, self.keys = context, list[str]()
-        self.made_with = digest([context.jobs.identity("summary"), context.config.tree.summary_words])
+        self.made_with = digest([context.tasks.identity("summary"), context.config.tree.summary_words])
         self.embedder = context.embedder().identity
         self.counts = dict.fromkeys(("written", "kept", "embedded"), 0)
         self._known, self._vectors = self._earlier()
@@ -125,10 +125,10 @@ class _Summaries:
         def compute(positions: list[int]) -> list[Any]:
             words = self.context.config.tree.summary_words
             tasks = [SummaryTask(tuple(clusters[i]), words) for i in positions]
-            return [summary.text for summary in self.context.jobs.run("summary", tasks)]
+            return [summary.text for summary in self.context.tasks.run("summary", tasks)]
 
         store, name, progress = self.context.store, TreeStage.name, self._progress(len(keys))
-        batch = self.context.jobs.batch("summary", _BATCH)
+        batch = self.context.tasks.batch("summary", _BATCH)
         return map_passages(store, name, self.made_with, keys, self._known, compute, batch, progress)
 
     def embed(self, texts: list[str]) -> np.ndarray:
@@ -263,7 +263,7 @@ class ReportStage(Stage):
             counts = {"reports": len(reports), "made": made, "reused": len(reports) - made}
             stale = sum(r.stale for r in reports)
             new = len(set(keys) - earlier.vectors.keys())
-            return {**counts, "stale": stale, "sentences": len(keys), "computed": new, **context.jobs.record("report")}
+            return {**counts, "stale": stale, "sentences": len(keys), "computed": new, **context.tasks.record("report")}
 
         return write
 
@@ -272,7 +272,7 @@ class ReportStage(Stage):
         return read_reports(folder)
 
     def _writer(self, context: Context) -> list[Any]:
-        return [self.version, context.jobs.identity("report")]
+        return [self.version, context.tasks.identity("report")]
 
     def _earlier(self, context: Context, made_by: dict[str, str]) -> _Earlier:
         """Return what the artefact that is there still offers to the same writer and the same embedder."""
@@ -297,7 +297,7 @@ class ReportStage(Stage):
         reports: list[Report | None] = [None] * len(communities)
         drafts: list[ReportDraft | None] = [None] * len(communities)
         progress = _progress(context, len(communities))
-        made_by, batch = digest(self._writer(context)), context.jobs.batch("report", _REPORTS_AT_ONCE)
+        made_by, batch = digest(self._writer(context)), context.tasks.batch("report", _REPORTS_AT_ONCE)
         for level in range(int(communities.levels.max(initial=-1)), -1, -1):
             wave = np.flatnonzero(communities.levels == level).tolist()
             asked = {i: tasks.task(i, drafts) for i in wave}
@@ -324,7 +324,7 @@ def _task_key(task: ReportTask) -> str:
 
 def _written(context: Context, tasks: Sequence[ReportTask], positions: list[int]) -> list[Any]:
     """Return the reports on some of the tasks."""
-    return [draft_to_json(draft) for draft in context.jobs.run("report", [tasks[p] for p in positions])]
+    return [draft_to_json(draft) for draft in context.tasks.run("report", [tasks[p] for p in positions])]
 
 
 def _progress(context: Context, total: int) -> Callable[[int], None]:

@@ -143,7 +143,7 @@ class Curator:
 
     def _decide(self, writer: str, tasks: Sequence[Any], plain: Callable[[Any], Any]) -> list[Any]:
         """Return the results of tasks as JSON data; only those without a known result are run, a few at a time."""
-        jobs = self.context.jobs
+        jobs = self.context.tasks
         identity = jobs.identity(writer)
         keys = [digest([writer, identity, asdict(task)]) for task in tasks]
 
@@ -205,13 +205,13 @@ def curation_settings(context: Context) -> list[Any]:
                 f"index.knowledge.resolve_threshold={config.resolve_threshold}: give a cosine, such as 0.6"
             )
         identity = context.embedder().identity
-        rules.append(["resolve", config.resolve_threshold, identity, context.jobs.identity("curator")])
+        rules.append(["resolve", config.resolve_threshold, identity, context.tasks.identity("curator")])
     if config.schema:
-        rules.append(["schema", read_schema(config.schema), context.jobs.identity("types")])
+        rules.append(["schema", read_schema(config.schema), context.tasks.identity("types")])
     if config.description_words is not None:
         if config.description_words < 1:
             raise ConfigError(f"index.knowledge.description_words={config.description_words}: give 1 or more, or null")
-        rules.append(["summary", config.description_words, context.jobs.identity("summary")])
+        rules.append(["summary", config.description_words, context.tasks.identity("summary")])
     return rules
 
 

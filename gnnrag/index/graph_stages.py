@@ -54,11 +54,11 @@ class ExtractionStage(Stage):
 
     def settings(self, context: Context) -> Any:
         """See `Stage`."""
-        return make_extractor(context.config.extract, lambda: context.jobs).identity
+        return make_extractor(context.config.extract, lambda: context.tasks).identity
 
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
-        extractor = make_extractor(context.config.extract, lambda: context.jobs)
+        extractor = make_extractor(context.config.extract, lambda: context.tasks)
         reads_text = "text" in self.needs_for(context.config)
         texts = context.read("text") if reads_text else [PassageText((), ())] * len(context.passages)
         hashes = [digest(extractor.key(p, text)) for p, text in zip(context.passages, texts, strict=True)]
@@ -300,7 +300,7 @@ class KnowledgeStage(Stage):
             counts |= {"hyperedges": len(graph.hyper_texts), "isolated": int((graph.degrees == 0).sum())}
             counts |= curator.done.write(folder)
             for writer in ("curator", "types", "summary") if curator.done.decisions else ():
-                counts |= context.jobs.record(writer)
+                counts |= context.tasks.record(writer)
             return counts
 
         return write

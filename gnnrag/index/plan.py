@@ -165,7 +165,7 @@ class Plan:
         """Raise ArtefactError where a stage would be made again with another model or file than it was made with."""
         store, made_with = self.store, settings_hash(self.store, name)
         for writer in prompted_writers(name, self.config):
-            old, new = recorded_model(store, writer), self.context.jobs.model(writer)
+            old, new = recorded_model(store, writer), self.context.tasks.model(writer)
             if any(old[key] != new[key] for key in old.keys() & new.keys()):
                 both = f"{name} is by {describe(old)}, and these settings name {describe(new)}"
                 break

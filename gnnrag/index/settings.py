@@ -243,7 +243,7 @@ def recorded_weights(store: Store) -> str:
 
 
 def recorded_model(store: Store, writer: str) -> dict[str, Any]:
-    """Return what an index says of the model that a writer asked (`IndexJobs.model`); nothing where it says nothing."""
+    """Return what an index says of the model that a writer asked (`IndexTasks.model`)."""
     models = store.manifest.get("models")
     if isinstance(models, Mapping):
         found = models.get(writer)

@@ -18,7 +18,7 @@ from gnnrag.config import IndexConfig
 from gnnrag.errors import ArtefactError
 from gnnrag.index.embedder import Embedder
 from gnnrag.index.store import Store, map_passages
-from gnnrag.registry import JOBS, resolve
+from gnnrag.registry import INDEX_TASKS, resolve
 from gnnrag.types import Passage
 
 
@@ -104,9 +104,9 @@ class Context:
     progress: Callable[[int], None] = field(default=lambda n: None)
 
     @cached_property
-    def jobs(self) -> Any:
-        """Who runs the writers (`gnnrag.roles.writers.tasks.IndexJobs`): summaries, reports, extraction by a model."""
-        return resolve("index.jobs", "jobs", JOBS)(self.config, self.embedder)
+    def tasks(self) -> Any:
+        """Who runs the writers (`gnnrag.roles.writers.tasks.IndexTasks`): summaries, reports, extraction by a model."""
+        return resolve("index.jobs", "jobs", INDEX_TASKS)(self.config, self.embedder)
 
     @property
     def hashes(self) -> list[str]:

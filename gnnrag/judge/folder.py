@@ -18,7 +18,7 @@ from gnnrag.config import to_plain
 from gnnrag.errors import ConfigError
 from gnnrag.judge.config import CRITERIA, CountConfig, JudgeBudgetConfig, JudgeConfig
 from gnnrag.judge.replies import DIMENSIONS, HIGHEST
-from gnnrag.run.rundir import commit, decisive, differences, lock_run
+from gnnrag.run.rundir import commit, differences, fingerprint_fields, lock_run
 
 Key = tuple[str, str, int]  # question, part (a criterion, or an order), repeat from 0
 ROWS, META, METRICS, SCORES = "replies.jsonl", "meta.json", "metrics.json", "scores.jsonl"
@@ -202,7 +202,7 @@ def settings_of(config: JudgeConfig) -> dict[str, Any]:
     """Return the settings that decide replies."""
     plain = {key: value for key, value in to_plain(config).items() if key not in _FREE}
     plain["ask"] = {key: value for key, value in plain["ask"].items() if key != "criteria"}
-    return decisive(plain)
+    return fingerprint_fields(plain)
 
 
 def judged_figures(run: Path) -> dict[str, Any]:

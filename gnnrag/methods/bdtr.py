@@ -10,7 +10,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.methods.base import Method, State
 from gnnrag.pool import Cut, mean_deviation_cut, promote
 from gnnrag.roles.base import Chain, ChainTask, Thoughts, ThoughtsTask, VerifierTask
-from gnnrag.session import Session, folded
+from gnnrag.session import Session, normalised
 from gnnrag.types import Evidence, Query, Question, Ranking
 
 CHOICES = {
@@ -120,7 +120,7 @@ class BDTR(Method):
                 for kind, text in wanted
                 if text and self.config.thoughts in ("both", kind)
             ]
-            if len({folded(q.text) for q in queries}) < len(queries):  # two equal thoughts are one query
+            if len({normalised(q.text) for q in queries}) < len(queries):  # two equal thoughts are one query
                 state.session.counts["duplicate_query"] += 1
                 del queries[1:]
             if queries:

@@ -10,7 +10,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.methods.base import Method, State
 from gnnrag.pool import Pool
 from gnnrag.roles.base import ReasonTask, Step, Style
-from gnnrag.session import Session, folded
+from gnnrag.session import Session, normalised
 from gnnrag.text.sentences import split_sentences
 from gnnrag.types import Evidence, Query, Question, Ranking, ScoreNorm
 
@@ -87,7 +87,7 @@ class Iterative(Method):
         query = self.query(state, step)
         if (step.done and self.stops) or not query:
             return []
-        if folded(query) in {folded(q) for q in state.queries}:
+        if normalised(query) in {normalised(q) for q in state.queries}:
             state.session.flag("reasoner", "repeated_query")
         return [Query(query, top_k=self.config.top_k, kind="step")]
 

@@ -16,7 +16,7 @@ from gnnrag.graphs.linking import stems
 from gnnrag.index.index import Index
 from gnnrag.roles.base import ThoughtsTask
 from gnnrag.roles.bridges import Bridge, BridgeFinder, OpenQuestion
-from gnnrag.session import folded
+from gnnrag.session import normalised
 from gnnrag.text.normalise import FUNCTION_WORDS, drop_qualifier, words
 from gnnrag.text.sentences import beginning
 
@@ -140,7 +140,7 @@ def content_words(text: str) -> list[str]:
 def clauses(text: str) -> list[str]:
     """Return the parts of a question that could be questions of their own, coarse ones first."""
     found: dict[str, None] = {}
-    whole = folded(text.strip(" ?"))
+    whole = normalised(text.strip(" ?"))
     for pattern, widths in _CUTS:
         spans = _pieces(text, pattern)
         for width in widths:
@@ -148,7 +148,7 @@ def clauses(text: str) -> list[str]:
                 if len(found) == MAX_CLAUSES:
                     return list(found)
                 piece = text[spans[first][0] : spans[first + width - 1][1]].strip(" ,;:?")
-                if len(content_words(piece)) >= 2 and folded(piece) != whole:
+                if len(content_words(piece)) >= 2 and normalised(piece) != whole:
                     found.setdefault(piece)
     return list(found)
 
@@ -312,11 +312,11 @@ class CandidateBuilder:
         """Return the candidates, given what `read` returned."""
         rules = (self._anchors, self._bridges, self._found, self._names, self._clauses, self._swapped, self._sentences)
         rows = [list(rule(task, reading)) for rule in rules]
-        asked = {"", folded(task.question.text), *map(folded, task.earlier)}
+        asked = {"", normalised(task.question.text), *map(normalised, task.earlier)}
         found: dict[str, ThoughtCandidate] = {}
         for turn in range(max(map(len, rows))):  # by turns, so that the limit cuts the least likely of each rule
             for row in rows:
-                if turn < len(row) and (key := folded(row[turn].text)) not in asked:
+                if turn < len(row) and (key := normalised(row[turn].text)) not in asked:
                     found.setdefault(key, row[turn])
         return list(found.values())[: self.limit]
 

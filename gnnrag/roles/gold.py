@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gnnrag.index.index import Index
-from gnnrag.session import folded
+from gnnrag.session import normalised
 from gnnrag.text.normalise import drop_qualifier, phrase_key
 from gnnrag.types import Question
 
@@ -60,12 +60,12 @@ def ways_to_ask(hops: Sequence[OracleHop], asked: Iterable[str], index: Index) -
         asked: queries sent so far, compared without case.
         index: an opened index.
     """
-    before, ways = {folded(text) for text in asked}, []
+    before, ways = {normalised(text) for text in asked}, []
     wordings = [_wordings(hop, index) for hop in hops]
     for level in range(max((len(texts) for texts in wordings), default=0)):
         for hop, texts in zip(hops, wordings, strict=True):
-            if level < len(texts) and folded(texts[level]) not in before:
-                before.add(folded(texts[level]))
+            if level < len(texts) and normalised(texts[level]) not in before:
+                before.add(normalised(texts[level]))
                 ways.append((hop, texts[level]))
     return ways
 
@@ -73,7 +73,7 @@ def ways_to_ask(hops: Sequence[OracleHop], asked: Iterable[str], index: Index) -
 def _wordings(hop: OracleHop, index: Index) -> list[str]:
     title = drop_qualifier(index.passages[index.position[hop.gold]].title)
     with_answer = f"{hop.query} {hop.answer}".strip()
-    named = with_answer if folded(title) in folded(with_answer) else f"{title} {with_answer}"
+    named = with_answer if normalised(title) in normalised(with_answer) else f"{title} {with_answer}"
     return list(dict.fromkeys([hop.query, with_answer, named]))
 
 

@@ -27,7 +27,7 @@ from gnnrag.roles.base import ResultT, Role, TaskT
 from gnnrag.roles.hollow import CUT_OFF, EMPTY, LOOP, MAX_REPLY, parsed
 from gnnrag.roles.hollow import MalformedError as MalformedError
 from gnnrag.session import Session
-from gnnrag.types import shallow
+from gnnrag.types import to_dict
 
 T = TypeVar("T")
 Failure = Literal["", "parse_failure", "llm_error"]
@@ -227,7 +227,7 @@ class Prompter:
             reply = attempt.reply
             text, finish = (reply.text[:MAX_REPLY], reply.finish_reason) if reply else (None, None)
             session.record(
-                "llm", role=self.role, prompt=self.prompt.name, messages=[shallow(m) for m in attempt.messages],
+                "llm", role=self.role, prompt=self.prompt.name, messages=[to_dict(m) for m in attempt.messages],
                 reply=text, finish_reason=finish, problem=attempt.problem,
             )  # fmt: skip
             session.flag(self.role, *filter(None, attempt.flags))

@@ -27,7 +27,7 @@ from gnnrag.metrics.report import per_question, score
 from gnnrag.metrics.traces import from_traces
 from gnnrag.registry import RETRIEVERS, resolve
 from gnnrag.run.pipeline import Pipeline, chunking, idle_settings, needed_stages, open_index
-from gnnrag.run.rundir import SHARDS, RunDir, commit, decisive, differences, run_name
+from gnnrag.run.rundir import SHARDS, RunDir, commit, differences, fingerprint_fields, run_name
 from gnnrag.run.sharding import MERGE, check_siblings, lock_parts, read_shard, take_parts
 from gnnrag.run.trained import checkpoints, trained_on
 from gnnrag.session import Session
@@ -217,7 +217,7 @@ def open_run(
     name = config.run.name or run_name(plain, f"{data.name}-{config.data.split}", inputs)
     refuse_other(Path(config.run.root) / name, EVALUATION)
     if shard and not fresh:
-        check_siblings(Path(config.run.root) / name, decisive(plain), inputs)
+        check_siblings(Path(config.run.root) / name, fingerprint_fields(plain), inputs)
     if fresh and not shard:
         if config.shard:
             raise ConfigError(f"run.fresh=true with shard={MERGE} would delete the parts; leave run.fresh out")

@@ -19,7 +19,7 @@ from gnnrag.methods.base import Method
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.session import Budget, Session
-from gnnrag.types import Evidence, Passage, Prediction, Query, Question, Ranking, shallow
+from gnnrag.types import Evidence, Passage, Prediction, Query, Question, Ranking, to_dict
 
 Reader = Callable[[ReaderTask, Session], Awaitable[Answer]]
 Lookup = Callable[[Iterable[str]], tuple[Passage, ...]]
@@ -126,7 +126,7 @@ class Loop:
             state.round += 1
             retrieved += 1
         evidence = await self.method.select(state)
-        session.record("evidence", **{k: v for k, v in shallow(evidence).items() if k != "ranking"})
+        session.record("evidence", **{k: v for k, v in to_dict(evidence).items() if k != "ranking"})
         return evidence, max(0, retrieved - 1)
 
     async def _retrieve(self, queries: Sequence[Query], session: Session, round_: int) -> list[Ranking]:
@@ -148,7 +148,7 @@ class Loop:
                 result = Ranking((), np.zeros(0))
             # A retriever that silently became another must show in the counts.
             session.counts[result.branch] += int(result.branch.endswith("_fallback"))
-            session.record("query", round=round_, **shallow(query), ranking=_excerpt(result))
+            session.record("query", round=round_, **to_dict(query), ranking=_excerpt(result))
             rankings.append(result)
         return rankings
 
@@ -198,7 +198,7 @@ class Loop:
         if evidence.answer is not None:
             return evidence.answer
         answer = await self.reader(ReaderTask(question, self.lookup(evidence.context), evidence.notes), session)
-        session.record("answer", **shallow(answer))
+        session.record("answer", **to_dict(answer))
         silent = not answer.text and "reader_failed" not in answer.flags
         session.flag("reader", *dict.fromkeys([*answer.flags, *(["abstained"] if silent else [])]))
         return answer.text

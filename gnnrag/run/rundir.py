@@ -33,7 +33,7 @@ from gnnrag.common.yaml_config import without_credentials
 from gnnrag.config import to_plain
 from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.session import Session
-from gnnrag.types import Prediction, shallow
+from gnnrag.types import Prediction, to_dict
 
 _OVER = "run.fresh=true starts the run over"
 _FIELDS = {field.name for field in fields(Prediction)} - {"seconds"}
@@ -147,7 +147,7 @@ def _mapping(value: Any) -> dict[str, Any]:
 
 # Settings that have no influence on any prediction, or that the fingerprints of the inputs stand for: a run may be
 # continued with other values of these (a server comes back under another address, an index has moved).
-FREE = {
+EXCLUDED_FIELDS = {
     *("concurrency", "run", "shard", "metrics", "llm_cache", "data.path", "data.questions", "index.path", "index.root"),
     *(f"llm.{name}" for name in ("base_url", "api_key_env", "timeout_s", "max_retries", "backoff_s", "concurrency")),
     *("llm.server_file", "llm.server_wait_s"),
@@ -186,7 +186,7 @@ class RunDir:
         traces: bool = True,
     ) -> None:
         self.path = Path(root) / name
-        self.decisive = decisive(config)
+        self.decisive = fingerprint_fields(config)
         refuse_other(self.path, EVALUATION)
         if not fresh:
             check_same(self.path, self.decisive, inputs)
@@ -224,7 +224,7 @@ class RunDir:
 
     def add(self, prediction: Prediction, session: Session) -> None:
         """Record a question that has ended. The prediction goes last: what precedes it is overwritten by a redo."""
-        row = shallow(prediction)
+        row = to_dict(prediction)
         seconds = row.pop("seconds")
         if self._traces:
             self._traces.append({"question_id": prediction.question_id, "events": session.events})
@@ -336,7 +336,7 @@ def trained_note(path: str | Path) -> str:
 def run_name(config: Mapping[str, Any], data: str, inputs: Mapping[str, Any]) -> str:
     """Return the default name: readable in front, a hash of settings and inputs behind."""
     parts = [data, config["method"]["name"], config["retriever"]["name"], roles_label(config["roles"])]
-    return "-".join([*parts, digest([decisive(config), inputs])[:8]])
+    return "-".join([*parts, digest([fingerprint_fields(config), inputs])[:8]])
 
 
 def roles_label(roles: Mapping[str, Any]) -> str:
@@ -350,10 +350,10 @@ def run_label(config: Any) -> str:
     return f"{config.method.name} / {config.retriever.name} / {roles_label(to_plain(config.roles))}"
 
 
-def decisive(config: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+def fingerprint_fields(config: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     """Return the settings that decide predictions."""
-    kept = {key: value for key, value in config.items() if f"{where}{key}" not in FREE}
-    return {k: decisive(v, f"{where}{k}.") if isinstance(v, Mapping) else v for k, v in kept.items()}
+    kept = {key: value for key, value in config.items() if f"{where}{key}" not in EXCLUDED_FIELDS}
+    return {k: fingerprint_fields(v, f"{where}{k}.") if isinstance(v, Mapping) else v for k, v in kept.items()}
 
 
 @cache

@@ -28,11 +28,7 @@ def seen_hash(question_id: str) -> str:
 
 
 def seen_in(parts: Mapping[str, Mapping[str, Iterable[str]]]) -> frozenset[str]:
-    """Return the hashes of the questions that train or validate.
-
-    Args:
-        parts: `train`, `validation` and `report` of each set, as `folds.json` has them.
-    """
+    """Return the hashes of the questions that train or validate."""
     names = ("train", "validation")
     return frozenset(seen_hash(id_) for part in parts.values() for name in names for id_ in part.get(name, ()))
 

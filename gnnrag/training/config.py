@@ -11,7 +11,7 @@ from typing import Any
 from gnnrag.common.yaml_config import MARK
 from gnnrag.config import TrackedRun, to_plain
 from gnnrag.errors import ConfigError
-from gnnrag.session import folded
+from gnnrag.session import normalised
 
 USES = ("folds", "train", "report")  # of the questions of a set
 SCHEDULES, PRECISIONS, KEPT = ("constant", "linear", "cosine"), ("no", "bf16", "fp16"), ("best", "last")
@@ -166,7 +166,7 @@ def split_questions(ids: Iterable[str], config: FoldConfig, texts: Mapping[str, 
     if not 0 <= config.validation < 1:
         raise ConfigError(f"folds.validation={config.validation}: must be at least 0 and below 1")
     ids = list(ids)
-    known = {id_: text for id_ in ids if (text := folded(texts[id_]))} if texts else {}
+    known = {id_: text for id_ in ids if (text := normalised(texts[id_]))} if texts else {}
     least: dict[str, str] = {}
     for id_ in sorted(known):
         least.setdefault(known[id_], id_)

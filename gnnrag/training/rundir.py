@@ -32,7 +32,7 @@ from gnnrag.metrics.plotting import write_figure
 from gnnrag.run.rundir import commit, differences
 
 # Settings that a resumed run may change: they decide where it lies and who is told, not what comes out.
-FREE = ("run",)
+EXCLUDED_FIELDS = ("run",)
 STATE = "state.pt"
 _OVER = "run.fresh=true starts the run over"
 
@@ -63,7 +63,7 @@ class TrainingRun:
         if not is_main:
             return
         config = without_credentials(config)
-        kept = {name: value for name, value in config.items() if name not in FREE}
+        kept = {name: value for name, value in config.items() if name not in EXCLUDED_FIELDS}
         meta = json.loads(json.dumps({"settings": kept, "inputs": dict(inputs)}))
         refuse_other(self.path, TRAINING)
         self._lock = lock_run(self.path, "training run")

@@ -13,7 +13,7 @@ from gnnrag.cluster.plan import make_plan
 from gnnrag.config import EvaluateConfig, load_config, to_plain
 from gnnrag.errors import ConfigError
 from gnnrag.registry import TRAININGS
-from gnnrag.run.rundir import decisive
+from gnnrag.run.rundir import fingerprint_fields
 from tests.helpers.each import each
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,7 +59,7 @@ def test_the_frozen_settings_are_those_that_were_asked_for(tmp_path: Path) -> No
     asked = to_plain(load_config(EvaluateConfig, SAMPLE, settings))
     frozen = to_plain(load_config(EvaluateConfig, Path(job.folder) / "config.yaml"))
     assert frozen == asked
-    assert job.target.decisive == decisive(asked)
+    assert job.target.decisive == fingerprint_fields(asked)
     assert len((Path(job.folder) / "config.yaml").read_text().splitlines()) < 80  # what differs, not all defaults
 
 

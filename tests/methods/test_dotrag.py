@@ -20,7 +20,7 @@ from gnnrag.methods.dotrag.method import DotRAG
 from gnnrag.methods.dotrag.oracle import OracleConcepts, OraclePathJudge, OracleRedirect, OracleRules
 from gnnrag.methods.dotrag.paths import Judgement
 from gnnrag.methods.dotrag.prompted import PromptedConcepts, PromptedPathJudge, PromptedRedirect, PromptedRules
-from gnnrag.methods.dotrag.start import Meaning
+from gnnrag.methods.dotrag.start import SemanticScorer
 from gnnrag.methods.dotrag.tasks import Concept, Concepts, DotRules, Judged, Redirect
 from gnnrag.metrics.retrieval import node_scores
 from gnnrag.roles.base import Answer
@@ -131,8 +131,13 @@ def test_the_worked_trace_step_by_step() -> None:
 
 def test_nothing_is_embedded_in_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[int] = []
-    vector = Meaning.vector
-    monkeypatch.setattr(Meaning, "vector", lambda *given: (threads.append(threading.get_ident()), vector(*given))[1])
+    vector = SemanticScorer.vector
+
+    def seen(*given: Any) -> Any:
+        threads.append(threading.get_ident())
+        return vector(*given)
+
+    monkeypatch.setattr(SemanticScorer, "vector", seen)
     run(prompted()[0], **TRACE)
     assert len(threads) > 3 and threading.get_ident() not in threads and len(set(threads)) == 1
 

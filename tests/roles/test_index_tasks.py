@@ -12,7 +12,7 @@ from gnnrag.config import RoleConfig
 from gnnrag.errors import ArtefactError, BudgetError
 from gnnrag.index.store import Store
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.roles.writers.tasks import BATCH, IndexJobs
+from gnnrag.roles.writers.tasks import BATCH, IndexTasks
 from gnnrag.types import Passage
 from tests.helpers.each import each
 from tests.helpers.indexes import HASH, artefacts, build
@@ -64,12 +64,12 @@ def test_a_forged_journal_of_what_was_spent_is_named(tmp_path, row):
     (tmp_path / "i.spent").write_text(row + "\n")
     with (
         pytest.raises(ArtefactError, match=r"i\.spent is damaged or forged"),
-        IndexJobs(HASH, list).go_on(tmp_path / "i.spent"),
+        IndexTasks(HASH, list).go_on(tmp_path / "i.spent"),
     ):
         pass
 
 
 def test_offline_writers_keep_their_batches():
-    assert IndexJobs(HASH, list).batch("report", 256) == 256
-    assert IndexJobs(settings("report"), list).batch("report", 256) == BATCH
-    assert IndexJobs(settings("report"), list).batch("report", 4) == 4
+    assert IndexTasks(HASH, list).batch("report", 256) == 256
+    assert IndexTasks(settings("report"), list).batch("report", 256) == BATCH
+    assert IndexTasks(settings("report"), list).batch("report", 4) == 4

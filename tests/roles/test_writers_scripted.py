@@ -36,7 +36,7 @@ CLASSES = {
     if form != "offline"
 }
 TYPED = {"curator-prompted", "types-prompted"}  # descriptions are cut before they are shown
-FREE = {"summary-prompted"}
+EXCLUDED_FIELDS = {"summary-prompted"}
 COUNTS = {"calls", "prompt_tokens", "completion_tokens", "cached_calls", "parse_failure", "refused", "records_seen"}
 
 
@@ -59,7 +59,7 @@ def test_success(name: str) -> None:
 @each("name", CLASSES)
 def test_a_bad_reply_is_counted(name: str, kind: str) -> None:
     _, counts, _ = write(name, lambda _: BAD[kind])
-    if kind == "garbage" and name in FREE:
+    if kind == "garbage" and name in EXCLUDED_FIELDS:
         return
     assert counts["parse_failure"] and counts.keys() - COUNTS
     assert kind != "refusal" or counts["refused"]

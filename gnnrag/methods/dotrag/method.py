@@ -23,7 +23,7 @@ from gnnrag.methods.base import Method, State
 from gnnrag.methods.dotrag.evidence import Base, OutputConfig, gather_evidence, unite
 from gnnrag.methods.dotrag.paths import describe
 from gnnrag.methods.dotrag.search import Dot, Filter, Found, Limits, Region, SearchConfig, TypedGraph, completed
-from gnnrag.methods.dotrag.start import Meaning, Start, StartConfig, Starter
+from gnnrag.methods.dotrag.start import AnchorSelector, SemanticScorer, Start, StartConfig
 from gnnrag.methods.dotrag.tasks import ConceptsTask, DotRules, JudgeTask, RedirectTask, RulesTask, path_texts
 from gnnrag.session import Session, concurrently
 from gnnrag.types import Evidence, Query, Question, Ranking
@@ -140,14 +140,14 @@ class DotRAG(Method):
         return load(Path(file), self.index.knowledge) if file else draft(self.index.knowledge)
 
     @cached_property
-    def meaning(self) -> Meaning:
+    def meaning(self) -> SemanticScorer:
         """Cosines of texts with nodes and relations."""
-        return Meaning(self.index.embedder.encode, self.index.knowledge_vectors.scores)
+        return SemanticScorer(self.index.embedder.encode, self.index.knowledge_vectors.scores)
 
     @cached_property
-    def starter(self) -> Starter:
+    def starter(self) -> AnchorSelector:
         """Concepts to anchors."""
-        return Starter(self.index.knowledge, self.meaning, self.config.start)
+        return AnchorSelector(self.index.knowledge, self.meaning, self.config.start)
 
     async def start(self, question: Question, session: Session) -> State:
         """S1 and S2: concepts, their anchors, and for each the rules and the region of its DOT."""

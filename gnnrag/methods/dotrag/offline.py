@@ -29,7 +29,7 @@ from gnnrag.methods.dotrag.tasks import (
     RulesTask,
 )
 from gnnrag.roles.base import Role
-from gnnrag.session import Session, folded
+from gnnrag.session import Session, normalised
 from gnnrag.text.normalise import FUNCTION_WORDS, words
 from gnnrag.text.sentences import beginning
 
@@ -244,7 +244,7 @@ class OfflineRedirect(Role[RedirectTask, Redirect]):
 
     async def __call__(self, task: RedirectTask, session: Session) -> Redirect:
         """Return the first of these that was not sent before, or none."""
-        asked = {folded(text) for text in task.history}
+        asked = {normalised(text) for text in task.history}
         concept = set(words(task.concept))
         content = [w for w in words(task.question.text) if w not in FUNCTION_WORDS and w not in concept]
         target = " ".join(task.rules.terminal_types)
@@ -253,4 +253,4 @@ class OfflineRedirect(Role[RedirectTask, Redirect]):
             f"{task.concept} {target}",
             f"{task.concept} {' '.join(content)}",
         ]
-        return Redirect(next((idea for idea in ideas if folded(idea) not in asked), None))
+        return Redirect(next((idea for idea in ideas if normalised(idea) not in asked), None))

@@ -28,7 +28,7 @@ from gnnrag.methods.dotrag.tasks import (
 )
 from gnnrag.roles.base import Role
 from gnnrag.roles.gold import OracleHop, gold_hops, ways_to_ask
-from gnnrag.session import Session, folded
+from gnnrag.session import Session, normalised
 from gnnrag.text.normalise import phrase_key
 from gnnrag.types import Question
 
@@ -210,6 +210,6 @@ class OracleRedirect(Role[RedirectTask, Redirect]):
         """Return a query that was not sent before, or none."""
         hops = gold_hops(task.question, self.index) if task.question.decomposition else []
         ideas = [query for _, query in ways_to_ask(hops, task.history, self.index)]
-        asked = {folded(text) for text in task.history}
+        asked = {normalised(text) for text in task.history}
         ideas += [" ".join(task.question.answers[:5])]
-        return Redirect(next((idea for idea in ideas if idea and folded(idea) not in asked), None))
+        return Redirect(next((idea for idea in ideas if idea and normalised(idea) not in asked), None))

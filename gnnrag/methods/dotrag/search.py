@@ -34,7 +34,7 @@ from gnnrag.methods.dotrag.paths import (
     without_prefixes,
 )
 from gnnrag.methods.dotrag.start import Sides, bridging_paths, far_anchors, touches
-from gnnrag.session import folded
+from gnnrag.session import normalised
 
 _BUSY = 2.0  # a type is a hub's type when its mean degree is this many times the graph's
 
@@ -405,7 +405,7 @@ class Dot:
 
 def plain(text: str) -> str:
     """Return a query without case, punctuation and extra spaces: what makes two queries the same."""
-    return folded("".join(c if c.isalnum() else " " for c in text))
+    return normalised("".join(c if c.isalnum() else " " for c in text))
 
 
 def _grouped(graph: KnowledgeGraph, paths: Sequence[Path], config: SearchConfig) -> Found:

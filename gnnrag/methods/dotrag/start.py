@@ -131,7 +131,7 @@ def top_nodes(scores: np.ndarray, count: int) -> Anchors:
 CACHE_SIZE = 64  # texts; a row for a large knowledge base is half a megabyte
 
 
-class Meaning:
+class SemanticScorer:
     """Cosine of texts with all nodes and all relations: one matrix-vector product each, so batches change nothing.
 
     Args:
@@ -246,7 +246,7 @@ class Start:
     sides: Sides = ()  # of a bridging one: the anchors of each of its concepts
 
 
-class Starter:
+class AnchorSelector:
     """Chooses the starts of a question.
 
     Args:
@@ -255,7 +255,7 @@ class Starter:
         config: see `StartConfig`.
     """
 
-    def __init__(self, graph: KnowledgeGraph, meaning: Meaning, config: StartConfig) -> None:
+    def __init__(self, graph: KnowledgeGraph, meaning: SemanticScorer, config: StartConfig) -> None:
         self.graph, self.meaning, c = graph, meaning, config
         self.config = config
         self.finder = AnchorFinder(graph, AnchorRules(c.tau, c.floor, c.margin, c.max_anchors, c.by_name))

@@ -24,7 +24,7 @@ from gnnrag.methods.graphsearch.tasks import (
 from gnnrag.pool import Pool
 from gnnrag.roles.base import DecomposeTask
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.session import Session, folded
+from gnnrag.session import Session, normalised
 from gnnrag.text.subqueries import (
     NOTHING,
     HistoryItem,
@@ -202,8 +202,8 @@ class Modules:
         )
         queries = list(found.queries)
         if self.config.parsing != "released":  # which asks again what was asked before
-            known = {folded(query) for query in earlier}
-            queries = list({folded(query): query for query in queries if folded(query) not in known}.values())
+            known = {normalised(query) for query in earlier}
+            queries = list({normalised(query): query for query in queries if normalised(query) not in known}.values())
         queries = queries[: c.max_expansions or None]
         nothing = ("reject_without_expansion",) if not queries and verdict == "reject" else ()
         session.flag("expander", *found.flags, *nothing)

@@ -25,7 +25,7 @@ from gnnrag.roles.base import ReaderTask, Role, ThoughtsTask
 from gnnrag.roles.bridges import BridgeFinder
 from gnnrag.roles.offline_reader.reader import OfflineReader, OfflineReaderConfig
 from gnnrag.roles.thoughts import OfflineThoughts, OfflineThoughtsConfig
-from gnnrag.session import Session, folded
+from gnnrag.session import Session, normalised
 from gnnrag.text.normalise import words
 from gnnrag.text.subqueries import answers_by_reference, answers_by_variable, fill, without_placeholders
 
@@ -79,9 +79,9 @@ class OfflineSubAnswerer(Role[SubAnswerTask, SubAnswer]):
         named = [a.passage for a in self.finder.read(query).anchors if self.index.ids[a.passage] in known]
         sources = named or [self.index.position[id_] for id_ in ids[: self.config.frontier]]
         question = self.finder.read(task.question.text)
-        given = {folded(item.answer) for item in task.history if item.answer}
+        given = {normalised(item.answer) for item in task.history if item.answer}
         for bridge in self.finder.bridges(question, sources, named):
-            if folded(bridge.name) not in given:
+            if normalised(bridge.name) not in given:
                 return SubAnswer(bridge.name)
         asked = replace(task.question, text=query)
         return SubAnswer(self.reader.read(ReaderTask(asked, self.index.lookup(ids[: self.config.read]))).text)

@@ -23,7 +23,7 @@ from gnnrag.roles.base import ReaderTask, ResultT, Role, TaskT
 from gnnrag.roles.gold import OracleHop, gold_hops
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.reader import OracleReader, OracleReaderConfig
-from gnnrag.session import Session, folded
+from gnnrag.session import Session, normalised
 from gnnrag.text.normalise import words
 from gnnrag.types import Passage, Question
 
@@ -67,9 +67,9 @@ class OracleSubAnswerer(GoldModule[SubAnswerTask, SubAnswer]):
 
     async def __call__(self, task: SubAnswerTask, session: Session) -> SubAnswer:
         """See `Role`."""
-        asked = folded(_unquoted(task.query) if task.side == "relational" else task.query)
-        hops = [hop for hop in gold_hops(task.question, self.index) if folded(hop.query) in asked]
-        return SubAnswer(max(hops, key=lambda hop: len(folded(hop.query))).answer if hops else "")
+        asked = normalised(_unquoted(task.query) if task.side == "relational" else task.query)
+        hops = [hop for hop in gold_hops(task.question, self.index) if normalised(hop.query) in asked]
+        return SubAnswer(max(hops, key=lambda hop: len(normalised(hop.query))).answer if hops else "")
 
 
 class OracleEvidenceCheck(GoldModule[CheckTask, Check]):
@@ -86,12 +86,12 @@ class OracleExpander(GoldModule[ExpandTask, Expansion]):
 
     async def __call__(self, task: ExpandTask, session: Session) -> Expansion:
         """See `Role`."""
-        earlier = {folded(query) for query in task.earlier}
+        earlier = {normalised(query) for query in task.earlier}
         queries = []
         for hop in self.missing(task.question, task.passages):
             title = self.index.passages[self.index.position[hop.gold]].title
             again = f"{hop.query} {hop.answer} {title}".strip()
-            queries.append(again if folded(hop.query) in earlier else hop.query)
+            queries.append(again if normalised(hop.query) in earlier else hop.query)
         return Expansion(tuple(queries))
 
 

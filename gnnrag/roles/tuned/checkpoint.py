@@ -11,10 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnrag.common.files import child, content_digest, digest, write_json
 from gnnrag.common.outputs import folds_advice
@@ -30,6 +27,9 @@ from gnnrag.common.weights import (
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import model_folder, quiet_loading
 from gnnrag.llm.folders import refuse_adapter
+
+if TYPE_CHECKING:  # whoever asks which questions trained a checkpoint needs no torch
+    from torch import Tensor, nn
 
 RECORD = "gnnrag.json"
 SHIPPED = Path(__file__).parent / "checkpoints"
@@ -117,9 +117,9 @@ def shipped_folder(role: str) -> Path:
 
 
 ConfigT = TypeVar("ConfigT")
-ModelT = TypeVar("ModelT", bound=nn.Module)
+ModelT = TypeVar("ModelT", bound="nn.Module")
 OWN = "embedded"  # the base that comes with gnnrag; any other one is named by whoever runs it
-STORES = {"fp16": torch.float16, "fp32": torch.float32}
+STORES = {"fp16": "float16", "fp32": "float32"}  # types of torch
 
 
 def base_folder(name: str) -> tuple[str, str]:
@@ -165,6 +165,7 @@ def load_encoder(
     Raises:
         ConfigError: it is not there, cannot be loaded, or has fewer layers.
     """
+    import torch
     from transformers import AutoConfig, AutoModel
 
     folder, _ = base_folder(base)
@@ -198,6 +199,8 @@ def load_encoder(
 
 def encoder_layers(encoder: nn.Module) -> Sequence[nn.Module]:
     """Return the layers of an encoder, bottom first. Raises ConfigError where they cannot be found."""
+    from torch import nn
+
     found: list[nn.Module] = [m for m in encoder.modules() if isinstance(m, nn.ModuleList) and len(m)]
     if not found:
         raise ConfigError(f"network.train_layers: {type(encoder).__name__} has no list of layers; set it to null")
@@ -213,7 +216,9 @@ def trained(model: nn.Module) -> dict[str, Tensor]:
 
 def save_trained(folder: Path, model: Any, record: TunedRecord) -> None:
     """Write what was trained of a network, whose `config` names `base`, `text` and `store`; the base is filled in."""
-    kind = STORES[model.config.store]
+    import torch
+
+    kind = getattr(torch, STORES[model.config.store])
     save_tensors(folder / WEIGHTS, {name: w.to(kind) for name, w in trained(model).items()})
     write_tuned(folder, replace(record, base=base_record(model.config.base) if model.config.text else {}))
 
@@ -264,8 +269,10 @@ def load_tokenizer(base: str) -> Any:
         raise ConfigError(f"network.base={base!r} has no tokenizer that can be loaded: {error}") from error
 
 
-@torch.no_grad()
 def round_weights(model: nn.Module, store: str) -> None:
     """Round the trained weights to the precision of a checkpoint, so that what is measured is what is saved."""
-    for weight in trained(model).values():
-        weight.copy_(weight.to(STORES[store]))
+    import torch
+
+    with torch.no_grad():
+        for weight in trained(model).values():
+            weight.copy_(weight.to(getattr(torch, STORES[store])))

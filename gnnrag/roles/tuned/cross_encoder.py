@@ -99,7 +99,7 @@ class CrossEncoder(nn.Module):
 
     def forward(self, batch: PairBatch) -> Tensor:
         """Return logits. Shape (batch,)."""
-        logits = self.judge(batch.features)
+        logits = self.by_features_alone(batch.features)
         if self.encoder is None:
             return logits
         inputs = {"input_ids": batch.tokens, "attention_mask": batch.mask}
@@ -115,7 +115,7 @@ class CrossEncoder(nn.Module):
         joined = torch.cat([self.norm(pooled.float()), batch.features], dim=1)
         return logits + self.out(nn.functional.gelu(self.join(joined))).squeeze(1).float()
 
-    def judge(self, features: Tensor) -> Tensor:
+    def by_features_alone(self, features: Tensor) -> Tensor:
         """Return what the features alone say. Shape (batch,)."""
         return self.by_features(features).squeeze(1).float() + self.shift
 
@@ -154,11 +154,6 @@ def save_cross_encoder(
 
 def load_cross_encoder(folder: Path, record: TunedRecord, base: str | None = None) -> CrossEncoder:
     """Load a checkpoint.
-
-    Args:
-        folder: its own folder.
-        record: read from it.
-        base: where the encoder lies now, if not where it was trained.
 
     Raises:
         ArtefactError: damaged, of another architecture, or made from another base.
@@ -270,7 +265,7 @@ class PairScorer:
     def by_features(self, features: np.ndarray) -> np.ndarray:
         """Return what the features alone say, for each passage by itself. Shape (passages,)."""
         rows = [torch.from_numpy(row[None]).to(self.device) for row in features]
-        return np.array([float(self.model.judge(row)) for row in rows])
+        return np.array([float(self.model.by_features_alone(row)) for row in rows])
 
 
 def score_shown(scorer: PairScorer, shown: Shown, read: int | None, features: np.ndarray) -> np.ndarray:

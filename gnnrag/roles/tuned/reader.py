@@ -241,12 +241,6 @@ def save_span_reader(folder: Path, model: SpanReader, settings: Mapping[str, Any
 def load_span_reader(folder: Path, record: TunedRecord, features: Sequence[str], base: str | None = None) -> SpanReader:
     """Load a checkpoint.
 
-    Args:
-        folder: its own folder.
-        record: read from it.
-        features: those that candidates have here.
-        base: where the encoder lies now, if not where it was trained.
-
     Raises:
         ArtefactError: damaged, of another architecture or version, or made from another base.
     """

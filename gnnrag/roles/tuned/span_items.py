@@ -64,14 +64,7 @@ class WindowMaker:
     def windows(
         self, question: str, titles: Sequence[str], texts: Sequence[str], bridges: Sequence[str]
     ) -> list[Window]:
-        """Return the windows of a question, in the order of its passages; every passage has at least one.
-
-        Args:
-            question: the question.
-            titles: of the passages.
-            texts: of the passages, cleaned.
-            bridges: what leads to each passage, or empty strings.
-        """
+        """Return the windows of a question, in the order of its passages; every passage has at least one."""
         most_question, most_bridge, most_text = self.limits
         lead = [self._open, *self._ids(question)[:most_question], self._close]
         found = []

@@ -38,7 +38,7 @@ def model_settings(config: IndexConfig, name: str) -> tuple[str, Any]:
     return role.llm, with_model(role.llm, settings, role.model)
 
 
-class IndexJobs:
+class IndexTasks:
     """Writers by name: `triples`, `summary`, `report`, `curator`, `types`.
 
     A writer whose results depend on the embedder says so: `uses_embedder = True`.

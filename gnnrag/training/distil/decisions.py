@@ -15,7 +15,7 @@ from gnnrag.metrics.answer import exact_match, gives_away
 from gnnrag.roles.base import Thoughts, ThoughtsTask, Verdict, VerifierTask
 from gnnrag.run.pipeline import Pipeline
 from gnnrag.run.rundir import read_predictions
-from gnnrag.session import Session, folded
+from gnnrag.session import Session, normalised
 from gnnrag.training.distil.filtering import KeepConfig
 from gnnrag.training.rows import DEPTH, Gain, gain, gain_of, gold_ranks
 from gnnrag.types import Query, Question, Ranking
@@ -80,7 +80,7 @@ class Recorder(Mapping[str, Any]):
             return []
         wanted: dict[str, Proposed] = {}
         for proposed in self.builder(task):
-            wanted.setdefault(folded(proposed.text), proposed)
+            wanted.setdefault(normalised(proposed.text), proposed)
         wanted.pop("", None)
         asked = [
             Query(p.text, last["channel"], last["top_k"], p.kind, last["scope"], last["retriever"])
@@ -184,7 +184,7 @@ class Decision:
 
     def gain(self, kind: str) -> Gain | None:
         """Return what the fast or the slow query gained; None where it was not sent."""
-        return self.gains.get(folded(self.event[kind] or ""))
+        return self.gains.get(normalised(self.event[kind] or ""))
 
     @property
     def candidates(self) -> list[tuple[str, str, Gain]]:
@@ -212,8 +212,8 @@ def decisions_of(question: Question, events: Sequence[Mapping[str, Any]]) -> lis
             count[event["role"]] += 1
             thought = found[-1] if event["role"] == "thoughts" else thought
         elif event["event"] == "query" and thought is not None:
-            text = folded(event["text"])
-            if text in {folded(thought.event[kind] or "") for kind in ("fast", "slow")}:
+            text = normalised(event["text"])
+            if text in {normalised(thought.event[kind] or "") for kind in ("fast", "slow")}:
                 thought.gains[text] = gain(event["ranking"]["ids"], thought.event["pool"], question.gold)
     return found
 

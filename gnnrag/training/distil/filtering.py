@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from gnnrag.errors import ConfigError, GnnragError
-from gnnrag.session import folded
+from gnnrag.session import normalised
 from gnnrag.training.config import FoldConfig, draw, split_questions
 from gnnrag.training.rows import ThoughtsRow, VerifierRow
 
@@ -78,7 +78,7 @@ def check_sides(rows: Iterable[Row]) -> None:
     """Raise GnnragError where rows of one question, by id within a set or by text, are in different parts."""
     seen: dict[tuple[str, ...], tuple[str, str]] = {}
     for row in rows:
-        for key in (("id", row.set, row.question_id), ("text", folded(row.question))):
+        for key in (("id", row.set, row.question_id), ("text", normalised(row.question))):
             part, other = seen.setdefault(key, (row.part, row.id))
             if part != row.part:
                 raise GnnragError(
@@ -103,9 +103,9 @@ def _content(row: Row) -> Hashable:
     """
     where = (row.set, row.question_id)
     if isinstance(row, VerifierRow):
-        return (*where, folded(row.chain), frozenset(p.id for p in row.passages), frozenset(row.selected))
-    labels = frozenset((folded(c.text), c.gain) for c in row.candidates)
-    return (*where, folded(row.fast or ""), folded(row.slow or ""), row.sufficient, labels)
+        return (*where, normalised(row.chain), frozenset(p.id for p in row.passages), frozenset(row.selected))
+    labels = frozenset((normalised(c.text), c.gain) for c in row.candidates)
+    return (*where, normalised(row.fast or ""), normalised(row.slow or ""), row.sufficient, labels)
 
 
 def is_idle(row: Row) -> bool:

@@ -26,7 +26,7 @@ from gnnrag.errors import ArtefactError
 from gnnrag.llm.local import Limits
 from gnnrag.roles.base import Thoughts, ThoughtsTask
 from gnnrag.roles.thoughts import thoughts_chat
-from gnnrag.session import folded
+from gnnrag.session import normalised
 from gnnrag.training.language.data import AnyRow, Encoder, Example, PreferenceConfig, asked, task_of
 from gnnrag.training.language.model import LanguageModel, in_batches
 from gnnrag.training.loop import Rows
@@ -83,11 +83,11 @@ def ranked_texts(row: ThoughtsRow, config: PreferenceConfig) -> list[tuple[str, 
         own: str | None = getattr(row, slot)
         if not own:
             continue
-        gains = {folded(own): (own, row.gains.get(slot, 0.0))}
-        other = folded(str(getattr(row, "slow" if slot == "fast" else "fast") or ""))
+        gains = {normalised(own): (own, row.gains.get(slot, 0.0))}
+        other = normalised(str(getattr(row, "slow" if slot == "fast" else "fast") or ""))
         for candidate in row.candidates:
-            if candidate.kind in (slot, *({candidate.kind} - set(SLOTS))) and folded(candidate.text) != other:
-                gains.setdefault(folded(candidate.text), (candidate.text, candidate.gain))
+            if candidate.kind in (slot, *({candidate.kind} - set(SLOTS))) and normalised(candidate.text) != other:
+                gains.setdefault(normalised(candidate.text), (candidate.text, candidate.gain))
         queries = list(gains.values())
         best = max(queries, key=lambda query: query[1]) if config.chosen == "best" else queries[0]
         worse = [(text, best[1] - gain) for text, gain in queries if best[1] - gain >= config.margin - 1e-9]
@@ -208,17 +208,7 @@ def with_reference(
     accelerator: Accelerator,
     limits: Limits,
 ) -> list[Pair]:
-    """Return pairs with the log-probabilities of the reference: read from the cache, or computed by all processes.
-
-    Args:
-        pairs: to be completed.
-        model: as training starts.
-        config: says which model is the reference.
-        cache: folder.
-        inputs: what else the values depend on: base, start, precision.
-        accelerator: processes and device.
-        limits: of pairs computed together.
-    """
+    """Return pairs with the log-probabilities of the reference: read from the cache, or computed by all processes."""
     key = digest([inputs, config.reference, [[p.prompt, p.chosen, p.rejected] for p in pairs]])
     path = cache / f"reference-{key[:16]}.json"
     values = _cached(path, len(pairs))

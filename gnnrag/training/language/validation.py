@@ -24,7 +24,7 @@ from gnnrag.registry import RETRIEVERS, ROLES, resolve
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import Thoughts, Verdict
 from gnnrag.run.pipeline import data_source, index_path
-from gnnrag.session import Session, folded
+from gnnrag.session import Session, normalised
 from gnnrag.training.language.data import AnyRow, CorpusConfig, ValidationConfig, encoded, task_of
 from gnnrag.training.language.model import LanguageModel
 from gnnrag.training.loop import Rows
@@ -187,7 +187,7 @@ class Validator:
         scores = {"complete": float(len(queries) == 2)}
         if row.messages:
             pairs = ((thoughts.fast, row.fast), (thoughts.slow, row.slow))
-            scores["agrees"] = float(all(folded(mine or "") == folded(theirs or "") for mine, theirs in pairs))
+            scores["agrees"] = float(all(normalised(mine or "") == normalised(theirs or "") for mine, theirs in pairs))
         return scores | (self.corpora[row.set](row, queries) if row.set in self.corpora else {})
 
 
