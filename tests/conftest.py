@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+
+# Pytest keeps what it makes of asserts, also under PYTHONDONTWRITEBYTECODE: to make it is half of a collection.
+sys.dont_write_bytecode = False
 
 
 def _is_local(host: Any) -> bool:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-import torch
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
-from torch import Tensor
 
 from gnnrag.common.files import open_regular, read_json, write_atomic
 from gnnrag.errors import ArtefactError, ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 WEIGHTS = "model.safetensors"
 LARGEST = 1 << 16  # of any whole number in the settings of a network: sizes, counts of layers and tokens
@@ -24,11 +24,16 @@ T = TypeVar("T")
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write named tensors."""
+    from safetensors.torch import save
+
     write_atomic(path, save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}))
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
     """Read named tensors. Raises ArtefactError where the file is none of its kind, or holds what is no number."""
+    import torch
+    from safetensors.torch import load_file
+
     try:
         open_regular(path).close()  # a pipe would be waited for
         tensors = load_file(path)
@@ -62,6 +67,8 @@ def check_shapes(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], path
 
 def fill(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], path: Path) -> None:
     """Copy weights into a network. Raises ArtefactError where they are of another one; see `check_shapes`."""
+    import torch
+
     check_shapes(wanted, given, path)
     with torch.no_grad():
         for name, tensor in wanted.items():
@@ -86,11 +93,6 @@ def check_tokenizer(folder: Path) -> None:
 
 def read_record(path: Path, kinds: Mapping[str, Any], missing: str) -> dict[str, Any]:
     """Read a checkpoint's record.
-
-    Args:
-        path: of the JSON file.
-        kinds: fields that it must have, and their types.
-        missing: what to say where there is no such file.
 
     Raises:
         ArtefactError: there is none, it is no JSON, or a field is missing or of the wrong type.
