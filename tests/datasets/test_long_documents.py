@@ -67,7 +67,7 @@ NOVEL_QUESTIONS = [
         "question": "Where is Marta's honey sold?",
         "answer": "Ely market",
         "question_type": "Fact Retrieval",
-        "evidence": ["Tom sold honey in Ely market.", "Marta kept bees on the hill."],
+        "evidence": ["Tom sold the honey in Ely market.", "Marta kept bees on the hill."],
         "evidence_triple": ["(Tom, sold honey in, Ely market).", "(Marta, kept, bees, on a hill)"],
     },
     {
