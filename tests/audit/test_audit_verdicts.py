@@ -70,43 +70,27 @@ def test_passage_local_can_only_miss_the_target() -> None:
     assert not verdict("passage_local", {"passage_local": LOCAL}, AuditConfig(target=0.9))["fails"]
 
 
-MORE = "; audit.target=0.6 holds it against the accuracy that you need"
+FIX = "; audit.target=0.6 holds it against the accuracy that you need"
 
 
 @each(
-    "local, mine, settings, why",
+    "local, mine, settings, words",
     [
-        (None, cell(1, 10), {}, "there are no passage_local questions to hold it against" + MORE),
-        (
-            cell(0, 3), cell(10, 40), {},
-            "passage_local (n=3, accuracy 0.000) is what it is held against, and nothing can be 0.1 under that" + MORE,
-        ),
-        (
-            cell(5, 100), cell(0, 40), {},
-            "passage_local (n=100, accuracy 0.050) is what it is held against, and nothing can be 0.1 under that"
-            + MORE,
-        ),
-        (
-            cell(9, 9), cell(40, 40), {},
-            "passage_local (n=9, accuracy 1.000) is what it is held against, and too small for that" + MORE,
-        ),
-        (
-            cell(20, 100), cell(0, 4), {},
-            "n=4 is too few: with none right its upper bound would be 0.490, not below the lower bound 0.133 of "
-            "passage_local (n=100, accuracy 0.200)" + MORE,
-        ),
-        (
-            cell(0, 3), cell(0, 2), {"target": 0.6},
-            "n=2 is too few: with none right its upper bound would be 0.658, not below audit.target=0.6; ask more "
-            "questions (audit.n, audit.least)",
-        ),
+        (None, cell(1, 10), {}, "no passage_local questions to hold it against"),
+        (cell(0, 3), cell(10, 40), {}, "passage_local (n=3, accuracy 0.000) is what it is held against, and nothing"),
+        (cell(5, 100), cell(0, 40), {}, "nothing can be 0.1 under that"),
+        (cell(9, 9), cell(40, 40), {}, "too small for that"),
+        (cell(20, 100), cell(0, 4), {}, "n=4 is too few: with none right its upper bound would be 0.490, not below"),
+        (cell(0, 3), cell(0, 2), {"target": 0.6}, "would be 0.658, not below audit.target=0.6; ask more questions"),
     ],
-)  # fmt: skip
+)
 def test_where_no_answers_could_have_failed_a_class_the_reason_is_told(
-    local: Any, mine: Any, settings: dict[str, Any], why: str
+    local: Any, mine: Any, settings: dict[str, Any], words: str
 ) -> None:
     flat = ({} if local is None else {"passage_local": local}) | {"multi_hop": mine}
-    assert verdict("multi_hop", flat, AuditConfig(**settings)) == {"fails": False, "judged": False, "why": why}
+    found = verdict("multi_hop", flat, AuditConfig(**settings))
+    assert not found["fails"] and not found["judged"] and words in found["why"]
+    assert found["why"].endswith(FIX) or settings
 
 
 def test_a_class_that_could_have_failed_is_judged() -> None:
@@ -115,7 +99,7 @@ def test_a_class_that_could_have_failed_is_judged() -> None:
     small = {"passage_local": cell(9, 9), "multi_hop": cell(0, 40)}
     assert verdict("multi_hop", small, AuditConfig())["fails"], "disjoint intervals are enough, however few"
     found = verdict("passage_local", {"passage_local": LOCAL}, AuditConfig())
-    assert not found["judged"] and found["why"] == "it is all there is" + MORE
+    assert not found["judged"] and found["why"] == "it is all there is" + FIX
 
 
 # --------------------------------------------------------------------------------------------------------- rule 5

@@ -49,12 +49,9 @@ def test_remarks() -> None:
         "1 questions are left out: the annotators differ, nobody decided",
         "multi_hop, flat: 2 questions failed and count as wrong",
     ]
-    assert remarks(report) == [
-        *begin,
-        "no class fails of those that could be judged (multi_hop), so that all stay on the flat route; "
-        "audit.target=0.6 holds each against the accuracy that you need rather than against passage_local, "
-        "audit.every_class=true runs the other routes on all",
-    ]
+    *found, last = remarks(report)
+    assert found == begin and "no class fails of those that could be judged (multi_hop)" in last
+    assert "audit.target=0.6" in last and "audit.every_class=true" in last
     report["classes"]["multi_hop"]["fails"] = True  # type: ignore[index]
     assert remarks(report) == begin
     report["classes"]["multi_hop"] |= {"fails": False, "judged": False, "why": "nothing"}  # type: ignore[index]
