@@ -34,8 +34,9 @@ from tqdm import tqdm
 
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError
+from gnnrag.run.evaluation import Observer
 from gnnrag.run.rundir import run_label
-from gnnrag.training.distil.collect import Told, collect, recorded_roles
+from gnnrag.training.distil.collect import collect, recorded_roles
 from gnnrag.training.distil.filtering import TracesConfig, check_traces
 from gnnrag.training.distil.folder import join, take_in
 from inference.console import IndexProgress, note, refuse_unknown, split_arguments
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
         bar = tqdm(total=questions, unit=" questions", desc=run_label(config), file=sys.stderr, disable=None)
 
     with progress as on_index:
-        meta = collect(config, own, Told(on_index, lambda _: bar.update(), note, on_start))
+        meta = collect(config, own, Observer(on_index, lambda _: bar.update(), note, on_start))
     bar.close()
     return _shown(meta, own.out)
 

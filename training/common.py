@@ -36,10 +36,6 @@ _PLACES = ("path", "root", "cache", "notes", "measured", "name")  # settings tha
 def run_training(script: str, arguments: Sequence[str]) -> int:
     """Train once, or once for each fold (`cross=true`); write the report on all of them, and print it.
 
-    Args:
-        script: name of the file.
-        arguments: config file and overrides.
-
     Returns:
         The exit code.
     """

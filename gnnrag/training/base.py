@@ -207,7 +207,7 @@ def chosen_training(kinds: Mapping[str, str], source: str | None, overrides: Seq
         ConfigError: an unknown kind, or no such file.
     """
     default = next(iter(kinds))
-    name = str(read_yaml(source, "configs/train/verifier.yaml").get("kind") or default) if source else default
+    name = str(read_yaml(source, "those of configs/train").get("kind") or default) if source else default
     for item in overrides:
         key, _, value = item.partition("=")
         name = value if key == "kind" else name

@@ -18,7 +18,7 @@ _BINS = 10
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class Scored:
     """A task with its scores."""
 
     # set, question_id: where it is from
@@ -59,13 +59,13 @@ def promotion_metrics(labels: np.ndarray, places: Sequence[int], top_k: int) -> 
     return out
 
 
-def learn_selection(judged: Sequence[Judged], max_selected: int, top_k: int, calibrate: str) -> Selection:
+def learn_selection(scored: Sequence[Scored], max_selected: int, top_k: int, calibrate: str) -> Selection:
     """Return the calibration and the threshold that serve promotion best.
 
     Of thresholds with the same mean recall of the first `top_k`, the one with the best F1 of what is selected; of those
     the highest. Without anything to learn from, all `max_selected` best are selected.
     """
-    kept = [one for one in judged if one.labels.any()]
+    kept = [one for one in scored if one.labels.any()]
     if not kept:
         return Selection(0.0, max_selected)
     scale, shift = _calibration(kept, calibrate)
@@ -88,11 +88,11 @@ def _thresholds(chances: Sequence[np.ndarray], max_selected: int) -> list[float]
 
 
 def _value(
-    judged: Sequence[Judged], chances: Sequence[np.ndarray], threshold: float, max_selected: int, top_k: int
+    scored: Sequence[Scored], chances: Sequence[np.ndarray], threshold: float, max_selected: int, top_k: int
 ) -> tuple[float, float]:
     """Return mean recall after promotion and F1 of the selected passages."""
     recalls, hits, selected, right = [], 0, 0, 0
-    for one, chance in zip(judged, chances, strict=True):
+    for one, chance in zip(scored, chances, strict=True):
         places = chosen(chance, threshold, max_selected)
         recalls.append(promotion_metrics(one.labels, places, top_k)[f"recall@{top_k}"])
         hits += int(one.labels[places].sum()) if places else 0
@@ -101,14 +101,14 @@ def _value(
     return round(math.fsum(recalls) / len(recalls), 9), round(f1, 9)
 
 
-def _calibration(judged: Sequence[Judged], how: str) -> tuple[float, float]:
+def _calibration(scored: Sequence[Scored], how: str) -> tuple[float, float]:
     """Return scale and shift that minimise the log loss: both (`platt`), the scale (`temperature`), or neither."""
     if how == "none":
         return 1.0, 0.0
     from scipy.optimize import minimize
 
-    logits = np.concatenate([one.logits for one in judged])
-    labels = np.concatenate([one.labels for one in judged]).astype(np.float64)
+    logits = np.concatenate([one.logits for one in scored])
+    labels = np.concatenate([one.labels for one in scored]).astype(np.float64)
 
     def loss(given: np.ndarray) -> float:
         values = np.exp(given[0]) * logits + (given[1] if how == "platt" else 0.0)
@@ -135,12 +135,7 @@ def calibration_error(chances: np.ndarray, labels: np.ndarray) -> float:
 
 
 def draw_calibration(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draw how often passages of each probability are right, one line for each set; nothing without rows.
-
-    Args:
-        rows: of a report, with `set`, `probabilities` and `truths`.
-        path: the file to write.
-    """
+    """Draw how often passages of each probability are right, one line for each set; nothing without rows."""
     names = sorted({row["set"] for row in rows})
     if not names:
         return

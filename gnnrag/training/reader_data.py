@@ -229,16 +229,7 @@ _DEPTH = 20  # passages that are kept of a ranking
 
 @dataclass(frozen=True)
 class ReaderSet:
-    """A corpus with its questions.
-
-    Args:
-        name: of the set.
-        config: its settings.
-        data: corpus and questions.
-        index: over the corpus.
-        retriever: name of the retriever whose passages are shown.
-        inputs: fingerprints of what is read.
-    """
+    """A corpus with its questions."""
 
     name: str
     config: ReaderSetConfig

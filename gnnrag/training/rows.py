@@ -201,13 +201,7 @@ def gold_ranks(ranking: Sequence[str], gold: Collection[str], depth: int = DEPTH
 
 
 def gain_of(ranks: dict[str, int], pool: Sequence[str], depth: int = DEPTH) -> Gain:
-    """Return what a query gained over a pool.
-
-    Args:
-        ranks: of the gold passages in its ranking, see `gold_ranks`.
-        pool: ids of the pool before, best first.
-        depth: passages of the pool that count.
-    """
+    """Return what a query gained over a pool."""
     before = gold_ranks(pool, ranks.keys(), depth)
     value = sum(max(0.0, 1.0 / rank - (1.0 / before[id_] if id_ in before else 0.0)) for id_, rank in ranks.items())
     return Gain(value, tuple(id_ for id_ in ranks if id_ not in before))

@@ -167,18 +167,18 @@ class SelectorTraining(Training):
     def _rounds(self, model: Selector, name: str, id_: str) -> dict[str, float]:
         """Return recall@5 of a question's pool before, between and after the rounds; nothing without gold passages."""
         one = self.sets[name]
-        question, judge = one.questions[id_], one.decisions.judge
-        if not judge.gold(question):
+        question, maker = one.questions[id_], one.decisions.maker
+        if not maker.gold(question):
             return {}
         if not self.config.rollouts and id_ in one.decisions.decisions:
             return brings(model, one.decisions.decisions[id_])
         queries, recalls = [question.text], {}
         for round_ in (1, 2):
-            pool = judge.pool(queries)
-            recalls[f"recall@5_{round_ - 1}"] = judge.recall(question, pool)
-            candidates, options = judge.options([judge.task(question, pool, queries[1:], round_)])[0]
+            pool = maker.pool(queries)
+            recalls[f"recall@5_{round_ - 1}"] = maker.recall(question, pool)
+            candidates, options = maker.options([maker.task(question, pool, queries[1:], round_)])[0]
             queries += [candidates[i].text for i in model.pick(options) if i is not None]
-        return {"recall@5": judge.recall(question, judge.pool(queries)), **recalls}
+        return {"recall@5": maker.recall(question, maker.pool(queries)), **recalls}
 
     def save(self, model: nn.Module, folder: Path, record: Mapping[str, Any]) -> None:
         """Write weights, record and card into a folder."""

@@ -125,7 +125,7 @@ class Decision:
         return int(gains.argmax()) if gains.max() > 1e-6 else None
 
 
-class Judge:
+class DecisionMaker:
     """Makes decisions of questions, and pools of queries."""
 
     def __init__(self, index: Index, config: DecisionConfig) -> None:
@@ -213,15 +213,7 @@ class Judge:
 
 
 class DecisionSet:
-    """The decisions of questions on one index, made once and read from disk afterwards.
-
-    Args:
-        questions: the questions.
-        index: an opened index.
-        config: see `DecisionConfig`.
-        folder: where they are kept; one file a question.
-        progress: told after each question whose decisions were made.
-    """
+    """The decisions of questions on one index, made once and read from disk afterwards."""
 
     def __init__(
         self,
@@ -231,15 +223,15 @@ class DecisionSet:
         folder: Path,
         progress: Callable[[int], None] = lambda done: None,
     ) -> None:
-        self.judge = Judge(index, config)
+        self.maker = DecisionMaker(index, config)
         stages = {name: index.fingerprint[name] for name in OptionMaker.stages}
         key = [VERSION, stages, vars(config), FEATURES]
         self.decisions: dict[str, list[Decision]] = {}
         for question in questions:
-            gold = self.judge.gold(question)
+            gold = self.maker.gold(question)
             path = folder / f"{digest([key, question.id, question.text, gold])[:24]}.npz"
             if not path.exists():
-                write_decisions(path, list(self.judge.decisions(question)))
+                write_decisions(path, list(self.maker.decisions(question)))
                 progress(1)
             self.decisions[question.id] = read_decisions(path)
 

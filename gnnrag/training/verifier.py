@@ -26,7 +26,7 @@ from gnnrag.roles.tuned.cross_encoder import (
 from gnnrag.run.rundir import commit
 from gnnrag.training.base import OnIndex, RunContext, Training
 from gnnrag.training.calibration import (
-    Judged,
+    Scored,
     auc,
     draw_calibration,
     learn_selection,
@@ -123,7 +123,7 @@ class VerifierTraining(Training):
             ]
         with torch.no_grad():
             for example in rows:
-                rough = model.judge(torch.from_numpy(example.features)).numpy()
+                rough = model.by_features_alone(torch.from_numpy(example.features)).numpy()
                 self._order[id(example)] = np.argsort(-rough, kind="stable")
 
     def batch(self, step: int) -> list[DrawnList]:
@@ -153,7 +153,7 @@ class VerifierTraining(Training):
     # ------------------------------------------------------------------------------------------ validation and report
     def score(
         self, model: nn.Module, examples: Mapping[str, Sequence[Example]], part: slice
-    ) -> dict[str, list[Judged]]:
+    ) -> dict[str, list[Scored]]:
         """Score the decisions on some of the questions, by set and question."""
         assert isinstance(model, CrossEncoder)
         scorer = PairScorer(model, self.maker, "bf16" if self.config.fit.precision == "bf16" else "f32")
@@ -165,14 +165,14 @@ class VerifierTraining(Training):
         for id_ in sorted(groups)[part]:
             logits = [score_shown(scorer, e.judged, read, e.features[: e.seen]) for e in groups[id_]]
             both = zip(groups[id_], logits, strict=True)
-            scored[id_] = [Judged(e.set, e.question_id, found, e.labels[: e.seen]) for e, found in both]
+            scored[id_] = [Scored(e.set, e.question_id, found, e.labels[: e.seen]) for e, found in both]
         return scored
 
     def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> Any:
         """Return the scored decisions on a share of the validation questions; `summarise` makes metrics of them."""
         return self.score(model, self.validation, part)
 
-    def selection(self, scored: Sequence[Judged]) -> Selection:
+    def selection(self, scored: Sequence[Scored]) -> Selection:
         """Return the selection that serves the recall of some decisions best."""
         s = self.config.selecting
         return learn_selection(scored, s.max_selected, s.top_k, s.calibrate)
@@ -183,7 +183,7 @@ class VerifierTraining(Training):
         if not every:
             return {}
         selection = self.selection(every)
-        by_set: dict[str, list[Judged]] = {}
+        by_set: dict[str, list[Scored]] = {}
         for one in every:
             by_set.setdefault(one.set, []).append(one)
         columns: dict[str, list[float]] = {}
@@ -227,7 +227,7 @@ class VerifierTraining(Training):
         rows = [{"set": id_, "id": "", "scored": mine} for id_, mine in scored.items()]
         return [(row["set"], row["scored"]) for row in self.context.gather(rows)]
 
-    def _row(self, scored: Sequence[Judged], selection: Selection) -> dict[str, Any]:
+    def _row(self, scored: Sequence[Scored], selection: Selection) -> dict[str, Any]:
         """Return the report of a question: the means of the metrics of its decisions."""
         measured = [question_metrics(one, selection, self.config.selecting.top_k) for one in scored]
         metrics = {}
@@ -289,7 +289,7 @@ def fit_features(
         for group in optimizer.param_groups:
             group["lr"] = config.feature_lr * (1 - step / config.feature_steps)
         drawn = rng.choice(len(ready), size=config.feature_batch, p=chances).tolist()
-        logits = model.judge(torch.cat([ready[i] for i in drawn]))
+        logits = model.by_features_alone(torch.cat([ready[i] for i in drawn]))
         loss = list_losses(logits, [shapes[i] for i in drawn], config).mean()
         loss.backward()
         optimizer.step()
@@ -314,13 +314,7 @@ def draw_list(example: Example, order: np.ndarray, config: RankingConfig, rng: n
 
 
 def list_losses(logits: Tensor, shapes: Sequence[tuple[int, int]], config: RankingConfig) -> Tensor:
-    """Return the loss of each list.
-
-    Args:
-        logits: of all pairs, list by list, the positives of each first.
-        shapes: size and number of positives of each list.
-        config: which loss.
-    """
+    """Return the loss of each list."""
     losses = []
     for scores, (_, right) in zip(logits.float().split([size for size, _ in shapes]), shapes, strict=True):
         good, bad = scores[:right], scores[right:]
@@ -334,7 +328,7 @@ def list_losses(logits: Tensor, shapes: Sequence[tuple[int, int]], config: Ranki
     return torch.stack(losses)
 
 
-def question_metrics(one: Judged, selection: Selection, top_k: int) -> dict[str, float]:
+def question_metrics(one: Scored, selection: Selection, top_k: int) -> dict[str, float]:
     """Return the metrics of a decision: those of promotion, and its AUC where it has positives and negatives."""
     value = auc(one.logits, one.labels)
     places = selection.places(one.logits)

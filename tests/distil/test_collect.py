@@ -253,7 +253,7 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not(root: Path, oracle: Path
     own = load_config(TracesConfig, None, [f"out={tmp_path / 'out'}", "keep.idle_share=null", "mine_top=2"])
     config = evaluate_config(root, *ORACLE, "concurrency=2")
     with pytest.raises(BaseException) as stopped:
-        module.collect(config, own, module.Told(on_question=kill))
+        module.collect(config, own, module.Observer(on_question=kill))
     assert "Killed" in repr(stopped.value) or stopped.type is Killed
     journal = tmp_path / "out" / "run" / "predictions.jsonl"
     assert len(read_journal(journal)) == after and not (tmp_path / "out" / "meta.json").exists()

@@ -11,7 +11,7 @@ from gnnrag.errors import ArtefactError
 from gnnrag.index.index import Index
 from gnnrag.pool import Pool
 from gnnrag.retrievers.dense import DenseRetriever
-from gnnrag.training.selector_data import DecisionConfig, DecisionSet, DecisionMaker, read_decisions, write_decisions
+from gnnrag.training.selector_data import DecisionConfig, DecisionMaker, DecisionSet, read_decisions, write_decisions
 from gnnrag.types import Query, Question
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, small_index
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,18 +13,16 @@ from gnnrag.common.records import interpreting
 from gnnrag.config import Choice, EvaluateConfig, build_settings, to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError
-from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
 from gnnrag.metrics.replies import remarks
 from gnnrag.registry import CANDIDATES, METHODS, RETRIEVERS, resolve
-from gnnrag.run.evaluation import evaluate, load_questions_for
+from gnnrag.run.evaluation import Observer, evaluate, load_questions_for
 from gnnrag.run.pipeline import asked_roles, open_shared_index
 from gnnrag.run.sharding import refuse_shard
 from gnnrag.training.distil.decisions import RECORDED, Recorder, became_right, failures, read_decisions, verdict_on
 from gnnrag.training.distil.filtering import Row, TracesConfig, balanced, check_traces, parts_of, unique
 from gnnrag.training.distil.folder import MARK, licence_of, mark, write_folder
 from gnnrag.training.distil.making import RowMaker, near_misses
-from gnnrag.types import Prediction
 
 RUN = "run"  # the run directory, in the folder of the rows
 BACK = "candidates alone"  # decisions of no use themselves whose candidates are
@@ -33,26 +30,11 @@ BACK = "candidates alone"  # decisions of no use themselves whose candidates are
 STEPS = ("decisions", "failed", "leaked", "stop", "unknown", "useless", BACK, "duplicates", "idle", "type", "round")
 
 
-@dataclass(frozen=True)
-class Told:
-    """Who is told of progress; see `gnnrag.run.evaluation.evaluate`."""
-
-    on_index: Progress = lambda stage, done, total: None
-    on_question: Callable[[Prediction], None] = lambda prediction: None
-    on_note: Callable[[str], None] = lambda note: None
-    on_start: Callable[[int], None] = lambda questions: None
-
-
-def collect(config: EvaluateConfig, own: TracesConfig, told: Told | None = None) -> dict[str, Any]:
+def collect(config: EvaluateConfig, own: TracesConfig, observer: Observer | None = None) -> dict[str, Any]:
     """Run a method with a teacher, and write what it decided as rows into `own.out`.
 
     The same command again continues an interrupted run. With other settings of what is kept, it writes the rows anew
     from what was recorded.
-
-    Args:
-        config: settings of the run; its directory is `own.out`/run.
-        own: what is recorded beside it, and what becomes a row.
-        told: who is told of progress.
 
     Returns:
         What `meta.json` holds.
@@ -61,7 +43,7 @@ def collect(config: EvaluateConfig, own: TracesConfig, told: Told | None = None)
         ConfigError: a setting that cannot be, or a method that asks none of the recorded roles.
         GnnragError: no row is left.
     """
-    told = told or Told()
+    observer = observer or Observer()
     check_traces(own)
     refuse_shard(config.shard, "a recording")
     if config.run.name or not config.run.traces:
@@ -72,22 +54,24 @@ def collect(config: EvaluateConfig, own: TracesConfig, told: Told | None = None)
     build = resolve("candidates", own.candidates, CANDIDATES) if own.candidates else None
     data = load_questions_for(config)
     for note in data.remarks:
-        told.on_note(note)
+        observer.on_note(note)
     readers = [config, *(replace(config, retriever=miner) for miner in mining_retrievers(own, config))]
-    index = open_shared_index(readers, data.name, data.passages, told.on_index, further=build.stages if build else ())
+    index = open_shared_index(
+        readers, data.name, data.passages, observer.on_index, further=build.stages if build else ()
+    )
     _same_recording(out, own, config.run.fresh)
     wrap = partial(Recorder, build=build)
 
     def on_start(questions: int) -> None:
         mark(out, {"candidates": own.candidates})  # what an earlier recording left is gone by now, if that was asked
-        told.on_start(questions)
+        observer.on_start(questions)
 
     try:
-        run, metrics = evaluate(config, told.on_index, told.on_question, told.on_note, on_start, index, data, wrap)
+        run, metrics = evaluate(config, replace(observer, on_start=on_start), index, data, wrap)
     except ConfigError as error:  # of a recording with other settings, whose name is not for the user to give
         raise ConfigError(str(error).replace("another run.name", "another out")) from error
     for line in remarks(metrics.get("replies", {}), config.run.warn_bad_replies, None):
-        told.on_note(line)
+        observer.on_note(line)
     return write(run, config, own, data, index, roles)
 
 
@@ -120,7 +104,7 @@ def write(
                 gone["thoughts"][BACK] += int(bool(why))
             if why:
                 gone[decision.role][why] += 1
-    kept = {role: _sifted(rows[role], own, gone[role]) for role in roles}
+    kept = {role: _filtered(rows[role], own, gone[role]) for role in roles}
     facts = {
         "teachers": {role: [name] for role, name in teachers.items()},
         "prompts": made["inputs"].get("prompts", {}),
@@ -193,7 +177,7 @@ def _same_recording(out: Path, own: TracesConfig, fresh: bool) -> None:
     mark(out, {**told, "replaced": True} if fresh and is_begun else told)
 
 
-def _sifted(rows: list[Any], own: TracesConfig, gone: Counter[str]) -> list[Row]:
+def _filtered(rows: list[Any], own: TracesConfig, gone: Counter[str]) -> list[Row]:
     """Return the rows that are left of a role, and count those that are not."""
     kept: list[Any] = unique(rows) if own.keep.unique else rows
     gone["duplicates"] += len(rows) - len(kept)

@@ -266,13 +266,6 @@ def shown(row: AnyRow) -> tuple[Passage, ...]:
 class Encoder:
     """Turns conversations into tokens, with the model's own limits.
 
-    Args:
-        tokenizer: of transformers.
-        config: of the model.
-        is_seq2seq: whether it has an encoder.
-        settings: the model's own configuration, which knows its context.
-        ends: tokens that end a reply at inference.
-
     Raises:
         ConfigError: the tokenizer's end of a turn would not end a reply.
     """

@@ -53,11 +53,6 @@ class LanguageModel:
         Rows are filled up on the left, as they are for generation, so that the replies stand at the end and only their
         part of the vocabulary's logits is computed.
 
-        Args:
-            network: this model, or a wrapper of it for many processes.
-            rows: prompts and replies.
-            device: where the network is.
-
         Returns:
             Two tensors of shape (len(rows),), in float32.
         """
