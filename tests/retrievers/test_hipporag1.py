@@ -105,7 +105,7 @@ def index(tmp_path_factory):
 
 def test_names_are_linked_to_entities(index):
     retriever = HippoRAGRetriever(index)
-    entities = retriever._graph.entities
+    entities = index.entity_graph.graph.entities
     assert [entities[i] for i in retriever.link("Where was the father of Ada Lovelace born?")] == ["ada lovelace"]
     assert retriever.link("who?") == {}
     byron = retriever.link("Who is Lord Byronn of Greece?")

@@ -17,7 +17,6 @@ from gnnrag.prompts import load_prompt
 from gnnrag.registry import ROLES
 from gnnrag.roles.chain import OfflineChain
 from gnnrag.roles.registry import Roles
-from gnnrag.roles.thoughts import PromptedThoughts
 from gnnrag.roles.verifier import OracleVerifier, PromptedVerifier
 from tests.helpers.each import each
 
@@ -113,18 +112,17 @@ def test_the_record_of_a_run(book: Any) -> None:
     assert record["reader"]["llm"]["type"] == "scripted" and record["reader"]["class"] == "PromptedReader"
 
 
-def test_close_closes_what_was_used(book: Any) -> None:
-    closed: list[str] = []
+def test_close_closes_what_was_used(book: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[ScriptedBackend] = []
 
-    class Backend(ScriptedBackend):
-        async def close(self) -> None:
-            closed.append("closed")
+    async def close(backend: ScriptedBackend) -> None:
+        closed.append(backend)
 
+    monkeypatch.setattr(ScriptedBackend, "close", close)
     roles = book("roles=prompted", "llm=scripted")
-    roles._backends["scripted", None] = Backend()
-    assert isinstance(roles["thoughts"], PromptedThoughts)
+    (prompter,) = roles["thoughts"].prompters
     asyncio.run(roles.close())
-    assert closed == ["closed"]
+    assert closed == [prompter.backend]
 
 
 def test_settings_of_a_roles_own_model(book: Any) -> None:

@@ -33,22 +33,24 @@ def tasks(index: Index) -> list[ThoughtsTask]:
     return [ThoughtsTask(Question("q", t), index.lookup(s)) for t, s in zip(texts, shown, strict=True)]
 
 
-def test_questions_in_flight_share_a_batch_and_get_what_they_get_alone(index: Index, folder: Path) -> None:
-    role = TunedThoughts(index, TunedThoughtsConfig(str(folder)))
+def test_questions_in_flight_share_a_batch_and_get_what_they_get_alone(
+    index: Index, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sizes: list[int] = []
-    whole = role.think
+    think = TunedThoughts.think
 
-    def counted(asked: Sequence[ThoughtsTask]) -> list[Thoughts]:
+    def counted(role: TunedThoughts, asked: Sequence[ThoughtsTask]) -> list[Thoughts]:
         sizes.append(len(asked))
-        return whole(asked)
+        return think(role, asked)
 
-    role._batcher.call = counted
+    monkeypatch.setattr(TunedThoughts, "think", counted)
+    role = TunedThoughts(index, TunedThoughtsConfig(str(folder)))
 
     async def together() -> list[Thoughts]:
         return list(await asyncio.gather(*(role(task, Session("q")) for task in tasks(index))))
 
     found = asyncio.run(together())
-    assert sizes == [4] and found == [whole([task])[0] for task in tasks(index)]
+    assert sizes == [4] and found == [role.think([task])[0] for task in tasks(index)]
     assert found[0].fast and found[0].slow and found[0].fast != found[0].slow and not found[0].sufficient
     asyncio.run(role.close())
 
