@@ -244,10 +244,7 @@ def train(path: Path, training: Training) -> Report | None:
         metrics = write_report(path, rows, {}) if accelerator.is_main_process else {}
         step = state.best_step if fit.keep == "best" else state.step
         record = {"step": step, "validation": state.kept_metrics, **facts, "report": metrics}
-        writers = {
-            **training.exports(trainer, record),
-            "best": lambda folder: task.save(trainer.bare, folder, record),
-        }
+        writers = {**training.exports(trainer, record), "best": lambda folder: task.save(trainer.bare, folder, record)}
         for name, write in writers.items():
             run.save_folder(name, partial(_save, write, training.seen))
         if tracker:

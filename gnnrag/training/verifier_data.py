@@ -13,13 +13,7 @@ from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.roles.tuned.cross_encoder import CrossEncoderConfig, PairMaker, check_cross_encoder
 from gnnrag.roles.tuned.pair_features import Shown
-from gnnrag.training.config import (
-    FitConfig,
-    FoldConfig,
-    TrainingRunConfig,
-    check_sets,
-    check_values,
-)
+from gnnrag.training.config import FitConfig, FoldConfig, TrainingRunConfig, check_sets, check_values
 from gnnrag.training.rows import VerifierRow, read_rows
 
 COLLECT = "inference/collect_traces.py writes verifier.jsonl"
