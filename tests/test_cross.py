@@ -14,7 +14,7 @@ from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
 from gnnrag.registry import ROLES
 from gnnrag.reports.cross import cross_evaluate, read_part, swapped, without_trained
-from gnnrag.run.evaluation import evaluate, load_questions_for
+from gnnrag.run.evaluation import Observer, evaluate, load_questions_for
 from gnnrag.run.rundir import read_predictions, trained_note
 from gnnrag.run.trained import copy_seen, read_seen, seen_hash, trained_on
 from inference import cross_validate
@@ -124,7 +124,7 @@ def test_a_run_on_questions_that_trained_says_so(make: Make, data: Dataset, tmp_
     one = toy_training(tmp_path / "one", "reader", ids(data)[:9], folds=0)
     told: list[str] = []
     config = make("method=single", "roles.reader=tuned", f"roles.reader.path={one}")
-    path, _ = evaluate(config, on_note=told.append)
+    path, _ = evaluate(config, Observer(on_note=told.append))
     assert any("asked here: roles.reader on 9 of 12;" in note for note in told)
     assert json.loads((path / "meta.json").read_text())["trained_on"] == {"roles.reader": "9 of 12"}
     assert trained_note(path) == "roles.reader trained on 9 of 12 of these questions"

@@ -18,7 +18,7 @@ from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Answer, Role
 from gnnrag.run import pipeline as pipeline_module
-from gnnrag.run.evaluation import evaluate, load_questions_for, write_metrics
+from gnnrag.run.evaluation import Observer, evaluate, load_questions_for, write_metrics
 from gnnrag.run.rundir import read_predictions
 from gnnrag.types import Prediction
 from tests.helpers.each import each
@@ -74,18 +74,20 @@ def test_two_runs_are_equal_byte_for_byte(config: Any, method: str) -> None:
 
 def test_the_second_call_predicts_nothing(config: Any) -> None:
     seen: list[Prediction] = []
-    path, metrics = evaluate(config(), on_question=seen.append)
+    path, metrics = evaluate(config(), Observer(on_question=seen.append))
     assert len(seen) == LIMIT
     before = read(path)
-    again, same = evaluate(config(), on_question=seen.append)
+    again, same = evaluate(config(), Observer(on_question=seen.append))
     assert (again, len(seen)) == (path, LIMIT)
     assert same == metrics and read(path) == before
 
 
 def test_scoring_with_other_settings_is_said(config: Any) -> None:
     notes: list[str] = []
-    path, first = evaluate(config("method=single", "data.limit=null"), on_note=notes.append)
-    _, second = evaluate(config("method=single", "data.limit=null", "metrics.skip_no_gold=false"), on_note=notes.append)
+    path, first = evaluate(config("method=single", "data.limit=null"), Observer(on_note=notes.append))
+    _, second = evaluate(
+        config("method=single", "data.limit=null", "metrics.skip_no_gold=false"), Observer(on_note=notes.append)
+    )
     assert second["retrieval/recall@5"] < first["retrieval/recall@5"]
     (note,) = [note for note in notes if "had been scored" in note]
     assert note == f"{path} had been scored with other settings (metrics: skip_no_gold); its figures are replaced"
@@ -110,12 +112,12 @@ def test_an_interrupted_run_is_continued(config: Any) -> None:
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        evaluate(config("concurrency=3"), on_question=interrupt)
+        evaluate(config("concurrency=3"), Observer(on_question=interrupt))
     path = whole.parent / "mine"
     rows = [json.loads(line)["question_id"] for line in (path / "predictions.jsonl").read_text().splitlines()]
     assert rows == seen and 7 <= len(seen) < LIMIT
     rest: list[str] = []
-    path, metrics = evaluate(config(), on_question=lambda p: rest.append(p.question_id))
+    path, metrics = evaluate(config(), Observer(on_question=lambda p: rest.append(p.question_id)))
     assert not set(rest) & set(seen) and len(rest) + len(seen) == LIMIT
     assert read(path, STABLE[1:]) == read(whole, STABLE[1:]) and metrics["failed"] == 0
 
@@ -139,9 +141,11 @@ def test_failures_are_rows_score_zero_and_are_tried_again(config: Any, monkeypat
     assert rows["sample-q3"].error == "RuntimeError: out of memory" and rows["sample-q3"].answer == ""
     broken.clear()
     seen: list[str] = []
-    evaluate(config("method=single", "run.retry_failed=false"), on_question=lambda p: seen.append(p.question_id))
+    evaluate(
+        config("method=single", "run.retry_failed=false"), Observer(on_question=lambda p: seen.append(p.question_id))
+    )
     assert seen == []
-    _, metrics = evaluate(config("method=single"), on_question=lambda p: seen.append(p.question_id))
+    _, metrics = evaluate(config("method=single"), Observer(on_question=lambda p: seen.append(p.question_id)))
     assert sorted(seen) == ["sample-q3", "sample-q5"] and metrics["failed"] == 0 and metrics["answer/em"] == 1
 
 
@@ -159,7 +163,7 @@ def test_figures_go_before_a_question_is_answered_again(config: Any) -> None:
         raise OSError("cut off")
 
     with pytest.raises(ExceptionGroup):
-        evaluate(config(*dots), on_question=stop)
+        evaluate(config(*dots), Observer(on_question=stop))
     assert len(seen) == 1 and not (path / "metrics.json").exists() and not (path / "scores.jsonl").exists()
     assert len(read_journal(path / "predictions.jsonl")) == 4 and len(read_predictions(path)) == 3
     assert same_metrics(evaluate(config(*dots))[1], metrics) and (path / "scores.jsonl").exists()
@@ -194,14 +198,14 @@ def test_rounds_are_told_of_all_questions_or_of_none(config: Any) -> None:
     before, notes = (path / "traces.jsonl").read_text().splitlines(keepends=True), list[str]()
     assert len(before) == 4 and metrics["by_round"][0]["queries"] == 1
     (path / "traces.jsonl").write_text("".join(before[:3]))
-    _, metrics = evaluate(config(*dots), on_note=notes.append)
+    _, metrics = evaluate(config(*dots), Observer(on_note=notes.append))
     assert "by_round" not in metrics and any("1 of 4 questions have no trace (run.traces=false)" in n for n in notes)
 
 
 def test_other_metrics_need_no_new_predictions(config: Any) -> None:
     seen: list[Prediction] = []
-    evaluate(config("method=single"), on_question=seen.append)
-    _, metrics = evaluate(config("method=single", "metrics.ks=[3]"), on_question=seen.append)
+    evaluate(config("method=single"), Observer(on_question=seen.append))
+    _, metrics = evaluate(config("method=single", "metrics.ks=[3]"), Observer(on_question=seen.append))
     assert len(seen) == LIMIT and "retrieval/recall@3" in metrics and "retrieval/recall@10" not in metrics
 
 
@@ -259,7 +263,7 @@ def test_no_questions(config: Any, tmp_path: Path) -> None:
 @each("setting", ["metrics.f1_variant=bleu", "metrics.ks=[5,0]"])
 def test_metrics_that_cannot_be_computed_are_refused_before_predicting(config: Any, setting: str) -> None:
     with pytest.raises(ConfigError, match=r"metrics\.(f1_variant='bleu': allowed are hipporag|ks=\[5, 0\])"):
-        evaluate(config("data.limit=1", setting), on_question=lambda p: pytest.fail("predicted"))
+        evaluate(config("data.limit=1", setting), Observer(on_question=lambda p: pytest.fail("predicted")))
 
 
 def test_a_run_that_is_mostly_dense_search_is_refused(config: Any) -> None:
@@ -315,6 +319,6 @@ def test_settings_of_roles_that_nobody_asks_are_told(
     notes: list[str] = []
     made = config("method=single", "data.limit=1", f"run.root={tmp_path}", *settings)
     if told or not settings:
-        evaluate(made, on_note=notes.append)
+        evaluate(made, Observer(on_note=notes.append))
     assert len(pipeline_module.idle_settings(made)) == (told is not None)
     assert any(told in note for note in notes) if told else not notes

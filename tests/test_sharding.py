@@ -22,7 +22,7 @@ from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.index.index import Index
 from gnnrag.llm.cache import CachedBackend
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.run.evaluation import evaluate, load_questions_for
+from gnnrag.run.evaluation import Observer, evaluate, load_questions_for
 from gnnrag.run.pipeline import open_index
 from gnnrag.run.rundir import read_predictions, trained_note
 from gnnrag.run.sharding import Shard, parts_of, read_shard
@@ -59,7 +59,7 @@ class Bench:
                 if left[0] < 0:
                     raise OSError("cut off")
 
-        return evaluate(config, on_question=ended, index=self.index, data=self.data)[0]
+        return evaluate(config, Observer(on_question=ended), index=self.index, data=self.data)[0]
 
     def cut(self, where: str, shard: str | None, moments: random.Random) -> None:
         """Die somewhere in the midst of a part, and leave half a line, as `kill -9` does."""
@@ -255,7 +255,7 @@ def test_ordinary_runs_and_parts(toy: Bench) -> None:
     toy.run("r", "2/3")
     asked: list[str] = []
     run = replace(toy.config.run, root=str(toy.folder / "r"))
-    path, _ = evaluate(replace(toy.config, run=run), on_question=lambda p: asked.append(p.question_id))
+    path, _ = evaluate(replace(toy.config, run=run), Observer(on_question=lambda p: asked.append(p.question_id)))
     assert sorted(asked) == sorted(set(toy.order) - set(toy.order[1::3]))
     same(path, want)
     toy.run("r", "1/3")

@@ -1,4 +1,4 @@
-"""Cut text into sentences, and find words in it at their boundaries.
+"""Cut text into sentences, find words at their boundaries, and choose sentences that are central and differ.
 
 Ordinary questions (546 characters at most in the benchmarks) and sentences (1,330) are far below the limits, so that
 nothing changes for them; an endless one then costs no more than the limit says, however it is made.
@@ -7,6 +7,13 @@ nothing changes for them; an endless one then costs no more than the limit says,
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from gnnrag.text.normalise import FUNCTION_WORDS, words
 
 MAX_QUESTION = 4_000  # characters of a question or query in which names, cues and its shape are looked for
 MAX_SENTENCE = 4_000  # a longer one is taken for several
@@ -108,3 +115,134 @@ def first_sentences(text: str, words: int) -> str:
             break
         kept.append(sentence)
     return " ".join(kept)
+
+
+@lru_cache(maxsize=65536)  # the sentences of a community come again in those above it
+def content_words(text: str) -> frozenset[str]:
+    """Return the folded words of a text that say something."""
+    return frozenset(w for w in words(text) if w not in FUNCTION_WORDS and len(w) > 1)
+
+
+def similarity(a: frozenset[str], b: frozenset[str]) -> float:
+    """Return the share of the smaller set that both have; 0 where one is empty."""
+    return len(a & b) / min(len(a), len(b)) if a and b else 0.0
+
+
+def diverse(
+    bags: Sequence[frozenset[str]], scores: Sequence[float], count: int, redundancy: float = 0.5, limit: float = 0.7
+) -> list[int]:
+    """Choose by maximal marginal relevance (Carbonell and Goldstein, SIGIR 1998).
+
+    Args:
+        bags: content words of each candidate.
+        scores: how good each is, at least 0; scaled by the largest.
+        count: how many to choose.
+        redundancy: what a candidate loses, at most, for being like a chosen one.
+        limit: similarity to a chosen one from which a candidate is out.
+
+    Returns:
+        Positions in order of choice; ties go to the first.
+    """
+    top = max(scores, default=0.0) or 1.0
+    nearest = [0.0] * len(bags)
+    left, chosen = list(range(len(bags))), list[int]()
+    while left and len(chosen) < count:
+        best = max(left, key=lambda i: (scores[i] / top - redundancy * nearest[i], -i))
+        chosen.append(best)
+        for i in left:
+            nearest[i] = max(nearest[i], similarity(bags[i], bags[best]))
+        left = [i for i in left if i != best and nearest[i] < limit]
+    return chosen
+
+
+_END = re.compile(r"[.!?…。！？][\"'”’)\]]*$")
+_FOLLOWS = re.compile(r"(?:he|she|it|they|his|her|its|their|this|these|that|those|however|but|also)\b", re.IGNORECASE)
+_MOST = 1_000  # sentences that are weighed against each other; with their words they make a matrix
+_LATER, _DANGLING = 0.85, 0.7  # weight of a sentence that is not the first of its text, or leans on the one before
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence of one of the texts: which text, where in it, and what it says."""
+
+    source: int
+    position: int
+    text: str
+
+
+def sentences_of(texts: Sequence[str]) -> list[Sentence]:
+    """Return the distinct sentences of texts, in order.
+
+    A line that does not end like a sentence is a heading; it is left out where its text has anything else.
+    """
+    found: dict[str, Sentence] = {}
+    for source, text in enumerate(texts):
+        lines = [line.strip() for line in text.split("\n") if line.strip()]
+        body = [line for i, line in enumerate(lines) if i or _END.search(line) or len(lines) == 1]
+        parts = [" ".join(part.split()) for part in split_sentences("\n".join(body))]
+        for position, part in enumerate(parts):
+            found.setdefault(part, Sentence(source, position, part))
+    return list(found.values())
+
+
+def extract_summary(
+    texts: Sequence[str], words: int, terms: Callable[[str], Sequence[str]], redundancy: float = 0.4
+) -> str:
+    """Return the sentences that together say most of the texts, in the order of the texts.
+
+    Maximal marginal relevance (Carbonell and Goldstein, SIGIR 1998): one sentence after the other, the one of largest
+    (1 - r) * salience - r * similarity to what is chosen already. Salience is the cosine of its tf-idf vector and the
+    mean of all; first sentences count fully, others less. Sentences that no longer fit are passed over.
+
+    Args:
+        texts: what to sum up.
+        words: the most words. Only where every single sentence is longer is one cut, and then says so with an ellipsis.
+        terms: a text to its content words.
+        redundancy: r, from 0 to 1.
+    """
+    sentences = sentences_of(texts)[:_MOST]
+    if not sentences:
+        return ""
+    lengths = np.array([count_words(s.text) for s in sentences])
+    if lengths.min() > words:
+        return _cut(sentences[int(lengths.argmin())].text, words)
+    rows = _unit_rows([terms(s.text) for s in sentences])
+    salience = rows @ rows.mean(axis=0)
+    salience /= max(float(salience.max()), 1e-12)
+    salience *= [
+        (1.0 if s.position == 0 else _LATER) * (_DANGLING if _FOLLOWS.match(s.text) else 1.0) for s in sentences
+    ]
+    closest = np.zeros(len(sentences))
+    free, chosen, room = np.ones(len(sentences), bool), [], words
+    while (fitting := free & (lengths <= room)).any():
+        gain = np.where(fitting, np.round((1 - redundancy) * salience - redundancy * closest, 9), -np.inf)
+        best = int(gain.argmax())  # the first of equals
+        chosen.append(best)
+        free[best], room = False, room - int(lengths[best])
+        closest = np.maximum(closest, rows @ rows[best])
+    return " ".join(sentences[i].text for i in sorted(chosen))
+
+
+def _unit_rows(bags: Sequence[Sequence[str]]) -> np.ndarray:
+    """Return (n, num_terms) tf-idf rows of unit length; zero where a sentence has no content word."""
+    column: dict[str, int] = {}
+    counts = np.zeros((len(bags), len({term for bag in bags for term in bag}) or 1))
+    for i, bag in enumerate(bags):
+        for term in bag:
+            counts[i, column.setdefault(term, len(column))] += 1.0
+    weights = np.log1p(counts) * np.log1p(len(bags) / np.maximum((counts > 0).sum(axis=0), 1))
+    norms = np.linalg.norm(weights, axis=1, keepdims=True)
+    return weights / np.where(norms > 0, norms, 1.0)
+
+
+def _cut(text: str, words: int) -> str:
+    """Return the first words of a text and an ellipsis."""
+    kept = text
+    pieces = text.split()
+    while count_words(kept) > words:
+        if len(pieces) > 1:
+            pieces.pop()
+            kept = " ".join(pieces)
+        else:  # no spaces to cut at
+            kept = kept[:-1]
+    return kept.rstrip() + "…"

@@ -28,7 +28,7 @@ from gnnrag.datasets.base import Dataset
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.run.evaluation import evaluate, load_questions_for
+from gnnrag.run.evaluation import Observer, evaluate, load_questions_for
 from gnnrag.run.pipeline import open_index
 from gnnrag.types import Prediction
 from tests.helpers.clock import virtual_clock
@@ -87,7 +87,7 @@ def measure(index: Index, data: Dataset, dots: list[str], concurrency: int, real
         def begin(_: int) -> None:
             starts.append((time.perf_counter() if real else time.thread_time(), time.process_time()))
 
-        evaluate(config, on_start=begin, on_question=done, index=index, data=data)
+        evaluate(config, Observer(on_start=begin, on_question=done), index=index, data=data)
     assert all(row.error is None for row in rows), next(row.error for row in rows if row.error)
     processor = time.process_time() - starts[0][1]
     return Measured(ends[-1] - starts[0][0], processor, [row.usage["llm_calls"] * LATENCY for row in rows])

@@ -15,7 +15,7 @@ def job(folder: Path, name: str, code: str = "", kind: str = "merge", **more: An
     script = folder / f"{name}.py"
     script.write_text(code)
     argv = (str(script), *(("shard={shard}",) if more.get("tasks") else ()))
-    target = more.pop("target", Target(str(folder / "runs"), decisive={"name": name}, data=("here", "")))
+    target = more.pop("target", Target(str(folder / "runs"), settings={"name": name}, data=("here", "")))
     return Job(name, kind, name, argv, (), str(folder / "jobs" / name), target, **more)
 
 

@@ -78,10 +78,7 @@ def verifier_row(number: int, **fields: Any) -> VerifierRow:
         "teacher": "toy",
         "source": {"seen": 4},
         "passages": passages,
-        "messages": (
-            Turn(role="user", content="?"),
-            Turn(role="assistant", content=json.dumps({"selected": chosen})),
-        ),
+        "messages": (Turn(role="user", content="?"), Turn(role="assistant", content=json.dumps({"selected": chosen}))),
         "chain": f"film {number} - directed by - {NAMES[number % 12]}",
         "selected": tuple(passages[i - 1].id for i in chosen),
         "gold": tuple(passages[i - 1].id for i in chosen),

@@ -59,10 +59,8 @@ def test_other_data_are_refused_and_both_are_named(root: Path, one: Path, tmp_pa
     two, before = write(tmp_path / "two" / "notes", "Something else."), artefacts(root)
     with pytest.raises(ConfigError) as caught:
         build(root, two)
-    assert str(caught.value) == (
-        f"index {root} is of data.path={one}, and data.path={two} is another source: give it an index of its own, such "
-        f"as index.path={root}-2, or replace this one with index.replace=true"
-    )
+    for part in (str(root), f"data.path={one}", f"data.path={two}", f"index.path={root}-2", "index.replace=true"):
+        assert part in str(caught.value)
     assert artefacts(root) == before and texts(root) == TEXTS
     assert build(root, two, replace=True) == ["passages", "lexical"]
     assert texts(root) == ["Something else."] and len([name for name in files(root) if name.startswith("lexical-")]) > 1

@@ -59,7 +59,7 @@ def test_the_frozen_settings_are_those_that_were_asked_for(tmp_path: Path) -> No
     asked = to_plain(load_config(EvaluateConfig, SAMPLE, settings))
     frozen = to_plain(load_config(EvaluateConfig, Path(job.folder) / "config.yaml"))
     assert frozen == asked
-    assert job.target.decisive == fingerprint_fields(asked)
+    assert job.target.settings == fingerprint_fields(asked)
     assert len((Path(job.folder) / "config.yaml").read_text().splitlines()) < 80  # what differs, not all defaults
 
 
@@ -168,7 +168,7 @@ def test_seeds_of_a_training_are_runs_of_their_own(tmp_path: Path) -> None:
 def test_a_training_knows_the_settings_that_its_run_will_have(tmp_path: Path) -> None:
     def settings(source: Path) -> Mapping[str, Any]:
         (job,) = make_plan([str(source)], tmp_path / "jobs").jobs.values()
-        return job.target.decisive
+        return job.target.settings
 
     path = tmp_path / "gnn_mine.yaml"
     shutil.copy(ROOT / "configs/train/gnn_sample.yaml", path)
@@ -209,7 +209,7 @@ def test_a_job_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     for job in plan.jobs.values():
         job.write()
         back = read_job(job.folder)
-        assert json.loads(json.dumps(back.target.decisive)) == json.loads(json.dumps(job.target.decisive))
+        assert json.loads(json.dumps(back.target.settings)) == json.loads(json.dumps(job.target.settings))
         assert (back.name, back.argv, back.needs, back.tasks) == (job.name, job.argv, job.needs, job.tasks)
 
 

@@ -79,7 +79,7 @@ jobs:
         *("--gres=gpu:a100:4", "--signal=B:USR1@90", "--constraint=ib", "--exclusive"),
     ]
     assert sbatch_flags(one, "merge") == [
-        *("--account=lab", "--partition=cpu", "--nodes=1", "--signal=B:USR1@90", "--constraint=ib"),
+        *("--account=lab", "--partition=cpu", "--nodes=1", "--signal=B:USR1@90", "--constraint=ib")
     ]
     assert sbatch_flags(load_site(None), "merge") == ["--nodes=1", "--signal=B:USR1@120"]
 

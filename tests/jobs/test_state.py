@@ -17,7 +17,7 @@ DECISIVE = {"method": {"name": "single"}, "ks": (1, 2)}
 
 
 def evaluation(folder: Path, tasks: int = 0, **target: object) -> Job:
-    made = Target(str(folder / "runs"), decisive=DECISIVE, data=("here", ""), index=str(folder / "index"), **target)  # type: ignore[arg-type]
+    made = Target(str(folder / "runs"), settings=DECISIVE, data=("here", ""), index=str(folder / "index"), **target)  # type: ignore[arg-type]
     return job(folder, "evaluate", kind="evaluate", tasks=tasks, target=made)
 
 
@@ -129,7 +129,7 @@ def test_a_training_is_done_when_its_metrics_are_there(tmp_path: Path) -> None:
 
 def test_a_training_with_other_settings_is_not_the_one_that_is_wanted(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    one = job(tmp_path, "train", kind="train", target=Target(str(run), decisive={"seed": 1, "fit": {"sizes": (2, 3)}}))
+    one = job(tmp_path, "train", kind="train", target=Target(str(run), settings={"seed": 1, "fit": {"sizes": (2, 3)}}))
     (run / "fold1").mkdir(parents=True)
     (run / "metrics.json").write_text('{"folds": [0, 1]}')
     for folder in (run, run / "fold1"):

@@ -64,7 +64,7 @@ def test_status_as_data_tells_what_is_done(tmp_path: Path, capsys: pytest.Captur
     plan = make_plan(arguments[:5], tmp_path / "jobs")
     target = plan.jobs[run["name"]].target
     done = tmp_path / "runs" / "any"
-    leave_run(done, json.loads(json.dumps(target.decisive)), ["a", "b"], 2, scored=True)
+    leave_run(done, json.loads(json.dumps(target.settings)), ["a", "b"], 2, scored=True)
     (done / "config.yaml").write_text(f"data: {{path: {target.data[0]}, questions: null}}\n")
     assert main([*arguments, "--status"]) == 0
     assert "1 done, 1 to do of 2 jobs" in capsys.readouterr().out

@@ -10,7 +10,7 @@ import pytest
 
 from gnnrag.common.files import read_journal
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.run.evaluation import evaluate
+from gnnrag.run.evaluation import Observer, evaluate
 from gnnrag.run.rundir import read_predictions
 from tests.helpers.http_stub import body_of, drop, ok, status, stub
 from tests.helpers.tiny_model import ServedModel, serve
@@ -69,7 +69,7 @@ def test_replies_with_half_a_character_end_no_run_and_are_counted(tmp_path: Path
     with stub(default=ok(text)) as server:
         for fresh in ("false", "true"):
             config = settings(tmp_path, server.url, "stub", "data.limit=3", f"run.fresh={fresh}")
-            path, metrics = evaluate(config, on_note=notes.append)
+            path, metrics = evaluate(config, Observer(on_note=notes.append))
             assert metrics["failed"] == 0 and metrics["replies_repaired"] == counts(path)["reply_repaired"] > 0
             assert any("halves of characters" in note for note in notes)
             assert {row.answer for row in read_predictions(path)} == {"Riga\ufffd"}
@@ -109,7 +109,7 @@ def test_a_server_killed_midway(tiny_model: Path, tmp_path: Path) -> None:
             if seen == 3:
                 threading.Thread(target=served.kill).start()
 
-        path, metrics = evaluate(config, on_question=on_question)
+        path, metrics = evaluate(config, Observer(on_question=on_question))
     rows = read_predictions(path)
     assert len({r.question_id for r in rows}) == len(rows) == 12
     failed = [r for r in rows if r.error]

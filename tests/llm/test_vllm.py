@@ -17,8 +17,7 @@ import pytest
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.base import ContextLengthError, Reply
 from gnnrag.llm.hf import HFBackend, HFConfig
-from gnnrag.llm.vllm import VLLMBackend, VLLMConfig
-from gnnrag.llm.vllm_engine import start_engine
+from gnnrag.llm.vllm import VLLMBackend, VLLMConfig, start_engine
 from gnnrag.prompts import load_prompt
 from tests.helpers.local_backends import ask, reply_beside_a_cancelled_one, request
 from tests.helpers.real_models import ON, EveryMethod, check, prompt_counter

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnrag.text.salience import extract_summary, sentences_of
-from gnnrag.text.sentences import count_words, first_sentences
+from gnnrag.text.sentences import count_words, extract_summary, first_sentences, sentences_of
 from tests.helpers.each import each
 
 TEXTS = (

@@ -16,7 +16,7 @@ from gnnrag.common.files import digest
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.index.index import Index
 from gnnrag.run import evaluation
-from gnnrag.run.evaluation import evaluate
+from gnnrag.run.evaluation import Observer, evaluate
 from gnnrag.run.rundir import read_predictions
 from gnnrag.types import Prediction
 from tests.helpers.tracking import FakeWandb
@@ -56,7 +56,7 @@ def test_what_weights_and_biases_holds_is_what_the_run_directory_says(
 ) -> None:
     monkeypatch.setattr(tracking, "EVERY_S", 0.0)
     notes: list[str] = []
-    path, _ = evaluate(config("method=bdtr", "run.group=grid"), on_note=notes.append)
+    path, _ = evaluate(config("method=bdtr", "run.group=grid"), Observer(on_note=notes.append))
     metrics, predictions = read(path / "metrics.json"), jsonl(path / "predictions.jsonl")
     (file,) = run_files(path)
     assert notes == [] and exit_code(file) == 0
@@ -158,7 +158,7 @@ def test_a_continued_run_goes_on_under_its_id_and_says_nothing_twice(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        evaluate(config("method=single", "data.limit=20"), on_question=stop)
+        evaluate(config("method=single", "data.limit=20"), Observer(on_question=stop))
     path, metrics = evaluate(config("method=single", "data.limit=20"))
     first, second = sorted(run_files(path), key=lambda file: file.stat().st_mtime)
     assert run_record(first).run_id == run_record(second).run_id and exit_code(first) == 75 and exit_code(second) == 0
@@ -195,7 +195,7 @@ def test_steps_go_on_after_those_sent_where_questions_are_answered_again(
     path, _ = evaluate(config(*dots))
     fail(path, 3)
     with pytest.raises(ExceptionGroup):
-        evaluate(config(*dots), on_question=stop)
+        evaluate(config(*dots), Observer(on_question=stop))
     fail(path, 4)
     evaluate(config(*dots))
     running = [row["step"] for row in fake.calls("log") if "running/questions" in row["values"]]
@@ -256,7 +256,9 @@ def test_tracking_changes_nothing_else_and_a_failing_one_is_a_note(
     shutil.rmtree(path)
     FakeWandb(tmp_path / "fake", monkeypatch, "init")
     notes: list[str] = []
-    path, metrics = evaluate(config("method=single", "run.tracking=online", "data.limit=5"), on_note=notes.append)
+    path, metrics = evaluate(
+        config("method=single", "run.tracking=online", "data.limit=5"), Observer(on_note=notes.append)
+    )
     assert [note for note in notes if "Biases" in note] == [
         "Weights & Biases failed (OSError: no server; the run goes on without it)"
     ]
@@ -270,7 +272,7 @@ def test_an_unreadable_id_is_a_note(config: Any) -> None:
     path, _ = evaluate(own)
     (path / "wandb.json").write_text("{")
     notes: list[str] = []
-    evaluate(own, on_note=notes.append)
+    evaluate(own, Observer(on_note=notes.append))
     assert any("Weights & Biases failed" in note for note in notes)
 
 

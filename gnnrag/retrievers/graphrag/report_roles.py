@@ -29,8 +29,7 @@ from gnnrag.roles.offline_reader.spans import words
 from gnnrag.roles.parsing import json_objects, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedRole, at_most
 from gnnrag.session import Session
-from gnnrag.text.salience import content_words, diverse, similarity
-from gnnrag.text.sentences import split_sentences
+from gnnrag.text.sentences import content_words, diverse, similarity, split_sentences
 
 
 class PromptedReportPoints(PromptedRole[ReportPointsTask, ReportPoints]):

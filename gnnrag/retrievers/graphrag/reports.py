@@ -19,7 +19,7 @@ from gnnrag.graphs.communities import Communities
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.index.index import Index
 from gnnrag.index.reports import ENTITY, PASSAGE, RELATION, Report, Reports, report_text
-from gnnrag.text.salience import content_words, similarity
+from gnnrag.text.sentences import content_words, similarity
 from gnnrag.types import Hit
 
 

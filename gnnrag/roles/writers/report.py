@@ -15,8 +15,7 @@ from gnnrag.roles.parsing import json_objects, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedRole, at_most
 from gnnrag.roles.writers.base import Finding, ReportDraft, ReportTask
 from gnnrag.session import Session
-from gnnrag.text.salience import content_words, diverse
-from gnnrag.text.sentences import split_sentences
+from gnnrag.text.sentences import content_words, diverse, split_sentences
 
 _TITLE_NAMES = 3
 _POOL = 120  # statements that are compared with each other

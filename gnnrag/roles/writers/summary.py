@@ -13,8 +13,7 @@ from gnnrag.roles.parsing import strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedRole, at_most
 from gnnrag.roles.writers.base import Summary, SummaryTask
 from gnnrag.session import Session
-from gnnrag.text.salience import extract_summary
-from gnnrag.text.sentences import first_sentences, split_sentences
+from gnnrag.text.sentences import extract_summary, first_sentences, split_sentences
 
 _ENDINGS = ".!?…。！？"
 _CLOSING = "\"'”’)]"
