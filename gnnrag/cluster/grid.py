@@ -122,7 +122,7 @@ class Evaluation:
 
     label: str  # what a person calls it
     config: Mapping[str, Any] = field(default_factory=dict)  # settings that differ from the defaults
-    decisive: Mapping[str, Any] = field(default_factory=dict)  # those that decide its predictions
+    fingerprint: Mapping[str, Any] = field(default_factory=dict)  # the settings that decide its predictions
     stages: tuple[str, ...] = ()  # that it reads, of the index
     index: Mapping[str, Any] = field(default_factory=dict)  # settings of the index, resolved
     missing: str = ""  # why it cannot run here, whatever the machine holds
@@ -146,14 +146,14 @@ class Evaluation:
     @property
     def key(self) -> str:
         """Hash of what makes it another run."""
-        return digest([self.decisive, *self.data, self.root, self.run_name or None])[:8]
+        return digest([self.fingerprint, *self.data, self.root, self.run_name or None])[:8]
 
     @property
     def name(self) -> str:
         """Fit for a folder: readable in front, the key behind."""
-        data, split = Path(self.data[0]).stem, self.decisive["data"]["split"]
-        parts = [data, split, *(self.decisive[part]["name"] for part in ("method", "retriever"))]
-        return "-".join([*parts, roles_label(self.decisive["roles"]), self.key])
+        data, split = Path(self.data[0]).stem, self.fingerprint["data"]["split"]
+        parts = [data, split, *(self.fingerprint[part]["name"] for part in ("method", "retriever"))]
+        return "-".join([*parts, roles_label(self.fingerprint["roles"]), self.key])
 
     @property
     def index_folder(self) -> str:
@@ -165,14 +165,14 @@ class Evaluation:
     def target(self) -> Target:
         """What it makes. Raises DataError where its data are not here."""
         data = tuple(map(to_plain, self.data))  # as a run records them
-        return Target(self.root, (), self.decisive, data, self.index_folder, self.run_name)
+        return Target(self.root, (), self.fingerprint, data, self.index_folder, self.run_name)
 
     @property
     def unavailable(self) -> str:
         """Why it cannot run on this machine: a part, data or a model is not here; empty where it can."""
         if self.missing:
             return self.missing
-        missing = _missing_data(*self.data, self.decisive["data"]["split"])
+        missing = _missing_data(*self.data, self.fingerprint["data"]["split"])
         missing = missing or missing_model(self.index["embedder"]["model"])
         return missing or missing_analyser(self.index["text"]["language"])
 

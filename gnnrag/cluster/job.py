@@ -27,7 +27,7 @@ class Target:
     path: str  # of an index: its folder; of a training: its run; of evaluations: the folder of all runs
     stages: tuple[str, ...] = ()  # of an index
     # The settings that it is made with; of an evaluation those that decide its predictions.
-    decisive: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     data: tuple[str, ...] = ("", "")  # of an evaluation: where its passages and its questions are, as configured
     index: str = ""  # of an evaluation: the folder of its index; a run on another state of it is another run
     name: str = ""  # of its run, where the settings give one
@@ -118,7 +118,7 @@ def read_job(folder: str | Path) -> Job:
             raise ValueError("there is none") from error
         if raw["kind"] not in KINDS or type(raw["tasks"]) is not int or not 0 <= raw["tasks"] <= MOST_TASKS:
             raise ValueError(f"{raw['kind']!r:.40} of {raw['tasks']!r:.40} tasks")
-        target = _checked(raw["target"], ("path", "index", "name"), ("stages", "data"), "decisive")
+        target = _checked(raw["target"], ("path", "index", "name"), ("stages", "data"), "settings")
         texts, lists = ("name", "kind", "label", "folder", "alone", "missing"), ("argv", "arguments", "needs")
         return Job(**{**_checked(raw, texts, lists, "config"), "target": Target(**target)})
 

@@ -143,7 +143,7 @@ class _Graph:
         if name in self.jobs:
             raise ConfigError(f"two trainings have the run {training.run}; give one of them another run.name")
         argv = (training.script, *training.arguments)
-        self._add(name, "train", training.label, argv, argv, Target(training.run, decisive=training.settings))
+        self._add(name, "train", training.label, argv, argv, Target(training.run, settings=training.settings))
 
     def plan(self) -> Plan:
         """Return the plan."""

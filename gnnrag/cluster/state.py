@@ -130,7 +130,7 @@ def _index(job: Job) -> Look:
     store = Store(folder)
     there = [stage for stage in job.target.stages if store.key(stage) is not None]
     settings = _named_writers(settings_of(store))
-    is_same = all(settings.get(name) == value for name, value in _named_writers(job.target.decisive).items())
+    is_same = all(settings.get(name) == value for name, value in _named_writers(job.target.settings).items())
     is_whole = store.manifest["complete"] and len(there) == len(job.target.stages)
     # What none of its stages reads keeps its settings when the job has run: then nobody may have built since.
     manifest, end = folder / "manifest.json", job.file("ended", 0)
@@ -157,7 +157,7 @@ def _training(job: Job) -> Look:
     run = Path(job.target.path)
     last = last_rows(run)
     step, seconds = max((row.get("step", 0) for row in last), default=0), sum(row.get("seconds", 0.0) for row in last)
-    changed = _changed_settings(run, job.target.decisive)
+    changed = _changed_settings(run, job.target.settings)
     remark = f"{run} has another value of {', '.join(changed[:5])}" if changed else ""
     done = {0} if read_object(run / "metrics.json") and not changed else ()
     return done, State(job, questions=step, seconds=seconds, run=str(run), detail=remark)
@@ -208,7 +208,7 @@ class Runs:
 
         One that is given a name has to have it as well: a run of that name with other settings is none of its.
         """
-        required = digest(json.loads(json.dumps(target.decisive)))
+        required = digest(json.loads(json.dumps(target.settings)))
         fitting = [path for path in self._known.get(required, ()) if _fits(path, target)]
         if target.name:
             fitting = [path for path in fitting if path.name == target.name]
