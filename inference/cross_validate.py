@@ -39,8 +39,8 @@ from gnnrag.metrics.replies import remarks
 from gnnrag.metrics.statistics import with_interval
 from gnnrag.registry import RETRIEVERS, ROLES
 from gnnrag.reports import cross
-from gnnrag.reports.cross import GNN, Observer, Part, split_trained
-from gnnrag.run.evaluation import load_questions_for
+from gnnrag.reports.cross import GNN, Part, split_trained
+from gnnrag.run.evaluation import Observer, load_questions_for
 from gnnrag.run.rundir import roles_label
 from inference.console import IndexProgress, note, refuse_unknown, split_arguments, tell
 from inference.tables import gain, markdown_table, plain_table

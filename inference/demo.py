@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.run.evaluation import evaluate, load_questions_for
+from gnnrag.run.evaluation import Observer, evaluate, load_questions_for
 from gnnrag.run.pipeline import open_shared_index
 from gnnrag.run.rundir import run_label
 from inference.console import IndexProgress, note
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
         index = open_shared_index(configs, data.name, data.passages, progress)
     rows = []
     for config in configs:
-        path, metrics = evaluate(config, on_note=note, index=index, data=data)
+        path, metrics = evaluate(config, Observer(on_note=note), index, data)
         rows.append((run_label(config), metrics))
         print(f"{run_label(config)}: {path}", file=sys.stderr)
     seconds = time.perf_counter() - started

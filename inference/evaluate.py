@@ -33,7 +33,7 @@ from gnnrag.common.yaml_config import is_given
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.metrics.replies import remarks
 from gnnrag.registry import METHODS, RETRIEVERS, ROLES
-from gnnrag.run.evaluation import evaluate
+from gnnrag.run.evaluation import Observer, evaluate
 from gnnrag.run.pipeline import refuse_sample
 from gnnrag.run.rundir import read_predictions, run_label
 from gnnrag.run.sharding import MERGE, read_shard
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
 
     try:
         with progress as on_index:
-            path, metrics = evaluate(config, on_index, lambda _: bar.update(), note, on_start)
+            path, metrics = evaluate(config, Observer(on_index, lambda _: bar.update(), note, on_start))
     finally:
         if bar is not None:
             bar.close()

@@ -28,7 +28,7 @@ from gnnrag.metrics.statistics import cohen_kappa
 from gnnrag.roles.base import QUERY_CLASSES, RouterTask, Routing
 from gnnrag.roles.registry import Roles
 from gnnrag.roles.router import class_of
-from gnnrag.run.evaluation import evaluate, load_questions_for
+from gnnrag.run.evaluation import Observer, evaluate, load_questions_for
 from gnnrag.run.pipeline import open_index
 from gnnrag.run.rundir import fingerprint_fields, read_predictions
 from gnnrag.session import Session
@@ -119,7 +119,9 @@ def _classes(
         ids = {q.id for label in labels for q in groups[label].questions}
         on_note(f"route {name}: {len(ids)} questions")
         mine = replace(data, questions=tuple(q for q in data.questions if q.id in ids))
-        where, metrics = evaluate(_config_for(config, name, route, path), on_index, on_note=on_note, data=mine)
+        where, metrics = evaluate(
+            _config_for(config, name, route, path), Observer(on_index, on_note=on_note), data=mine
+        )
         for line in remarks(metrics.get("replies", {}), config.run.warn_bad_replies, None):
             on_note(f"route {name}: {line}")
         scores = _scores(mine.questions, where, config)

@@ -8,7 +8,7 @@ predictions of all groups of questions make one run, which is scored as any othe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,15 +21,14 @@ from gnnrag.common.yaml_config import without_credentials
 from gnnrag.config import EvaluateConfig, RoleConfig, to_plain
 from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError, nearest
-from gnnrag.index.build import Progress
 from gnnrag.registry import RETRIEVERS, ROLES
-from gnnrag.run.evaluation import check_retriever, evaluate, load_questions_for, tracked, write_metrics
+from gnnrag.run.evaluation import Observer, check_retriever, evaluate, load_questions_for, tracked, write_metrics
 from gnnrag.run.pipeline import asked_roles, open_index
 from gnnrag.run.rundir import commit, read_predictions, trained_counts
 from gnnrag.run.sharding import refuse_shard
 from gnnrag.run.trained import read_parts, read_seen, seen_hash, seen_in
 from gnnrag.training.config import draw
-from gnnrag.types import Prediction, Question
+from gnnrag.types import Question
 
 GNN = "gnn"  # the part that is no role: the network of retriever=gfm
 Group = tuple[dict[str, Path], Dataset]
@@ -48,16 +47,6 @@ class Part:
     name: str
     run: Path
     checkpoints: Mapping[str, Path]
-
-
-@dataclass(frozen=True)
-class Observer:
-    """Who is notified of what, as in `evaluate`."""
-
-    on_index: Progress = lambda stage, done, total: None
-    on_question: Callable[[Prediction], None] = lambda prediction: None
-    on_note: Callable[[str], None] = lambda note: None
-    on_start: Callable[[int], None] = lambda questions: None
 
 
 def split_trained(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]]:
@@ -196,11 +185,10 @@ def cross_evaluate(
     Raises:
         ConfigError: the directory that `run.name` names holds something else.
     """
-    o = observer or Observer()
-    listeners = (o.on_index, o.on_question, o.on_note, o.on_start)
+    observer = observer or Observer()
     parts = used_parts(config, parts)
     if not parts:
-        return evaluate(config, *listeners, data=data)
+        return evaluate(config, observer, data=data)
     refuse_shard(config.shard, "a run over folds")
     if config.run.name:
         refuse_other(Path(config.run.root) / config.run.name, CROSS)
@@ -211,8 +199,8 @@ def cross_evaluate(
         if config.run.name:
             part = replace(part, name=f"{config.run.name}-group{number}")
         own = replace(with_checkpoints(config, chosen), run=part)
-        index = index or open_index(own, data.name, data.passages, o.on_index)
-        path, _ = evaluate(own, *listeners, index=index, data=group)
+        index = index or open_index(own, data.name, data.passages, observer.on_index)
+        path, _ = evaluate(own, observer, index, group)
         runs[path] = (chosen, group)
     first = next(iter(runs))
     name = config.run.name or f"{first.name.rpartition('-')[0]}-folds-{digest([p.name for p in runs])[:8]}"
@@ -222,8 +210,8 @@ def cross_evaluate(
     write_atomic(merged / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(without_credentials(to_plain(whole)))))
     predictions = read_predictions(merged)
     used = [folder for chosen, _ in runs.values() for folder in chosen.values()]
-    with tracked(whole, merged, data, index, o.on_note, used) as tracker:
-        asked, note = data.questions, o.on_note
+    with tracked(whole, merged, data, index, observer.on_note, used) as tracker:
+        asked, note = data.questions, observer.on_note
         metrics = write_metrics(merged, asked, predictions, config.metrics, config.seed, data.nodes, note)
         tracker.finish(metrics, predictions)
     check_retriever(config, merged, predictions)

@@ -25,11 +25,11 @@ from gnnrag.index.store import Store
 from gnnrag.judge.folder import judged_figures
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.registry import METHODS, resolve
-from gnnrag.reports.cross import Observer, cross_evaluate, read_part, swapped
+from gnnrag.reports.cross import cross_evaluate, read_part, swapped
 from gnnrag.reports.inputs import missing_analyser, missing_data, missing_inputs
 from gnnrag.reports.papers import PaperTable, Row, are_prompted, row_config
 from gnnrag.reports.results import Result, averages, read_result, run_rows, values_of
-from gnnrag.run.evaluation import check_metrics, load_questions_for
+from gnnrag.run.evaluation import Observer, check_metrics, load_questions_for
 from gnnrag.run.pipeline import check_fit, chunking, data_source, index_path, index_settings, needed_stages
 from gnnrag.run.rundir import predicted_seconds, read_predictions, run_label
 from gnnrag.text.analyse import RULES

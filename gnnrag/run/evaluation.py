@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -36,12 +37,26 @@ from gnnrag.types import Prediction, Question
 NO_RESULT = "figures on those are no result; inference/cross_validate.py asks checkpoints that did not see them"
 
 
+@dataclass(frozen=True)
+class Observer:
+    """Who is notified while a run goes on.
+
+    Attributes:
+        on_index: of the building of the index.
+        on_question: of each question as it ends.
+        on_note: of what a user should know: what a loader left out, or that older code made some predictions.
+        on_start: of how many questions are about to be answered.
+    """
+
+    on_index: Progress = lambda stage, done, total: None
+    on_question: Callable[[Prediction], None] = lambda prediction: None
+    on_note: Callable[[str], None] = lambda note: None
+    on_start: Callable[[int], None] = lambda questions: None
+
+
 def evaluate(
     config: EvaluateConfig,
-    on_index: Progress = lambda stage, done, total: None,
-    on_question: Callable[[Prediction], None] = lambda prediction: None,
-    on_note: Callable[[str], None] = lambda note: None,
-    on_start: Callable[[int], None] = lambda questions: None,
+    observer: Observer | None = None,
     index: Index | None = None,
     data: Dataset | None = None,
     wrap: Callable[[Pipeline], Mapping[str, Any]] | None = None,
@@ -50,10 +65,7 @@ def evaluate(
 
     Args:
         config: resolved settings.
-        on_index: told about the building of the index.
-        on_question: told about each question as it ends.
-        on_note: told what a user should know: what a loader left out, or that older code made some predictions.
-        on_start: told how many questions are about to be answered.
+        observer: notified while it goes on.
         index: an index to use instead of building or opening the configured one.
         data: corpus and questions to use instead of loading the configured ones.
         wrap: see `Pipeline`.
@@ -64,9 +76,11 @@ def evaluate(
     check_metrics(config.metrics)
     check_tracking(config.run)
     shard = read_shard(config.shard)
+    observer = observer or Observer()
+    on_note = observer.on_note
     data = data or _loaded(config, on_note)
     asked = shard.of(data.questions) if shard else data.questions
-    index = index or open_index(config, data.name, data.passages, on_index)
+    index = index or open_index(config, data.name, data.passages, observer.on_index)
     # Before there is a run: a part that cannot be built leaves no folder behind.
     pipeline = Pipeline(config, index, wrap)
     with (
@@ -74,10 +88,10 @@ def evaluate(
         tracked(config, run.path, data, index, on_note) as tracker,
     ):
         todo = _left(config, run, asked, tracker, on_note)
-        on_start(len(todo))
+        observer.on_start(len(todo))
         if todo:
             run.unscore()
-            _predict(pipeline, run, todo, tracker, on_question)
+            _predict(pipeline, run, todo, tracker, observer.on_question)
         predictions = run.finish([q.id for q in asked])
         if shard:
             counts = {"questions": len(asked), "failed": sum(p.error is not None for p in predictions)}
