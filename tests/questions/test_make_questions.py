@@ -98,7 +98,14 @@ def test_the_seed_decides_and_the_record_says_how(dots, tmp_path):
     assert about["settings"]["hops"] == 3 and about["graph"] and about["usage"]["llm_calls"] == 0
 
 
-def test_more_paths_go_on_from_those_that_are_there(dots, tmp_path):
+def test_more_paths_and_an_interrupted_run_go_on_to_the_same_file(dots, tmp_path):
+    def stop(accepted):
+        if accepted == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make_questions(load_config(MakeQuestionsConfig, None, dots), Observer(on_path=stop))
+    assert not (tmp_path / "out" / SOURCE).exists()
     make(dots, "make.paths=3")
     before = (tmp_path / "out" / JOURNAL).read_text()
     make(dots)
@@ -151,20 +158,6 @@ def test_a_finished_set_is_not_replaced_by_one_of_other_settings(dots, tmp_path)
     }
     make(dots, "make.paths=3", "make.fresh=true")
     assert len(rows_of(tmp_path)) == 15
-
-
-def test_an_interrupted_run_is_continued_to_the_same_file(dots, tmp_path):
-    def stop(accepted):
-        if accepted == 3:
-            raise KeyboardInterrupt
-
-    config = load_config(MakeQuestionsConfig, None, dots)
-    with pytest.raises(KeyboardInterrupt):
-        make_questions(config, Observer(on_path=stop))
-    assert not (tmp_path / "out" / SOURCE).exists()
-    make(dots)
-    make(dots, f"make.out={tmp_path / 'once'}")
-    assert rows_of(tmp_path) == rows_of(tmp_path, "once")
 
 
 def test_too_few_paths_are_told_and_none_is_an_error(dots, tmp_path):
