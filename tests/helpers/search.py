@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -250,3 +251,27 @@ def run_search(
 def events(session: Session, name: str, side: str = "") -> list[dict[str, Any]]:
     """Return the events of a name, of one side where one is given."""
     return [e for e in session.events if e["event"] == name and side in ("", e.get("side"))]
+
+
+ACCEPT = {"check_graph": "All is supported. Yes"}  # the text side accepts in the worked trace, too: nothing is expanded
+
+
+def modules(backend: ScriptedBackend) -> Counter[str]:
+    """Return how often each module was called."""
+    return Counter(module_of(request) for request in backend.requests)
+
+
+def calls(backend: ScriptedBackend, module: str) -> list[str]:
+    """Return what a module was shown, call by call."""
+    return [user_text(request) for request in backend.requests if module_of(request) == module]
+
+
+def final_prompt(backend: ScriptedBackend) -> str:
+    """Return what the final answer was read from."""
+    (prompt,) = calls(backend, "final")
+    return prompt
+
+
+def flags(session: Any, role: str) -> Counter[str]:
+    """Return what was counted under a role."""
+    return session.by_role[role]
