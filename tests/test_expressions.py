@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import spacy
 
 from gnnrag.cluster.plan import make_plan
 from gnnrag.common.files import Journal, write_json, write_jsonl
@@ -211,6 +210,8 @@ def test_nor_does_that_of_an_audit_or_of_questions(tmp_path: Path, monkeypatch: 
 def test_an_index_that_was_built_with_one_wants_the_config_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import spacy
+
     model = spacy.blank("en")
     model.add_pipe("sentencizer")
     model.to_disk(tmp_path / WORD)

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.metrics import roc_auc_score
 
 from gnnrag.training.calibration import (
     Scored,
@@ -26,6 +25,8 @@ def judged(logits: list[float], right: list[int], question: str = "q") -> Scored
 
 
 def test_auc_counts_pairs() -> None:
+    from sklearn.metrics import roc_auc_score
+
     assert auc(np.array([3.0, 1.0, 2.0]), np.array([True, False, False])) == 1.0
     assert auc(np.array([1.0, 1.0, 0.0]), np.array([True, False, False])) == 0.75  # a tie is half a pair
     assert auc(np.array([1.0, 2.0]), np.array([True, True])) is None

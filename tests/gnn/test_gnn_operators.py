@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
-from torch_geometric.nn import MessagePassing
+from torch import Tensor, nn
 
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import layers as operators
@@ -19,22 +18,27 @@ from tests.helpers.each import each
 N, R, B, D = 40, 6, 3, 4
 
 
-class Reference(MessagePassing):
-    """The sum as torch-geometric's users would write it; materialises every message."""
+def reference_sum(kind: str) -> nn.Module:
+    from torch_geometric.nn import MessagePassing
 
-    def __init__(self, kind: str) -> None:
-        super().__init__(aggr="sum", node_dim=0)
-        self.kind = kind
+    class Reference(MessagePassing):
+        """The sum as torch-geometric's users would write it; materialises every message."""
 
-    def forward(self, x: Tensor, edge_index: Tensor, rel: Tensor, weights: Tensor) -> Tensor:
-        return self.propagate(edge_index, x=x, rel=rel, weights=weights)
+        def __init__(self, kind: str) -> None:
+            super().__init__(aggr="sum", node_dim=0)
+            self.kind = kind
 
-    def message(self, x_j: Tensor, rel: Tensor, weights: Tensor) -> Tensor:
-        rel = rel[:, None]
-        if self.kind == "rotate":
-            turned = torch.complex(*x_j.chunk(2, -1)) * torch.complex(*rel.chunk(2, -1))
-            return torch.cat([turned.real, turned.imag], -1) * weights[:, None, None]
-        return (x_j * rel if self.kind == "distmult" else x_j + rel) * weights[:, None, None]
+        def forward(self, x: Tensor, edge_index: Tensor, rel: Tensor, weights: Tensor) -> Tensor:
+            return self.propagate(edge_index, x=x, rel=rel, weights=weights)
+
+        def message(self, x_j: Tensor, rel: Tensor, weights: Tensor) -> Tensor:
+            rel = rel[:, None]
+            if self.kind == "rotate":
+                turned = torch.complex(*x_j.chunk(2, -1)) * torch.complex(*rel.chunk(2, -1))
+                return torch.cat([turned.real, turned.imag], -1) * weights[:, None, None]
+            return (x_j * rel if self.kind == "distmult" else x_j + rel) * weights[:, None, None]
+
+    return Reference(kind)
 
 
 def inputs() -> tuple[Tensor, Tensor, Tensor]:
@@ -63,7 +67,7 @@ def assert_alike(first: list[Tensor], second: list[Tensor]) -> None:
 def test_sums_equal_message_passing(message: str, backend: str) -> None:
     source, relation, target = gfm.random_edges()
     index = RelationalIndex(source, relation, target, N)
-    reference = Reference(message)
+    reference = reference_sum(message)
     expected = with_gradients(lambda x, rel, w: reference(x, torch.stack([source, target]), rel[relation], w))
     assert_alike(with_gradients(lambda x, rel, w: relational_sum(x, rel, index, w, message, backend)), expected)
     assert not expected[0][N - 1].any() and not expected[2][R - 1].any()  # the isolated node, the idle relation

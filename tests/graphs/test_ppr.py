@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import igraph
 import networkx as nx
 import numpy as np
 import pytest
@@ -93,6 +92,8 @@ def random_graph(rng: np.random.Generator, is_bipartite: bool) -> sparse.csr_arr
 
 @each("is_bipartite", [False, True])
 def test_matches_direct_solve_igraph_and_networkx(is_bipartite):
+    import igraph
+
     rng = np.random.default_rng(1)
     for trial in range(50):
         graph = random_graph(rng, is_bipartite)
