@@ -116,7 +116,8 @@ def test_files_arrive_and_are_not_fetched_twice(site, tmp_path):
     fetch(site, tmp_path / "unknown", on_note=notes.append)
     assert notes == ["SHA-256 UNKNOWN for 2 files: the release publishes none; --record writes down what came"]
     assert not (tmp_path / "unknown" / LOCK).exists()
-    notes.clear(), site.requests.clear()
+    notes.clear()
+    site.requests.clear()
     tmp_path /= "recorded"
     assert fetch(site, tmp_path, record=True, on_note=notes.append) == [
         tmp_path / "a.json",
