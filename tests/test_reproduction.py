@@ -59,7 +59,7 @@ def overrides(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> list[
     return [*own, *(dot for dot in HASH_DOTS if not dot.startswith("retriever"))]
 
 
-def test_rows_are_runs_and_are_read_again(table: PaperTable, overrides: list[str]) -> None:
+def test_rows_are_runs_and_are_read_again(table: PaperTable, overrides: list[str], tmp_path: Path) -> None:
     first = reproduce(table, overrides)
     assert [r.row.name for r in first] == ["bm25 / Original", "bm25 / IRCOT", "dense / Original", "dense / IRCOT"]
     assert all(r.is_done and r.questions == 6 and not r.failed for r in first)
@@ -71,6 +71,7 @@ def test_rows_are_runs_and_are_read_again(table: PaperTable, overrides: list[str
     told: list[int] = []
     again = reproduce(table, overrides, on_start=lambda row, left: told.append(left), on_question=lambda p: 1 / 0)
     assert told == [0, 0, 0, 0] and again == first, "finished rows are read"
+    check_overlap_figure_and_json(table, first, tmp_path)
 
 
 def test_recall_after_each_sub_query_is_what_the_metrics_say(tmp_path: Path, overrides: list[str]) -> None:
@@ -119,8 +120,7 @@ def test_wrong_settings_stop_everything(table: PaperTable, overrides: list[str],
     assert not (tmp_path / "r").exists()
 
 
-def test_overlap_figure_and_json(table: PaperTable, overrides: list[str], tmp_path: Path) -> None:
-    results = reproduce(table, overrides)
+def check_overlap_figure_and_json(table: PaperTable, results: list[Result], tmp_path: Path) -> None:
     (shares,) = overlaps(table, results).values()
     assert list(shares) == ["both", "first only", "second only", "neither"] and sum(shares.values()) == pytest.approx(
         1, abs=1e-3

@@ -41,6 +41,7 @@ def rows(path: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (path / name).read_text("utf-8").splitlines()]
 
 
+@pytest.mark.slow
 def test_concurrency_changes_no_byte(run: Any) -> None:
     more = ["retriever=bm25", "method.multi_hop_threshold=0.999"]
     one, many = run("one", "concurrency=1", *more), run("many", "concurrency=16", *more)
@@ -71,8 +72,10 @@ def test_every_query_goes_to_the_retriever_of_its_route(run: Any) -> None:
 
 def test_a_route_to_the_run_itself_equals_that_run(run: Any) -> None:
     """Everything sent to one route gives the very predictions of its method on its retriever."""
-    plain = run("plain", "method=bdtr", "retriever=chg")
-    all_multi = run("multi", "retriever=chg", "method.multi_hop_threshold=0", "method.thematic_threshold=1")
+    plain = run("plain", "method=bdtr", "retriever=chg", "data.limit=12")
+    all_multi = run(
+        "multi", "retriever=chg", "data.limit=12", "method.multi_hop_threshold=0", "method.thematic_threshold=1"
+    )
     for mine, theirs in zip(rows(all_multi, "predictions.jsonl"), rows(plain, "predictions.jsonl"), strict=True):
         flags = mine["usage"].pop("flags")
         assert flags.pop("route_multi_hop") == 1

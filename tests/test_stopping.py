@@ -60,8 +60,6 @@ def handlers() -> Iterator[None]:
     "kind, by, code, said",
     [
         ("async", signal.SIGTERM, STOPPED, "told to stop by SIGTERM"),
-        ("sync", signal.SIGUSR1, STOPPED, "told to stop by SIGUSR1"),
-        ("async", "file", STOPPED, "told to stop by the file "),
         ("sync", "file", STOPPED, "told to stop by the file "),
     ],
 )
