@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from gnnrag.cluster.stopping import STOPPED
 from gnnrag.common.files import read_journal
+from gnnrag.run.evaluation import Observer
 from gnnrag.types import Prediction
 from inference import evaluate as evaluate_script
 from inference.console import describe_failures, run_script
@@ -127,13 +129,13 @@ def test_a_scheduler_stops_a_run_and_the_same_command_ends_it(
 ) -> None:
     real, ended = evaluate_script.evaluate, []
 
-    def told_after_two(config: Any, on_index: Any, on_question: Any, *more: Any) -> Any:
+    def told_after_two(config: Any, observer: Observer) -> Any:
         def count(prediction: Prediction) -> None:
             ended.append(prediction.question_id)
             if len(ended) == 2:
                 signal.raise_signal(signal.SIGTERM)
 
-        return real(config, on_index, count, *more)
+        return real(config, replace(observer, on_question=count))
 
     monkeypatch.setattr(evaluate_script, "evaluate", told_after_two)
     # As a batch script's shell starts what it puts in the background.

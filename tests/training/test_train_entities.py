@@ -165,11 +165,9 @@ def test_presets_fill_what_is_not_given(tmp_path: Path) -> None:
     "settings, message",
     [
         (["gnn.fusion=both", "gnn.features=[dense]"], "set gnn.fusion=none"),
-        (["gnn.fusion=both", "gnn.node_text=true"], "set gnn.fusion=none"),
         (["gnn.ranker.name=learned"], "give losses.passages=1"),
         (["gnn.ranker.name=topk", "losses.passages=1"], "only networks of mode entity with the rankers simple, idf"),
         (["gnn.ranker.name=best"], "gnn.ranker.name='best'"),
-        (["gnn.preset=offical"], "gnn.preset='offical' is unknown"),
     ],
 )
 def test_contradictions_are_one_line(
