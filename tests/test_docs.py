@@ -106,6 +106,18 @@ def test_steps_are_in_the_functions_that_a_page_names(page: Path) -> None:
     assert not wrong
 
 
+def test_the_new_names_of_the_migration_exist() -> None:
+    missing = []
+    for row in re.findall(r"^\| .*$", (ROOT / "docs/migration.md").read_text("utf-8"), re.M):
+        for name in re.findall(r"`(gnnrag[\w.]*)`", row.split("|")[2]):
+            module, symbol = (ROOT / name.replace(".", "/")), name.rpartition(".")[2]
+            file = module.parent.with_suffix(".py")
+            is_module = module.is_dir() or module.with_suffix(".py").exists()
+            if not is_module and not (file.exists() and re.search(rf"\b{symbol}\b", file.read_text("utf-8"))):
+                missing.append(name)
+    assert not missing
+
+
 @pytest.mark.slow
 def test_what_contributing_shows_runs(tmp_path: Path) -> None:
     """A toy retriever, method and role, added as the page says, and its commands."""

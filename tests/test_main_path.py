@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -37,22 +38,22 @@ class Traced:
         """Return the lines of the functions that ran, by file."""
         found: dict[Path, list[range]] = {}
         for code in self.ran:
-            path = Path(code.co_filename)
+            path, first = Path(code.co_filename), code.co_firstlineno  # of a lambda or a comprehension, that line
             is_own = any(path.is_relative_to(ROOT / folder) for folder in ("gnnrag", "inference"))
             if is_own and not path.is_relative_to(WITHOUT):
-                found.setdefault(path, []).append(range(code.co_firstlineno, last_line(path, code) + 1))
+                found.setdefault(path, []).append(range(first, ends(path).get(first, first) + 1))
         return found
 
 
-def last_line(path: Path, code: CodeType) -> int:
-    """Return where a function ends; what runs inside of one, such as a lambda, is lines of its own."""
-    ends = [
-        node.end_lineno or 0
+@cache
+def ends(path: Path) -> dict[int, int]:
+    """Return the last line of each function by its first, which is that of its first decorator."""
+    functions = [
+        node
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and min([node.lineno, *(d.lineno for d in node.decorator_list)]) == code.co_firstlineno
     ]
-    return max(ends, default=code.co_firstlineno)
+    return {min(n.lineno for n in (f, *f.decorator_list)): f.end_lineno or f.lineno for f in functions}
 
 
 @contextmanager

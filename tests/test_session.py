@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gnnrag.errors import BudgetError
-from gnnrag.roles.base import FactsKept
+from gnnrag.retrievers.hipporag2 import FactsKept
 from gnnrag.session import Budget, Session, ask_all
 
 

@@ -13,9 +13,8 @@ import torch
 from gnnrag.errors import ConfigError
 from gnnrag.gnn.config import GNNConfig
 from gnnrag.gnn.model import with_index
-from gnnrag.gnn.prune import with_inverses
 from gnnrag.gnn.seeds import link_by_vector, nearest_entities, seed_weight
-from gnnrag.gnn.subgraph import GraphBatch
+from gnnrag.gnn.subgraph import GraphBatch, with_inverses
 from gnnrag.graphs.messages import SIMILAR, STRUCTURE
 from gnnrag.index.index import Index
 from gnnrag.index.message_stages import MessageKnowledge

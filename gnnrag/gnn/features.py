@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.gnn.seeds import Seeds
+from gnnrag.gnn.subgraph import TextGraph
 from gnnrag.graphs.linking import LinkedQuestion, stems
 from gnnrag.graphs.messages import CONTAINS, MENTIONS, STRUCTURE, gather
 from gnnrag.index.embedder import Embedder
-
-if TYPE_CHECKING:
-    from gnnrag.gnn.prune import QuestionGraphs
 
 
 def encoder_record(embedder: Embedder) -> dict[str, Any]:
@@ -97,7 +95,7 @@ def pick(names: Sequence[str], known: Sequence[str], setting: str) -> list[int]:
     return [known.index(name) for name in chosen]
 
 
-def node_features(graphs: QuestionGraphs, view: QuestionView, nodes: np.ndarray) -> np.ndarray:
+def node_features(graphs: TextGraph, view: QuestionView, nodes: np.ndarray) -> np.ndarray:
     """Return all features of some nodes, ascending. Shape (len(nodes), len(NODE_FEATURES)), float32."""
     graph = graphs.graph
     one, two = (int(i) for i in np.searchsorted(nodes, [graph.first_passage, graph.first_sentence]))
@@ -124,7 +122,7 @@ def node_features(graphs: QuestionGraphs, view: QuestionView, nodes: np.ndarray)
 
 
 def _add_text(
-    graphs: QuestionGraphs,
+    graphs: TextGraph,
     view: QuestionView,
     parts: tuple[np.ndarray, np.ndarray],
     bounds: tuple[int, int],
@@ -149,7 +147,7 @@ def _add_text(
         col[name][one:two] = joint.sum(axis=1) * scale
 
 
-def _mentioned(graphs: QuestionGraphs, view: QuestionView, sentences: np.ndarray) -> np.ndarray:
+def _mentioned(graphs: TextGraph, view: QuestionView, sentences: np.ndarray) -> np.ndarray:
     """Tell which sentences have which names of the question. Shape (len(sentences), number of names), bool."""
     names, hierarchy = view.linked.names, graphs.hierarchy
     out = np.zeros((len(sentences), len(names)), dtype=bool)
@@ -162,7 +160,7 @@ def _mentioned(graphs: QuestionGraphs, view: QuestionView, sentences: np.ndarray
 
 
 def edge_features(
-    graphs: QuestionGraphs, view: QuestionView, triples: np.ndarray, nodes: np.ndarray, values: np.ndarray
+    graphs: TextGraph, view: QuestionView, triples: np.ndarray, nodes: np.ndarray, values: np.ndarray
 ) -> np.ndarray:
     """Return all features of some triples. Shape (len(triples), len(EDGE_FEATURES)), float32.
 

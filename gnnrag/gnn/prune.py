@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -12,27 +11,14 @@ from scipy import sparse
 from gnnrag.gnn.config import GNNConfig
 from gnnrag.gnn.features import EDGE_FEATURES, NODE_FEATURES, QuestionView, edge_features, node_features, pick
 from gnnrag.gnn.seeds import Seeds, find_seeds, passage_prior
-from gnnrag.gnn.subgraph import Subgraph
+from gnnrag.gnn.subgraph import PruneConfig, Subgraph, TextGraph
 from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.linking import link_question
-from gnnrag.graphs.messages import REFERS, STRUCTURE, MessageGraph
+from gnnrag.graphs.messages import REFERS
 from gnnrag.index.index import Index
-from gnnrag.index.message_stages import MessageKnowledge
 
 
-@dataclass
-class PruneConfig:
-    """How much of the graph a question sees."""
-
-    passages: int = 200  # passages, those that a short walk from the seeds likes best
-    sentences: int = 1500  # no further passage is taken once they have so many sentences
-    entities: int = 800  # names that two of the passages share, the rarest first
-    seed_passages: int = 50  # passages that dense and lexical search like best, where walks start
-    hub: int = 200  # names that more passages share lead nowhere
-    steps: int = 3  # length of the walk
-
-
-class QuestionGraphs:
+class QuestionGraphs(TextGraph):
     """Cuts the subgraph of each question out of an index's message graph, with features.
 
     Args:
@@ -42,30 +28,11 @@ class QuestionGraphs:
     """
 
     def __init__(self, index: Index, config: GNNConfig | None = None, prune: PruneConfig | None = None) -> None:
-        self.index, self.config, self.sizes = index, config or GNNConfig(), prune or PruneConfig()
-        knowledge: MessageKnowledge = index.read("message_graph")
-        assert knowledge.grounding is not None, "a graph of facts alone has no passages"
-        self.graph, self.grounding = knowledge.graph, knowledge.grounding
-        self.entity_vectors = as_rows(index.read("entity_vectors"), index)
-        self.relation_vectors = with_inverses(index.read("relation_vectors"), self.graph, self.config)
-        self.sentence_vectors = as_rows(index.read("sentence_vectors"), index)
-        self.hierarchy, self.titles = index.hierarchy, index.titles
+        super().__init__(index, config, prune)
         self.node_columns = pick(self.config.features, NODE_FEATURES, "features")
         self.edge_columns = pick(self.config.edge_features, EDGE_FEATURES, "edge_features")
         heads = self.graph.triples[:, 0]
         self._first = np.searchsorted(heads, np.arange(self.graph.num_nodes + 1))
-        ends = self.graph.triples[:, [0, 2]].ravel()
-        self.degrees = np.bincount(ends, minlength=self.graph.num_nodes)
-
-    @cached_property
-    def fact_rows(self) -> np.ndarray:
-        """Rows of the triples that are facts."""
-        return np.flatnonzero(self.graph.triples[:, 1] >= len(STRUCTURE))
-
-    @cached_property
-    def passage_sentences(self) -> Lists:
-        """Sentences of each passage in reading order."""
-        return Lists(self.hierarchy.passage_indptr.astype(np.int64), self.hierarchy.passage_sentences)
 
     @cached_property
     def passage_entities(self) -> Lists:
@@ -186,25 +153,6 @@ class QuestionGraphs:
             self.sentence_vectors[nodes[two:] - graph.first_sentence],
         )
         return np.concatenate(rows).astype(np.float16)
-
-
-def as_rows(vectors: np.ndarray, index: Index) -> np.ndarray:
-    """Return vectors as they are, or (0, F) where there are none: an empty artefact knows no F."""
-    return vectors if len(vectors) else np.zeros((0, index.passage_vectors.shape[1]), np.float32)
-
-
-def with_inverses(vectors: np.ndarray, graph: MessageGraph, config: GNNConfig) -> np.ndarray:
-    """Return the vectors of all relations, then of their inverses: by text, or negative. Shape (2 * num_relations, F).
-
-    Args:
-        vectors: what the stage `relation_vectors` holds.
-        graph: the graph.
-        config: `inverse` decides; relations that are sentences have negative inverses only.
-    """
-    if len(vectors) == graph.num_relations or config.inverse == "negative":
-        base = vectors[: graph.num_relations]
-        return np.concatenate([base, -base])
-    return vectors
 
 
 def _shares(ways: sparse.csr_array) -> sparse.csr_array:

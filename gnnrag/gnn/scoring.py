@@ -20,9 +20,9 @@ from gnnrag.gnn.config import RankerConfig
 from gnnrag.gnn.entity import EntityQuestion, EntityQuestions
 from gnnrag.gnn.model import QueryGNN, whole_logits
 from gnnrag.gnn.neighbourhood import NeighbourhoodConfig, Neighbourhoods
-from gnnrag.gnn.prune import PruneConfig, QuestionGraphs
+from gnnrag.gnn.prune import QuestionGraphs
 from gnnrag.gnn.rankers import Incidence, Ranker
-from gnnrag.gnn.subgraph import GraphBatch, Subgraph, join
+from gnnrag.gnn.subgraph import GraphBatch, PruneConfig, Subgraph, join
 from gnnrag.index.index import Index
 
 

@@ -10,17 +10,15 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from gnnrag.gnn.config import GNNConfig
+from gnnrag.gnn.subgraph import TextGraph
 from gnnrag.graphs.linking import LinkedName, LinkedQuestion
 from gnnrag.graphs.messages import MessageGraph
 from gnnrag.text.normalise import words
-
-if TYPE_CHECKING:
-    from gnnrag.gnn.prune import QuestionGraphs
 
 LINK_COSINE = 0.6  # least cosine of a mention and the name that it is linked to
 NEAREST_FACTS, FACT_ENDS, NEAREST_NAMES = 5, 5, 3
@@ -84,9 +82,7 @@ def passage_prior(dense: np.ndarray, lexical: np.ndarray, power: float = 4.0, sh
     return mixed if mixed.any() else np.ones_like(mixed)
 
 
-def find_seeds(
-    graphs: QuestionGraphs, text: str, linked: LinkedQuestion, vector: np.ndarray, prior: np.ndarray
-) -> Seeds:
+def find_seeds(graphs: TextGraph, text: str, linked: LinkedQuestion, vector: np.ndarray, prior: np.ndarray) -> Seeds:
     """Return where a question starts.
 
     Args:
@@ -123,7 +119,7 @@ def seed_weight(graph: MessageGraph, config: GNNConfig, entity: int) -> float:
 
 
 def _add_name(
-    graphs: QuestionGraphs,
+    graphs: TextGraph,
     name: LinkedName,
     prior: np.ndarray,
     found: defaultdict[int, float],

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from gnnrag.gnn.config import GNNConfig
 from gnnrag.gnn.edges import RelationalIndex
+from gnnrag.graphs.knowledge import Lists
+from gnnrag.graphs.messages import STRUCTURE, MessageGraph
+from gnnrag.index.index import Index
+from gnnrag.index.message_stages import MessageKnowledge
 
 
 @dataclass(frozen=True)
@@ -138,3 +144,66 @@ class GraphBatch:
         kinds = (Tensor, RelationalIndex)
         values = {name: value.to(device) for name, value in vars(self).items() if isinstance(value, kinds)}
         return replace(self, **values)  # type: ignore[arg-type]
+
+
+@dataclass
+class PruneConfig:
+    """How much of the graph a question sees."""
+
+    passages: int = 200  # passages, those that a short walk from the seeds likes best
+    sentences: int = 1500  # no further passage is taken once they have so many sentences
+    entities: int = 800  # names that two of the passages share, the rarest first
+    seed_passages: int = 50  # passages that dense and lexical search like best, where walks start
+    hub: int = 200  # names that more passages share lead nowhere
+    steps: int = 3  # length of the walk
+
+
+class TextGraph:
+    """What a network of mode `node` reads of an index: its message graph, vectors, hierarchy and titles.
+
+    Args:
+        index: an opened index with the stages `NODE_STAGES`.
+        config: which features the network reads, and how seeds weigh.
+        prune: sizes.
+    """
+
+    def __init__(self, index: Index, config: GNNConfig | None = None, prune: PruneConfig | None = None) -> None:
+        self.index, self.config, self.sizes = index, config or GNNConfig(), prune or PruneConfig()
+        knowledge: MessageKnowledge = index.read("message_graph")
+        assert knowledge.grounding is not None, "a graph of facts alone has no passages"
+        self.graph, self.grounding = knowledge.graph, knowledge.grounding
+        self.entity_vectors = as_rows(index.read("entity_vectors"), index)
+        self.relation_vectors = with_inverses(index.read("relation_vectors"), self.graph, self.config)
+        self.sentence_vectors = as_rows(index.read("sentence_vectors"), index)
+        self.hierarchy, self.titles = index.hierarchy, index.titles
+        ends = self.graph.triples[:, [0, 2]].ravel()
+        self.degrees = np.bincount(ends, minlength=self.graph.num_nodes)
+
+    @cached_property
+    def fact_rows(self) -> np.ndarray:
+        """Rows of the triples that are facts."""
+        return np.flatnonzero(self.graph.triples[:, 1] >= len(STRUCTURE))
+
+    @cached_property
+    def passage_sentences(self) -> Lists:
+        """Sentences of each passage in reading order."""
+        return Lists(self.hierarchy.passage_indptr.astype(np.int64), self.hierarchy.passage_sentences)
+
+
+def as_rows(vectors: np.ndarray, index: Index) -> np.ndarray:
+    """Return vectors as they are, or (0, F) where there are none: an empty artefact knows no F."""
+    return vectors if len(vectors) else np.zeros((0, index.passage_vectors.shape[1]), np.float32)
+
+
+def with_inverses(vectors: np.ndarray, graph: MessageGraph, config: GNNConfig) -> np.ndarray:
+    """Return the vectors of all relations, then of their inverses: by text, or negative. Shape (2 * num_relations, F).
+
+    Args:
+        vectors: what the stage `relation_vectors` holds.
+        graph: the graph.
+        config: `inverse` decides; relations that are sentences have negative inverses only.
+    """
+    if len(vectors) == graph.num_relations or config.inverse == "negative":
+        base = vectors[: graph.num_relations]
+        return np.concatenate([base, -base])
+    return vectors

@@ -18,11 +18,28 @@ from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, notes_element
 from gnnrag.retrievers.base import Retriever, best_positions, min_max, rank_passages
-from gnnrag.roles.base import FactFilterTask, FactsKept, Role
+from gnnrag.roles.base import Role
 from gnnrag.roles.parsing import objects, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, PromptedRole
 from gnnrag.session import Session, ask_all
 from gnnrag.types import Query, Ranking
+
+
+@dataclass(frozen=True, slots=True)
+class FactFilterTask:
+    """Ask which candidate facts (head, relation, tail) help with a query (HippoRAG 2's recognition memory)."""
+
+    query: str
+    facts: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FactsKept:
+    """Positions of the facts to keep, in order of use, without repeats."""
+
+    kept: tuple[int, ...] = ()
+    flags: tuple[str, ...] = ()
+
 
 Fact = tuple[str, str, str]
 _MOST, _LONGEST = 100, 1000  # facts of a reply, and characters of one, that are compared with the candidates

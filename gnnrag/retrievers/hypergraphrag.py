@@ -27,12 +27,29 @@ from gnnrag.index.index import Index
 from gnnrag.prompts.untrusted import inline
 from gnnrag.retrievers.base import Retriever, by_rank, check_choices, query_vectors, rank_order
 from gnnrag.retrievers.keywords import OfflineKeywords
-from gnnrag.roles.base import HyperQuery, HyperQueryTask, Role
+from gnnrag.roles.base import Role
 from gnnrag.roles.parsing import clean_line, in_parentheses, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedRole, at_most
 from gnnrag.session import Session
 from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Hit, Query, Ranking
+
+
+@dataclass(frozen=True, slots=True)
+class HyperQueryTask:
+    """Ask for the n-ary facts and the entities of a query (HyperGraphRAG)."""
+
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class HyperQuery:
+    """Sentences that the query asks about, and the entities in them."""
+
+    sentences: tuple[str, ...] = ()
+    entities: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+
 
 _END = re.compile(r"<\|complete\|>", re.IGNORECASE)
 _HYPER = re.compile(r"hyper[-_ ]?(?:relation|edge)", re.IGNORECASE)

@@ -4,18 +4,83 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend
-from gnnrag.methods.graphsearch.parsing import parse_linked, parse_triple_parts, released_parts
 from gnnrag.prompts.untrusted import inline
 from gnnrag.roles.base import DecomposeTask, Decomposition, Role
 from gnnrag.roles.bridges import BridgeFinder
 from gnnrag.roles.gold import gold_hops
-from gnnrag.roles.parsing import clean_line, json_objects, json_value, strip_markup, strip_thinking
+from gnnrag.roles.parsing import clean_line, json_objects, json_value, literal_value, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.session import Session
-from gnnrag.text.subqueries import render_triples
+from gnnrag.text.subqueries import bracketed, read_triples, render_triples
+
+_KEY = re.compile(r"^\W*sub[-_ ]?quer(?:y|ies)\W*(\d{1,9})\W*$", re.IGNORECASE)
+
+
+# What the released code looks for: the last resort where a reply is no object.
+_TEXT_PAIR = re.compile(r'"sub-query (\d{1,9})"\s*:\s*"([^"]*)"', re.IGNORECASE)
+
+
+_TRIPLE_PAIR = re.compile(r'"sub-query (\d{1,9})"\s*:\s*(\[(?:[^\[\]]|\[[^\[\]]*\])*\])', re.IGNORECASE)
+
+
+# All that it looks for: whatever the order of numbers, up to the first quote or bracket.
+_RELEASED = {
+    "linked": re.compile(r'"Sub-query \d+":\s*"([^"]+)"'),
+    "triples": re.compile(r'"Sub-query \d+":\s*(\[[^\]]+\])'),
+}
+
+
+def parse_linked(text: str) -> tuple[str, ...]:
+    """Return the sub-questions of a decomposition, an object with the keys `Sub-query 1`, ..., by their numbers.
+
+    Raises:
+        MalformedError: there are no such keys with texts.
+    """
+    text = strip_markup(strip_thinking(text))
+    rows = [(number, value) for number, value in _pairs(text) if isinstance(value, str)]
+    rows = rows or [(int(number), value) for number, value in _TEXT_PAIR.findall(text)]
+    parts = tuple(part for _, value in sorted(rows, key=lambda row: row[0]) if (part := " ".join(value.split())))
+    if not parts:
+        raise MalformedError("no object with the keys 'Sub-query 1', ... and texts")
+    return parts
+
+
+def parse_triple_parts(text: str) -> tuple[tuple[str, ...], int]:
+    """Return the lists of triples of a decomposition, rendered, and how many things in them were no triples.
+
+    Raises:
+        MalformedError: there are no such keys with triples.
+    """
+    text = bracketed(strip_markup(strip_thinking(text)))
+    rows = _pairs(text) or [(int(number), literal_value(value)) for number, value in _TRIPLE_PAIR.findall(text)]
+    parts, dropped = [], 0
+    for _, value in sorted(rows, key=lambda row: row[0]):
+        triples, bad = read_triples(literal_value(bracketed(value)) if isinstance(value, str) else value)
+        dropped += bad
+        if triples:
+            parts.append(render_triples(triples))
+    if not parts:
+        raise MalformedError("no object with the keys 'Sub-query 1', ... and lists of triples")
+    return tuple(parts), dropped
+
+
+def released_parts(text: str, form: str) -> tuple[str, ...]:
+    """Return the sub-queries of a decomposition, `linked` or `triples`, as the released code finds them; maybe none."""
+    end = text.rfind("]" if form == "triples" else '"') + 1  # what is never closed would be searched again and again
+    return tuple(_RELEASED[form].findall(text[:end]))
+
+
+def _pairs(text: str) -> list[tuple[int, Any]]:
+    """Return number and value of each `Sub-query k` of the outermost object of a text."""
+    start, end = text.find("{"), text.rfind("}")
+    value = literal_value(text[start : end + 1]) if 0 <= start < end else None
+    rows = value if isinstance(value, dict) else next(json_objects(text), {})
+    return [(int(match[1]), item) for key, item in rows.items() if (match := _KEY.match(str(key)))]
+
 
 _ITEM = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s*(.+)$")
 _NONE = re.compile(r"^\W*(?:none|n/?a)\W*$", re.IGNORECASE)

@@ -11,6 +11,13 @@ from typing import Any
 
 from gnnrag.common.untrusted import well_formed_json
 
+
+def literal_value(text: str) -> Any:
+    """Return the value of a text that is JSON or a Python literal as a whole, else None."""
+    value = json_value(text.strip())
+    return python_literal(text) if value is None else value
+
+
 MAX_STARTS, MAX_DEPTH, MAX_LENGTH = 16, 50, 200_000
 _LITERALS = (ast.Dict, ast.List, ast.Tuple, ast.Constant, ast.Load, ast.UnaryOp, ast.USub)
 

@@ -27,8 +27,9 @@ from gnnrag.gnn.examples import EntitySet, ExampleSet, Preparer, SupportSet, bes
 from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES, encoder_record
 from gnnrag.gnn.model import EntityGNN, QueryGNN
 from gnnrag.gnn.neighbourhood import NeighbourhoodConfig
-from gnnrag.gnn.prune import PruneConfig, QuestionGraphs, with_inverses
+from gnnrag.gnn.prune import QuestionGraphs
 from gnnrag.gnn.retrieval import Pool, RetrievalTask
+from gnnrag.gnn.subgraph import PruneConfig, with_inverses
 from gnnrag.gnn.synthetic import QuestionMaker, path_questions
 from gnnrag.graphs.messages import MessageGraph
 from gnnrag.index.build import Progress, build_index

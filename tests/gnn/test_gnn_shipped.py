@@ -6,7 +6,7 @@ import re
 
 from gnnrag.gnn.checkpoint import load_checkpoint
 from gnnrag.gnn.features import EDGE_FEATURES, NODE_FEATURES
-from gnnrag.gnn.prune import PruneConfig
+from gnnrag.gnn.subgraph import PruneConfig
 from gnnrag.index.embedder import EMBEDDED_SHA256
 from gnnrag.retrievers.gfm import SHIPPED
 from gnnrag.run.trained import read_seen

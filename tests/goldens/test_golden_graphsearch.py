@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gnnrag.methods.graphsearch.config import PRESETS
-from gnnrag.methods.graphsearch.parsing import parse_expansion, parse_verdict, released_parts
+from gnnrag.methods.graphsearch.parsing import parse_expansion, parse_verdict
+from gnnrag.roles.decomposer import released_parts
 from gnnrag.text.subqueries import HistoryItem, letters_only, render_history
 from tests.goldens.reading import golden
 from tests.helpers.each import each

@@ -11,6 +11,7 @@ from typing import Any
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.registry import ROLES, resolve
+from gnnrag.roles.base import Role
 from gnnrag.session import Session
 
 _REPLY: ContextVar[str] = ContextVar("_REPLY")  # one for each question in flight
@@ -24,7 +25,7 @@ class ToldConfig:
     latency_s: float = 0.0  # of each call
 
 
-class ToldRole:
+class ToldRole(Role[Any, Any]):
     """The prompted role; replies have the format that it asks for, and tokens are estimated, four characters each."""
 
     config_class = ToldConfig

@@ -13,12 +13,11 @@ from gnnrag.methods.graphsearch.modules import SideState, must_ground, retrieval
 from gnnrag.methods.graphsearch.parsing import (
     cited_numbers,
     parse_answer_line,
-    parse_linked,
     parse_queries,
-    parse_triple_parts,
     parse_triples,
     parse_verdict,
 )
+from gnnrag.roles.decomposer import parse_linked, parse_triple_parts
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.text.subqueries import (
     DROPPED,

@@ -5,11 +5,16 @@ from __future__ import annotations
 import threading
 
 from gnnrag.graphs.ppr import PageRankOperator
-from gnnrag.methods.mgranrag.evidence import OfflineEvidenceExtractor, OracleEvidenceExtractor
+from gnnrag.methods.mgranrag.evidence import (
+    EvidenceFound,
+    FoundEvidence,
+    OfflineEvidenceExtractor,
+    OracleEvidenceExtractor,
+)
 from gnnrag.methods.mgranrag.graph import GranularWeightsConfig
 from gnnrag.methods.mgranrag.method import MGranRAG, MGranRAGConfig, resolve_preset
 from gnnrag.retrievers.dense import DenseRetriever
-from gnnrag.roles.base import Decomposition, EvidenceFound, FoundEvidence
+from gnnrag.roles.base import Decomposition
 from gnnrag.roles.decomposer import OfflineDecomposer
 from gnnrag.types import GoldHop, Query, Question
 from tests.helpers.each import each

@@ -9,13 +9,15 @@ import pytest
 
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.mgranrag.evidence import (
+    EvidenceTask,
+    FoundEvidence,
     PromptedEvidenceConfig,
     PromptedEvidenceExtractor,
+    ShownSentence,
     parse_evidence,
     render_sentences,
 )
 from gnnrag.prompts.untrusted import with_codes
-from gnnrag.roles.base import EvidenceTask, FoundEvidence, ShownSentence
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.session import Session
 from gnnrag.types import Question

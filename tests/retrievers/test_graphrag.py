@@ -23,9 +23,16 @@ from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.retrievers.base import ANSWER
 from gnnrag.retrievers.graphrag.globally import NO_DATA, GraphRAGGlobalConfig, GraphRAGGlobalRetriever
 from gnnrag.retrievers.graphrag.local import GraphRAGLocalConfig, GraphRAGLocalRetriever
-from gnnrag.retrievers.graphrag.report_roles import OfflineReduce, PromptedReduce, PromptedReportPoints
+from gnnrag.retrievers.graphrag.report_roles import (
+    OfflineReduce,
+    Point,
+    PromptedReduce,
+    PromptedReportPoints,
+    ReportPoints,
+    ReportRating,
+)
 from gnnrag.retrievers.graphrag.reports import shuffled
-from gnnrag.roles.base import Point, ReportPoints, ReportRating, Role
+from gnnrag.roles.base import Role
 from gnnrag.run.pipeline import Pipeline
 from gnnrag.session import Budget, Session
 from gnnrag.types import Prediction, Query, Ranking
@@ -368,7 +375,7 @@ class TestGlobal:
 
 
 def _task(points: Sequence[Point]) -> Any:
-    from gnnrag.roles.base import ReduceTask
+    from gnnrag.retrievers.graphrag.report_roles import ReduceTask
 
     return ReduceTask("x", tuple(points))
 

@@ -16,13 +16,17 @@ from gnnrag.retrievers.graphrag.report_roles import (
     OfflineReduce,
     OfflineReportPoints,
     OfflineReportPointsConfig,
+    Point,
     PromptedRating,
     PromptedReduce,
     PromptedReportPoints,
+    RateReportTask,
+    ReduceTask,
+    ReportPoints,
+    ReportPointsTask,
     parse_points,
     parse_rating,
 )
-from gnnrag.roles.base import Point, RateReportTask, ReduceTask, ReportPoints, ReportPointsTask
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.session import Session
 from tests.helpers.each import each

@@ -10,8 +10,14 @@ import pytest
 from gnnrag.graphs.entities import build_entity_graph
 from gnnrag.index.graph_stages import EntityKnowledge
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.retrievers.hipporag2 import HippoRAG2Config, HippoRAG2Retriever, OfflineFactFilter, PromptedFactFilter
-from gnnrag.roles.base import FactFilterTask, FactsKept
+from gnnrag.retrievers.hipporag2 import (
+    FactFilterTask,
+    FactsKept,
+    HippoRAG2Config,
+    HippoRAG2Retriever,
+    OfflineFactFilter,
+    PromptedFactFilter,
+)
 from gnnrag.session import Session
 from gnnrag.types import Query
 from tests.helpers.each import each

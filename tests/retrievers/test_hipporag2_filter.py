@@ -8,13 +8,14 @@ import pytest
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.retrievers.hipporag2 import (
+    FactFilterTask,
+    FactsKept,
     OfflineFactFilter,
     PromptedFactFilter,
     PromptedFactFilterConfig,
     nearest_fact,
     read_facts,
 )
-from gnnrag.roles.base import FactFilterTask, FactsKept
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.session import Session
 from tests.helpers.each import each

@@ -12,8 +12,13 @@ from gnnrag.index.build import build_index
 from gnnrag.index.graph_stages import table_texts
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.retrievers.hypergraphrag import Bipartite, HyperGraphRAGConfig, HyperGraphRAGRetriever, PromptedHyperQuery
-from gnnrag.roles.base import HyperQuery
+from gnnrag.retrievers.hypergraphrag import (
+    Bipartite,
+    HyperGraphRAGConfig,
+    HyperGraphRAGRetriever,
+    HyperQuery,
+    PromptedHyperQuery,
+)
 from gnnrag.session import Session
 from gnnrag.types import Query, Ranking
 from tests.helpers.cosines import ask, knowledge_index

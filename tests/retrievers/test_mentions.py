@@ -6,7 +6,14 @@ import pytest
 
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.retrievers.hypergraphrag import OfflineHyperQuery, PromptedHyperQuery, clauses, parse_hyper_query
+from gnnrag.retrievers.hypergraphrag import (
+    HyperQuery,
+    HyperQueryTask,
+    OfflineHyperQuery,
+    PromptedHyperQuery,
+    clauses,
+    parse_hyper_query,
+)
 from gnnrag.retrievers.minirag.retriever import (
     OfflineMentions,
     PromptedMentions,
@@ -14,7 +21,7 @@ from gnnrag.retrievers.minirag.retriever import (
     guessed_types,
     parse_mentions,
 )
-from gnnrag.roles.base import HyperQuery, HyperQueryTask, Mentions, MentionsTask
+from gnnrag.roles.base import Mentions, MentionsTask
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.session import Session
 from tests.helpers.each import each

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import re
 import string
-from typing import Any
 
 from gnnrag.methods.graphsearch.tasks import Judgement
-from gnnrag.roles.parsing import clean_line, json_objects, json_value, python_literal, strip_markup, strip_thinking
+from gnnrag.roles.parsing import clean_line, literal_value, python_literal, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError
-from gnnrag.text.subqueries import Triple, bracketed, read_triples, render_triples
+from gnnrag.text.subqueries import Triple, bracketed, read_triples
 
-_KEY = re.compile(r"^\W*sub[-_ ]?quer(?:y|ies)\W*(\d{1,9})\W*$", re.IGNORECASE)
-# What the released code looks for: the last resort where a reply is no object.
-_TEXT_PAIR = re.compile(r'"sub-query (\d{1,9})"\s*:\s*"([^"]*)"', re.IGNORECASE)
-_TRIPLE_PAIR = re.compile(r'"sub-query (\d{1,9})"\s*:\s*(\[(?:[^\[\]]|\[[^\[\]]*\])*\])', re.IGNORECASE)
-# All that it looks for: whatever the order of numbers, up to the first quote or bracket.
-_RELEASED = {
-    "linked": re.compile(r'"Sub-query \d+":\s*"([^"]+)"'),
-    "triples": re.compile(r'"Sub-query \d+":\s*(\[[^\]]+\])'),
-}
 _ITEM = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s+(.+)$")
 _ARTICLES = {"a", "an", "the"}
 _ANSWER = re.compile(r"^\W*(?:short |final )?answer\W*:\s*(.*)$", re.IGNORECASE)
@@ -37,46 +27,6 @@ _WORD: dict[str, Judgement] = {
 _VERDICT = re.compile(rf"(?<!\w)(?<!\w['’-])({'|'.join(_WORD)})(?!\w|['’-]\w)")
 
 
-def parse_linked(text: str) -> tuple[str, ...]:
-    """Return the sub-questions of a decomposition, an object with the keys `Sub-query 1`, ..., by their numbers.
-
-    Raises:
-        MalformedError: there are no such keys with texts.
-    """
-    text = strip_markup(strip_thinking(text))
-    rows = [(number, value) for number, value in _pairs(text) if isinstance(value, str)]
-    rows = rows or [(int(number), value) for number, value in _TEXT_PAIR.findall(text)]
-    parts = tuple(part for _, value in sorted(rows, key=lambda row: row[0]) if (part := " ".join(value.split())))
-    if not parts:
-        raise MalformedError("no object with the keys 'Sub-query 1', ... and texts")
-    return parts
-
-
-def parse_triple_parts(text: str) -> tuple[tuple[str, ...], int]:
-    """Return the lists of triples of a decomposition, rendered, and how many things in them were no triples.
-
-    Raises:
-        MalformedError: there are no such keys with triples.
-    """
-    text = bracketed(strip_markup(strip_thinking(text)))
-    rows = _pairs(text) or [(int(number), _value(value)) for number, value in _TRIPLE_PAIR.findall(text)]
-    parts, dropped = [], 0
-    for _, value in sorted(rows, key=lambda row: row[0]):
-        triples, bad = read_triples(_value(bracketed(value)) if isinstance(value, str) else value)
-        dropped += bad
-        if triples:
-            parts.append(render_triples(triples))
-    if not parts:
-        raise MalformedError("no object with the keys 'Sub-query 1', ... and lists of triples")
-    return tuple(parts), dropped
-
-
-def released_parts(text: str, form: str) -> tuple[str, ...]:
-    """Return the sub-queries of a decomposition, `linked` or `triples`, as the released code finds them; maybe none."""
-    end = text.rfind("]" if form == "triples" else '"') + 1  # what is never closed would be searched again and again
-    return tuple(_RELEASED[form].findall(text[:end]))
-
-
 def parse_triples(text: str) -> list[Triple]:
     """Return the list of triples of a reply; of a reply with other things in it, that in its outermost brackets.
 
@@ -84,7 +34,7 @@ def parse_triples(text: str) -> list[Triple]:
         MalformedError: there is none.
     """
     text = bracketed(strip_markup(strip_thinking(text)))
-    for value in (_value(text), _value(_outermost(text))):
+    for value in (literal_value(text), literal_value(_outermost(text))):
         triples, _ = read_triples(value)
         if triples:
             return triples
@@ -120,7 +70,7 @@ def parse_queries(text: str) -> tuple[str, ...]:
     """
     text = strip_markup(strip_thinking(text))
     for part in (text, _outermost(text)):
-        found = _value(part)
+        found = literal_value(part)
         if isinstance(found, list | tuple):
             queries = [" ".join(item.split()) for item in found if isinstance(item, str)]
             if queries or not found:
@@ -177,20 +127,6 @@ def parse_answer_line(text: str) -> str:
 def cited_numbers(text: str) -> list[int]:
     """Return the numbers in square brackets of a text, in order, without repeats."""
     return list(dict.fromkeys(int(number) for group in _CITED.findall(text) for number in group.split(",")))
-
-
-def _pairs(text: str) -> list[tuple[int, Any]]:
-    """Return number and value of each `Sub-query k` of the outermost object of a text."""
-    start, end = text.find("{"), text.rfind("}")
-    value = _value(text[start : end + 1]) if 0 <= start < end else None
-    rows = value if isinstance(value, dict) else next(json_objects(text), {})
-    return [(int(match[1]), item) for key, item in rows.items() if (match := _KEY.match(str(key)))]
-
-
-def _value(text: str) -> Any:
-    """Return the value of a text that is JSON or a Python literal as a whole, else None."""
-    value = json_value(text.strip())
-    return python_literal(text) if value is None else value
 
 
 def _outermost(text: str) -> str:

@@ -13,14 +13,65 @@ from gnnrag.graphs.linking import stems
 from gnnrag.index.index import Index
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_element, together
-from gnnrag.roles.base import EvidenceFound, EvidenceTask, FoundEvidence, Role, ShownSentence
+from gnnrag.roles.base import Role
 from gnnrag.roles.bridges import Bridge, BridgeFinder, OpenQuestion
 from gnnrag.roles.gold import gold_hops
 from gnnrag.roles.parsing import json_objects, json_value, strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, PromptedRole
 from gnnrag.session import Session
 from gnnrag.text.normalise import drop_qualifier, words
-from gnnrag.types import Passage
+from gnnrag.types import Passage, Question
+
+
+@dataclass(frozen=True, slots=True)
+class ShownSentence:
+    """A sentence of a passage that is read for evidence."""
+
+    text: str
+    passage: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceTask:
+    """Ask which sentences support a question or its sub-questions (MGranRAG).
+
+    Attributes:
+        question: the question.
+        parts: its sub-questions.
+        sentences: what is read, passage by passage, best passage first.
+        facts: evidence found earlier, best first.
+    """
+
+    question: Question
+    parts: tuple[str, ...]
+    sentences: tuple[ShownSentence, ...]
+    facts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEvidence:
+    """A sentence that helps.
+
+    Attributes:
+        sentence: position in `EvidenceTask.sentences`.
+        text: the sentence with its pronouns resolved.
+        phrases: its key phrases.
+        labels: (question number, label): 0 is the question, 1 to K the parts; `T` answers it alone, `P` is a clue.
+    """
+
+    sentence: int
+    text: str
+    phrases: tuple[str, ...] = ()
+    labels: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceFound:
+    """The sentences that help; none where no sentence does, or where every reply was malformed."""
+
+    items: tuple[FoundEvidence, ...] = ()
+    flags: tuple[str, ...] = ()
+
 
 FIRST_QUESTION = 10  # number of the question in the prompt; its parts follow. Example numbers are below.
 _REPAIR = 0.6  # least similarity at which a sentence with an unknown number is taken for one that was shown

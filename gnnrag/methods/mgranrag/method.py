@@ -12,6 +12,7 @@ from gnnrag.common.batching import Worker
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.methods.base import Method, State
+from gnnrag.methods.mgranrag.evidence import EvidenceFound, EvidenceTask, ShownSentence
 from gnnrag.methods.mgranrag.graph import (
     ALLOWED,
     PRESETS,
@@ -25,7 +26,7 @@ from gnnrag.methods.mgranrag.graph import (
     is_kept,
     personalisation,
 )
-from gnnrag.roles.base import DecomposeTask, EvidenceFound, EvidenceTask, ShownSentence
+from gnnrag.roles.base import DecomposeTask
 from gnnrag.session import Session
 from gnnrag.types import Evidence, Query, Question, Ranking
 

@@ -12,6 +12,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
 from gnnrag.llm.base import estimate_tokens
 from gnnrag.retrievers.base import ANSWER, Retriever, by_rank
+from gnnrag.retrievers.graphrag.report_roles import Point, RateReportTask, ReduceTask, ReportPointsTask
 from gnnrag.retrievers.graphrag.reports import (
     ReportView,
     best_first,
@@ -22,7 +23,6 @@ from gnnrag.retrievers.graphrag.reports import (
     shuffled,
     up_to_level,
 )
-from gnnrag.roles.base import Point, RateReportTask, ReduceTask, ReportPointsTask
 from gnnrag.session import Session, concurrently
 from gnnrag.types import Hit, Query, Ranking
 

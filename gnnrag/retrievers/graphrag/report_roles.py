@@ -14,22 +14,71 @@ import numpy as np
 
 from gnnrag.index.index import Index
 from gnnrag.prompts.untrusted import inline, notes_element, together
-from gnnrag.roles.base import (
-    Point,
-    RateReportTask,
-    Reduced,
-    ReduceTask,
-    ReportPoints,
-    ReportPointsTask,
-    ReportRating,
-    Role,
-)
+from gnnrag.roles.base import Role
 from gnnrag.roles.hollow import need_answer
 from gnnrag.roles.offline_reader.spans import words
 from gnnrag.roles.parsing import json_objects, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedRole, at_most
 from gnnrag.session import Session
 from gnnrag.text.sentences import content_words, diverse, similarity, split_sentences
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPointsTask:
+    """Ask what a batch of community reports, (id, text) each, says on a query (GraphRAG's map step)."""
+
+    query: str
+    reports: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One statement with a score in [0, 100] and the ids of the reports it rests on."""
+
+    text: str
+    score: float
+    reports: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPoints:
+    """The points of one batch; none where nothing helps."""
+
+    points: tuple[Point, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceTask:
+    """Ask for the answer from ranked points (GraphRAG's reduce step)."""
+
+    query: str
+    points: tuple[Point, ...]
+    max_words: int = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """The answer from all points; empty where there was none."""
+
+    text: str
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RateReportTask:
+    """Ask how much a community report, (id, text), helps with a query (GraphRAG's dynamic selection)."""
+
+    query: str
+    report: tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRating:
+    """A rating in [0, 5]."""
+
+    rating: float
+    flags: tuple[str, ...] = ()
 
 
 class PromptedReportPoints(PromptedRole[ReportPointsTask, ReportPoints]):
