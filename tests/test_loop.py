@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gnnrag.errors import ArtefactError
-from gnnrag.methods.base import Method, State
+from gnnrag.methods.base import State
 from gnnrag.methods.bdtr import BDTR, BDTRConfig
 from gnnrag.methods.single import Single
 from gnnrag.retrievers.base import Retriever
@@ -19,32 +19,11 @@ from gnnrag.roles.base import Answer, Chain, ReaderTask, Role, Thoughts, Thought
 from gnnrag.run import loop as loop_module
 from gnnrag.run.loop import Loop
 from gnnrag.session import Budget, Session
-from gnnrag.types import Evidence, Prediction, Query, Question, Ranking
+from gnnrag.types import Prediction, Query, Question, Ranking
 from tests.helpers.each import each
-from tests.helpers.parts import ToyIndex, ToyRetriever, answer_all, answer_one, read_nothing, scripted_roles
+from tests.helpers.parts import Asks, ToyIndex, ToyRetriever, answer_all, answer_one, read_nothing, scripted_roles
 
 QUESTIONS = [Question(f"q{i:02}", f"question {i}", ("yes",)) for i in range(40)]
-
-
-class Asks(Method):
-    """A method that sends given queries, one list a round, and selects all it found."""
-
-    def __init__(self, *rounds: Sequence[Query], answer: str | None = None) -> None:
-        self.rounds, self.answer = rounds, answer
-
-    async def start(self, question: Question, session: Session) -> State:
-        return State(question, session)
-
-    async def propose(self, state: State) -> list[Query]:
-        return list(self.rounds[state.round]) if state.round < len(self.rounds) else []
-
-    async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
-        for ranking in rankings:
-            state.pool.merge(ranking, "raw")
-
-    async def select(self, state: State) -> Evidence:
-        ranked = state.pool.ranked()
-        return Evidence(ranked, ranked, answer=self.answer)
 
 
 class HashRetriever(Retriever):

@@ -6,32 +6,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from gnnrag.methods.base import Method, State
 from gnnrag.run.loop import Loop
 from gnnrag.session import Session
-from gnnrag.types import Evidence, Prediction, Query, Question, Ranking
+from gnnrag.types import Prediction, Query, Question
 from tests.helpers.each import each
-from tests.helpers.parts import ToyIndex, ToyRetriever, ranking, read_nothing
-
-
-class Asks(Method):
-    """A method that sends given queries, one list a round."""
-
-    def __init__(self, *rounds: Sequence[Query]) -> None:
-        self.rounds = rounds
-
-    async def start(self, question: Question, session: Session) -> State:
-        return State(question, session)
-
-    async def propose(self, state: State) -> list[Query]:
-        return list(self.rounds[state.round]) if state.round < len(self.rounds) else []
-
-    async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
-        for one in rankings:
-            state.pool.merge(one, "raw")
-
-    async def select(self, state: State) -> Evidence:
-        return Evidence(state.pool.ranked(), state.pool.ranked())
+from tests.helpers.parts import Asks, ToyIndex, ToyRetriever, ranking, read_nothing
 
 
 def run(method: Any, retriever: Any, others: dict[str, Any] | None = None, n: int = 1) -> list[Prediction]:

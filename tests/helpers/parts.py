@@ -13,11 +13,12 @@ from gnnrag.config import EmbedderConfig, IndexConfig, TextConfig
 from gnnrag.errors import LLMError
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
+from gnnrag.methods.base import Method, State
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import Answer, Chain, ReaderTask, Role, Thoughts, Verdict
 from gnnrag.run.loop import Loop
 from gnnrag.session import Budget, Session
-from gnnrag.types import GoldHop, Passage, Prediction, Query, Question, Ranking
+from gnnrag.types import Evidence, GoldHop, Passage, Prediction, Query, Question, Ranking
 
 Scores = Mapping[str, float]
 
@@ -64,6 +65,31 @@ class ToyRetriever(Retriever):
                 raise scores
             out.append(ranking(scores, query.top_k))
         return out
+
+
+class Asks(Method):
+    """A method that sends given queries, one list a round, and selects all it found."""
+
+    def __init__(self, *rounds: Sequence[Query], answer: str | None = None) -> None:
+        self.rounds, self.answer = rounds, answer
+
+    async def start(self, question: Question, session: Session) -> State:
+        """See `Method`."""
+        return State(question, session)
+
+    async def propose(self, state: State) -> list[Query]:
+        """See `Method`."""
+        return list(self.rounds[state.round]) if state.round < len(self.rounds) else []
+
+    async def absorb(self, state: State, queries: Sequence[Query], rankings: Sequence[Ranking]) -> None:
+        """See `Method`."""
+        for ranking in rankings:
+            state.pool.merge(ranking, "raw")
+
+    async def select(self, state: State) -> Evidence:
+        """See `Method`."""
+        ranked = state.pool.ranked()
+        return Evidence(ranked, ranked, answer=self.answer)
 
 
 class Scripted(Role[Any, Any]):
