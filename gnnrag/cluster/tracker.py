@@ -183,11 +183,9 @@ class Tracker:
 
 def _channel() -> tuple[IO[str], IO[str]]:
     """Return a file without a name, opened to write and to read: unlike a pipe it never makes its writer wait."""
-    handle, path = tempfile.mkstemp()
-    try:
-        return open(handle, "w", encoding="ascii"), open(path, encoding="ascii")
-    finally:
-        os.unlink(path)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "channel")
+        return path.open("x", encoding="ascii"), path.open(encoding="ascii")
 
 
 def run_state(folder: Path, **more: Any) -> dict[str, Any]:
