@@ -21,17 +21,17 @@ ANSWER = "answer"  # id of a graph hit that holds the retriever's own answer; it
 
 
 class Retriever(Part, Protocol):
-    """Queries to rankings, in batches.
+    """Queries to rankings, in batches; read-only once built.
 
-    Retrievers are read-only once built, and their result for a query must not depend on which other queries share the
-    batch. One with `roles_for` is built with them as a third argument.
+    A result must not depend on which other queries share the batch. One with `roles_for` gets roles as a third
+    argument.
 
     Attributes:
         channels: what it can search (`text`, `graph`).
         role_names: the roles that it may ask.
         explains: it has `explain`, which tells the paths behind a score.
-        asks_roles: it does, for the question at hand: `retrieve_for` is called, alone for each question, and its
-            rankings are kept for that question. False: `retrieve` is called, in batches over all questions.
+        asks_roles: `retrieve_for` is called, alone for each question, and its rankings are kept for that question.
+            False: `retrieve` is called, in batches over all questions.
     """
 
     channels: frozenset[str] = frozenset({"text"})
@@ -71,14 +71,9 @@ class Retriever(Part, Protocol):
 def rank_passages(
     scores: np.ndarray, ids: Sequence[str], top_k: int, branch: str, is_last_first: bool = False
 ) -> Ranking:
-    """Turn scores over the whole corpus into a ranking: best first, ties by corpus order.
+    """Rank scores (num_passages,) over the corpus: best first, ties by corpus order or, `is_last_first`, from its end.
 
-    Args:
-        scores: (num_passages,) one score per passage; NaN and infinities never rank.
-        ids: (num_passages,) passage ids in corpus order.
-        top_k: how many to keep.
-        branch: recorded in the ranking.
-        is_last_first: ties by corpus order from its end.
+    NaN and infinities never rank; `branch` is recorded in the ranking.
     """
     scores = np.asarray(scores, dtype=np.float64)
     finite = scores[np.isfinite(scores)]
@@ -94,14 +89,9 @@ def rank_passages(
 def rank_order(
     order: Sequence[int], ids: Sequence[str], top_k: int, branch: str, tail: np.ndarray | None = None
 ) -> Ranking:
-    """Turn an order of passages into a ranking with the scores 1, 1/2, 1/3, ...
+    """Rank distinct positions, best first, with the scores 1, 1/2, 1/3, ...
 
-    Args:
-        order: distinct positions of passages, best first.
-        ids: (num_passages,) passage ids in corpus order.
-        top_k: how many to keep.
-        branch: recorded in the ranking.
-        tail: (num_passages,) scores by which the other passages follow, ties by corpus order; None for no others.
+    The other passages follow by their scores in `tail` (num_passages,), ties by corpus order; None for no others.
     """
     kept = list(order[:top_k])
     if tail is not None and len(kept) < top_k:
@@ -119,13 +109,7 @@ def by_rank(hits: Sequence[Hit], top_k: int, branch: str) -> Ranking:
 
 
 def rank_graph(hits: Sequence[Hit], top_k: int, branch: str) -> Ranking:
-    """Turn graph hits, best first, into a ranking for the `graph` channel; of a repeated id the first stays.
-
-    Args:
-        hits: entities (their id is their name), relations, paths or communities, with text and source passages.
-        top_k: how many to keep.
-        branch: recorded in the ranking.
-    """
+    """Turn graph hits, best first, into a ranking for the `graph` channel; of a repeated id the first stays."""
     first: dict[str, Hit] = {}
     for hit in hits:
         first.setdefault(hit.id, hit)
@@ -177,12 +161,7 @@ def check_choices(config: object, allowed: Mapping[str, Sequence[str | None]]) -
 
 
 class KeywordRetriever(Retriever):
-    """What LightRAG and PathRAG share: keywords are asked for, query by query; then many queries are ranked at once.
-
-    Args:
-        index: an opened index.
-        roles: gives `keywords`.
-    """
+    """LightRAG's and PathRAG's base: role `keywords` is asked query by query, many queries are ranked at once."""
 
     channels = frozenset({"text", "graph"})
     stages = ("knowledge", "knowledge_vectors", "embeddings")

@@ -39,17 +39,12 @@ class CHGConfig:
 class CHGRetriever(Retriever):
     """Personalised PageRank over passages, sentences and phrases, seeded by linking, search scores and title links.
 
-    The graph and the ranking by PageRank are MGranRAG's (AAAI 2026); its seeds come
-    from a language model, these do not. For one query, the reset holds
+    The graph and the ranking by PageRank are MGranRAG's (AAAI 2026), the seeds are not. The reset of a query holds
     1. the passages that dense and lexical search like best (the prior);
     2. the names of the query: the passages that bear them as titles, and their phrase nodes;
     3. the bridges: each well-seeded passage hands as much mass as it has to the passages that its text mentions by
        title, by how near the mention stands to the query's remaining words (`director`, `born`), how rare the phrase
        is, and how sure the link is. This is the second hop.
-
-    Args:
-        index: an opened index; `ids`, `hierarchy`, `titles`, `dense_scores` and `bm25_scores` are used.
-        config: constants.
     """
 
     channels = frozenset({"text"})

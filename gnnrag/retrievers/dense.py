@@ -25,15 +25,7 @@ class DenseConfig:
 
 
 class DenseRetriever(Retriever):
-    """Nearest passages by inner product of unit vectors.
-
-    Args:
-        index: an opened index.
-        config: exact or approximate search.
-
-    Raises:
-        ConfigError: unknown `search`.
-    """
+    """Nearest passages by inner product of unit vectors, exact or approximate; ConfigError for an unknown `search`."""
 
     channels = frozenset({"text"})
     stages = ("embeddings",)
@@ -76,10 +68,7 @@ class DenseRetriever(Retriever):
         return out
 
     def _lows(self, vectors: np.ndarray, scores: np.ndarray, whole: bool) -> list[float | None]:
-        """Return each query's smallest score over the corpus: minus the best score of the opposite query.
-
-        Unknown for hnsw, whose lists are then normalised by their own range.
-        """
+        """Return each query's least score: minus the opposite query's best; None for hnsw (normalised by own range)."""
         if self.config.search != "flat":
             return [None] * len(vectors)
         if whole:

@@ -41,13 +41,9 @@ class GFMRetriever(Retriever):
     channel `graph` those whose probability reaches the threshold, but never what the question names; as passages by its
     ranker, and of a knowledge base the articles of the entities.
 
-    Args:
-        index: an opened index, made with the embedder that the network was trained with.
-        config: see `GFMConfig`.
-
     Raises:
         ConfigError: no checkpoint, or the index does not suit it.
-        ArtefactError: a damaged checkpoint, or one trained with another embedder.
+        ArtefactError: a damaged checkpoint, or one trained with another embedder than the index.
     """
 
     config_class = GFMConfig
@@ -161,10 +157,7 @@ def _folder(config: GFMConfig) -> Path:
 
 
 def _record(config: GFMConfig) -> dict[str, Any]:
-    """Return what the checkpoint's record says of the network and its training; nothing where none is given or shipped.
-
-    Raises ArtefactError where it is no record.
-    """
+    """Return the checkpoint's record, empty where none is given or shipped; ArtefactError where it is no record."""
     if not config.checkpoint and not (SHIPPED / "config.json").is_file():
         return {"network": {}, "facts": {}}
     path = _folder(config) / "config.json"

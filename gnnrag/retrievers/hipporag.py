@@ -42,19 +42,11 @@ class HippoRAGRetriever(Retriever):
     """Personalised PageRank over entities alone (Gutiérrez et al., NeurIPS 2024).
 
     Each name in the query is linked to the entity nearest to it, which is seeded the more the fewer passages know it. A
-    passage scores the sum of its facts' entities, once for each fact, scaled to [0, 1] over the corpus. The release
-    finds names with a language model (`names=role` and a prompted role `mentions`); by default they are what the corpus
-    calls things (`graphs.linking`). A query without
-    names falls back to dense search, flagged by the branch `dense_fallback`; the release ranks all passages alike, or,
-    with `ensemble`, by their raw cosines.
-
-    Args:
-        index: an opened index; `ids`, `entity_graph`, `embedder`, `dense_scores`, `hierarchy` and `titles` are used.
-        config: constants.
-        roles: gives the role `mentions`, for `names=role`.
-
-    Raises:
-        ConfigError: an unknown `no_names` or `names`, or `names=role` without that role.
+    passage scores the sum of its facts' entities, once for each fact, scaled to [0, 1] over the corpus. Names are what
+    the corpus calls things (`graphs.linking`), or with `names=role`, as in the release, found by the role `mentions`. A
+    query without names falls back to dense search (branch `dense_fallback`); the release ranks all passages alike, or,
+    with `ensemble`, by their raw cosines. ConfigError: an unknown `no_names` or `names`, or `names=role` without a
+    role.
     """
 
     channels = frozenset({"text"})

@@ -57,11 +57,9 @@ class PromptedFactFilterConfig(PromptedConfig):
 class PromptedFactFilter(PromptedRole[FactFilterTask, FactsKept]):
     """Keeps the candidate facts that help with the query; it may keep none.
 
-    A returned fact stands for the candidate that it resembles most; one that resembles none is dropped and counted as
-    `fact_unknown`. When the reply cannot be read or the call fails, nothing is kept: `filter_failed`.
-
-    Raises:
-        ConfigError: `max_facts` below 1, or a `floor` outside [0, 1].
+    A returned fact stands for the candidate that it resembles most; one that resembles none is dropped
+    (`fact_unknown`). An unreadable reply or failed call keeps nothing (`filter_failed`). ConfigError: `max_facts` < 1,
+    `floor` off [0, 1].
     """
 
     role = "fact_filter"
@@ -91,13 +89,10 @@ class PromptedFactFilter(PromptedRole[FactFilterTask, FactsKept]):
 
 
 def read_facts(reply: str) -> list[Fact]:
-    """Return the facts of a reply `{"fact": [[head, relation, tail], ...]}`, wherever in the reply it stands.
+    """Return the facts of `{"fact": [[head, relation, tail], ...]}` anywhere in a reply; MalformedError without it.
 
-    The released prompt wants it under a field marker, `[[ ## fact_after_filter ## ]]`; that may be there or not. Rows
-    that are no triples are left out.
-
-    Raises:
-        MalformedError: there is no such object.
+    The released field marker `[[ ## fact_after_filter ## ]]` may be there or not; rows that are no triples are left
+    out.
     """
     for data in objects(strip_thinking(reply)):
         rows = next((data[key] for key in _KEYS if isinstance(data.get(key), list | tuple)), None)
@@ -108,10 +103,7 @@ def read_facts(reply: str) -> list[Fact]:
 
 
 def nearest_fact(fact: Fact, candidates: Sequence[Fact], floor: float) -> int | None:
-    """Return the position of the candidate most like `fact`, the first of equals; None where all are below `floor`.
-
-    The similarity is that of `difflib` on the joined words without case.
-    """
+    """Return the first candidate most like `fact` (`difflib`, words without case); None where all are below `floor`."""
     own = _joined(fact)[:_LONGEST]
     scores = [1.0 if (other := _joined(c)) == own else _similarity(other, own) for c in candidates]
     best = max(range(len(scores)), key=lambda i: (scores[i], -i))
@@ -131,14 +123,7 @@ def _similarity(a: str, b: str) -> float:
 
 
 class OfflineFactFilter(Role[FactFilterTask, FactsKept]):
-    """Keeps all candidates in their order, as HippoRAG 2 without its recognition memory.
-
-    Attributes:
-        keeps_all: tells a retriever that it need not ask.
-
-    Args:
-        index: not used.
-    """
+    """Keeps all candidates in order, as HippoRAG 2 without recognition memory; need not be asked (`keeps_all`)."""
 
     keeps_all = True
 
@@ -146,7 +131,6 @@ class OfflineFactFilter(Role[FactFilterTask, FactsKept]):
         self.index = index
 
     async def __call__(self, task: FactFilterTask, session: Session) -> FactsKept:
-        """Keep all."""
         return FactsKept(tuple(range(len(task.facts))))
 
 
@@ -175,12 +159,7 @@ class HippoRAG2Config:
 
 @dataclass(frozen=True)
 class Seeds:
-    """What a query was linked to.
-
-    Attributes:
-        facts: kept facts in order, as positions in the graph, with their scores in [0, 1].
-        entities: seeded entities, as positions in the graph, with their weights; best first.
-    """
+    """Kept facts of a query in order and seeded entities, best first; (position, weight), facts' in [0, 1]."""
 
     facts: tuple[tuple[int, float], ...] = ()
     entities: tuple[tuple[int, float], ...] = ()
@@ -199,17 +178,10 @@ class HippoRAG2Retriever(Retriever):
     """Personalised PageRank over entities and passages (Gutiérrez et al., "From RAG to Memory", ICML 2025).
 
     The reset holds the entities of the facts nearest to the query, each weighed against how many passages know it, and
-    every passage by its dense score. A query without seeds falls back to dense search; its ranking then has the branch
-    `dense_fallback`, else `ppr`. Where facts are sentences that join a head to many tails, the facts of one sentence
-    are one candidate.
-
-    Args:
-        index: an opened index; `ids`, `entity_graph`, `embedder` and `dense_scores` are used.
-        config: constants.
-        roles: gives the role `fact_filter` (recognition memory); without roles all candidates are kept.
-
-    Raises:
-        ConfigError: an unknown `phrase_agg`, `fallback_policy` or `filter`.
+    every passage by its dense score. A query without seeds falls back to dense search (branch `dense_fallback`, else
+    `ppr`). Where facts are sentences that join a head to many tails, the facts of one sentence are one candidate. The
+    role `fact_filter` is the recognition memory; without roles all candidates are kept. ConfigError: an unknown
+    `phrase_agg`, `fallback_policy` or `filter`.
     """
 
     channels = frozenset({"text"})
@@ -304,7 +276,6 @@ class HippoRAG2Retriever(Retriever):
         return (facts[0][0], facts[0][1], ", ".join(fact[2] for fact in facts))
 
     def _seeds(self, candidates: _Candidates, kept: Sequence[int]) -> Seeds:
-        """Weigh the entities of a query's kept statements."""
         shares: defaultdict[int, list[float]] = defaultdict(list)
         facts: list[tuple[int, float]] = []
         for i in dict.fromkeys(kept):

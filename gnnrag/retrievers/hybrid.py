@@ -34,15 +34,8 @@ class HybridRetriever(Retriever):
     """score(d) = sum over parts of w / (k + rank(d)) (Cormack, Clarke and Büttcher, SIGIR 2009).
 
     Parts are fused in every channel that all of them have. Of graph hits with one id the first part's text, sources and
-    kind are kept; hits of equal score that are no passages keep the order in which the parts bring them.
-
-    Args:
-        index: an opened index.
-        config: parts and constants.
-        roles: for parts that ask roles.
-
-    Raises:
-        ConfigError: fewer than two parts, or weights or settings that do not match them.
+    kind are kept; hits of equal score that are no passages keep the order in which the parts bring them. ConfigError:
+    fewer than two parts, or weights or settings that do not match them.
     """
 
     config_class = HybridConfig
@@ -122,11 +115,7 @@ class HybridRetriever(Retriever):
 
 
 def _parts(config: HybridConfig) -> list[tuple[Any, Any]]:
-    """Return class and settings of each part.
-
-    Raises:
-        ConfigError: fewer than two parts, an unknown one, or settings that belong to none.
-    """
+    """Return each part's class and settings; ConfigError: fewer than two, an unknown one, or settings of none."""
     found, names = [], config.parts
     if len(names) < 2:
         raise ConfigError(f"retriever.parts={names}: name at least two retrievers")

@@ -71,8 +71,7 @@ class PromptedHyperQuery(PromptedRole[HyperQueryTask, HyperQuery]):
 def parse_hyper_query(text: str) -> HyperQuery:
     """Return what a reply in record format C holds; only records of exactly 3 (fact) or 5 (entity) fields count.
 
-    Raises:
-        MalformedError: there is no such record, and no end marker that says that this is all.
+    MalformedError where there is no such record, and no end marker that says that this is all.
     """
     text = strip_thinking(text)
     sentences: dict[str, None] = {}
@@ -146,9 +145,9 @@ class Bipartite:
         self.entity_confidence = np.clip(total / np.maximum(count, 1) / FULL_IMPORTANCE, 0.0, 1.0)
 
     def incident(self, entities: Sequence[int]) -> list[int]:
-        """Return the hyperedges of entities, each once, by the degrees of both ends of an incidence, then its weight.
+        """Return the hyperedges of entities, each once, by its best incidence: degrees of both ends, then weight.
 
-        A hyperedge that several entities bring stands where its best incidence does; ties in the order of entities.
+        Ties keep the order of entities.
         """
         rows = np.asarray(entities, dtype=np.int64)
         facts = gathered(self.graph.entity_hyperedges, rows)
@@ -207,22 +206,13 @@ class HyperGraphRAGRetriever(Retriever):
     """Retrieval over n-ary facts (Luo et al., "HyperGraphRAG", arXiv 2503.21322).
 
     Channel `text` ranks passages: those of the hyperedge side, then those of the entity side, then the rest by cosine
-    (`tail`). Channel `graph` ranks hyperedges (kind relation) and entities in the same way. The method defines no more
-    than an order, hence the scores 1 / rank. The branch is `hybrid`, `entities` or `hyperedges` by what was found, or
-    `naive_fallback` where that was nothing.
+    (`tail`). Channel `graph` ranks hyperedges (kind relation) and entities in the same way. Scores are 1 / rank. The
+    branch is `hybrid`, `entities` or `hyperedges` by what was found, or `naive_fallback` where that was nothing.
 
-    What `fixed` does otherwise than `released`: where one side finds nothing the other one counts, where both find
-    nothing dense search does (Q-HG-2; released gives an empty ranking, branch `nothing`); passages of both sides and of
-    a vector search, which the paper has and the release has not, are merged position by position. The released tag in
-    embedded sentences (Q-HG-1) is a setting of the index, `index.knowledge.hyper_tag`.
-
-    Args:
-        index: an opened index.
-        config: settings.
-        roles: gives `hyper_query`.
-
-    Raises:
-        ConfigError: an unknown value of a setting.
+    `fixed`: where one side finds nothing the other one counts, where both find nothing dense search does (Q-HG-2;
+    released gives an empty ranking, branch `nothing`); passages of both sides and of a vector search, which the paper
+    has and the release has not, are merged position by position. The released tag in embedded sentences (Q-HG-1) is the
+    index's `index.knowledge.hyper_tag`. Role: `hyper_query`. ConfigError for an unknown value of a setting.
     """
 
     channels = frozenset({"text", "graph"})
@@ -298,9 +288,7 @@ class HyperGraphRAGRetriever(Retriever):
     def entity_side(self, low: np.ndarray, query: np.ndarray) -> Side:
         """Return the entities near the names, their hyperedges, and the passages of both.
 
-        Args:
-            low: vector of the names. Shape (dim,).
-            query: vector of the query, which ranks hyperedges where degrees do not. Shape (dim,).
+        `low` (dim,) is the vector of the names; `query` (dim,) ranks hyperedges where degrees do not.
         """
         c, scores = self.config, self.vectors.scores("entities", low)
         if self.is_paper:

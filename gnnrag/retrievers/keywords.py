@@ -31,16 +31,12 @@ class PromptedKeywordsConfig(PromptedConfig):
 
 
 class PromptedKeywords(PromptedRole[KeywordsTask, Keywords]):
-    """Asks once, and once more after a malformed reply. Failing both times gives no keywords and `keywords_failed`.
-
-    What empty lists mean is for the retriever to say: LightRAG takes a short query for a keyword, PathRAG gives up.
-    """
+    """Asks, and once more after a malformed reply; failing both times gives no keywords and `keywords_failed`."""
 
     role = "keywords"
     config_class = PromptedKeywordsConfig
 
     async def __call__(self, task: KeywordsTask, session: Session) -> Keywords:
-        """Return the keywords of a query."""
         outcome = await self.ask(session, {"query": inline(task.query)}, parse_keywords)
         if outcome.value is None:
             return Keywords(flags=("keywords_failed",))
@@ -49,11 +45,7 @@ class PromptedKeywords(PromptedRole[KeywordsTask, Keywords]):
 
 
 def parse_keywords(text: str) -> tuple[list[str], list[str]]:
-    """Return the low-level and the high-level keywords of a reply, cleaned, without repeats.
-
-    Raises:
-        MalformedError: there is no JSON object with both lists.
-    """
+    """Return low-level and high-level keywords, cleaned, without repeats; MalformedError without both lists."""
     for data in json_objects(strip_markup(strip_thinking(text))):
         lowered = {str(k).strip().lower(): v for k, v in data.items()}
         lists = [next((lowered[k] for k in keys if isinstance(lowered.get(k), list)), None) for keys in _KEYS.values()]
@@ -111,11 +103,7 @@ class OfflineKeywords(Role[KeywordsTask, Keywords]):
 
 
 class _Places:
-    """Where folded words stand in a text that was cut at blanks.
-
-    Args:
-        raw: the pieces of the text.
-    """
+    """Where folded words stand in a text that was cut at blanks."""
 
     def __init__(self, raw: Sequence[str]) -> None:
         self._words: list[str] = []

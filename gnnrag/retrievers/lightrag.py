@@ -67,23 +67,13 @@ class LightRAGRetriever(KeywordRetriever):
     """Dual-level retrieval (Guo et al., "LightRAG: Simple and Fast Retrieval-Augmented Generation", EMNLP 2025).
 
     Channel `text` ranks passages: LightRAG's own in their order, then the rest by cosine (`tail`). Channel `graph`
-    ranks entities and relations. The method defines no more than an order, hence the scores 1 / rank. The branch is
-    the mode, or `naive_fallback` where the graph had nothing.
+    ranks entities and relations. Scores are 1 / rank. The branch is the mode, or `naive_fallback` where the graph had
+    nothing. Role: `keywords` (mode `naive`: none). ConfigError for an unknown value of a setting.
 
-    What `fixed` does otherwise than `released`: relations of an entity are ranked by their cosine to the query, not
-    hubs first (Q-LR-3), and at most 50 of them; relations that were searched for keep that order (Q-LR-1). Relations
-    are searched by the question and its themes, because themes alone fit any relation of that sort. Passages are
-    picked by weight, because by cosine they come as a vector search gives them, and relations may pick what entities
-    have picked. Where a mode lacks its keywords, those of the other kind or the query take their place. Nothing ever
-    depends on the order of a set (Q-LR-2).
-
-    Args:
-        index: an opened index.
-        config: settings.
-        roles: gives `keywords`; mode `naive` needs none.
-
-    Raises:
-        ConfigError: an unknown value of a setting.
+    `fixed`: relations of an entity are ranked by their cosine to the query, not hubs first (Q-LR-3), at most 50 of
+    them; relations that were searched for keep that order (Q-LR-1), and are searched by the question and its themes;
+    passages are picked by weight, not cosine, and relations may pick what entities have picked; where a mode lacks its
+    keywords, those of the other kind or the query take their place. Nothing depends on the order of a set (Q-LR-2).
     """
 
     config_class = LightRAGConfig

@@ -1,7 +1,6 @@
-"""LinearRAG: a relation-free graph of entities, sentences and passages; activation, then PPR.
+"""LinearRAG (arXiv 2510.10114, ICLR 2026): entities, sentences and passages without relations; activation, then PPR.
 
-LinearRAG (arXiv 2510.10114, ICLR 2026) has no relations: a sentence in which two entities occur stands for one. The
-index takes names and vectors, and no language model.
+Two entities that occur in one sentence stand for a relation; the index needs names and vectors, no language model.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from gnnrag.types import Query, Ranking
 
 @dataclass(frozen=True)
 class Activation:
-    """What a question woke.
+    """What a question activated.
 
     Attributes:
         scores: of each active entity, 0 of the others. Shape (num_entities,), float64.
@@ -76,13 +75,9 @@ class RelationFreeGraph:
         return Lists(np.concatenate([[0], np.cumsum(sizes)]), sentences[order])
 
     def adjacency(self, neighbours: np.ndarray) -> sparse.csr_array:
-        """Return the graph to walk on, entities first: w(p, e) = c(p, e) / sum of c(p, .); neighbours weigh 1.
+        """Return the graph to walk on, entities first: w(p, e) = c(p, e) / sum of c(p, .); neighbours (n, 2) weigh 1.
 
-        Args:
-            neighbours: (n, 2) pairs of passages that follow each other.
-
-        Returns:
-            Symmetric weights. Shape (num_entities + num_passages,) * 2, float64.
+        Symmetric weights. Shape (num_entities + num_passages,) * 2, float64.
         """
         num_passages = self.counts.shape[0]
         totals = np.asarray(self.counts.sum(axis=1)).ravel()
@@ -96,12 +91,10 @@ class RelationFreeGraph:
 def build_relation_free(
     graph: HierarchyGraph, keys: Sequence[str], texts: Sequence[str] | None = None
 ) -> RelationFreeGraph:
-    """Build the graph from the phrases of a corpus.
+    """Build the graph from the phrases of a corpus; phrases with equal keys are one entity, an empty key is none.
 
-    Args:
-        graph: its sentences and phrases.
-        keys: of the phrases: those with equal ones are one entity, empty for none.
-        texts: of the passages, to count the keys in as strings, as released; None counts the sentences that name one.
+    With `texts` of the passages the keys are counted in them as strings, as released; None counts sentences that name
+    one.
     """
     position: dict[str, int] = {}
     numbers = [position.setdefault(key, len(position)) if key else -1 for key in keys]
@@ -126,12 +119,7 @@ def build_relation_free(
 
 
 def neighbours(titles: Sequence[str], rule: str) -> np.ndarray:
-    """Return the passages that follow each other and are joined. Shape (n, 2), int64.
-
-    Args:
-        titles: of the passages.
-        rule: `all`; `document`: those of one title; `none`.
-    """
+    """Return neighbouring passages (n, 2), int64, by `rule`: `all`; `document`: those of one title; `none`."""
     joins = {"all": lambda a, b: True, "document": lambda a, b: bool(a) and a == b, "none": lambda a, b: False}[rule]
     pairs = [(i, i + 1) for i, (here, there) in enumerate(pairwise(titles)) if joins(here, there)]
     return np.array(pairs, dtype=np.int64).reshape(-1, 2)
@@ -139,7 +127,7 @@ def neighbours(titles: Sequence[str], rule: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Bridging:
-    """How what is active wakes more, through the sentences nearest to the question: a score s becomes s * cosine.
+    """Activation through the sentences nearest to the question: a score s becomes s * cosine.
 
     Attributes:
         search: `best`: all active entities of a round at once, each through its own best sentences; a sentence passes
@@ -157,12 +145,9 @@ class Bridging:
     top_k: int
 
     def activate(self, graph: RelationFreeGraph, seeds: Sequence[tuple[int, float]], cosines: np.ndarray) -> Activation:
-        """Return what seeds wake.
+        """Return what seeds (entity, cosine of its name), in order, activate; of equal entities the last stands.
 
-        Args:
-            graph: the graph.
-            seeds: (entity, cosine of its name) for each name, in order; of equal entities the last stands.
-            cosines: of sentences and question. Shape (num_sentences,), float64.
+        `cosines` are those of sentences and question. Shape (num_sentences,), float64.
         """
         count, is_matrix = len(graph.names), self.search == "matrix"
         found = Activation(np.zeros(count), np.zeros(count, np.int64), np.zeros(count))
@@ -288,21 +273,13 @@ class LinearRAGRetriever(Retriever):
     5. PageRank over the graph of `RelationFreeGraph.adjacency`. A question that names nothing the corpus knows is
        ranked by cosine alone, branch `dense_fallback`.
 
-    What `fixed` does otherwise than `released`: entities are phrases under any spelling, numbers that are no years
-    are none; n counts the sentences that name an entity, not where its letters stand (`US` in `museum`); names are what
-    the corpus calls things, else the nearest entity above `seed_floor`; entities spread at once and keep their best
-    score (`search=best`), so that no order decides; passages have a share of the seed mass that does not grow with the
-    corpus, and d(p) a power; only passages of one title are neighbours (gold passages lie side by side in benchmarks).
-    Share and power were chosen on the train questions of hotpotqa and 2wiki: .818 and .909 Recall@5 there, for .745
-    and .922 with half of the mass and power 1. The released code also embeds each passage's number, which is counted
-    only here, and its names are spaCy's without ordinals and cardinals: here they are the phrases of the index.
-
-    Args:
-        index: an opened index; `passages`, `hierarchy`, `titles` and the vectors of passages, sentences and phrases.
-        config: settings.
-
-    Raises:
-        ConfigError: an unknown value of a setting.
+    `fixed`: entities are phrases under any spelling, numbers that are no years are none; n counts the sentences that
+    name an entity, not where its letters stand (`US` in `museum`); names are what the corpus calls things, else the
+    nearest entity above `seed_floor`; entities spread at once and keep their best score (`search=best`); passages have
+    a share of the seed mass that does not grow with the corpus, and d(p) a power, both chosen on the train questions of
+    hotpotqa and 2wiki; only passages of one title are neighbours (gold passages lie side by side in benchmarks). Unlike
+    the release, a passage's number is counted, not embedded, and names are phrases of the index, not spaCy's.
+    ConfigError for an unknown value of a setting.
     """
 
     channels = frozenset({"text"})

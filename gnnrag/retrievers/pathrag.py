@@ -1,8 +1,7 @@
 """PathRAG: flow-pruned paths between the entities of a question, written as context.
 
-"PathRAG: Pruning Graph-based Retrieval Augmented Generation with Relational Paths". The released code and the paper
-differ: the code moves weight over edges, without decay on the first hop and with a gate of 0.3 (`edge_flow`); the paper
-moves it over nodes (`node_flow`). What the code does by accident has the names Q-PR-4 to Q-PR-6 in our specification.
+The released code moves weight over edges, without decay on the first hop and with a gate of 0.3 (`edge_flow`); the
+paper moves it over nodes (`node_flow`). Accidents of the code are named Q-PR-4 to Q-PR-6 in our specification.
 """
 
 from __future__ import annotations
@@ -38,19 +37,13 @@ class FlowPath:
 
 
 def edge_flow(paths: Sequence[Path], decay: float = 0.8, gate: float = 0.3) -> list[float]:
-    """Return the score of each path of one (source, target) pair, as the released code computes it.
+    """Return the score of each path of one (source, target) pair, of 1 to 3 edges, as the released code computes it.
 
     The source hands each first edge an equal share, undecayed; an edge passes its weight on, decayed and shared among
     the successors, only if the weight is above the gate. A path's score is the mean weight of its edges. With four or
-    more first hops every share is below the default gate and nothing gets beyond the first edge (Q-PR-5).
-
-    A node that comes at two depths makes the sums depend on the order of the visits; released: the order of a hash
-    table (Q-PR-6), here: ascending ids.
-
-    Args:
-        paths: of one pair, all from the same source to the same target, of 1 to 3 edges.
-        decay: of each hop after the first.
-        gate: weight that an edge must exceed to pass it on.
+    more first hops every share is below the default gate and nothing gets beyond the first edge (Q-PR-5). A node that
+    comes at two depths makes the sums depend on the order of visits: here ascending ids, released a hash table's
+    (Q-PR-6).
     """
     if not paths:
         return []
@@ -74,15 +67,9 @@ def node_flow(paths: Sequence[Path], decay: float = 0.8, gate: float = 0.05) -> 
     """Return the score of each path of one (source, target) pair, as the paper defines it.
 
     A node's resource is the decayed sum of what its predecessors share out; a node whose share for each successor is
-    below the gate keeps it. A path's score is the resource on its nodes over its number of edges.
-
+    below the gate (the paper's theta) keeps it. A path's score is the resource on its nodes over its number of edges.
     Nodes are visited in topological order of the union of the paths. Where paths run both ways between two nodes there
     is none: the node of least depth, then of lowest id, goes first, and what would flow back into it is not counted.
-
-    Args:
-        paths: of one pair, all from the same source to the same target.
-        decay: of each hop.
-        gate: the paper's theta, least share that is passed on.
     """
     if not paths:
         return []
@@ -104,13 +91,8 @@ def node_flow(paths: Sequence[Path], decay: float = 0.8, gate: float = 0.05) -> 
 def pool_paths(pairs: PairPaths, score: Callable[[Sequence[Path]], list[float]], by_node_set: bool) -> list[FlowPath]:
     """Return the paths of all pairs, best first, each once: step 6 before its cap.
 
-    The sort is stable, so that paths of equal score keep the order of the pairs; the better direction of a path wins.
-
-    Args:
-        pairs: the paths of each ordered pair.
-        score: `edge_flow` or `node_flow` with its settings.
-        by_node_set: as released, paths over the same nodes are one, whatever the order of the nodes (Q-PR-4); else only
-            a path and its reverse are.
+    Paths of equal score keep the order of the pairs; the better direction of a path wins. With `by_node_set`, as
+    released, paths over the same nodes in any order are one (Q-PR-4); else only a path and its reverse are.
     """
     found = [FlowPath(p, s) for paths in pairs.values() for p, s in zip(paths, score(paths), strict=True)]
     kept: dict[Path, FlowPath] = {}
@@ -137,18 +119,10 @@ def reliable_paths(
     most: int = 15,
     by_node_set: bool = True,
 ) -> list[FlowPath]:
-    """Return PathRAG's paths, the most reliable first (a prompt shows them in reverse).
+    """Return PathRAG's paths, at most `most`, the most reliable first (a prompt shows them in reverse).
 
-    Args:
-        pairs: by `paths_between_seeds`.
-        flow: `released` or `paper`.
-        decay: of a hop.
-        gate: 0.3 for `released` and 0.05 for `paper` by default.
-        most: upper bound on their number; see `path_limit`.
-        by_node_set: see `pool_paths`.
-
-    Raises:
-        ValueError: unknown flow.
+    `pairs` is of `paths_between_seeds`; gate None: 0.3 for `released`, 0.05 for `paper`. ValueError for an unknown
+    flow.
     """
     if flow not in ("released", "paper"):
         raise ValueError(f"flow={flow!r}: allowed are released, paper")
@@ -245,18 +219,10 @@ class PathRAGRetriever(KeywordRetriever):
     rest by cosine (`tail`). Channel `graph` ranks paths (id: names joined by ` -> `), then entities
     and relations. Scores are 1 / rank; the branch is `paths`, `no_paths`, or `naive_fallback` where nothing was found.
 
-    What `fixed` does otherwise than `released`: neighbours in both directions (Q-PR-1); a missing kind of keywords is
-    replaced by the other, or by the query, instead of giving up (Q-PR-3); paths over the same nodes in another order
-    are paths of their own (Q-PR-4); a search without relations goes on with its seeds instead of failing (Q-PR-7);
-    relations keep the order of the search and are searched by the question too; hubs and pairs are bounded.
-
-    Args:
-        index: an opened index.
-        config: settings.
-        roles: gives `keywords`.
-
-    Raises:
-        ConfigError: an unknown value of a setting.
+    `fixed`: neighbours in both directions (Q-PR-1); a missing kind of keywords is replaced by the other, or by the
+    query, instead of giving up (Q-PR-3); paths over the same nodes in another order are paths of their own (Q-PR-4); a
+    search without relations goes on with its seeds instead of failing (Q-PR-7); relations keep the order of the search
+    and are searched by the question too; hubs and pairs are bounded. ConfigError for an unknown value of a setting.
     """
 
     config_class = PathRAGConfig
@@ -315,10 +281,7 @@ class PathRAGRetriever(KeywordRetriever):
         return PathFound(seeds, Found(ends, edges), self._paths(seeds))
 
     def context(self, found: PathFound) -> list[str]:
-        """Return what was found as PathRAG shows it: what is most reliable stands last, next to the question.
-
-        Ends of the relations, relations, passages, seeds, then the paths, the best one last; a text each.
-        """
+        """Return PathRAG's texts, most reliable last: ends of relations, relations, passages, seeds, paths."""
         shown, budget = self.shown, self.config.tokens[0]
         sources = classic_sides(shown, Found(found.seeds), found.themes, budget, summed=True)
         return [

@@ -35,12 +35,7 @@ class RaptorConfig:
 
 @dataclass(frozen=True)
 class Selection:
-    """What was selected for a query.
-
-    Attributes:
-        nodes: node numbers, in order of selection.
-        reached: passages that the search could see, ascending positions; None where it saw all.
-    """
+    """Nodes in order of selection, and the passages that the search could see, ascending; None for all."""
 
     nodes: np.ndarray
     reached: np.ndarray | None = None
@@ -49,17 +44,10 @@ class Selection:
 class RaptorRetriever(Retriever):
     """Summaries lift the passages below them (Sarthi et al., ICLR 2024; as a passage ranking for BDTR's comparison).
 
-    With b(p) the cosine of query and passage and s(a) that of a selected summary,
-    score(p) = max(b(p), max over selected a above p of (1 - gamma) b(p) + gamma s(a)): a summary is never a hit for
-    all passages below it. All passages are ranked. A traversal ranks what it did not reach last, by b(p) - 2.
-    The channel `graph` holds the selected summaries themselves, of kind `community`, with the passages below them.
-
-    Args:
-        index: an opened index; `ids`, `passage_vectors`, `embedder` and the artefact `tree` are used.
-        config: constants.
-
-    Raises:
-        ConfigError: an unknown `mode`, or a number out of its range.
+    With b(p) the cosine of query and passage and s(a) that of a selected summary, score(p) = max(b(p), max over
+    selected a above p of (1 - gamma) b(p) + gamma s(a)). All passages are ranked; a traversal ranks what it did not
+    reach last, by b(p) - 2. The channel `graph` holds the selected summaries, of kind `community`, with the passages
+    below them. ConfigError: an unknown `mode`, or a number out of its range.
     """
 
     channels = frozenset({"text", "graph"})

@@ -55,7 +55,7 @@ class GraphRAGGlobalConfig:
 
 @dataclass(frozen=True)
 class GlobalAnswer:
-    """What a global search found.
+    """A global search's result.
 
     Attributes:
         text: the answer; `NO_DATA` where no point was positive.
@@ -74,15 +74,8 @@ class GraphRAGGlobalRetriever(Retriever):
     Graph hits: the answer (kind community, id `answer`) with what it rests on; the communities of points, best point
     first, and the entities that their reports cite; the other communities. Text hits: the passages that reports cite,
     in the same order. Scores are 1 / rank. The branch says `_no_data` where nothing was found, `_stale` where a report
-    is out of date.
-
-    Args:
-        index: an opened index.
-        config: constants.
-        roles: gives `report_points`, `report_reduce`, and `report_rating` for dynamic selection.
-
-    Raises:
-        ConfigError: a value that is not allowed.
+    is out of date. Roles: `report_points`, `report_reduce`, and `report_rating` for dynamic selection. ConfigError for
+    a value that is not allowed.
     """
 
     channels = frozenset({"text", "graph"})

@@ -38,14 +38,8 @@ class GraphRAGLocalRetriever(Retriever):
 
     Passages come by (order of the entity, number of its relations that the passage states). Without a single one, dense
     search takes over (branch `dense_fallback`). Graph hits are the selected entities, the reports of their communities
-    and their relations, in this order. Scores are 1 / rank.
-
-    Args:
-        index: an opened index.
-        config: constants.
-
-    Raises:
-        ConfigError: an unknown profile, shares that leave nothing, or `entities` below 1.
+    and their relations, in this order. Scores are 1 / rank. ConfigError for an unknown profile, shares that leave
+    nothing, or `entities` below 1.
     """
 
     channels = frozenset({"text", "graph"})
@@ -110,8 +104,8 @@ class GraphRAGLocalRetriever(Retriever):
     def table(self, entities: Sequence[int]) -> tuple[list[int], list[int]]:
         """Return the entities and the relations of the local table.
 
-        Entities may fill it. Then the relations of the first one, two, ... are put in, until they overflow: the table
-        is that of the step before. Nano-graphrag instead takes all relations by (degrees, weight), as far as they fit.
+        Entities may fill it; relations of the first one, two, ... are added until they overflow (the step before
+        stands). Nano-graphrag takes all relations by (degrees, weight), as far as they fit.
         """
         g = self.graph
         if self.config.profile == "nano":
@@ -129,10 +123,7 @@ class GraphRAGLocalRetriever(Retriever):
         return kept, table
 
     def relations(self, selected: Sequence[int]) -> list[int]:
-        """Return relations inside the selection by rank, then some out of it by (links, rank).
-
-        Rank is the sum of degrees; links is how many of the selected the entity outside is joined to.
-        """
+        """Return relations inside the selection by rank (sum of degrees), then some out of it by (links, rank)."""
         g = self.graph
         chosen = np.zeros(g.num_entities, dtype=bool)
         chosen[list(selected)] = True

@@ -104,11 +104,7 @@ class PromptedReportPoints(PromptedRole[ReportPointsTask, ReportPoints]):
 
 
 def parse_points(text: str) -> tuple[Point, ...]:
-    """Return the points with the short ids of their reports; what is no point is left out.
-
-    Raises:
-        MalformedError: no JSON object with a list `points`, or one of which nothing is a point.
-    """
+    """Return points with reports' short ids, without what is none; MalformedError: no point in a list `points`."""
     for data in json_objects(strip_thinking(text)):
         rows = data.get("points")
         if isinstance(rows, list):
@@ -149,10 +145,6 @@ class OfflineReportPoints(Role[ReportPointsTask, ReportPoints]):
 
     Lexical is the share of the query's words that it holds, rare words counting more; the cosine is that of the query
     and the report it is taken from, which has a vector in the index.
-
-    Args:
-        index: an opened index with reports.
-        config: settings.
     """
 
     config_class = OfflineReportPointsConfig
@@ -162,7 +154,6 @@ class OfflineReportPoints(Role[ReportPointsTask, ReportPoints]):
         self._cosines = lru_cache(maxsize=64)(self._query_cosines)
 
     async def __call__(self, task: ReportPointsTask, session: Session) -> ReportPoints:
-        """Return the batch's best sentences."""
         asked = frozenset(words(task.query))
         weights = {w: self._idf.get(w, 0.0) for w in sorted(asked)}  # words of no report tell none from another
         total = sum(weights.values()) or 1.0
@@ -216,7 +207,6 @@ class PromptedRating(PromptedRole[RateReportTask, ReportRating]):
     config_class = at_most(64)
 
     async def __call__(self, task: RateReportTask, session: Session) -> ReportRating:
-        """Rate the report."""
         values = {"report": notes_element(task.report[1]), "question": inline(task.query)}
         outcome = await self.ask(session, values, parse_rating)
         if outcome.value is None:
@@ -234,19 +224,13 @@ def parse_rating(text: str) -> float:
 
 
 class OfflineRating(Role[RateReportTask, ReportRating]):
-    """Five times the cosine of query and report; a report without a vector in the index is embedded.
-
-    Args:
-        index: an opened index with reports.
-        config: there are no settings.
-    """
+    """Five times the cosine of query and report; a report without a vector in the index is embedded."""
 
     def __init__(self, index: Index, config: None = None) -> None:
         self.index = index
         self._vector = lru_cache(maxsize=64)(self._embed)
 
     async def __call__(self, task: RateReportTask, session: Session) -> ReportRating:
-        """Rate the report."""
         id_, text = task.report
         vector, reports = self._vector(task.query), self.index.read("reports")
         at = self.index.read("communities").position.get(id_, -1)
@@ -265,7 +249,6 @@ class PromptedReduce(PromptedRole[ReduceTask, Reduced]):
     config_class = at_most(4096)
 
     async def __call__(self, task: ReduceTask, session: Session) -> Reduced:
-        """Return the answer."""
         lines = [
             f"{n}. (score {point.score:g}) {inline(point.text)} [{', '.join(point.reports) or 'no report'}]"
             for n, point in enumerate(task.points, start=1)
@@ -285,12 +268,7 @@ _SAME = 0.8  # shared words from which a point says nothing new
 
 
 class OfflineReduce(Role[ReduceTask, Reduced]):
-    """A line for each point, best first, with the reports it rests on; what was said before is left out.
-
-    Args:
-        index: not used; roles share one constructor.
-        config: there are no settings.
-    """
+    """A line for each point, best first, with the reports it rests on; what was said before is left out."""
 
     def __init__(self, index: Any = None, config: None = None) -> None:
         self.index = index

@@ -1,8 +1,4 @@
-"""What GraphRAG's retrievers read of reports, and the map and reduce steps over their batches.
-
-Pure functions of Microsoft GraphRAG's global search (Edge et al., arXiv 2404.16130, section 3.1.6). Positions stand for
-reports and for points.
-"""
+"""Community reports for GraphRAG's retrievers, and map and reduce over their batches (arXiv 2404.16130, 3.1.6)."""
 
 from __future__ import annotations
 
@@ -35,11 +31,7 @@ def fill_batches(
 ) -> list[list[int]]:
     """Fill batches in the order given; what overflows one opens the next, and what fits into none travels alone.
 
-    Args:
-        order: positions.
-        tokens: of each item.
-        budget: tokens of a batch.
-        header: tokens that every batch starts with.
+    Batches hold positions, at most `budget` tokens, of which `header` start every batch.
     """
     batches: list[list[int]] = []
     used = 0
@@ -60,16 +52,10 @@ def best_first(items: Sequence[int], weights: Any, ratings: Any) -> list[int]:
 def keep_points(
     scores: Sequence[float], tokens: Sequence[int], budget: int, skip_large: bool = False
 ) -> tuple[list[int], list[int]]:
-    """Rank points for the reduce step, and keep what fits.
+    """Return positions of points ranked for the reduce step (score descending, ties in order), and those kept.
 
-    Args:
-        scores: of each point, batch by batch; those of 0 or less are dropped.
-        tokens: of each point.
-        budget: tokens of all kept points.
-        skip_large: go on behind a point that does not fit; the release stops there.
-
-    Returns:
-        Ranked positions (score descending, ties in order), and those that are kept.
+    Points of score 0 or less are dropped. `budget` is the tokens of all kept points; with `skip_large` one that does
+    not fit is skipped, else, as in the release, it ends the list.
     """
     ranked = sorted((i for i in range(len(scores)) if scores[i] > 0), key=lambda i: -scores[i])
     kept, used = [], 0
@@ -84,20 +70,14 @@ def keep_points(
 
 
 def up_to_level(communities: Communities, max_level: int) -> list[int]:
-    """Return communities of a level up to `max_level`: what the release reads, parents beside their children (Q-MS-6).
-
-    Its roll-up was to keep the deepest report of each entity; `deepest` does.
-    """
+    """Return communities of a level up to `max_level`, parents beside their children, as the release does (Q-MS-6)."""
     return np.flatnonzero(communities.levels <= max_level).tolist()
 
 
 def deepest(communities: Communities, max_level: int, allowed: Collection[int] | None = None) -> list[int]:
-    """Return the communities that are, for one of their members at least, the deepest up to `max_level`; ascending.
+    """Return the communities that are, for one member at least, the deepest up to `max_level`; ascending.
 
-    Args:
-        communities: the hierarchy.
-        max_level: largest level.
-        allowed: those that may be read; members of others are read in the parts above them. None for all.
+    Members of communities outside `allowed` are read in the parts above them; None allows all.
     """
     last: dict[int, int] = {}
     for i in up_to_level(communities, max_level):  # coarse ones come first
@@ -114,14 +94,8 @@ async def descend(
 ) -> list[int]:
     """Choose reports from the top of the hierarchy down (Microsoft GraphRAG's dynamic selection).
 
-    Of a report that is kept the children are rated next; a parent of which a child is kept is dropped. Where a whole
-    level fails before anything was kept, all of the next are rated.
-
-    Args:
-        communities: the hierarchy.
-        allowed: reports that may be read, ascending.
-        rate: reports to ratings.
-        threshold: least rating of a report that is kept.
+    Children of a kept report (rating of at least `threshold`) are rated next; a parent of which a child is kept is
+    dropped. Where a whole level fails before anything was kept, all of the next are rated. `allowed` is ascending.
     """
     depth = max((int(communities.levels[i]) for i in allowed), default=-1) + 1
     levels = [[i for i in allowed if communities.levels[i] == level] for level in range(depth)]
@@ -157,13 +131,8 @@ _CITED = 20  # passages that a report without citations, a bucket for instance, 
 class ReportView:
     """The reports of an index, by position of their community.
 
-    Args:
-        index: an opened index; `knowledge`, `communities` and `reports` are used.
-        stale: what becomes of reports of whose members more than `index.communities.stale_limit` have changed: `flag`
-            says so in their text, `drop` leaves them out.
-
-    Raises:
-        ConfigError: unknown `stale`.
+    Of reports of whose members more than `index.communities.stale_limit` have changed, `stale=flag` says so in the
+    text, `stale=drop` leaves them out; ConfigError for another value.
     """
 
     def __init__(self, index: Index, stale: str = "flag") -> None:
@@ -212,8 +181,8 @@ class ReportView:
     def passages(self, i: int, statement: str = "") -> list[str]:
         """Return the ids of the passages that a report rests on.
 
-        Those of its findings come first, the findings that say most of `statement` before the others; then those of the
-        reports it was written from; without any, the first passages of its members.
+        First those of its findings, by how much of `statement` these say; then those of the reports it was written
+        from; without any, the first passages of its members.
         """
         found: dict[str, None] = {}
         self._cite(i, content_words(statement), found)

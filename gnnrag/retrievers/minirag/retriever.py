@@ -58,11 +58,7 @@ class PromptedMentions(PromptedRole[MentionsTask, Mentions]):
 
 
 def parse_mentions(text: str) -> tuple[list[str], list[str]]:
-    """Return the names and the answer types of a reply, cleaned, without repeats; either list may be missing.
-
-    Raises:
-        MalformedError: there is no JSON object with one of the lists.
-    """
+    """Return names and answer types, cleaned, without repeats; MalformedError where both lists are missing."""
     for data in json_objects(strip_markup(strip_thinking(text))):
         lowered = {str(k).strip().lower().replace(" ", "_"): v for k, v in data.items()}
         names, types = _list(lowered, _NAMES), _list(lowered, _TYPES)
@@ -98,8 +94,7 @@ _TYPES_OF_ANSWERS: dict[AnswerType, tuple[str, ...]] = {
 class OfflineMentions(Role[MentionsTask, Mentions]):
     """Names known to the corpus and capitalised spans; types by the question word, else by the noun asked for.
 
-    Of the types only those that the graph has are given, in its spelling. Where the graph's types are not known, they
-    are upper case, as the released prompt's examples write them.
+    Only types of the graph are given, in its spelling; where these are not known, upper case as in the released prompt.
     """
 
     stages = OfflineKeywords.stages
@@ -174,19 +169,11 @@ class MiniRAGRetriever(Retriever):
     stay below. Channel `graph` ranks candidates (by cosine) and their best walks (by the candidate's cosine, times the
     walk's weight over the largest). The branch is `walks`, or `naive_fallback`: dense search where nothing was linked.
 
-    What `fixed` does otherwise than `released`: the role sees the graph's types, case does not matter, and a type that
-    the graph lacks becomes the nearest one (Q-MR-2); an edge counts in both directions (Q-MR-3); all walks of a
-    candidate count, and a node each time (Q-MR-4); the factor ten is for the best passage alone (Q-MR-5); a mention
-    without hits, or none at all, ends nothing (Q-MR-6; released gives an empty ranking, branch `nothing`). A node that
-    two mentions find has its best cosine, not the last. Walks go to the 200 heaviest neighbours.
-
-    Args:
-        index: an opened index.
-        config: settings.
-        roles: gives `mentions`.
-
-    Raises:
-        ConfigError: an unknown value of a setting.
+    `fixed`: the role `mentions` sees the graph's types, case does not matter, and a type that the graph lacks becomes
+    the nearest one (Q-MR-2); an edge counts in both directions (Q-MR-3); all walks of a candidate count, and a node
+    each time (Q-MR-4); the factor ten is for the best passage alone (Q-MR-5); a mention without hits, or none at all,
+    ends nothing (Q-MR-6; released gives an empty ranking, branch `nothing`). A node that two mentions find has its best
+    cosine, not the last. Walks go to the 200 heaviest neighbours. ConfigError for an unknown value of a setting.
     """
 
     channels = frozenset({"text", "graph"})
@@ -249,13 +236,7 @@ class MiniRAGRetriever(Retriever):
         return replace(ranking, scores=values, low=0.0, high=float(values.max(initial=0.0)))
 
     def link(self, vector: np.ndarray, names: Sequence[np.ndarray], answer_types: Sequence[str]) -> Linked:
-        """Find the candidates of each mention, and the nodes and edges that speak for walks (steps 2 to 5).
-
-        Args:
-            vector: of the query. Shape (dim,).
-            names: vectors of the mentions.
-            answer_types: as the role wrote them.
-        """
+        """Find each mention's candidates, and the nodes and edges that speak for walks (steps 2 to 5)."""
         c, found = self.config, []
         scores: dict[int, float] = {}
         for name in names:

@@ -1,8 +1,8 @@
 """MiniRAG's walks: paths from starting entities to candidates of the answer's type.
 
-A walk goes from a start over one neighbour to another one; a neighbour that leads nowhere else ends its walk. A walk
-counts 1, and 1 more for each node that may be the answer and for each edge that is near the query. All walks of a start
-are weighed at once, as arrays; none is listed.
+A walk goes from a start over one neighbour to another one; a neighbour that leads nowhere else ends its walk. It counts
+1, and 1 more for each node that may be the answer and each edge near the query. Walks are weighed as arrays, not
+listed.
 """
 
 from __future__ import annotations
@@ -20,15 +20,7 @@ from gnnrag.graphs.rendering import Edges, gathered
 
 
 class TypePool:
-    """Types and the entities that have them; an entity of several types has each.
-
-    Args:
-        graph: the knowledge graph.
-        encode: texts to unit vectors.
-
-    Attributes:
-        names: the types, sorted.
-    """
+    """Types, sorted (`names`), and the entities that have them; an entity of several types has each."""
 
     def __init__(self, graph: KnowledgeGraph, encode: Callable[[Sequence[str]], np.ndarray]) -> None:
         self._members: dict[str, list[int]] = {}
@@ -95,10 +87,8 @@ class Votes:
 class Walks:
     """All walks of one start, ordered by their nodes.
 
-    Attributes:
-        start: the entity that they start from.
-        middle, end: their other nodes; `end` is -1 where a walk has one edge. Shape (num_walks,).
-        near, far: their edges; `far` is -1 where there is none. Shape (num_walks,).
+    The other nodes are `middle` and `end` (-1 where a walk has one edge), the edges `near` and `far` (-1 where there is
+    none). Shapes (num_walks,).
     """
 
     start: int
@@ -122,11 +112,9 @@ class Walks:
 
 
 class WalkGraph:
-    """Walks of a graph, and the passages behind them.
+    """Walks of a graph with undirected edges, and the passages behind them.
 
-    Args:
-        edges: of the knowledge graph, undirected.
-        fan_out: most neighbours of one entity that walks go to, the heaviest edges (ties by position); None for all.
+    Walks go to the `fan_out` heaviest neighbours of an entity, ties by position; None for all.
     """
 
     def __init__(self, edges: Edges, fan_out: int | None = None) -> None:
@@ -162,14 +150,7 @@ class WalkGraph:
         return Walks(start, first[owner], end, by[owner], far)
 
     def passages(self, starts: Sequence[int], votes: Votes, cosines: np.ndarray, most: int = 3) -> list[list[int]]:
-        """Return the passages with the most evidence for each start, best first, ties by cosine.
-
-        Args:
-            starts: entities.
-            votes: what speaks for a walk.
-            cosines: (num_passages,) of the query and each passage.
-            most: how many passages of each.
-        """
+        """Return each start's passages of most evidence, best first, ties by cosine (num_passages,)."""
         rows, found = self.evidence(starts, votes, cosines), []
         for i in range(len(starts)):
             part = slice(rows.indptr[i], rows.indptr[i + 1])
@@ -178,13 +159,11 @@ class WalkGraph:
         return found
 
     def evidence(self, starts: Sequence[int], votes: Votes, cosines: np.ndarray) -> sp.csr_array:
-        """Return the evidence of passages for each start: a walk counts its weight for every passage behind it.
+        """Return the evidence of passages for each start, (len(starts), num_passages) float64, with whole numbers.
 
-        That is, for those of its start, of its other nodes and of its best voted edge; of another node with more than
-        `MANY` passages, the half nearest to the query. A start without walks counts for its own passages.
-
-        Returns:
-            (len(starts), num_passages) float64, with whole numbers.
+        A walk counts its weight for every passage of its start, its other nodes and its best voted edge; of another
+        node with more than `MANY` passages, for the half nearest to the query. A start without walks counts for its own
+        passages.
         """
         shape = (self.graph.num_entities, self.graph.num_passages)
         own, nodes, edges = np.ones(len(starts)), [], []
@@ -269,18 +248,11 @@ class WalkGraph:
 def score_passages(
     mentions: Sequence[Sequence[tuple[float, Sequence[int]]]], near: Container[int], sticky: bool = False
 ) -> dict[int, float]:
-    """Add up what candidates say of passages.
+    """Return passage to score, in order of first mention.
 
-    A candidate gives its score, the first of a mention twice that, to each of its passages, and ten times as much to
-    its best one if that is among the passages nearest to the query.
-
-    Args:
-        mentions: for each mention its candidates in order: score and passages, best first.
-        near: passages nearest to the query.
-        sticky: once a candidate counts tenfold, it does so for its other passages too (Q-MR-5).
-
-    Returns:
-        Passage to score, in order of first mention.
+    Each mention's candidates are (score, passages, best first) in order. A candidate gives its score, the first of a
+    mention twice that, to each of its passages, and ten times as much to its best one if that is in `near`, the
+    passages nearest to the query; with `sticky` then to its other passages too (Q-MR-5).
     """
     scores: dict[int, float] = {}
     for candidates in mentions:
