@@ -131,6 +131,7 @@ class OfflineFactFilter(Role[FactFilterTask, FactsKept]):
         self.index = index
 
     async def __call__(self, task: FactFilterTask, session: Session) -> FactsKept:
+        """Keep all."""
         return FactsKept(tuple(range(len(task.facts))))
 
 

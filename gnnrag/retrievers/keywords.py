@@ -37,6 +37,7 @@ class PromptedKeywords(PromptedRole[KeywordsTask, Keywords]):
     config_class = PromptedKeywordsConfig
 
     async def __call__(self, task: KeywordsTask, session: Session) -> Keywords:
+        """Return the keywords of a query."""
         outcome = await self.ask(session, {"query": inline(task.query)}, parse_keywords)
         if outcome.value is None:
             return Keywords(flags=("keywords_failed",))

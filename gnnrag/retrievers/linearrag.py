@@ -277,9 +277,10 @@ class LinearRAGRetriever(Retriever):
     name an entity, not where its letters stand (`US` in `museum`); names are what the corpus calls things, else the
     nearest entity above `seed_floor`; entities spread at once and keep their best score (`search=best`); passages have
     a share of the seed mass that does not grow with the corpus, and d(p) a power, both chosen on the train questions of
-    hotpotqa and 2wiki; only passages of one title are neighbours (gold passages lie side by side in benchmarks). Unlike
-    the release, a passage's number is counted, not embedded, and names are phrases of the index, not spaCy's.
-    ConfigError for an unknown value of a setting.
+    hotpotqa and 2wiki (Recall@5 .818 and .909; .745 and .922 with half of the mass and power 1); only passages of one
+    title are neighbours (gold passages lie side by side in benchmarks). Unlike the release, a passage's number is
+    counted, not embedded, and names are phrases of the index, not spaCy's. ConfigError for an unknown value of a
+    setting.
     """
 
     channels = frozenset({"text"})

@@ -154,6 +154,7 @@ class OfflineReportPoints(Role[ReportPointsTask, ReportPoints]):
         self._cosines = lru_cache(maxsize=64)(self._query_cosines)
 
     async def __call__(self, task: ReportPointsTask, session: Session) -> ReportPoints:
+        """Return the batch's best sentences."""
         asked = frozenset(words(task.query))
         weights = {w: self._idf.get(w, 0.0) for w in sorted(asked)}  # words of no report tell none from another
         total = sum(weights.values()) or 1.0
@@ -207,6 +208,7 @@ class PromptedRating(PromptedRole[RateReportTask, ReportRating]):
     config_class = at_most(64)
 
     async def __call__(self, task: RateReportTask, session: Session) -> ReportRating:
+        """Rate the report."""
         values = {"report": notes_element(task.report[1]), "question": inline(task.query)}
         outcome = await self.ask(session, values, parse_rating)
         if outcome.value is None:
@@ -231,6 +233,7 @@ class OfflineRating(Role[RateReportTask, ReportRating]):
         self._vector = lru_cache(maxsize=64)(self._embed)
 
     async def __call__(self, task: RateReportTask, session: Session) -> ReportRating:
+        """Rate the report."""
         id_, text = task.report
         vector, reports = self._vector(task.query), self.index.read("reports")
         at = self.index.read("communities").position.get(id_, -1)
@@ -249,6 +252,7 @@ class PromptedReduce(PromptedRole[ReduceTask, Reduced]):
     config_class = at_most(4096)
 
     async def __call__(self, task: ReduceTask, session: Session) -> Reduced:
+        """Return the answer."""
         lines = [
             f"{n}. (score {point.score:g}) {inline(point.text)} [{', '.join(point.reports) or 'no report'}]"
             for n, point in enumerate(task.points, start=1)
