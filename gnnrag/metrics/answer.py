@@ -1,7 +1,7 @@
 """Answer metrics: exact match, token F1 and sub-string match, each the maximum over the accepted answers.
 
-One normaliser serves all of them (as HippoRAG 2 evaluates). A question with no accepted answer is one that the
-corpus cannot answer: an empty prediction (the reader abstained) is then right, and anything else is wrong.
+One normaliser serves all (as in HippoRAG 2). A question with no accepted answer is one that the corpus cannot answer:
+an empty prediction (the reader abstained) is then right, and anything else is wrong.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ _CLOSED_ANSWERS = frozenset(("yes", "no", "noanswer"))
 def normalise_answer(text: str) -> str:
     """Return `text` lower-cased, without ASCII punctuation and articles, with single spaces.
 
-    Punctuation is deleted, not replaced by a space, and Unicode quotes and dashes stay: both as in the published
-    evaluation scripts, so that numbers compare.
+    As in the published scripts, punctuation is deleted, not replaced, and Unicode quotes and dashes stay.
     """
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
@@ -39,16 +38,10 @@ def exact_match(prediction: str, answers: Sequence[str]) -> float:
 
 
 def f1(prediction: str, answers: Sequence[str], variant: F1Variant = "hipporag") -> float:
-    """Return the best token F1 over the answers.
+    """Return the best token F1 over the answers; no answers means a question that cannot be answered.
 
-    Args:
-        prediction: the reader's answer.
-        answers: accepted answers; empty for a question that cannot be answered.
-        variant: `hipporag`: no overlap is 0, even if both sides are empty. `hotpot`: additionally 0 if one side is
-            yes, no or noanswer and the other differs. `squad`: two empty sides are 1.
-
-    Raises:
-        ValueError: unknown `variant`.
+    `variant`: `hipporag`: no overlap is 0, even if both sides are empty. `hotpot`: additionally 0 if one side is yes,
+    no or noanswer and the other differs. `squad`: two empty sides are 1. Raises ValueError for any other.
     """
     if variant not in get_args(F1Variant):
         raise ValueError(f"f1_variant={variant!r}: allowed are {', '.join(get_args(F1Variant))}")
@@ -56,10 +49,7 @@ def f1(prediction: str, answers: Sequence[str], variant: F1Variant = "hipporag")
 
 
 def sub_em(prediction: str, answers: Sequence[str]) -> float:
-    """Return 1.0 if a normalised answer occurs as a sub-string of the normalised prediction ("no" is in "know").
-
-    As FlashRAG has it, an answer that normalises to nothing is in every prediction.
-    """
+    """Return 1.0 if a normalised answer is a sub-string of the normalised prediction ("no" is in "know"; "" in all)."""
     return _best(prediction, answers, lambda p, a: float(a in p))
 
 

@@ -21,14 +21,9 @@ from gnnrag.metrics.statistics import mcnemar, paired_difference
 
 @dataclass(frozen=True)
 class Run:
-    """A scored run.
+    """A scored run. `has_gold` and each of `scores` are (n,) in the order of `ids`.
 
-    Attributes:
-        name: of its folder; runs whose folders share a name are told apart by the folders above.
-        metrics: `metrics.json`.
-        ids: question ids in run order.
-        has_gold: (n,) whether the question has gold passages.
-        scores: metric to (n,) values.
+    Runs whose folders share a name are told apart in `name` by the folders above.
     """
 
     name: str
@@ -39,11 +34,7 @@ class Run:
 
 
 def load_runs(paths: Sequence[Path]) -> list[Run]:
-    """Read scored runs.
-
-    Raises:
-        GnnragError: a folder is no scored run, or the runs answered different questions.
-    """
+    """Read scored runs. Raises GnnragError where a folder is none, or they answered different questions."""
     runs = [_load(path, name) for path, name in zip(paths, _names(paths), strict=True)]
     for run in runs[1:]:
         if set(run.ids) != set(runs[0].ids):
@@ -108,7 +99,6 @@ def _check_figures(metrics: Mapping[str, Any]) -> None:
 
 
 def _what_is_wrong(path: Path) -> str:
-    """Return why a folder is no scored run."""
     if not path.is_dir():
         return f"run {path} does not exist"
     if TRAINING.is_one(path, read_object(path / "meta.json")):
@@ -127,11 +117,7 @@ def _reorder(run: Run, order: dict[str, int]) -> Run:
 
 
 class Comparison:
-    """Differences between the first run and each of the others.
-
-    Args:
-        runs: as `load_runs` gives them.
-    """
+    """Differences between the first run and each of the others."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = runs
@@ -139,13 +125,8 @@ class Comparison:
     def differences(self, metrics: Sequence[str]) -> list[dict[str, Any]]:
         """Return one row per run and metric: mean difference, its bootstrap interval, p, and who was better where.
 
-        `at` is the run's place among the runs, from 0.
-
-        The p-value is McNemar's for right-or-wrong metrics, else that of the paired bootstrap. `p_floor` is the
-        smallest that the test can give with so many resamples: 0 for McNemar's, which is exact.
-
-        Raises:
-            GnnragError: unknown metric.
+        `at` is the run's place, from 0. p is McNemar's for right-or-wrong metrics, else the paired bootstrap's;
+        `p_floor` is the smallest it can be (0 for McNemar's). Raises GnnragError for an unknown metric.
         """
         rows = []
         for at, run in enumerate(self.runs[1:], start=1):
@@ -200,11 +181,7 @@ def recall_plot(runs: Sequence[Run], path: Path) -> None:
 
 
 def overlap(first: Run, second: Run, metric: str, least: float = 1.0) -> dict[str, float]:
-    """Return which shares of the questions both runs, one, or neither get right: the metric is `least` or more.
-
-    Raises:
-        GnnragError: unknown metric.
-    """
+    """Return shares of questions both, one or neither get right (>= `least`). Raises GnnragError: unknown metric."""
     for run in (first, second):
         if metric not in run.scores:
             raise GnnragError(f"{run.name} has no metric {metric!r}. {nearest(metric, run.scores)}")

@@ -1,11 +1,8 @@
-"""What language models did wrong in a run, by role: the one definition that metrics, tables, pages and scripts share.
+"""Counts what language models did wrong in a run, by role, from its rows (`Prediction.usage`).
 
-It is counted from the rows of a run (`Prediction.usage`), so that a resumed run and merged parts give the same figures.
-
-A request is `bad` where its reply could not be read (`malformed`), where none came (`errors`), where a reply was taken
-without the labels that were asked for (`unlabelled`) or without its end (`cut_but_read`), or gives away an answer
-instead of a thought (`leaked`). What is counted besides says why (`cut_off`, `timeout`, ...), and how often a role's
-result came from its fallback (`fallback`).
+A request is `bad` where its reply could not be read (`malformed`), none came (`errors`), it was taken without the
+labels asked for (`unlabelled`) or its end (`cut_but_read`), or gives away an answer instead of a thought (`leaked`).
+Other counts say why (`cut_off`, `timeout`, ...), and how often a role's fallback gave its result (`fallback`).
 """
 
 from __future__ import annotations
@@ -64,11 +61,7 @@ def of_roles(rows: Iterable[Mapping[str, Counts]]) -> dict[str, dict[str, float]
 
 
 def of_counts(counts: Counts) -> dict[str, float]:
-    """Return one role's `asked` and `bad` requests, SPENT, KINDS, and all other flags under their own names.
-
-    Args:
-        counts: calls, tokens, cost and flags of the role, as `Session.usage` has them.
-    """
+    """Return one role's `asked` and `bad` requests, SPENT, KINDS, and all other flags (`Session.usage`) by name."""
     asked = counts.get("calls", 0) + counts.get("llm_error", 0)
     if not asked:
         return {}
@@ -108,12 +101,9 @@ def described(counts: Counts) -> str:
 
 
 def remarks(section: Mapping[str, Counts], warn: float | None, most: float | None) -> Iterator[str]:
-    """Yield a line for each role that did something wrong, and one `error: ` where a role's figures are no result.
+    """Yield a line for each role of `by_role` that did something wrong, and one `error: ` where figures are no result.
 
-    Args:
-        section: what `by_role` returned.
-        warn: a line begins with `warning: ` above this share of bad requests, else with `note: `.
-        most: the share above which there is an error.
+    A line begins with `warning: ` above the share `warn` of bad requests, else `note: `; above `most` it is an error.
     """
     roles = {role: row["bad"] / row["asked"] for role, row in section.items()}
     for role, share in roles.items():

@@ -1,8 +1,4 @@
-"""Scores a run: questions and predictions in, one JSON-ready dictionary out.
-
-Every question counts. A failed one (its row carries an error) scores zero and is counted under `failed`; one that has
-no row at all is an error, because leaving it out of the mean would flatter the run.
-"""
+"""Scores a run into a JSON-ready dictionary: a failed question scores zero, one without a row is an error."""
 
 from __future__ import annotations
 
@@ -58,24 +54,12 @@ def score(
 ) -> dict[str, Any]:
     """Return means over questions, intervals of the main ones, cost, and the same means per type and length.
 
-    Questions whose benchmark says which entities they ask for (`gold_nodes`) also get node metrics; those that have
-    a number of hops, means per number of hops.
+    Questions with `gold_nodes` also get node metrics, those with a number of hops means per number. `predictions` are
+    one row a question, in any order. Questions without gold passages count 0 in retrieval means or, with
+    `skip_no_gold`, are left out (None where none is left). `resamples=0` leaves the intervals out. `nodes`, as in
+    `resolved_nodes`, adds metrics of retrieved nodes together with those of the passages that the reader saw.
 
-    Args:
-        questions: what was asked.
-        predictions: exactly one row for each question, in any order.
-        ks: ranks at which recall is measured.
-        f1_variant: see `answer.f1`.
-        skip_no_gold: leave questions without gold passages out of the retrieval means (they score 0 by default); a
-            retrieval mean over no question is None.
-        resamples: bootstrap samples behind the intervals; 0 leaves the intervals out.
-        seed: of the bootstrap.
-        nodes: of a knowledge base's articles, see `metrics.retrieval.resolved_nodes`: then there are also metrics of
-            retrieved nodes together with those of the passages that the reader saw.
-
-    Raises:
-        GnnragError: no questions; a question has no prediction or two; a prediction belongs to no question.
-        ValueError: `ks` or `f1_variant` is out of range.
+    Raises GnnragError for no questions or rows that are not one a question, ValueError for bad `ks` or `f1_variant`.
     """
     columns = per_question(questions, predictions, ks, f1_variant, nodes)
     has_gold = np.array([bool(q.gold) for q in questions])
@@ -112,11 +96,7 @@ def per_question(
     f1_variant: F1Variant = "hipporag",
     nodes: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Return one array per metric, (len(questions),) in the order of `questions`: what two runs are compared on.
-
-    Raises:
-        GnnragError, ValueError: as in `score`.
-    """
+    """Return one array per metric, (n,) in the order of `questions`, to compare two runs on. Raises as `score`."""
     pairs = _paired(questions, predictions)
     rows = [_row(q, p, ks, f1_variant) for q, p in pairs]
     if any(gold_nodes(q) for q in questions):

@@ -1,8 +1,4 @@
-"""Retrieval metrics of one question, of passages and of graph nodes: gold is a set, a ranking is a list, best first.
-
-A duplicate in a ranking uses up a rank, as in the published scripts. A question without gold passages scores 0; whether
-it counts in the mean is decided in `report.py`.
-"""
+"""Retrieval metrics of one question: gold is a set, a ranking a list, best first, whose duplicates use up ranks."""
 
 from __future__ import annotations
 
@@ -59,10 +55,7 @@ def gold_nodes(question: Question) -> tuple[str, ...]:
 
 
 def resolved_nodes(nodes: Sequence[str], passages: Iterable[str], table: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return retrieved nodes, best first, and those of retrieved passages: what every system can be held to alike.
-
-    `table` maps a passage id to the entity it is about and the neighbours of that which it mentions.
-    """
+    """Return retrieved nodes, then those that `table` (passage id to entity and neighbours) gives passages."""
     return list(dict.fromkeys([*nodes, *(node for id_ in passages for node in table.get(id_, ()))]))
 
 
@@ -76,8 +69,7 @@ def resolved_metrics(question: Question, nodes: Sequence[str]) -> dict[str, floa
 def node_metrics(question: Question, nodes: Sequence[str]) -> dict[str, float]:
     """Return the node metrics of one question (`extra["nodes"]`, perhaps `extra["anchor"]`); `nodes` are best first.
 
-    The main ones count the answers as gold; those that end in `_with_anchor` also count the entity that the question
-    starts from, as the paper's set does that holds start and answers.
+    Gold is the answers; metrics ending in `_with_anchor` add the entity that the question starts from, as in the paper.
     """
     answers = gold_nodes(question)
     anchor = question.extra.get("anchor")

@@ -30,8 +30,7 @@ class Interval:
 class Difference:
     """Mean of `b - a` over questions, its interval, and the two-sided bootstrap p-value of "no difference".
 
-    `p_floor` is the smallest p-value that so many resamples, and so many questions that differ, can give: one at the
-    floor is "at most", not "equal".
+    `p_floor` is the smallest p-value these resamples and differing questions can give: there p is "at most".
     """
 
     difference: float
@@ -59,16 +58,10 @@ def with_interval(value: float, interval: Sequence[float] | None = None, digits:
 def bootstrap_interval(
     values: Sequence[float] | np.ndarray, resamples: int = 1000, confidence: float = 0.95, seed: int = 0
 ) -> Interval:
-    """Return the mean of `values` with its percentile interval over resampled questions.
+    """Return the mean of `values` (n,) with its percentile interval of coverage `confidence` over resampled questions.
 
-    Args:
-        values: (n,) one value per question.
-        resamples: how many samples of n questions are drawn, with replacement.
-        confidence: coverage of the interval.
-        seed: the same seed and n draw the same samples, so intervals of several metrics belong together.
-
-    Raises:
-        ValueError: no values, a value is not finite, or a setting is out of range.
+    The same seed and n draw the same samples, so intervals of several metrics belong together. Raises ValueError for no
+    values, one that is not finite, or a setting out of range.
     """
     data = _checked(values, "values")
     low, high = _percentiles(_resampled_means(data, resamples, seed), confidence)
@@ -82,12 +75,9 @@ def paired_difference(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Difference:
-    """Compare two runs question by question; positive means that `b` is better.
+    """Compare two runs, `a` and `b` (n,) on the same questions in order; positive means that `b` is better.
 
-    `a` and `b` (n,) are of the same questions in the same order; the rest as in `bootstrap_interval`.
-
-    Raises:
-        ValueError: the lengths differ, or as in `bootstrap_interval`.
+    Raises ValueError where the lengths differ, or as in `bootstrap_interval`.
     """
     first, second = _paired(a, b)
     delta = second - first
@@ -103,10 +93,8 @@ def paired_difference(
 def mcnemar(a: Sequence[bool] | np.ndarray, b: Sequence[bool] | np.ndarray) -> McNemar:
     """Test whether two runs are right equally often (exact binomial test on the questions where they differ).
 
-    `a` and `b` (n,) are 0/1 or booleans, of the same questions in the same order.
-
-    Raises:
-        ValueError: the lengths differ, there are no values, or a value is neither 0 nor 1.
+    `a` and `b` are (n,) 0/1 or booleans, of the same questions in order. Raises ValueError for other values, none, or
+    lengths that differ.
     """
     first, second = _paired(a, b)
     if not np.isin(np.concatenate((first, second)), (0.0, 1.0)).all():
@@ -162,11 +150,8 @@ def _checked(values: Sequence[float] | np.ndarray, name: str) -> np.ndarray:
 def wilson_interval(successes: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
     """Return the interval of a share (Wilson 1927): the shares that a normal test would not reject.
 
-    (p + z²/2n ± z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n), p = successes / n. Unlike the textbook interval it stays
-    within [0, 1] and does not collapse at 0 or n.
-
-    Raises:
-        ValueError: no trials, more successes than trials, or a confidence out of range.
+    (p + z²/2n ± z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n), p = successes / n; within [0, 1] even at 0 or n. Raises
+    ValueError for no trials, more successes than trials, or a confidence out of range.
     """
     if n < 1 or not 0 <= successes <= n:
         raise ValueError(f"{successes} of {n}: give at least one trial, and no more successes than trials")
@@ -189,11 +174,8 @@ def _quantile(confidence: float) -> float:
 def share_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
     """Return the interval of a mean of shares from 0 to 1: wins 1, losses 0, and what lies between.
 
-    The normal interval of the values with a 0 and a 1 added (Bonett and Price 2012 for paired proportions, where
-    1/2 + (won - lost) / 2n is the mean). Unlike a bootstrap it is wide where values are few, even if all are the same.
-
-    Raises:
-        ValueError: no values, one out of range, or a confidence out of range.
+    The normal interval with a 0 and a 1 added (Bonett and Price 2012, for paired proportions): wide where values are
+    few, even if all are the same. Raises ValueError for no values, one out of range, or a confidence out of range.
     """
     if not values or not all(0.0 <= value <= 1.0 for value in values):
         raise ValueError(f"{list(values)[:5]}: give at least one value, and each from 0 to 1")
@@ -208,10 +190,7 @@ def share_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[f
 def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float:
     """Return the agreement of two annotators beyond chance (Cohen 1960): (observed - expected) / (1 - expected).
 
-    Where both gave everything one and the same label, chance explains all: kappa is undefined, and 1.0 returned.
-
-    Raises:
-        ValueError: no items, or lists of different length.
+    1.0 where every label is the same (kappa is undefined). Raises ValueError for no items or different lengths.
     """
     if not first or len(first) != len(second):
         raise ValueError(f"{len(first)} and {len(second)} labels: both annotators must label the same items")
@@ -225,11 +204,8 @@ def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float:
 def fleiss_kappa(ratings: Sequence[Sequence[Hashable]]) -> float:
     """Return the agreement of several raters beyond chance (Fleiss 1971): (P - P_e) / (1 - P_e).
 
-    P is the mean over items of the share of pairs of its ratings that are equal, P_e the sum of the squared shares of
-    the labels. Where every rating is one and the same label, kappa is undefined, and 1.0 returned.
-
-    Raises:
-        ValueError: no items, fewer than two ratings of an item, or different numbers of them.
+    P is the mean share of equal pairs of an item's ratings, P_e the sum of squared shares of labels; 1.0 where every
+    rating is the same. Raises ValueError for no items, fewer than two ratings, or different numbers of them.
     """
     sizes = {len(row) for row in ratings}
     if len(sizes) != 1 or min(sizes) < 2:
@@ -243,16 +219,11 @@ def fleiss_kappa(ratings: Sequence[Sequence[Hashable]]) -> float:
 
 
 def self_agreement(ratings: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """Return how well a judge agrees with itself when it is asked again.
+    """Return how well a judge agrees with itself over repeats; an item with a None among its ratings is left out.
 
-    Args:
-        ratings: for each thing that was judged, what each repeat said; None where a repeat said nothing, which leaves
-            the thing out.
-
-    Returns:
-        `judged`, how many are counted; `agreement`, the share of pairs of repeats that say the same; `kappa`, of Fleiss
-        (of Cohen for two repeats); of numbers also `within_one`, the share of pairs at most 1 apart, and `deviation`,
-        the mean standard deviation. Only `judged` where nothing is counted.
+    `judged` counts items (alone where there are none); `agreement` is the share of equal pairs of repeats; `kappa` is
+    Fleiss's (Cohen's for two repeats). Numbers also have `within_one`, the share of pairs at most 1 apart, and
+    `deviation`, the mean standard deviation.
     """
     whole = [list(row) for row in ratings if len(row) > 1 and None not in row]
     if not whole:

@@ -1,8 +1,7 @@
 """Metrics of a run's traces: what each round and each sub-query brought, gold triples, and where paths went.
 
-A trace (a row of `traces.jsonl`: question_id, events) says for each query what it ranked, and for methods that pool
-their evidence what the pool held afterwards. Questions that stop early keep their last value, so that every round is a
-mean over the same questions.
+A trace (a row of `traces.jsonl`: question_id, events) says what each query ranked and, for methods that pool evidence,
+what the pool held. Questions that stop early keep their last value: each round is a mean over the same questions.
 """
 
 from __future__ import annotations
@@ -30,10 +29,7 @@ Triple = tuple[str, str, str]
 def from_traces(path: Path, questions: Sequence[Question], on_note: Callable[[str], None]) -> dict[str, Any]:
     """Return `by_round`, `by_step` (GraphSearch: by side, and gold triples), `path_patterns` (DotRAG on MetaQA).
 
-    Where only some questions have a trace, nothing, and a note: those without would leave the mean.
-
-    Raises:
-        ArtefactError: a trace is damaged or forged.
+    Empty, with a note, where only some questions have a trace. Raises ArtefactError for a damaged or forged one.
     """
     with interpreting(path, "run.fresh=true answers all questions again"):
         # Row by row, and without the messages of language models: they are nearly all of a large trace.
@@ -61,10 +57,9 @@ def from_traces(path: Path, questions: Sequence[Question], on_note: Callable[[st
 def by_round(traces: Iterable[Trace], questions: Sequence[Question], depth: int = DEPTH) -> list[dict[str, Any]]:
     """Return one row for each round, the retrieval of the question itself first.
 
-    A row holds `round`, `questions` (that had this round), `queries` (a question's mean number of them in it, over
-    those questions), `reached` and, where the method pools its evidence, `pool`: shares of the gold passages, means
-    over all questions that have any. A passage is reached once a query has it among its first `depth` hits, or among
-    what they came from; `pool` is Recall@`depth` of all that was found so far.
+    A row holds `round`, `questions` that had it, their mean number of `queries`, and shares of the gold passages over
+    all questions that have any: `reached` (among the first `depth` hits of a query so far, or what these came from)
+    and, where evidence is pooled, `pool` (Recall@`depth` of all that was found so far).
     """
     chains = [_rounds(trace["events"], gold, depth) for trace, gold in _with_gold(traces, questions, "gold")]
     reached = [[share for share, _, _ in chain] for chain in chains]
@@ -106,8 +101,7 @@ def _passages_of(ranking: Mapping[str, Any], depth: int) -> list[str]:
 def by_step(traces: Iterable[Trace], questions: Sequence[Question]) -> dict[str, list[float]]:
     """Return the mean share of gold passages that a side retrieved up to each sub-query (Figure 7 of GraphSearch).
 
-    A graph hit counts for the passages that it comes from. Questions with fewer sub-queries keep their last share;
-    those without gold passages are left out.
+    A graph hit counts for its source passages. Questions without gold passages are left out.
     """
     chains: dict[str, list[list[float]]] = {side: [] for side in SIDES}
     for trace, gold in _with_gold(traces, questions, "gold"):
@@ -127,9 +121,8 @@ def triples_by_step(
 ) -> list[float]:
     """Return the mean share of gold triples among the graph side's hits, up to each of its sub-queries.
 
-    The strict form of `by_step`, where any hit of the gold passage counts; a triple is found by `states` (the default)
-    or `joins`. Questions with fewer sub-queries keep their last share; those without gold triples are left out. A trace
-    keeps `gnnrag.run.loop.TRACE_DEPTH` hits of a query: what stood further down is not counted.
+    A triple is found by `states` (the default) or `joins`, within the `TRACE_DEPTH` hits that a trace keeps. Questions
+    without gold triples are left out.
     """
     found_by = found_by or states
     chains = []
@@ -151,7 +144,7 @@ def triples_by_step(
 def joins(relation: str, triple: Triple) -> bool:
     """Tell whether a relation, "head | what is said | tail", joins both names of a triple, in either direction.
 
-    Names are equal as answers are (case, punctuation, articles), without a qualifier in brackets at their end.
+    Names are normalised as answers are, without a qualifier in brackets at their end.
     """
     head, text, tail = _parts(relation)
     return bool(text) and {_name(head), _name(tail)} == {_name(triple[0]), _name(triple[2])}
@@ -189,20 +182,12 @@ def carried(chains: Sequence[Sequence[float]]) -> list[float]:
 
 
 def gold_pattern(question: Question) -> tuple[str, ...]:
-    """Return the relations from where a question starts to its answers, "~" in front of those against their direction.
-
-    Nothing where the benchmark does not say: `extra["relations"]` holds them.
-    """
+    """Return the relations from a question's start to its answers (`extra["relations"]`), "~" before reversed ones."""
     return tuple(question.extra.get("relations", ()))
 
 
 def follows(pattern: Sequence[Sequence[str]], wanted: Sequence[str]) -> bool:
-    """Tell whether a path went along the wanted relations: as many edges, and each edge states the wanted one.
-
-    Args:
-        pattern: for each edge, all relations that join its two nodes.
-        wanted: one relation an edge. Case, and spaces or underscores, make no difference.
-    """
+    """Tell whether each edge of `pattern` (all its relations) states the wanted one, but for case and underscores."""
     edges = [{_relation_name(label) for label in edge} for edge in pattern]
     return len(edges) == len(wanted) and all(_relation_name(w) in edge for w, edge in zip(wanted, edges, strict=True))
 
@@ -210,14 +195,10 @@ def follows(pattern: Sequence[Sequence[str]], wanted: Sequence[str]) -> bool:
 def path_patterns(traces: Iterable[Trace], questions: Sequence[Question]) -> dict[str, Any]:
     """Return path-pattern accuracy: whether paths went the way their question asks for (DotRAG, specification 8.4).
 
-    Node metrics see where a path starts and ends. It may reach the right end by the wrong relations: the year of a
-    film that the person wrote, where the question asks for those that they directed.
-
-    `accuracy` is the mean over questions of the share of complete paths that follow the gold pattern; a question
-    without any counts 0. `found` is the share of questions with at least one that does, `with_paths` the questions that
-    have complete paths, `paths` their mean number over all `questions`. The same by type of question in `by_type`.
-    Empty where it cannot be told: no question says its relations, no trace tells of paths, or the graph was read from
-    text and states none of these relations by name.
+    `accuracy` is the mean over questions of the share of complete paths that follow the gold pattern (0 without any),
+    `found` the share of questions with at least one that does, `with_paths` the questions that have complete paths,
+    `paths` their mean number over all `questions`; the same by type in `by_type`. Empty where no question says its
+    relations, no trace tells of paths, or the graph was read from text and states none of these relations by name.
     """
     known = {question.id: question for question in questions if gold_pattern(question)}
     rows: dict[str, list[tuple[int, int]]] = {}

@@ -39,14 +39,7 @@ NO_RESULT = "figures on those are no result; inference/cross_validate.py asks ch
 
 @dataclass(frozen=True)
 class Observer:
-    """Who is notified while a run goes on.
-
-    Attributes:
-        on_index: of the building of the index.
-        on_question: of each question as it ends.
-        on_note: of what a user should know: what a loader left out, or that older code made some predictions.
-        on_start: of how many questions are about to be answered.
-    """
+    """Callbacks of a run; `on_start` gets the number of questions left to answer, `on_note` texts for the user."""
 
     on_index: Progress = lambda stage, done, total: None
     on_question: Callable[[Prediction], None] = lambda prediction: None
@@ -63,15 +56,8 @@ def evaluate(
 ) -> tuple[Path, dict[str, Any]]:
     """Run a config to the end and score it. The same config again continues an interrupted run, or only scores it.
 
-    Args:
-        config: resolved settings.
-        observer: notified while it goes on.
-        index: an index to use instead of building or opening the configured one.
-        data: corpus and questions to use instead of loading the configured ones.
-        wrap: see `Pipeline`.
-
-    Returns:
-        The run directory and the metrics. Of a part (`shard=3/16`) only `questions`, `failed` and `replies` are told.
+    `index` and `data` stand in for the configured ones; `wrap` is as in `Pipeline`. Returns the run directory and the
+    metrics; of a part (`shard=3/16`) only `questions`, `failed` and `replies`.
     """
     check_metrics(config.metrics)
     check_tracking(config.run)
@@ -112,13 +98,8 @@ def tracked(
 ) -> EvaluationTracker:
     """Return what shows a run in W&B, if `run.tracking` says so. A part of a run is shown in the group of the whole.
 
-    Args:
-        config: resolved settings.
-        path: the run directory, or that of a part in its folder `shards`.
-        data: corpus and questions.
-        index: the index it reads, where that is known.
-        on_note: told, once, where that fails.
-        trained: folders of the checkpoints it uses; None: those that the settings name.
+    `path` is the run directory, or that of a part in its folder `shards`; `on_note` is notified, once, where W&B fails.
+    `trained` are folders of the checkpoints used; None means those that the settings name.
     """
     upload = config.run.upload
 
@@ -269,10 +250,7 @@ def write_metrics(
     nodes: Mapping[str, Sequence[str]] | None = None,
     on_note: Callable[[str], None] = lambda note: None,
 ) -> dict[str, Any]:
-    """Score and write `metrics.json`, and `scores.jsonl` with each question's values; `nodes` as in `score`.
-
-    What traces say is there too (`metrics.traces.from_traces`); `on_note` is told where they are incomplete.
-    """
+    """Write `metrics.json` and `scores.jsonl` (a row a question); `on_note` is notified of incomplete traces."""
     rows, ks = list(predictions), tuple(config.ks)
     variant: Any = config.f1_variant
     metrics = score(questions, rows, ks, variant, config.skip_no_gold, seed=seed, nodes=nodes)

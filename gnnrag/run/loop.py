@@ -30,15 +30,8 @@ CACHE_SIZE = 20_000  # rankings kept for queries that come again
 class Loop:
     """Runs questions through a method.
 
-    Args:
-        method: the algorithm.
-        retriever: what its queries go to, unless they name another.
-        reader: answers from the selected evidence.
-        lookup: ids to passages.
-        budget: limits for each question.
-        concurrency: how many questions are in flight at once; has no influence on any result.
-        max_rounds: a safety net above every method's own limit.
-        others: further retrievers, under the names that queries call them by.
+    `concurrency` has no influence on any result; `max_rounds` is a safety net above every method's own limit. `others`
+    are retrievers that queries may name instead of `retriever`.
     """
 
     def __init__(
@@ -61,10 +54,9 @@ class Loop:
         self._cache: OrderedDict[Hashable, Ranking] = OrderedDict()
 
     async def run(self, questions: Sequence[Question], done: Callable[[Prediction, Session], None]) -> None:
-        """Answer all questions; `done` is called as each one ends, in order of ending.
+        """Answer all questions; `done` is called as each ends, in order of ending. Failed ones have rows with errors.
 
-        A question that fails ends with a row that carries its error. Cancelling this coroutine cancels what is in
-        flight; what was reported stays reported.
+        Cancelling this coroutine cancels what is in flight; what was reported stays reported.
         """
         left = iter(questions)
 
@@ -171,20 +163,15 @@ class Loop:
     def _cache_key(self, query: Query, session: Session) -> Hashable:
         """Return what decides a ranking: `kind` does not.
 
-        Rankings are shared between questions that spell a query alike, because case decides about names: else they
-        would depend on which question comes first. Within a question two spellings are one query.
-
-        A retriever that asks roles counts them in the question's books, and may fall back: its rankings are kept for
-        the one question. Shared, the counts would depend on which question comes first.
+        Questions that spell a query alike share rankings (case decides about names); within a question two spellings
+        are one query. A retriever that asks roles counts them in the session and may fall back, so its rankings belong
+        to one question: shared, counts would depend on which question comes first.
         """
         owner = session.question_id if self.retrievers[query.retriever].asks_roles else None
         return (query.text, query.channel, query.top_k, query.scope, query.retriever, owner)
 
     async def _ask(self, queries: list[Query], session: Session) -> Sequence[Ranking | Exception]:
-        """Hand queries to their retrievers: in batches over all questions, or, to one that needs roles, alone.
-
-        One retriever after the other, so that what they write into the session has one order.
-        """
+        """Hand queries to their retrievers in turn (for one order of records), batched unless roles are needed."""
         found: dict[Query, Ranking | Exception] = {}
         for name in dict.fromkeys(query.retriever for query in queries):
             mine = [query for query in queries if query.retriever == name]
@@ -218,7 +205,6 @@ def _check_queries(queries: Sequence[Query], retrievers: Mapping[str | None, Ret
 
 
 def _excerpt(ranking: Ranking) -> dict[str, Any]:
-    """What a trace keeps of a ranking."""
     scores = [round(s, 6) for s in ranking.scores[:TRACE_DEPTH].tolist()]
     sources = {"sources": [list(ids) for ids in ranking.sources[:TRACE_DEPTH]]} if ranking.sources else {}
     return {

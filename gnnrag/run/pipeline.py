@@ -24,15 +24,9 @@ from gnnrag.types import Passage, Prediction, Question
 
 
 class Pipeline:
-    """Retriever, roles, method and loop for one config.
+    """Retriever, roles, method and loop for one config. Raises ConfigError for parts that do not exist or do not fit.
 
-    Args:
-        config: resolved settings.
-        index: an opened index.
-        wrap: returns what the method is handed instead of this pipeline's `roles`, for who records what they decide.
-
-    Raises:
-        ConfigError: parts that do not exist or do not fit.
+    `wrap` returns what the method is handed instead of this pipeline's `roles`, for recording what they decide.
     """
 
     def __init__(
@@ -162,20 +156,10 @@ def open_shared_index(
 ) -> Index:
     """Build once what several runs read, then open the index.
 
-    Built one after the other, a run that does not read the triples of an index that is there would leave them as they
-    are, whatever the settings say (`build_index`).
-
-    Args:
-        configs: the runs; data and index settings are those of the first, and must be the same in all.
-        name: of the data.
-        passages: the corpus.
-        progress: told what is being done.
-        roles: those asked outside of the loop.
-        further: stages that something else reads.
-
-    Raises:
-        ArtefactError: the index holds triples that these settings would replace without a word.
-        ConfigError: the index is of other data.
+    Built one after the other, a run that does not read the triples of an existing index would leave them as they are,
+    whatever the settings say (`build_index`). Data and index settings must be the same in all `configs`. `roles` are
+    asked outside of the loop; `further` are stages that something else reads. Raises ArtefactError where the index
+    holds triples that these settings would silently replace, ConfigError where it is of other data.
     """
     config = configs[0]
     path, source, settings = index_path(config.index, name), data_source(config.data), index_settings(config)
@@ -206,12 +190,7 @@ def _refuse_to_replace_triples(path: Path, config: IndexConfig, stages: Sequence
 
 
 def refuse_sample(config: IndexConfig, has_data: bool) -> None:
-    """Raise ConfigError where an index is named that is not there, and no data: the sample's is not meant.
-
-    Args:
-        config: of the index.
-        has_data: the caller has named data.
-    """
+    """Raise ConfigError where an index is named that is not there, and no data: the sample's is not meant."""
     if config.path and not has_data and not Path(config.path, "manifest.json").is_file():
         raise ConfigError(
             f"index.path={config.path}: there is no index; give the name of one that is there, or what to make it of, "

@@ -159,21 +159,10 @@ SCORED = ("metrics.json", "scores.jsonl")  # what is made of the rows once all a
 class RunDir:
     """One run on disk: `config.yaml`, `meta.json`, `predictions.jsonl`, `traces.jsonl`, `log.jsonl`, `metrics.json`.
 
-    Rows are appended as questions end, and survive a kill; `finish` puts them in question order.
-
-    Args:
-        root: folder of all runs.
-        name: folder of this one.
-        config: resolved settings as plain data.
-        inputs: fingerprints of data and index.
-        fresh: delete an earlier run of that name.
-        traces: write `traces.jsonl`.
-
-    Raises:
-        ConfigError: a run of that name exists with other settings or inputs, the folder holds something else, or
-            `fresh` would delete more than a run.
-        ArtefactError: the run's `meta.json` is damaged.
-        GnnragError: another process is writing it.
+    Rows are appended as questions end, and survive a kill; `finish` puts them in question order. `inputs` are
+    fingerprints of data and index; `fresh` deletes an earlier run of that name. Raises ConfigError where a run of that
+    name has other settings or inputs, the folder holds something else, or `fresh` would delete more than a run;
+    ArtefactError where `meta.json` is damaged; GnnragError while another process is writing it.
     """
 
     def __init__(
@@ -241,13 +230,7 @@ class RunDir:
         self._log.append({"time": round(time.time(), 3), "event": event, **details})
 
     def replace(self, predictions: Iterable[Any], traces: Iterable[bytes], log: Iterable[Any]) -> None:
-        """Put other rows in the place of all that are there; the predictions, which decide what is done, come last.
-
-        Args:
-            predictions: rows of `predictions.jsonl`.
-            traces: lines of `traces.jsonl`.
-            log: rows of `log.jsonl`.
-        """
+        """Replace all rows; the predictions, which decide what is done, come last."""
         self._close_files()
         write_jsonl(self.path / "log.jsonl", log)
         if self._traces:
@@ -257,11 +240,7 @@ class RunDir:
         self._log, self._predictions = Journal(self.path / "log.jsonl"), Journal(self.path / "predictions.jsonl")
 
     def finish(self, order: Sequence[str]) -> list[Prediction]:
-        """Put predictions and traces into question order, one row each, the newest where a question was redone.
-
-        Raises:
-            GnnragError: a question has no row.
-        """
+        """Put predictions and traces into question order, the newest of each. Raises GnnragError for missing ones."""
         rows = {row["question_id"]: row for row in prediction_rows(self.path)}
         missing = [id_ for id_ in order if id_ not in rows]
         if missing:
@@ -285,17 +264,7 @@ class RunDir:
 
 
 def check_same(path: Path, decisive: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
-    """Refuse to go on with a run that was made with something else.
-
-    Args:
-        path: the run; one without predictions holds nothing that other settings could have made.
-        decisive: its settings are to be these (`decisive`).
-        inputs: and its inputs these.
-
-    Raises:
-        ConfigError: the run has others; they are named.
-        ArtefactError: its `meta.json` is damaged.
-    """
+    """Raise ConfigError where a run with predictions has other settings or inputs, ArtefactError if damaged."""
     meta, rows = path / "meta.json", path / "predictions.jsonl"
     if not meta.exists() or not rows.exists() or not rows.stat().st_size:
         return
@@ -324,11 +293,7 @@ def predicted_seconds(path: Path) -> float:
 
 
 def trained_note(path: str | Path) -> str:
-    """Return which trained parts of a run had been shaped by its own questions, for tables; empty where none had.
-
-    Args:
-        path: of the run; `gnnrag.run.evaluation` wrote it down.
-    """
+    """Return which trained parts of a run had been shaped by its own questions, for tables; empty where none had."""
     found = trained_counts(Path(path))
     return ", ".join(f"{name} trained on {count} of these questions" for name, count in found.items())
 

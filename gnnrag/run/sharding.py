@@ -1,7 +1,6 @@
-"""A run in parts: which questions are whose, and how the parts become the run that one process would have left.
+"""A run in parts: which questions are whose, and merging them into the run that one process would have left.
 
-A part is a run of its own, in `shards/3-of-16/` of the whole one. Parts of several divisions may lie side by side, and
-a question may have a row in more than one of them.
+Each lies in `shards/3-of-16/` of the whole run. Parts of several divisions may lie side by side and share questions.
 """
 
 from __future__ import annotations
@@ -45,11 +44,7 @@ class Shard:
 
 
 def read_shard(text: str | None) -> Shard | None:
-    """Return the part that the setting `shard` names; None where it names none, or is `merge`.
-
-    Raises:
-        ConfigError: it is neither, or there is no such part.
-    """
+    """Return the part that the setting `shard` names, None for none or `merge`. Raises ConfigError for other texts."""
     if text is None or text == MERGE:
         return None
     match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
@@ -96,22 +91,14 @@ def check_siblings(run: Path, decisive: Row, inputs: Row) -> None:
 
 
 def take_parts(run: RunDir, order: Sequence[str], must_be_whole: bool) -> None:
-    """Put the rows of all parts into the run that they are parts of, if it has any.
+    """Merge the rows of all parts, if any, into the whole run `run`; doing it again changes nothing.
 
-    Afterwards its rows are in the order of the questions, and its log holds those of the parts, with the part's name in
-    `part`. Rows that the run took from a part before give way to what that part holds now; rows of a part that is gone
-    stay. Rows that the run has answered itself count like those of a part. An answer takes the place of a failure of
-    the same question; of two failures the first one stays. Doing it again changes nothing.
+    Rows end up in the order of the question ids in `order`; the log gains those of the parts, with the part's name in
+    `part`. Rows taken from a part before give way to what it holds now; rows of a part that is gone stay; rows that the
+    run answered itself count like a part's. An answer replaces a failure; of two failures the first stays.
 
-    Args:
-        run: the whole run, opened.
-        order: ids of its questions.
-        must_be_whole: refuse where a question has no row.
-
-    Raises:
-        ConfigError: a part was made with other settings or inputs.
-        GnnragError: two parts contradict each other, questions are missing, or a part is being written. Nothing has
-            been changed.
+    Nothing is changed where it raises: ConfigError where a part was made with other settings or inputs; GnnragError
+    where two parts contradict each other, one is being written, or (`must_be_whole`) questions are missing.
     """
     parts = parts_of(run.path)
     if not parts and not must_be_whole:

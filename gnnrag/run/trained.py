@@ -1,7 +1,7 @@
 """Which questions shaped a checkpoint, and how many of a run's questions had: figures on those are no result.
 
-`questions.json` beside a checkpoint's weights holds hashes of ids, of the questions that trained and of those that
-validated. Ids of different sets are not told apart: a set is the same under another name.
+`questions.json` beside a checkpoint's weights holds hashes of the ids of training and validation questions. Ids of
+different sets are not told apart: a set is the same under another name.
 """
 
 from __future__ import annotations
@@ -45,13 +45,9 @@ def copy_seen(source: Path, target: Path) -> None:
 
 
 def read_seen(folder: Path) -> frozenset[str] | None:
-    """Return the hashes of the questions that shaped a checkpoint; None where nobody wrote them down.
+    """Return the hashes of the questions that shaped a checkpoint; None where they are not recorded.
 
-    Args:
-        folder: a checkpoint, or a training run with one in its folder `best`.
-
-    Raises:
-        ArtefactError: the record is damaged.
+    `folder` may be a training run with a checkpoint in `best`. Raises ArtefactError where the record is damaged.
     """
     for place in (folder, folder / "best"):
         if (place / SEEN).is_file():
@@ -67,11 +63,7 @@ def read_seen(folder: Path) -> frozenset[str] | None:
 
 
 def read_parts(run: Path) -> dict[str, dict[str, list[str]]]:
-    """Return the ids that trained, validated and were reported on in a training run, by set.
-
-    Raises:
-        ArtefactError: `folds.json` is missing or damaged.
-    """
+    """Return a training run's ids by set (trained, validated, reported). Raises ArtefactError for bad `folds.json`."""
     path = run / "folds.json"
     parts = _read(path)
     sets = parts.values() if isinstance(parts, dict) else [None]
@@ -94,10 +86,7 @@ def _read(path: Path) -> Any:
 
 
 def checkpoints(config: EvaluateConfig) -> dict[str, list[Path]]:
-    """Return the folders of the trained parts that a run may ask, by setting: `retriever`, `roles.verifier`, ...
-
-    Models of prompted roles count where they lie in a folder: they may have been tuned here.
-    """
+    """Return folders of the trained parts and local models that a run may ask, by setting (`roles.verifier`, ...)."""
     found: dict[str, list[Path]] = {}
     for number, (_, retriever) in enumerate(pairs(config)):
         cls = resolve("retriever", retriever.name, RETRIEVERS)
