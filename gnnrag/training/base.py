@@ -37,7 +37,7 @@ SETTLED_S = 0.2
 
 @dataclass
 class RunContext:
-    """Where a training runs."""
+    """Processes that a training runs in, and whom it tells."""
 
     accelerator: Accelerator  # devices and processes
     stop: Callable[[], bool] = lambda: False  # asked before each step; true saves the state and ends
@@ -55,10 +55,7 @@ class RunContext:
         return sorted(rows, key=lambda row: (row["set"], row["id"]))
 
     def in_turn(self, make: Callable[[], T]) -> T:
-        """Return what `make` returns, asked in the first process, then in the first of each node, then in the others.
-
-        What it builds on disk is built once, or once a node where nodes share no disk; the others find it.
-        """
+        """Call `make` in the first process, then in each node's first, then in the others, which find it on disk."""
         first, first_of_node = self.accelerator.is_main_process, self.accelerator.is_local_main_process
         made: list[T] = []
         for mine in (first, first_of_node and not first, not first_of_node and not first):
@@ -69,12 +66,9 @@ class RunContext:
 
 
 def shut_down(accelerator: Accelerator) -> None:
-    """Shut the process group down, once all processes are here; nothing may be exchanged afterwards.
-
-    Threads of gloo let go of the tensors of an exchange after it has ended, and take Python's lock for it. An
-    interpreter that ends in that moment kills them, and with them its process: SIGABRT after a training that went well,
-    one in ten with torch 2.13.
-    """
+    """Shut the process group down once all processes are here; nothing may be exchanged afterwards."""
+    # Gloo's threads drop an exchange's tensors after its end, under Python's lock: an interpreter that ends just then
+    # kills the process (SIGABRT, one in ten with torch 2.13).
     if accelerator.num_processes > 1:
         accelerator.wait_for_everyone()
         time.sleep(SETTLED_S)  # without Python's lock, which they wait for
@@ -82,34 +76,19 @@ def shut_down(accelerator: Accelerator) -> None:
 
 
 class Training(ABC):
-    """What is trained, on the questions outside of one fold.
+    """Training outside of the questions of `fold`, reported on (None: none); folds share `data`, from `open`."""
 
-    Args:
-        config: settings, of the type `schema`.
-        data: what `open` returned; all folds share it.
-        fold: the one reported on, None for none.
-        context: processes, and the command for the card.
-
-    Attributes:
-        schema: dataclass of all settings, with the sections `folds`, `fit` and `run`.
-        columns: metrics of the final table.
-        prefix: of the names of runs.
-        parts: questions that train, validate and report, by set.
-        settings: resolved settings as plain data, the fold among them.
-        inputs: fingerprints of what is read.
-    """
-
-    schema: ClassVar[type[Any]]
-    columns: ClassVar[tuple[str, ...]]
-    prefix: ClassVar[str]
-    settings: Mapping[str, Any]
-    inputs: Mapping[str, Any]
+    schema: ClassVar[type[Any]]  # dataclass of all settings, with the sections `folds`, `fit` and `run`
+    columns: ClassVar[tuple[str, ...]]  # metrics of the final table
+    prefix: ClassVar[str]  # of the names of runs
+    settings: Mapping[str, Any]  # resolved, as plain data, the fold among them
+    inputs: Mapping[str, Any]  # fingerprints of what is read
 
     def __init__(self, config: Any, data: Any, fold: int | None, context: RunContext) -> None:
         self.config, self.data, self.fold, self.context = config, data, fold, context
         self.run = config.run
         self.settings = {**to_plain(config), "fold": fold}
-        self.parts = self.divide()
+        self.parts = self.divide()  # questions that train, validate and report, by set
         self.prepared: list[dict[str, float]] = []  # rows of metrics from before the first step
 
     # ------------------------------------------------------------------------------------------ settings and data
@@ -173,10 +152,7 @@ class Training(ABC):
 
     @abstractmethod
     def report(self, trainer: Trainer) -> tuple[Report, dict[str, Any]]:
-        """Return a row (`set`, `id`, `metrics`) for each question reported on, and facts for the checkpoint's record.
-
-        Called in every process once the kept weights are in place; every process must return all rows.
-        """
+        """Return all rows (`set`, `id`, `metrics`) in every process, and facts for the record; kept weights are set."""
 
     def exports(self, trainer: Trainer, record: Mapping[str, Any]) -> Mapping[str, Callable[[Path], None]]:
         """Return what writes further folders of the run beside `best`, by their names."""
@@ -196,16 +172,7 @@ class Training(ABC):
 
 
 def chosen_training(kinds: Mapping[str, str], source: str | None, overrides: Sequence[str]) -> type[Training]:
-    """Return what the settings ask to train, by their `kind`; they can only be read once it is known.
-
-    Args:
-        kinds: name of a kind to where it is, as in `gnnrag.registry`; the first one is that of a config without any.
-        source: the config file.
-        overrides: `key=value` strings.
-
-    Raises:
-        ConfigError: an unknown kind, or no such file.
-    """
+    """Return the training that `kind` names (default: `kinds`' first). Raises ConfigError: unknown kind, or no file."""
     default = next(iter(kinds))
     name = str(read_yaml(source, "those of configs/train").get("kind") or default) if source else default
     for item in overrides:
@@ -216,11 +183,7 @@ def chosen_training(kinds: Mapping[str, str], source: str | None, overrides: Seq
 
 
 def train(path: Path, training: Training) -> Report | None:
-    """Train one fold, report, and save the checkpoint `best`.
-
-    Returns:
-        One row for each question reported on; None where the training was stopped before its end.
-    """
+    """Train one fold, report, save `best`; returns a row for each question reported on, None where it was stopped."""
     context, fit = training.context, training.config.fit
     accelerator = context.accelerator
     _refuse_seen(training)

@@ -41,12 +41,7 @@ def auc(scores: np.ndarray, labels: np.ndarray) -> float | None:
 
 
 def promotion_metrics(labels: np.ndarray, places: Sequence[int], top_k: int) -> dict[str, float]:
-    """Return what promotion of some places brings: recall of the first `top_k`, of what was shown, before and after.
-
-    Returns:
-        `recall@k` and `pool_recall@k`, `precision` (of a selection that is not empty) and `recall` of what was
-        selected, and `selected`, its size; no recall where nothing is right.
-    """
+    """Return `selected` (how many), `precision` if any, and, if any label is right, `recall`, `(pool_)recall@k`."""
     right = int(labels.sum())
     order = [int(i) for i in promote([str(i) for i in range(len(labels))], [str(i) for i in places])]
     hits = int(labels[list(places)].sum()) if places else 0
@@ -60,14 +55,10 @@ def promotion_metrics(labels: np.ndarray, places: Sequence[int], top_k: int) -> 
 
 
 def learn_selection(scored: Sequence[Scored], max_selected: int, top_k: int, calibrate: str) -> Selection:
-    """Return the calibration and the threshold that serve promotion best.
-
-    Of thresholds with the same mean recall of the first `top_k`, the one with the best F1 of what is selected; of those
-    the highest. Without anything to learn from, all `max_selected` best are selected.
-    """
+    """Return the calibration and threshold of best mean recall@`top_k`; ties: best F1 selected, then the highest."""
     kept = [one for one in scored if one.labels.any()]
     if not kept:
-        return Selection(0.0, max_selected)
+        return Selection(0.0, max_selected)  # all `max_selected` best
     scale, shift = _calibration(kept, calibrate)
     probe = Selection(0.0, max_selected, scale, shift)
     chances = [probe.chances(one.logits) for one in kept]

@@ -65,11 +65,7 @@ _IN_CHECKPOINTS = ("gnn", "model", "neighbourhood", "network", "prune", "selecto
 
 
 def refuse_expressions(config: Any) -> None:
-    """Refuse expressions in settings without which a checkpoint cannot be read: a record holds none of their values.
-
-    Raises:
-        ConfigError: names the setting.
-    """
+    """Raise ConfigError where a setting that reads a checkpoint is an expression: a record holds no value of it."""
     for section, values in to_plain(config).items():
         for name, value in values.items() if section in _IN_CHECKPOINTS else ():
             if MARK in str(value):
@@ -106,11 +102,7 @@ def check_fit(config: FitConfig, processes: int = 1) -> None:
 
 
 def check_sets(sets: Mapping[str, Any], cross: bool, folds: FoldConfig) -> None:
-    """Check what all trainings on sets of questions share: `share`, `use` where a set has it, and `cross`.
-
-    Raises:
-        ConfigError: a value is out of range, or `cross` would report on a question in every fold, or in none.
-    """
+    """Raise ConfigError: bad `share` or `use`, or `cross` would report on a question in every fold, or in none."""
     for name, one in sets.items():
         use = getattr(one, "use", USES[0])
         if use not in USES:
@@ -149,16 +141,7 @@ def fold_of(question_id: str, config: FoldConfig) -> int:
 
 
 def split_questions(ids: Iterable[str], config: FoldConfig, texts: Mapping[str, str] | None = None) -> Parts:
-    """Split the questions of a set into parts.
-
-    Args:
-        ids: of the questions.
-        config: how many folds, and how they are drawn.
-        texts: of the questions, by id; those of equal text, but for case and spacing, are on one side.
-
-    Raises:
-        ConfigError: there is no such fold, or the share of validation is not in [0, 1).
-    """
+    """Split ids; `texts` equal but for case and spacing stay together. Raises ConfigError: no such fold, bad share."""
     if config.count < 2 or (config.report is not None and not 0 <= config.report < config.count):
         raise ConfigError(
             f"folds.report={config.report} with folds.count={config.count}: at least 2 folds, and one of them or null"

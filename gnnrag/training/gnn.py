@@ -70,7 +70,7 @@ class NetworkConfig(GNNConfig):
 
     @property
     def architecture(self) -> GNNConfig:
-        """What a checkpoint says of the network."""
+        """Settings of the network that a checkpoint records."""
         return GNNConfig(**{f.name: getattr(self, f.name) for f in fields(GNNConfig)})
 
 
@@ -174,7 +174,7 @@ class Corpus:
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """What the set's examples depend on."""
+        """Fingerprints that the set's examples depend on."""
         stages = {name: self.index.fingerprint[name] for name in needed_stages(self.settings, self.is_kb)}
         return {"data": self.data.fingerprints, "index": stages}
 
@@ -279,11 +279,7 @@ class GNNTraining(Training):
 
     @classmethod
     def load(cls, source: str | Path | None, overrides: Sequence[str] = ()) -> TrainGNNConfig:
-        """Return the settings of a file and overrides, those of the network on top of its preset.
-
-        Raises:
-            ConfigError: as `load_config`, or an unknown preset.
-        """
+        """Return the settings, the network's on top of its preset. Raises ConfigError, also for an unknown preset."""
         preset = load_config(TrainGNNConfig, source, overrides).gnn.preset
         if preset not in PRESETS:
             raise ConfigError(f"gnn.preset={preset!r} is unknown. {nearest(preset, PRESETS)}")
@@ -399,11 +395,9 @@ class GNNTraining(Training):
 
 
 def make_model(config: TrainGNNConfig, corpora: Mapping[str, Corpus]) -> QueryGNN:
-    """Return the network: new, with weights that follow from the seed, or that of `start`.
+    """Return the network, new (from the seed) or `start`.
 
-    Raises:
-        ConfigError: the sets' embedders differ.
-        ArtefactError: `start` was trained with another embedder or architecture.
+    Raises ConfigError where the sets' embedders differ, ArtefactError where `start` has another one or architecture.
     """
     encoder, size = one_encoder(corpora), next(iter(corpora.values())).index.embedder.dim
     settings = config.gnn.architecture

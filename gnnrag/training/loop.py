@@ -23,7 +23,7 @@ Rows = dict[str, dict[str, float]]
 
 
 class Task(Protocol):
-    """What is trained; `metric` names the validation metric that decides which weights are kept, larger is better."""
+    """Training task; `metric` names the validation metric that decides which weights are kept, larger is better."""
 
     metric: str
 
@@ -46,7 +46,7 @@ class Task(Protocol):
 
 @dataclass
 class Progress:
-    """Where a training stands; saved with every state."""
+    """Progress of a training; saved with every state."""
 
     step: int = 0
     best: float = -math.inf
@@ -61,23 +61,11 @@ class Progress:
 
 
 class Trainer:
-    """Runs a task to its end, or to where it was stopped.
+    """Runs a task to its end, or until `stop`, asked before each step, is true: then it saves the state.
 
     The items of a step depend on the step alone and are dealt out to the processes in turn, and losses are summed and
-    divided by the global batch: any number of processes computes the same update.
-
-    Args:
-        task: what to train.
-        model: its network; the weights are changed in place.
-        config: optimiser and length.
-        run: its directory.
-        accelerator: devices and processes.
-        tracker: is told all metrics, or None.
-        stop: asked before each step; true saves the state and ends (a time limit is near).
-        summarise: makes the validation metrics of those of all questions.
-
-    Raises:
-        ConfigError: settings out of range.
+    divided by the global batch: any number of processes computes the same update. `model` is changed in place;
+    `summarise` makes the validation metrics of those of all questions. Raises ConfigError: settings out of range.
     """
 
     def __init__(
@@ -297,21 +285,14 @@ def means(rows: Rows) -> dict[str, float]:
 
 
 def agreed_state(run: TrainingRun, accelerator: Accelerator) -> dict[str, Any] | None:
-    """Return the saved state of a run, None where there is none.
-
-    Nodes may each read a disk of their own. Every process learns what the others found before any goes on, because
-    those that start at another step would wait for each other for hours.
-
-    Raises:
-        ArtefactError: the state is damaged.
-        GnnragError: the processes found different states.
-    """
+    """Return the saved state or None. Raises ArtefactError: damaged; GnnragError: processes found different ones."""
     problem, state = "", None
     try:
         state = run.load_state()
     except ArtefactError as error:
         problem = str(error)
     progress = dict(state["progress"]) if state else {}
+    # Each learns what the others found (nodes may have disks of their own): from other steps they would wait for hours.
     # The seconds that were counted tell two states of one step apart.
     mine = (problem or (f"step {progress.get('step')}" if state else "no state"), progress.get("seconds"))
     every = gather_object([mine]) if accelerator.num_processes > 1 else [mine]

@@ -56,11 +56,7 @@ _KEPT = 5000  # items that are kept, because steps and folds ask for them again
 
 
 class ReaderTraining(Training):
-    """Training of the span reader: on questions and their single hops, or (stage `practice`) on synthetic questions.
-
-    Its data are the sets by name, what makes items, and what a fixed encoder says of windows, which the folds share, as
-    it has seen no question. Also the loop's task.
-    """
+    """Training of the span reader on questions and hops, or (stage `practice`) synthetic ones; the loop's task."""
 
     schema, prefix = TrainReaderConfig, "reader"
     columns = ("em", "f1", "gold_em", "gold_f1")
@@ -86,7 +82,7 @@ class ReaderTraining(Training):
         check_reader(config)
         sets = {name: open_set(name, config, on_index) for name in config.sets}
         maker = ItemMaker(window_maker(config.network), config.network.features, OfflineReader(), _KEPT)
-        return sets, maker, dict[tuple[int, ...], Tensor]()
+        return sets, maker, dict[tuple[int, ...], Tensor]()  # last: outputs of a fixed encoder, which folds share
 
     def divide(self) -> dict[str, Parts]:
         """Divide the questions; synthetic training reads none."""
@@ -183,11 +179,7 @@ class ReaderTraining(Training):
         return rows
 
     def read(self, model: SpanReader, places: Sequence[tuple[str, str]]) -> Report:
-        """Read questions (set, id) with the retriever's best passages and with the gold ones.
-
-        Returns:
-            For each: metrics of both (`em`, `f1`; `gold_em`, `gold_f1`), and how sure the first answer is.
-        """
+        """Return `em`, `f1` with the best passages, `gold_em`, `gold_f1` with gold ones, and its confidence."""
         pad = self.maker.windows.pad if self.maker.windows else 0
         rows = []
         for name, id_ in places:
@@ -251,11 +243,7 @@ class ReaderTraining(Training):
 
 
 def make_model(config: TrainReaderConfig) -> SpanReader:
-    """Return the network: new, with weights that follow from the seed, or with those of `start`.
-
-    Raises:
-        ArtefactError: `start` is of another architecture.
-    """
+    """Return the network: new, from the seed, or that of `start`. Raises ArtefactError: it has another architecture."""
     with torch.random.fork_rng(devices=[]):
         torch.random.default_generator.manual_seed(config.seed)
         model = SpanReader(config.network)
@@ -272,10 +260,9 @@ def make_model(config: TrainReaderConfig) -> SpanReader:
 
 
 def losses_of(model: nn.Module, examples: Sequence[Example], config: TrainReaderConfig) -> Tensor:
-    """Return the loss of each example: -log P(a right answer | all candidates), and -log P(begin) P(end) of its places.
+    """Return -log P(a right answer | all candidates) - log P(begin) P(end) of its places. Shape (len(examples),).
 
-    Both sum over all that is right (maximum marginal likelihood). What cannot be learned from (no right candidate, no
-    place) counts as 0. Shape (len(examples),).
+    Both sum over all that is right (maximum marginal likelihood); a term with no right candidate or place is 0.
     """
     reads = model([example.item for example in examples])
     rows = []

@@ -61,7 +61,7 @@ class ShownConfig:
 
 @dataclass
 class ReaderLossConfig:
-    """What a step learns from."""
+    """Settings of a step's losses."""
 
     rank: float = 1.0  # weight of choosing among the candidates of a whole question
     span: float = 0.5  # weight of finding where the answer begins and ends
@@ -127,7 +127,7 @@ def _check_stage(config: TrainReaderConfig) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Example:
-    """What a step learns from one question."""
+    """Training example of one question."""
 
     item: SpanItem  # what the network reads
     right: np.ndarray  # (answers,) bool: which answers are right
@@ -155,10 +155,7 @@ def whole_of(question: Question, retrieved: Sequence[str]) -> Asked:
 
 
 def parts_of(question: Question, retrieved: Sequence[str], titles: Mapping[str, str]) -> list[Asked]:
-    """Return the single hops of a question: its sub-questions with `#1` filled in, and its evidence triples.
-
-    A triple asks `subject >> relation`, and its passage is the gold one whose title is most like the subject.
-    """
+    """Return a question's single hops: sub-questions, `#1` filled in, and evidence triples as `subject >> relation`."""
     found = []
     for hop in question.decomposition:
         text = hop.question
@@ -170,7 +167,7 @@ def parts_of(question: Question, retrieved: Sequence[str], titles: Mapping[str, 
         own = {*normalise_answer(subject).split()}
         near = [i for i in question.gold if own and own & {*normalise_answer(titles.get(i, "")).split()}]
         near.sort(key=lambda i: -len(own & {*normalise_answer(titles[i]).split()}))
-        gold = tuple(near[:1]) or question.gold
+        gold = tuple(near[:1]) or question.gold  # the title most like the subject
         found.append(Asked(f"{subject} >> {relation}", (value,), gold, gold, tuple(retrieved), False))
     return found
 
@@ -196,15 +193,12 @@ def draw_shown(asked: Asked, config: ShownConfig, rng: np.random.Generator) -> t
 
 
 def make_example(asked: Asked, passages: Sequence[Passage], maker: ItemMaker) -> Example:
-    """Return what is learned from a question read with some passages.
-
-    An answer is right if it equals an accepted one once both are normalised as the metrics do. Where it stands is
-    looked for in the evidence alone: elsewhere the same words say something else.
-    """
+    """Return what is learned from a question; a right answer equals an accepted one, normalised as the metrics do."""
     item = maker.make(asked.text, passages)
     wanted = {normalise_answer(a) for a in asked.answers}
     right = np.array([normalise_answer(a) in wanted for a in item.answers], dtype=bool)
     final = {i for i, p in enumerate(passages) if p.id in asked.final}
+    # In the evidence alone: elsewhere the same words say something else.
     spans = [row for i in sorted(final) for row in _stands(i, clean(passages[i].text), asked.answers)]
     places = places_of(item.windows, spans)
     own = item.places[right[item.groups]] if len(item.groups) else places[:0]

@@ -30,11 +30,7 @@ def told(row: Mapping[str, Any], steps: int) -> str:
 
 
 def write_report(path: Path, rows: Report, more: Mapping[str, Any]) -> dict[str, Any]:
-    """Write `report.jsonl` and `metrics.json`: means and 95% intervals of each set and each number of hops.
-
-    A metric that some questions lack (AUC without a gold passage) is the mean over those that have it. What only all
-    pairs of questions together tell, such as their calibration, has no interval.
-    """
+    """Write `report.jsonl`, `metrics.json`: means and 95% intervals by set and hops, over questions with the metric."""
     groups: dict[str, Report] = {}
     for row in rows:
         for name in [row["set"]] + ([f"{row['set']}/{row['hops']}-hop"] if row.get("hops") else []):
@@ -43,7 +39,7 @@ def write_report(path: Path, rows: Report, more: Mapping[str, Any]) -> dict[str,
     metrics: dict[str, Any] = dict(more)
     for name, group in sorted(groups.items()):
         measured: list[dict[str, float]] = [row["metrics"] for row in group]
-        metrics[name] = {"questions": len(measured), **pooled_metrics(group)}
+        metrics[name] = {"questions": len(measured), **pooled_metrics(group)}  # the pooled ones have no interval
         for key in dict.fromkeys(key for row in measured for key in row):
             interval = bootstrap_interval(np.array([row[key] for row in measured if key in row]))
             metrics[name] |= {key: interval.mean, f"{key}_ci": [interval.low, interval.high]}
@@ -63,15 +59,7 @@ def score_rows(record: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
 
 
 def measured_rows(runs: Sequence[str], settings: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Return rows of a model card's evaluation table from other, finished runs: on questions that did not train there.
-
-    Args:
-        runs: their folders.
-        settings: sections that must be the same in each of them, or its figures would be those of another model.
-
-    Raises:
-        ConfigError: no finished run, or one with other settings.
-    """
+    """Return a card's evaluation rows of finished runs. Raises ConfigError: not finished, or `settings` differ."""
     rows: list[dict[str, Any]] = []
     for name in runs:
         path = Path(name)

@@ -1,8 +1,4 @@
-"""Training rows of the tuned roles: one JSON object a line, whoever recorded it (data/README.md documents the format).
-
-A row is one decision of one question. Its `messages` are the same decision as a chat, ready for a language model; the
-other fields are what everything else is trained from.
-"""
+"""Training rows of the tuned roles, a decision of a question each; data/README.md documents the format."""
 
 from __future__ import annotations
 
@@ -55,8 +51,6 @@ class Candidate(_Part):
 
 
 class _Row(_Part):
-    """What all rows have."""
-
     id: str = Field(min_length=1)  # of the row, unique in its file
     set: str  # name of the data set
     question_id: str = Field(min_length=1)  # the question; all rows of one are on one side of any split
@@ -122,11 +116,7 @@ KINDS: dict[str, type[VerifierRow] | type[ThoughtsRow]] = {
 
 
 def read_rows(path: str | Path, kind: type[RowT]) -> list[RowT]:
-    """Read `verifier.jsonl` or `thoughts.jsonl`.
-
-    Raises:
-        DataError: no such file, or a line that is no row; the message names the line and the field.
-    """
+    """Read `verifier.jsonl` or `thoughts.jsonl`. Raises DataError: no file, or a bad row, naming its line and field."""
     path, rows, seen = Path(path), list[RowT](), dict[str, int]()
     for number, data in _objects(path):
         try:
@@ -184,7 +174,7 @@ DEPTH = 50  # passages of a pool and of a ranking that count
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What one query gained."""
+    """Gain of one query."""
 
     value: float = 0.0  # sum over gold passages of what their reciprocal rank rises by, at least 0
     new: tuple[str, ...] = ()  # gold passages that it brought and the pool lacked, in their order of rank
@@ -215,13 +205,7 @@ def gain(ranking: Sequence[str], pool: Sequence[str], gold: Collection[str], dep
 def query_gains(
     row: ThoughtsRow, queries: Sequence[str], retrieve: Callable[[Sequence[Query]], Sequence[Ranking]]
 ) -> list[Gain]:
-    """Return what each query would gain at a recorded decision.
-
-    Args:
-        row: the decision; it must know its `pool` and its `gold`.
-        queries: texts; an empty one gains nothing.
-        retrieve: a retriever's verb; asked for the first `DEPTH` passages of each query, all at once.
-    """
+    """Return what each query gains at a decision that knows `pool` and `gold`, empty ones nothing; asks all at once."""
     asked = [Query(text, top_k=DEPTH) for text in queries if text.strip()]
     rankings = iter(retrieve(asked) if asked else ())
     return [gain(next(rankings).ids, row.pool, row.gold) if text.strip() else Gain() for text in queries]

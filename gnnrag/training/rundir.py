@@ -40,12 +40,9 @@ _OVER = "run.fresh=true starts the run over"
 class TrainingRun:
     """One training on disk: `config.yaml`, `meta.json`, `folds.json`, `metrics.jsonl`, `curves.png`, `best/`, ...
 
-    With several processes only the first one writes; the others open the run with `is_main=False` and read.
-
-    Raises:
-        ConfigError: a run of that name exists with other settings or inputs, the folder holds something else, or
-            `fresh` would delete more than a run.
-        GnnragError: another process is writing it.
+    Only the first process writes; the others read (`is_main=False`). Raises ConfigError where the run has other
+    settings or inputs, the folder holds something else, or `fresh` would delete more than a run; GnnragError while
+    another process writes it.
     """
 
     def __init__(
@@ -91,7 +88,7 @@ class TrainingRun:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """What `metrics.jsonl` holds."""
+        """Rows of `metrics.jsonl`."""
         path = self.path / "metrics.jsonl"
         rows = read_journal(path)
         with interpreting(path, _OVER):
@@ -152,16 +149,7 @@ class TrainingRun:
 
 
 def refuse_other_layout(path: Path, folds: Sequence[int] | None) -> None:
-    """Refuse a folder of another kind, or of a training of another layout, whose report would be overwritten.
-
-    Args:
-        path: the run directory.
-        folds: those that are to be trained in folders of their own (cross=true), None for a single training in `path`.
-
-    Raises:
-        ConfigError: the folder holds no training, a single one and folds are asked for, or folds that are not asked
-            for.
-    """
+    """Raise ConfigError where `path` holds no training, or one of other folds than `folds` (None: it has none)."""
     refuse_other(path, TRAINING)
     known = {f"fold{number}" for number in folds or ()}
     others = [folder.name for folder in folds_of(path) if folder.name not in known]
@@ -184,14 +172,7 @@ PANELS = (
 
 
 def draw_curves(runs: Mapping[str, Iterable[Mapping[str, Any]]], path: Path, title: str = "") -> None:
-    """Draw losses above and `validation/...` below, as PNG.
-
-    Args:
-        runs: the rows of `metrics.jsonl`, by the name of the run: one, or one for each fold, which are drawn in the
-            same colours and named by their number. A row has `step` and any metrics.
-        path: the file to write; nothing is written without rows.
-        title: above the picture.
-    """
+    """Draw losses above, `validation/...` below, as PNG; runs by name (folds) share colours. No file without rows."""
     from matplotlib.figure import Figure  # no pyplot: it has global state
 
     every = {name: list(rows) for name, rows in runs.items()}

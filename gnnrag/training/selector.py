@@ -54,7 +54,7 @@ class ThoughtSet:
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """What the decisions depend on."""
+        """Fingerprints that the decisions depend on."""
         stages = {name: self.index.fingerprint[name] for name in OptionMaker.stages}
         return {"data": self.data.fingerprints, "index": stages}
 
@@ -69,10 +69,7 @@ class Item:
 
 
 class SelectorTraining(Training):
-    """Training of the selector; its data are the sets by name. Also the loop's task.
-
-    It learns which candidates bring gold passages, and is measured by what its choices bring.
-    """
+    """Training of the selector on which candidates bring gold passages, judged by its choices; the loop's task."""
 
     schema, prefix = TrainSelectorConfig, "thoughts-selector"
     columns = ("recall@5", "recall@5_0", "recall@5_1", "recall@5_2", "gain")

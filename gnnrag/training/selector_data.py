@@ -1,8 +1,7 @@
 """Settings of the selector's training, and the decisions it learns from: candidates and what each is worth.
 
-A pool is here what dense retrieval makes of the question and of the queries so far, as BDTR unites them: each passage's
-best score, scaled to [0, 1] over the corpus. The candidates' scores need no retriever but the vectors of the index, so
-that every pair of them can be tried.
+A pool is what dense retrieval makes of the question and the queries so far (BDTR): each passage's best score, scaled to
+[0, 1] over the corpus. Scores need only the vectors of the index, so that every pair of candidates can be tried.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Synthetic questions, made from the passages themselves: they need nobody's annotation.
+"""Synthetic questions from the passages alone: a pure function of the passages, a text and a seed.
 
-A sentence loses one of its names, dates or numbers, a question word stands in for it, and what the sentence is about is
-named by how another passage speaks of it: the shape of a question of two hops, whose answer is known. Extracted
-triples, where there are any, give further ones. All is a pure function of the passages, a text and a seed.
+A sentence loses a name, date or number to a question word, and what it is about is named by how another passage speaks
+of it: two hops with a known answer. Extracted triples, where there are any, give further ones.
 """
 
 from __future__ import annotations
@@ -43,14 +42,7 @@ class SyntheticQuestion:
 
 
 class SyntheticMaker:
-    """Makes questions from a corpus.
-
-    Args:
-        passages: the corpus.
-        vectors: (D, d) their vectors, for distractors that look alike.
-        triples: of each passage, or nothing.
-        distractors: further passages shown.
-    """
+    """Makes questions; `vectors` (D, d) choose the `distractors` shown, `triples` are of each passage or nothing."""
 
     def __init__(
         self,

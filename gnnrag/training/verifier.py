@@ -109,10 +109,7 @@ class VerifierTraining(Training):
         return self, model
 
     def _fit_features(self, model: CrossEncoder) -> None:
-        """Fit the head of the features, and rank all negatives by it: the text is to learn what features cannot tell.
-
-        The same in every process; a resumed training puts its own weights over it.
-        """
+        """Fit the features' head, alike in every process, and rank negatives by it: text learns what it cannot tell."""
         rows = [e for mine in self.train.values() for e in mine]
         if self.config.network.features and self.config.ranking.feature_steps:
             share = self.shares()
@@ -266,18 +263,7 @@ class VerifierTraining(Training):
 def fit_features(
     model: CrossEncoder, examples: Sequence[Example], chances: np.ndarray, config: RankingConfig, seed: int
 ) -> list[tuple[int, float]]:
-    """Fit the head of the features to whole lists.
-
-    Args:
-        model: whose head is changed.
-        examples: to learn from.
-        chances: of each example to be drawn; they add up to 1.
-        config: steps, batch, rate and loss.
-        seed: of the draws.
-
-    Returns:
-        Mean losses at a dozen steps, each since the one before: (steps done, loss).
-    """
+    """Fit the features' head to lists drawn by `chances` (sum 1); returns a dozen (steps done, mean loss since)."""
     rng = np.random.default_rng([seed, 1])
     orders = [np.argsort(~e.labels, kind="stable") for e in examples]  # positives first
     ready = [torch.from_numpy(e.features[order]) for e, order in zip(examples, orders, strict=True)]

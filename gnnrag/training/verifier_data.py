@@ -32,7 +32,7 @@ class RowsConfig:
 
 @dataclass
 class RankingConfig:
-    """What a step learns from: lists of a row's positives and some negatives."""
+    """Settings of a step's lists: a row's positives and some negatives."""
 
     loss: str = "listwise"  # softmax over the list; each: every positive against all negatives; bce: every pair alone
     labels: str = "selected"  # what the teacher selected, or gold
@@ -112,7 +112,7 @@ class Example:
 
     @property
     def judged(self) -> Shown:
-        """What the verifier saw."""
+        """Part of what is shown that the verifier saw."""
         s = self.shown
         return replace(
             s, passages=s.passages[: self.seen], scores=s.scores[: self.seen], cosines=s.cosines[: self.seen]
