@@ -81,12 +81,7 @@ def command_lines(states: Sequence[State], slurm: Slurm | None, live: Live) -> l
 
 
 class Reporter:
-    """Tells what a local run is doing, a line at a time.
-
-    Args:
-        jobs: by name.
-        total: tasks that will run.
-    """
+    """Tells what a local run of `total` tasks is doing, a line at a time."""
 
     def __init__(self, jobs: Mapping[str, Job], total: int) -> None:
         self.jobs, self.total = jobs, total

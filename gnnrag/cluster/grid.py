@@ -48,11 +48,7 @@ class Point:
 
 
 def expand(overrides: Sequence[str]) -> list[Point]:
-    """Return the points of a grid of `key=value` and `key=a,b,c`, the last axis fastest.
-
-    Raises:
-        ConfigError: no `key=value`, a key that is given twice, or the same value twice on an axis.
-    """
+    """Return the points of `key=value` and `key=a,b,c`, last axis fastest. Raises ConfigError: bad form or repeats."""
     axes: dict[str, list[str]] = {}
     for item in overrides:
         key, equals, value = item.partition("=")
@@ -72,11 +68,7 @@ def expand(overrides: Sequence[str]) -> list[Point]:
 
 
 def split_values(text: str) -> list[str]:
-    """Split at commas that stand in no brackets and no quotes.
-
-    Raises:
-        ConfigError: a bracket or a quote is left open, or a value is empty.
-    """
+    """Split at commas outside of brackets and quotes. Raises ConfigError: one is left open, or a value is empty."""
     parts, depth, quote = [""], 0, ""
     for char in text:
         if quote:
@@ -163,7 +155,7 @@ class Evaluation:
 
     @property
     def target(self) -> Target:
-        """What it makes. Raises DataError where its data are not here."""
+        """Target of the run. Raises DataError where its data are not here."""
         data = tuple(map(to_plain, self.data))  # as a run records them
         return Target(self.root, (), self.fingerprint, data, self.index_folder, self.run_name)
 
@@ -193,11 +185,7 @@ def is_training(source: Path) -> bool:
 
 
 def evaluations(source: Path, point: Point) -> list[Evaluation]:
-    """Return what a config file asks for at a point of the grid: one run, or the rows of a table.
-
-    Raises:
-        ConfigError: a setting is wrong; point or row is named.
-    """
+    """Return what a config asks for at a point: one run, or a table's rows. Raises ConfigError, naming point or row."""
     if is_table(source):
         return list(_rows(load_table(source, point.overrides), point))
     try:
@@ -243,11 +231,7 @@ def _changed(value: Any, default: Any) -> Any:
 def cached(
     sources: Sequence[Path], points: Sequence[Point], on_note: Callable[[str], None] = lambda note: None
 ) -> list[list[Evaluation]]:
-    """Return the evaluations of each source; all tables of the papers take minutes to resolve, so they are kept.
-
-    What is kept, in `CACHE`, is used again while neither a config nor a file of the library has changed. What names
-    expressions is not kept: their values are for no file. `on_note` is told about each table that is resolved.
-    """
+    """Return each source's evaluations, kept in `CACHE` until a config or the library changes; tables take minutes."""
     files = [path for path in sorted(LIBRARY.rglob("*")) if path.suffix in (".py", ".yaml")]
     code = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
     found = []
@@ -261,7 +245,7 @@ def cached(
             if is_table(source):
                 on_note(f"{source}: resolving its rows, once")
             raw = [asdict(evaluation) for point in points for evaluation in evaluations(source, point)]
-            if not any(MARK in text for text in asked):
+            if not any(MARK in text for text in asked):  # values of expressions are for no file
                 for old in CACHE.glob(f"{glob.escape(name)}-*.json"):
                     remove(old, CACHE)
                 write_json(path, raw)
@@ -275,12 +259,7 @@ UNFINISHED = "its run has not ended, and --finished starts none"
 
 
 def only_done(table: PaperTable, overrides: Sequence[str], trained: Collection[str] = ()) -> PaperTable:
-    """Return a table in which the rows whose run is not there, or not scored, are missing.
-
-    Raises:
-        ConfigError: a row's settings are wrong.
-        GnnragError: with trained parts a row is several runs, which are not looked for.
-    """
+    """Return a table whose rows without a scored run are missing. Raises ConfigError, GnnragError (`trained` given)."""
     if trained:
         raise GnnragError(f"--finished shows no runs of trained parts ({', '.join(trained)}=RUN); leave it out")
     runs: dict[str, Runs] = {}
@@ -314,11 +293,7 @@ class Training:
 
 
 def trainings(source: Path, points: Sequence[Point]) -> Iterator[Training]:
-    """Yield a training for each point of the grid, each with a run directory of its own.
-
-    Raises:
-        ConfigError: see `script_for`; or several points would share a run that is named.
-    """
+    """Yield a training and its run directory for each point. Raises ConfigError: see `script_for`; or a shared run."""
     for point in points:
         script = script_for(source, point.overrides)
         unnamed = [o for o in point.overrides if not o.startswith("run.name=")]
@@ -338,13 +313,7 @@ def trainings(source: Path, points: Sequence[Point]) -> Iterator[Training]:
 
 
 def script_for(source: Path, overrides: Sequence[str]) -> str:
-    """Return the training script of a config: the one that can read it.
-
-    Several may read the same keys; then the file's name decides, whose first word is what is trained.
-
-    Raises:
-        ConfigError: none can read it, or several can and the name says nothing.
-    """
+    """Return the script that reads a config; of several, its name's first word says. Raises ConfigError: not one."""
     problems: dict[str, str] = {}
     for script in TRAININGS:
         try:

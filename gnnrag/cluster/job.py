@@ -22,7 +22,7 @@ _LINE, _TAIL = 1000, 8192  # bytes that are read of how a task ended, and of the
 
 @dataclass(frozen=True)
 class Target:
-    """What a job makes, from which is read whether it is done."""
+    """Target of a job, from which is read whether it is done."""
 
     path: str  # of an index: its folder; of a training: its run; of evaluations: the folder of all runs
     stages: tuple[str, ...] = ()  # of an index

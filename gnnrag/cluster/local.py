@@ -24,7 +24,7 @@ Task = tuple[str, int]
 
 @dataclass
 class Outcome:
-    """What became of the jobs."""
+    """Outcome of the jobs."""
 
     codes: dict[Task, int] = field(default_factory=dict)  # exit codes of the tasks that ran
     blocked: dict[str, str] = field(default_factory=dict)  # jobs that another one's failure kept from running, and why
@@ -46,16 +46,7 @@ class _Running:
 
 
 class LocalRunner:
-    """Runs what is left of jobs.
-
-    Args:
-        states: of all jobs, in an order in which they can run.
-        home: the repository.
-        workers: how many tasks run at the same time.
-        on_start: told job and task.
-        on_end: told job, task, exit code and seconds.
-        on_wait: told four times a minute which tasks run.
-    """
+    """Runs what is left of jobs, given in an order in which they can run; `on_wait` is called four times a minute."""
 
     def __init__(
         self,
@@ -77,11 +68,7 @@ class LocalRunner:
         self.outcome = Outcome()
 
     def run(self, deadline: float | None = None) -> Outcome:
-        """Run to the end, or until `deadline` (of `time.monotonic`): then what runs is told to save and stop.
-
-        Raises:
-            KeyboardInterrupt: after what ran has been told to stop, and has.
-        """
+        """Run to the end, or until `deadline` (`time.monotonic`) or Ctrl-C (raised): tasks save and stop first."""
         reported = time.monotonic()
         try:
             while self._todo and (deadline is None or time.monotonic() < deadline):

@@ -32,16 +32,9 @@ class Plan:
 def make_plan(
     arguments: Sequence[str], folder: Path, shards: int = 1, on_note: Callable[[str], None] = lambda note: None
 ) -> Plan:
-    """Return the jobs that a command line asks for.
+    """Return the jobs of a command line: config files, then `key=value`, `key=a,b,c`, or `verifier=RUN` for tables.
 
-    Args:
-        arguments: config files, then `key=value` or `key=a,b,c`; trained parts of tables, `verifier=RUN`.
-        folder: where jobs have their folders.
-        shards: in how many parts the questions of a run are divided; 1 does not divide them.
-        on_note: told what takes long.
-
-    Raises:
-        ConfigError: a file or a setting is wrong, or two runs would build one index in two ways.
+    `shards` divide the questions of a run (1: whole). Raises ConfigError: bad settings, or an index built in two ways.
     """
     if shards < 1:
         raise ConfigError(f"--shards {shards}: must be at least 1")
@@ -146,7 +139,6 @@ class _Graph:
         self._add(name, "train", training.label, argv, argv, Target(training.run, settings=training.settings))
 
     def plan(self) -> Plan:
-        """Return the plan."""
         asked, self.jobs = self.jobs, {}
         builds = {folder: self._add_index(folder, readers) for folder, readers in self.indexes.items()}
         for name, folders in self.readers.items():

@@ -1,7 +1,4 @@
-"""Submits jobs to SLURM: what the site file says, what is in the queue, and what `sbatch` is told.
-
-Accounting (`sacct`) is not needed. `slurm/site.example.yaml` explains the keys of the site file, `slurm/site.yaml`.
-"""
+"""Submits jobs to SLURM without its accounting (`sacct`); `slurm/site.example.yaml` explains `slurm/site.yaml`."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from gnnrag.index_config import one_of
 # --------------------------------------------------------------------------------------------------- the site file
 @dataclass
 class SizeConfig:
-    """What one kind of job asks for; what is null is not asked for, or comes from the top of the file."""
+    """Resources of one kind of job; null ones are not asked for, or come from the top of the file."""
 
     time: str | None = None  # limit: 30 (minutes), 4:00:00, 2-12:00:00
     cpus: int | None = None  # per task, or per node of a training
@@ -86,11 +83,7 @@ _VARIABLE = re.compile(r"(\$[A-Za-z_]\w*)", re.A)
 
 
 def load_site(path: str | Path | None) -> SiteConfig:
-    """Read a site file; without one, everything is as the cluster has it by default.
-
-    Raises:
-        ConfigError: no such file, an unknown key (with the nearest valid one), or a value that SLURM would not take.
-    """
+    """Read a site file (None: the cluster's defaults). Raises ConfigError: no file, unknown key, what SLURM refuses."""
     site = load_config(SiteConfig, path) if path else SiteConfig()
     where = f"{path}: " if path else ""
     for section in fields(SizesConfig):
@@ -132,10 +125,7 @@ def sbatch_flags(site: SiteConfig, kind: str) -> list[str]:
 
 
 def setup_script(site: SiteConfig, kind: str, home: Path) -> str:
-    """Return what a batch script sources first: modules, environment, and the words that start Python.
-
-    It sets the arrays `python`, `vllm` and `srun_flags`, and how many processes a node of a training has.
-    """
+    """Return what batch scripts source: modules, environment, `python`, `vllm`, `srun_flags`, processes of a node."""
     size: SizeConfig = getattr(site.jobs, kind)
     lines = [f"# written for jobs of the kind {kind}"]
     lines += [f"module load {shlex.quote(name)}" for name in site.modules]
@@ -186,11 +176,7 @@ Run = Callable[[Sequence[str]], str]
 
 
 def call(command: Sequence[str]) -> str:
-    """Run a command of SLURM; returns what it says.
-
-    Raises:
-        GnnragError: it is not installed, failed, or did not answer.
-    """
+    """Return what a command of SLURM says. Raises GnnragError: it is not installed, failed, or did not answer."""
     name = command[0]  # the queue is asked first: where it cannot be read, its tools are all there is
     hint = "; where there is no cluster, --local runs the jobs on this machine" if name == "squeue" else ""
     try:
@@ -209,7 +195,7 @@ def call(command: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Queued:
-    """What SLURM knows of our jobs."""
+    """Our jobs in SLURM's queue."""
 
     tasks: Mapping[tuple[str, int], str]  # `running`, `waiting` or why it ended, by job and task
     live: Live
@@ -246,11 +232,7 @@ def _is_live(state: str, reason: str) -> bool:
 
 
 def array_tasks(id_: str) -> tuple[int, list[int]]:
-    """Return number and tasks that an id of `squeue` stands for: `12` (none: 0), `12_3`, `12_[1,4-6,10-18:4%2]`.
-
-    Raises:
-        GnnragError: it is something else; to guess would submit again what waits.
-    """
+    """Return number and tasks of `12` (none: 0), `12_3`, `12_[1,4-6,10-18:4%2]`; raises GnnragError for all else."""
     part = r"\d+(?:-\d+(?::\d+)?)?"
     if not (found := re.fullmatch(rf"(\d+)(?:_(\d+)|_\[({part}(?:,{part})*)(?:%\d+)?\])?", id_)):
         raise GnnragError(f"squeue names a job {id_!r}; expected a form such as 12, 12_3 or 12_[1,4-6]")
@@ -270,11 +252,7 @@ class Slurm:
         self.site, self.home, self.run = site, home, run
 
     def submit(self, states: Sequence[State], live: Live) -> dict[str, str]:
-        """Submit what is left of each job, after what it needs; what waits already waits for that as well.
-
-        Returns:
-            SLURM's number of each job that was submitted now, by name.
-        """
+        """Submit what is left of each job, after what it needs; returns SLURM's numbers of those submitted, by name."""
         submitted: dict[str, str] = {}
         for state in states:
             job, left = state.job, list(state.left)
@@ -292,13 +270,9 @@ class Slurm:
         return submitted
 
     def _redirect(self, job: Job, live: Mapping[str, str], before: Sequence[str]) -> list[str]:
-        """Let what waits wait for other jobs, since some that it needs were submitted again.
+        """Let what waits wait for jobs submitted again; returns ids that have ended, mostly as what they needed failed.
 
-        Returns:
-            Ids that SLURM does not let wait for others as they have ended, mostly as what they needed had failed.
-
-        Raises:
-            GnnragError: SLURM did not do it for a job that waits. To submit that again would have it run twice.
+        Raises GnnragError where SLURM refuses one that waits: submitted again, it would run twice.
         """
         lost = []
         for id_ in [id_ for id_, status in live.items() if status == "waiting"]:
@@ -348,11 +322,8 @@ class Slurm:
 
 
 def waited_for(job: Job, live: Live, submitted: Mapping[str, str]) -> list[str]:
-    """Return what a job has to wait for: whatever is not over of each job that it needs, and what was submitted now.
-
-    Of an array that was there before it is the tasks that are not over: one of the others may have failed, and nothing
-    that waits for the whole array would ever start.
-    """
+    """Return what a job waits for: what is not over of each job that it needs, and what was submitted now."""
+    # Never for a whole old array: where a task of it has failed, nothing that waits for it would start.
     numbers: list[str] = []
     for name in job.needs:
         numbers += [*live.get(name, {}), *([submitted[name]] if name in submitted else [])]

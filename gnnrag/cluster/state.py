@@ -204,10 +204,7 @@ class Runs:
         return known
 
     def find(self, target: Target) -> Path | None:
-        """Return the run of an evaluation, the newest of several; None where there is none.
-
-        One that is given a name has to have it as well: a run of that name with other settings is none of its.
-        """
+        """Return the newest run of an evaluation, of its name too where it is given one; None where there is none."""
         required = digest(json.loads(json.dumps(target.settings)))
         fitting = [path for path in self._known.get(required, ()) if _fits(path, target)]
         if target.name:

@@ -1,9 +1,8 @@
 """Being told to stop by a scheduler: by a signal, or by a file where signals do not reach the process.
 
-SLURM sends a signal some time before the limit (`--signal=B:USR1@60`), and with `B:` to the batch shell alone;
-`accelerate launch` and `torchrun` forward none. So that every process can be told, the shell may name a file in
-`GNNRAG_STOP_FILE` beforehand, and make it when the signal comes. It has to delete it before it starts the command
-again.
+SLURM signals some time before the limit (`--signal=B:USR1@60`), with `B:` the batch shell alone, and launchers
+(`accelerate launch`, `torchrun`) forward none. So the shell may name a file in `GNNRAG_STOP_FILE` beforehand, make it
+when the signal comes, and delete it before it starts the command again.
 """
 
 from __future__ import annotations
@@ -26,10 +25,9 @@ POLL_S = 1.0  # between two looks at the stop file: one system call each
 
 
 def remember() -> list[str]:
-    """Return a list that is empty until the process is told to stop, and then names the signals, which do nothing else.
+    """Return a list that names the signals to stop as they come, which do nothing else: for work that asks each step.
 
-    For work that asks between its steps, such as training, where all processes must stop at the same one. The file is
-    seen where `listening` is in force around this.
+    A stop file is seen within `listening` alone.
     """
     received: list[str] = []
     for number in SIGNALS:
@@ -39,11 +37,10 @@ def remember() -> list[str]:
 
 @contextmanager
 def listening(told: list[str]) -> Iterator[None]:
-    """Take the first signal to stop as Ctrl-C is taken: a KeyboardInterrupt, or the cancelling of what `asyncio` runs.
+    """Take the first signal to stop as Ctrl-C: a KeyboardInterrupt, or cancels what `asyncio` runs. Main thread only.
 
-    Those that come while it is being obeyed change nothing. One that comes `AGAIN_S` seconds later interrupts again,
-    for code may have swallowed the first; so does a stop file that is still there. For the main thread only. `told`
-    then says what told the process to stop, so that who catches KeyboardInterrupt can tell it from Ctrl-C.
+    One that comes `AGAIN_S` seconds later interrupts again, for code may have swallowed the first; so does a stop file
+    still there. `told` then says what it was, to tell it from Ctrl-C.
     """
     file = os.environ.get(STOP_FILE)
     ended = threading.Event()
@@ -90,15 +87,11 @@ def _interrupt(frame: FrameType | None) -> None:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Have Python's own handler for Ctrl-C, which `asyncio.run` needs in order to cancel rather than to break off.
-
-    A shell starts a command in the background (`command &` in a batch script) with Ctrl-C ignored: there the signal
-    itself stays without effect, being blocked.
-    """
+    """Have Python's handler for Ctrl-C, which `asyncio.run` needs to cancel, where a shell (`&`) has it ignored."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         yield
         return
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # the signal itself stays without effect
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield

@@ -1,7 +1,7 @@
 """Sends metrics, tables and artefacts to Weights & Biases through a process that may hang or fail without harm.
 
-The run appends messages to a nameless file that the process (`wandb_process.py`) follows, and reads from another what
-that answers: no call waits for it but `finish`, which ends a process that takes more than `run.tracking_wait` seconds.
+That process (`wandb_process.py`) follows a nameless file of messages and answers in another. Only `finish` waits, and
+ends it after `run.tracking_wait` seconds.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Artefact:
 
 @dataclass(frozen=True)
 class WandbRun:
-    """What a W&B run is shown as."""
+    """Labels and settings that a W&B run is shown with."""
 
     kind: str  # `train`, `evaluate` or `index`
     name: str
@@ -57,9 +57,8 @@ class WandbRun:
 
 
 class Tracker:
-    """A session of a W&B run, or nothing where `tracking` is off.
+    """A W&B session, or nothing where `tracking` is off; the run directory `folder` keeps its id and offline data.
 
-    `folder` is the run directory, which keeps the id under which a resumed run goes on, and what is written offline.
     `on_note` is told, once, that tracking failed and why; the run goes on without.
     """
 
@@ -124,10 +123,7 @@ class Tracker:
         self._send("artifact", what=plain, is_input=is_input)
 
     def finish(self, summary: Mapping[str, Any] | None = None, code: int = 0) -> None:
-        """Send final values and end the session, within `tracking_wait` seconds; once more does nothing.
-
-        `code` is the exit code of the run; 75 says that it was stopped and will be continued.
-        """
+        """Send final values and end the session, once, within `tracking_wait` seconds; `code` 75: to be continued."""
         if summary:
             self._send("summary", values=dict(summary))
         self._send("finish", code=code)
@@ -189,10 +185,7 @@ def _channel() -> tuple[IO[str], IO[str]]:
 
 
 def run_state(folder: Path, **more: Any) -> dict[str, Any]:
-    """Return what the run directory keeps of its W&B run: `id`, and what was added by `more`, now or earlier.
-
-    Raises OSError, ArtefactError or ValueError where the file cannot be written, or is none that is written here.
-    """
+    """Return a W&B run's `id` and all `more` given so far. Raises OSError, ArtefactError, ValueError: a bad file."""
     path = folder / "wandb.json"
     state = read_json(path) if path.exists() else {"id": uuid.uuid4().hex[:12]}
     is_ours = isinstance(state, dict) and re.fullmatch(_RUN_ID, str(state.get("id")))
@@ -227,10 +220,7 @@ def index_artefact(root: Path, stages: Mapping[str, str], upload: str) -> Artefa
 
 
 def checkpoint_artefact(folder: Path, upload: str, name: str | None = None) -> Artefact:
-    """Return a checkpoint: the same version when it is trained and when it is used.
-
-    `name` is that of the training, by default read off the folder, whose name may be `best`.
-    """
+    """Return a checkpoint, one version where trained and where used; `name`: the training's, default by its folder."""
     files = _files(folder)
     size = sum(path.stat().st_size for path in files.values())
     own = folder.resolve()

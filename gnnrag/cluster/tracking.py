@@ -53,7 +53,7 @@ def _harmless(on_note: Note, what: str = "the run directory") -> Iterator[None]:
 # ---------------------------------------------------------------------------------------------------- evaluations
 @dataclass(frozen=True)
 class Sources:
-    """What an evaluation was made from."""
+    """Sources of an evaluation."""
 
     questions: Sequence[Question]
     passages: Iterable[Passage] = ()
@@ -63,9 +63,8 @@ class Sources:
 class EvaluationTracker:
     """Follows an evaluation; a context that ends the W&B run as failed, or as stopped, where an error leaves it.
 
-    A run that is continued goes on under its id, with steps after those that were sent, since W&B drops smaller ones
-    (questions done, or more where some are answered again); one that is scored again, with other figures, sends those;
-    the same command on a finished run sends nothing. `on_note` is told, once, where tracking fails.
+    A continued run keeps its id, with steps after those sent (W&B drops smaller ones); one scored again with other
+    figures sends those, a finished one nothing. `on_note` is told, once, where tracking fails.
     """
 
     def __init__(
@@ -82,13 +81,11 @@ class EvaluationTracker:
         self._log: Callable[..., None] = lambda event, **values: None
 
     def __enter__(self) -> EvaluationTracker:
-        """Return this."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the W&B run."""
         if self._tracker is not None:
             # Ctrl-C, or a scheduler's signal: the same command continues.
             self._tracker.finish(code=STOPPED if kind is KeyboardInterrupt else int(kind is not None))
@@ -241,7 +238,7 @@ def describe(settings: Mapping[str, Any], commit: str, inputs: Mapping[str, Any]
 
 # ------------------------------------------------------------------------------------------------------ trainings
 class TrackedPlan(Protocol):
-    """What is read of a training's plan."""
+    """Part of a training's plan that is tracked."""
 
     settings: Mapping[str, Any]
     inputs: Mapping[str, Any]
@@ -308,10 +305,7 @@ def track_folds(plan: TrackedPlan, path: Path, commit: str, metrics: Mapping[str
 def track_build(
     config: RunConfig, root: Path, settings: Mapping[str, Any], built: Sequence[str], on_note: Note
 ) -> None:
-    """Show what each stage of an index took and holds, if any was built now.
-
-    All builds of an index are one W&B run, whose steps they are; its record is in `index-NAME` of the run root.
-    """
+    """Show what each stage of an index took and holds, if any was built; all builds are steps of run `index-NAME`."""
     if config.tracking == "off" or not built:
         return
     with interpreting(root / "manifest.json", "build the index anew"):
@@ -333,6 +327,5 @@ def track_build(
 
 
 def _stage_row(entry: Mapping[str, Any], is_new: bool) -> dict[str, Any]:
-    """Return the figures of a stage: its size, and the numbers that it recorded of itself."""
     info = {key: value for key, value in entry["info"].items() if isinstance(value, int | float)}
     return {"built": is_new, "bytes": sum(file["bytes"] for file in entry["files"].values()), **info}

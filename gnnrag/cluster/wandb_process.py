@@ -1,8 +1,7 @@
 """The process that talks to Weights & Biases for a run, and the only file that imports `wandb`.
 
-`tracker.py` starts it as a file, with nothing of gnnrag loaded. It follows a file of messages, one JSON object a line,
-and answers only when something failed or all is done. Whatever the client does (block, crash, print, keep a process
-alive at exit) happens here, where it can be ended without harm to the run.
+`tracker.py` starts it as a file, without gnnrag. It follows a file of messages, one JSON object a line, and answers
+when something failed or all is done. A client that blocks or crashes is ended here without harm to the run.
 """
 
 from __future__ import annotations
