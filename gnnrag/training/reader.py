@@ -179,7 +179,7 @@ class ReaderTraining(Training):
         return rows
 
     def read(self, model: SpanReader, places: Sequence[tuple[str, str]]) -> Report:
-        """Return `em`, `f1` with the best passages, `gold_em`, `gold_f1` with gold ones, and its confidence."""
+        """Return `em`, `f1` and the confidence with the best passages, and `gold_em`, `gold_f1` with the gold ones."""
         pad = self.maker.windows.pad if self.maker.windows else 0
         rows = []
         for name, id_ in places:
