@@ -45,29 +45,17 @@ class HyperedgeRecord:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """What one passage states, as it is spelt there.
+    """Entities and facts that one passage states, as they are spelt there."""
 
-    Attributes:
-        entities: distinct names, in order.
-        triples: distinct (head, relation, tail), in order.
-        malformed: how many records were left out because they had not the parts they should have.
-        details: types and descriptions of entities, where the extractor gives some.
-        relations: described relations, from extractors that write those instead of triples.
-        hyperedges: n-ary facts, from extractors that write some.
-        statements: of each triple, what says it in words; or none at all.
-        is_sentences: the relation of each triple is the sentence that joins head and tail, not a predicate.
-        names_are_ids: equal names are one thing and different ones are not (a curated knowledge base).
-    """
-
-    entities: tuple[str, ...] = ()
-    triples: tuple[Triple, ...] = ()
-    malformed: int = 0
-    details: tuple[EntityRecord, ...] = ()
-    relations: tuple[RelationRecord, ...] = ()
-    hyperedges: tuple[HyperedgeRecord, ...] = ()
-    statements: tuple[str, ...] = ()
-    is_sentences: bool = False
-    names_are_ids: bool = False
+    entities: tuple[str, ...] = ()  # distinct, in order
+    triples: tuple[Triple, ...] = ()  # distinct (head, relation, tail), in order
+    malformed: int = 0  # records left out because they lack parts
+    details: tuple[EntityRecord, ...] = ()  # types and descriptions of entities
+    relations: tuple[RelationRecord, ...] = ()  # described relations, where they are written instead of triples
+    hyperedges: tuple[HyperedgeRecord, ...] = ()  # n-ary facts
+    statements: tuple[str, ...] = ()  # of each triple, what says it in words; or empty
+    is_sentences: bool = False  # relations of triples are the sentences that join head and tail, not predicates
+    names_are_ids: bool = False  # equal names are one thing, different ones are not (a curated knowledge base)
 
     def as_triples(self) -> tuple[Triple, ...]:
         """Return the triples; where there are only described relations, their keywords are the predicates."""
@@ -106,17 +94,11 @@ class Extraction:
 
 
 class Extractor(Protocol):
-    """Passages to entities and triples.
+    """Passages to entities and triples."""
 
-    Attributes:
-        needs_tasks: it is built with a function that gives the writers of the index.
-        batch_size: passages between two entries of the journal: what a killed build loses at most.
-        max_failed: share of passages that may fail.
-    """
-
-    needs_tasks: ClassVar[bool] = False
-    batch_size: int = 1000
-    max_failed: float = 1.0
+    needs_tasks: ClassVar[bool] = False  # built with a function that gives the writers of the index
+    batch_size: int = 1000  # passages between two journal entries: what a killed build loses at most
+    max_failed: float = 1.0  # share of passages that may fail
 
     @property
     def record(self) -> Mapping[str, Any]:
@@ -133,18 +115,14 @@ class Extractor(Protocol):
         ...
 
     def extract(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> list[Extraction | None]:
-        """Return one result per passage, in order; None where nothing is known of a passage.
-
-        Each result depends on its own passage only.
-        """
+        """Return one result per passage, in order, from that passage alone; None where nothing is known of it."""
         ...
 
 
 def make_extractor(config: ExtractConfig, jobs: Callable[[], Any] | None = None) -> Extractor:
     """Build the extractor that `config` names; one that needs a language model asks `jobs` for it.
 
-    Raises:
-        ConfigError: an unknown extractor, or settings that do not fit it.
+    Raises ConfigError for an unknown extractor, or settings that do not fit it.
     """
     cls = resolve("index.extract.method", config.method, EXTRACTORS)
     return cls(config, jobs) if cls.needs_tasks else cls(config)

@@ -1,7 +1,6 @@
 """Types of entities without a model: from the name itself, and from the sentence that says what the thing is.
 
-Rules for English. Precision goes before recall: what no rule knows has no type (the empty string), which is what graphs
-and MiniRAG's answer types take for unknown.
+Rules for English; precision goes before recall. What no rule knows has the type "" (unknown).
 """
 
 from __future__ import annotations
@@ -173,14 +172,7 @@ def opening(passage: Passage, text: PassageText) -> str:
 
 
 def type_names(names: Iterable[str], title: str, first: str, statements: Iterable[Triple]) -> list[EntityRecord]:
-    """Return a record for each name whose type is known: from what is stated first, then from the name.
-
-    Args:
-        names: distinct names.
-        title: what the passage is about.
-        first: the passage's first sentence, see `opening`.
-        statements: (head, predicate or joining sentence, tail) of the passage.
-    """
+    """Return records of the names whose type is known: from `statements` or `first` (see `opening`), then the name."""
     stated: dict[str, str] = {}
     if kind := described_type(title, first):
         stated[title] = kind
@@ -223,10 +215,7 @@ def named_type(name: str) -> str:
 
 
 def described_type(name: str, sentence: str) -> str:
-    """Return the type that the sentence about a thing tells (`X is a 1982 film directed by ...`), or nothing.
-
-    A sentence with another subject tells nothing.
-    """
+    """Return the type that a sentence about a thing tells (`X is a 1982 film ...`); "" if it has another subject."""
     plain = _PARENTHESIS.sub(" ", re.sub(r"\(\s*", "(", sentence))
     for copula in list(_COPULA.finditer(plain))[:2]:
         if not _is_about(name, plain[: copula.start()]):

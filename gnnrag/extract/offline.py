@@ -23,8 +23,8 @@ _GOES_ON = re.compile(r"[.,;:!?)]|\s+[^\W\d_A-Z]")
 def quoted_names(sentence: str) -> list[str]:
     """Return what stands in double quotation marks, in order, without repeats, spelt as it is there.
 
-    A comma before the closing mark is the sentence's (American usage), and so is a full stop, unless the sentence goes
-    on behind the mark: then it is the name's own (`“Monsters, Inc.” was ...`).
+    A comma or full stop before the closing mark is the sentence's (American usage); a full stop is the name's own if
+    the sentence goes on behind the mark (`“Monsters, Inc.” was ...`).
     """
     if "“" not in sentence and '"' not in sentence:
         return []
@@ -47,10 +47,7 @@ def quoted_names(sentence: str) -> list[str]:
 class OfflineExtractor(Extractor):
     """Joins each passage's title to each phrase and quoted name of its sentences; the sentence is the relation.
 
-    A passage is taken to be about its title; one without a title, about its first phrase.
-
-    Args:
-        config: must name no `path`.
+    Of a passage without a title, the first phrase is joined. `config` must name no `path`.
     """
 
     def __init__(self, config: ExtractConfig) -> None:

@@ -33,20 +33,17 @@ _RECORDS: Any = {
 
 
 class PrecomputedExtractor(Extractor):
-    """Looks passages up by id in a JSON Lines file; each row is an object with fields of these names.
+    """Looks passages up by id in the JSON Lines file `config.path`; each row is an object with fields of these names.
 
     - `id`: the passage; the only one that every row must have, with at least one of the others
     - `entities`: [name]
     - `triples`: [[head, relation, tail]]
-    - `details`: [{"name", "type", "description"}], types and descriptions of entities
+    - `details`: [{"name", "type", "description"}] of entities; without it, types come from triples, names and first
+      sentence
     - `relations`: [{"head", "tail", "description", "keywords": [...], "weight"}], as LightRAG has them
     - `hyperedges`: [{"text", "score", "members": [[name, importance]]}], n-ary facts, as HyperGraphRAG has them
 
-    The file says nothing about texts: a passage that got a new text under its old id keeps its record. It says nothing
-    about types where it has no `details`; they come from the triples, the names, and the first sentence of the passage.
-
-    Args:
-        config: `path` names the file.
+    A passage that got a new text under its old id keeps its record.
 
     Raises:
         ConfigError: no path.
@@ -93,12 +90,9 @@ def _with_types(found: Extraction, passage: Passage, text: PassageText) -> Extra
 
 
 def read_extractions(path: Path) -> dict[str, Extraction]:
-    """Read a file of extraction records by passage id.
+    """Read a file of extraction records by passage id; triples that have not three parts are left out and counted.
 
-    A triple that has not three parts is left out and counted, as HippoRAG does: language models write such things.
-
-    Raises:
-        DataError: unreadable file; a row without an id, with an id seen before, or with fields of another shape.
+    Raises DataError: unreadable file; a row without an id, with an id seen before, or with fields of another shape.
     """
     records: dict[str, Extraction] = {}
     with counted_repairs() as repairs:
@@ -182,11 +176,8 @@ def _triple(path: Path, line: int, value: Any) -> Triple | None:
 class KnowledgeBaseExtractor(Extractor):
     """Gives each article of a knowledge base (`gnnrag.datasets.kb`) its triples, and its entity's type.
 
-    Names are kept as they are: equal ones are one entity, all others are different. An entity of two roles has both as
-    its type, joined by "|". Of a folder that `gnnrag.textualise` wrote, entities and triples have their descriptions.
-
-    Args:
-        config: `path` names the `kb.txt`, or the folder that was written.
+    `config.path` is the `kb.txt`, or a folder that `gnnrag.textualise` wrote, which adds descriptions. Names are kept:
+    equal ones are one entity, all others differ. An entity of two roles has both as its type, joined by "|".
 
     Raises:
         ConfigError: no path.

@@ -22,18 +22,9 @@ GLEANING = {"openie": 0, "lightrag": 1, "hyper": 2}  # as released
 
 
 class PromptedExtractor(Extractor):
-    """Hands each passage to the writer `triples`; `index.extract.format` says which records it asks for.
+    """Hands each passage to the writer `triples` of `jobs()`; `config.format` says which records it asks for.
 
-    Args:
-        config: `format`, `gleaning`, `types` and `language`.
-        jobs: gives what runs the writers of the index.
-
-    Attributes:
-        batch_size: passages between two entries of the journal: what a killed build loses at most.
-        max_failed: share of passages that may fail.
-
-    Raises:
-        ConfigError: an unknown format, or settings that do not fit it.
+    Raises ConfigError for an unknown format, or settings that do not fit it.
     """
 
     needs_tasks = True
@@ -87,20 +78,13 @@ FIXED = 20  # brackets, keys, end marker
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The cost of extraction. Calls are an upper bound (a model may say that nothing is missing), tokens an estimate.
+    """Cost of extraction: calls are an upper bound (a model may say that nothing is missing), tokens an estimate."""
 
-    Attributes:
-        passages: distinct passages: equal ones are read once.
-        calls: language-model calls, without repeats of malformed replies.
-        prompt_tokens, completion_tokens: at four characters a token.
-        cost: at the given prices.
-    """
-
-    passages: int
-    calls: int
-    prompt_tokens: int
-    completion_tokens: int
-    cost: float
+    passages: int  # distinct: equal ones are read once
+    calls: int  # of the language model, without repeats of malformed replies
+    prompt_tokens: int  # at four characters a token
+    completion_tokens: int  # the same
+    cost: float  # at the given prices
 
 
 def calls_per_passage(config: ExtractConfig) -> int:
@@ -113,16 +97,9 @@ def calls_per_passage(config: ExtractConfig) -> int:
 def estimate_extraction(
     passages: Iterable[Passage], config: ExtractConfig, price_in: float = 0.0, price_out: float = 0.0
 ) -> Estimate:
-    """Estimate prompted extraction of a corpus from nothing.
+    """Estimate prompted extraction of a corpus from nothing; prices are per million tokens.
 
-    Args:
-        passages: the corpus.
-        config: `format`, `gleaning`, `types` and `language`.
-        price_in: per million prompt tokens.
-        price_out: per million completion tokens.
-
-    Raises:
-        ConfigError: an unknown format, or a gleaning that it does not have.
+    Raises ConfigError for an unknown format, or a gleaning that it does not have.
     """
     calls = calls_per_passage(config)
     texts = dict.fromkeys((p.title, p.text) for p in passages)
