@@ -43,14 +43,9 @@ _RENAMED = {
 def load_released(path: Path, aggregate: str = "sum", shortcut: bool = True) -> QueryGNN:
     """Read a `model.pth` of gfm-rag (`{"model": state dict}`, or the state dict itself) without running its code.
 
-    Width, depth, norm and fusion follow from the tensors. Released weights were trained by a kernel that sends messages
-    against the edges, so the network gets `upstream_direction`.
-
-    Args:
-        path: the file.
-        aggregate: that the weights were trained with: sum, mean, max, min and shortcuts leave no mark in the tensors.
-            The defaults are those of the released configurations.
-        shortcut: whether they were trained with residual connections.
+    Width, depth, norm and fusion follow from the tensors; `aggregate` (but for pna) and `shortcut` leave no mark in
+    them and must be those of training. The network gets `upstream_direction`, as the released kernel sends messages
+    against edges.
 
     Raises:
         ArtefactError: no such file, or no state dict of these models; names the first tensor that does not fit.
@@ -118,20 +113,12 @@ _PLAIN = {"revision": None, "query_prefix": "", "document_prefix": ""}  # of enc
 
 @dataclass
 class Checkpoint:
-    """A network with what it was trained for.
-
-    Attributes:
-        model: the network.
-        ranker: how its scores of entities become scores of passages, where it propagates over entities.
-        encoder: what its text vectors are: name, weights, normalised, query and document prefixes. A network with other
-            vectors than its own runs, and ranks at random.
-        facts: anything else worth recording: fingerprints of the training graphs, threshold, steps, scores.
-    """
+    """A network with what it was trained for; with text vectors of another `encoder` it runs, and ranks at random."""
 
     model: QueryGNN
-    ranker: Ranker | None = None
-    encoder: dict[str, Any] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
+    ranker: Ranker | None = None  # of networks over entities
+    encoder: dict[str, Any] = field(default_factory=dict)  # name, weights, normalised, query and document prefixes
+    facts: dict[str, Any] = field(default_factory=dict)  # fingerprints of training graphs, threshold, steps, scores
 
     @property
     def record(self) -> dict[str, Any]:
@@ -153,11 +140,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def load_checkpoint(folder: Path, expected: Mapping[str, Any] | None = None) -> Checkpoint:
-    """Read a checkpoint.
-
-    Args:
-        folder: where `save_checkpoint` wrote it.
-        expected: the part of the record that must agree, such as `{"encoder": {...}, "network": {"features": [...]}}`.
+    """Read a checkpoint; `expected` is the part of the record that must agree, such as `{"encoder": {...}}`.
 
     Raises:
         ArtefactError: a file is missing, cut short or damaged, or the record differs from `expected`, or the weights
@@ -216,11 +199,9 @@ RELEASED = "model.pth"
 def start_from(model: QueryGNN, folder: Path, encoder: Mapping[str, Any], embedder: str) -> None:
     """Give a network the weights of a checkpoint; its ranker only those of the same ranker.
 
-    Args:
-        model: the network, as the settings say.
-        folder: what `save_checkpoint` wrote, or the `model.pth` and `config.json` of gfm-rag.
-        encoder: the record of the embedder in use, as `encoder_record` makes it.
-        embedder: its name or folder, which is all that a released folder says of its own.
+    `folder` is what `save_checkpoint` wrote, or holds the `model.pth` and `config.json` of gfm-rag. `encoder` is the
+    `encoder_record` of the embedder in use, and `embedder` its name or folder, all that gfm-rag's record says of its
+    own.
 
     Raises:
         ArtefactError: damage, or another architecture or embedder; names the first difference.

@@ -42,20 +42,11 @@ class Item:
 
 
 class CompletionTask:
-    """Trains on incomplete triples of several graphs; a batch comes from one of them.
+    """Trains on incomplete triples of several graphs; a batch comes from one of them (`Draws(together=True)`).
 
-    Evaluation is filtered and against all nodes; only the triples of the batch that is asked are hidden.
-
-    Args:
-        graphs: message graphs by name.
-        bases: their batches without questions, as `whole_graph` makes them.
-        config: negatives and loss.
-        draws: which triples a step takes, all of one graph (`Draws(together=True)`).
-        save: writes a checkpoint.
-        seed: of negatives and of the triples that are evaluated.
-
-    Raises:
-        ConfigError: an unknown query map.
+    Evaluation is filtered and against all nodes; only the triples of the batch that is asked are hidden. `bases` are
+    the graphs as `whole_graph` makes them; `seed` draws negatives and the triples that are evaluated. Raises
+    ConfigError for an unknown query map.
     """
 
     metric = "mrr"
@@ -146,13 +137,7 @@ class CompletionTask:
 
 
 def rank_of(scores: np.ndarray, tail: int, known: np.ndarray) -> int:
-    """Return the filtered rank of a tail: 1 + the other candidates that score at least as much, known tails left out.
-
-    Args:
-        scores: (N,) of all nodes.
-        tail: the answer.
-        known: all known answers.
-    """
+    """Return the filtered rank of `tail` by (N,) scores: 1 + the nodes outside `known` that score at least as much."""
     others = np.ones(len(scores), dtype=bool)
     others[known] = False
     others[tail] = False
@@ -160,12 +145,9 @@ def rank_of(scores: np.ndarray, tail: int, known: np.ndarray) -> int:
 
 
 def whole_graph(graph: MessageGraph, relation_vectors: np.ndarray, model: QueryGNN) -> GraphBatch:
-    """Return a graph as a batch without questions, its edges sorted; features that a network reads are all zero.
+    """Return a graph as a batch without questions, its edges sorted; features that `model` reads are all zero.
 
-    Args:
-        graph: the message graph.
-        relation_vectors: (2R, F) vectors of relations and inverses.
-        model: what will read it.
+    `relation_vectors` are (2R, F), those of the inverses last.
     """
     source, relation, target = (torch.from_numpy(part) for part in graph.edges)
     vectors = torch.from_numpy(np.ascontiguousarray(relation_vectors, dtype=np.float32))

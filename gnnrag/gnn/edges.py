@@ -14,25 +14,17 @@ from torch import Tensor
 class RowBlock:
     """A run of rows with all their edges, small enough for its messages to stay in the processor's cache.
 
-    Attributes:
-        rows: first row, and the row after the last.
-        edges: (E_b,) int64 ids of the edges.
-        columns: (E_b,) int32 node that each edge reads.
-        pair_start: (P_b,) int32 first edge of each (row, relation) pair, counted within the block.
-        pair_row: (P_b,) int64 row of each pair, in the whole graph.
-        pair_relation: (P_b,) int64.
-        pairs: (P_b,) int32, 0 .. P_b - 1.
-        row_start: (rows,) int32 first pair of each row, counted within the block.
+    Edges (E_b) and pairs (P_b) are counted within the block, rows, nodes and edge ids in the whole graph.
     """
 
-    rows: tuple[int, int]
-    edges: Tensor
-    columns: Tensor
-    pair_start: Tensor
-    pair_row: Tensor
-    pair_relation: Tensor
-    pairs: Tensor
-    row_start: Tensor
+    rows: tuple[int, int]  # first row, and the row after the last
+    edges: Tensor  # (E_b,) int64 ids
+    columns: Tensor  # (E_b,) int32 node that each edge reads
+    pair_start: Tensor  # (P_b,) int32 first edge of each (row, relation) pair
+    pair_row: Tensor  # (P_b,) int64
+    pair_relation: Tensor  # (P_b,) int64
+    pairs: Tensor  # (P_b,) int32, 0 .. P_b - 1
+    row_start: Tensor  # (rows,) int32 first pair of each row
 
     @property
     def pair_of_edge(self) -> Tensor:
@@ -45,10 +37,7 @@ class RowBlock:
 class EdgeOrder:
     """Edges sorted by (row, relation, edge id): the edges of a pair lie together, and the pairs of a row.
 
-    Args:
-        edges: (E,) int64 ids of the edges, in that order.
-        rows, relations, columns: (E,) int64, in that order; the row is the node that receives.
-        num_rows: N.
+    All tensors are (E,) int64, in that order: `edges` are ids, a row is the node that receives.
     """
 
     def __init__(self, edges: Tensor, rows: Tensor, relations: Tensor, columns: Tensor, num_rows: int) -> None:
@@ -136,12 +125,8 @@ class EdgeOrder:
 class RelationalIndex:
     """The edges of a graph, by target for the forward pass and by source for the backward pass.
 
-    Args:
-        source, relation, target: (E,) int64; messages flow from source to target. Parallel edges and loops may occur.
-        num_nodes: N.
-
-    Raises:
-        ValueError: the tensors differ in length, or name a node that does not exist.
+    Tensors are (E,) int64; messages flow from source to target; parallel edges and loops may occur. Raises ValueError
+    if the lengths differ, or a node does not exist.
     """
 
     def __init__(self, source: Tensor, relation: Tensor, target: Tensor, num_nodes: int) -> None:
@@ -180,11 +165,7 @@ class RelationalIndex:
         return torch.bincount(self.target, minlength=self.num_nodes).float()
 
     def leaving(self, nodes: Tensor) -> RelationalIndex:
-        """Return the index of the edges that leave some nodes; edge ids stay those of this index.
-
-        Args:
-            nodes: (N,) bool.
-        """
+        """Return the index of the edges that leave some nodes, (N,) bool; edge ids stay those of this index."""
         kept = RelationalIndex(self.source, self.relation, self.target, self.num_nodes)
         mask = nodes[self.source]
         # Filtering a sorted order needs no second sort, and sums keep their order: zeros drop out of them, exactly.

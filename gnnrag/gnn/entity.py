@@ -31,10 +31,7 @@ class NameFinder:
 
     A name that holds a capital or a digit goes before one that does not; of those the longest, then the first. Names in
     lower case are mostly words of the question (`director`, `actors`), so they count only where there are no others.
-
-    Args:
-        position: name to number.
-        is_normalised: the names are `phrase_key` forms, as in graphs of text; else they are written as they are.
+    `position` maps names to numbers; with `is_normalised` they are `phrase_key` forms, as in graphs of text.
     """
 
     def __init__(self, position: Mapping[str, int], is_normalised: bool = False) -> None:
@@ -108,30 +105,18 @@ STAND_IN = "X"  # what takes the place of a name that is left out of a question
 
 @dataclass(frozen=True)
 class EntityQuestion:
-    """A question and where it starts.
+    """A question and where it starts."""
 
-    Attributes:
-        text: what is embedded.
-        seeds: entities and how surely the question names them.
-        branch: `exact`, `dense_link`, `facts`, `names`, or `none` where nothing is named and vectors do not link.
-    """
-
-    text: str
-    seeds: dict[int, float]
-    branch: str
+    text: str  # what is embedded
+    seeds: dict[int, float]  # entities, and how surely the question names them
+    branch: str  # exact, dense_link, facts, names; none: nothing is named and vectors do not link
 
 
 class EntityQuestions:
     """Makes batches of questions on an index's graph of facts.
 
-    Args:
-        index: an opened index with the stages `message_graph` and `relation_vectors`, and `entity_vectors` where
-            `config.link_vectors`.
-        config: how seeds weigh, whether names that are not spelt as in the graph are linked too, and whether names are
-            left out of questions.
-
-    Raises:
-        ConfigError: the index's message graph has no facts.
+    The index needs the stages `message_graph` and `relation_vectors`, and `entity_vectors` where `config.link_vectors`.
+    Raises ConfigError if its message graph has no facts.
     """
 
     def __init__(self, index: Index, config: GNNConfig) -> None:

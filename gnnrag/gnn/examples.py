@@ -35,8 +35,7 @@ def rank_examples(
 ) -> list[dict[str, Any]]:
     """Rank the candidates of questions, one at a time: a question's result depends on no other.
 
-    Returns:
-        One row for each: `id`, `ranking` (the first `keep`, as corpus positions), `scores`, and `metrics`.
+    A row holds `id`, `ranking` (the first `keep`, as corpus positions), `scores`, and `metrics`.
     """
     rows = []
     for example in examples:
@@ -53,9 +52,9 @@ def rank_examples(
 
 
 def ranked(model: nn.Module, example: Example, device: torch.device) -> tuple[np.ndarray, np.ndarray]:
-    """Return the logits of all nodes of an example, and its candidates, best first, ties by position.
+    """Return the (num_nodes,) float64 logits of an example, and its (num_candidates,) candidates, best first.
 
-    The first has shape (num_nodes,), float64, the second (num_candidates,).
+    Ties go by position.
     """
     with torch.inference_mode():
         logits = model(join([example.subgraph]).to(device))[:, 0].double().cpu().numpy()
@@ -64,12 +63,7 @@ def ranked(model: nn.Module, example: Example, device: torch.device) -> tuple[np
 
 
 def ranking_metrics(is_right: np.ndarray, lost: int) -> dict[str, float]:
-    """Return recall, hits and MRR of a ranking.
-
-    Args:
-        is_right: (n,) bool, best first.
-        lost: right ones that are not in the ranking.
-    """
+    """Return recall, hits and MRR of a ranking, (n,) bool, best first; `lost` counts right ones that are not in it."""
     places, gold = range(len(is_right)), {*np.flatnonzero(is_right).tolist(), *range(-lost, 0)}
     reciprocal = mrr(places, gold)
     found = {f"recall@{k}": recall_at(places, gold, k) for k in KS}
@@ -98,35 +92,26 @@ class Preparer(Protocol):
 
 @dataclass(frozen=True)
 class Example:
-    """A question with its subgraph.
-
-    Attributes:
-        id: of the question.
-        subgraph: what the network sees.
-        candidates: (n,) bool, the nodes that are ranked.
-        targets: (n,) bool, those that are right.
-        lost: right ones that pruning left out of the subgraph.
-        places: mode entity on a corpus: what maps its nodes to passages.
-    """
+    """A question with its subgraph."""
 
     id: str
     subgraph: Subgraph
-    candidates: np.ndarray
-    targets: np.ndarray
-    lost: int
-    places: Places | None = None
+    candidates: np.ndarray  # (n,) bool, the nodes that are ranked
+    targets: np.ndarray  # (n,) bool, those that are right
+    lost: int  # right ones that pruning left out of the subgraph
+    places: Places | None = None  # mode entity on a corpus: maps nodes to passages
 
 
 class ExampleSet:
-    """The examples of some questions on one index, prepared once and read from disk afterwards.
+    """The examples of some questions on one index, prepared once and read from disk afterwards, one file a question.
 
     Args:
-        questions: the questions.
+        questions: in the order of `gold`.
         gold: the right items of each: corpus positions of passages, or node ids of entities.
         preparer: makes subgraphs; a function, so that nothing is loaded where all is on disk.
-        folder: where they are kept; one file a question.
+        folder: where files are kept.
         key: what else decides a subgraph: the index's artefacts, features and sizes.
-        progress: told after each question that was prepared.
+        progress: called after each question that was prepared.
     """
 
     def __init__(
@@ -218,13 +203,7 @@ LEAST = 0.01  # entities with a lower probability are never returned
 
 
 class EntitySet:
-    """Questions about entities of a graph of facts, as training examples and for evaluation.
-
-    Args:
-        questions: with `extra["nodes"]`, the names of the answers.
-        source: the graph, and where questions start.
-        config: size of the neighbourhoods.
-    """
+    """Questions about entities of a graph of facts, with the names of the answers as `extra["nodes"]`."""
 
     def __init__(
         self, questions: Sequence[Question], source: EntityQuestions, config: NeighbourhoodConfig | None = None
@@ -293,12 +272,8 @@ class EntitySet:
 class SupportSet(EntitySet):
     """Questions about a corpus: entities of the gold passages are the targets, and passages are ranked.
 
-    A question that the network has no start for is ranked by dense search, as at inference.
-
-    Args:
-        questions: with `gold`, or with `extra["nodes"]` as `path_questions` makes them.
-        source: the graph of facts, and where questions start.
-        config: size of the neighbourhoods.
+    They have `gold`, or `extra["nodes"]` as `path_questions` makes them. A question that the network has no start for
+    is ranked by dense search, as at inference.
     """
 
     def __getitem__(self, i: int) -> Example:

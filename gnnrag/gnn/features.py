@@ -62,10 +62,7 @@ DEFAULT_NODE = tuple(name for name in NODE_FEATURES if name != "walk")  # the wa
 
 @dataclass(frozen=True)
 class QuestionView:
-    """What is known of a question before its subgraph is cut.
-
-    `dense`, `lexical`, `prior` and `walk` have shape (num_passages,).
-    """
+    """A question before its subgraph is cut; `dense`, `lexical`, `prior` and `walk` are (num_passages,)."""
 
     text: str
     vector: np.ndarray
@@ -85,8 +82,7 @@ class QuestionView:
 def pick(names: Sequence[str], known: Sequence[str], setting: str) -> list[int]:
     """Return the columns of some features, of the default ones where `names` is empty.
 
-    Raises:
-        ConfigError: an unknown feature: the checkpoint was made by another version.
+    Raises ConfigError for an unknown feature: the checkpoint was made by another version.
     """
     for name in names:
         if name not in known:
@@ -164,12 +160,7 @@ def edge_features(
 ) -> np.ndarray:
     """Return all features of some triples. Shape (len(triples), len(EDGE_FEATURES)), float32.
 
-    Args:
-        graphs: the graph and what its edges rest on.
-        view: the question.
-        triples: rows of triples, ascending, between `nodes`.
-        nodes: nodes, ascending.
-        values: their features, as `node_features` gives them.
+    `triples` are ascending rows, between the ascending `nodes`, whose `node_features` are `values`.
     """
     graph, grounding = graphs.graph, graphs.grounding
     out = np.zeros((len(triples), len(EDGE_FEATURES)))

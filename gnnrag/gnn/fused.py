@@ -28,24 +28,15 @@ _LOG = logging.getLogger(__name__)
 
 
 class Pieces(NamedTuple):
-    """Runs of edges of one row each.
+    """Runs of edges of one row each."""
 
-    Attributes:
-        start, end: (K,) int64 edges of each piece.
-        place: (K,) int64 where its sum is written: its row, or behind the rows if the row has several pieces.
-        split: rows of several pieces.
-        first: first piece of each of these, counted behind the rows.
-        num_rows: rows.
-        num_places: rows and pieces behind them.
-    """
-
-    start: Tensor
-    end: Tensor
-    place: Tensor
-    split: Tensor
-    first: Tensor
+    start: Tensor  # (K,) int64 first edge of each piece
+    end: Tensor  # (K,) int64
+    place: Tensor  # (K,) int64 where its sum is written: its row, or behind the rows if the row has several pieces
+    split: Tensor  # rows of several pieces
+    first: Tensor  # first piece of each of these, counted behind the rows
     num_rows: int
-    num_places: int
+    num_places: int  # rows and the pieces behind them
 
     @classmethod
     def cut(cls, bounds: Tensor, size: int) -> Pieces:

@@ -1,10 +1,10 @@
 """GNN layers: messages, aggregation as sparse products, statistics of degrees that PNA scales by.
 
 For DistMult the message over an edge (u, r, v) is the elementwise product of the state of u and the vector of r.
-Relation vectors carry no batch dimension, so the sum over the edges into v is, relation by relation,
-`rel[r] * (sum of x[u] over the edges u -r-> v)`: gather and add plain states for every distinct (target, relation)
-pair, scale each pair once, and add up the pairs of a target. Both sums are embedding bags, which gather and accumulate
-in registers. TransE and RotatE messages are sums of such products, so they take the same path. States are (N, B, d).
+Relation vectors carry no batch dimension, so the sum over the edges into v is, relation by relation, `rel[r] * (sum of
+x[u] over the edges u -r-> v)`: gather and add plain states for every distinct (target, relation) pair, scale each pair
+once, and add up the pairs of a target. Both sums are embedding bags. TransE and RotatE messages are sums of such
+products, so they take the same path. States are (N, B, d), relation vectors and inverses (R2, d).
 """
 
 from __future__ import annotations
@@ -35,25 +35,13 @@ def relational_sum(
     message: str = "distmult",
     backend: str = "auto",
 ) -> Tensor:
-    """Add up the messages that every node receives.
+    """Add up the messages that every node receives. Shape (N, B, d).
 
     Half-precision states are summed in float32, and the result then is float32: a hub of thousands of edges overflows
-    half precision or loses its small messages.
-
-    Args:
-        x: (N, B, d) states.
-        rel: (R2, d) vectors of relations and inverses.
-        index: edges.
-        weights: (E,) weights of the messages, with or without gradient; None for all 1. Weight 0 removes an edge.
-        message: distmult (product), transe (sum), rotate (complex product of the halves of d).
-        backend: naive materialises the messages; bag does not; triton is one fused GPU kernel; auto takes the
-            fastest that the device has.
-
-    Returns:
-        (N, B, d).
-
-    Raises:
-        ConfigError: an unknown message or back end, or RotatE with an odd width.
+    half precision or loses its small messages. `weights` are (E,) factors of the messages, with or without gradient; 0
+    removes an edge, None is 1 for all. Of the back ends, naive materialises the messages, bag does not, triton is one
+    fused GPU kernel, and auto takes the fastest that the device has. Raises ConfigError for an unknown message or back
+    end, or RotatE with an odd width.
     """
     if backend not in BACKENDS:
         raise ConfigError(f"backend={backend!r}: {nearest(backend, BACKENDS)}")
@@ -213,21 +201,11 @@ class Wanted(NamedTuple):
 def message_statistics(
     x: Tensor, rel: Tensor, index: RelationalIndex, weights: Tensor | None, wanted: Wanted, block_edges: int = 0
 ) -> Tensor:
-    """Return statistics over the messages that every node receives.
+    """Return statistics over the messages that every node receives, as `wanted` orders them. Shape (S, N, B, d).
 
-    An edge of weight 0 is no edge: it takes part in no maximum. A node without edges has -inf as maximum and inf as
-    minimum; the boundary, which every node has, replaces them.
-
-    Args:
-        x: (N, B, d) states, float32 or float64.
-        rel: (R2, d).
-        index: edges.
-        weights: (E,) factors of the messages, or None.
-        wanted: which statistics of which messages.
-        block_edges: edges of a block; 0 for the default, negative to materialise all messages in plain autograd.
-
-    Returns:
-        (S, N, B, d), in the order of `wanted.statistics`.
+    States are float32 or float64. An edge of weight 0 is no edge: it takes part in no maximum. A node without edges has
+    -inf as maximum and inf as minimum; the boundary, which every node has, replaces them. `block_edges` 0 is the
+    default size; negative materialises all messages in plain autograd.
     """
     if block_edges < 0:
         order = index.by_target
@@ -310,14 +288,9 @@ _PNA_WIDTH = 12  # mean, max, min and deviation, each under three scalers
 
 
 class SplitLinear(nn.Linear):
-    """A linear map of several inputs side by side, which are never put side by side.
+    """A linear map of inputs of several `sizes` side by side: `W [a || b] = W_a a + W_b b`.
 
-    `W [a || b] = W_a a + W_b b`, so an input that is one row per question costs one row per question, and no
-    concatenation of N x B rows is made.
-
-    Args:
-        sizes: width of each input.
-        out_features: width of the result.
+    Nothing is concatenated, so an input that is one row per question costs one row per question.
     """
 
     def __init__(self, sizes: list[int], out_features: int) -> None:
@@ -333,15 +306,9 @@ class SplitLinear(nn.Linear):
 class RelationalLayer(nn.Module):
     """Sum (or other statistic) of messages, boundary included, then linear, norm, ReLU and residual.
 
-    Equations of GFM-RAG, section 3.2: `a_v = AGG(boundary_v, {w_e * h_u (*) g_l(r)})`,
-    `h_v' = ReLU(LN(U [h_v || a_v] + b)) + h_v`, where g_l is a two-layer perceptron of the relation's vector, with its
-    own weights in each layer.
-
-    Args:
-        config: width, message, aggregate, norm, shortcut.
-
-    Raises:
-        ConfigError: an unknown aggregate.
+    Equations of GFM-RAG, section 3.2: `a_v = AGG(boundary_v, {w_e * h_u (*) g_l(r)})`, `h_v' = ReLU(LN(U [h_v || a_v] +
+    b)) + h_v`, where g_l is a two-layer perceptron of the relation's vector, with its own weights in each layer. Raises
+    ConfigError for an unknown aggregate.
     """
 
     def __init__(self, config: GNNConfig) -> None:
@@ -355,18 +322,7 @@ class RelationalLayer(nn.Module):
         self.layer_norm = nn.LayerNorm(d) if config.norm else nn.Identity()
 
     def forward(self, x: Tensor, rel: Tensor, boundary: Tensor, edges: EdgeInputs, backend: str = "auto") -> Tensor:
-        """Return the next states.
-
-        Args:
-            x: (N, B, d) states.
-            rel: (R2, d) relation vectors of this layer, from `relation_projection`.
-            boundary: (N, B, d) or what broadcasts to it.
-            edges: the graph.
-            backend: see `relational_sum`.
-
-        Returns:
-            (N, B, d).
-        """
+        """Return the next states, (N, B, d); `rel` is from `relation_projection`; the boundary broadcasts."""
         received = aggregate(x, rel, boundary, edges, (self.aggregate, self.message), backend)
         width = x.shape[2]
         own = functional.linear(x, self.linear.weight[:, :width], self.linear.bias)
@@ -376,13 +332,7 @@ class RelationalLayer(nn.Module):
 
 
 class EdgeInputs:
-    """What a layer knows of the edges.
-
-    Args:
-        index: sorted edges.
-        weights: (E,) factors of the messages, or None.
-        owner: (N,) question of each node in the blocks layout, or None.
-    """
+    """Sorted edges, factors (E,) of their messages, and the question (N,) of each node in the blocks layout."""
 
     def __init__(self, index: RelationalIndex, weights: Tensor | None = None, owner: Tensor | None = None) -> None:
         self.index, self.weights, self.owner = index, weights, owner
@@ -412,19 +362,10 @@ class EdgeInputs:
 def aggregate(
     x: Tensor, rel: Tensor, boundary: Tensor, edges: EdgeInputs, kind: tuple[str, str], backend: str = "auto"
 ) -> Tensor:
-    """Aggregate what every node receives, the boundary being one message more.
+    """Aggregate what every node receives, the boundary being one message more; `kind` is aggregate and message.
 
-    Args:
-        x: (N, B, d).
-        rel: (R2, d).
-        boundary: (N, B, d).
-        edges: the graph.
-        kind: aggregate and message.
-        backend: see `relational_sum`; `naive` also materialises the messages of max, min and pna.
-
-    Returns:
-        (N, B, d); (N, B, 12 d) for pna, dimension outermost, then mean, max, min and deviation, then the scalers 1, s
-        and 1 / s, with s the log degree over its mean.
+    Shape (N, B, d); (N, B, 12 d) for pna, dimension outermost, then mean, max, min and deviation, then the scalers 1, s
+    and 1 / s, with s the log degree over its mean. `naive` also materialises the messages of max, min and pna.
     """
     name, message = kind
     if name in ("sum", "mean"):

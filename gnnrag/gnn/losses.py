@@ -1,7 +1,7 @@
 """Losses of both training stages (GFM-RAG, arXiv 2502.01113, section 3.3; distillation: G-reasoner, arXiv 2509.24276).
 
-All of them compare scores within a question. A question is a column of logits in the shared layout, and the nodes it
-owns in the blocks layout; scores are laid out flat with the question of each, so one code serves both.
+All of them compare scores within a question: a column of logits in the shared layout, the nodes it owns in the blocks
+layout. Scores are laid out flat with the question of each, so one code serves both.
 """
 
 from __future__ import annotations
@@ -19,23 +19,14 @@ _EPSILON = 1e-5
 
 @dataclass(frozen=True)
 class Candidates:
-    """Scores of all questions, flat.
+    """Scores of all questions, flat."""
 
-    Attributes:
-        logits: (M,) float32 or float64.
-        positive: (M,) bool.
-        question: (M,) int64.
-        num_questions: Q; a question without candidates takes no part in a mean.
-        chosen: (N, B) bool, where the scores came from.
-        reduce: losses are means over the questions; false: one value for each, 0 for those that take no part.
-    """
-
-    logits: Tensor
-    positive: Tensor
-    question: Tensor
-    num_questions: int
-    chosen: Tensor
-    reduce: bool = True
+    logits: Tensor  # (M,) float32 or float64
+    positive: Tensor  # (M,) bool
+    question: Tensor  # (M,) int64
+    num_questions: int  # Q; a question without candidates takes no part in a mean
+    chosen: Tensor  # (N, B) bool, where the scores came from
+    reduce: bool = True  # means over the questions; false: one value for each, 0 for those that take no part
 
     @classmethod
     def of(
@@ -47,15 +38,10 @@ class Candidates:
         reduce: bool = True,
         questions: int | None = None,
     ) -> Candidates:
-        """Lay out the logits of a batch.
+        """Lay out (N, B) logits and targets; in the blocks layout B = 1, and `owner` (N,) gives the question.
 
-        Args:
-            logits: (N, B); B = 1 in the blocks layout.
-            targets: (N, B), positive where a node is to be found.
-            owner: (N,) question of each node in the blocks layout, or None.
-            among: (N,) or (N, B) bool, the nodes that are candidates, such as passages; None for all.
-            reduce: losses are means over the questions; false: one value for each.
-            questions: how many there are in the blocks layout, where the last of them may have no nodes.
+        `among`, (N,) or (N, B) bool, are the nodes that are candidates, None for all; `questions` counts them in the
+        blocks layout, where the last may have no nodes.
         """
         columns = torch.arange(logits.shape[1], device=logits.device)
         question = columns.expand_as(logits) if owner is None else owner[:, None]
@@ -81,13 +67,7 @@ class Candidates:
 
 
 def retrieval_loss(candidates: Candidates, config: LossConfig, cosine: Tensor | None = None) -> Tensor:
-    """Return the weighted sum of the losses of stage 2.
-
-    Args:
-        candidates: what is scored.
-        config: weights.
-        cosine: (N, B) cosines of question and node, where distillation has a weight.
-    """
+    """Return the weighted sum of the losses of stage 2; distillation needs (N, B) cosines of question and node."""
     loss = candidates.logits.new_zeros(())
     if config.bce:
         loss = loss + config.bce * weighted_bce(candidates, config.temperature)
@@ -101,13 +81,10 @@ def retrieval_loss(candidates: Candidates, config: LossConfig, cosine: Tensor | 
 def completion_loss(
     scores: Tensor, temperature: float = 1.0, valid: Tensor | None = None, reduce: bool = True
 ) -> Tensor:
-    """Return stage 1's loss: the true tail in column 0 against sampled negatives.
+    """Return stage 1's loss: the true tail in column 0 of (b, 1 + n) logits against sampled negatives.
 
-    Args:
-        scores: (b, 1 + n) logits.
-        temperature: hard negatives weigh more the lower it is; 0: all weigh the same.
-        valid: (b,) bool, rows that have negatives; None for all.
-        reduce: the mean over rows; false: one value for each.
+    Hard negatives weigh more the lower the temperature is; at 0 all weigh the same. `valid` (b,) are the rows that have
+    negatives; `reduce` takes the mean over rows.
     """
     targets = torch.zeros_like(scores)
     targets[:, 0] = 1
@@ -154,12 +131,9 @@ def distillation_loss(candidates: Candidates, cosine: Tensor) -> Tensor:
 
 
 def passage_loss(scores: Tensor, gold: Tensor, are_sums: bool) -> Tensor:
-    """Return the cross-entropy of each gold passage's share of all passages' scores, 0 without a gold one.
+    """Return the cross-entropy of each gold passage's share of (D,) scores, 0 without a gold one.
 
-    Args:
-        scores: (D,) of the ranker.
-        gold: (D,) bool.
-        are_sums: the scores are sums of probabilities, as the learned ranker's are, and no logits.
+    `are_sums`: scores are sums of probabilities, as the learned ranker's are, and no logits.
     """
     values = scores if are_sums else scores.sigmoid()
     share = values / (values.sum() + _EPSILON)

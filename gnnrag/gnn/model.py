@@ -1,9 +1,8 @@
 """The query-conditioned GNN (NBFNet, GFM-RAG), for text graphs and for entity graphs.
 
-GFM-RAG (arXiv 2502.01113) propagates from the question's entities with relation vectors made from text, so that one
-model serves any graph. G-reasoner (arXiv 2509.24276) adds vectors of the nodes' own texts before the first layer (early
-fusion) and in the head (late fusion). Ours adds features of (question, node) at the same two places, and gates messages
-by features of (question, edge).
+GFM-RAG (arXiv 2502.01113) propagates from the question's entities with relation vectors made from text. G-reasoner
+(arXiv 2509.24276) adds vectors of the nodes' texts before the first layer (early fusion) and in the head (late fusion).
+Ours adds features of (question, node) at the same two places, and gates messages by features of (question, edge).
 """
 
 from __future__ import annotations
@@ -38,21 +37,13 @@ _CHOICES = {
 
 
 class QueryGNN(nn.Module):
-    """Scores every node of a graph for every question.
+    """Scores every node of a graph for every question; `text_size` is F, `backend` as in `relational_sum`.
 
-    Boundary (section 3.2 of GFM-RAG): `h_v = seed_v * W_q question`, or with early fusion
-    `MLP([seed_v * W_q question || W_e text_v || features_v])`; layers as in `RelationalLayer`; head
-    `MLP([h_v || W_q question])`, with late fusion `MLP([h_v || W_q question || W_e text_v || features_v])`.
-    With `layers=0` only texts and features score: the ablation without message passing.
-
-    Args:
-        config: architecture.
-        text_size: F, length of a text vector.
-        backend: see `relational_sum`.
-        checkpointing: compute each layer again in the backward pass instead of keeping its states.
-
-    Raises:
-        ConfigError: a setting is unknown, or contradicts another.
+    Boundary (section 3.2 of GFM-RAG): `h_v = seed_v * W_q question`, or with early fusion `MLP([seed_v * W_q question
+    || W_e text_v || features_v])`; layers as in `RelationalLayer`; head `MLP([h_v || W_q question])`, with late fusion
+    `MLP([h_v || W_q question || W_e text_v || features_v])`. With `layers=0` only texts and features score: the
+    ablation without message passing. `checkpointing` computes each layer again in the backward pass. Raises ConfigError
+    if a setting is unknown, or contradicts another.
     """
 
     def __init__(self, config: GNNConfig, text_size: int, backend: str = "auto", checkpointing: bool = False) -> None:
@@ -98,7 +89,7 @@ class QueryGNN(nn.Module):
         Args:
             batch: questions on a graph, in either layout.
             relations: what `encode_relations` returned for this graph, where it is kept.
-            query: (Q, d) question states to use in place of `question_mlp(batch.questions)`.
+            query: (Q, d) question states to use instead of `question_mlp(batch.questions)`.
             layer_weights: one (E,) factor of the messages for each layer, for explanations.
 
         Raises:
@@ -114,14 +105,7 @@ class QueryGNN(nn.Module):
         return self._score(batch, hidden, q, texts)
 
     def encode_relations(self, vectors: Tensor) -> list[Tensor]:
-        """Return each layer's relation vectors; at inference, once for a checkpoint and a graph.
-
-        Args:
-            vectors: (R2, F) text vectors of relations, then inverses.
-
-        Returns:
-            `layers` tensors of shape (R2, d).
-        """
+        """Return each layer's (R2, d) relation vectors from (R2, F); at inference, once for a model and a graph."""
         if not self.layers:
             return []
         if (
@@ -248,30 +232,16 @@ OUTSIDE = -10.0  # logit, at most, of an entity outside of the neighbourhood
 
 @dataclass(frozen=True)
 class Places:
-    """Where the entities of a question's block stand in the whole graph, and which passages answer the question.
+    """Positions of a question's entities in the whole graph, and the passages that answer it."""
 
-    Attributes:
-        nodes: (n,) int64 ids of the block's nodes.
-        num_entities: of the whole graph.
-        incidence: entities of each passage.
-        gold: (D,) bool, the passages to find.
-    """
-
-    nodes: np.ndarray
-    num_entities: int
+    nodes: np.ndarray  # (n,) int64 ids of the block's nodes
+    num_entities: int  # of the whole graph
     incidence: Incidence
-    gold: np.ndarray
+    gold: np.ndarray  # (D,) bool, the passages to find
 
 
 class EntityGNN(QueryGNN):
-    """`QueryGNN` over entities, and the ranker that maps its logits to passages; both are trained together.
-
-    Args:
-        config: architecture.
-        text_size: F, length of a text vector.
-        ranker: which one, and its settings.
-        checkpointing: see `QueryGNN`.
-    """
+    """`QueryGNN` over entities, and the ranker that maps its logits to passages; both are trained together."""
 
     def __init__(
         self, config: GNNConfig, text_size: int, ranker: RankerConfig | None = None, checkpointing: bool = False
@@ -306,13 +276,7 @@ class EntityGNN(QueryGNN):
 
 
 def whole_logits(inside: Tensor, nodes: np.ndarray, num_entities: int) -> Tensor:
-    """Return the logits of all entities from those of a neighbourhood: all others rank after them. Shape (N, 1).
-
-    Args:
-        inside: (n, 1) logits.
-        nodes: (n,) ids of the neighbourhood's nodes.
-        num_entities: N.
-    """
+    """Return (N, 1) logits of all entities from the (n, 1) of a neighbourhood: all others rank after them."""
     below = min(float(inside.detach().min()) - 1, OUTSIDE)
     rows = torch.from_numpy(nodes).to(inside.device)
     return inside.new_full((num_entities, 1), below).index_copy(0, rows, inside)

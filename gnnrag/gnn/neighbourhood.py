@@ -1,8 +1,7 @@
 """The part of a graph of facts around what a question names.
 
-The states of hubs are sums over all their neighbours, most of which no question reaches. A network that has learned on
-neighbourhoods and answers on the whole graph ranks hubs first, so it answers on neighbourhoods too, as NSM and GNN-RAG
-do; that is also many times cheaper.
+A network that has learned on neighbourhoods and answers on the whole graph ranks hubs first, whose states are sums over
+neighbours that no question reaches; so it answers on neighbourhoods too, as NSM and GNN-RAG do.
 """
 
 from __future__ import annotations
@@ -29,12 +28,7 @@ class NeighbourhoodConfig:
 
 
 class Neighbourhoods:
-    """Cuts the neighbourhood of each question out of a graph of facts.
-
-    Args:
-        source: the graph and the vectors of its relations.
-        config: sizes.
-    """
+    """Cuts the neighbourhood of each question out of a graph of facts."""
 
     def __init__(self, source: EntityQuestions, config: NeighbourhoodConfig | None = None) -> None:
         self.source, self.config = source, config or NeighbourhoodConfig()
@@ -65,12 +59,7 @@ class Neighbourhoods:
         return Lists(kept, self._ends.values[rank < self.config.fan])
 
     def cut(self, found: EntityQuestion, vector: np.ndarray) -> Subgraph:
-        """Return what the network sees of a question: all edges among its nodes.
-
-        Args:
-            found: where it starts.
-            vector: of its text. Shape (F,).
-        """
+        """Return what the network sees of a question with an (F,) text vector: all edges among its nodes."""
         nodes = self.nodes(sorted(found.seeds))
         rows = self._ends.places(nodes)
         place = np.minimum(np.searchsorted(nodes, self._edges[2][rows]), max(len(nodes) - 1, 0))

@@ -19,13 +19,7 @@ from gnnrag.index.index import Index
 
 
 class QuestionGraphs(TextGraph):
-    """Cuts the subgraph of each question out of an index's message graph, with features.
-
-    Args:
-        index: an opened index with the stages `NODE_STAGES`.
-        config: which features the network reads, and how seeds weigh.
-        prune: sizes.
-    """
+    """Cuts the subgraph of each question, with features, out of an index that has the stages `NODE_STAGES`."""
 
     def __init__(self, index: Index, config: GNNConfig | None = None, prune: PruneConfig | None = None) -> None:
         super().__init__(index, config, prune)

@@ -16,17 +16,11 @@ from gnnrag.graphs.knowledge import Lists
 
 @dataclass(frozen=True)
 class Incidence:
-    """Which entities stand in which passages: GFM-RAG's matrix M.
+    """GFM-RAG's matrix M: which entities stand in which passages."""
 
-    Attributes:
-        entities: (nnz,) int64 entities of passage 0, then of passage 1, and so on, ascending in each.
-        starts: (D,) int64 first entry of each passage.
-        frequency: (N,) passages that each entity stands in, float32.
-    """
-
-    entities: Tensor
-    starts: Tensor
-    frequency: Tensor
+    entities: Tensor  # (nnz,) int64 entities of passage 0, then of passage 1, ..., ascending in each
+    starts: Tensor  # (D,) int64 first entry of each passage
+    frequency: Tensor  # (N,) float32, passages that each entity stands in
 
     @classmethod
     def of(cls, entity_passages: Lists, num_passages: int) -> Incidence:
@@ -68,14 +62,8 @@ class Ranker(nn.Module):
     - topk: how many of the best `top_k` entities stand in the passage; idf_topk: these weigh 1 / frequency;
     - learned: sum of `frequency^-a sigmoid(b s + c)` over the entities, divided by `size^e`; a, b, c and e are trained.
 
-    The top-k scores are sums of few reciprocals, so exact ties are common. `tie_break` adds that share of
-    `sigmoid(s) / frequency` of the chosen entities, which lets the logits decide.
-
-    Args:
-        config: name, top_k, tie_break.
-
-    Raises:
-        ConfigError: an unknown name, or a `top_k` below 1.
+    Ties are common in top-k scores, sums of few reciprocals: `tie_break` adds that share of `sigmoid(s) / frequency` of
+    the chosen entities. Raises ConfigError for an unknown name, or a `top_k` below 1.
     """
 
     NAMES = ("simple", "idf", "topk", "idf_topk", "learned")
@@ -92,12 +80,7 @@ class Ranker(nn.Module):
             self.shift, self.length = nn.Parameter(torch.tensor(0.0)), nn.Parameter(torch.tensor(0.0))
 
     def forward(self, logits: Tensor, incidence: Incidence) -> Tensor:
-        """Return the scores of passages. Shape (D, B).
-
-        Args:
-            logits: (N, B) logits of entities.
-            incidence: entities of each passage.
-        """
+        """Return the (D, B) scores of passages from (N, B) logits of entities."""
         name, frequency = self.config.name, incidence.frequency.to(logits.dtype)[:, None]
         if name == "simple":
             return incidence.spread(logits)

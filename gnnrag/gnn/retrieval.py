@@ -60,16 +60,7 @@ class Pool:
 
 
 class RetrievalTask:
-    """Trains on the questions of one pool, and is judged by those of another.
-
-    Args:
-        train: what is trained on.
-        validation: what decides which weights are kept.
-        losses: their weights.
-        draws: which items a step takes; see `Draws`.
-        save: writes a checkpoint.
-        metric: what is maximised: `recall@5`, `hits@1`, `mrr`, ...
-    """
+    """Trains on the questions of one pool; those of another choose the weights by `metric` (`recall@5`, `mrr`)."""
 
     def __init__(
         self, train: Pool, validation: Pool, losses: LossConfig, draws: Draws, save: Saver, metric: str = "recall@5"

@@ -12,18 +12,11 @@ from gnnrag.graphs.messages import MessageGraph
 
 
 class Draws:
-    """Which item each place of each batch takes: several sets by the square root of their size, each without repeats.
+    """Items that each place of each batch takes: several sets by the square root of their size, each without repeats.
 
-    A set's items come in a new order each time they are used up. All draws follow from the seed, so that a step's batch
-    is a pure function of the step: a resumed run goes on where it stopped, and every process sees the same batch.
-
-    Args:
-        sizes: number of items of each set.
-        batch_size: places of a batch.
-        steps: number of batches.
-        seed: of the draws.
-        shares: factors of the sets' probabilities; 1 where missing.
-        together: all places of a batch take the same set.
+    A set's items come in a new order each time they are used up. A step's batch is a pure function of seed and step: a
+    resumed run goes on where it stopped, and every process sees the same batch. `shares` are factors of the sets'
+    probabilities, 1 where missing; with `together` all places of a batch take the same set.
     """
 
     def __init__(
@@ -58,28 +51,17 @@ class Draws:
 
 @dataclass(frozen=True)
 class TripleQuery:
-    """An incomplete triple (head, relation, ?) in tail form: a lost head is the tail of the inverse relation.
+    """An incomplete triple (head, relation, ?) in tail form: a lost head is the tail of the inverse relation."""
 
-    Attributes:
-        triple: its row in the graph's `triples`.
-        head, relation: nodes and relation ids; inverse relations are offset by the number of relations.
-        tail: the answer.
-        negatives: (n,) int64 nodes that no known triple makes an answer.
-    """
-
-    triple: int
+    triple: int  # row in the graph's `triples`
     head: int
-    relation: int
+    relation: int  # inverses are offset by the number of relations
     tail: int
-    negatives: np.ndarray
+    negatives: np.ndarray  # (n,) int64 nodes that no known triple makes an answer
 
 
 class TripleTable:
-    """The triples of a graph, asked for known answers, for negatives, and for the edges that give an answer away.
-
-    Args:
-        graph: the message graph. Duplicates of a triple are one.
-    """
+    """The triples of a graph, without duplicates, with known answers, negatives, and edges that give answers away."""
 
     def __init__(self, graph: MessageGraph) -> None:
         self.graph = graph
@@ -100,8 +82,7 @@ class TripleTable:
     def complete(self, triple: int, lost_head: bool, count: int, rng: np.random.Generator) -> TripleQuery | None:
         """Make a query of a triple, with strict negatives: drawn with replacement from what is no known answer.
 
-        Returns:
-            None where every node is an answer: there is no negative to draw.
+        None where every node is an answer.
         """
         head, relation, tail = self.graph.triples[triple].astype(np.int64).tolist()
         if lost_head:
@@ -116,14 +97,9 @@ class TripleTable:
         return TripleQuery(triple, head, relation, tail, negatives)
 
     def hidden(self, queries: Sequence[TripleQuery], one_hop: bool = False) -> np.ndarray:
-        """Return which directed edges give answers away: each query's triple in both directions.
+        """Return ascending positions in `graph.edges` that give answers away: each query's triple in both directions.
 
-        Args:
-            queries: what is asked in one batch; edges are hidden from the whole batch.
-            one_hop: hide every edge between the two ends, of whatever relation.
-
-        Returns:
-            Positions in `graph.edges`, ascending.
+        With `one_hop`, every edge between the two ends, of whatever relation. Edges are hidden from the whole batch.
         """
         number = len(self.graph.triples)
         if not one_hop:

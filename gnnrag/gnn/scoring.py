@@ -1,8 +1,8 @@
 """Score the nodes of a question with a loaded GNN, and explain a score by the paths that carry it.
 
 Questions are scored one by one unless asked otherwise: the rounding of a matrix product depends on how many rows it
-has, and a result must not depend on which questions share a batch. On a CPU a joint pass saves little (of 9.6 ms for a
-2wiki question 7.3 go into its subgraph; eight joint passes save 1.3); on a GPU most of a single pass is its start.
+has, and a result must not depend on which questions share a batch. On a CPU a joint pass saves little (1.3 of 9.6 ms
+for a 2wiki question with eight joint passes); on a GPU most of a single pass is its start.
 """
 
 from __future__ import annotations
@@ -28,17 +28,11 @@ from gnnrag.index.index import Index
 
 @dataclass(frozen=True)
 class RelationalPath:
-    """A path from a seed.
+    """A path from a seed."""
 
-    Attributes:
-        nodes: node ids, one more than relations.
-        relations: relation ids; those of inverses are `r + R2 / 2`.
-        score: mean gradient of the node's logit with respect to the weight of the message over each edge.
-    """
-
-    nodes: tuple[int, ...]
-    relations: tuple[int, ...]
-    score: float
+    nodes: tuple[int, ...]  # ids, one more than relations
+    relations: tuple[int, ...]  # ids; those of inverses are r + R2 / 2
+    score: float  # mean gradient of the node's logit with respect to the weight of the message over each edge
 
     @property
     def hops(self) -> list[tuple[int, int, int]]:
@@ -49,22 +43,12 @@ class RelationalPath:
 def explain(
     model: QueryGNN, batch: GraphBatch, node: int, column: int = 0, beam: int = 10, top_k: int = 10
 ) -> list[RelationalPath]:
-    """Return the best paths that end at a node, best first.
+    """Return the best paths that end at a node, best first; `column` is the question in the shared layout.
 
     To first order, an edge's share in a logit is the gradient with respect to the weight of its message, which is 1.
     The beam search adds up these gradients along paths that begin at a seed, in any layer, take one edge in each layer
     after it, visit no node twice, and end where they reach the node. Only paths of a positive score are evidence.
-
-    Args:
-        model: the network.
-        batch: questions in either layout; in blocks, the question is that of the node.
-        node: what to explain.
-        column: the question, in the shared layout.
-        beam: paths kept for each node in each layer.
-        top_k: how many to return.
-
-    Raises:
-        ValueError: there is no such node or question.
+    `beam` paths are kept for each node in each layer. Raises ValueError if there is no such node or question.
     """
     if not 0 <= node < batch.num_nodes or not 0 <= column < batch.width:
         raise ValueError(
@@ -95,15 +79,9 @@ def one_column(batch: GraphBatch, column: int) -> GraphBatch:
 
 
 def edge_gradients(model: QueryGNN, batch: GraphBatch, node: int) -> list[np.ndarray]:
-    """Return the gradient of a node's logit with respect to the weight of each edge's message, layer by layer.
+    """Return `layers` (E,) float64 arrays: the gradient of a node's logit with respect to each message's weight.
 
-    Args:
-        model: the network; its own gradients stay as they are.
-        batch: one question, or blocks.
-        node: whose logit.
-
-    Returns:
-        `layers` arrays of shape (E,), float64.
+    The network's own gradients stay as they are.
     """
     if not len(model.layers):
         return []
@@ -152,25 +130,16 @@ def _distinct(paths: Iterable[RelationalPath]) -> list[RelationalPath]:
 
 @dataclass(frozen=True)
 class ToldPath:
-    """A path that a score leans on, as text.
+    """A path that a score leans on, as text."""
 
-    Attributes:
-        steps: names of nodes and relations by turns, starting and ending with a node; an inverse starts with `<-`.
-        score: mean gradient of the score with respect to the edges' weights.
-    """
-
-    steps: tuple[str, ...]
-    score: float
+    steps: tuple[str, ...]  # names of nodes and relations by turns, a node at either end; an inverse starts with `<-`
+    score: float  # mean gradient of the score with respect to the edges' weights
 
 
 class PassageScorer:
     """Mode `node`: the passages of a question's subgraph are scored; all others follow by what search says of them.
 
-    Args:
-        index: an opened index.
-        checkpoint: the network.
-        passages: how many passages a subgraph has; None: as in training.
-        device: where the network runs.
+    A subgraph has `passages` passages; None: as in training.
     """
 
     def __init__(self, index: Index, checkpoint: Checkpoint, passages: int | None = None, device: str = "cpu") -> None:
@@ -180,13 +149,9 @@ class PassageScorer:
         self.graphs = QuestionGraphs(index, checkpoint.model.config, sizes)
 
     def score_all(self, texts: Sequence[str], batch: int = 1) -> list[tuple[np.ndarray, str]]:
-        """Return a score in [0, 1] of every passage for each question, and how seeds were found.
+        """Return (num_passages,) float64 scores in [0, 1] for each question, and how its seeds were found.
 
-        Each has shape (num_passages,), float64.
-
-        Args:
-            texts: questions.
-            batch: how many share a pass; with more than one, the last digits depend on which.
+        `batch` questions share a pass; with more than one, the last digits depend on which.
         """
         out = []
         for start in range(0, len(texts), batch):
@@ -223,15 +188,10 @@ class PassageScorer:
 
 @dataclass(frozen=True)
 class Links:
-    """Where the questions of mode `entity` start.
+    """Settings of where the questions of mode `entity` start."""
 
-    Attributes:
-        by_vector: names that are not spelt as in the graph are linked by vectors.
-        fallback: what ranks the passages for a question without a start: `dense`, or `none`.
-    """
-
-    by_vector: bool = False
-    fallback: str = "none"
+    by_vector: bool = False  # names that are not spelt as in the graph are linked by vectors
+    fallback: str = "none"  # what ranks passages without a start: dense, none
 
 
 def _spread(part: Subgraph, logits: np.ndarray) -> np.ndarray:
@@ -244,14 +204,7 @@ def _spread(part: Subgraph, logits: np.ndarray) -> np.ndarray:
 
 
 class EntityScorer:
-    """Mode `entity`: every entity of the graph of facts is scored, and a ranker maps them to passages.
-
-    Args:
-        index: an opened index.
-        checkpoint: the network and its ranker.
-        links: where questions start: whether names are linked by vectors, and what ranks passages without a start.
-        device: where the network runs.
-    """
+    """Mode `entity`: every entity of the graph of facts is scored, and a ranker maps them to passages."""
 
     def __init__(self, index: Index, checkpoint: Checkpoint, links: Links | None = None, device: str = "cpu") -> None:
         self.index, self.model, self.device = index, checkpoint.model.to(device), device
@@ -284,10 +237,7 @@ class EntityScorer:
         return about, first & (about >= 0)
 
     def score(self, text: str) -> tuple[np.ndarray, EntityQuestion]:
-        """Return the probability of each entity, 0 without a start, and where the question starts.
-
-        The first has shape (num_entities,), float64.
-        """
+        """Return (num_entities,) float64 probabilities, 0 without a start, and where the question starts."""
         question = self.questions.find(text)
         if not question.seeds:  # without a start, scores would follow the structure of the graph, not the question
             return np.zeros(self.questions.graph.num_entities), question
@@ -340,10 +290,7 @@ class EntityScorer:
         return self.near.cut(question, self.index.embedder.encode([question.text], is_query=True)[0])
 
     def _logits(self, questions: Sequence[EntityQuestion]) -> list[torch.Tensor]:
-        """Return the logits of all entities for each question, in one pass; entities outside of a neighbourhood last.
-
-        Each has shape (num_entities,), on the CPU.
-        """
+        """Return (num_entities,) CPU logits for each question, in one pass; entities outside a neighbourhood last."""
         parts = [part for question in questions if (part := self._cut(question)) is not None]
         if parts:
             with torch.no_grad():

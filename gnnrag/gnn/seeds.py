@@ -1,4 +1,4 @@
-"""Where the network starts: what a question names, and the passages that search likes.
+"""Nodes where the network starts: what a question names, and the passages that search likes.
 
 The cascade of specification 3.4: a mention is linked by its spelling, else to the nearest name; a question without
 mentions starts at the ends of the nearest facts, else at the nearest names. The branch says which it was.
@@ -46,19 +46,12 @@ class NameVectors(Protocol):
 
 @dataclass(frozen=True)
 class Seeds:
-    """Nodes to start from.
+    """Nodes to start from."""
 
-    Attributes:
-        nodes: distinct node ids, ascending. Shape (n,), int64.
-        values: their weights, in (0, 1]. Shape (n,), float32.
-        confidence: how sure each entity or passage is what a name of the question stands for, by node id.
-        branch: `exact`, `dense_link`, `facts`, `names` or `search` (passages alone).
-    """
-
-    nodes: np.ndarray
-    values: np.ndarray
-    confidence: Mapping[int, tuple[float, float]]  # sureness, rarity of the name
-    branch: str
+    nodes: np.ndarray  # distinct, ascending; (n,) int64
+    values: np.ndarray  # weights in (0, 1]; (n,) float32
+    confidence: Mapping[int, tuple[float, float]]  # by node id: sureness, rarity of the name
+    branch: str  # exact, dense_link, facts, names, search (passages alone)
 
     def weights(self, nodes: np.ndarray) -> np.ndarray:
         """Return the weight of each of some nodes, 0 for those that are no seeds. Shape of `nodes`, float32."""
@@ -69,10 +62,7 @@ class Seeds:
 
 
 def passage_prior(dense: np.ndarray, lexical: np.ndarray, power: float = 4.0, share: float = 0.5) -> np.ndarray:
-    """Mix the scores of dense and lexical search, each scaled to [0, 1] and sharpened. Shape (num_passages,), float64.
-
-    As `chg` does; see there for the constants.
-    """
+    """Mix dense and lexical scores, each scaled to [0, 1] and sharpened as in `chg`. Shape (num_passages,), float64."""
     mixed = np.zeros(len(dense))
     for scores, weight in ((dense, 1 - share), (lexical, share)):
         values = np.asarray(scores, dtype=np.float64)
@@ -83,15 +73,7 @@ def passage_prior(dense: np.ndarray, lexical: np.ndarray, power: float = 4.0, sh
 
 
 def find_seeds(graphs: TextGraph, text: str, linked: LinkedQuestion, vector: np.ndarray, prior: np.ndarray) -> Seeds:
-    """Return where a question starts.
-
-    Args:
-        graphs: the graph, its vectors, the title matcher and settings.
-        text: the question.
-        linked: its names.
-        vector: its vector. Shape (F,).
-        prior: what `passage_prior` gave. Shape (num_passages,).
-    """
+    """Return where a question starts, from its names, (F,) vector and (num_passages,) `passage_prior`."""
     graph = graphs.graph
     found: defaultdict[int, float] = defaultdict(float)
     confidence: dict[int, tuple[float, float]] = {}
@@ -151,10 +133,7 @@ def _add_name(
 def link_by_vector(graphs: NameVectors, text: str, rest: frozenset[str] | None = None) -> dict[int, float]:
     """Return the nearest name of each capitalised mention, if it is near enough, and its cosine.
 
-    Args:
-        graphs: names and their vectors.
-        text: the question.
-        rest: only mentions all of whose words are among these; None for all.
+    With `rest`, only mentions all of whose words are among these.
     """
     runs = [run.group() for run in _RUN.finditer(text)]
     runs = [run for run in dict.fromkeys(runs) if (parts := words(run)) and (rest is None or rest.issuperset(parts))]

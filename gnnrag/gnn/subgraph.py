@@ -20,37 +20,25 @@ from gnnrag.index.message_stages import MessageKnowledge
 
 @dataclass(frozen=True)
 class Subgraph:
-    """What the network sees of a graph for one question; n nodes, e directed edges, r relation rows.
+    """The part of a graph that the network sees for one question; n nodes, e directed edges, r relation rows.
 
-    Attributes:
-        nodes: (n,) int64 node ids in the whole graph, ascending.
-        passages: (n,) int64 corpus position of each passage node, -1 for other nodes.
-        source, relation, target: (e,) int64, both directions of every triple; nodes and relations are local rows.
-        relations: (r,) int64 ids in the whole graph, inverses offset by its number of relations, ascending.
-        relation_vectors: (r, F) float32.
-        question: (F,) float32 vector of the question.
-        seeds: (n,) float32 weight of each node as a seed.
-        features: (n, K) float32.
-        edge_features: (e, K') float32.
-        node_vectors: (n, F) float16.
-        prior: (num_passages,) float32, how dense and lexical search like each passage of the corpus, in [0, 1].
-        branch: how seeds were found, see `gnnrag.gnn.seeds`.
+    Edges run in both directions of every triple and name local rows of nodes and relations.
     """
 
-    nodes: np.ndarray
-    passages: np.ndarray
-    source: np.ndarray
-    relation: np.ndarray
-    target: np.ndarray
-    relations: np.ndarray
-    relation_vectors: np.ndarray
-    question: np.ndarray
-    seeds: np.ndarray
-    features: np.ndarray
-    edge_features: np.ndarray
-    node_vectors: np.ndarray
-    prior: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
-    branch: str = ""
+    nodes: np.ndarray  # (n,) int64 node ids in the whole graph, ascending
+    passages: np.ndarray  # (n,) int64 corpus position of each passage node, -1 for other nodes
+    source: np.ndarray  # (e,) int64
+    relation: np.ndarray  # (e,) int64
+    target: np.ndarray  # (e,) int64
+    relations: np.ndarray  # (r,) int64 ids in the whole graph, inverses offset by its number of relations, ascending
+    relation_vectors: np.ndarray  # (r, F) float32
+    question: np.ndarray  # (F,) float32
+    seeds: np.ndarray  # (n,) float32 weight of each node as a seed
+    features: np.ndarray  # (n, K) float32
+    edge_features: np.ndarray  # (e, K') float32
+    node_vectors: np.ndarray  # (n, F) float16
+    prior: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # (num_passages,) of search, 0 to 1
+    branch: str = ""  # how seeds were found, see gnnrag.gnn.seeds
 
     def targets(self, gold: Sequence[int]) -> np.ndarray:
         """Return which nodes are the passages `gold` (corpus positions). Shape (n,), bool."""
@@ -63,11 +51,7 @@ class Subgraph:
 
 
 def join(parts: Sequence[Subgraph]) -> GraphBatch:
-    """Put subgraphs side by side in the blocks layout; relations that several have are one row.
-
-    Raises:
-        ValueError: no subgraph.
-    """
+    """Put subgraphs side by side in the blocks layout; common relations are one row. ValueError without any."""
     if not parts:
         raise ValueError("join needs at least one subgraph")
     sizes = [len(part.nodes) for part in parts]
@@ -99,36 +83,23 @@ class GraphBatch:
     """Questions on one graph, in one of two layouts.
 
     *Shared*: all B questions look at the same N nodes; column b of `seeds` and `features` belongs to question b, and
-    `owner` is None. *Blocks*: each question has its own pruned subgraph, all of them side by side in one graph of
-    N = sum of N_b nodes; then B = 1, `owner[v]` is the question of node v, and edges may have features of their own.
-
-    Attributes:
-        source, relation, target: (E,) int64, both directions of every triple; messages flow from source to target.
-        num_nodes: N.
-        relation_vectors: (R2, F) vectors of the relations and their inverses; row `relation[e]` belongs to edge e.
-        questions: (Q, F) question vectors; Q = B in the shared layout.
-        seeds: (N, B) weight of each node as a seed, 0 for most.
-        features: (N, B, K) features of (question, node), or None.
-        node_vectors: (N, F) vectors of the nodes' texts, or None.
-        edge_features: (E, K') features of (question, edge), blocks layout only, or None.
-        edge_weights: (E,) weights of edges; 0 removes one; None for all 1.
-        owner: (N,) int64 question of each node in the blocks layout, or None.
-        index: the edges sorted, where many batches share them; see `gnnrag.gnn.model.with_index`.
+    `owner` is None. *Blocks*: each question has its own pruned subgraph, all of them side by side in one graph of N =
+    sum of N_b nodes; then B = 1, `owner[v]` is the question of node v, and edges may have features of their own.
     """
 
-    source: Tensor
-    relation: Tensor
-    target: Tensor
-    num_nodes: int
-    relation_vectors: Tensor
-    questions: Tensor
-    seeds: Tensor
-    features: Tensor | None = None
-    node_vectors: Tensor | None = None
-    edge_features: Tensor | None = None
-    edge_weights: Tensor | None = None
-    owner: Tensor | None = None
-    index: RelationalIndex | None = None
+    source: Tensor  # (E,) int64, both directions of every triple; messages flow from source to target
+    relation: Tensor  # (E,) int64, rows of relation_vectors
+    target: Tensor  # (E,) int64
+    num_nodes: int  # N
+    relation_vectors: Tensor  # (R2, F) of the relations and their inverses
+    questions: Tensor  # (Q, F); Q = B in the shared layout
+    seeds: Tensor  # (N, B) weight of each node as a seed, 0 for most
+    features: Tensor | None = None  # (N, B, K) of (question, node)
+    node_vectors: Tensor | None = None  # (N, F) of the nodes' texts
+    edge_features: Tensor | None = None  # (E, K') of (question, edge), blocks layout only
+    edge_weights: Tensor | None = None  # (E,); 0 removes an edge; None: 1 for all
+    owner: Tensor | None = None  # (N,) int64 question of each node in the blocks layout
+    index: RelationalIndex | None = None  # the edges sorted, where batches share them; see gnnrag.gnn.model.with_index
 
     @property
     def width(self) -> int:
@@ -159,12 +130,9 @@ class PruneConfig:
 
 
 class TextGraph:
-    """What a network of mode `node` reads of an index: its message graph, vectors, hierarchy and titles.
+    """The parts of an index that a network of mode `node` reads: message graph, vectors, hierarchy and titles.
 
-    Args:
-        index: an opened index with the stages `NODE_STAGES`.
-        config: which features the network reads, and how seeds weigh.
-        prune: sizes.
+    The index needs the stages `NODE_STAGES`.
     """
 
     def __init__(self, index: Index, config: GNNConfig | None = None, prune: PruneConfig | None = None) -> None:
@@ -196,12 +164,9 @@ def as_rows(vectors: np.ndarray, index: Index) -> np.ndarray:
 
 
 def with_inverses(vectors: np.ndarray, graph: MessageGraph, config: GNNConfig) -> np.ndarray:
-    """Return the vectors of all relations, then of their inverses: by text, or negative. Shape (2 * num_relations, F).
+    """Return the vectors of all relations, then of their inverses, by `config.inverse`. Shape (2 * num_relations, F).
 
-    Args:
-        vectors: what the stage `relation_vectors` holds.
-        graph: the graph.
-        config: `inverse` decides; relations that are sentences have negative inverses only.
+    Relations that are sentences have negative inverses only.
     """
     if len(vectors) == graph.num_relations or config.inverse == "negative":
         base = vectors[: graph.num_relations]

@@ -1,8 +1,8 @@
 """Questions made from paths of a graph by templates, without a model: more supervision, on any corpus.
 
 A path starts at a passage and follows what its text mentions by title. What is asked are the words that stand around a
-mention (`directed`), because those are what a real question says of a link; which words, names and templates a question
-gets is drawn from a seed.
+mention (`directed`), because those are what a real question says of a link; words, names and templates are drawn from a
+seed.
 """
 
 from __future__ import annotations
@@ -51,13 +51,7 @@ class Link:
 
 
 class QuestionMaker:
-    """Makes questions on a corpus.
-
-    Args:
-        passages: the corpus.
-        graph: its hierarchy graph.
-        titles: its title matcher.
-    """
+    """Makes questions on a corpus, from its hierarchy graph and title matcher."""
 
     def __init__(self, passages: Sequence[Passage], graph: HierarchyGraph, titles: TitleMatcher) -> None:
         self._passages, self._graph, self._titles = passages, graph, titles
@@ -195,15 +189,7 @@ class QuestionMaker:
 def path_questions(graph: MessageGraph, count: int, max_hops: int = 3, seed: int = 0) -> list[Question]:
     """Make questions on facts: relation words along a path from an entity; gold are all entities that the path reaches.
 
-    Args:
-        graph: a message graph whose relations are facts.
-        count: how many at most.
-        max_hops: longest path.
-        seed: of the draws.
-
-    Returns:
-        Questions with `extra` as MetaQA's have: `anchor`, and the answers as `nodes`. A path never returns to its
-        anchor.
+    `count` at most; `extra` is as MetaQA's: `anchor`, to which no path returns, and the answers as `nodes`.
     """
     rng = np.random.default_rng(seed)
     source, relation, target = graph.edges
