@@ -42,12 +42,10 @@ class Request:
     """One call.
 
     Attributes:
-        messages: the conversation; stable text first, so that servers can reuse its prefix.
-        max_tokens: limit of the reply.
+        messages: stable text first, so that servers can reuse its prefix.
         temperature, seed, model: None leaves the choice to the backend's own setting.
         stop: strings that end the reply. Servers differ on whether the reply keeps them, so parsers accept both.
-        schema: JSON schema of the reply. A wish: backends without constrained decoding ignore it, so replies are
-            always parsed and validated.
+        schema: JSON schema of the reply. Some backends ignore it, so replies are always parsed and validated.
         raw: continue the joined text of the messages without a chat template.
     """
 
@@ -68,15 +66,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back. Its texts are well-formed, whichever backend made it: a half of a surrogate pair becomes U+FFFD.
+    """A reply in well-formed text: half of a surrogate pair becomes U+FFFD (`repaired` counts them).
 
-    Attributes:
-        finish_reason: `stop` (complete), `length` (cut at max_tokens), or the server's own word.
-        cost: in the currency of the configured prices; for a cached reply, what it cost when it was made.
-        cached: no model was called for it.
-        model: the name the backend reports.
-        is_estimated: the server sent no usage, so that the token counts are estimates.
-        repaired: how many characters of what the model said became U+FFFD.
+    `finish_reason` is `stop` (complete), `length` (cut at max_tokens), or the server's own word; `cost` is in the
+    currency of the prices, for a cached reply what it cost when it was made; `is_estimated`: the server sent no token
+    counts.
     """
 
     text: str
@@ -106,9 +100,9 @@ class Backend(Part, Protocol):
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Everything besides the request that decides a reply (type, model, server, default sampling); JSON data.
+        """JSON data that decide a reply besides the request (type, model, server, default sampling).
 
-        It keys the response cache and goes into run records, so it never holds a secret.
+        Keys the response cache and goes into run records, so it never holds a secret.
         """
         ...
 
@@ -118,11 +112,7 @@ class Backend(Part, Protocol):
         return False
 
     async def generate(self, request: Request) -> Reply:
-        """Answer one request.
-
-        Raises:
-            LLMError: no reply, retries included.
-        """
+        """Answer one request; LLMError: no reply, retries included."""
         ...
 
     async def close(self) -> None:
@@ -150,13 +140,10 @@ _WEIGHTS = (".safetensors", ".gguf", ".bin")
 
 
 def wants_small(prompts: Variant, model: str, path: Path | None = None) -> bool:
-    """Tell which variant of the prompts a model gets.
+    """Tell whether a model gets the prompts for small models.
 
-    Args:
-        prompts: the setting; `auto` leaves it to the size.
-        model: name of the model; of several numbers in it the largest counts (a context of `1M` is one).
-        path: folder or file of its weights, where they are here; a model that was fine-tuned on prompts (a folder with
-            `gnnrag.json`) gets those, whatever its size.
+    `auto` goes by the largest size in its name (`1M` counts as one), else by the weights at `path`; a model fine-tuned
+    on prompts (a folder with `gnnrag.json`) gets those, whatever its size.
     """
     if prompts != "auto":
         return prompts == "small"

@@ -1,7 +1,7 @@
-"""Answer a request that was answered before from an SQLite file.
+"""Response cache: answer a request that was answered before from an SQLite file.
 
-It is opened only if its schema is ours word for word, so that it holds no triggers, views or computed columns. Its
-replies are those of whoever wrote it.
+The file is opened only if its schema is ours word for word (no triggers, views or computed columns). Its replies are
+those of whoever wrote it.
 """
 
 from __future__ import annotations
@@ -39,9 +39,8 @@ _KINDS: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (
 def open_cache(path: Path) -> sqlite3.Connection:
     """Open a response cache, made on first use.
 
-    Raises:
-        ArtefactError: it is another program's, a link, or has a journal.
-        sqlite3.DatabaseError: it cannot be opened, or is damaged.
+    Raises ArtefactError where it is another program's, a link, or has a journal; sqlite3.DatabaseError where it is
+    damaged.
     """
     _refuse_traps(path)
     connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
@@ -58,11 +57,7 @@ def open_cache(path: Path) -> sqlite3.Connection:
 
 
 def read_entry(value: bytes | None) -> Reply:
-    """Return the reply of an entry.
-
-    Raises:
-        ValueError: it is none that a cache would have written.
-    """
+    """Return the reply of an entry; ValueError: it is none that a cache would have written."""
     if value is None:
         raise ValueError("no text, or too long a one")
     with counted_repairs() as repairs:
@@ -82,7 +77,7 @@ def read_entry(value: bytes | None) -> Reply:
 
 
 def _refuse_traps(path: Path) -> None:
-    """Refuse links, hard ones too, through which SQLite would write elsewhere, pipes, and a journal that is not ours.
+    """Refuse links (hard ones too: SQLite would write elsewhere), pipes, and a journal that is not ours.
 
     A forged journal can name a file that SQLite deletes when it has undone what the journal says. We write ahead, and
     have one for a moment only, while a new file is made.
@@ -132,11 +127,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
 
 def _is_new(connection: sqlite3.Connection) -> bool:
-    """Tell whether a database has nothing in it yet.
-
-    Raises:
-        _ForeignFileError: it has another program's mark, or anything but our table.
-    """
+    """Tell whether a database is empty; _ForeignFileError: it has another program's mark, or anything but our table."""
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     found = set(connection.execute("SELECT type, name, sql FROM sqlite_master WHERE name NOT GLOB 'sqlite_stat*'"))
     if not application and not found:
@@ -150,24 +141,14 @@ logger = logging.getLogger(__name__)
 
 
 class CachedBackend(Backend):
-    """Serves a request from disk if it was answered before, and keeps the answer if not.
+    """Serves a request from the SQLite file `path` if it was answered before, and keeps the answer if not.
 
-    The key covers the backend's identity, the messages, every sampling parameter and the schema. Only complete
-    replies (`stop`) are kept. Identical requests in flight at once are sent once. A reply from the cache counts as a
-    call with the tokens and the cost that it had when it was made, and says that it is cached. An entry that is no
-    reply is asked for again and replaced.
+    The key covers the backend's identity, the messages, every sampling parameter and the schema. Only complete replies
+    (`stop`) are kept; identical requests in flight are sent once. A cached reply counts as a call with its first tokens
+    and cost. An unreadable entry is asked for again (its key goes into `unreadable`). The file must be on a local disk:
+    SQLite's write-ahead log does not work on network file systems.
 
-    The file must be on a local disk: SQLite's write-ahead log does not work on network file systems.
-
-    Args:
-        backend: answers what the cache does not hold.
-        path: the file; made with its folders on first use.
-
-    Raises:
-        ArtefactError: the file exists and is damaged, or is no response cache.
-
-    Attributes:
-        unreadable: keys of the entries that were no replies.
+    Raises ArtefactError where the file is damaged or no response cache.
     """
 
     def __init__(self, backend: Backend, path: str | Path) -> None:

@@ -19,19 +19,11 @@ def encode(
     raw: bool = False,
     is_seq2seq: bool = False,
 ) -> list[int]:
-    """Return the tokens of a prompt.
+    """Return the tokens of a prompt; ConfigError: the tokenizer has no template, or its template refuses the messages.
 
-    Args:
-        tokenizer: of transformers.
-        messages: the conversation.
-        chat: `auto`: the tokenizer's chat template, without one `plain` for a sequence-to-sequence model; `plain`: the
-            messages' texts, with empty lines between.
-        options: variables of the template, such as enable_thinking.
-        raw: continue the joined text.
-        is_seq2seq: whether the model is of that kind.
-
-    Raises:
-        ConfigError: the tokenizer has no template, or its template refuses the messages.
+    `chat`: `auto` is the tokenizer's template, or `plain` for a sequence-to-sequence model without one; `plain` joins
+    the texts with empty lines. `options` are variables of the template, such as enable_thinking; `raw` continues the
+    joined text.
     """
     if raw:
         return list(tokenizer("".join(m.content for m in messages))["input_ids"])
@@ -58,14 +50,9 @@ def encode(
 
 
 def check_length(prompt: int, reply: int, context: int | None, name: str, is_seq2seq: bool = False) -> None:
-    """Raise ContextLengthError where prompt and reply together pass the context, as servers do with a 400.
+    """Raise ContextLengthError where prompt and reply (token counts) together pass the context, like a server's 400.
 
-    Args:
-        prompt: its number of tokens.
-        reply: the most tokens that it may get; a sequence-to-sequence model has room of its own for it.
-        context: the limit; None is none.
-        name: of the model.
-        is_seq2seq: whether the model is of that kind.
+    The reply of a sequence-to-sequence model does not count; `context` None is no limit.
     """
     needed = prompt if is_seq2seq else prompt + reply
     if context is not None and needed > context:

@@ -23,11 +23,7 @@ _REPEATS = 5  # in a pattern; a name has a hundred characters
 
 
 def check_adapter(folder: Path) -> None:
-    """Refuse a LoRA adapter whose settings say more than its shapes: peft would import, start or copy what they name.
-
-    Raises:
-        ConfigError: it is of another kind, lacks a file, or has such settings.
-    """
+    """Raise ConfigError for a LoRA adapter of another kind, or whose settings peft would import, start or copy from."""
     if not (folder / "adapter_config.json").is_file():
         raise ConfigError(f"adapter {str(folder)!r} has no adapter_config.json: give a folder saved by peft")
     config = read_settings(folder / "adapter_config.json")
@@ -47,11 +43,7 @@ def check_adapter(folder: Path) -> None:
 
 
 def refuse_adapter(folder: Path, where: str = "adapter_config.json") -> None:
-    """Refuse a model with an adapter in its folder: transformers would put it on unasked, and take the base it names.
-
-    Raises:
-        ConfigError: there is one.
-    """
+    """Raise ConfigError for a model with an adapter in its folder: transformers would apply it, and load its base."""
     if found := next(folder.glob(where), None):
         problem = f"model folder {str(folder)!r} holds an adapter as well ({found.relative_to(folder)})"
         raise ConfigError(f"{problem}: move the two into folders of their own, or merge them")
@@ -103,11 +95,10 @@ _MOST, _LONGEST = 1 << 20, 1 << 24  # entries of a list, bytes of a text
 
 
 def check_gguf(path: Path) -> int | None:
-    """Return the context length of a model that is there as a whole, None where the file does not say it.
+    """Return the context length of a GGUF file, None where it does not say it.
 
-    Raises:
-        ArtefactError: the file is cut off or damaged, which ends the process where OpenVINO opens it, or holds tensors
-            of a type that is not known here.
+    Raises ArtefactError where it is cut off or damaged, which ends the process where OpenVINO opens it, or has tensors
+    of an unknown type.
     """
     with open_regular(path) as handle:
         try:
@@ -183,13 +174,9 @@ _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json"
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """A model on disk.
+    """A model on disk: a folder as `save_pretrained` writes it (`openvino`: or a file), perhaps with a LoRA adapter.
 
-    Attributes:
-        base: folder of the model, as `save_pretrained` writes it; for `openvino` also a file.
-        adapter: folder of a LoRA adapter on top of it, or None.
-        name: what replies and error messages call it.
-        deciding: patterns of the files in a folder that decide what the model replies.
+    `name` is for replies and error messages; `deciding` are patterns of the files that decide what the model replies.
     """
 
     base: Path
@@ -221,15 +208,10 @@ class ModelFiles:
 
 
 def find_model(model: str, adapter: str | None, backend: str) -> ModelFiles:
-    """Resolve the settings `model` and `adapter`.
+    """Resolve the settings `model` (folder or hub name, `name@revision` for a fixed one) and `adapter` (the same).
 
-    Args:
-        model: a folder, or a hub name, `name@revision` for a fixed one; a folder of an adapter names its own base.
-        adapter: folder or hub name of a LoRA adapter.
-        backend: for error messages.
-
-    Raises:
-        ConfigError: nothing there, no model in it, or weights and adapters of a kind that is not loaded.
+    A folder of an adapter names its own base. Raises ConfigError where there is no model, or weights or adapters of a
+    kind that is not loaded.
     """
     if not model:
         raise ConfigError(f"llm={backend} needs a model: give llm.model=FOLDER, or of one role roles.ROLE.model=FOLDER")
@@ -257,11 +239,7 @@ def find_model(model: str, adapter: str | None, backend: str) -> ModelFiles:
 
 
 def kind_of(files: ModelFiles) -> str:
-    """Return `causal` or `seq2seq`, by the architecture that transformers knows under the name in config.json.
-
-    Raises:
-        ConfigError: a classifier, an encoder, or something that this version of transformers does not know.
-    """
+    """Return `causal` or `seq2seq`, by config.json; ConfigError: a classifier, an encoder, or one not known here."""
     from transformers.models.auto import modeling_auto as auto
 
     named = read_settings(files.base / "config.json").get("architectures")

@@ -36,20 +36,14 @@ class HFConfig(LocalConfig):
 class HFBackend(LocalBackend):
     """Answers with a transformers model, in padded batches over all questions in flight.
 
-    Requests that arrive within `window_s`, or while a batch runs, are answered together, in a thread, each with its
-    own temperature, seed, limit, stop strings and schema. A reply is the same in whatever batch it is made, up to the
-    rounding of matrix products, which depends on their shapes: in float32 next to never seen, in bfloat16 now and then.
-    `max_batch=1` excludes it; so does the response cache. A request's schema is enforced where xgrammar is installed;
-    where not, it is ignored (a line in the log says so), and the roles' parsers decide, as with any server.
+    Requests that arrive within `window_s`, or while a batch runs, are answered together, in a thread, each with its own
+    temperature, seed, limit, stop strings and schema. A reply does not depend on its batch, up to the rounding of
+    matrix products: in float32 next to never seen, in bfloat16 now and then; `max_batch=1` and the response cache
+    exclude it. A schema is enforced where xgrammar is installed, else ignored (logged). Backends of a process share one
+    copy of the weights.
 
-    Several backends of a process (roles with other settings or adapters) share one copy of the weights.
-
-    Args:
-        config: settings.
-
-    Raises:
-        ConfigError: no such folder, an architecture that does not generate text, a broken adapter, or a package is
-            missing.
+    Raises ConfigError for a missing folder or package, an architecture that does not generate text, or a broken
+    adapter.
     """
 
     kind, grammar = "hf", "xgrammar"

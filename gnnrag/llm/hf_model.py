@@ -25,14 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 def load_model(folder: Path, kind: str, merged: Path | None, device: str, dtype: str) -> tuple[Any, Any]:
-    """Return a model ready for inference, and its tokenizer.
-
-    Args:
-        folder: of the base model.
-        kind: `causal` or `seq2seq`.
-        merged: adapter to put into the weights.
-        device: as in `HFConfig`.
-        dtype: as in `HFConfig`.
+    """Return a model ready for inference, and its tokenizer; `kind` is `causal` or `seq2seq`, `merged` an adapter.
 
     Raises:
         ConfigError: there is no such device, or nothing that can read the tokenizer.
@@ -95,12 +88,7 @@ def _device(name: str) -> Any:
 
 
 class Matcher:
-    """What one reply may still become.
-
-    Args:
-        compiled: a compiled grammar.
-        size: of the vocabulary.
-    """
+    """The state of one reply under a compiled grammar; `size` is the vocabulary's."""
 
     def __init__(self, compiled: Any, size: int) -> None:
         import xgrammar
@@ -123,10 +111,8 @@ class Matcher:
 class Grammar:
     """Compiles schemas for one tokenizer, each once.
 
-    Args:
-        tokenizer: of transformers.
-        size: of the model's output, which may be larger than the tokenizer's vocabulary.
-        ends: tokens that end a reply.
+    `size` is that of the model's output, which may be larger than the tokenizer's vocabulary; `ends` are tokens that
+    end a reply.
     """
 
     def __init__(self, tokenizer: Any, size: int, ends: frozenset[int]) -> None:
@@ -172,14 +158,8 @@ class Row:
 class Rows:
     """Gives every row of a batch its own temperature, noise, limit, stop strings and schema.
 
-    `generate` decodes greedily; `choose` leaves a sampled row only the token that its own generator drew. So a row's
-    reply depends on its request alone, not on its neighbours.
-
-    Args:
-        rows: the requests.
-        tokenizer: for stop strings and the final text.
-        ends: tokens that end a reply.
-        start: the position where replies begin.
+    `generate` decodes greedily; `choose` leaves a sampled row only the token that its own generator drew, so that a
+    reply does not depend on its neighbours. Replies begin at position `start` and end with a token of `ends`.
     """
 
     def __init__(self, rows: Sequence[Row], tokenizer: Any, ends: frozenset[int], start: int) -> None:
@@ -278,16 +258,9 @@ class Rows:
 
 
 class HFModel:
-    """See `gnnrag.llm.local.Model`. Makes static batches: first come, first served, with those of like length.
+    """A `gnnrag.llm.local.Model` in static batches: first come, first served, with those of like length.
 
-    Args:
-        model: of transformers, on its device.
-        tokenizer: its tokenizer.
-        is_seq2seq: whether it has an encoder.
-        limits: of a batch.
-
-    Attributes:
-        batches: how many batches there were of each size.
+    `batches` counts the batches of each size.
     """
 
     def __init__(self, model: Any, tokenizer: Any, is_seq2seq: bool, limits: Limits) -> None:

@@ -34,14 +34,10 @@ _CONTEXT = re.compile(
 
 @dataclass
 class RetryableError(Exception):
-    """A failure that may pass.
+    """A failure that may pass; `error` is raised when it does not.
 
-    Attributes:
-        error: what to raise when it does not.
-        wait_s: how long the server asks to wait.
-        is_connection: the server could not be reached at all.
-        reason: why, for the log: in our words, as a server may quote what it was sent.
-        server: host and port.
+    `wait_s` is how long the server asks to wait; `is_connection`: it could not be reached at all; `reason` is in our
+    words, as a server may quote what it was sent.
     """
 
     error: LLMError
@@ -70,11 +66,8 @@ def import_openai() -> Any:
 async def with_retries(call: Callable[[], Awaitable[T]], attempts: int, backoff_s: float) -> T:
     """Await `call()` until it does not raise RetryableError, `attempts` times at most; each failure is logged at once.
 
-    Waits as long as the server asks, else a random time below `backoff_s` * 2^n (at most 30 s): a crowd of callers
-    that failed together must not come back together.
-
-    Raises:
-        LLMError: of the last attempt, or of one that is not worth repeating.
+    Waits as long as the server asks, else a random time below `backoff_s` * 2^n (at most 30 s), so that callers that
+    failed together do not come back together. Raises the LLMError of the last attempt, or of one not worth repeating.
     """
     for number in range(attempts):
         try:
@@ -138,13 +131,10 @@ class BodyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An address of a server.
+    """An address of a server, without user, password and query in `base`.
 
-    Attributes:
-        base: without user, password and query.
-        query: what goes with every request, such as `api-version`.
-        basic: the Authorization header that user and password make; empty without them.
-        secrets: what no message may show, in every spelling that a server could quote it in.
+    `query` goes with every request (`api-version`); `basic` is the Authorization header of user and password, or empty;
+    `secrets` must not show in messages, in every spelling that a server could quote them in.
     """
 
     base: str
@@ -154,15 +144,7 @@ class Address:
 
 
 def take_apart(url: str, name: str = "llm.base_url") -> Address:
-    """Return the parts of an address.
-
-    Args:
-        url: of a server; may hold user, password and query.
-        name: of the setting, for the message.
-
-    Raises:
-        ConfigError: it is no address of a server; the message shows no credentials.
-    """
+    """Return the parts of an address; ConfigError (names the setting, shows no credentials): it is none of a server."""
     try:
         parts = urlsplit(url)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -198,13 +180,7 @@ def spellings(secret: str) -> set[str]:
 
 
 def open_client(at: Address, key: str, timeout_s: float) -> openai.AsyncOpenAI:
-    """Return a client of a server.
-
-    Args:
-        at: its address.
-        key: what it is called with, in place of user and password.
-        timeout_s: of one request.
-    """
+    """Return a client of a server; a `key` is sent in place of user and password."""
     _hide_in_logs()
     headers = {"Accept-Encoding": "identity"}  # what is counted while it arrives is then what fills the memory
     if at.basic:

@@ -27,14 +27,10 @@ class Job:
     """A request with all that its backend's settings decide; backends with other settings may share the model.
 
     Attributes:
-        request: what to answer.
         temperature: 0 is greedy.
-        top_p: of the probability mass, how much is sampled from.
         seed: of this request alone.
-        schema: JSON schema to constrain the reply to, or None.
         adapter: folder of the LoRA adapter to answer with, or None.
-        name: the model's, for replies and errors.
-        chat, options: how messages become a prompt; see `gnnrag.llm.chat.encode`.
+        chat, options: see `gnnrag.llm.chat.encode`.
         context: most tokens of prompt and reply; None takes the model's own limit.
         presence_penalty: taken from the score of each token that the reply has already.
     """
@@ -115,11 +111,9 @@ _GOODBYE_S = 2.0  # how long the end of the program waits for the thread
 class ModelThread:
     """Loads a model on the first request, in a thread, and answers there.
 
-    Args:
-        load: makes the model; called once. Its failure is the answer to every request, so that a run of 500 questions
-            does not try 500 times.
-        window_s: before each `advance`, wait so long for further requests. Answered coroutines come back with their
-            next request within milliseconds, and are worth waiting for where a batch cannot grow once it runs.
+    `load` is called once; its failure is the answer to every request. Before each `advance`, it waits `window_s` for
+    further requests: answered coroutines come back within milliseconds, worth waiting for where a running batch cannot
+    grow.
     """
 
     def __init__(self, load: Callable[[], Model], window_s: float = 0.0) -> None:
@@ -129,11 +123,7 @@ class ModelThread:
         self._thread: threading.Thread | None = None
 
     async def ask(self, job: Job) -> Reply:
-        """Answer one job.
-
-        Raises:
-            LLMError: no reply. ContextLengthError: the prompt is too long. ConfigError: the model cannot be loaded.
-        """
+        """Answer one job; LLMError: no reply; ContextLengthError: prompt too long; ConfigError: model not loaded."""
         ticket = Ticket(job)
         self._start()
         self._inbox.put(ticket)
@@ -154,10 +144,7 @@ _SHARING = threading.Lock()
 
 
 def shared(key: Hashable, make: Callable[[], T]) -> T:
-    """Return the object of this key that some backend of the process still holds, else a new one.
-
-    Weights fill the memory of the process, whoever asks for them; two roles with one model must not load it twice.
-    """
+    """Return the object of this key that some backend of the process still holds, else a new one: weights load once."""
     with _SHARING:
         found = _SHARED.get(key)
         if found is None:
@@ -249,15 +236,7 @@ class LocalConfig:
 
 
 class LocalBackend(Backend):
-    """Base of `hf`, `vllm` and `openvino`.
-
-    Args:
-        config: settings.
-
-    Attributes:
-        files: the model on disk.
-        thread: the thread that answers, shared by all backends of the process that run the same weights.
-    """
+    """Base of `hf`, `vllm` and `openvino`; backends of a process that run the same weights share `thread`."""
 
     kind: ClassVar[str]
     grammar: ClassVar[str]  # the package that constrains replies to a schema

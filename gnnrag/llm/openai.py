@@ -50,12 +50,8 @@ _LONGEST_NAME = 200
 def request_body(request: Request, defaults: Mapping[str, Any], token_limit: str, level: str) -> dict[str, Any]:
     """Return the arguments of a (chat) completion call.
 
-    Args:
-        request: what to send.
-        defaults: `model`, `temperature`, `seed`, used where the request leaves them open, and `presence_penalty`; null
-            ones are left out.
-        token_limit: name of the field that limits the reply.
-        level: how to send the schema: `json_schema`, `json_object` or `off`.
+    `defaults` (`model`, `temperature`, `seed`) fill what the request leaves open; null ones are left out. `token_limit`
+    names the field that limits the reply; `level` is how the schema is sent: `json_schema`, `json_object` or `off`.
     """
     own = {"model": request.model, "temperature": request.temperature, "seed": request.seed, "presence_penalty": None}
     sampling = {k: own[k] if own[k] is not None else defaults.get(k) for k in own}
@@ -75,11 +71,7 @@ def request_body(request: Request, defaults: Mapping[str, Any], token_limit: str
 
 
 def read_reply(answer: Any, request: Request, model: str, price_in: float, price_out: float) -> Reply:
-    """Turn a completion object into a Reply; missing usage is estimated and says so.
-
-    Raises:
-        ValueError: it has no reply in it (a proxy's page, an error object sent with status 200).
-    """
+    """Turn a completion object into a Reply; missing usage is estimated; ValueError: no reply in it (an error page)."""
     try:
         choice = answer.choices[0]
         text = choice.text if request.raw else choice.message.content
@@ -184,19 +176,13 @@ class OpenAIBackend(Backend):
 
     Rate limits, server errors, timeouts and lost connections are retried with growing, random pauses; other refusals
     raise at once, but that of a key from a file of servers, which is read again. Once the server could not be reached
-    at all, calls try it only once each until one gets through, so that a run against a dead server ends in minutes.
+    at all, calls try it once each until one gets through, so that a run against a dead server ends in minutes.
 
-    With `structured=auto` a request's schema is sent as `json_schema`; a server that refuses it gets `json_object`,
-    then nothing, and the level it took is remembered.
+    With `structured=auto` a schema is sent as `json_schema`; a server that refuses it gets `json_object`, then nothing,
+    and the level it took is remembered. A redirect is a refusal: prompts and keys go to the named server alone. A reply
+    of more than `gnnrag.llm.http.MAX_BODY` bytes is not received, and counts as unreadable.
 
-    A redirect is a refusal: prompts and keys go to the server that was named alone. A reply of more than
-    `gnnrag.llm.http.MAX_BODY` bytes is not received, and counts as one that cannot be read.
-
-    Args:
-        config: settings.
-
-    Raises:
-        ConfigError: there is no key for the API, base_url is no URL, or a limit is not positive.
+    Raises ConfigError where the API has no key, base_url is no URL, or a limit is not positive.
     """
 
     config_class = OpenAIConfig

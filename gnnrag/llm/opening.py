@@ -11,17 +11,9 @@ from gnnrag.registry import BACKENDS, resolve
 
 
 def with_model(name: str, settings: Any, model: str | None) -> Any:
-    """Return settings with another model.
+    """Return settings with another model (None: as they are) and without the adapter, which was trained on the old one.
 
-    An adapter belongs to the model it was trained on, and does not come along to another one.
-
-    Args:
-        name: of the backend.
-        settings: an instance of its dataclass.
-        model: what it is to be; None leaves the settings as they are.
-
-    Raises:
-        ConfigError: the backend has no models to choose from.
+    Raises ConfigError where the backend has no models to choose from.
     """
     if not model:
         return settings
@@ -33,14 +25,7 @@ def with_model(name: str, settings: Any, model: str | None) -> Any:
 
 
 def open_backend(where: str, name: str, settings: Any, cache: str | None) -> Backend:
-    """Return a backend, behind the response cache if there is one.
-
-    Args:
-        where: the setting that names it, for error messages.
-        name: of the backend.
-        settings: an instance of its dataclass.
-        cache: the file, or None.
-    """
+    """Return a backend, behind the response cache in file `cache` unless None; `where` names the setting in errors."""
     backend: Backend = resolve(where, name, BACKENDS)(settings)
     if cache and name != "scripted":
         from gnnrag.llm.cache import CachedBackend

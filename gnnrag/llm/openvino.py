@@ -27,14 +27,10 @@ _SEEDS = 1 << 32  # that OpenVINO tells apart
 
 
 class OpenVINOEngine:
-    """See `gnnrag.llm.local.Model`. Requests join and leave the batch at every step.
+    """A `gnnrag.llm.local.Model` on a `ContinuousBatchingPipeline`; requests join and leave the batch at every step.
 
-    A step holds Python's lock: other threads run between steps, of which each takes 256 tokens of prompts at most.
-
-    Args:
-        pipeline: an `openvino_genai.ContinuousBatchingPipeline`.
-        name: of the model, for errors.
-        context: most tokens of prompt and reply, None where it is not said.
+    A step holds Python's lock: other threads run between steps, each of which takes at most 256 tokens of prompts.
+    `context` is the most tokens of prompt and reply, None where unknown.
     """
 
     def __init__(self, pipeline: Any, name: str, context: int | None) -> None:
@@ -155,17 +151,7 @@ class _Tokenizer:
 
 
 def start_engine(path: Path, device: str, dtype: str, max_batch: int) -> OpenVINOEngine:
-    """Load a model.
-
-    Args:
-        path: a GGUF file or a folder.
-        device: as in `OpenVINOConfig`.
-        dtype: as there.
-        max_batch: as there.
-
-    Raises:
-        ArtefactError: it is damaged, or of a kind that OpenVINO does not run on this device.
-    """
+    """Load a GGUF file or a folder; the rest as in `OpenVINOConfig`; ArtefactError: damaged, or not for this device."""
     try:
         import openvino_genai
 
@@ -226,17 +212,12 @@ class OpenVINOConfig(LocalConfig):
 
 
 class OpenVINOBackend(LocalBackend):
-    """Answers with a model that OpenVINO runs: quantised ones on a CPU, in a fraction of the memory that `hf` needs.
+    """Answers with a model that OpenVINO runs (a GGUF file, or a folder): quantised ones on a CPU, in little memory.
 
-    Requests join the running batch as they come, and what prompts begin with in common is computed once. In float32
-    a reply does not depend on its neighbours; in the shorter types now and then. A request's schema is enforced where
-    it asks for nothing but objects of fixed properties, arrays, choices and plain values, as all of ours do.
+    Requests join the running batch, and common beginnings of prompts are computed once. In float32 a reply does not
+    depend on its neighbours; in the shorter types now and then. A schema is enforced where `pattern_of` can read it.
 
-    Args:
-        config: settings; `model` is a GGUF file, a folder with one, or a folder that OpenVINO has written.
-
-    Raises:
-        ConfigError: openvino-genai is not installed, there is no such model, or an adapter was given.
+    Raises ConfigError where openvino-genai is not installed, there is no such model, or an adapter was given.
     """
 
     kind, grammar = "openvino", "openvino_genai"
@@ -279,11 +260,9 @@ class OpenVINOBackend(LocalBackend):
 def pattern_of(schema: Mapping[str, Any]) -> str:
     """Return a regular expression of the JSON texts that follow a schema, with one space after `:` and `,`.
 
-    OpenVINO takes schemas, too, but then allows any white space, where small models run in circles until their limit;
-    and one that it cannot read leaves the pipeline beyond use.
-
-    Raises:
-        ValueError: the schema has more than objects of fixed properties, arrays, choices and plain values.
+    OpenVINO's own schemas allow any white space, where small models run in circles until their limit; one that it
+    cannot read leaves the pipeline beyond use. ValueError: more than objects of fixed properties, arrays, choices and
+    plain values.
     """
     kind, choices = schema.get("type"), schema.get("enum", [schema["const"]] if "const" in schema else None)
     if choices is None and kind == "integer" and {"minimum", "maximum"} <= schema.keys():

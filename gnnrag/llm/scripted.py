@@ -18,11 +18,10 @@ Answer = str | Reply | BaseException | Callable[[Request], Any]
 
 @dataclass
 class ScriptedConfig:
-    """Rules, tried in order; the first that matches answers.
+    """Rules, tried in order; the first whose regex is found in the text of all messages answers.
 
-    In YAML a rule is `{match: REGEX, reply: TEXT or list of TEXT}`; in Python also a pair (match, reply), where match
-    may be a function of the request and reply a Reply, an exception, a function of the request, or a list of these.
-    A list is used up in order; its last element then repeats. Regexes search the text of all messages.
+    In YAML `{match: REGEX, reply: TEXT or list of TEXT}`; in Python also a pair (match, reply): match may be a function
+    of the request, reply a Reply, an exception, a function of the request, or a list. The last of a list repeats.
     """
 
     rules: list[Any] = field(default_factory=list)
@@ -39,15 +38,7 @@ class _Rule:
 
 
 class ScriptedBackend(Backend):
-    """Answers by rule, and remembers what it was asked.
-
-    Attributes:
-        requests: all requests so far, in order of arrival.
-        peak: the largest number of requests that were in flight at once.
-
-    Args:
-        config: rules and latency.
-    """
+    """Answers by rule; keeps all requests in order of arrival, and the `peak` number in flight at once."""
 
     config_class = ScriptedConfig
 

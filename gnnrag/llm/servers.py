@@ -1,7 +1,7 @@
 """Several servers of one model: read their addresses, share the requests out, leave out one that fails.
 
 A line of the file is an address and facts, `http://node7:20123/v1 job=4711 key=...`. A server adds its line once it
-answers and takes it away when it ends (`slurm/vllm_server.sbatch`); one that was killed leaves a stale line.
+answers and removes it when it ends (`slurm/vllm_server.sbatch`); one that was killed leaves a stale line.
 """
 
 from __future__ import annotations
@@ -50,11 +50,7 @@ class Server:
 
 
 def read_servers(path: Path) -> list[Server]:
-    """Return the servers of a file, none where there is no file yet.
-
-    Raises:
-        LLMError: a line is none of an address and facts.
-    """
+    """Return the servers of a file, none where there is no file yet; LLMError: a line is no address and facts."""
     try:
         lines = path.read_text("utf-8").splitlines()
     except FileNotFoundError:
@@ -78,10 +74,7 @@ def _is_address(url: str) -> bool:
 
 
 def is_healthy(server: Server) -> bool:
-    """Tell whether a server answers at `/health`.
-
-    It is asked directly, whatever proxies the environment names, and a redirect is no answer.
-    """
+    """Tell whether a server answers at `/health`: asked directly, past all proxies; a redirect is no answer."""
     at = take_apart(server.url)
     parts = urlsplit(at.base)
     opener = urllib.request.OpenerDirector()
@@ -112,15 +105,9 @@ def job_state(job: str) -> str:
 
 
 async def wait_for_servers(path: Path, wait_s: float, tell: Callable[[str], None]) -> list[Server]:
-    """Return the servers of a file that answer, once there is one.
+    """Return the servers of a file that answer, once there is one; LLMError: none did within `wait_s`, and why.
 
-    Args:
-        path: the file.
-        wait_s: how long to wait.
-        tell: told what is waited for, at once and every minute.
-
-    Raises:
-        LLMError: none answered in that time; says what there was instead.
+    `tell` is notified of what is waited for, at once and every minute.
     """
     started, reminded, before = time.monotonic(), 0.0, ""
     while True:
@@ -162,12 +149,7 @@ def _why_not(path: Path, servers: Sequence[Server]) -> str:
 
 
 class Replicas:
-    """Servers of a file, asked in turn. One that cannot be reached is left out until none is left; then it waits again.
-
-    Args:
-        path: the file.
-        wait_s: how long to wait for a server.
-    """
+    """Servers of a file, in turn, without those that cannot be reached; waits `wait_s` again once none is left."""
 
     def __init__(self, path: str | Path, wait_s: float) -> None:
         self.path, self.wait_s = Path(path), wait_s
@@ -202,11 +184,8 @@ class _LoopState:
 class Clients:
     """Clients of the OpenAI protocol, made on first use for each event loop: connections cannot move between loops.
 
-    Args:
-        own: returns the server, and its key, where there is no file of servers; called where it is needed.
-        timeout_s: of one request.
-        concurrency: requests in flight in one event loop.
-        replicas: servers of a file, instead of that one.
+    `own` returns the server and its key where there is no file of servers (`replicas`); `concurrency` is per event
+    loop.
     """
 
     def __init__(
@@ -222,11 +201,9 @@ class Clients:
         return self._state().slots
 
     async def pick(self) -> tuple[openai.AsyncOpenAI, Server]:
-        """Return the client of the server whose turn it is, and the server; waits until one of a file answers.
+        """Return the client and the server whose turn it is, once one of a file answers; LLMError: none does.
 
-        Raises:
-            ConfigError: its address is none.
-            LLMError: no server of the file answers.
+        Raises ConfigError where its address is none.
         """
         state = self._state()
         server = await self.replicas.pick(state.lock) if self.replicas else self.own()

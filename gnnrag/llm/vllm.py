@@ -22,11 +22,9 @@ _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM has kernels for
 
 
 class VLLMEngine:
-    """See `gnnrag.llm.local.Model`. Requests join and leave the batch at every step.
+    """A `gnnrag.llm.local.Model` on a `vllm.LLMEngine`; requests join and leave the batch at every step.
 
-    Args:
-        engine: a `vllm.LLMEngine`.
-        rank: highest rank of an adapter that it takes; 0 without adapters.
+    `rank` is the highest rank of an adapter that it takes; 0 without adapters.
     """
 
     def __init__(self, engine: Any, rank: int) -> None:
@@ -114,15 +112,9 @@ def _hidden(name: str) -> Iterator[None]:
 
 
 def start_engine(settings: Mapping[str, Any], ranks: Mapping[str, int], lora_rank: int | None) -> VLLMEngine:
-    """Start an engine.
+    """Start an engine with arguments of `vllm.EngineArgs` for adapters of these ranks (`lora_rank` None: of `ranks`).
 
-    Args:
-        settings: arguments of `vllm.EngineArgs`.
-        ranks: the adapters known so far, with their ranks.
-        lora_rank: highest rank to prepare for; None takes it from `ranks`.
-
-    Raises:
-        ArtefactError: vLLM cannot run this model here, or knows no such argument.
+    Raises ArtefactError where vLLM cannot run this model here, or knows no such argument.
     """
     rank = lora_rank or max(ranks.values(), default=0)
     rank = next((r for r in _RANKS if r >= rank), rank) if rank else 0
@@ -190,17 +182,12 @@ class VLLMConfig(LocalConfig):
 
 
 class VLLMBackend(LocalBackend):
-    """Answers with a vLLM engine that this process owns.
+    """Answers with a vLLM engine that this process owns; schemas are enforced by vLLM.
 
-    Requests join the running batch as they come. A request's schema is enforced by vLLM itself. Roles that name the
-    same model with other adapters share one engine, which is started with the first request and with room for the
-    adapters of all backends made until then.
+    Requests join the running batch as they come. Roles that name one model with other adapters share an engine, which
+    starts with the first request and has room for the adapters of all backends made until then.
 
-    Args:
-        config: settings.
-
-    Raises:
-        ConfigError: vLLM is not installed, no such folder, a broken adapter, or a setting given twice.
+    Raises ConfigError where vLLM or the folder is missing, an adapter is broken, or a setting is given twice.
     """
 
     kind, grammar = "vllm", "vllm"
@@ -240,12 +227,7 @@ class VLLMBackend(LocalBackend):
 
 
 class EngineThread(ModelThread):
-    """A thread with an engine, and the adapters that its backends have named: it must know the highest rank to start.
-
-    Args:
-        load: starts the engine.
-        ranks: adapter folder to rank; backends add theirs.
-    """
+    """A thread with an engine and its backends' adapters: it must know their highest rank to start."""
 
     def __init__(self, load: Any, ranks: dict[str, int]) -> None:
         super().__init__(load)
