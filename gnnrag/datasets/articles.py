@@ -1,8 +1,8 @@
 """A knowledge base as a corpus: one article for each entity, a sentence of a template for each triple, no model.
 
 DotRAG textualises MetaQA with a language model; its specification (section 8.2) names templates as the default for
-tests and ablations. An article states all triples of its entity, so each triple stands in the articles of both its
-ends, once from either side. Articles are cut into parts of at most 25 neighbours; every sentence names its entity.
+tests and ablations. Each triple stands in the articles of both its ends, once from either side. Articles are cut into
+parts of at most 25 neighbours; every sentence names its entity.
 """
 
 from __future__ import annotations
@@ -19,12 +19,7 @@ MAX_NEIGHBOURS = 25
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """How a relation is told.
-
-    Attributes:
-        head_type, tail_type: the role that it gives its ends.
-        forwards, backwards: the sentence in the article of the head, and in that of the tail.
-    """
+    """The types that a relation gives its ends, and its sentences in the articles of the head and of the tail."""
 
     head_type: str
     tail_type: str
@@ -52,13 +47,9 @@ _NOUNS = {"rating": "an IMDb rating", "votes": "a word for IMDb votes"}
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """At most `MAX_NEIGHBOURS` neighbours of an entity: what one article tells.
+    """At most `MAX_NEIGHBOURS` neighbours of an entity (`id`: its name, of part n `NAME#n`): what one article tells.
 
-    Attributes:
-        id: the entity's name, of part n `NAME#n`.
-        name: the entity.
-        type: its roles, see `entity_types`.
-        triples: those that join it to the part's neighbours.
+    `type` holds its roles, see `entity_types`.
     """
 
     id: str
@@ -94,13 +85,9 @@ def entity_types(triples: Iterable[Triple]) -> dict[str, str]:
 
 
 def parts_of(triples: Sequence[Triple], only: Collection[str] | None = None) -> Iterator[Part]:
-    """Yield the parts of all entities, by first appearance, each part after the other.
+    """Yield the parts of all entities (or `only` of some), by first appearance, each part after the other.
 
     Neighbours come by first appearance, each with all relations to it, so that parallel relations stay together.
-
-    Args:
-        triples: the knowledge base.
-        only: entities to yield; their parts are the same without it.
     """
     around: dict[str, dict[str, list[Triple]]] = {}
     for triple in triples:

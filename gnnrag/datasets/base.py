@@ -29,14 +29,8 @@ P = ParamSpec("P")
 class Dataset:
     """A corpus with questions on it; `questions` is empty where only the corpus was asked for.
 
-    Attributes:
-        name: of the folder or release.
-        passages: the corpus, in corpus order.
-        questions: in file order.
-        skipped: what was left out: reason -> names of the files, passages or questions.
-        notes: remarks that a run should show, such as "a subset of the full release".
-        documents: of own documents, the files that the passages were cut from.
-        nodes: of a knowledge base's articles: passage id to the entities it is about and mentions; empty for others.
+    `skipped` maps a reason to the names of files, passages or questions left out; `notes` are remarks that a run should
+    show; `documents` are the files of own documents; `nodes` maps a passage of a knowledge base to its entities.
     """
 
     name: str
@@ -110,8 +104,7 @@ def load_dataset(
     Args:
         path: a folder with `corpus.jsonl`; `FOLDER/NAME` or `FOLDER/NAME.json` of a release in HippoRAG's layout; a
             folder with `kb.txt`; a release of long documents (`layouts`); a folder of own documents, or one document.
-        split: which `questions.<split>.jsonl`; releases have one questions file, and ignore it; see also
-            `kb.question_files`.
+        split: which `questions.<split>.jsonl`; ignored by releases; see also `kb.question_files`.
         questions: another questions file, canonical `.jsonl` or release `.json`.
         limit: keep the first so many questions; of a knowledge base, of each file.
         chunking: how own and other long documents are cut.
@@ -144,11 +137,7 @@ def load_dataset(
 
 @_repaired
 def load_passages(path: str | Path, chunking: Chunking | None = None, progress: Progress = silent) -> Dataset:
-    """Return the corpus at `path` without questions: all that indexing needs; `progress` is told of a PDF's pages.
-
-    Raises:
-        DataError, ConfigError: as in `load_dataset`.
-    """
+    """Return the corpus at `path` without questions, errors as in `load_dataset`; `progress` gets a PDF's pages."""
     source, skips = find_source(Path(path)), Skips()
     if source.kind == "folder":
         cut = folder.load_documents(source.path, chunking or Chunking(), skips, progress)
@@ -161,12 +150,9 @@ def load_passages(path: str | Path, chunking: Chunking | None = None, progress: 
 def load_questions(
     path: str | Path, passages: Iterable[Passage], popqa_aliases: PopqaAliases = "decoded"
 ) -> list[Question]:
-    """Return the questions of one file, canonical `.jsonl` or release `.json`, on a corpus that is loaded already.
+    """Return the questions of one file, canonical `.jsonl` or release `.json`, on a loaded corpus.
 
-    Nothing is left out: a gold passage that the corpus lacks is an error.
-
-    Raises:
-        DataError, ConfigError: as in `load_dataset`.
+    Nothing is left out: a gold passage that the corpus lacks is a DataError. Other errors as in `load_dataset`.
     """
     return _questions(Path(path), list(passages), Skips(), popqa_aliases, "error")
 

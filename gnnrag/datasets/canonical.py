@@ -2,7 +2,7 @@
 
 A passage has `id`, `text` and perhaps `title`. A question has `id`, `question`, `answers` (`[]` if the corpus cannot
 answer it) and perhaps `type`, `gold` (ids of supporting passages), `evidence` (triples) and `decomposition`
-(`question`, `answer`, `gold` per hop). Whatever else a question has is kept in `Question.extra`.
+(`question`, `answer`, `gold` per hop). Further keys go into `Question.extra`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ _QUESTION_KEYS = frozenset(("id", "question", "answers", "type", "gold", "eviden
 def load_passages(path: Path, max_line_bytes: int = MAX_LINE_BYTES) -> list[Passage]:
     """Return the passages of a `corpus.jsonl`, in file order.
 
-    Raises:
-        DataError: a line is broken, an id comes twice, a text is empty, or there is no passage.
+    Raises DataError for a broken or too long line, a repeated id, an empty text, or no passage.
     """
     lines: dict[str, int] = {}
     passages = []
@@ -42,15 +41,9 @@ def load_passages(path: Path, max_line_bytes: int = MAX_LINE_BYTES) -> list[Pass
 def load_questions(
     path: Path, passage_ids: Collection[str] | None = None, max_line_bytes: int = MAX_LINE_BYTES
 ) -> list[Question]:
-    """Return the questions of a `questions.<split>.jsonl`, in file order.
+    """Return the questions of a `questions.<split>.jsonl`, in file order; `passage_ids` None leaves gold unchecked.
 
-    Args:
-        path: the file.
-        passage_ids: ids that `gold` may name; None leaves it unchecked.
-        max_line_bytes: a longer line is refused.
-
-    Raises:
-        DataError: a line is broken, an id comes twice, a gold passage does not exist, or there is no question.
+    Raises DataError for a broken or too long line, a repeated id, an unknown gold passage, or no question.
     """
     known = None if passage_ids is None else frozenset(passage_ids)
     lines: dict[str, int] = {}
@@ -66,11 +59,7 @@ def load_questions(
 
 
 def split_file(folder: Path, split: str) -> Path:
-    """Return the questions file of `split`.
-
-    Raises:
-        DataError: there is none; the message lists the splits that exist.
-    """
+    """Return the questions file of `split`; the DataError where there is none lists the splits that exist."""
     path = folder / f"questions.{split}.jsonl"
     if path.is_file():
         return path

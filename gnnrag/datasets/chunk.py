@@ -1,7 +1,4 @@
-"""Cuts a text into passages of about equal length on paragraph and sentence borders.
-
-A passage is always a stretch of the original text: no word is lost, changed or moved.
-"""
+"""Cut a text into passages of about equal length on paragraph and sentence borders, with no word lost or changed."""
 
 from __future__ import annotations
 
@@ -28,11 +25,7 @@ _ABBREVIATION = re.compile(r"(?:\b(?:[A-Z]|Mrs?|Ms|Dr|Prof|St|Jr|Sr|Gen|Col|Lt|R
 
 @dataclass(frozen=True, slots=True)
 class Chunking:
-    """How own documents are cut into passages.
-
-    Raises:
-        ConfigError: a value is out of range.
-    """
+    """Settings that cut own documents into passages; ConfigError: a value is out of range."""
 
     target_words: int = 100  # a passage grows until the next sentence would take it over this
     overlap_words: int = 0  # at most this many words of the passage before are repeated, in whole sentences
@@ -57,8 +50,8 @@ class _Sentence:
 def chunk_text(text: str, chunking: Chunking | None = None) -> list[str]:
     """Return the passages of `text`, in order, none of them blank.
 
-    A passage ends before the sentence that would take it over the target, and earlier, at the end of a paragraph, if
-    it is at least half full and the next paragraph does not fit whole. A sentence over the target is cut.
+    A passage ends before the sentence that would take it over the target, and earlier, at the end of a paragraph, if it
+    is at least half full and the next paragraph does not fit whole. A sentence over the target is cut.
     """
     settings = chunking or Chunking()
     sentences = list(_sentences(text, settings.target_words))

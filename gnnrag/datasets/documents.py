@@ -40,16 +40,11 @@ def silent(what: str, done: int, total: int) -> None:
 def read_pdf(path: Path, progress: Progress = silent) -> tuple[str, str, str]:
     """Return the title of a PDF, which may be empty, its text, and how much was read where that is not all.
 
-    Of more than `PAGES` pages the first are read. The time is looked at between two pages. Within one nothing stops
-    pypdf: there its own limits hold (nesting, entries, operators), and ours for what its streams unpack to.
-
-    Args:
-        path: the file.
-        progress: told of each page.
+    At most `PAGES` pages are. Within a page only pypdf's limits hold (nesting, entries, operators), and ours for what
+    its streams unpack to.
 
     Raises:
-        DataError: it is damaged or encrypted, or takes too long: what a slow machine got through is not what a fast one
-            would, so nothing is kept.
+        DataError: damaged, encrypted, or too slow: nothing is kept, as a faster machine would read more.
         ModuleNotFoundError: pypdf is not installed.
     """
     try:
@@ -108,9 +103,7 @@ _FRONT_MATTER = re.compile(r"---\n[\w-]+:.*?\n---(?:\n|$)", re.DOTALL)  # a rule
 class Section:
     """A stretch of a file that shares one title.
 
-    Attributes:
-        key: tells the records of one file apart; empty elsewhere.
-        cut: how much of the file was read, where that is not all.
+    `key` tells the records of one file apart, else empty; `cut` is how much was read, where that is not all.
     """
 
     title: str
@@ -120,15 +113,10 @@ class Section:
 
 
 def read_sections(path: Path, progress: Progress = silent) -> list[Section]:
-    """Return the sections of a file, in order; some may be blank.
+    """Return the sections of a file, in order; some may be blank. `progress` is notified of each page.
 
-    Args:
-        path: the file.
-        progress: told of each page that was read.
-
-    Raises:
-        DataError: the file cannot be read or decoded, is too large, or is no file (a pipe would wait for ever).
-        KeyError: the suffix is not one of `READERS`.
+    Raises DataError for a file that cannot be read or decoded, is too large, or is no plain file (a pipe would wait for
+    ever); KeyError for a suffix that is not in `READERS`.
     """
     return list(READERS[path.suffix.lower()](path, progress))
 

@@ -1,7 +1,7 @@
 """Download published data sets: resumed, checked, unpacked without leaving their folder.
 
-Authors of benchmarks publish no checksums. The first download is therefore taken as it is, and its SHA-256 goes into a
-lock file if that is asked for; whoever has the lock file, here or elsewhere, can tell whether they have the same data.
+Authors publish no checksums: the first download is taken as it is, and its SHA-256 goes into a lock file if asked for,
+against which later downloads, here or elsewhere, are checked.
 """
 
 from __future__ import annotations
@@ -53,21 +53,13 @@ def download(
     timeout_s: float = 60.0,
     on_progress: Progress | None = None,
 ) -> Path:
-    """Fetch `url` into `target`.part, going on from what an earlier try left there, and return that path.
+    """Fetch `url` (http, https) into `target`.part and return that path; the caller checks and moves it into place.
 
-    The part is gone on with only if the server still has the same version of the file (ETag or date), else begun anew.
-    The caller checks it and moves it into its place.
+    A part is resumed only if the server still has the same version (ETag or date). `tries` counts connections; `wait_s`
+    precedes the second one and doubles; `timeout_s` is without a byte.
 
-    Args:
-        url: http or https.
-        target: the file that it will be.
-        tries: connections, before giving up.
-        wait_s: before the second try; doubled each time.
-        timeout_s: without a byte.
-        on_progress: told after each block.
-
-    Raises:
-        DataError: the server refuses, or the file is incomplete after all tries; the part stays for the next time.
+    Raises DataError where the server refuses, or the file is incomplete after all tries; the part stays for the next
+    time.
     """
     if urlsplit(url).scheme not in ("http", "https"):
         raise DataError(target, f"cannot be fetched from {url!r}: only http and https addresses are")
@@ -246,15 +238,8 @@ def get(
 ) -> list[Path]:
     """Fetch the files of a release that `folder` lacks, and return them.
 
-    Args:
-        release: perhaps only some of its files.
-        folder: where they go; a file that is there and is what the lock says stays.
-        lock_file: by default `folder`/release.lock.json. A download that it knows must have its SHA-256.
-        record: write SHA-256s that the lock does not have into it.
-        tries: see `download`.
-        wait_s: see `download`.
-        on_progress: see `download`.
-        on_note: told what else is worth knowing.
+    A file that is what the lock says stays. A download that the lock (by default `folder`/release.lock.json) knows must
+    have its SHA-256; `record` writes those it lacks. The rest as in `download`; `on_note` gets further remarks.
 
     Raises:
         DataError: a file cannot be fetched, is not what the lock says, or has to be fetched by hand.
@@ -285,11 +270,7 @@ def get(
 
 
 def write_down(release: Release, folder: Path, lock_file: Path | None = None) -> Path:
-    """Write the SHA-256 of the files that are there into the lock, and return it.
-
-    Raises:
-        DataError: none is there, or one differs from what the lock says already.
-    """
+    """Write the SHA-256 of the files that are there into the lock, and return it; DataError: no file, or it differs."""
     lock_file = lock_file or folder / LOCK
     lock = read_lock(lock_file, release.name)
     for file in release.files:
@@ -320,11 +301,7 @@ def verify(folder: Path, lock: Lock, release: Release | None = None) -> list[Che
 
 
 def read_lock(path: Path, release: str | None = None) -> Lock:
-    """Return a lock; an empty one where there is no file and `release` says what it will be about.
-
-    Raises:
-        DataError: there is none, it is damaged, or is about another release.
-    """
+    """Return a lock, an empty one for a `release` without a file; DataError: none, damaged, or another release's."""
     if not path.exists() and release is not None:
         return Lock(release, {})
     try:

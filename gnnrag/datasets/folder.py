@@ -1,8 +1,7 @@
 """A person's own documents: every readable file below a folder, cut into titled passages.
 
-Passage ids are the file's path inside the folder and the passage's number in it (`notes/a.md#3`), so a file that has
-not changed keeps its ids whatever is added beside it. A record of a `.jsonl` file adds its `id`, or else its line
-(`faq.jsonl:42#1`).
+Ids are the file's path inside the folder and the passage's number (`notes/a.md#3`), so an unchanged file keeps its ids.
+A record of a `.jsonl` file adds its `id`, or else its line (`faq.jsonl:42#1`).
 """
 
 from __future__ import annotations
@@ -25,19 +24,11 @@ def load_documents(
 ) -> dict[str, list[Passage]]:
     """Return the passages of all documents below `path`, or of the one file `path`, by relative path, in its order.
 
-    Hidden files and folders (`.git`) and `questions.<split>.jsonl` directly in the folder are not documents. A file
-    that cannot be read is left out and recorded; so are files of other types and links that lead out of the folder. A
-    document without text is recorded, and has no passages. Of a long PDF the first pages are read, which is recorded.
+    Hidden files and folders (`.git`) and `questions.<split>.jsonl` directly in the folder are not documents. Left out
+    and recorded in `skips`: unreadable files, other types, links that lead out of the folder, documents without text,
+    and all but the first pages of a long PDF.
 
-    Args:
-        path: the folder, or the file.
-        chunking: how documents are cut.
-        skips: records what is left out.
-        progress: told how far long documents are read.
-
-    Raises:
-        DataError: not one document could be read.
-        ModuleNotFoundError: there is a PDF, and pypdf is not installed.
+    Raises DataError where not one document could be read, ModuleNotFoundError where a PDF needs pypdf.
     """
     root = path if path.is_dir() else path.parent
     files = sorted(_files(root, skips)) if path.is_dir() else [path.name]

@@ -3,9 +3,7 @@
 `NAME.json` holds documents, `{"corpus_name", "context"}` in a list (novel) or alone (medical); `NAME_questions.json`
 rows with `id`, `source` (a corpus_name), `question`, `answer`, `question_type` and `evidence`: statements about the
 source, seldom in its own words, which `placing` turns into gold passages. Triples of the evidence come as strings
-`(head, relation, tail)`, under a name that changed between releases.
-
-Another benchmark of the same name (arXiv 2506.02404, textbooks) is read by `textbook_bench`.
+`(head, relation, tail)`, under a name that changed between releases. Not the benchmark of `textbook_bench`.
 """
 
 from __future__ import annotations
@@ -28,8 +26,7 @@ _READ = frozenset(("id", "question", "answer", "question_type", "evidence", *_TR
 def load_passages(path: Path, chunking: Chunking, skips: Skips) -> list[Passage]:
     """Return the documents of a `NAME.json` in passages `<corpus_name>#<number>`, titled by corpus_name.
 
-    Raises:
-        DataError: the file is broken, two documents have one name, or there is no text.
+    Raises DataError where the file is broken, two documents have one name, or there is no text.
     """
     data = read_json(path)
     documents = [data] if isinstance(data, dict) else read_objects(path, "documents")
@@ -50,13 +47,10 @@ def load_passages(path: Path, chunking: Chunking, skips: Skips) -> list[Passage]
 
 
 def load_questions(path: Path, passages: Sequence[Passage], skips: Skips, missing_gold: MissingGold) -> list[Question]:
-    """Return the questions of a `NAME_questions.json`.
+    """Return the questions of a `NAME_questions.json`, without a number of hops, which the release does not give.
 
-    The release uses an id for questions about two novels; the later one is then called `ID@SOURCE`. It does not say how
-    many steps a question takes, so that there is no number of hops.
-
-    Raises:
-        DataError: the file is broken, a question is about an unknown document, or has the id of another.
+    The later of two questions with one id, about two novels, is called `ID@SOURCE`. Raises DataError where the file is
+    broken, a document is unknown, or an id is taken.
     """
     placer, ids = GoldPlacer(path, passages, missing_gold, skips), Ids(path, skips)
     known = {document_of(passage.id) for passage in passages}

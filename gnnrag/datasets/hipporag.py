@@ -1,7 +1,4 @@
-"""Benchmarks in the layout of HippoRAG's release: `NAME_corpus.json` and `NAME.json`.
-
-Gold passages are found in the corpus by their text, then, if that fails, by a title that only one passage has.
-"""
+"""Benchmarks in HippoRAG's layout: `NAME_corpus.json`, `NAME.json`; gold is found by text, then by a unique title."""
 
 from __future__ import annotations
 
@@ -30,12 +27,9 @@ RELEASES: dict[str, tuple[int, tuple[int, ...]]] = {
 
 
 def load_passages(path: Path, name: str, skips: Skips) -> list[Passage]:
-    """Return the passages of `NAME_corpus.json`; ids are `NAME-<position>`.
+    """Return the passages of `NAME_corpus.json`; ids are `NAME-<position>` in the file, whatever is left out.
 
-    A repeated passage and one without text are left out and recorded; positions, and with them ids, stay the file's.
-
-    Raises:
-        DataError: the file is broken, has another shape, or holds no passage.
+    Repeated and empty passages are, and recorded. Raises DataError for a broken file, another shape, or no passage.
     """
     passages: dict[tuple[str, str], Passage] = {}
     items = read_objects(path, "passages")
@@ -64,15 +58,10 @@ def load_questions(
     popqa_aliases: PopqaAliases = "decoded",
     missing_gold: MissingGold = "error",
 ) -> list[Question]:
-    """Return the questions of `NAME.json`, with gold as passage ids.
+    """Return the questions of `NAME.json`, with gold as passage ids; one without an id is called `NAME-q<position>`.
 
-    Args:
-        path: the file.
-        name: of the release; a question without an id is called `NAME-q<position>`.
-        passages: where gold passages are looked up.
-        skips: told what is left out.
-        popqa_aliases: see `release_fields.gold_answers`.
-        missing_gold: `error` stops at a gold passage that is not in the corpus; `drop` leaves its question out.
+    `missing_gold`: `error` stops at a gold passage that is not in the corpus; `drop` leaves its question out, and notes
+    it in `skips`. For `popqa_aliases` see `release_fields.gold_answers`.
 
     Raises:
         DataError: the file is broken, a question has an unknown shape or a used id, or as `missing_gold` says.

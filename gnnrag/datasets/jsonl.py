@@ -1,8 +1,7 @@
 """Read JSON and JSON lines row by row, with the place of each fault, and count the rows left out.
 
-A line is never read further than the limit, so a file without line ends cannot fill the memory. JSON can spell halves
-of characters (`"\ud83d"` alone), which nothing could write again: they are read as U+FFFD, and counted
-(`gnnrag.common.untrusted`). Ids, too: two that become the same by it are refused as any two of the same are.
+A line is never read further than the limit, so a file without line ends cannot fill the memory. Halves of surrogate
+pairs become U+FFFD and are counted (`gnnrag.common.untrusted`); ids that become the same by it are refused.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ _OTHER_BOMS = ((b"\xff\xfe\x00\x00", "UTF-32"), (b"\xff\xfe", "UTF-16"), (b"\xfe
 def read_jsonl(path: Path, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (1-based line, object) for each line that is not blank.
 
-    Raises:
-        DataError: the file cannot be opened; a line is too long, not UTF-8, not JSON, or not an object.
+    Raises DataError for an unreadable file, or a line that is too long, not UTF-8, not JSON, or no object.
     """
     with open_plain(path) as file:
         for number, raw in _lines(path, file, max_line_bytes):
@@ -41,11 +39,7 @@ def read_jsonl(path: Path, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[tup
 
 @contextmanager
 def open_plain(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to be read. What is no plain file is refused: a pipe would wait for ever, a device has no end.
-
-    Raises:
-        DataError: it is none, or cannot be opened or read.
-    """
+    """Open a plain file to be read; DataError: it is none (a pipe would wait for ever), or cannot be opened or read."""
     try:
         file = open_regular(path)
     except ArtefactError as error:
@@ -59,11 +53,7 @@ def open_plain(path: Path) -> Iterator[BinaryIO]:
 
 
 def read_whole(path: Path, limit: int = MAX_FILE_BYTES) -> bytes:
-    """Return the content of a file.
-
-    Raises:
-        DataError: it cannot be read, or is larger than `limit` bytes.
-    """
+    """Return the content of a file; DataError: it cannot be read, or is larger than `limit` bytes."""
     with open_plain(path) as file:
         raw = file.read(limit + 1)
     if len(raw) > limit:
@@ -72,21 +62,13 @@ def read_whole(path: Path, limit: int = MAX_FILE_BYTES) -> bytes:
 
 
 def read_json(path: Path) -> Any:
-    """Return the content of one JSON file.
-
-    Raises:
-        DataError: the file cannot be opened, is not UTF-8, or is not JSON.
-    """
+    """Return the content of one JSON file; DataError: it cannot be opened, is not UTF-8, or not JSON."""
     raw = read_whole(path)
     return _parse(path, decode_utf8(path, raw), None, complete=False)
 
 
 def read_objects(path: Path, what: str) -> list[dict[str, Any]]:
-    """Return a file that holds a JSON list of objects; `what` they are goes into messages.
-
-    Raises:
-        DataError: as in `read_json`, or the file holds something else.
-    """
+    """Return a file's JSON list of objects, called `what` in messages; DataError: unreadable, or something else."""
     data = read_json(path)
     if not isinstance(data, list):
         raise DataError(path, f"is a JSON {type(data).__name__}; expected a list of {what}")
@@ -97,11 +79,7 @@ def read_objects(path: Path, what: str) -> list[dict[str, Any]]:
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (1-based line, text without its line end) for each line of a plain file that is not blank.
-
-    Raises:
-        DataError: the file cannot be opened, or a line is not UTF-8.
-    """
+    """Yield (1-based line, text without its line end) for each line not blank; DataError: unreadable, not UTF-8."""
     raw = read_whole(path)
     try:
         lines = decode_utf8(path, raw).split("\n")
@@ -113,11 +91,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def decode_utf8(path: Path, raw: bytes, line: int | None = None) -> str:
-    """Return `raw` as text; a UTF-8 byte-order mark is dropped.
-
-    Raises:
-        DataError: another encoding; the message says which one it looks like and how to convert.
-    """
+    """Return `raw` as text without a byte-order mark; DataError: which encoding it looks like and how to convert."""
     for bom, encoding in _OTHER_BOMS:
         if raw.startswith(bom):
             raise DataError(path, f"is {encoding}, not UTF-8; convert it: {_iconv(encoding, path)}", line)
@@ -199,10 +173,7 @@ class Skips:
     notes: list[str] = field(default_factory=list)
 
     def add(self, reason: str, name: str) -> None:
-        """Record that `name` (a file, a passage, a question) was left out, and why.
-
-        Bytes of a file name that are no UTF-8 are spelt out.
-        """
+        """Record that `name` (file, passage, question) was left out, and why; bytes that are no UTF-8 are spelt out."""
         self.by_reason.setdefault(reason, []).append(name.encode("utf-8", "backslashreplace").decode())
 
     def frozen(self) -> Mapping[str, tuple[str, ...]]:

@@ -1,8 +1,7 @@
 """A knowledge base: a folder with `kb.txt` (a triple a line, `head|relation|tail`) and questions about its entities.
 
-Its passages are articles made of templates (`articles.py`). Questions lie in `<part>.questions.<split>.jsonl` (MetaQA:
-a file for each number of hops), in `questions.<split>.jsonl`, or where the MetaQA release has them (`metaqa.py`); their
-answers are entities.
+Passages are articles made of templates (`articles.py`). Questions lie in `<part>.questions.<split>.jsonl` (MetaQA: by
+hops), in `questions.<split>.jsonl`, or where the MetaQA release has them (`metaqa.py`); answers are entities.
 """
 
 from __future__ import annotations
@@ -21,14 +20,9 @@ FILE = "kb.txt"
 
 
 def read_triples(path: Path, skips: Skips | None = None) -> list[Triple]:
-    """Return the distinct triples of a `kb.txt`, in file order, with names exactly as they are written.
+    """Return the distinct triples of a `kb.txt`, in file order, names as written; repeats go into `skips`.
 
-    Args:
-        path: the file.
-        skips: told about lines that repeat a triple.
-
-    Raises:
-        DataError: the file cannot be read, has a line without three parts, or has no triple.
+    Raises DataError for an unreadable file, a line without three parts, or no triple.
     """
     triples: dict[Triple, int] = {}
     for number, line in read_lines(path):
@@ -45,11 +39,7 @@ def read_triples(path: Path, skips: Skips | None = None) -> list[Triple]:
 
 
 def load_passages(folder: Path, skips: Skips) -> list[Passage]:
-    """Return the articles of all entities.
-
-    Raises:
-        DataError: as in `read_triples`; an entity is named like a part of another's article.
-    """
+    """Return the articles of all entities; DataError: as in `read_triples`, or an entity named like another's part."""
     passages = [article.passage for article in write_articles(read_triples(folder / FILE, skips))]
     refuse_clashes(folder / FILE, [(passage.id, passage.title) for passage in passages])
     return passages
@@ -70,10 +60,7 @@ def refuse_clashes(path: Path, rows: Sequence[tuple[str, str]]) -> None:
 
 
 def splits(folder: Path) -> list[tuple[str, Path]]:
-    """Return (split, file) of all questions, such as `2-hop.dev`, sorted; none where there are none.
-
-    Files of the MetaQA release are looked at only where there are no others.
-    """
+    """Return (split, file) of all questions, such as `2-hop.dev`, sorted; MetaQA's release only without others."""
     ours = sorted(folder.glob("*questions.*.jsonl"))
     named = [(p.name.removesuffix(".jsonl").replace("questions.", "", 1), p) for p in ours]
     return named or metaqa.question_files(folder)
@@ -82,8 +69,7 @@ def splits(folder: Path) -> list[tuple[str, Path]]:
 def question_files(folder: Path, split: str) -> list[Path]:
     """Return the files of a split: `dev` is all of dev, `2-hop.dev` one part, such as `2-hop.questions.dev.jsonl`.
 
-    Raises:
-        DataError: there is none; the message lists the splits that exist.
+    The DataError where there is none lists the splits that exist.
     """
     named = splits(folder)
     found = [p for name, p in named if name == split] or [p for name, p in named if name.endswith(f".{split}")]
@@ -95,22 +81,14 @@ def question_files(folder: Path, split: str) -> list[Path]:
 
 
 def load_questions(files: Sequence[Path], passages: Sequence[Passage], limit: int | None = None) -> list[Question]:
-    """Return the questions of some files, in order, with their answers as gold nodes.
+    """Return the questions of some files (canonical, or `.txt` of MetaQA), in order, with their answers as gold nodes.
 
-    `extra["nodes"]` are the answer entities, unless the file gives others; `extra["anchor"]`, where the file gives it,
-    is the entity that a question starts from, and `extra["relations"]`, where the file gives them or the question is of
-    one of MetaQA's types, are those from the anchor to the answers (see `metrics.traces`). Where the file gives no
-    `gold`, the gold passages are the first parts of the answers' articles: they are what a search for the answer must
-    find, while an article that states the last triple from the other side may be one of dozens. Their ids are the names
-    of the answers.
+    `extra` has `nodes` (the answers, unless given), `anchor` (the entity a question starts from, where given) and
+    `relations` from there to the answers (where given, or by MetaQA's type; see `metrics.traces`). Without `gold`, gold
+    are the first parts of the answers' articles: an article that states the last triple from the other side may be one
+    of dozens. `limit` is per file.
 
-    Args:
-        files: canonical questions files, or `.txt` of the MetaQA release.
-        passages: the articles.
-        limit: the first so many questions of each file.
-
-    Raises:
-        DataError: a broken file, an id in two files, or an answer or anchor that is no entity.
+    Raises DataError for a broken file, an id in two files, or an answer or anchor that is no entity.
     """
     ids = {passage.id for passage in passages}
     names = {passage.title for passage in passages}

@@ -1,7 +1,7 @@
 """Question files of the MetaQA release: `N-hop/vanilla/qa_<split>.txt`, with types in `N-hop/qa_<split>_qtype.txt`.
 
 A line is the question with its anchor in square brackets, a tab, and the answers with `|` between them. The brackets
-are taken out of the text: with them, finding the anchor would be no task.
+are taken out: with them, finding the anchor would be no task.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ def question_files(folder: Path) -> list[tuple[str, Path]]:
 def load_questions(path: Path) -> list[Question]:
     """Return the questions of one file; ids count lines from 0, as in `2-hop-dev-0`.
 
-    Raises:
-        DataError: a line is broken, or the file of types has another number of lines.
+    Raises DataError for a broken line, or a file of types of another length.
     """
     part, split = path.resolve().parents[1], path.stem.removeprefix("qa_")
     hops = re.fullmatch(r"(\d+)-hop", part.name)
@@ -56,10 +55,9 @@ def load_questions(path: Path) -> list[Question]:
 
 
 def relations_of(type_: str) -> tuple[str, ...]:
-    """Return the relations that a type of questions stands for, from its anchor to its answers.
+    """Return the relations of a type of questions, from anchor to answers; empty for a type that is none of MetaQA's.
 
-    `actor_to_movie_to_year` is `("~starred_actors", "release_year")`: "~" stands in front of what is gone through
-    against its direction. Empty for a type that is none of MetaQA's.
+    `actor_to_movie_to_year` is `("~starred_actors", "release_year")`: "~" stands for against its direction.
     """
     kinds = type_.split("_to_")
     relations = []

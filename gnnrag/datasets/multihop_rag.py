@@ -1,9 +1,9 @@
 """MultiHop-RAG (Tang and Yang, 2024): questions over news articles, as `corpus.json` and `MultiHopRAG.json`.
 
-An article is an object with `title`, `body`, `url` and what is known of its publication; a question has `query`,
-`answer`, `question_type` and `evidence_list`, whose entries quote a `fact` of the article with that `url`. Types are
-inference_query, comparison_query, temporal_query and null_query. A null query is unanswerable: it has no answers here,
-as other sets' have none, and its answer in the release (a phrase that says so) is kept as `extra["release_answer"]`.
+An article is an object with `title`, `body`, `url`, ...; a question has `query`, `answer`, `question_type` and
+`evidence_list`, whose entries quote a `fact` of the article with that `url`. Types are inference_query,
+comparison_query, temporal_query and null_query: unanswerable, it has no answers here, and the release's (a phrase that
+says so) is kept as `extra["release_answer"]`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ _READ = frozenset(("query", "answer", "question_type", "evidence_list"))
 def load_passages(path: Path, chunking: Chunking, skips: Skips) -> list[Passage]:
     """Return the articles of a `corpus.json` in passages `article-<position>#<number>`, titled like the article.
 
-    Raises:
-        DataError: the file is broken, an article lacks a text, or there is none.
+    Raises DataError for a broken file, an article without a text, or no article.
     """
     passages: list[Passage] = []
     for i, article in enumerate(read_objects(path, "articles")):
@@ -47,11 +46,8 @@ def load_passages(path: Path, chunking: Chunking, skips: Skips) -> list[Passage]
 def load_questions(path: Path, passages: Sequence[Passage], skips: Skips, missing_gold: MissingGold) -> list[Question]:
     """Return the questions of a `MultiHopRAG.json`; ids are `multihop-rag-<position>`, hops the pieces of evidence.
 
-    The articles' addresses are read from the `corpus.json` beside the file; evidence without an address is looked up by
-    its title.
-
-    Raises:
-        DataError: a file is broken, or evidence is from an article that the corpus lacks.
+    Addresses of articles are read from the `corpus.json` beside it; evidence without one goes by its title. Raises
+    DataError for a broken file, or evidence from an article that the corpus lacks.
     """
     placer = GoldPlacer(path, passages, missing_gold, skips)
     documents = _documents(path.with_name(CORPUS), passages)

@@ -1,7 +1,6 @@
 """Long documents cut into passages, and the passages that hold what a benchmark quotes as evidence.
 
-Releases of long documents name their evidence by words, not by passage: a sentence of a news article, a statement about
-a novel. Where those words stand depends on how the document was cut, so that gold passages are found after cutting.
+Releases name evidence by words, not by passage, so gold passages are found after cutting.
 """
 
 from __future__ import annotations
@@ -87,17 +86,10 @@ class _Document:
 
 
 class GoldPlacer:
-    """Finds the passages that evidence stands in, and keeps count of what it does not find.
+    """Finds the passages that evidence stands in, and counts what it does not find in `skips`.
 
-    Args:
-        path: the questions file, for messages.
-        passages: of `cut`.
-        missing_gold: `error` stops at evidence from a document that the corpus lacks, and keeps a question none of
-            whose statements is found; `drop` leaves both kinds of questions out.
-        skips: told what is left out.
-
-    Raises:
-        ConfigError: `missing_gold` is none of these.
+    `missing_gold`: `error` stops at evidence from a document that the corpus lacks, and keeps a question none of whose
+    statements is found; `drop` leaves both kinds of questions out; ConfigError for another value.
     """
 
     def __init__(self, path: Path, passages: Iterable[Passage], missing_gold: MissingGold, skips: Skips) -> None:
@@ -111,13 +103,8 @@ class GoldPlacer:
     def place(self, question: str, statements: Sequence[tuple[str | None, str, str]]) -> tuple[str, ...] | None:
         """Return the gold passages of a question, in the order of its statements; None leaves the question out.
 
-        Args:
-            question: what messages call it.
-            statements: (document, what the release calls it, words of the evidence); None is a document that the
-                corpus does not have.
-
-        Raises:
-            DataError: as `missing_gold` says.
+        A statement is (document, what the release calls it, words of the evidence); document None is one that the
+        corpus lacks. Raises DataError as `missing_gold` says.
         """
         gold: dict[str, None] = {}
         for document, called, statement in statements:

@@ -1,7 +1,7 @@
 """Read the fields of released benchmark files under their various names.
 
-The release keeps each benchmark's own field names: HotpotQA and 2WikiMultiHopQA have `supporting_facts` and `context`,
-MuSiQue and PopQA `paragraphs`, NQ `contexts` and `reference`, NarrativeQA answers only.
+HotpotQA and 2WikiMultiHopQA have `supporting_facts` and `context`, MuSiQue and PopQA `paragraphs`, NQ `contexts` and
+`reference`, NarrativeQA answers only.
 """
 
 from __future__ import annotations
@@ -33,10 +33,7 @@ _READ = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class GoldText:
-    """A supporting paragraph as the question shows it: one title, and the texts it may have in the corpus.
-
-    `idx` is the number that a MuSiQue decomposition refers to. `texts` is empty where only the title is known.
-    """
+    """A supporting paragraph: a title and its texts in the corpus (empty: unknown); `idx` is its number in MuSiQue."""
 
     title: str
     texts: tuple[str, ...]
@@ -56,13 +53,11 @@ def question_type(sample: Sample) -> str:
 
 
 def gold_answers(sample: Sample, popqa_aliases: PopqaAliases) -> tuple[str, ...]:
-    """Return the accepted answers, the canonical one first, without duplicates.
+    """Return the accepted answers, the canonical one first, without duplicates; empty: the question is unanswerable.
 
     PopQA stores `possible_answers` and `o_aliases` as JSON inside a string. The published scripts take that string as
-    one alias, which no reader ever matches (`raw`); `decoded` reads the aliases in it.
-
-    Raises:
-        ValueError: no answer field, or one of the wrong type. An empty answer is none: the question is unanswerable.
+    one alias, which no reader ever matches (`raw`); `decoded` reads it. ValueError: no answer field, or of the wrong
+    type.
     """
     field = next((name for name in ("answer", "gold_ans", "reference", "obj") if name in sample), None)
     if field is None:
@@ -78,8 +73,7 @@ def gold_answers(sample: Sample, popqa_aliases: PopqaAliases) -> tuple[str, ...]
 def gold_texts(sample: Sample) -> list[GoldText]:
     """Return the supporting paragraphs; empty where the benchmark has none (NarrativeQA).
 
-    Raises:
-        ValueError, KeyError, TypeError, IndexError: a field is missing or has another shape.
+    Raises ValueError, KeyError, TypeError or IndexError for a missing field or another shape.
     """
     if "supporting_facts" in sample:
         return _from_supporting_facts(sample)
@@ -90,22 +84,14 @@ def gold_texts(sample: Sample) -> list[GoldText]:
 
 
 def hops(sample: Sample) -> list[tuple[str, str, GoldText | None]]:
-    """Return MuSiQue's decomposition as (sub-question, sub-answer, supporting paragraph).
-
-    Raises:
-        KeyError, TypeError: a field is missing or has another shape.
-    """
+    """Return MuSiQue's hops (sub-question, sub-answer, paragraph); KeyError, TypeError: a field is missing or odd."""
     by_idx = {p.get("idx", i): _paragraph(p) for i, p in enumerate(sample.get("paragraphs", []))}
     steps = sample.get("question_decomposition") or []
     return [(str(s["question"]), str(s["answer"]), by_idx.get(s.get("paragraph_support_idx"))) for s in steps]
 
 
 def evidence(sample: Sample) -> tuple[tuple[str, str, str], ...]:
-    """Return 2WikiMultiHopQA's evidence triples.
-
-    Raises:
-        ValueError: an entry is not a triple.
-    """
+    """Return 2WikiMultiHopQA's evidence triples; ValueError: an entry is not a triple."""
     return tuple((str(head), str(relation), str(tail)) for head, relation, tail in sample.get("evidences") or ())
 
 
@@ -165,23 +151,14 @@ def texts_of(path: Path, where: str, row: Mapping[str, Any], key: str, line: int
 
 
 class Ids:
-    """The ids of a file's questions: a row that comes again is left out, an id for two questions is an error.
-
-    Args:
-        path: the file.
-        skips: told of rows that come again.
-    """
+    """The ids of a file's questions: a repeated row is left out (`skips`), an id for two questions is an error."""
 
     def __init__(self, path: Path, skips: Skips) -> None:
         self._path, self._skips = path, skips
         self._seen: dict[str, tuple[object, str]] = {}
 
     def is_new(self, row_id: str, content: object, where: str, line: int | None = None) -> bool:
-        """Tell whether a row is to be read; `content` is what makes it the same as an earlier one.
-
-        Raises:
-            DataError: another question has the id.
-        """
+        """Tell whether a row is to be read, not a repeat of `content`; DataError: another question has the id."""
         if row_id not in self._seen:
             self._seen[row_id] = (content, where)
             return True

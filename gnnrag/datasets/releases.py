@@ -31,13 +31,9 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class ReleaseFile:
-    """One file of a release.
+    """One file of a release: `path` below its folder, `url` (None: fetched by hand), `size` in bytes.
 
-    Attributes:
-        path: below the folder of the release.
-        url: None where it has to be fetched by hand.
-        size: in bytes, None where unknown.
-        reported, reported_by: a SHA-256 that somebody other than the authors wrote down; None where nobody has.
+    `reported`, `reported_by`: a SHA-256 that somebody other than the authors wrote down, or None.
     """
 
     path: str
@@ -60,11 +56,7 @@ class Release:
     read: tuple[str, ...]
 
     def only(self, names: str | None) -> Release:
-        """Return the release with some of its files, by name or path, comma-separated; all of them where none is given.
-
-        Raises:
-            ConfigError: it has no such file.
-        """
+        """Return the release with some of its files, by name or path, comma-separated (None: all), else ConfigError."""
         if names is None:
             return self
         wanted = [name.strip() for name in names.split(",")]
@@ -85,11 +77,7 @@ def releases() -> Mapping[str, Release]:
 
 
 def read_releases(text: str, path: str = "releases.yaml") -> dict[str, Release]:
-    """Return the releases that a YAML text describes.
-
-    Raises:
-        DataError: it is no such description.
-    """
+    """Return the releases that a YAML text describes; DataError: it is no such description."""
     try:
         return {name: _release(name, row) for name, row in yaml.safe_load(text).items()}
     except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:

@@ -1,7 +1,4 @@
-"""Recognise the layout of a folder or file of data, and name what it is.
-
-The one exception is a `.jsonl` file of any name: the keys of its first row tell UltraDomain from own documents.
-"""
+"""Recognise the layout of a folder or file of data by names; a `.jsonl` file by the keys of its first row."""
 
 from __future__ import annotations
 
@@ -42,11 +39,7 @@ class Layout:
 
 
 def find_layout(path: Path) -> Layout | None:
-    """Return the release at `path`, or None. FOLDER/NAME, with or without the suffix, names one of several.
-
-    Raises:
-        DataError: `path` is a folder with several.
-    """
+    """Return the release at `path`, or None; FOLDER/NAME, suffix or not, names one of several, else DataError."""
     if not path.is_dir():
         return _file(path)
     found = [*_multihop_rag(path), *_graphrag_bench(path), *_textbooks(path), *_domains(path)]
@@ -113,10 +106,9 @@ _CORPUS = "_corpus.json"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a path turned out to be.
+    """The layout of a path and its folder (of a release: its corpus file; or a lone document).
 
-    `path` is a folder, except for a release (its corpus file) and a lone document; `questions` is set for the releases
-    of `layouts`.
+    `questions` is set for the releases of `layouts`.
     """
 
     kind: Literal["canonical", "release", "kb", "folder"] | LayoutKind
@@ -125,11 +117,7 @@ class Source:
     questions: Path | None = None
 
     def questions_file(self, split: str) -> Path | None:
-        """Return the file with the questions; own documents may have none.
-
-        Raises:
-            DataError: there is none where there should be.
-        """
+        """Return the questions file, None for own documents without; DataError: there is none where there should be."""
         if self.questions is not None:
             return self.questions
         if self.kind == "release":
@@ -140,11 +128,7 @@ class Source:
 
 
 def find_source(path: Path) -> Source:
-    """Return what `path` is: a canonical folder, a release, a knowledge base, or own documents.
-
-    Raises:
-        DataError: it does not exist, or is something that cannot be loaded.
-    """
+    """Return what `path` is: canonical folder, release, knowledge base, or own documents; DataError: none of these."""
     if path.is_dir():
         return _in_folder(path)
     if path.name in ("corpus.jsonl", KB) and path.is_file():

@@ -2,8 +2,7 @@
 
 `questions/` holds a file for each kind: FB (fill in the blank), MC (multiple choice), MS (multi-select), OE (open
 ended), TF (true or false), rows with `Question`, `Answer`, `Rationale`, `Level-1 Topic`, `Level-2 Topic`, and `Choices`
-by letter for MC and MS. `textbooks/NAME/NAME.md` are the books. The release says neither which book nor which page a
-question is about: there are no gold passages.
+by letter for MC and MS. `textbooks/NAME/NAME.md` are the books. There are no gold passages.
 """
 
 from __future__ import annotations
@@ -30,11 +29,7 @@ KINDS = {
 
 
 def load_passages(path: Path, chunking: Chunking, skips: Skips) -> list[Passage]:
-    """Return the books below the folder `path` in passages `<book>/<section>#<number>`.
-
-    Raises:
-        DataError: a book cannot be read, or there is none.
-    """
+    """Return the books below `path` in passages `<book>/<section>#<number>`; DataError: one is unreadable, or none."""
     passages: list[Passage] = []
     for book in sorted(path.glob("*/*.md")):
         sections = [section for section in read_sections(book) if section.text.strip()]
@@ -51,10 +46,8 @@ def load_questions(path: Path, passages: Sequence[Passage], skips: Skips, missin
     """Return the questions of one file, or of all files of the folder `path`; the type is the name of the file.
 
     Choices are appended to the question. The answers of multiple choice are the text of the right choice and its
-    letter, those of multi-select all right texts joined by "; " and all letters joined by ", ".
-
-    Raises:
-        DataError: a row is broken, or there is no question.
+    letter, those of multi-select all right texts joined by "; " and all letters by ", ". DataError: a broken row, or no
+    question.
     """
     files = (
         [path] if path.is_file() else [path / f"{kind}.jsonl" for kind in KINDS if (path / f"{kind}.jsonl").is_file()]

@@ -1,7 +1,7 @@
 """A knowledge base that was turned into text (`gnnrag.textualise`): what lies beside its `corpus.jsonl`.
 
-`nodes.jsonl` says which entities a passage is about and mentions, `entities.jsonl` what each entity is,
-`relations.jsonl` describes each triple, `kb.txt` holds the triples that the passages state.
+`nodes.jsonl` has a passage's entities, `entities.jsonl` what each entity is, `relations.jsonl` a description of each
+triple, `kb.txt` the triples that the passages state.
 """
 
 from __future__ import annotations
@@ -24,13 +24,9 @@ NODES, ENTITIES, RELATIONS, MARKED, SOURCE = (
 
 @dataclass(frozen=True, slots=True)
 class PassageNodes:
-    """The entities of a passage.
+    """The entity that a passage is about, and the neighbours that it mentions.
 
-    Attributes:
-        entity: what it is about.
-        mentions: neighbours of it that the passage mentions.
-        text: digest of the passage's text; one that was edited has another.
-        flags: how the passage came about, where not as it should.
+    `text` is a digest of the passage, so that edits show; `flags` say how it came about, where not as it should.
     """
 
     entity: str
@@ -50,11 +46,7 @@ def text_digest(text: str) -> str:
 
 
 def read_nodes(path: Path) -> dict[str, PassageNodes]:
-    """Return the side table: passage id to its entities, in file order.
-
-    Raises:
-        DataError: unreadable file, or a row of another shape.
-    """
+    """Return the side table: passage id to its entities, in file order; DataError: unreadable, or another shape."""
     found: dict[str, PassageNodes] = {}
     for line, row in read_jsonl(path):
         id_, entity, text = (_text(path, line, row, key) for key in ("id", "entity", "text"))
@@ -85,11 +77,7 @@ def read_relations(path: Path) -> dict[Triple, str]:
 class Textualised:
     """A folder that `gnnrag.textualise` wrote, but for its texts and questions.
 
-    Attributes:
-        nodes: of each passage.
-        parts: what each passage states.
-        entities: name to (type, description).
-        relations: triple to its description.
+    `entities` maps a name to (type, description), `relations` a triple to its description.
     """
 
     nodes: Mapping[str, PassageNodes]

@@ -1,8 +1,8 @@
 """UltraDomain (released with MemoRAG, 2024): questions over whole books, one `DOMAIN.jsonl` for each of its domains.
 
 A row holds `input` (the question), `answers`, and the whole book as `context`; most have `_id`, `label`, `length`,
-`context_id` and `meta` with the book's `title` and `authors`; `fin.jsonl` lacks the last two. Many rows share a book:
-each book is one document. The release names no evidence, so that questions have no gold passages.
+`context_id` and `meta` with the book's `title` and `authors`; `fin.jsonl` lacks the last two. Rows share books: each is
+one document. There are no gold passages.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ def is_ultradomain(path: Path) -> bool:
 def load_passages(path: Path, chunking: Chunking, skips: Skips) -> list[Passage]:
     """Return the distinct books of a `DOMAIN.jsonl`, by first appearance, in passages `DOMAIN-<book>#<number>`.
 
-    Raises:
-        DataError: a row is broken, or no book has any text.
+    Raises DataError for a broken row, or where no book has any text.
     """
     passages: list[Passage] = []
     number = 0
@@ -59,8 +58,7 @@ def load_passages(path: Path, chunking: Chunking, skips: Skips) -> list[Passage]
 def load_questions(path: Path, passages: Sequence[Passage], skips: Skips, missing_gold: MissingGold) -> list[Question]:
     """Return the questions of a `DOMAIN.jsonl`; `extra["document"]` is the book that a question is about.
 
-    Raises:
-        DataError: a row is broken, or two questions have one id.
+    Raises DataError for a broken row, or two questions with one id.
     """
     questions, ids = [], Ids(path, skips)
     for line, row, document in _rows(path):
