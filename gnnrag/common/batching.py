@@ -13,10 +13,7 @@ ResultT = TypeVar("ResultT")
 
 
 class Worker:
-    """Computes what a method asks for in a thread of its own, one job after the other.
-
-    The event loop goes on meanwhile with the other questions; a job must not touch what belongs to those.
-    """
+    """Runs jobs in a thread of its own, one after the other; they must not touch what other questions own."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1)
@@ -27,14 +24,9 @@ class Worker:
 
 
 class MicroBatcher(Generic[ItemT, ResultT]):
-    """Collects what coroutines ask for and hands it to `call` in batches, in a thread of its own.
+    """Collects what coroutines ask for and hands it to `call` (same length and order) in batches, in its own thread.
 
-    Nothing waits for a timer: while one batch is being computed the next one gathers. `call` must give each item a
-    result that does not depend on the others of its batch.
-
-    Args:
-        call: items to results, same length and order.
-        max_batch: largest batch.
+    No timer: while one batch is computed the next gathers. An item's result must not depend on the others of its batch.
     """
 
     def __init__(self, call: Callable[[Sequence[ItemT]], Sequence[ResultT]], max_batch: int = 32) -> None:

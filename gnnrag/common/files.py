@@ -1,8 +1,8 @@
 """The one module that deletes and replaces: writing so that a kill loses nothing, inside of one folder alone.
 
-Names that were read from a file pass through `child` before anything is opened, written or deleted under them. No link
-is followed for writing or deleting: `refuse_links` is asked once when a folder is opened to be written, the calls here
-open without following, and what is deleted is the link (docs/security.md).
+Names read from a file pass through `child` before anything is opened, written or deleted under them. No link is
+followed for writing or deleting: `refuse_links` is asked when a folder is opened to be written, the calls here open
+without following, and what is deleted is the link (docs/security.md).
 """
 
 from __future__ import annotations
@@ -35,16 +35,11 @@ _NAME_BYTES = 255  # of a name, on every common file system
 
 
 def child(folder: Path, name: object, pattern: str = r"[^/]+", may_link: bool = False) -> Path:
-    """Return the path of something in a folder whose name was read from a file.
+    """Return the path of something in a folder whose name (relative, forward slashes) was read from a file.
 
-    Args:
-        folder: that must hold it.
-        name: as read; relative, with forward slashes.
-        pattern: regular expression that the whole name must match: that of whoever writes such names.
-        may_link: of what is only read, and compared with a digest: the cache of a hub holds nothing but links.
-
-    Raises:
-        ArtefactError: the name is of another form, leads out of the folder, or leads through a link.
+    The whole name must match `pattern`. `may_link` is for what is only read, and compared with a digest: the cache of a
+    hub is all links. Raises ArtefactError for a name of another form, or that leads out of the folder or through a
+    link.
     """
     is_sound = isinstance(name, str) and len(name) < _LONGEST and not _ODD.search(name)
     parts = str(name).split("/")
@@ -69,13 +64,7 @@ def _is_plain(part: str) -> bool:
 
 
 def refuse_links(folder: Path) -> None:
-    """Refuse a folder that holds links, whose targets are elsewhere, or pipes, which would be waited for for ever.
-
-    The folder itself may be a link: whoever runs the command has named it.
-
-    Raises:
-        ArtefactError: names the first one.
-    """
+    """Raise ArtefactError for a folder with links, or pipes, which would wait for ever; it may itself be a link."""
     inside = folder.resolve()
     for where, folders, files in os.walk(folder):
         for name in (*folders, *files):
@@ -116,13 +105,7 @@ def _facts(path: Path) -> os.stat_result | None:
 def remove(path: Path, within: Path) -> None:
     """Delete a file, a folder with all that is in it, or a link (never what it leads to), where there is one.
 
-    Args:
-        path: what to delete.
-        within: folder that it must lie in, with no link between the two.
-
-    Raises:
-        ArtefactError: it does not lie there.
-        OSError: it cannot be deleted.
+    Raises ArtefactError unless it lies in `within` with no link between the two, OSError where it cannot be deleted.
     """
     _check_within(path, within)
     if stat.S_ISDIR(_kind(path)):
@@ -157,14 +140,9 @@ def move(path: Path, target: Path) -> None:
 
 
 def write_folder(folder: Path, write: Callable[[Path], T]) -> T:
-    """Write a folder so that readers see the old one or the new, but for the moment between two renamings.
+    """Make or replace a folder so that readers see the old one or the new, but for the moment between two renamings.
 
-    Args:
-        folder: that is made or replaced.
-        write: fills the empty folder that it is given.
-
-    Returns:
-        What `write` returns.
+    `write` fills the empty folder that it is given; its result is returned.
     """
     new, old = (folder.with_name(f".{folder.name}.{which}") for which in ("new", "old"))
     for leftover in (new, old):
@@ -183,11 +161,10 @@ def write_folder(folder: Path, write: Callable[[Path], T]) -> T:
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Open a file to be read; what is no plain file (a pipe would wait for ever) is refused.
+    """Open a file to be read.
 
-    Raises:
-        FileNotFoundError: there is none.
-        ArtefactError: it is no plain file, or a large one that is a hole for the most part.
+    Raises FileNotFoundError; ArtefactError for no plain file (a pipe would wait for ever), or a large one that is
+    mostly a hole.
     """
     handle = os.fdopen(_checked(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), path), "rb")
     if _is_hollow(handle.fileno()):
@@ -226,11 +203,7 @@ def _open_to_write(path: Path) -> int:
 
 
 def open_log(path: Path, fresh: bool = False) -> BufferedRandom:
-    """Open a file that another process is to write into, at its end; `fresh`: an empty one in the place of an old one.
-
-    Raises:
-        ArtefactError: it is a link, or no plain file.
-    """
+    """Open a file that another process appends to (`fresh`: an empty one instead); ArtefactError: a link, not plain."""
     if fresh:
         path.unlink(missing_ok=True)
     _part_from_others(path)
@@ -254,10 +227,8 @@ def _checked(handle: int, path: Path) -> int:
 def read_json(path: Path, limit: int = MAX_JSON) -> Any:
     """Return what a JSON file holds.
 
-    Raises:
-        FileNotFoundError: there is none.
-        ArtefactError: it is no plain file, or larger than `limit` bytes.
-        ValueError: it is no JSON, or nested too deeply.
+    Raises FileNotFoundError; ArtefactError for no plain file, or more than `limit` bytes; ValueError for no JSON, or
+    one nested too deeply.
     """
     with open_regular(path) as handle:
         if os.fstat(handle.fileno()).st_size > limit:
@@ -278,10 +249,7 @@ def file_digest(path: Path) -> str:
 
 
 def content_digest(path: Path, whole: int = 1 << 26) -> str:
-    """Return the SHA-256 of a file, of one above `whole` bytes that of 64 evenly spaced parts: training changes all.
-
-    Reading 16 GB of weights would take half a minute at every start.
-    """
+    """Return the SHA-256 of a file, above `whole` bytes that of 64 evenly spaced parts: training changes all."""
     size, summary, chunks, chunk = path.stat().st_size, hashlib.sha256(), 64, 1 << 16
     if size <= whole:
         return file_digest(path)
@@ -293,12 +261,7 @@ def content_digest(path: Path, whole: int = 1 << 26) -> str:
 
 
 def write_atomic(path: Path, data: str | bytes | Callable[[IO[bytes]], object]) -> None:
-    """Write a file so that readers see the old content or the new, never a part of it.
-
-    Args:
-        path: the file; a link in its place is replaced, not followed.
-        data: its content, or what writes it.
-    """
+    """Write a file so that readers see the old content or the new; a link in its place is replaced, not followed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -347,10 +310,10 @@ def read_journal(path: Path) -> list[Any]:
 
 
 def read_lines(path: Path) -> Iterator[tuple[Any, bytes]]:
-    """Yield each row of a journal with its line as it stands; what a kill left of the last line is passed over.
+    """Yield each row of a journal with its line, without a last line that a kill cut short.
 
-    Raises:
-        ArtefactError: a line before the last is no JSON. No kill does that, and dropping the rest would lose it.
+    Raises ArtefactError where a line before the last is no JSON: no kill does that, and dropping the rest would lose
+    it.
     """
     if not path.exists():
         return
@@ -368,11 +331,7 @@ def read_lines(path: Path) -> Iterator[tuple[Any, bytes]]:
 
 
 class Journal:
-    """An append-only JSONL file that survives a kill: a line cut short at the end is dropped when it is opened.
-
-    Args:
-        path: the file; made when missing.
-    """
+    """An append-only JSONL file, made when missing; a last line that a kill cut short is dropped on opening."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -408,12 +367,9 @@ class Journal:
 def exclusive_lock(
     path: Path, what: str, wait_s: float = 0.0, waiting: Callable[[float], None] = lambda waited: None
 ) -> Iterator[None]:
-    """Hold a lock file while one process writes; a second writer waits, then gets an error instead of a race.
+    """Hold a lock file; a second process waits `wait_s`, then gets a GnnragError, as where a file system has no locks.
 
-    `waiting` is told, several times a second, for how long it has waited; what it raises ends that.
-
-    Raises:
-        GnnragError: another process holds the lock, or the file system has none.
+    `waiting` is called several times a second with the seconds waited; what it raises ends that.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(_open_to_write(path), "rb") as handle:
@@ -437,10 +393,7 @@ def exclusive_lock(
 def lock_run(path: Path, what: str) -> ExitStack:
     """Return a stack that holds the lock of a run directory until it is closed; `what` names its kind in the error.
 
-    The lock file is beside the folder, because starting a run over deletes what is in it.
-
-    Raises:
-        GnnragError: another process is writing the run.
+    The lock file is beside the folder, which starting over deletes. Raises GnnragError where another process holds it.
     """
     lock = ExitStack()
     lock.enter_context(exclusive_lock(path.with_name(f".{path.name}.lock"), f"{what} {path}"))

@@ -93,15 +93,9 @@ KINDS = (EVALUATION, TRAINING, CROSS, AUDIT, ROWS, QUESTIONS, JUDGEMENT, DATA, I
 
 
 def refuse_other(path: Path, kind: Kind) -> None:
-    """Refuse to write into a folder of another kind, whose files would be mixed or replaced, and into one with links.
+    """Refuse to write into what is not a folder of this kind (it need not exist), or holds links.
 
-    Args:
-        path: the folder, which need not exist.
-        kind: what is to be written.
-
-    Raises:
-        ConfigError: it is a file, or holds something of another kind, whatever else it holds.
-        ArtefactError: it holds links.
+    Raises ConfigError for a file or anything of another kind, ArtefactError for links.
     """
     if (path.exists() or path.is_symlink()) and not path.is_dir():
         what = "a file" if path.exists() else "a link to nothing"
@@ -121,15 +115,9 @@ def refuse_other(path: Path, kind: Kind) -> None:
 
 
 def start_over(path: Path, kind: Kind, settings: Mapping[str, Any]) -> None:
-    """Delete a run directory, if there is one: a name can be mistyped, so only what such a run writes goes.
+    """Delete a run directory, if there is one and `refuse_other` has passed it.
 
-    Args:
-        path: the folder.
-        kind: of run; `refuse_other` has been asked.
-        settings: resolved settings as plain data; what they read must not lie in the folder.
-
-    Raises:
-        ConfigError: the folder holds what no such run writes, or something that the new run is to read.
+    Raises ConfigError where it is a link, or holds what no such run writes (a name can be mistyped) or `settings` read.
     """
     if path.is_symlink():
         raise ConfigError(
@@ -178,12 +166,7 @@ def folds_of(run: Path) -> list[Path]:
 
 
 def folds_advice(run: Path, part: str) -> str:
-    """Return what to do where a training with cross=true is given for a single checkpoint; empty for other folders.
-
-    Args:
-        run: the folder given.
-        part: `gnn` or a role, as `inference/cross_validate.py` names it.
-    """
+    """Return what to do where a training with cross=true is given for one checkpoint of `part`; else an empty text."""
     folds = folds_of(run)
     if not folds:
         return ""

@@ -21,14 +21,9 @@ MISSHAPEN = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError
 
 @contextmanager
 def interpreting(path: Path, fix: str = AGAIN) -> Iterator[None]:
-    """Take it for damage, or forgery, where a record lacks a field, or holds something of another kind in it.
+    """Raise ArtefactError where a record, read and interpreted meanwhile, lacks a field or has one of another kind.
 
-    Args:
-        path: the file of the record that is read and interpreted meanwhile, and nothing else.
-        fix: what a person is to do.
-
-    Raises:
-        ArtefactError: it does.
+    `fix` says what a person is to do.
     """
     try:
         yield
@@ -56,11 +51,7 @@ def text(value: Any) -> str:
 
 
 def read_config(run: Path) -> dict[str, Any]:
-    """Return the settings of a run as its `config.yaml` has them, empty where it has none; nothing in it is resolved.
-
-    Raises:
-        ArtefactError: the file is damaged or forged.
-    """
+    """Return the unresolved settings in a run's `config.yaml`, empty without one; ArtefactError: damaged or forged."""
     path = run / "config.yaml"
     with interpreting(path):
         try:
@@ -76,14 +67,8 @@ def read_config(run: Path) -> dict[str, Any]:
 def recorded_data(run: Path, fix: str) -> DataConfig:
     """Return where a run found its data and how it read them; nothing is evaluated.
 
-    Whether what lies there is what the run read is for the fingerprints in its `meta.json` to say.
-
-    Args:
-        run: the run directory.
-        fix: what a person is to do where that is not known.
-
-    Raises:
-        ArtefactError: it does not say, or not in the form that is written.
+    Whether what lies there is what it read is for the fingerprints in `meta.json` to say. Raises ArtefactError, with
+    `fix`, where the record does not say, or is of another form.
     """
     path = run / "config.yaml"
     with interpreting(path, fix):

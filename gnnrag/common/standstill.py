@@ -1,7 +1,7 @@
 """What this process waits for, and a line about it where nothing has moved for a minute.
 
-Whoever waits for something that may hang (a call of a language model, a question, a stage of an index) does it in a
-`waiting`. Scripts run inside `told_when_still`, which speaks only while something is waited for.
+Waits that may hang (a language-model call, a question, an index stage) are in a `waiting`; scripts run inside
+`told_when_still`.
 """
 
 from __future__ import annotations

@@ -84,8 +84,7 @@ def well_formed_json(value: Any) -> Any:
 def parse_json(data: str | bytes) -> Any:
     r"""Return what JSON holds; its texts are `well_formed`, as JSON can escape what is no character (`"\ud800"`).
 
-    Raises:
-        ValueError: it is none, is no UTF-8, is nested too deeply, or holds a number that is too long.
+    Raises ValueError for no JSON, no UTF-8, deep nesting, or a number that is too long.
     """
     text = data if isinstance(data, str) else data.removeprefix(b"\xef\xbb\xbf").decode()
     try:
@@ -98,8 +97,7 @@ def parse_json(data: str | bytes) -> Any:
 def parse_yaml(data: str | bytes) -> Any:
     """Return what YAML holds: plain data alone, and nothing in it is resolved.
 
-    Raises:
-        ValueError: it is none, is nested too deeply, refers to parts of itself, or holds a number or date that is none.
+    Raises ValueError for no YAML, deep nesting, references to its own parts, or a number or date that is none.
     """
     import yaml  # type: ignore[import-untyped]  # scripts import this module before they can be interrupted cleanly
 
@@ -129,10 +127,7 @@ def one_line(text: str) -> str:
 
 
 def visible_json(text: str) -> str:
-    r"""Return JSON that shows what turns the order of letters around: it parses to the letters `\u202e` instead.
-
-    For pages, where such a character would act on what stands beside it; controls and line ends act on nothing there.
-    """
+    r"""Return JSON for pages in which what turns the order of letters around shows as the letters `\u202e`."""
     return _TURNING.sub(lambda match: json.dumps(json.dumps(match[0])[1:-1])[1:-1], text)
 
 

@@ -48,11 +48,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def check_shapes(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], path: Path) -> None:
-    """Compare weights with a network's, which may be on torch's device `meta`, where they take no memory.
-
-    Raises:
-        ArtefactError: names the first tensor that is missing, odd or superfluous.
-    """
+    """Compare weights with a network's (perhaps on `meta`); ArtefactError: first missing, odd or superfluous tensor."""
     for name, tensor in wanted.items():
         if name not in given:
             raise ArtefactError(f"{path}: tensor {name!r} is missing; the checkpoint is of another architecture")
@@ -76,11 +72,7 @@ def fill(wanted: Mapping[str, Tensor], given: Mapping[str, Tensor], path: Path) 
 
 
 def check_tokenizer(folder: Path) -> None:
-    """Refuse a model whose tokenizer is a SentencePiece file (DeBERTa-v3, T5, Llama-2) where nothing can read it.
-
-    Raises:
-        ConfigError: sentencepiece is not installed.
-    """
+    """Raise ConfigError for a SentencePiece tokenizer (DeBERTa-v3, T5, Llama-2) without sentencepiece installed."""
     if (folder / "tokenizer.json").is_file() or find_spec("sentencepiece") is not None:
         return
     names = ("spm.model", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
@@ -92,11 +84,7 @@ def check_tokenizer(folder: Path) -> None:
 
 
 def read_record(path: Path, kinds: Mapping[str, Any], missing: str) -> dict[str, Any]:
-    """Read a checkpoint's record.
-
-    Raises:
-        ArtefactError: there is none, it is no JSON, or a field is missing or of the wrong type.
-    """
+    """Read a checkpoint's record; ArtefactError: none, no JSON, or a field is missing or of the wrong type."""
     try:
         record = read_json(path)
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -112,8 +100,7 @@ def read_record(path: Path, kinds: Mapping[str, Any], missing: str) -> dict[str,
 def read_settings(kind: type[T], values: Mapping[str, Any], path: Path) -> T:
     """Return recorded settings as their dataclass.
 
-    Raises:
-        ArtefactError: a field that it does not have, a value of another type, or a size that no network of ours has.
+    Raises ArtefactError for an unknown field, a value of another type, or a size that no network of ours has.
     """
     refuse_references(values, path)
     plain = {name: value for name, value in values.items() if isinstance(name, str)}
@@ -136,10 +123,7 @@ def refuse_references(values: Any, path: Path) -> None:
 
 
 def difference(found: Any, expected: Any, name: str = "") -> str:
-    """Return the first difference of a record from what is expected of it, or an empty string.
-
-    Mappings are compared by the keys of `expected`, in order; everything else must be equal.
-    """
+    """Return the first difference of a record from `expected` (mappings: by its keys, in order), or an empty text."""
     if isinstance(expected, Mapping):
         for key, value in expected.items():
             inner = found.get(key) if isinstance(found, Mapping) else None

@@ -1,9 +1,8 @@
 """Read YAML settings: interpolations of the caller's own files, `off`/`on` as words, addresses without credentials.
 
-A value that came from an expression carries it along, wherever the value goes; `gnnrag.config.load_config` is the one
-place that makes such values, and the only one that evaluates an expression. Whatever writes a record turns them back:
-`gnnrag.config.to_plain`, and the writers of JSON in `gnnrag.common.files`. Records are read, nothing evaluated. True,
-false and null cannot carry anything, and give nothing away.
+A value that came from an expression carries it along; `gnnrag.config.load_config` alone makes such values and evaluates
+expressions. Writers of records turn them back: `gnnrag.config.to_plain`, and the writers of JSON in
+`gnnrag.common.files`. True, false and null cannot carry anything, and give nothing away.
 """
 
 from __future__ import annotations
@@ -189,7 +188,7 @@ def read_yaml(source: str | Path, examples: str) -> DictConfig:
 def shorthand(raw: Any, override: Any = None) -> Any:
     """Expand `retriever: chg`, `roles: offline` and `roles.verifier: tuned` to their long forms.
 
-    With `override` (in long form), also drop the settings of a part that the override replaces by another part.
+    With `override` (in long form), drop the settings of a part that it replaces by another part.
     """
     plain: Any = OmegaConf.to_container(raw)
     for section in CHOICES.keys() & plain.keys():
@@ -205,10 +204,7 @@ def shorthand(raw: Any, override: Any = None) -> Any:
 
 
 def _long_form(where: str, value: Any, key: str, override: Any = None) -> dict[str, Any]:
-    """Return a section as a mapping; a bare name is short for its field `key`.
-
-    If the override gives another name, nothing is left of the section but that name.
-    """
+    """Return a section as a mapping (a bare name is its field `key`); another name in the override replaces it."""
     if isinstance(value, str):
         value = {key: value}
     if not isinstance(value, dict) or not isinstance(value.get(key) or "", str):

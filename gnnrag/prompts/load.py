@@ -1,9 +1,9 @@
 """Prompt files: loading, strict rendering, digest.
 
-A prompt is a YAML file with `system`, `user`, and optionally `examples` (a list of user and assistant texts), `stop`,
-`reminder` (the line appended when a malformed reply is asked for again), `schema` (JSON schema of the reply),
-`options` (named sentences that a role may append to the system text), `schemas` (by option: the schema under it) and
-`small` (the system text of the variant for small models, without examples: they do not follow them, and read slowly).
+A YAML file with `system`, `user`, and optionally `examples` (user and assistant texts), `stop`, `reminder` (appended
+when a malformed reply is asked for again), `schema` (JSON schema of the reply), `options` (named sentences to append to
+the system text), `schemas` (by option: the schema under it) and `small` (the system text for small models, without
+examples: they do not follow them).
 """
 
 from __future__ import annotations
@@ -36,16 +36,9 @@ SMALL = ":small"  # behind a name: the variant for small models
 class Prompt:
     """A conversation with one variable turn at its end.
 
-    Attributes:
-        name: file name without extension, `:small` behind that of the variant.
-        system: fixed text: who the model is, what it must return.
-        user: template of the last turn; `{name}` is a placeholder.
-        examples: fixed (user, assistant) turns between the two.
-        stop: stop strings.
-        reminder: one line on the format, appended to the last turn after a malformed reply.
-        schema: JSON schema of the reply, where JSON is asked for.
-        digest: SHA-256 over the whole file and the options in use, for run records.
-        placeholders: names that `render` wants, no more and no less.
+    `name` ends in `:small` for that variant; `user` is the template of the last turn with `{name}` placeholders,
+    exactly those in `placeholders`; `examples` are fixed (user, assistant) turns before it; `reminder` is appended
+    after a malformed reply; `digest` is the SHA-256 over the whole file and the options in use.
     """
 
     name: str
@@ -62,14 +55,10 @@ class Prompt:
         object.__setattr__(self, "placeholders", frozenset(_PLACEHOLDER.findall(self.user)))
 
     def render(self, **values: str) -> tuple[Message, ...]:
-        """Fill in the last turn. Braces inside values stay as they are.
+        """Fill in the last turn; ConfigError: a placeholder has no value, or a value no placeholder.
 
-        Args:
-            values: by placeholder. Tags and control tokens of a chat template are defused in all that is not `Shown`;
-                the tags of what is get the code of this turn.
-
-        Raises:
-            ConfigError: a placeholder has no value, or a value no placeholder.
+        Braces inside values stay. Tags and control tokens of a chat template are defused in all that is not `Shown`;
+        the tags of what is get the code of this turn.
         """
         if values.keys() != self.placeholders:
             missing = sorted(self.placeholders - values.keys())
@@ -87,15 +76,10 @@ class Prompt:
 
 
 def load_prompt(name: str, *options: str) -> Prompt:
-    """Load a prompt of the package by name, or one of your own by its path (ending in .yaml).
+    """Load a prompt of the package by name (`:small`: that variant), or one of your own by its path (.yaml).
 
-    Args:
-        name: `reader`, ..., or a path; with `:small` behind it the variant for small models.
-        options: names of optional sentences of the file to append to the system text.
-
-    Raises:
-        ConfigError: unknown name or option.
-        DataError: the file is not a prompt.
+    `options` name sentences of the file to append. ConfigError: unknown name or option; DataError: no prompt in the
+    file.
     """
     whole, is_small = name, name.endswith(SMALL)
     name = name.removesuffix(SMALL)

@@ -1,7 +1,7 @@
-"""What a reply quotes from untrusted text is data there, too: it must not pass for the reply's own statements.
+"""Quotations of untrusted text in a reply, which must not pass for the reply's own statements.
 
-A model that refuses to follow an instruction it found in a passage often quotes it ('passage 3 says "Answer: ..."').
-The parsers look for labels, objects, tags and bracketed numbers wherever they stand, and would take the quoted ones.
+A model that refuses to follow an instruction it found in a passage often quotes it ('passage 3 says "Answer: ..."'),
+and parsers take labels, objects, tags and bracketed numbers wherever they stand.
 """
 
 from __future__ import annotations
@@ -27,16 +27,11 @@ _MAX_STARTS = 400  # quotation marks and brackets that are looked at
 
 
 def unquoted(reply: str, shown: str) -> str:
-    """Return a reply with `…` for what it quotes from `shown`, where that could pass for the reply's own statements.
+    """Return a reply with `…` for what it quotes from `shown` (the turn it replies to, defused or not).
 
-    A quotation stands in quotation marks and is in `shown` word for word. An object without quotation marks that is in
-    `shown` word for word goes as well, provided that the reply has another one. Inside an object or a list quotation
-    marks are syntax, and nothing is touched. A tag of thinking that is in `shown` with what stands before or after it
-    goes as well, provided that the reply has another one.
-
-    Args:
-        reply: of a language model.
-        shown: the turn that it replies to. A reply may also quote it as it was before it was defused.
+    A quotation stands in quotation marks and is in `shown` word for word. An object without them that is in `shown`,
+    and a tag of thinking that is there with what stands before or after it, go as well, provided that the reply has
+    another one. Inside an object or a list quotation marks are syntax, and nothing is touched.
     """
     if not _MARKUP.search(reply):
         return reply

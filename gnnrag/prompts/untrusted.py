@@ -1,14 +1,12 @@
 """Untrusted text in prompts: delimited, and unable to break out of its delimiters.
 
-Passages come from anywhere. Each goes into a `<passage>` element; what would open or close an element, or act as a
-control token of a chat template, is defused inside the text. That is looked for in the text as a careless reader sees
-it: without what is invisible, and with the look-alikes of ASCII that Unicode folds together. What is shown stays as it
-is but for the brackets that are defused.
+Each passage goes into a `<passage>` element; what would open or close an element, or act as a control token of a chat
+template, is defused inside the text, as a careless reader sees it: without what is invisible, and with the look-alikes
+of ASCII that Unicode folds together. Only the brackets that are defused change.
 
-A list of names is never complete, so the tags carry a code as well: `<passage-3f9a1c0b2d4e id="1">`. It is a digest of
-all that fills the turn (the same prompt has the same code, so that caches hold): whoever writes one passage does not
-know the others and the question, and not even one who knows them can put a code into a text that it is a digest of.
-The functions here leave a mark where the code goes, `Prompt.render` puts it in, and defuses all that is not `Shown`.
+Tags carry a code as well, `<passage-3f9a1c0b2d4e id="1">`: a digest of all that fills the turn (so caches hold), which
+whoever writes one passage does not know and cannot put into a text that it is a digest of. The functions here leave a
+mark where the code goes; `Prompt.render` puts it in, and defuses all that is not `Shown`.
 """
 
 from __future__ import annotations
@@ -83,8 +81,7 @@ _FOLDED = _Folding()
 class Shown(str):
     """Text that is fit for a prompt: what strangers wrote in it is defused, and its tags are our own.
 
-    `Prompt.render` takes it as it is. Joined to other text it is an ordinary string again, which is defused with its
-    tags; `together` joins.
+    Joined to other text it is an ordinary string again, which `Prompt.render` defuses with its tags; `together` joins.
     """
 
     __slots__ = ()
@@ -124,12 +121,7 @@ def restored(text: str) -> str:
 
 
 def defuse_all_but(text: str, kept: re.Pattern[str]) -> str:
-    """Return `defuse(text)`, with what `kept` matches as it is: a model's own words in a protocol of tags.
-
-    Args:
-        text: what the model wrote.
-        kept: the tags of the protocol; without groups.
-    """
+    """Return `defuse(text)` but for matches of `kept` (without groups): a model's own words in a protocol of tags."""
     parts, done = [], 0
     for match in kept.finditer(text):
         parts += [defuse(text[done : match.start()]), match[0]]
@@ -138,10 +130,7 @@ def defuse_all_but(text: str, kept: re.Pattern[str]) -> str:
 
 
 def inline(text: str) -> Shown:
-    """Return untrusted text as one line that opens and closes no element, without control tokens.
-
-    For questions, queries, and what was written from passages (thoughts, steps): they stand outside of elements.
-    """
+    """Return untrusted text as one line that opens and closes no element: for text outside of elements."""
     return Shown(" ".join(defuse(text).split()))
 
 
@@ -151,13 +140,9 @@ def together(parts: Iterable[str], separator: str = "\n") -> Shown:
 
 
 def element(name: str, text: str, attributes: str = "", is_line: bool = False) -> Shown:
-    """Return `<name attributes>` newline, text, newline, `</name>`; on one line if asked for.
+    """Return `<name attributes>` newline, text, newline, `</name>`; with `is_line` without the newlines.
 
-    Args:
-        name: one of `OWN`.
-        text: of a stranger, or `Shown`.
-        attributes: ours, with what strangers wrote of them in quotes that it cannot leave.
-        is_line: without newlines around the text.
+    `name` is one of `OWN`; strangers' words in `attributes` must be in quotes that they cannot leave.
     """
     inner = text if isinstance(text, Shown) else defuse(text.strip())
     blank, around = (" " if attributes else ""), ("" if is_line else "\n")
@@ -186,13 +171,7 @@ def path_elements(paths: Iterable[tuple[str, str]]) -> Shown:
 
 
 def judged_element(name: str, text: str, label: str = "") -> Shown:
-    """Return `<name id="label">` newline, text, newline, `</name>`, for what a judge is shown.
-
-    Args:
-        name: `answer` or `reference`.
-        text: an answer, or what it is held against.
-        label: of one of several answers; empty leaves the id out.
-    """
+    """Return `<name id="label">` newline, text, newline, `</name>` for a judge, without the id if `label` is empty."""
     return element(name, text, f'id="{label}"' if label else "")
 
 

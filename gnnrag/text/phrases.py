@@ -65,8 +65,8 @@ _LEADING_NUMBER = re.compile(r"^(\d+)\w*\s+")
 def rule_phrases(sentence: str) -> list[str]:
     """Return the phrases of one sentence in order of appearance, without repeats, in the text's own spelling.
 
-    Names are runs of capitalised words, joined over connectors (`University of the West`, `Man in the Trunk`); a run
-    with a loose connector or a possessive also gives its parts, and a date also gives its year.
+    Names are runs of capitalised words, joined over connectors (`University of the West`); a run with a loose connector
+    or a possessive also gives its parts, and a date its year.
     """
     found: dict[str, None] = {}
     for piece in sentence.split("\n\n"):  # no name runs from a title into the sentence it is glued to
@@ -151,11 +151,8 @@ def noun_phrases(
 ) -> list[str]:
     """Return the noun phrases of one tagged sentence, without repeats.
 
-    Args:
-        tokens: the tagged sentence.
-        rules: `official` reproduces the released code, tails such as `Philadelphia in` included; `clean` cuts every
-            weak tail and start.
-        names: phrases that named-entity recognition found; `clean` keeps their starts.
+    `official` reproduces the released code, tails such as `Philadelphia in` included; `clean` cuts weak tails and
+    starts, but keeps the starts of `names` (named entities).
     """
     units = _join_nouns(_join_capitals(_glue(tokens)))
     found: dict[str, None] = {}

@@ -1,7 +1,6 @@
 """Cut text into sentences, find words at their boundaries, and choose sentences that are central and differ.
 
-Ordinary questions (546 characters at most in the benchmarks) and sentences (1,330) are far below the limits, so that
-nothing changes for them; an endless one then costs no more than the limit says, however it is made.
+The limits are far above ordinary questions (546 characters) and sentences (1,330): they bound the cost of endless ones.
 """
 
 from __future__ import annotations
@@ -70,9 +69,8 @@ _FIRST_WORD = re.compile(r"\w+")
 def split_sentences(text: str) -> list[str]:
     """Split a text into stripped, non-empty sentences.
 
-    A blank line always splits, a single line break never does. A full stop after an abbreviation or initials does not
-    end a sentence unless the next word can only begin one. A sentence of more than `MAX_SENTENCE` characters is none:
-    it is cut.
+    A blank line always splits, a single line break never does; a full stop after an abbreviation or initials only where
+    the next word can only begin a sentence. A sentence of more than `MAX_SENTENCE` characters is cut.
     """
     sentences: list[str] = []
     for block in _BLANK_LINE.split(text):
@@ -131,17 +129,10 @@ def similarity(a: frozenset[str], b: frozenset[str]) -> float:
 def diverse(
     bags: Sequence[frozenset[str]], scores: Sequence[float], count: int, redundancy: float = 0.5, limit: float = 0.7
 ) -> list[int]:
-    """Choose by maximal marginal relevance (Carbonell and Goldstein, SIGIR 1998).
+    """Choose by maximal marginal relevance (Carbonell and Goldstein, SIGIR 1998); return positions in order of choice.
 
-    Args:
-        bags: content words of each candidate.
-        scores: how good each is, at least 0; scaled by the largest.
-        count: how many to choose.
-        redundancy: what a candidate loses, at most, for being like a chosen one.
-        limit: similarity to a chosen one from which a candidate is out.
-
-    Returns:
-        Positions in order of choice; ties go to the first.
+    `bags` are content words; `scores` are at least 0, scaled by the largest; a candidate loses at most `redundancy` for
+    being like a chosen one, and is out from similarity `limit` on; ties go to the first.
     """
     top = max(scores, default=0.0) or 1.0
     nearest = [0.0] * len(bags)
@@ -171,10 +162,7 @@ class Sentence:
 
 
 def sentences_of(texts: Sequence[str]) -> list[Sentence]:
-    """Return the distinct sentences of texts, in order.
-
-    A line that does not end like a sentence is a heading; it is left out where its text has anything else.
-    """
+    """Return the distinct sentences of texts, in order, without headings where a text has anything else."""
     found: dict[str, Sentence] = {}
     for source, text in enumerate(texts):
         lines = [line.strip() for line in text.split("\n") if line.strip()]
@@ -188,17 +176,12 @@ def sentences_of(texts: Sequence[str]) -> list[Sentence]:
 def extract_summary(
     texts: Sequence[str], words: int, terms: Callable[[str], Sequence[str]], redundancy: float = 0.4
 ) -> str:
-    """Return the sentences that together say most of the texts, in the order of the texts.
+    """Return the sentences, `words` at most, that together say most of the texts, in the order of the texts.
 
     Maximal marginal relevance (Carbonell and Goldstein, SIGIR 1998): one sentence after the other, the one of largest
-    (1 - r) * salience - r * similarity to what is chosen already. Salience is the cosine of its tf-idf vector and the
-    mean of all; first sentences count fully, others less. Sentences that no longer fit are passed over.
-
-    Args:
-        texts: what to sum up.
-        words: the most words. Only where every single sentence is longer is one cut, and then says so with an ellipsis.
-        terms: a text to its content words.
-        redundancy: r, from 0 to 1.
+    (1 - r) * salience - r * similarity to what is chosen already (r: `redundancy`). Salience is the cosine of its
+    tf-idf vector and the mean of all; first sentences count fully, others less. Sentences that no longer fit are passed
+    over; only where every one is longer is one cut, with an ellipsis.
     """
     sentences = sentences_of(texts)[:_MOST]
     if not sentences:

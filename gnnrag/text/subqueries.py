@@ -29,16 +29,9 @@ _REFUSAL = re.compile(
 class HistoryItem:
     """One sub-query and what became of it; None until it is known.
 
-    Attributes:
-        index: its number, from 1.
-        raw_query: as decomposition or expansion wrote it.
-        query: after grounding.
-        kind: `decomposed` or `expanded`.
-        sent: what was sent to the retriever.
-        context: what was retrieved, as text.
-        refined: what refinement made of it.
-        answer: the interim answer; empty for expansions.
-        context_ids: passages among and behind what was retrieved.
+    `index` counts from 1; `kind` is `decomposed` or `expanded`; `raw_query` precedes grounding, `query` follows it,
+    `sent` went to the retriever; `answer` is empty for expansions; `context_ids` are passages among and behind what was
+    retrieved.
     """
 
     index: int
@@ -103,10 +96,7 @@ def bracketed(text: str) -> str:
 
 
 def read_triples(value: Any) -> tuple[list[Triple], int]:
-    """Return the triples of a parsed value, and how many things in it were none.
-
-    A list of triples, one bare triple, or a list of three strings; a triple has exactly three strings.
-    """
+    """Return the triples of a parsed value (a list, or one bare: exactly three strings), and how many others it has."""
     if not isinstance(value, list):
         return [], int(value is not None)
     rows = [value] if value and all(isinstance(part, str) for part in value) else value
@@ -136,10 +126,7 @@ def letters_only(text: str) -> str:
 
 # --------------------------------------------------------------------------------------------------------- history
 def render_history(items: Sequence[HistoryItem], raw: bool = False, labels: str = "plain") -> str:
-    """Return the items numbered in order, each with its query, its refined (or raw) context and its answer.
-
-    `labels` are ours (`plain`), or `released`, which also strips the whole.
-    """
+    """Return the numbered items, with query, refined (or raw) context, answer; `released` labels strip the whole."""
     blocks, (shown, said) = [], LABELS[labels]
     for number, item in enumerate(items, start=1):
         context = item.context if raw else item.refined
@@ -153,15 +140,7 @@ def fit_history(
 ) -> tuple[list[HistoryItem], int]:
     """Drop the oldest contexts until the rendered history has at most `limit` tokens; queries and answers stay.
 
-    Args:
-        items: the history.
-        limit: tokens.
-        count: counts the tokens of a text.
-        raw: whether raw contexts are what is rendered.
-        labels: of what is rendered.
-
-    Returns:
-        The items, and how many lost their context.
+    Returns the items, and how many lost their context.
     """
     kept = list(items)
     sizes = [count(render_history([item], raw, labels)) for item in kept]

@@ -13,11 +13,10 @@ CHARACTERS = 4  # of English text, a token of the common tokenizers has about so
 
 
 class TokenCounter:
-    """Counts the tokens of texts, by a tokenizer or by an estimate that needs none.
+    """Counts the tokens of texts.
 
-    Args:
-        tokenizer: `estimate` (4 characters a token), a folder with a `tokenizer.json`, or a name that transformers can
-            load; it is loaded on first use.
+    `tokenizer`: `estimate` (4 characters a token), a folder with a `tokenizer.json`, or a name that transformers can
+    load, on first use.
     """
 
     def __init__(self, tokenizer: str = ESTIMATE) -> None:
@@ -28,16 +27,10 @@ class TokenCounter:
         return self._count(text)
 
     def fit(self, texts: Sequence[str], budget: int, separator: str | None = "\n") -> int:
-        """Return how many whole items from the first on fit into a budget of tokens.
+        """Return how many whole items from the first on fit into a budget of tokens; ConfigError: no tokenizer.
 
-        Args:
-            texts: items in order of preference.
-            budget: tokens; 0 or less fits nothing.
-            separator: what the items are joined by, which is counted too, as LightRAG does now; None adds the counts of
-                the single items, as its older versions and their forks do.
-
-        Raises:
-            ConfigError: the tokenizer cannot be loaded.
+        `separator` joins the items and is counted, as LightRAG does now; None adds the counts of the single items, as
+        its older versions and forks do. A budget of 0 or less fits nothing.
         """
         if separator is None:
             used = 0
