@@ -1,7 +1,7 @@
-"""Settings: a tree of dataclasses, one short YAML per experiment, dotted overrides, and no key that nobody reads.
+"""Settings: a tree of dataclasses, one short YAML per experiment, dotted overrides, no key that nobody reads.
 
-A *choice* section names a registered part and carries that part's own settings. `retriever: chg` and
-`retriever=chg` are short for `retriever.name=chg`; `retriever.damping=0.6` then sets a field of that part's dataclass.
+A *choice* section names a registered part and carries its settings. `retriever: chg` and `retriever=chg` are short for
+`retriever.name=chg`; `retriever.damping=0.6` sets a field of that part's dataclass.
 """
 
 from __future__ import annotations
@@ -145,17 +145,10 @@ EXAMPLES = {  # a key of a script's settings to a file of such settings; a run's
 def load_config(
     schema: type[T], source: str | Path | Mapping[str, Any] | None = None, overrides: Sequence[str] = ()
 ) -> T:
-    """Read defaults, then a YAML file, then dotted overrides.
+    """Read defaults, then a YAML file (or a mapping), then dotted `key=value` overrides; evaluate expressions.
 
-    Expressions are evaluated here alone, and the config is the caller's own; see `gnnrag.common.yaml_config`.
-
-    Args:
-        schema: the root dataclass, for example `EvaluateConfig`.
-        source: a YAML file that lists deviations from the defaults, or what such a file holds.
-        overrides: `key=value` strings.
-
-    Raises:
-        ConfigError: missing file, broken YAML, unknown key (the nearest valid one is named), or a wrong type.
+    Raises ConfigError for a missing file, broken YAML, an unknown key (the nearest valid one is named), or a wrong
+    type.
     """
     if isinstance(source, Mapping):
         whole = OmegaConf.to_container(source) if isinstance(source, DictConfig) else dict(source)
@@ -219,9 +212,7 @@ def build_settings(cls: type[Part], values: Mapping[str, Any], where: str) -> An
 def to_plain(config: Any, values: bool = False) -> Any:
     """Return the resolved settings as JSON data; a choice becomes its settings with `name` in front.
 
-    Args:
-        config: settings, or a part of them.
-        values: what expressions gave stays as it is, for who goes on with it; a record holds the expressions.
+    An expression is kept as it was written, for records; with `values`, what it gave.
     """
     if (expression := expression_of(config)) is not None:
         return config if values else expression
@@ -260,11 +251,7 @@ def _evaluated(raw: DictConfig, schema: type) -> dict[str, Any]:
 
 
 def read_plain(schema: type[T], values: Mapping[str, Any], where: str = "") -> T:
-    """Return an instance of a dataclass filled with plain data, in which nothing is evaluated: records are strangers'.
-
-    Raises:
-        ConfigError: an unknown key, or a value of the wrong type.
-    """
+    """Return a dataclass filled with a record's plain data, none evaluated; ConfigError: unknown key or wrong type."""
     return _merge(_defaults(schema), dict(values), where)  # type: ignore[arg-type, no-any-return]
 
 
@@ -277,10 +264,7 @@ def _defaults(schema: type) -> DictConfig:
 
 
 def _merge(base: Any, values: dict[str, Any], where: str) -> Any:
-    """Return the dataclass of `base` with `values` put in; an unknown key is refused with the nearest valid one.
-
-    No value is evaluated, whatever it looks like: `load_config` has done that, where it is to be done.
-    """
+    """Return the dataclass of `base` with `values` put in, none evaluated; an unknown key names the nearest one."""
     _check_keys(base, values, where)
     values = spelt(base, values)
     try:

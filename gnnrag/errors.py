@@ -22,13 +22,7 @@ class NotGivenError(ConfigError):
 
 
 class DataError(GnnragError):
-    """A data file is missing or broken.
-
-    Args:
-        path: the file.
-        problem: what is wrong and how to mend it.
-        line: 1-based line, where the format has lines.
-    """
+    """A missing or broken data file; `problem` says what is wrong and how to mend it, `line` is 1-based."""
 
     def __init__(self, path: str | Path, problem: str, line: int | None = None) -> None:
         self.path, self.line = Path(path), line

@@ -17,15 +17,7 @@ def one_of(*allowed: str) -> Any:
 
 
 def check_choices(config: Any, where: str = "") -> None:
-    """Refuse a value that is none of those its field allows, also in sections that nothing reads.
-
-    Args:
-        config: a dataclass; its sections are checked with it.
-        where: its dotted name.
-
-    Raises:
-        ConfigError: names the field, and what is allowed.
-    """
+    """Raise ConfigError where a field of a dataclass (dotted name: `where`), or of a section in it, is not allowed."""
     for one in dataclasses.fields(config):
         value, name = getattr(config, one.name), f"{where}.{one.name}" if where else one.name
         allowed, chosen = one.metadata.get("allowed"), value.impl if isinstance(value, RoleConfig) else value

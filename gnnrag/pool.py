@@ -16,10 +16,7 @@ Promotion = Literal["exempt", "order_only", "boost"]
 
 @dataclass
 class Pool:
-    """Passages found so far with their scores.
-
-    `scores` keeps first-seen order, which breaks ties: round by round, list by list, rank by rank.
-    """
+    """Passages found so far with their scores, in first-seen order, which breaks ties: by round, list, rank."""
 
     scores: dict[str, float] = field(default_factory=dict)
     dropped: int = 0  # hits whose score was NaN
@@ -31,16 +28,9 @@ class Pool:
         weight: float = 1.0,
         bonus: Callable[[str], float] | None = None,
     ) -> int:
-        """Take each passage's best score over all queries (BDTR, arXiv 2509.25530, eq. 3 and 4).
+        """Take each passage's best score over all queries (BDTR, arXiv 2509.25530, eq. 3, 4); return how many are new.
 
-        Args:
-            ranking: one query's hits.
-            norm: how its scores are made comparable with those of other queries.
-            weight: multiplies the normalised scores.
-            bonus: added to the score of each id.
-
-        Returns:
-            How many passages are new.
+        A score is normalised by `norm`, multiplied by `weight`, and then gets the `bonus` of its id.
         """
         before = len(self.scores)
         for id_, score in zip(ranking.ids, (weight * ranking.normalised(norm)).tolist(), strict=True):
@@ -107,17 +97,10 @@ def mean_deviation_cut(
 ) -> Cut:
     """Keep passages whose score reaches mean + deviation of the first `window` (BDTR, eq. 6).
 
-    Args:
-        order: all pool ids, promoted first.
-        scores: their pool scores.
-        selected: the promoted ids.
-        promotion: `exempt` keeps promoted passages whatever their score; `order_only` is the literal equation, which
-            can cut what was promoted, and keeps all where all scores are equal; `boost` lifts their scores to the
-            pool's maximum before the statistics.
-        window: how many passages the statistics are taken over.
-        floor: never keep fewer, as long as the pool has them.
-        max_final: never keep more; None for no limit.
-        ddof: 0 for the population deviation.
+    `order` holds all pool ids, the promoted (`selected`) first. At least `floor` (if the pool has them) and at most
+    `max_final` are kept. `promotion`: `exempt` keeps promoted passages whatever their score; `order_only` is the
+    literal equation, which can cut them, and keeps all where all scores are equal; `boost` lifts their scores to the
+    pool's maximum before the statistics. `ddof` 0 is the population deviation.
     """
     if not order:
         return Cut((), 0.0, 0.0)

@@ -241,16 +241,7 @@ INDEX_TASKS = {"jobs": "gnnrag.roles.writers.tasks:IndexTasks"}  # who runs the 
 
 
 def resolve(kind: str, name: str, table: dict[str, str]) -> Any:
-    """Return the class registered under `name`.
-
-    Args:
-        kind: word for the error message (`retriever`, `method`, ...).
-        name: the name asked for.
-        table: one of the tables above.
-
-    Raises:
-        ConfigError: the name is unknown; the message lists the known ones.
-    """
+    """Return the class under `name` in one of the tables above; the ConfigError for an unknown one lists the known."""
     if name not in table:
         raise ConfigError(f"{kind}={name!r} is unknown. {nearest(name, table)}")
     module, _, attribute = table[name].partition(":")

@@ -70,10 +70,7 @@ class Session:
     def add_call(
         self, role: str, prompt_tokens: int, completion_tokens: int, cost: float = 0.0, cached: bool = False
     ) -> None:
-        """Count one language-model call; a cached reply counts as if executed.
-
-        How many were cached stays out of `usage`: like the seconds it says what had run before, or beside this one.
-        """
+        """Count one language-model call; a cached reply counts as if executed, and is not told apart in `usage`."""
         row = self.by_role[role]
         row["calls"] += 1
         row["prompt_tokens"] += prompt_tokens
@@ -95,11 +92,7 @@ class Session:
         self.failed_prompts |= part.failed_prompts
 
     def failed_calls(self) -> str | None:
-        """Say how many language-model calls failed for good; None if none did.
-
-        Such a question went on with fallbacks. Its row carries this as its error, so that it is not mistaken for a
-        result, and so that the same command tries it again.
-        """
+        """Return how many calls failed for good, and why (the row's error: it is tried again); None if none did."""
         failed = {role: row["llm_error"] for role, row in sorted(self.by_role.items()) if row["llm_error"]}
         if not failed:
             return None
@@ -138,9 +131,9 @@ def _same(query: Query) -> tuple[str | None, ...]:
 
 
 async def concurrently(session: Session, jobs: Sequence[Callable[[Session], Awaitable[T]]]) -> list[T]:
-    """Do jobs of one question at once, and book them in their order, so that traces do not depend on timing.
+    """Run jobs of one question at once and log them in their order, so that traces do not depend on timing.
 
-    The first failure is raised after all have ended and are in the books.
+    The first failure is raised after all have ended and are logged.
     """
     parts = [
         Session(session.question_id, session.budget, started=session.started, failed_prompts={*session.failed_prompts})
@@ -159,16 +152,9 @@ async def concurrently(session: Session, jobs: Sequence[Callable[[Session], Awai
 
 
 async def ask_all(name: str, role: Any, tasks: Sequence[Any], session: Session) -> list[Any]:
-    """Give a role several tasks at once; see `concurrently`.
+    """Give a role several tasks at once (see `concurrently`), and count the flags of its results under `name`.
 
-    Args:
-        name: of the role, under which the flags of its results are counted.
-        role: the role.
-        tasks: its tasks.
-        session: the question's record.
-
-    Raises:
-        BudgetError: the tasks together pass a limit; every call is in the books.
+    Raises BudgetError where the tasks together pass a limit; every call is logged.
     """
 
     async def ask(task: Any, own: Session) -> Any:

@@ -1,7 +1,6 @@
-"""What passes between parts (passages, questions, queries, hits, rankings, predictions), and what parts declare.
+"""Records that pass between parts, and what parts declare.
 
-A part inherits the protocol of its kind and states only what differs. `*_for` is what is asked: it is overridden where
-the settings decide.
+A part inherits the protocol of its kind; callers ask `*_for`, which is overridden where the settings decide.
 """
 
 from __future__ import annotations
@@ -42,10 +41,7 @@ class GoldHop:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A user's question with what its benchmark knows about it.
-
-    An empty `answers` means that the corpus does not hold the answer; `gold` are ids of supporting passages.
-    """
+    """A user's question with its gold passage ids; empty `answers` mean that the corpus does not hold the answer."""
 
     id: str
     text: str
@@ -66,9 +62,9 @@ def to_dict(record: Any) -> dict[str, Any]:
 class Query:
     """A string sent to a retriever in one round.
 
-    `kind` says where it comes from (`question`, `fast`, `slow`, ...); `scope` restricts the search to a named part of
-    the knowledge base, for retrievers that have scopes; `retriever` names one of the run's further retrievers, None is
-    the run's own.
+    `kind` is its origin (`question`, `fast`, `slow`, ...); `scope` restricts the search to a named part of the
+    knowledge base, for retrievers that have scopes; `retriever` names one of the run's further retrievers, None is its
+    own.
     """
 
     text: str
@@ -93,17 +89,11 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranking:
-    """Retrieved ids, best first, with scores.
+    """Retrieved ids, distinct and best first, ties by corpus order, with scores: (n,) float64.
 
-    Attributes:
-        ids: (n,) distinct ids, sorted by descending score, ties by corpus order.
-        scores: (n,) float64.
-        kind: what the ids name.
-        branch: which code path scored them (`bm25`, `cosine`, `ppr`, `dense_fallback`, ...).
-        low, high: smallest and largest score over *everything* the query was scored against, not only what is
-            returned; None where the retriever does not know.
-        texts, sources: for graph hits, the text of each hit and the passages it came from.
-        kinds: what each id names, where a ranking mixes entities with relations, paths or communities; else empty.
+    `branch` is the code path that scored them (`bm25`, `cosine`, `ppr`, `dense_fallback`, ...). `low` and `high` are
+    the extremes over *everything* that was scored, None where the retriever does not know. `texts` and `sources`
+    (source passages) are for graph hits; `kinds` is empty unless a ranking mixes kinds.
     """
 
     ids: tuple[str, ...]
@@ -129,14 +119,10 @@ class Ranking:
         return [Hit(i, s, rank, k, t, src) for rank, (i, s, k, t, src) in enumerate(rows, start=1)]
 
     def normalised(self, norm: ScoreNorm = "minmax_full") -> np.ndarray:
-        """Scores made comparable across queries (what BDTR eq. 4 needs). Shape (n,).
+        """Scores comparable across queries (for BDTR eq. 4): (n,); ValueError for an unknown `norm`.
 
         `minmax_full` uses the range over the whole corpus (`low`, `high`), because the minimum of a truncated list is
-        arbitrary; it falls back to the list's own range where the retriever does not know it. All equal gives 1.0, and
-        a NaN stays one.
-
-        Raises:
-            ValueError: unknown `norm`.
+        arbitrary, and the list's own range where that is unknown. All equal gives 1.0, and a NaN stays one.
         """
         s = np.asarray(self.scores, dtype=np.float64)
         if norm == "raw" or not len(s):
@@ -155,12 +141,9 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A path behind the score of a hit.
+    """A path behind the score of hit `id`: names of nodes and relations by turns, from the question's start to the hit.
 
-    Attributes:
-        id: of the hit.
-        steps: names of nodes and relations by turns, from where the question starts to the hit.
-        score: how much the hit's score leans on the path; comparable among the paths of one hit.
+    `score` is how much the hit's score leans on the path; comparable among the paths of one hit.
     """
 
     id: str
@@ -170,14 +153,14 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a method hands over when its loop has ended.
+    """The outcome of a method's loop.
 
     Attributes:
         ranking: passage ids, best first: what Recall@k is measured on (the full re-ranked pool, not only `context`).
-        context: the passage ids that the reader sees, in reading order.
+        context: ids of the passages that the reader sees, in reading order.
         notes: further text for the reader (reasoning chain, paths, community reports), already delimited.
-        answer: set by methods that answer by themselves; the reader is then not called.
-        nodes: graph nodes found, best first, for methods that look for nodes.
+        answer: of methods that answer by themselves; the reader is then not called.
+        nodes: graph nodes, best first, for methods that look for nodes.
     """
 
     ranking: Sequence[str] = ()
@@ -189,10 +172,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The final record of one question: a line of `predictions.jsonl`.
-
-    `usage` counts calls, tokens and cost per role; `error` is None unless the question failed.
-    """
+    """The final record of a question, a line of `predictions.jsonl`; `usage` has calls, tokens and cost per role."""
 
     question_id: str
     answer: str
@@ -206,13 +186,7 @@ class Prediction:
 
 
 class Part(Protocol):
-    """Settings, presets and index stages.
-
-    Attributes:
-        config_class: dataclass of the settings; None: there are none.
-        presets: name to settings that stand below those that are given, chosen by `preset=NAME`.
-        stages: index stages that it reads.
-    """
+    """Settings, presets (values below those that are given, chosen by `preset=NAME`) and index stages that are read."""
 
     config_class: ClassVar[type | None] = None
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
