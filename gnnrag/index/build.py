@@ -37,19 +37,10 @@ def place(path: str) -> str | None:
 
 
 def refuse_other_source(store: Store, source: Mapping[str, Any], passages: Sequence[Passage], suggested: str) -> None:
-    """Refuse to put other data into an index than it was made of.
+    """Refuse to put other data into an index than it was made of: raises ConfigError that names both.
 
     Data that have moved, and a copy, are the same data, and so are data at another place that hold most of what the
-    index does, where the place they came from is gone.
-
-    Args:
-        store: the index.
-        source: where the passages come from now.
-        passages: what they are now.
-        suggested: another folder for an index.
-
-    Raises:
-        ConfigError: they are another source; both are named.
+    index does, where the place they came from is gone. `suggested` is another folder for an index.
     """
     before = store.manifest["source"]
     known = before.get("path")
@@ -132,11 +123,7 @@ def check_passages(root: Path, passages: Sequence[Passage]) -> None:
 
 
 def named(root: Path, name: str, passages: Mapping[str, Passage]) -> list[str]:
-    """Return the ids that a name stands for: itself, else those of the passages that were cut from that document.
-
-    Raises:
-        DataError: there are none.
-    """
+    """Return the ids of a name: itself, else those of passages cut from that document; DataError without any."""
     found = [name] if name in passages else [id_ for id_ in passages if is_cut_from(id_, {name})]
     if not found:
         hint = nearest(name, list(passages)[:2000])[:200]
@@ -175,25 +162,21 @@ def build_index(
     progress: Progress = lambda stage, done, total: None,
     keep_edits: bool = False,
 ) -> list[str]:
-    """Bring an index folder up to date with passages and settings.
+    """Bring an index folder up to date with passages and settings; returns the stages that were built.
 
     A killed build continues where it stopped. Stages whose key is unchanged are not touched. Stages that the index has
     are kept up to date even where they are not asked for: no artefact is ever of another corpus than its neighbours.
-    Triples and the entity graph keep the settings they were made with until they are asked for: a run of another
-    retriever, whose config says nothing of them, does not replace them.
+    Triples and the entity graph keep the settings they were made with until they are asked for.
 
     Args:
         root: the index folder.
         passages: the corpus, in order.
         config: embedder and text settings; `replace` puts other data into an index.
-        stages: what to build, with what it needs; all stages by default.
+        stages: what to build, with what it needs; None for all.
         source: where the passages come from, for the record; an index of another source is refused.
-        progress: told what is being done.
+        progress: called with what is being done.
         keep_edits: for readers: refuse to undo what `update_index` has changed since the last build, and wait for
             nobody who builds stages that are not asked for.
-
-    Returns:
-        The stages that were built.
 
     Raises:
         DataError: two passages share an id, or one has no text.
@@ -244,7 +227,6 @@ class _Job:
         return store
 
     def plan(self, store: Store) -> Plan:
-        """Return what is to be done."""
         return Plan(store, self.passages, self.config, self.wanted, self.embedder)
 
     def missing(self) -> str | None:
@@ -272,16 +254,10 @@ def update_index(
 ) -> list[str]:
     """Add, replace or remove passages; equal to building the changed corpus from scratch.
 
-    A passage whose id is known replaces the old one in place; a new one goes to the end.
-
-    Args:
-        root: the index folder.
-        add: passages.
-        remove: ids of passages; the name of a document, `notes.txt`, stands for all that were cut from it.
-        progress: told what is being done.
-        documents: names of documents that `add` has all passages of: what else was cut from them goes.
-        caller: gives what no index says: the model of prompted writers with its server, paths, a device. All else is
-            as the index has it.
+    A passage whose id is known replaces the old one in place; a new one goes to the end. `remove` takes ids, or the
+    name of a document for all that were cut from it; of the `documents` named, `add` has all passages: what else was
+    cut from them goes. `caller` gives what no index says: the model of prompted writers with its server, paths, a
+    device.
 
     Raises:
         DataError: an id to remove is not in the index, or two passages to add share an id.

@@ -51,8 +51,8 @@ _BATCH = 64  # offline summaries between two writes of the journal
 class TreeStage(Stage):
     """Summaries of clusters of passages, of clusters of those, and so on; and the vectors of all summaries.
 
-    A summary is kept if a cluster of the same texts had it before, a vector if the same text did. Which clusters there
-    are is computed anew: the tree is that of a build from scratch, whatever it was before.
+    A summary is kept if a cluster of the same texts had it before, a vector if the same text did; clusters are computed
+    anew, so the tree is that of a build from scratch.
     """
 
     name: ClassVar[str] = "tree"
@@ -99,11 +99,8 @@ class TreeStage(Stage):
 class _Summaries:
     """Writes and embeds what the earlier artefact does not have.
 
-    Attributes:
-        made_with: hash of what decides a summary besides the texts: who writes it, and how long.
-        embedder: what made the vectors.
-        keys: of each summary so far, a hash of the texts it was made of, in their order.
-        counts: summaries and vectors that were made and that were kept.
+    `made_with` hashes what decides a summary besides the texts: who writes it, and how long; `keys` hash, for each
+    summary so far, the texts it was made of, in their order; `counts` are of what was made and what was kept.
     """
 
     def __init__(self, context: Context) -> None:
@@ -221,9 +218,9 @@ class _Earlier:
 class ReportStage(Stage):
     """Reports on all communities, from the bottom of the hierarchy up.
 
-    A report is known by what it was written from, and is written again only where that changed: an artefact then equals
-    that of a rebuild. With `reports=flag` the report of the most similar old community stands in instead, marked with
-    the share of members that changed, and a later build with `reports=rebuild` replaces it.
+    A report is written again only where what it was written from changed: an artefact then equals that of a rebuild.
+    With `reports=flag` the report of the most similar old community stands in, marked with the share of members that
+    changed, until a later build with `reports=rebuild`.
     """
 
     name: ClassVar[str] = "reports"

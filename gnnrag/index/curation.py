@@ -1,8 +1,7 @@
 """Mending the knowledge graph while it is built: entities resolved, types relabelled, long descriptions summarised.
 
-Each is a pure function of the graph before it and of the settings: a decision is keyed by everything that it was made
-from, so that an index that changed step by step equals one built at once, and is asked for again only where its key is
-new.
+Each is a pure function of the graph before it and of the settings. A decision is keyed by everything that it was made
+from, so an index that changed step by step equals one built at once, and only new keys are asked for.
 """
 
 from __future__ import annotations
@@ -35,30 +34,18 @@ Fold = Callable[[Sequence[Extraction], Mapping[str, str], Mapping[str, str]], Kn
 
 @dataclass
 class Curation:
-    """What was decided, and what it takes to decide only the rest next time.
+    """The decisions made, and what it takes to decide only the rest next time."""
 
-    Attributes:
-        merges: the undo log of entity resolution.
-        decisions: results of writers by the hash of their task and of who did it.
-        names: (n, dim) float16 vectors of `resolution_text`, and `keys`, the hashes of those texts.
-        types: how many entities have each type of the schema.
-        summarised: how many descriptions were too long.
-        computed: how many decisions were new.
-    """
-
-    merges: list[Merge] = field(default_factory=list)
-    decisions: dict[str, Any] = field(default_factory=dict)
-    names: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float16))
-    keys: list[str] = field(default_factory=list)
-    types: Counter[str] = field(default_factory=Counter)
-    summarised: int = 0
-    computed: int = 0
+    merges: list[Merge] = field(default_factory=list)  # undo log of entity resolution
+    decisions: dict[str, Any] = field(default_factory=dict)  # results of writers by hash of task and writer
+    names: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float16))  # (n, dim) of resolution_text
+    keys: list[str] = field(default_factory=list)  # hashes of those texts
+    types: Counter[str] = field(default_factory=Counter)  # how many entities have each type of the schema
+    summarised: int = 0  # how many descriptions were too long
+    computed: int = 0  # how many decisions were new
 
     def write(self, folder: Path) -> dict[str, Any]:
-        """Write `curation.json` with the undo log, and the vectors; returns counts for the stage's info.
-
-        Nothing is written where nothing was decided and no name was compared.
-        """
+        """Write `curation.json` and the vectors, unless nothing was decided or compared; returns counts."""
         if not self.decisions and not self.keys:
             return {}
         decisions = dict(sorted(self.decisions.items()))
@@ -71,12 +58,7 @@ class Curation:
 
 
 class Curator:
-    """Applies what the settings ask for.
-
-    Args:
-        context: of the stage `knowledge`.
-        fold: makes the graph from extractions, renamed names and given types.
-    """
+    """Applies what the settings ask for; `fold` makes the graph from extractions, renamed names and given types."""
 
     def __init__(self, context: Context, fold: Fold) -> None:
         self.context, self._fold, self.done = context, fold, Curation()
@@ -195,8 +177,7 @@ def read_schema(path: str) -> tuple[tuple[str, str], ...]:
 def curation_settings(context: Context) -> list[Any]:
     """Return what decides the curated graph besides the plain one; empty where nothing is curated.
 
-    Raises:
-        ConfigError: a threshold that is no cosine.
+    Raises ConfigError for a threshold that is no cosine.
     """
     config, rules = context.config.knowledge, []
     if config.resolve:

@@ -28,11 +28,7 @@ from gnnrag.llm.folders import refuse_adapter
 
 
 def open_encoder(model: str, device: str) -> Any:
-    """Return a SentenceTransformer.
-
-    Args:
-        model: folder, or name on a hub.
-        device: of torch.
+    """Return a SentenceTransformer of a folder or hub name.
 
     Raises:
         ConfigError: it has an adapter.
@@ -89,22 +85,16 @@ Tokenise = Callable[[list[str]], list[list[int]]]
 class RecordedName(str):
     """A model of a hub that an index names, and its caller does not.
 
-    A name is no address, and the index's vectors are of use with that model alone, so it is opened: from what was
-    fetched from the hub before. Nothing is fetched because an index says so, and no folder that happens to have the
-    name is taken for it.
+    It is opened from what was fetched from the hub before: nothing is fetched because an index says so, and no folder
+    that happens to have the name is taken for it.
     """
 
 
 class Embedder(Protocol):
-    """Texts to vectors.
+    """Texts to vectors."""
 
-    Attributes:
-        identity: changes whenever vectors would.
-        weights: the same of the weights alone; empty: as `identity`.
-    """
-
-    identity: str
-    weights: str = ""
+    identity: str  # changes whenever vectors would
+    weights: str = ""  # the same of the weights alone; empty: as identity
 
     @property
     def query_prefix(self) -> str:
@@ -184,11 +174,7 @@ def model_folder(model: str) -> tuple[str, str]:
 
 
 class SentenceEmbedder(Embedder):
-    """Any sentence-transformers encoder, run by torch or OpenVINO.
-
-    Args:
-        config: model, backend, precision, batch size. The model is loaded at the first `encode`.
-    """
+    """Any sentence-transformers encoder, run by torch or OpenVINO; loaded at the first `encode`."""
 
     def __init__(self, config: EmbedderConfig) -> None:
         self.config = config

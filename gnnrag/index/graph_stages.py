@@ -112,20 +112,14 @@ def _refuse_failures(values: Sequence[Any], max_failed: float) -> None:
 class EntityKnowledge:
     """An entity graph with the vectors of its strings.
 
-    Attributes:
-        graph: the graph.
-        entity_vectors: (num_entities, dim) float32 unit rows.
-        statement_vectors: (num_statements, dim) float32 unit rows, one for each distinct string of a fact.
-        fact_statements: (num_facts,) the row of each fact; None where each has its own. Facts that one sentence states
-            of one head share a row.
-        is_sentences: relations are sentences (`fact_text=statement`), not predicates.
+    Facts that one sentence states of one head share a row of `statement_vectors`.
     """
 
     graph: EntityGraph
-    entity_vectors: np.ndarray
-    statement_vectors: np.ndarray
-    fact_statements: np.ndarray | None = None
-    is_sentences: bool = False
+    entity_vectors: np.ndarray  # (num_entities, dim) float32 unit rows
+    statement_vectors: np.ndarray  # (num_statements, dim) float32 unit rows
+    fact_statements: np.ndarray | None = None  # (num_facts,) row of each fact; None: each has its own
+    is_sentences: bool = False  # relations are sentences (fact_text=statement), not predicates
 
     @cached_property
     def statement_facts(self) -> Lists:
@@ -244,8 +238,7 @@ def _style(fact_text: str, found: Sequence[Extraction]) -> str:
 def fact_string(fact: Triple, style: str) -> str:
     """Return what is embedded of a fact: its tuple as released, its words, or its head and the sentence about it.
 
-    Raises:
-        ConfigError: unknown style.
+    Raises ConfigError for an unknown style.
     """
     if style == "tuple":
         return str(fact)
@@ -314,15 +307,10 @@ class KnowledgeStage(Stage):
 
 @dataclass(frozen=True)
 class KnowledgeVectors:
-    """Vectors of the knowledge graph's texts; equal texts share one.
+    """Vectors of the knowledge graph's texts; equal texts share one."""
 
-    Attributes:
-        matrix: (num_strings, dim) float32 unit rows, stored as float16.
-        rows: for each table, the row of each item.
-    """
-
-    matrix: np.ndarray
-    rows: dict[str, np.ndarray]
+    matrix: np.ndarray  # (num_strings, dim) float32 unit rows, stored as float16
+    rows: dict[str, np.ndarray]  # for each table, the row of each item
 
     def scores(self, table: Table, vector: np.ndarray) -> np.ndarray:
         """Cosine of a query vector (dim,) and every item of a table. Shape (num_items,), float32.

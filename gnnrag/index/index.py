@@ -51,12 +51,8 @@ _SIZES: dict[str, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
 class Index:
     """An opened index folder. Read-only; every artefact is checked against the manifest before it is used.
 
-    Args:
-        root: the folder.
-        caller: who opens it gives what no index says: the folder of an embedder, a device.
-
-    Raises:
-        ArtefactError: no index there, or a damaged one; when it is read, a stage that a build left unfinished.
+    `caller` gives what no index says: the folder of an embedder, a device. Raises ArtefactError for no index, or a
+    damaged one, and when it is read for a stage that a build left unfinished.
     """
 
     def __init__(self, root: Path | str, caller: IndexConfig | None = None) -> None:

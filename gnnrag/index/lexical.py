@@ -16,12 +16,7 @@ _FIXED = {"method": "lucene", "idf_method": "lucene", "dtype": "float32", "int_d
 
 
 class BM25:
-    """Okapi BM25 in Lucene's form (k1 = 1.5, b = 0.75), English stop-words removed, Snowball stems.
-
-    Args:
-        model: an indexed `bm25s.BM25`.
-        num_passages: length of a score row.
-    """
+    """Okapi BM25 in Lucene's form (k1 = 1.5, b = 0.75), English stop-words removed, Snowball stems."""
 
     def __init__(self, model: Any, num_passages: int) -> None:
         self.model, self.num_passages = model, num_passages

@@ -93,17 +93,11 @@ class SentenceVectorStage(StringVectorStage):
 
 @dataclass(frozen=True)
 class MessageKnowledge:
-    """A message graph with what its edges rest on.
-
-    Attributes:
-        graph: the graph.
-        grounding: mentions behind edges; None for a graph of facts alone.
-        is_sentences: relations after the structural ones are sentences, not predicates.
-    """
+    """A message graph with what its edges rest on."""
 
     graph: MessageGraph
-    grounding: Grounding | None
-    is_sentences: bool = False
+    grounding: Grounding | None  # mentions behind edges; None for a graph of facts alone
+    is_sentences: bool = False  # relations after the structural ones are sentences, not predicates
 
 
 class MessageGraphStage(Stage):
@@ -198,8 +192,7 @@ class RelationVectorStage(StringVectorStage):
 def wanted_facts(config: IndexConfig) -> str:
     """Return which facts the graph has: `index.gnn.facts`, or where that is `auto`, what the index's triples are.
 
-    Raises:
-        ConfigError: unknown value, or sentences where triples come from a file or a model.
+    Raises ConfigError for an unknown value, or sentences where triples come from a file or a model.
     """
     facts, method = config.gnn.facts, config.extract.method
     check_choices(config.gnn, "index.gnn")

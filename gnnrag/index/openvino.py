@@ -19,18 +19,10 @@ from gnnrag.errors import ConfigError
 def openvino_forward(
     load: Callable[[], Any], precision: str, weights: str
 ) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """Convert a sentence-transformers model and return it as a function of (tokens, mask).
+    """Convert the sentence-transformers model `load()` and return it as a function of (tokens, mask).
 
-    The converted model is kept under the user's cache folder (`GNNRAG_CACHE`, else `~/.cache/gnnrag`), keyed by the
-    digest of the weights, because converting takes seconds.
-
-    Args:
-        load: gives the SentenceTransformer; called only where no converted model is kept.
-        precision: `f32`, or `bf16` on CPUs that have it (others compute in f32).
-        weights: digest of the weights.
-
-    Raises:
-        ConfigError: openvino is not installed.
+    The converted model is kept in `GNNRAG_CACHE`, else `~/.cache/gnnrag`, by the digest `weights`. `precision` is
+    `f32`, or `bf16` on CPUs that have it (others compute in f32). Raises ConfigError if openvino is not installed.
     """
     try:
         import openvino as ov

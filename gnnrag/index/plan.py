@@ -31,35 +31,22 @@ BUILD, ADD = (f"python inference/index.py {what}" for what in ("build CONFIG", "
 
 @dataclass(frozen=True)
 class Step:
-    """A stage in a plan.
+    """A stage in a plan."""
 
-    Attributes:
-        name: of the stage.
-        settings: hash of its settings; empty where they are those of the artefact that is there, and not known.
-        key: that its artefact is to have.
-        is_current: the artefact that is there has it.
-    """
-
-    name: str
-    settings: str
-    key: str
-    is_current: bool
+    name: str  # of the stage
+    settings: str  # hash; empty where they are those of the artefact that is there, and not known
+    key: str  # that its artefact is to have
+    is_current: bool  # the artefact that is there has it
 
 
 class Plan:
-    """What bringing an index up to date takes.
+    """The steps that bring an index up to date.
 
     A stage that is there and not asked for keeps the settings that it was made with (`with_kept_settings`). Some of
     them only the caller knows: a model, a file. Where nothing that such a stage reads has changed it is current, and
     nobody has to say them; where it has to be made again, they must be those that it was made with, or one artefact
-    would be of two models.
-
-    Args:
-        store: the index.
-        passages: the corpus that it is to hold.
-        config: the caller's settings.
-        wanted: the stages that are asked for, with what they need; none where the settings are the index's own.
-        embedder: makes the embedder of the settings.
+    would be of two models. `wanted` are the stages that are asked for, with what they need; none where the settings are
+    the index's own.
     """
 
     def __init__(

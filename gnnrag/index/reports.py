@@ -38,19 +38,11 @@ ENTITY, RELATION, PASSAGE = "e:", "r:", "p:"
 
 
 class ReportTasks:
-    """Fills the context of each report up to a number of tokens, as Microsoft GraphRAG means to.
+    """Fills the context of each report up to `max_tokens`, as Microsoft GraphRAG means to; `max_words` are a report's.
 
     Relations come by the degrees of their ends, and each brings the rows of both. Where all of them do not fit, the
     largest sub-communities give way to their reports, one by one, until the rest fits; only then is the list cut. (The
     release builds all contexts before it has any report, and keeps one relation an entity: Q-MS-3, Q-MS-4.)
-
-    Args:
-        graph: the graph.
-        communities: its communities.
-        passages: the corpus.
-        max_tokens: of a context.
-        max_words: of a report.
-        count: tokens of a text.
     """
 
     def __init__(
@@ -176,20 +168,13 @@ LEAST_OVERLAP = 0.5  # Jaccard of members from which an old report stands for a 
 
 @dataclass(frozen=True)
 class Report:
-    """A report on a community.
+    """A report on a community."""
 
-    Attributes:
-        key: hash of what it was written from.
-        draft: its title, summary, findings and rating.
-        dirty_ratio: share of members that came, went or changed since it was written; 0 unless it is out of date.
-        names, states: of each member when it was written, a hash of its name and one of all that was known of it.
-    """
-
-    key: str
+    key: str  # hash of what it was written from
     draft: ReportDraft
-    dirty_ratio: float
-    names: np.ndarray
-    states: np.ndarray
+    dirty_ratio: float  # share of members that came, went or changed since it was written; 0 unless out of date
+    names: np.ndarray  # of each member when it was written, a hash of its name
+    states: np.ndarray  # and one of all that was known of it
 
     @property
     def stale(self) -> bool:
@@ -199,17 +184,11 @@ class Report:
 
 @dataclass(frozen=True)
 class Reports:
-    """One report for each community, by position.
-
-    Attributes:
-        items: the reports.
-        matrix: (num_sentences, dim) float32 unit rows, stored as float16: the sentences of summaries.
-        sentences: rows of each report in `matrix`; none for those without a vector.
-    """
+    """One report for each community, by position."""
 
     items: Sequence[Report]
-    matrix: np.ndarray
-    sentences: Lists
+    matrix: np.ndarray  # (num_sentences, dim) float32 unit rows, stored as float16: sentences of summaries
+    sentences: Lists  # rows of each report in matrix; none without a vector
 
     def __len__(self) -> int:
         return len(self.items)
@@ -218,8 +197,7 @@ class Reports:
     def vectors(self) -> np.ndarray:
         """The mean of each report's sentences, as a unit row; zeros where it has none. Shape (num_reports, dim).
 
-        Sentences, and not whole summaries, are embedded, because they are known from other reports and from before a
-        change.
+        Sentences, not whole summaries, are embedded: they are known from other reports and from before a change.
         """
         owners = np.repeat(np.arange(len(self.items)), self.sentences.sizes)
         shape = (len(self.items), len(self.matrix))
@@ -294,11 +272,7 @@ def read_reports(folder: Path) -> Reports:
 
 
 def member_hashes(graph: KnowledgeGraph) -> tuple[np.ndarray, np.ndarray]:
-    """Hash each entity's name, and all that is known of it: name, type, description and relations.
-
-    Returns:
-        (num_entities,) uint64 each.
-    """
+    """Hash each entity's name, and all that is known of it (type, description, relations): (num_entities,) uint64."""
     names = np.array([hash_of(name) for name in graph.names], dtype=np.uint64)
     rows = zip(graph.names, graph.types, graph.descriptions, strict=True)
     states = np.array([hash_of("\n".join(row)) for row in rows], dtype=np.uint64)
@@ -314,11 +288,7 @@ def member_hashes(graph: KnowledgeGraph) -> tuple[np.ndarray, np.ndarray]:
 
 
 class OldReports:
-    """Finds, for a changed community, the old report that serves it best.
-
-    Args:
-        reports: those of the artefact that is replaced.
-    """
+    """Finds, for a changed community, the report of the replaced artefact that serves it best."""
 
     def __init__(self, reports: Sequence[Report]) -> None:
         self.reports = reports

@@ -1,4 +1,4 @@
-"""What an index records of its settings, and what it takes from the caller whenever it is opened.
+"""The settings that an index records, and those it takes from the caller whenever it is opened.
 
 The allow-list is `gnnrag.index_config.RECORDED`: the manifest holds nothing else, and of the manifest of a stranger, or
 of an older version, nothing else is believed. Nothing in it is evaluated (`gnnrag.common.yaml_config`).
@@ -43,11 +43,7 @@ def recorded_settings(config: IndexConfig) -> dict[str, Any]:
 
 
 def only_recorded(plain: Mapping[str, Any], kind: type = IndexConfig) -> dict[str, Any]:
-    """Return what stands in the allow-list of settings as plain data, such as those that a manifest holds.
-
-    Raises:
-        TypeError: a section is none.
-    """
+    """Return what stands in the allow-list of settings as plain data; TypeError where a section is none."""
     defaults, kept = kind(), {}
     for name in (name for name in RECORDED[kind] if name in plain):
         value, section = plain[name], getattr(defaults, name)
@@ -70,9 +66,7 @@ def only_recorded(plain: Mapping[str, Any], kind: type = IndexConfig) -> dict[st
 def stored_config(store: Store, caller: IndexConfig | None = None) -> IndexConfig:
     """Return the settings that an index was made with, completed by those that only its caller can give.
 
-    Args:
-        store: the index.
-        caller: who opens it; None gives nothing: what needs a model, a file or a folder then raises NotGivenError.
+    Without a caller, what needs a model, a file or a folder raises NotGivenError.
 
     Raises:
         ArtefactError: the manifest lacks them, or they are none.
@@ -141,10 +135,7 @@ def _role(name: str, recorded: Any, own: Any) -> RoleConfig:
 
 
 def _model(recorded: str, own: str) -> str:
-    """Return the embedder of an index: one that ships, a folder that the caller gives, a name of both, or RecordedName.
-
-    `open_embedder` looks whether it is the one.
-    """
+    """Return the embedder of an index, unchecked: one that ships, a given folder, a name of both, or RecordedName."""
     if recorded in SHIPPED:
         return recorded
     if is_folder(own) or own == recorded:
@@ -171,12 +162,7 @@ def without_caller(config: IndexConfig) -> IndexConfig:
 
 
 def open_embedder(store: Store, config: IndexConfig, caller: IndexConfig | None = None) -> Embedder:
-    """Return the embedder that made the vectors of an index.
-
-    Args:
-        store: the index.
-        config: its settings, completed by those of the caller (`stored_config`).
-        caller: who opens it.
+    """Return the embedder that made the vectors of an index; `config` is its `stored_config`.
 
     Raises:
         NotGivenError: it is in a folder, and the caller gave none.

@@ -36,15 +36,9 @@ class Store:
 
     `manifest.json` is the truth: it holds, for each stage, the key (a hash of its inputs and settings), the folder, and
     the size and SHA-256 of each file. It is replaced atomically after a stage's folder is complete, so a kill leaves
-    the old artefact or the new one. `complete` is false while a build is under way or was cut off.
-
-    The folder may be a stranger's, digests and all: what is opened has the form that is written here.
-
-    Args:
-        root: the index folder.
-
-    Raises:
-        ArtefactError: the manifest is damaged, forged or of another format.
+    the old artefact or the new one. `complete` is false while a build is under way or was cut off. The folder may be a
+    stranger's, digests and all: what is opened has the form that is written here. Raises ArtefactError if the manifest
+    is damaged, forged or of another format.
     """
 
     def __init__(self, root: Path) -> None:
@@ -93,8 +87,7 @@ class Store:
     def folder(self, stage: str) -> Path:
         """Return the folder of a stage's artefact after checking every file in it.
 
-        Raises:
-            ArtefactError: missing stage, missing file, or a file whose bytes are not those that were written.
+        Raises ArtefactError for a missing stage or file, or a file whose bytes are not those that were written.
         """
         self.check_there()
         entry = self.manifest["stages"].get(stage)
@@ -113,15 +106,7 @@ class Store:
         return folder
 
     def load(self, stage: str, read: Callable[[Path], T]) -> T:
-        """Return what is read from a stage's artefact, after checking its files as `folder` does.
-
-        Args:
-            stage: its name.
-            read: reads the folder.
-
-        Raises:
-            ArtefactError: missing, damaged or forged.
-        """
+        """Return what is read from an artefact, checked as by `folder`; ArtefactError: missing, damaged or forged."""
         return read_artefact(self.folder(stage), read)
 
     def commit(
@@ -134,12 +119,8 @@ class Store:
     ) -> None:
         """Write a stage's artefact, then point the manifest at it, then delete the one it replaces.
 
-        Args:
-            stage: its name.
-            key: hash of inputs and settings.
-            write: fills an empty folder and returns facts worth recording.
-            seconds: time already spent on the stage, added to the time of writing.
-            settings: hash of the settings alone.
+        `write` fills an empty folder and returns facts worth recording; `key` hashes inputs and settings, `settings`
+        those alone; the time of writing is added to `seconds`.
         """
         started, name = time.perf_counter(), _folder_name(stage, key)
 
@@ -244,20 +225,17 @@ def map_passages(
     batch: int,
     progress: Callable[[int], None] = lambda n: None,
 ) -> list[Any]:
-    """Apply a costly function to every passage, once for each distinct text, resumably.
+    """Apply a costly function to every passage, once for each distinct text, resumably; values in corpus order.
 
     Args:
         store: where the journal of finished values lives until the stage is committed.
-        stage: name of the stage.
-        settings: hash of the settings; values made with others are not reused.
+        stage: its name.
+        settings: their hash; values made with others are not reused.
         keys: content hash of each passage, in corpus order.
         known: values of an earlier artefact by content hash.
         compute: positions to JSON values, same length and order.
         batch: passages per call and per journal write.
-        progress: told how many passages each call finished.
-
-    Returns:
-        One value per passage, in corpus order.
+        progress: called with the number of passages that each call finished.
     """
     journal = Journal(store.root / ".partial" / f"{stage}-{settings[:16]}.jsonl")
     values = dict(known)
