@@ -1,8 +1,8 @@
 """Hierarchical Leiden communities of a knowledge graph, component by component.
 
-`released` clusters the largest connected component only, so that the rest has no community (Q-MS-2); `fixed` clusters
-every component, and gathers those of one or two entities in buckets of ten. A hierarchy is a function of the graph
-alone; a community's key, of its level and the names of its members.
+`released` clusters the largest component only, so that the rest has no community (Q-MS-2); `fixed` clusters every
+component and gathers those of one or two entities in buckets of ten. A community's key depends on its level and the
+names of its members alone.
 """
 
 from __future__ import annotations
@@ -36,14 +36,7 @@ class Splitting:
 
 
 class Component:
-    """A connected graph, its nodes numbered from 0 in the order of their names.
-
-    Args:
-        names: (num_nodes,) distinct names.
-        ends: (num_edges, 2) distinct undirected pairs of nodes.
-        weights: (num_edges,) positive weights.
-        settings: how it is split.
-    """
+    """A connected graph; nodes are numbered in the order of their distinct names, `ends` are distinct pairs."""
 
     def __init__(self, names: Sequence[str], ends: np.ndarray, weights: np.ndarray, settings: Splitting) -> None:
         self.names, self.settings, self.max_size = names, settings, settings.max_size
@@ -129,25 +122,15 @@ SMALL = 3  # components of fewer entities go into buckets
 
 @dataclass(frozen=True)
 class Communities:
-    """Communities, coarsest level first, then by their first member.
+    """Communities, coarsest level first, then by their first member."""
 
-    Attributes:
-        keys: (num_communities,) distinct stable ids.
-        levels: (num_communities,) int32, 0 is coarsest.
-        parents: (num_communities,) int32, -1 at the top.
-        is_bucket: (num_communities,) whether it gathers entities of small components.
-        members: entities of each, ascending.
-        relations: relations inside each, ascending.
-        passages: distinct passages of the members, ascending.
-    """
-
-    keys: Sequence[str]
-    levels: np.ndarray
-    parents: np.ndarray
-    is_bucket: np.ndarray
-    members: Lists
-    relations: Lists
-    passages: Lists
+    keys: Sequence[str]  # (num_communities,) distinct stable ids
+    levels: np.ndarray  # (num_communities,) int32, 0 is coarsest
+    parents: np.ndarray  # (num_communities,) int32, -1 at the top
+    is_bucket: np.ndarray  # (num_communities,) bool: it gathers entities of small components
+    members: Lists  # entities of each, ascending
+    relations: Lists  # relations inside each, ascending
+    passages: Lists  # distinct passages of the members, ascending
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -216,19 +199,11 @@ def find_communities(
     resolution: float = 1.0,
     randomness: float = 0.001,
 ) -> Communities:
-    """Cluster a graph into a hierarchy of communities.
+    """Cluster a graph into a hierarchy of communities; clusters larger than `max_size` are split further.
 
-    Args:
-        graph: the graph; pairs of entities weigh what their relations weigh together.
-        profile: `released` or `fixed`, see above.
-        algorithm: `leiden` as released, `ordered` so that edits change little elsewhere (`gnnrag.graphs.leiden`),
-            `auto`: the first for the profile `released`, the second for `fixed`.
-        max_size: larger communities are split further.
-        resolution: of the modularity.
-        randomness: of `leiden`.
-
-    Raises:
-        ConfigError: a value that is not allowed.
+    A pair of entities weighs what its relations weigh together. `algorithm`: `leiden` as released (with `randomness`),
+    `ordered` so that edits change little elsewhere (`gnnrag.graphs.leiden`), `auto`: the first for the profile
+    `released`, the second for `fixed`. Raises ConfigError for a value that is not allowed.
     """
     check_choices(CommunityConfig(profile=profile, algorithm=algorithm), "index.communities")
     if max_size < 1 or resolution <= 0 or randomness <= 0:
@@ -270,10 +245,7 @@ def _components(graph: KnowledgeGraph) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def _buckets(graph: KnowledgeGraph, small: Sequence[np.ndarray]) -> list[tuple[int, ...]]:
-    """Gather small components, ten entities at most: the bits of their names' hashes part them until they fit.
-
-    An entity more or less then changes one bucket, and not all that follow.
-    """
+    """Gather small components, ten entities at most, by the bits of their names' hashes: an edit changes one bucket."""
     hashed = [(hash_of(graph.names[int(nodes[0])]), nodes.tolist()) for nodes in small]
 
     def parted(rows: list[tuple[int, list[int]]], bit: int) -> list[tuple[int, ...]]:

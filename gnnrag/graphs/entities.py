@@ -1,7 +1,4 @@
-"""The entity graph: entities joined by facts, passages joined to their entities, look-alike names joined to each other.
-
-HippoRAG 1 and 2 walk on it; its weights are those of their released code.
-"""
+"""The entity graph of HippoRAG 1 and 2, weighted as released: entities joined by facts, passages and similar names."""
 
 from __future__ import annotations
 
@@ -20,29 +17,17 @@ Triple = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class EntityGraph:
-    """Entities, facts and where the facts come from. Entity nodes come first, then passage nodes.
+    """Entities, facts and where the facts come from. Entity nodes come first, then passage nodes."""
 
-    Attributes:
-        num_passages: number of passages, with and without facts.
-        entities: normalised names, sorted.
-        facts: distinct normalised (head, relation, tail), sorted.
-        fact_entities: (num_facts, 2) int32, head and tail of each fact as positions in `entities`.
-        fact_indptr, fact_passages: CSR lists of the passages that state each fact, ascending.
-        fact_times: how often each of these passages states it, (len(fact_passages),) int32; None for once each.
-        synonyms: (num_synonyms, 2) int32, (from, to): a name and another that is close to it. Normally both directions
-            are there; see `gnnrag.graphs.synonyms`.
-        similarities: (num_synonyms,) float64 cosines.
-    """
-
-    num_passages: int
-    entities: Sequence[str]
-    facts: Sequence[Triple]
-    fact_entities: np.ndarray
-    fact_indptr: np.ndarray
-    fact_passages: np.ndarray
-    synonyms: np.ndarray
-    similarities: np.ndarray
-    fact_times: np.ndarray | None = None
+    num_passages: int  # with and without facts
+    entities: Sequence[str]  # normalised names, sorted
+    facts: Sequence[Triple]  # distinct normalised (head, relation, tail), sorted
+    fact_entities: np.ndarray  # (num_facts, 2) int32, head and tail as positions in `entities`
+    fact_indptr: np.ndarray  # with `fact_passages`: CSR lists of the passages that state each fact
+    fact_passages: np.ndarray  # ascending for each fact
+    synonyms: np.ndarray  # (num_synonyms, 2) int32 (from, to), normally both directions; see `gnnrag.graphs.synonyms`
+    similarities: np.ndarray  # (num_synonyms,) float64 cosines
+    fact_times: np.ndarray | None = None  # (len(fact_passages),) int32, how often a passage states it; None: once
 
     @property
     def num_entities(self) -> int:
@@ -81,15 +66,10 @@ class EntityGraph:
     ) -> sparse.csr_array:
         """Symmetric weights between entities. Shape (num_entities, num_entities), float64.
 
-        A relation weighs the number of (passage, fact) occurrences of its pair, a synonym its cosine. The released code
-        stores each in both directions, and both count: that is a factor of 2; a factor of 1 undoes it. A synonym that
-        was found from one side only is one such edge, half the weight.
-
-        Args:
-            relation_factor: factor on counts.
-            synonym_factor: factor on cosines that were found from both sides.
-            syn_overwrites: where a pair has both, the cosine replaces the count, as released; else they add.
-            repeats: a triple that a passage states twice counts twice (HippoRAG 1), else once (HippoRAG 2).
+        A relation weighs the (passage, fact) occurrences of its pair, a synonym its cosine. The factors are 2 because
+        the released code stores both in both directions; a synonym found from one side only weighs half. Where a pair
+        has both, the cosine replaces the count (`syn_overwrites`, as released) or is added. With `repeats` a triple
+        that a passage states twice counts twice (HippoRAG 1), else once (HippoRAG 2).
         """
         shape = (self.num_entities, self.num_entities)
         heads, tails = self.fact_entities.T
@@ -106,10 +86,7 @@ class EntityGraph:
     def adjacency(
         self, relation_factor: float = 2.0, synonym_factor: float = 2.0, syn_overwrites: bool = True
     ) -> sparse.csr_array:
-        """Symmetric weights of all nodes, entities first; see `entity_adjacency`. A passage's edges weigh 1.
-
-        Shape (num_entities + num_passages,) * 2, float64.
-        """
+        """Symmetric float64 weights of all nodes, entities first: `entity_adjacency`; a passage's edges weigh 1."""
         entities = self.entity_adjacency(relation_factor, synonym_factor, syn_overwrites)
         holds = self.slots.copy()
         holds.data[:] = 1.0
@@ -144,8 +121,8 @@ _ARRAYS = ("fact_entities", "fact_indptr", "fact_passages", "synonyms", "similar
 def build_entity_graph(triples: Sequence[Iterable[Triple]], norm: str = "hipporag") -> EntityGraph:
     """Build the graph of a corpus, without synonyms, from each passage's triples in corpus order.
 
-    Equal names and equal facts after normalisation are one. With `unicode`, a fact whose
-    head or tail has no letter or digit is dropped; with `hipporag` such names are one empty entity, as released.
+    Facts equal after normalisation are one. With `unicode`, a fact whose head or tail has no letter or digit is
+    dropped; with `hipporag` such names are one empty entity, as released.
     """
     stated: dict[Triple, dict[int, int]] = {}
     for passage, rows in enumerate(triples):

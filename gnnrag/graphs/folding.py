@@ -1,20 +1,8 @@
 """Fold extracted triples and n-ary facts into a knowledge graph and a hypergraph.
 
-`extraction`: those that were extracted; `sentences`: sentences that name two or more entities of their passage, which
-are complete by themselves and hence score highest; `auto`: the first if there are any, else the second; `none`.
-
-Every aggregate is computed from sorted contributions; neither the order of passages nor the history of an index shows
-in it, except through the positions of passages.
-
-Types are decided by majority, ties by name; descriptions are the distinct ones, sorted, a line each; weights add up
-(rounded once, so that the order of passages does not matter); relations of one pair with different labels stay apart.
-An end that no passage lists as an entity becomes one without type or description.
-
-Names that are one entity (`match`): `casefold`: those that differ in case only and have the same type, or one has none;
-`upper`: those that are equal in upper case, which then is their name (PathRAG, MiniRAG, HyperGraphRAG); `exact`: none
-but equal ones; `auto`: casefold, but exact where the extractor says that its names are ids.
-
-Where hyperedges come from: `gnnrag.graphs.folding`.
+The result does not depend on the order of passages or the history of an index, except in the positions of passages:
+types go by majority, ties by name; descriptions are distinct and sorted, a line each; weights are summed and rounded
+once; relations of one pair with different labels stay apart.
 """
 
 from __future__ import annotations
@@ -48,10 +36,7 @@ class _Fact:
     shares: list[tuple[tuple[int, float], ...]] = field(default_factory=list)
 
     def members(self) -> dict[int, float]:
-        """Return the sum of importance of each member, in order of first mention.
-
-        Mentions count in the order of their members, not of passages, so that a corpus in another order gives the same.
-        """
+        """Return the summed importance of each member, in order of first mention; independent of the corpus order."""
         found: dict[int, list[float]] = {}
         for share in sorted(self.shares):
             for entity, importance in share:
@@ -73,15 +58,9 @@ def fold_hyperedges(
 ) -> tuple[tuple[str, ...], np.ndarray, Lists, np.ndarray, Lists]:
     """Merge what the passages state into hyperedges; equal sentences are one, of all the members stated of them.
 
-    Args:
-        extractions: one per passage.
-        source: see above.
-        sentences: of each passage; None where nobody has them.
-        at: name to position of its entity.
-
-    Returns:
-        Texts, scores, members, importance and passages, sorted by text. Scores and importance are sums over the repeats
-        of a sentence (the weights of HyperGraphRAG's merge), rounded once.
+    `source` as in `fold`; `at` maps a name to the position of its entity. Returns texts, scores, members, importance
+    and passages, sorted by text; scores and importance are summed over repeats (HyperGraphRAG's merge) and rounded
+    once.
     """
     if source == "auto":
         source = "extraction" if any(found.hyperedges for found in extractions) else "sentences"
@@ -131,12 +110,7 @@ def _stated(found: Extraction, source: str, own: Sequence[str]) -> list[tuple[st
 
 
 def _named(text: str, forms: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the names in a sentence, in reading order; one that stands inside a longer one only is not named.
-
-    Args:
-        text: the sentence.
-        forms: the words of names to the names, longest first.
-    """
+    """Return the names in a sentence in reading order, not those only inside a longer one; `forms` is longest first."""
     padded = f" {_words(text)} "
     found: list[tuple[int, str]] = []
     for form, names in forms.items():
@@ -161,18 +135,21 @@ def fold(
     renamed: Mapping[str, str] | None = None,
     retyped: Mapping[str, str] | None = None,
 ) -> KnowledgeGraph:
-    """Merge what the passages state, in corpus order, into one graph.
+    """Merge what the passages state, one extraction per passage in corpus order, into one graph.
+
+    An end that no passage lists as an entity becomes one without type or description. Raises ConfigError for an unknown
+    `match` or `hyperedges`.
 
     Args:
         extractions: one per passage.
-        match: which names are one entity, see above.
-        hyperedges: where hyperedges come from, see above.
-        sentences: of each passage, for `hyperedges` from sentences; None where nobody has them.
-        renamed: names to the name of the entity that they were resolved to; those that are stated become aliases.
-        retyped: names to the type they were given by relabelling.
-
-    Raises:
-        ConfigError: unknown `match` or `hyperedges`.
+        match: which names are one entity: `casefold`: equal but for case, of one type or one without; `upper`: equal in
+            upper case, which is their name (PathRAG, MiniRAG, HyperGraphRAG); `exact`; `auto`: exact where the
+            extractor says that its names are ids, else casefold.
+        hyperedges: `extraction`: those extracted; `sentences`: sentences naming two or more entities of their passage,
+            complete and hence of the highest score; `auto`: the first if there are any, else the second; `none`.
+        sentences: of each passage, for `hyperedges` from sentences; None where there are none.
+        renamed: names to the entity they were resolved to; those stated become aliases.
+        retyped: names to the type given by relabelling.
     """
     check_choices(KnowledgeConfig(match=match, hyperedges=hyperedges), "index.knowledge")
     renamed = renamed or {}
@@ -305,8 +282,8 @@ _Relations = dict[tuple[int, int, str, str], _Stated]
 def _fold_relations(extractions: Sequence[Extraction], at: Callable[[str], int]) -> _Relations:
     """Return (head, tail, label, sentence) to what was stated.
 
-    A triple is told from others by its predicate, a sentence by itself, a described relation by its pair alone, either
-    way round (LightRAG); its label are the keywords of all.
+    A triple is identified by its predicate, a sentence by itself, a described relation by its pair in either direction
+    (LightRAG), labelled with the keywords of all.
     """
     relations: _Relations = defaultdict(_Stated)
     described: dict[tuple[int, int], _Stated] = defaultdict(_Stated)

@@ -18,25 +18,17 @@ from gnnrag.text.normalise import phrase_key
 class HierarchyGraph:
     """Passage, sentence and phrase nodes with containment edges: undirected, unweighted, no two alike.
 
-    Node ids: passages first, in the order given, then sentences, then phrases, both by first appearance. Equal
-    sentences are one node and so are equal phrases (case-sensitive); passages are never merged: node i is passage i.
-
-    Attributes:
-        num_passages: number of passage nodes.
-        sentences: text of each sentence node.
-        phrases: text of each phrase node.
-        passage_indptr, passage_sentences: CSR lists of each passage's sentences in reading order, repeats included, as
-            positions in `sentences`.
-        sentence_indptr, sentence_phrases: CSR lists of each sentence's distinct phrases, as positions in `phrases`.
+    Node ids: passages in the order given, then sentences, then phrases, both by first appearance. Equal sentences are
+    one node, and so are equal phrases (case-sensitive); passages are never merged: node i is passage i.
     """
 
     num_passages: int
     sentences: Sequence[str]
     phrases: Sequence[str]
-    passage_indptr: np.ndarray
-    passage_sentences: np.ndarray
-    sentence_indptr: np.ndarray
-    sentence_phrases: np.ndarray
+    passage_indptr: np.ndarray  # with `passage_sentences`: CSR lists of each passage's sentences
+    passage_sentences: np.ndarray  # positions in `sentences`, in reading order, repeats included
+    sentence_indptr: np.ndarray  # with `sentence_phrases`: CSR lists of each sentence's phrases
+    sentence_phrases: np.ndarray  # positions in `phrases`, distinct for each sentence
 
     @property
     def num_nodes(self) -> int:
@@ -118,11 +110,7 @@ class HierarchyGraph:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray], strings: Sequence[str]) -> HierarchyGraph:
-        """Rebuild a graph from `to_arrays`.
-
-        Raises:
-            ArtefactError: an array is missing, or arrays and strings do not belong together.
-        """
+        """Rebuild a graph from `to_arrays`; ArtefactError where arrays are missing or do not fit the strings."""
         if missing := {"sizes", *_ARRAYS} - set(arrays):
             raise ArtefactError(f"hierarchy graph lacks {', '.join(sorted(missing))}; rebuild the index")
         num_passages, num_sentences, num_phrases = (int(size) for size in arrays["sizes"])
@@ -145,11 +133,7 @@ _ARRAYS = ("passage_indptr", "passage_sentences", "sentence_indptr", "sentence_p
 
 
 def build_hierarchy(texts: Sequence[PassageText]) -> HierarchyGraph:
-    """Build the graph of a corpus from its analysed passages, in corpus order.
-
-    A sentence that occurs again keeps the phrases of its first occurrence: phrases depend on the passage's title and on
-    its other sentences, but a node has one set.
-    """
+    """Build the graph of a corpus in corpus order; a repeated sentence keeps the phrases of its first occurrence."""
     sentences: dict[str, int] = {}
     phrases: dict[str, int] = {}
     sentence_rows: list[list[int]] = []

@@ -1,8 +1,4 @@
-"""The knowledge graph of extracted triples: entities, relations, edges with their sources, adjacency.
-
-All retrievers of the LightRAG family and of GraphRAG read this one graph. HippoRAG's graph is another view of the same
-extraction (`gnnrag.graphs.entities`), because it names and weighs things its own way.
-"""
+"""The knowledge graph of extracted triples (LightRAG family, GraphRAG, DotRAG): entities, relations, sources."""
 
 from __future__ import annotations
 
@@ -17,25 +13,19 @@ from gnnrag.errors import ArtefactError
 
 
 class Adjacency:
-    """An undirected multigraph in compressed rows; every slot knows the relation it comes from.
+    """An undirected multigraph in compressed rows: slots sorted by node, then neighbour, then relation.
 
-    Slots are sorted by node, then neighbour, then relation, so that whatever walks over them is reproducible. Parallel
-    relations are slots of their own; walks that look at nodes only use the distinct neighbours (`neighbours_of`).
+    Parallel relations are slots of their own; `distinct_indptr` and `distinct_neighbours` hold each neighbour once.
+    Raises ValueError where `ends` has another shape or names a node that does not exist.
 
     Args:
-        ends: head and tail of each relation as stated; self-loops are dropped. Shape (num_relations, 2), integers.
-        num_nodes: number of nodes; isolated ones are fine.
+        ends: (num_relations, 2) head and tail as stated, kept as int32; self-loops are dropped from the slots.
+        num_nodes: isolated ones are fine.
 
     Attributes:
-        ends: as given. Shape (num_relations, 2), int32.
-        indptr: first slot of each node. Shape (num_nodes + 1,), int64.
-        neighbours: the other end. Shape (num_slots,), int32.
-        relations: row in `ends`. Shape (num_slots,), int32.
-        degree: number of distinct neighbours of each node. Shape (num_nodes,), int32.
-        distinct_indptr, distinct_neighbours: the same rows with each neighbour once.
-
-    Raises:
-        ValueError: `ends` has another shape, or names a node that does not exist.
+        indptr: (num_nodes + 1,) int64, first slot of each node.
+        neighbours, relations: (num_slots,) int32, the other end and the row in `ends`.
+        degree: (num_nodes,) int32, distinct neighbours of each node.
     """
 
     def __init__(self, ends: np.ndarray, num_nodes: int) -> None:
@@ -124,41 +114,24 @@ class Lists:
 
 @dataclass(frozen=True)
 class KnowledgeGraph:
-    """Entities, relations and hyperedges of a corpus. Positions are what arrays hold; names are attributes.
+    """Entities, relations and hyperedges of a corpus; arrays hold positions."""
 
-    Attributes:
-        num_passages: number of passages, with and without entities.
-        names: (num_entities,) distinct display names, sorted by case-folded name; they serve as ids.
-        types: (num_entities,) types; several are joined by "|"; empty where unknown.
-        descriptions: (num_entities,) what passages say of each; empty where nothing.
-        aliases: (num_entities,) other spellings.
-        entity_passages: passages that mention each entity, ascending.
-        ends: (num_relations, 2) int32, head and tail of each relation, as stated. Relations of one pair stay apart.
-        labels: (num_relations,) predicate or keywords; empty where the description says it all.
-        texts: (num_relations,) descriptions.
-        weights: (num_relations,) float64, sum of the strengths of what was merged.
-        relation_passages: passages that state each relation, ascending.
-        hyper_texts, hyper_scores: (num_hyperedges,) sentences of n-ary facts, and sum of their completeness.
-        hyper_members: entities of each hyperedge, in order of mention; hyper_importance goes with its values.
-        hyper_passages: passages that state each hyperedge, ascending.
-    """
-
-    num_passages: int
-    names: Sequence[str]
-    types: Sequence[str]
-    descriptions: Sequence[str]
-    aliases: Sequence[Sequence[str]]
-    entity_passages: Lists
-    ends: np.ndarray
-    labels: Sequence[str]
-    texts: Sequence[str]
-    weights: np.ndarray
-    relation_passages: Lists
-    hyper_texts: Sequence[str]
-    hyper_scores: np.ndarray
-    hyper_members: Lists
-    hyper_importance: np.ndarray
-    hyper_passages: Lists
+    num_passages: int  # with and without entities
+    names: Sequence[str]  # (num_entities,) distinct display names, sorted by case-folded name; they serve as ids
+    types: Sequence[str]  # several are joined by "|"; empty where unknown
+    descriptions: Sequence[str]  # empty where nothing is said
+    aliases: Sequence[Sequence[str]]  # other spellings of each entity
+    entity_passages: Lists  # passages that mention each entity, ascending
+    ends: np.ndarray  # (num_relations, 2) int32, head and tail as stated; relations of one pair stay apart
+    labels: Sequence[str]  # predicate or keywords; empty where the description says it all
+    texts: Sequence[str]  # descriptions of relations
+    weights: np.ndarray  # (num_relations,) float64, summed strengths of what was merged
+    relation_passages: Lists  # passages that state each relation, ascending
+    hyper_texts: Sequence[str]  # (num_hyperedges,) sentences of n-ary facts
+    hyper_scores: np.ndarray  # (num_hyperedges,) summed completeness
+    hyper_members: Lists  # entities of each hyperedge, in order of mention
+    hyper_importance: np.ndarray  # of the values of `hyper_members`
+    hyper_passages: Lists  # passages that state each hyperedge, ascending
 
     @property
     def num_entities(self) -> int:
@@ -199,9 +172,8 @@ class KnowledgeGraph:
     def pairs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Distinct joined pairs, as LightRAG stores edges.
 
-        Returns:
-            (num_pairs, 2) int32 with the smaller position first, sorted; (num_relations,) int32, the pair of each
-            relation or -1 for one of a thing with itself; (num_pairs,) float64 summed weights.
+        Returns (num_pairs, 2) int32, smaller position first, sorted; (num_relations,) int32, the pair of each relation,
+        -1 for a self-loop; (num_pairs,) float64 summed weights.
         """
         low, high = self.ends.min(axis=1, initial=2**31 - 1), self.ends.max(axis=1, initial=-1)
         proper = low != high

@@ -1,9 +1,7 @@
-"""Leiden clustering that an edit disturbs only where it happens, and the released hierarchical Leiden.
+"""Leiden clustering that an edit changes only where it happens, and the released hierarchical Leiden.
 
-`graspologic_native` draws the order of nodes at random, from one stream for the whole graph: one node more, and half of
-the communities of a large component come out otherwise. `ordered_leiden` visits nodes in the order of a hash of their
-names and rounds the total weight, the only thing that every decision depends on, to a coarse grid. It stays a function
-of the graph alone, yet the communities far from an edit are as they were.
+`graspologic_native` draws the order of nodes from one random stream: one node more changes half of the communities of a
+large component. `ordered_leiden` orders nodes by a hash of their names and rounds the total weight to a coarse grid.
 """
 
 from __future__ import annotations
@@ -45,12 +43,8 @@ def hierarchical_leiden(
 ) -> list[Cluster]:
     """Cluster as Microsoft GraphRAG does: level 0 is coarsest, what is larger than `max_size` is split again.
 
-    Args:
-        ends: (num_edges, 2) distinct undirected pairs of nodes, sorted.
-        weights: (num_edges,) positive weights.
-        max_size: size above which a cluster is split at the next level.
-        resolution: of the modularity; higher gives more clusters.
-        randomness: how freely refinement explores.
+    `ends` is (num_edges, 2), distinct undirected pairs, sorted; `weights` positive. A higher `resolution` gives more
+    clusters, a higher `randomness` a freer refinement.
     """
     from graspologic_native import hierarchical_leiden as released
 
@@ -81,17 +75,9 @@ def ordered_leiden(
 ) -> list[np.ndarray]:
     """Cluster a connected graph with Leiden's moves, refinement and aggregation, in an order that edits keep.
 
-    Traag et al., "From Louvain to Leiden" (2019), with greedy refinement (their randomness towards 0). The total weight
-    in the modularity is rounded to a power of the square root of 2.
-
-    Args:
-        names: (num_nodes,) distinct names; their hashes give the order.
-        ends: (num_edges, 2) distinct undirected pairs of nodes.
-        weights: (num_edges,) positive weights.
-        resolution: of the modularity.
-
-    Returns:
-        Labels of the nodes, (num_nodes,) each, finest first; each is a coarsening of the one before.
+    Traag et al., "From Louvain to Leiden" (2019), with greedy refinement (randomness towards 0). The total weight is
+    rounded to a power of the square root of 2. `names` are distinct, `ends` (num_edges, 2) distinct undirected pairs,
+    `weights` positive. Returns labels (num_nodes,), finest first; each coarsens the one before.
     """
     ranked = sorted(range(len(names)), key=lambda i: (hash_of(names[i]), i))
     position = np.empty(len(names), dtype=np.int64)
@@ -132,11 +118,7 @@ def _build(count: int, ends: list[list[int]], weights: list[float]) -> _Graph:
 
 
 def _without_leaves(graph: _Graph) -> tuple[_Graph, list[int]]:
-    """Put each node of one neighbour into that neighbour, where modularity would always put it.
-
-    Returns:
-        The smaller graph, and the node of it that each node went to.
-    """
+    """Put each node of one neighbour into that neighbour; returns the smaller graph and the node that each went to."""
     leaf = [len(row) == 1 and len(graph.links[row[0][0]]) > 1 for row in graph.links]
     kept = [i for i in range(len(graph)) if not leaf[i]]
     new = {node: i for i, node in enumerate(kept)}

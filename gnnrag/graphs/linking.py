@@ -24,10 +24,7 @@ class TitleMatch:
 
 @dataclass(frozen=True, slots=True)
 class TitleLink:
-    """A phrase in a passage that stands for another passage.
-
-    `sentence` and `phrase` are positions in the graph's `sentences` and `phrases`.
-    """
+    """A phrase in a passage that stands for another passage; `sentence` and `phrase` are positions in the graph."""
 
     sentence: int
     phrase: int
@@ -35,18 +32,11 @@ class TitleLink:
 
 
 class TitleMatcher:
-    """Finds the passages that names stand for.
+    """Finds the passages that names stand for; node i of `graph` is the passage of `titles[i]`.
 
-    A title is known by two forms, with and without its parenthetical qualifier. A name that equals neither is compared
-    by its words, weighted by rarity: `King Eric XIV` stands for `Eric XIV of Sweden`, because what the two share is
-    nearly all of the shorter one (`min_overlap`) and much of both (`min_jaccard`). Results are cached, and links are
-    found on first use, so that a large corpus costs nothing up front but its titles.
-
-    Args:
-        graph: the corpus's hierarchy graph; node i is the passage of `titles[i]`.
-        titles: (num_passages,) titles.
-        min_overlap: least shared share of the rarer words of the shorter of name and title.
-        min_jaccard: least shared share of the words of both.
+    A title is known with and without its parenthetical qualifier. A name that equals neither is compared by its words,
+    weighted by rarity: the shared ones must be `min_overlap` of the rarer words of the shorter of name and title, and
+    `min_jaccard` of both. Results are cached; links are found on first use.
     """
 
     def __init__(
@@ -164,15 +154,10 @@ _TYPO_CONFIDENCE = 0.9  # factor for a match that needed a spelling correction
 
 @dataclass(frozen=True, slots=True)
 class LinkedName:
-    """A name in a question.
+    """A name in a question."""
 
-    Attributes:
-        key: its spelling-insensitive form.
-        title: the title it stands for; None where it is only a phrase of the corpus.
-    """
-
-    key: str
-    title: TitleMatch | None
+    key: str  # its spelling-insensitive form
+    title: TitleMatch | None  # None where it is only a phrase of the corpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +171,8 @@ class LinkedQuestion:
 def link_question(text: str, graph: HierarchyGraph, titles: TitleMatcher) -> LinkedQuestion:
     """Find the names in a question or query: longest match first, no two overlapping.
 
-    Matching ignores case, accents and punctuation. Where the text writes anything in capitals, a name must hold a
-    capital or a digit; text all in lower case is searched whole. What looks like a name and equals no phrase is matched
-    to titles by its rarer words, and after a spelling correction.
+    Ignores case, accents and punctuation. Where the text writes anything in capitals, a name must hold a capital or a
+    digit. What looks like a name and equals no phrase is matched to titles by its rarer words, then spell-corrected.
     """
     tokens, is_capital = _tokens(beginning(text))
     is_content = [token not in FUNCTION_WORDS for token in tokens]
@@ -262,13 +246,8 @@ def stems(tokens: Iterable[str]) -> list[str]:
 class LinkWeigher:
     """Weighs the title links of a passage: near the question's words, to something rare, by a sure match.
 
-    weight = (1 + context_weight * nearness) * confidence / log2(1 + sentences with the phrase)
-
-    Args:
-        graph: the corpus's hierarchy graph.
-        titles: its title matcher.
-        context_weight: gain of a link whose mention stands near the question's other words.
-        context_reach: distance in words at which that nearness has fallen to 1/e.
+    weight = (1 + context_weight * nearness) * confidence / log2(1 + sentences with the phrase), where the nearness of
+    the mention to the question's other words falls to 1/e at `context_reach` words.
     """
 
     def __init__(
@@ -279,12 +258,7 @@ class LinkWeigher:
         self._stems: dict[int, list[str]] = {}
 
     def weights(self, passage: int, wanted: Collection[str]) -> dict[str, float]:
-        """Return the weight of each title form that a passage mentions, in reading order.
-
-        Args:
-            passage: whose links.
-            wanted: stems of the question's words that are no names.
-        """
+        """Return the weight of each title form in a passage, in reading order; `wanted`: question stems but names."""
         found: defaultdict[str, float] = defaultdict(float)
         for link in self._titles.links(passage):
             weight = self.weight(link.sentence, link.phrase, wanted) * link.match.confidence

@@ -21,27 +21,16 @@ from gnnrag.text.normalise import drop_qualifier, phrase_key, words
 class MessageGraph:
     """Entities, passages and sentences with relations among them.
 
-    Node ids: entities first, then passages in corpus order, then sentences (GFM-RAG propagates over the entities alone;
-    with passages and sentences as nodes, as in G-reasoner, evidence takes part). Edges are stored once, as stated; the
-    inverse of relation r is `r + num_relations` and is never stored.
-
-    Attributes:
-        entities: (num_entities,) distinct names.
-        num_passages: number of passage nodes.
-        num_sentences: number of sentence nodes.
-        relations: (num_relations,) texts of the relations: predicates, structural names such as `mentions`, or the
-            sentences that join two mentions.
-        triples: (num_triples, 3) int32 rows (head, relation, tail), distinct and sorted.
-        entity_passages: passages (0 .. num_passages - 1, not node ids) that state a fact of each entity, ascending: the
-            incidence M of GFM-RAG, and its document frequency.
+    Node ids: entities, then passages in corpus order, then sentences (GFM-RAG has entities alone; G-reasoner the others
+    as well). Edges are stored once, as stated; the inverse of relation r is `r + num_relations` and is never stored.
     """
 
-    entities: Sequence[str]
+    entities: Sequence[str]  # (num_entities,) distinct names
     num_passages: int
     num_sentences: int
-    relations: Sequence[str]
-    triples: np.ndarray
-    entity_passages: Lists
+    relations: Sequence[str]  # predicates, structural names such as `mentions`, or sentences that join two mentions
+    triples: np.ndarray  # (num_triples, 3) int32 rows (head, relation, tail), distinct and sorted
+    entity_passages: Lists  # passages (not node ids) that state a fact of each, ascending: GFM-RAG's incidence M
 
     @property
     def num_entities(self) -> int:
@@ -106,22 +95,14 @@ class MessageGraph:
 
 @dataclass(frozen=True)
 class MentionTable:
-    """The stems of every sentence, and every place where one of its phrases stands.
+    """The stems of every sentence, and every place where one of its phrases stands; mentions are sorted by sentence."""
 
-    Attributes:
-        stems: distinct stems, sorted.
-        sentence_stems: stems of each sentence in reading order, as positions in `stems`.
-        starts, lengths: (num_mentions,) int32 first word and number of words; mentions are sorted by sentence.
-        owners: (num_mentions,) int32 sentence of each.
-        phrases: (num_mentions,) int32 phrase of each, a position in the hierarchy graph's `phrases`.
-    """
-
-    stems: tuple[str, ...]
-    sentence_stems: Lists
-    starts: np.ndarray
-    lengths: np.ndarray
-    owners: np.ndarray
-    phrases: np.ndarray
+    stems: tuple[str, ...]  # distinct, sorted
+    sentence_stems: Lists  # of each sentence in reading order, positions in `stems`
+    starts: np.ndarray  # (num_mentions,) int32, first word
+    lengths: np.ndarray  # (num_mentions,) int32, words
+    owners: np.ndarray  # (num_mentions,) int32, sentence
+    phrases: np.ndarray  # (num_mentions,) int32, position in the hierarchy graph's `phrases`
 
     @cached_property
     def number(self) -> Mapping[str, int]:
@@ -138,17 +119,9 @@ class MentionTable:
         return np.array(sorted(self.number[stem] for stem in wanted if stem in self.number), dtype=np.int64)
 
     def nearness(self, mentions: np.ndarray, wanted: Collection[str], reach: float = 4.0) -> np.ndarray:
-        """Return how near the wanted stems stand to each mention: an adjacent word counts 1, farther ones less.
+        """Return how near the wanted stems (question words but names) stand to each mention. Shape (n,), float64.
 
-        The sum over wanted words of exp(-gap / reach), as `LinkWeigher` weighs links, but for many mentions at once.
-
-        Args:
-            mentions: positions of mentions. Shape (n,).
-            wanted: stems of the question's words that are no names.
-            reach: distance in words at which nearness has fallen to 1/e.
-
-        Returns:
-            Shape (n,), float64.
+        The sum over wanted words of exp(-gap / reach), as `LinkWeigher` weighs links; an adjacent word counts 1.
         """
         out = np.zeros(len(mentions))
         ids = self.ids(wanted)
@@ -228,19 +201,12 @@ Fact = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Grounding:
-    """What the edges of a message graph rest on in the text.
-
-    Attributes:
-        mentions: where phrases stand.
-        triple_mentions: for each triple, the mentions that it rests on: of a sentence's phrase, or of a link by title.
-        confidence: (num_triples,) float32, how sure the link behind a triple is, in (0, 1].
-        rarity: (num_triples,) float32, how rare the mentioned phrase is, in (0, 1]; 1 where none is.
-    """
+    """The text that the edges of a message graph rest on."""
 
     mentions: MentionTable
-    triple_mentions: Lists
-    confidence: np.ndarray
-    rarity: np.ndarray
+    triple_mentions: Lists  # of each triple, the mentions it rests on: of a sentence's phrase, or of a link by title
+    confidence: np.ndarray  # (num_triples,) float32 in (0, 1], how sure the link is
+    rarity: np.ndarray  # (num_triples,) float32 in (0, 1], of the mentioned phrase; 1 where none is
 
 
 class _Triples:
@@ -265,14 +231,8 @@ def corpus_graph(
     """Build the message graph of a corpus.
 
     Entities are names by their spelling-insensitive form (`phrase_key`): those that two passages share, titles, what
-    may stand for a title, and the ends of facts. Names that one passage alone has join nothing.
-
-    Args:
-        graph: the hierarchy graph.
-        titles: (num_passages,) titles.
-        matcher: its title matcher.
-        facts: triples of each passage in corpus order, or nothing.
-        similar: pairs of names that are spelt alike; those that are no entities are left out.
+    may stand for a title, and the ends of facts. `facts` has the triples of each passage in corpus order; `similar` has
+    pairs of names spelt alike, of which those that are no entities are left out.
     """
     stated = [[(phrase_key(h), r, phrase_key(t)) for h, r, t in rows] for rows in facts]
     stated = [[fact for fact in rows if fact[0] and fact[2] and fact[1].strip()] for rows in stated]
@@ -308,10 +268,8 @@ def fact_graph(
 ) -> MessageGraph:
     """Build the message graph of facts alone, as GFM-RAG's: entities joined by predicates.
 
-    Args:
-        facts: triples of each passage, in corpus order.
-        key: the form under which names are one entity; facts of which an end has none are left out.
-        similar: pairs of names that are spelt alike; they become facts of a relation `equivalent`.
+    Names of one `key` are one entity; facts with an end of an empty key are left out. Pairs in `similar` become facts
+    of a relation `equivalent`.
     """
     stated = [[(key(h), r, key(t)) for h, r, t in rows] for rows in facts]
     stated = [[fact for fact in rows if fact[0] and fact[2]] for rows in stated]

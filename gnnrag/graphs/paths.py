@@ -1,12 +1,7 @@
-"""Neighbourhoods and paths of a knowledge graph, bounded in hops and nodes.
+"""Neighbourhoods and paths of a knowledge graph, bounded in hops and nodes (DotRAG's specification, section 11).
 
-DotRAG searches a constrained neighbourhood of each concept (section 11 of its specification). Copying a subgraph of
-MetaQA's knowledge base takes longer than any search in it, so nothing here copies the graph: a neighbourhood is one
-distance per node, and paths are found on the full adjacency with these distances as the filter (`graphs/paths.py`).
-
-Distance-pruned enumeration (section 11 of DotRAG's specification): the nodes around an anchor are labelled with their
-distance once; from a target the search goes depth first towards the anchor and steps only on nodes that can still make
-it in time, so that almost every branch ends in a path. Yen's algorithm searches the graph again for every deviation.
+Nothing copies the graph: a neighbourhood is one distance per node, and a depth-first search from the target steps only
+on nodes that can still reach the anchor in time.
 """
 
 from __future__ import annotations
@@ -25,22 +20,13 @@ FAR = 127  # the distance of a node that is not reached
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """What a neighbourhood may contain and what it may be grown through. Anchors are exempt from all of it.
+    """What a neighbourhood may contain and what it may be grown through. Anchors are exempt from all of it."""
 
-    Attributes:
-        allowed: nodes that may be in it; None is all. Shape (num_nodes,), bool.
-        terminal_only: nodes that may end a path but not continue it. Shape (num_nodes,), bool.
-        hub_degree: a node with more neighbours than this is terminal-only as well; None sets no bound.
-        hub_keep: an anchor that is such a hub is expanded to this many of its allowed neighbours, those with the best
-            `scores`; None expands it in full.
-        scores: of each node, higher is better; needed with `hub_keep`. Shape (num_nodes,).
-    """
-
-    allowed: np.ndarray | None = None
-    terminal_only: np.ndarray | None = None
-    hub_degree: int | None = None
-    hub_keep: int | None = None
-    scores: np.ndarray | None = None
+    allowed: np.ndarray | None = None  # (num_nodes,) bool; None is all
+    terminal_only: np.ndarray | None = None  # (num_nodes,) bool: may end a path but not continue it
+    hub_degree: int | None = None  # of more neighbours, a node is terminal-only as well; None: no bound
+    hub_keep: int | None = None  # a hub anchor is expanded to this many allowed neighbours, by `scores`; None: all
+    scores: np.ndarray | None = None  # (num_nodes,), higher is better; needed with `hub_keep`
 
     def __post_init__(self) -> None:
         if self.hub_keep is not None and (self.hub_degree is None or self.scores is None):
@@ -79,30 +65,20 @@ NO_RULES = Rules()
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """Distances from one anchor: what the search for its paths is pruned with.
-
-    Attributes:
-        anchor: the node.
-        hops: the longest path that these labels can serve.
-        distance: hops from the anchor; reliable up to `max(1, hops - 1)`, `FAR` beyond. Shape (num_nodes,), int8.
-        through: the same, but `FAR` for the anchor and for nodes that a path may not pass through.
-        mask: nodes that a path may end at. Shape (num_nodes,), bool; None is all.
-    """
+    """Distances from one anchor, which prune the search for its paths."""
 
     anchor: int
-    hops: int
-    distance: np.ndarray
-    through: np.ndarray
-    mask: np.ndarray | None = None
+    hops: int  # the longest path that these labels can serve
+    distance: np.ndarray  # (num_nodes,) int8 hops, reliable up to `max(1, hops - 1)`, `FAR` beyond
+    through: np.ndarray  # the same, `FAR` for the anchor and nodes that paths may not pass through
+    mask: np.ndarray | None = None  # (num_nodes,) bool, where a path may end; None is all
 
 
 def label_anchor(adjacency: Adjacency, anchor: int, hops: int, rules: Rules = NO_RULES) -> Labels:
     """Label the nodes around one anchor for paths of up to `hops` edges.
 
-    The last layer is not labelled: a path's end is looked up from its neighbours, and that layer is by far the largest.
-
-    Raises:
-        ValueError: `hops` is not 1 to 126, or there is no such anchor.
+    The last layer is not labelled: a path's end is looked up from its neighbours. Raises ValueError where `hops` is not
+    1 to 126, or there is no such anchor.
     """
     _check(adjacency, [anchor], hops)
     mask = rules.admitted([anchor])
@@ -112,21 +88,13 @@ def label_anchor(adjacency: Adjacency, anchor: int, hops: int, rules: Rules = NO
 
 @dataclass(frozen=True, eq=False)
 class Neighbourhood:
-    """All nodes within some hops of any anchor: distances over the whole graph, which is shared and not copied.
-
-    Attributes:
-        adjacency: the graph.
-        hops: how far it reaches.
-        closed: nodes that are not passed through unless they are the anchor. Shape (num_nodes,), bool.
-        first: the anchors, distinct and in the order given, each with the neighbours that it is expanded to.
-        distance: hops to the nearest anchor, `FAR` outside. Shape (num_nodes,), int8.
-    """
+    """All nodes within some hops of any anchor: distances over the whole graph, which is shared and not copied."""
 
     adjacency: Adjacency
     hops: int
-    closed: np.ndarray
-    first: Mapping[int, np.ndarray]
-    distance: np.ndarray
+    closed: np.ndarray  # (num_nodes,) bool, not passed through unless they are the anchor
+    first: Mapping[int, np.ndarray]  # distinct anchors in the order given, with the neighbours each is expanded to
+    distance: np.ndarray  # (num_nodes,) int8 hops to the nearest anchor, `FAR` outside
     _labels: dict[int, Labels] = field(default_factory=dict, repr=False)
 
     @property
@@ -153,11 +121,7 @@ class Neighbourhood:
         return int(np.count_nonzero(self.mask))
 
     def labels(self, anchor: int) -> Labels:
-        """Return the labels of one anchor inside this neighbourhood; computed once.
-
-        Raises:
-            ValueError: not one of the anchors.
-        """
+        """Return the labels of one anchor inside this neighbourhood, cached; ValueError where it is no anchor."""
         if anchor not in self.first:
             raise ValueError(f"anchor={anchor}: this neighbourhood was grown from {list(self.first)}")
         if anchor not in self._labels:
@@ -168,15 +132,9 @@ class Neighbourhood:
     def cut(self, scores: np.ndarray, per_layer: int) -> Neighbourhood:
         """Return a smaller neighbourhood: in each layer the `per_layer` best nodes, and what leads to kept ones.
 
-        Anchors stay, and so does one neighbour on the way to the anchors of every kept node (the one of lowest id), so
-        that each kept node is as near as it was.
-
-        Args:
-            scores: of each node, higher is better; ties go to the lower id. Shape (num_nodes,).
-            per_layer: at least 1.
-
-        Raises:
-            ValueError: `per_layer` is below 1.
+        `scores` (num_nodes,): higher is better, ties go to the lower id. Anchors stay, and one neighbour (the one of
+        lowest id) on the way to the anchors of every kept node: its distance stays. Raises ValueError where `per_layer`
+        is below 1.
         """
         if per_layer < 1:
             raise ValueError(f"per_layer={per_layer}: must be at least 1")
@@ -194,14 +152,8 @@ class Neighbourhood:
 def grow(adjacency: Adjacency, anchors: Sequence[int], hops: int, rules: Rules = NO_RULES) -> Neighbourhood:
     """Grow a neighbourhood from its anchors, breadth first.
 
-    Args:
-        adjacency: the graph.
-        anchors: where to start; they are inside whatever the rules say.
-        hops: how far.
-        rules: what else may be inside, and what may be passed through.
-
-    Raises:
-        ValueError: `hops` is not 1 to 126, or there is no such anchor.
+    Anchors are inside whatever the rules say. Raises ValueError where `hops` is not 1 to 126, or there is no such
+    anchor.
     """
     _check(adjacency, anchors, hops)
     mask, closed = rules.admitted(anchors), rules.closed(adjacency)
@@ -230,14 +182,10 @@ def _label(
 def _distances(
     adjacency: Adjacency, hops: int, closed: np.ndarray, mask: np.ndarray | None, first: Mapping[int, np.ndarray]
 ) -> np.ndarray:
-    """Return hops to the nearest anchor inside a mask, `FAR` where there is no way. Shape (num_nodes,), int8.
+    """Return hops (num_nodes,) int8 to the nearest anchor, `FAR` where none leads there.
 
-    Args:
-        adjacency: the graph.
-        hops: how far to go.
-        closed: nodes to reach and not to pass through.
-        mask: nodes that may be reached; None is all.
-        first: the anchors with the neighbours they are expanded to.
+    `closed` nodes are reached and not passed through; `mask` holds nodes that may be reached, None is all; `first` the
+    anchors with the neighbours they are expanded to.
     """
     distance = np.full(adjacency.num_nodes, FAR, dtype=np.int8)
     distance[list(first)] = 0
@@ -268,20 +216,10 @@ def k_shortest_paths(
 ) -> list[Path]:
     """Return up to `k` shortest loopless paths from the labelled anchor to a target.
 
-    Longer ones that are not found within `MAX_STEPS` are left out.
-
-    Args:
-        adjacency: the graph.
-        labels: of the anchor, by `label_anchor` or `Neighbourhood.labels`.
-        target: where the paths end; one that is the anchor, or outside the labels' mask, has none.
-        k: how many.
-        hops: longest path, in edges; by default, and at most, what the labels serve.
-        score: orders paths of equal length, higher first. Paths of equal length and score, or all of them without a
-            score, are in the order of their node ids read from the target.
-        collect_cap: with a score, how many paths of one length are found, in that order, and compared.
-
-    Raises:
-        ValueError: `k` is below 1, or `hops` is more than the labels serve.
+    Longer ones not found within `MAX_STEPS` are left out; a target that is the anchor, or outside the labels' mask, has
+    none. `score` orders paths of equal length, higher first, among the first `collect_cap` of a length; ties, or all
+    without it, are in the order of their node ids read from the target. Raises ValueError where `k` is below 1, or
+    `hops` (by default what the labels serve) is more than that.
     """
     if k < 1:
         raise ValueError(f"k={k}: must be at least 1")
@@ -304,8 +242,7 @@ def all_simple_paths(
 ) -> list[Path]:
     """Return all loopless paths from the labelled anchor to a target, shortest first, or the first `cap` of them.
 
-    Raises:
-        ValueError: `hops` is more than the labels serve.
+    Raises ValueError where `hops` is more than the labels serve.
     """
     lengths = _lengths(labels, hops)
     return list(islice((path for n in lengths for path in paths_of_length(adjacency, labels, target, n)), cap))
@@ -316,14 +253,9 @@ def paths_between_seeds(
 ) -> dict[tuple[int, int], list[Path]]:
     """Return the loopless paths of every ordered pair of distinct seeds: PathRAG's candidates (step 4).
 
-    The paths of (t, s) are those of (s, t) backwards. Pairs without a path are left out.
-
-    Args:
-        adjacency: the graph.
-        seeds: distinct nodes; pairs are in their order.
-        hops: longest path, in edges.
-        cap: paths kept for each pair, the shortest; None keeps all, as released: in MetaQA that can be millions.
-        hub_degree: no path passes through a node with more neighbours than this; seeds at its ends may be hubs.
+    The paths of (t, s) are those of (s, t) backwards; pairs without a path are left out. `cap` keeps the shortest of
+    each pair; None keeps all, as released: in MetaQA that can be millions. No path passes through a node with more
+    neighbours than `hub_degree`; seeds at its ends may be hubs.
     """
     rules = Rules(hub_degree=hub_degree)
     found: dict[tuple[int, int], list[Path]] = {}
@@ -341,7 +273,7 @@ def paths_of_length(
 ) -> Iterator[Path]:
     """Yield the loopless paths of exactly `length` edges, in the order of their node ids read from the target.
 
-    The search takes one of `steps`, if they are given, for each node that it tries, and ends with them.
+    The search takes one of `steps`, if given, for each node that it tries, and ends with them.
     """
     is_outside = labels.mask is not None and not labels.mask[target]
     if is_outside or target == labels.anchor or length < 1:

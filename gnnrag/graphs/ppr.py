@@ -1,13 +1,9 @@
 """Personalised PageRank by power iteration and by Chebyshev polynomials.
 
-`Pᵀ` is similar to the symmetric `D^-1/2 A D^-1/2`, whose spectrum lies in [-1, 1], so that each product gains a factor
-0.27 at `d = 0.5`, where power iteration gains 0.5. In a bipartite graph, such as passages and phrases around their
-sentences, one side alone is iterated, with the spectrum of `(d Pᵀ)²` in [0, d²]: twice as fast again, and leaves (most
-phrases occur once) reduce to a diagonal.
-
-With `P` the random walk of a weighted undirected graph, `d` the damping and `r` a reset that sums to 1, the result is
-the solution of `x = d Pᵀ x + d (mass on isolated nodes) r + (1 - d) r` (as in HippoRAG 2 with PRPACK), which is
-what igraph's PRPACK computes.
+With `P` the random walk, `d` the damping and `r` a reset that sums to 1, the result solves, as igraph's PRPACK, `x = d
+Pᵀ x + d (mass on isolated nodes) r + (1 - d) r`. `Pᵀ` is similar to the symmetric `D^-1/2 A D^-1/2`, of spectrum in
+[-1, 1]: a product gains a factor 0.27 at `d = 0.5`, power iteration 0.5. In a bipartite graph one side is iterated,
+with the spectrum of `(d Pᵀ)²` in [0, d²]: twice as fast again.
 """
 
 from __future__ import annotations
@@ -27,13 +23,7 @@ from scipy.sparse import csgraph
 
 
 def make_solver(step: sparse.csr_array, strengths: np.ndarray, damping: float) -> GeneralSolver | BipartiteSolver:
-    """Return the fastest solver for a graph.
-
-    Args:
-        step: `d Pᵀ`. Shape (n, n).
-        strengths: sum of each node's weights. Shape (n,).
-        damping: `d`.
-    """
+    """Return the fastest solver for `step` = `d Pᵀ` (n, n), given the sum of each node's weights (n,)."""
     side = _smaller_side(step)
     if side is None:
         return GeneralSolver(step, strengths, damping)
@@ -167,12 +157,8 @@ _MAX_ENTRIES = 2**24
 class PageRankOperator:
     """A graph prepared for personalised PageRank; build once, solve many times.
 
-    Args:
-        adjacency: symmetric, non-negative weights, zero diagonal. Shape (n, n).
-        damping: probability of following an edge, in (0, 1).
-
-    Raises:
-        ValueError: the matrix is not square and symmetric or has negative weights, or `damping` is out of range.
+    `adjacency`: (n, n) symmetric, non-negative weights, zero diagonal; `damping`: probability of following an edge, in
+    (0, 1). Raises ValueError where they are not.
     """
 
     def __init__(self, adjacency: Any, damping: float = 0.5) -> None:
@@ -196,22 +182,16 @@ class PageRankOperator:
     def solve(
         self, reset: Any, tol: float = 1e-8, rows: slice | None = None, dtype: type[np.floating[Any]] | None = None
     ) -> np.ndarray:
-        """Return the PageRank of every column of `reset`.
+        """Return the PageRank of every column of `reset`: (n, B) or (n,), each full column sums to 1.
 
-        A column's result does not depend on the other columns, bit for bit: the number of steps follows from `tol`, the
-        damping and the graph alone, and every sum runs in a fixed order.
+        A column's result does not depend on the other columns, bit for bit. Raises ValueError for a wrong shape, or a
+        column that sums to 0, is not finite or has negative entries.
 
         Args:
-            reset: non-negative seeds, dense or scipy sparse, normalised here. Shape (n, B) or (n,).
+            reset: non-negative seeds (n, B) or (n,), dense or scipy sparse, normalised here.
             tol: bound on the absolute error of every entry, apart from rounding.
             rows: which nodes to return; all by default.
-            dtype: float32 or float64 to compute in; float32 by default where `tol` is 1e-6 or more.
-
-        Returns:
-            Scores; each full column sums to 1. Shape (n, B) or (n,); fewer rows with `rows`.
-
-        Raises:
-            ValueError: wrong shape; a column that sums to 0, is not finite or has negative entries.
+            dtype: float32 or float64 to compute in; by default float32 where `tol` is 1e-6 or more.
         """
         if reset.ndim == 1:
             return self.solve(reset[:, None], tol, rows, dtype)[:, 0]
@@ -238,10 +218,7 @@ class PageRankOperator:
         return out
 
     def _scale(self, seeds: Any) -> np.ndarray:
-        """Return each column's factor in `x = d Pᵀ x + factor * column`. Shape (B,).
-
-        Isolated nodes hand their mass back to the reset, which makes the factor larger than (1 - d) / total.
-        """
+        """Return each column's factor in `x = d Pᵀ x + factor * column`, (B,): isolated nodes hand back their mass."""
         total, isolated = _column_sums(seeds), _column_sums(seeds[self._isolated])
         entries = seeds.data if sparse.issparse(seeds) else seeds
         bad = ~(np.isfinite(total) & (total > 0))
@@ -252,14 +229,7 @@ class PageRankOperator:
 
 
 def personalised_pagerank(adjacency: Any, reset: np.ndarray, damping: float = 0.5, tol: float = 1e-8) -> np.ndarray:
-    """Solve once for a graph that is not kept; see `PageRankOperator`.
-
-    Args:
-        adjacency: symmetric weights. Shape (n, n).
-        reset: seeds. Shape (n, B) or (n,).
-        damping: probability of following an edge.
-        tol: bound on the absolute error of every entry.
-    """
+    """Solve once for a graph that is not kept; arguments, shapes and errors of `PageRankOperator` and its `solve`."""
     return PageRankOperator(adjacency, damping).solve(reset, tol)
 
 

@@ -1,8 +1,7 @@
 """Choose entities, edges and passages of a knowledge graph within token budgets, and write them as a context.
 
-Pure functions over positions. Rows are lists of passages, one for each entity or relation that was kept, in its order.
-LightRAG: Guo et al., "LightRAG: Simple and Fast Retrieval-Augmented Generation", as released; the forks (PathRAG,
-MiniRAG, HyperGraphRAG) inherited the `classic` rules.
+Rows are lists of passages, one for each kept entity or relation, in order. LightRAG: Guo et al., "LightRAG: Simple and
+Fast Retrieval-Augmented Generation", as released; PathRAG, MiniRAG and HyperGraphRAG inherited the `classic` rules.
 """
 
 from __future__ import annotations
@@ -50,10 +49,9 @@ def above(scores: np.ndarray, k: int, floor: float) -> list[int]:
 
 
 def own_passages(rows: Sequence[Sequence[int]]) -> tuple[list[list[int]], Counter[int]]:
-    """Give each passage to the first row that cites it, and sort each row by how many rows cite its passages.
+    """Give each passage to the first row that cites it; returns the non-empty rows, and the citations of each passage.
 
-    Returns:
-        The rows, those that cited something only, most cited passage first, else in the order given; the citations.
+    Rows are sorted, most cited passage first, else in the order given.
     """
     rows = [row for row in rows if len(row)]
     cited = Counter(passage for row in rows for passage in distinct(row))
@@ -88,10 +86,8 @@ def pick_by_weight(owned: Sequence[Sequence[int]], most: int = MAX_SHARE, least:
 def pick_by_vector(owned: Sequence[Sequence[int]], cosines: np.ndarray, most: int = MAX_SHARE) -> list[int]:
     """Pick the half of the shares' maximum that is nearest to the query (LightRAG's VECTOR); ties in row order.
 
-    Args:
-        owned: by `own_passages`; rows left without a passage of their own count for the number that is picked.
-        cosines: (num_passages,) of the query and each passage.
-        most: largest share of a row.
+    Rows of `own_passages` left without a passage of their own count for the number picked; `cosines` is
+    (num_passages,).
     """
     pool = [passage for row in owned for passage in row]
     return sorted(pool, key=lambda passage: -float(cosines[passage]))[: most * len(owned) // 2]
@@ -103,13 +99,9 @@ def pick(
     most: int = MAX_SHARE,
     without: Iterable[int] = (),
 ) -> list[int]:
-    """Pick the passages of entities or relations: by vector, or by weight where `cosines` is None or lacks a passage.
+    """Pick the passages of rows by vector, or by weight where `cosines` is None or lacks a passage.
 
-    Args:
-        rows: passages of each entity or relation, in order.
-        cosines: (num_passages,) of the query and each passage; NaN where a passage has no vector.
-        most: largest share of a row.
-        without: passages that are picked already.
+    `cosines` is (num_passages,), NaN where a passage has no vector; passages in `without` are picked already.
     """
     gone = set(without)
     owned, cited = own_passages([[p for p in row if p not in gone] for row in rows])
@@ -125,19 +117,12 @@ def classic_passages(
     neighbour_passages: Lists | None = None,
     summed: bool = True,
 ) -> list[int]:
-    """Rank the passages of entities as the classic profile does.
+    """Rank the passages of entities (best first) as the classic profile does.
 
     A passage stands where the first entity that has it does; those of one entity by how many neighbours cite them too,
-    then in their own order.
-
-    Args:
-        items: entities, best first.
-        passages: of each entity.
-        neighbours: of each entity: one-hop neighbours (LightRAG), out-neighbours (PathRAG) or hyperedges
-            (HyperGraphRAG).
-        neighbour_passages: of each neighbour, where neighbours are not entities.
-        summed: the neighbours of all entities that have the passage count (PathRAG, HyperGraphRAG); else those of the
-            first one alone (LightRAG).
+    then in their own order. Neighbours are one-hop neighbours (LightRAG), out-neighbours (PathRAG) or hyperedges
+    (HyperGraphRAG, with `neighbour_passages`); those of all entities that have the passage count if `summed` (PathRAG,
+    HyperGraphRAG), else those of the first alone (LightRAG).
     """
     cited = passages if neighbour_passages is None else neighbour_passages
     rank: dict[int, int] = {}
@@ -161,19 +146,16 @@ def gathered(lists: Lists, items: np.ndarray) -> np.ndarray:
 
 
 class Edges:
-    """Joined pairs. Relations of one pair share an edge; a relation of a thing with itself has none.
+    """Joined pairs: relations of one pair share an edge; a relation of a thing with itself has none.
 
-    Args:
-        graph: the knowledge graph.
-        directed: as PathRAG stores it, A to B and B to A are two edges, and neighbours are those that an edge leads to
-            (Q-PR-1); else a pair is one edge whatever its direction.
+    Directed, as PathRAG stores them, A to B and B to A are two edges, and neighbours are those that an edge leads to
+    (Q-PR-1).
 
     Attributes:
-        ends: shape (num_edges, 2), int32.
-        of: edge of each relation, -1 for none. Shape (num_relations,), int32.
-        weights: summed over the edge's relations. Shape (num_edges,), float64.
-        degrees: edges of each entity. Shape (num_entities,), int64.
-        neighbours: of each entity.
+        ends: (num_edges, 2) int32.
+        of: (num_relations,) int32, edge of each relation, -1 for none.
+        weights: (num_edges,) float64, summed over the edge's relations.
+        degrees: (num_entities,) int64, edges of each entity.
     """
 
     def __init__(self, graph: KnowledgeGraph, directed: bool = False) -> None:
@@ -243,13 +225,10 @@ class Edges:
 
 
 def seed_edges(edges: Edges, entities: Sequence[int], keys: Sequence[np.ndarray], cap: int | None = None) -> list[int]:
-    """Return the edges of entities, each once, best first; ties in the order in which the entities bring them.
+    """Return the edges of entities (best first), each once, best first; ties in the order of the entities.
 
-    Args:
-        edges: all edges.
-        entities: best first.
-        keys: (num_edges,) each, higher is better; a later one breaks the ties of those before it.
-        cap: edges that one entity may bring, its best; None for all.
+    `keys` are (num_edges,) each, higher is better; a later one breaks the ties of those before it. An entity brings at
+    most its `cap` best; None for all.
     """
     found = gathered(edges.incident, np.asarray(entities, dtype=np.int64))
     if cap is not None:
@@ -273,20 +252,12 @@ def _grouped(owners: np.ndarray, values: np.ndarray, count: int) -> Lists:
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """Entities, edges and passages as texts.
-
-    Attributes:
-        edges: of a knowledge graph.
-        passages: of the corpus.
-        counter: of tokens.
-        classic: budgets count descriptions only, one by one, as LightRAG did in 2025 and its forks do; else whole rows,
-            joined.
-    """
+    """Entities, edges and passages as texts."""
 
     edges: Edges
     passages: Sequence[Passage]
     counter: TokenCounter
-    classic: bool = False
+    classic: bool = False  # budgets count descriptions one by one (LightRAG in 2025, forks); else joined rows
 
     def entity_row(self, entity: int) -> str:
         """Return what counts of an entity: its row as JSON, or its description alone."""
@@ -420,8 +391,7 @@ def current_passages(
         near: passages of the vector search, best first.
         cosines: (num_passages,) of the query and each passage, to pick by vector; None picks by weight.
         per_item: largest share of one entity or edge.
-        shared: edges pick among all their passages; else, as released, among those that no entity has picked, so that
-            what both levels point at stands no higher than what one does.
+        shared: edges pick among all their passages; else, as released, among those that no entity has picked.
     """
     edges = shown.edges
     ours = pick([edges.graph.entity_passages[e].tolist() for e in found.entities], cosines, per_item)
@@ -430,10 +400,7 @@ def current_passages(
 
 
 def classic_sides(shown: Shown, local: Found, other: Found, tokens: int, summed: bool = False) -> list[int]:
-    """Return the passages of the global side's edges, then those of the local side's entities, each within a budget.
-
-    `summed`: see `classic_passages`.
-    """
+    """Return the passages of the global side's edges, then of the local side's entities, each within a budget."""
     edges = shown.edges
     ranked = classic_passages(local.entities, edges.graph.entity_passages, edges.neighbours, summed=summed)
     stated = passages_in_order(other.edges, edges.passages)

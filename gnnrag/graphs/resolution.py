@@ -1,7 +1,6 @@
 """Entity resolution: which names are one thing (DotRAG, section on hybrid entity resolution).
 
-Clusters are stars, not chains: a name joins the cluster of a better connected one that it is close to, whatever else it
-is close to. A curator then decides which members of a cluster denote the same thing.
+Clusters are stars, not chains: a name joins a better connected one that it is close to; a curator then decides.
 """
 
 from __future__ import annotations
@@ -25,15 +24,10 @@ _YEAR = re.compile(r"\d{3,4}")
 
 @dataclass(frozen=True)
 class Merge:
-    """One entry of the undo log: entities that became one.
+    """One entry of the undo log: entities that became one."""
 
-    Attributes:
-        name: the entity that they are now, the best connected of them.
-        members: (name, type, spellings) of each before the merge, `name` first.
-    """
-
-    name: str
-    members: tuple[tuple[str, str, tuple[str, ...]], ...]
+    name: str  # the best connected of them
+    members: tuple[tuple[str, str, tuple[str, ...]], ...]  # (name, type, spellings) before, `name` first
 
 
 def resolution_text(name: str, kind: str) -> str:
@@ -42,18 +36,11 @@ def resolution_text(name: str, kind: str) -> str:
 
 
 def candidate_clusters(graph: KnowledgeGraph, vectors: np.ndarray, threshold: float = 0.6) -> list[list[int]]:
-    """Return the clusters of two or more entities that a curator has to look at.
+    """Return the clusters of two or more entities that a curator has to look at, from (num_entities, dim) unit rows.
 
     Entities open clusters by degree, descending, then by position; each takes in the unassigned ones of cosine
-    `threshold` or more to itself, the nearest 19 where there are more.
-
-    Args:
-        graph: the graph before resolution.
-        vectors: (num_entities, dim) unit rows, of `resolution_text`.
-        threshold: least cosine.
-
-    Returns:
-        Positions, the seed first and then by degree; disjoint, in the order of their seeds.
+    `threshold` or more, the nearest 19 where there are more. Vectors are of `resolution_text`. Returns positions, the
+    seed first and then by degree; disjoint, in the order of their seeds.
     """
     order = np.lexsort((np.arange(graph.num_entities), -graph.degrees))
     rank = np.empty(graph.num_entities, dtype=np.int64)

@@ -1,8 +1,7 @@
-"""What kinds of things a knowledge graph holds: a draft for a person to edit, and what DotRAG reads of it.
+"""The schema of a knowledge graph that DotRAG's selector reads: types and predicates with counts and definitions.
 
-DotRAG (section 3 of its paper) shows the selector a description of the graph and type definitions with counts, both
-written by a user who has looked at the graph. `draft` counts and gives examples; definitions and the description are
-left to a person, and the file that comes of it is read back by `load`. Counts always are those of the graph at hand.
+`draft` counts and gives examples; a person adds definitions and a description; `load` reads the edited file. Counts are
+always those of the graph at hand (section 3 of DotRAG's paper).
 """
 
 from __future__ import annotations
@@ -39,21 +38,13 @@ class Kind:
 
 @dataclass(frozen=True)
 class Schema:
-    """Description, types and predicates of one graph; types and predicates by count, then name.
-
-    Attributes:
-        description: what the graph is about, for a reader who has never seen it.
-        types: of nodes; none where the extractor gave none.
-        relations: predicates.
-        links: (head type, predicate, tail type) to how many relations join such nodes.
-        lacking: types and predicates that its file names and the graph does not have.
-    """
+    """Description, types and predicates of one graph; types and predicates by count, then name."""
 
     description: str
-    types: tuple[Kind, ...]
-    relations: tuple[Kind, ...]
-    links: Mapping[tuple[str, str, str], int]
-    lacking: tuple[str, ...] = ()
+    types: tuple[Kind, ...]  # of nodes; none where the extractor gave none
+    relations: tuple[Kind, ...]  # predicates
+    links: Mapping[tuple[str, str, str], int]  # (head type, predicate, tail type) to how many relations join such nodes
+    lacking: tuple[str, ...] = ()  # types and predicates that its file names and the graph does not have
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -73,16 +64,9 @@ class Schema:
     def completion(
         self, starts: Collection[str], ends: Collection[str], allowed: Collection[str], hops: int
     ) -> tuple[str, ...]:
-        """Return the fewest types that must be added to `allowed` so that some walk leads from start to end.
+        """Return the fewest types to add to `allowed` so that some walk of at most `hops` leads from start to end.
 
-        Args:
-            starts: types of the anchors.
-            ends: types of the answer.
-            allowed: types that may be on the way.
-            hops: longest walk.
-
-        Returns:
-            Nothing where a walk exists already, or where none does with any types.
+        Empty where a walk exists already, or where none does with any types.
         """
         free = set(allowed)
         best: dict[str, frozenset[str]] = {start: frozenset() for start in sorted(starts) if start in self.steps}
@@ -105,10 +89,7 @@ def split_types(text: str) -> list[str]:
 
 
 def draft(graph: KnowledgeGraph) -> Schema:
-    """Draft a schema: counts and examples from the graph, a description of numbers only, no definitions.
-
-    Examples are the names with the most neighbours; ties by name.
-    """
+    """Draft a schema without definitions; examples are the names with the most neighbours, ties by name."""
     members: dict[str, list[int]] = {}
     for node, types in enumerate(graph.types):
         for kind in split_types(types):
@@ -135,8 +116,8 @@ def draft(graph: KnowledgeGraph) -> Schema:
 def _links(graph: KnowledgeGraph, labels: Collection[str]) -> dict[tuple[str, str, str], int]:
     """Count the relations of each predicate by the types of their ends.
 
-    A node of several types counts as the one that is most frequent at that end of the predicate: a genre that is also
-    the title of a movie does not make genres of movies.
+    A node of several types counts as the most frequent one at that end: a genre that is also a movie's title does not
+    make genres of movies.
     """
     ends: dict[tuple[str, int], Counter[str]] = {}
     rows = [(i, label) for i, label in enumerate(graph.labels) if label in labels]
@@ -167,12 +148,9 @@ def to_yaml(schema: Schema) -> str:
 
 
 def load(path: Path, graph: KnowledgeGraph) -> Schema:
-    """Read an edited schema for a graph.
+    """Read an edited schema for a graph; what the graph does not have of it is listed in `lacking`.
 
-    A graph of a part of the data need not have all that the schema names: what it lacks is not offered, and listed.
-
-    Raises:
-        DataError: it cannot be read, or none of its types, or of its predicates, is one of the graph.
+    Raises DataError where it cannot be read, or none of its types, or of its predicates, is one of the graph.
     """
     try:
         data = yaml.safe_load(path.read_text("utf-8"))

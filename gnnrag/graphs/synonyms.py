@@ -1,12 +1,9 @@
-"""Find synonym edges between entities by cosine, exactly or by locality-sensitive hashing.
+"""Synonym edges between entities by cosine, exactly or by locality-sensitive hashing.
 
-An exact all-pairs search costs n squared. Here each vector enters the few LSH buckets whose directions it points along
-most, and only vectors of a common bucket are compared. Unlike a trained or grown search structure (IVF, HNSW), the
-buckets of a vector depend on that vector alone: a changed corpus gives what a rebuild gives.
-
-A bucket is a pair of directions, one of each of two families of Gaussian directions; its strength is the sum of the two
-inner products (Becker, Ducas, Gama and Laarhoven, SODA 2016, with products of two codes). Vectors and
-directions are rounded to integers, so that the sums are exact and equal on every machine and in every batch.
+Each vector enters the few buckets whose directions it points along most; vectors of a common bucket are compared. A
+bucket is a pair of Gaussian directions, one of each of two families, its strength the sum of the two inner products
+(Becker, Ducas, Gama and Laarhoven, SODA 2016). Vectors and directions are rounded to integers, so that sums are exact
+and buckets the same on every machine; they depend on the vector alone, so that updates equal a rebuild.
 """
 
 from __future__ import annotations
@@ -33,23 +30,14 @@ def num_directions(count: int) -> int:
 
 
 def num_probes(directions: int) -> int:
-    """Return how many buckets each vector enters.
-
-    So many that of pairs with a cosine of 0.8 or more 99% share one, measured on the names of 2WikiMultiHopQA (58,248
-    vectors of all-MiniLM-L6-v2) with 256, 512 and 1,024 directions.
-    """
+    """Return how many buckets each vector enters: 99% of pairs of cosine >= 0.8 share one (2WikiMultiHopQA's names)."""
     return round(2 * directions**0.5)
 
 
 def buckets_of(vectors: np.ndarray, directions: int) -> np.ndarray:
-    """Return the buckets of each vector.
+    """Return (n, num_probes(directions)) int64 distinct buckets below directions ** 2, strongest first.
 
-    Args:
-        vectors: (n, dim) unit rows, dim below 4096.
-        directions: how many each family has, see `num_directions`.
-
-    Returns:
-        (n, num_probes(directions)) int64 distinct buckets below directions ** 2, strongest first.
+    `vectors` are (n, dim) unit rows, dim below 4096; for `directions` see `num_directions`.
     """
     probes = num_probes(directions)
     rng = np.random.default_rng(_SEED)
@@ -82,12 +70,7 @@ def _order(values: np.ndarray, ids: np.ndarray, count: int) -> np.ndarray:
 
 
 def sharing(buckets: np.ndarray, asks: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield, for each bucket that holds one who asks and at least one other, those who ask and all members, ascending.
-
-    Args:
-        buckets: (n, probes), see `buckets_of`.
-        asks: (n,) bool.
-    """
+    """Yield per bucket that holds one who `asks` (n,) and another: those who ask and all members, ascending."""
     flat = buckets.ravel()
     order = np.argsort(flat, kind="stable")
     owners, bounds = order // buckets.shape[1], np.flatnonzero(np.diff(flat[order])) + 1
@@ -110,17 +93,11 @@ _NOT_ALPHANUMERIC = re.compile(r"[\W_]+")
 
 @dataclass(frozen=True)
 class Synonyms:
-    """Edges between names.
+    """Edges between names."""
 
-    Attributes:
-        entities: the names, sorted.
-        pairs: (n, 2) int32 positions (from, to), sorted by `from` and then nearest first, ties by name.
-        cosines: (n,) float64.
-    """
-
-    entities: Sequence[str]
-    pairs: np.ndarray
-    cosines: np.ndarray
+    entities: Sequence[str]  # sorted
+    pairs: np.ndarray  # (n, 2) int32 positions (from, to), by `from`, then nearest first, ties by name
+    cosines: np.ndarray  # (n,) float64
 
 
 def find_synonyms(
@@ -130,19 +107,18 @@ def find_synonyms(
     max_neighbours: int = 101,
     known: Synonyms | None = None,
 ) -> Synonyms:
-    """Join each name to its nearest others: a search, then a cosine that depends on the two vectors alone.
+    """Join each of the sorted names to its nearest others: a search, then a cosine of the two vectors alone.
 
     A name of at most two letters and digits starts no edge, an empty one ends none. Up to `EXACT_UP_TO` names the
-    search is exact; of more it misses about one edge in a hundred (`tests/benchmarks/bench_synonyms.py`), and the time
-    grows less than with their square. Whether a pair is found depends on its two vectors and on the number of names, by
-    powers of four: not on the order or history of the corpus.
+    search is exact; of more it misses about one edge in a hundred, in time less than quadratic. Whether a pair is found
+    depends on its two vectors and on the number of names, by powers of four.
 
     Args:
         entities: sorted names.
         vectors: (num_entities, dim) unit rows.
         threshold: least cosine.
         max_neighbours: most edges that start at one name.
-        known: the result for other names with the same settings and embedder; only what differs is then searched.
+        known: the result for other names with the same settings and embedder; only what differs is searched.
     """
     starts = np.array([len(_NOT_ALPHANUMERIC.sub("", name)) > 2 for name in entities], dtype=bool)
     ends = np.array([bool(name) for name in entities], dtype=bool)

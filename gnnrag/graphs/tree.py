@@ -27,25 +27,13 @@ def anchor_clusters(
     max_parents: int,
     salt: str = "",
 ) -> list[tuple[int, np.ndarray]]:
-    """Cluster rows around centres that their names choose.
+    """Cluster (n, dim) unit rows around centres that their names choose.
 
-    A row is a centre if the hash of its name lies in the lowest 1/`size` of the hash range (at least the row of the
-    lowest hash is one), so that no row's being a centre depends on another row. Every row joins its nearest centre by
-    cosine, and up to `max_parents` - 1 others that are at most `margin` farther; a centre joins itself alone.
-    Adding or removing a row then changes the clusters it joins or leaves, and, if it is a centre, those of the rows
-    that it attracts or sets free. The search is exact: n^2 * dim / `size` multiply-adds (0.1 s for 6,000 rows of 384,
-    some 20 s for 100,000, where embedding them takes 10 minutes or more), 1024 * n / `size` cosines in memory.
-
-    Args:
-        vectors: (n, dim) unit rows.
-        names: n strings; equal ones are both centres or both not.
-        size: how many rows share a centre, on average.
-        margin: how much less similar a further centre may be.
-        max_parents: how many centres a row may join.
-        salt: another one draws other centres.
-
-    Returns:
-        The row of each centre, ascending, with its members in ascending order.
+    A row is a centre if the hash of `salt` and its name lies in the lowest 1/`size` of the hash range (at least the row
+    of the lowest hash is one). Every other row joins its nearest centre by cosine and up to `max_parents` - 1 others at
+    most `margin` farther, so that an edit changes clusters locally. The search is exact: n^2 * dim / `size`
+    multiply-adds, 1024 * n / `size` cosines in memory. Returns the row of each centre, ascending, with its members in
+    ascending order.
     """
     draws = np.array([_draw(f"{salt}:{name}") for name in names])
     centres = np.flatnonzero(draws < 1.0 / size)
@@ -91,20 +79,12 @@ _COARSE = (1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 49)
 
 @dataclass(frozen=True)
 class Layer:
-    """What clustering may know of the nodes of a layer.
+    """What clustering may know of the nodes of a layer."""
 
-    Attributes:
-        vectors: (n, dim) float32 unit rows.
-        contents: n hashes of what the nodes say; nodes of equal content always share their clusters.
-        names: n strings that survive a change of content: what chooses the centres of `cluster=anchors`.
-            Of a passage the hash of its content, of a summary the name of the centre of its cluster.
-        tokens: (n,) lengths.
-    """
-
-    vectors: np.ndarray
-    contents: Sequence[str]
-    names: Sequence[str]
-    tokens: np.ndarray
+    vectors: np.ndarray  # (n, dim) float32 unit rows
+    contents: Sequence[str]  # n hashes of what nodes say; nodes of equal content always share their clusters
+    names: Sequence[str]  # choose centres: a passage's content hash; of a summary, its cluster's centre's name
+    tokens: np.ndarray  # (n,) lengths
 
     def take(self, rows: np.ndarray) -> Layer:
         """Return the layer of these rows."""
@@ -116,15 +96,10 @@ class Layer:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Rows of a layer that are summarised together.
+    """Rows of a layer that are summarised together."""
 
-    Attributes:
-        members: ascending positions in the layer.
-        name: the name of the summary: that of its centre.
-    """
-
-    members: np.ndarray
-    name: str
+    members: np.ndarray  # ascending positions in the layer
+    name: str  # of the summary: that of its centre
 
 
 def check_tree_config(config: TreeConfig) -> None:
@@ -149,18 +124,11 @@ def check_tree_config(config: TreeConfig) -> None:
 
 
 def cluster_layer(layer: Layer, config: TreeConfig, salt: str = "") -> list[Cluster]:
-    """Cluster a layer; a cluster of more than one node and more than `cluster_tokens` tokens is split.
+    """Cluster a layer; returns distinct clusters that cover it, ordered by their members.
 
-    Such a cluster is clustered again, as released; where that ends in the same cluster, or after 8 times, it is cut by
-    length instead, most central nodes first. Nodes of equal content count once until the end.
-
-    Args:
-        layer: at least one node.
-        config: method and limits, see `check_tree_config`.
-        salt: what makes the centres of one layer differ from those of another.
-
-    Returns:
-        Distinct clusters that cover the layer, ordered by their members.
+    A cluster of more than one node and more than `cluster_tokens` tokens is clustered again, as released; where that
+    ends in the same cluster, or after 8 times, it is cut by length, most central nodes first. Nodes of equal content
+    count once until the end. `salt` makes the centres of one layer differ from those of another.
     """
     first: dict[str, int] = {}
     alike: list[list[int]] = []
@@ -259,10 +227,7 @@ def _soft_clusters(layer: Layer, config: TreeConfig, neighbours: int) -> list[np
 
 
 def _best_count(points: np.ndarray, contents: Sequence[str], config: TreeConfig) -> int:
-    """Return the number of components, 1 to min(50, n) - 1, whose mixture has the lowest BIC.
-
-    Judged on the `sample` nodes of lowest content hash, so that the same nodes are asked again after a small change.
-    """
+    """Return the number of components, 1 to min(50, n) - 1, of lowest BIC on the `sample` nodes of lowest hash."""
     if config.sample and len(points) > config.sample:
         lowest = sorted(range(len(points)), key=lambda i: digest(contents[i]))[: config.sample]
         points = points[np.sort(lowest)]
@@ -281,16 +246,10 @@ def _mixture(points: np.ndarray, count: int, config: TreeConfig, seed: int) -> A
 
 
 def reduce_vectors(vectors: np.ndarray, method: str, dim: int, neighbours: int) -> np.ndarray:
-    """Return (n, min(dim, n - 2)) float64 points.
+    """Return (n, min(dim, n - 2)) float64 points from (n, d) unit rows, n at least 4.
 
-    Args:
-        vectors: (n, d) unit rows, n at least 4.
-        method: `pca`, whose axes point to where their largest loading is positive, or `umap`, seeded, by cosine.
-        dim: dimensions to keep.
-        neighbours: of `umap` only, at least 2.
-
-    Raises:
-        ConfigError: `umap` is asked for and not installed.
+    `method`: `pca`, each axis signed so that its largest loading is positive, or `umap`, seeded, by cosine, with at
+    least 2 `neighbours`; ConfigError where it is not installed.
     """
     dim = min(dim, len(vectors) - 2, vectors.shape[1])
     if method == "pca":
@@ -316,26 +275,17 @@ CountTokens = Callable[[str], int]
 
 @dataclass(frozen=True)
 class SummaryTree:
-    """Nodes are numbered: the leaves (passages) in corpus order, then the summaries, layer by layer.
+    """A DAG of summaries. Node numbers: the leaves (passages) in corpus order, then the summaries, layer by layer.
 
-    Clusters overlap, so that this is a directed acyclic graph: a node may have several parents. A node that is alone in
-    its cluster is a node of the next layer too, instead of being summarised.
-
-    Attributes:
-        num_leaves: passages.
-        layers: the node numbers of each layer, ascending; layer 0 holds the leaves.
-        children: of each summary, ascending node numbers.
-        tokens: (num_nodes,) lengths.
-        texts: the summaries.
-        vectors: (num_summaries, dim) float32 unit rows.
+    Clusters overlap: a node may have several parents. A node alone in its cluster is a node of the next layer too.
     """
 
     num_leaves: int
-    layers: tuple[np.ndarray, ...]
-    children: tuple[np.ndarray, ...]
-    tokens: np.ndarray
-    texts: tuple[str, ...]
-    vectors: np.ndarray
+    layers: tuple[np.ndarray, ...]  # ascending node numbers of each; layer 0 holds the leaves
+    children: tuple[np.ndarray, ...]  # of each summary, ascending node numbers
+    tokens: np.ndarray  # (num_nodes,) lengths
+    texts: tuple[str, ...]  # the summaries
+    vectors: np.ndarray  # (num_summaries, dim) float32 unit rows
     _leaves: dict[int, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -368,11 +318,7 @@ class SummaryTree:
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, Any], texts: Sequence[str], vectors: np.ndarray) -> SummaryTree:
-        """Read back what `to_arrays` returned.
-
-        Raises:
-            ArtefactError: the parts contradict one another.
-        """
+        """Read back what `to_arrays` returned; ArtefactError where the parts contradict one another."""
         layers, children = (
             _split(arrays["layers"], arrays["layer_bounds"]),
             _split(arrays["children"], arrays["child_bounds"]),
@@ -391,16 +337,8 @@ def build_tree(
 ) -> SummaryTree:
     """Cluster, summarise and embed layer by layer, until a layer has few nodes or nothing gets less.
 
-    Args:
-        leaves: the passages as the lowest layer.
-        texts: what each passage says.
-        config: how to cluster; a layer of at most `dim` + 1 nodes is the top one, and so is number `max_layers`.
-        summarise: member texts of clusters to summaries; members of equal text are given once.
-        embed: summaries to vectors, one call a layer.
-        count: the length of a summary in tokens.
-
-    Raises:
-        ConfigError: a setting without meaning.
+    The top layer has at most `dim` + 1 nodes or is number `max_layers`. `summarise` gets member texts of clusters,
+    members of equal text once; `embed` is called once a layer. Raises ConfigError for a setting without meaning.
     """
     check_tree_config(config)
     said, tokens, vectors = list(texts), leaves.tokens.tolist(), [leaves.vectors[:0]]
