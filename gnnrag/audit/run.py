@@ -42,12 +42,8 @@ def audit(
 ) -> tuple[Path, dict[str, Any]]:
     """Sample, label, run, judge. The same command again continues an interrupted audit.
 
-    Returns:
-        The audit's directory, with one run directory a route, `labels.jsonl` and `audit.json`; and what that holds.
-
-    Raises:
-        ConfigError: a setting is out of range, a route does not exist, or the directory holds something else.
-        DataError: the labels file is broken.
+    Returns the audit's directory, with a run directory a route, `labels.jsonl` and `audit.json`, and what that holds.
+    Raises ConfigError for bad settings, routes, or a directory of something else, DataError for a broken labels file.
     """
     c = config.audit
     check_audit(config)
@@ -155,7 +151,6 @@ async def _route_all(config: AuditRunConfig, roles: Roles, questions: Sequence[Q
 
 
 def _config_for(config: AuditRunConfig, name: str, route: RouteConfig, path: str | Path) -> EvaluateConfig:
-    """Return the config of one route's run."""
     read = read_route(route, f"audit.routes.{name}")
     values = {f.name: getattr(config, f.name) for f in dataclasses.fields(EvaluateConfig)}
     run = replace(config.run, root=str(path), name=name)
@@ -183,13 +178,7 @@ def _scores(questions: Sequence[Question], path: Path, config: AuditRunConfig) -
 
 @dataclass(frozen=True)
 class Labels:
-    """Classes of questions.
-
-    Attributes:
-        classes: question id to class.
-        kappa: of two annotators, where a file has two.
-        unresolved: ids on which they differ and nobody decided.
-    """
+    """Classes of questions by id, `kappa` of two annotators, and ids on which they differ and nobody decided."""
 
     classes: Mapping[str, str]
     kappa: float | None = None
@@ -201,9 +190,7 @@ def stratified_sample(
 ) -> tuple[list[Question], dict[str, float]]:
     """Draw `n` questions by type: in proportion, but rare types up to `least` each, which their weights make good.
 
-    Returns:
-        The sample in the order of `questions`, and each question's weight: its type's share of the population over its
-        share of the sample.
+    Returns them in the order of `questions`, and each one's weight: its type's population share over its sample share.
     """
     strata: dict[str, list[Question]] = defaultdict(list)
     for question in questions:
@@ -224,10 +211,8 @@ def stratified_sample(
 def read_labels(path: Path, questions: Sequence[Question]) -> Labels:
     """Read JSON Lines of {"id", "labels": [one or two classes], "adjudicated": class or absent}.
 
-    Where two annotators differ, `adjudicated` decides; a question that nobody decided is left out and told.
-
-    Raises:
-        DataError: an unknown class, question or shape.
+    `adjudicated` decides where annotators differ; an undecided question is left out and listed. Raises DataError for an
+    unknown class, question or shape.
     """
     ids = {q.id for q in questions}
     pairs: list[tuple[str, str]] = []

@@ -30,11 +30,10 @@ def read_cell(scores: Mapping[str, Mapping[str, float]], rows: Sequence[Question
 
 
 def verdict(name: str, flat: Mapping[str, Mapping[str, Any]], c: AuditConfig) -> dict[str, Any]:
-    """Rule 4: does flat retrieval fail a class? With the accuracy that a better route has to come near.
+    """Judge (rule 4) whether flat retrieval fails a class, with the accuracy that a better route has to come near.
 
-    Where no result of the class could have made it fail, or passage_local has so few questions that they may show a
-    failure but not its absence, `judged` is false and `why` says what stood in the way. It is false for passage_local
-    too where there is no target: that is then what the others are held against. `flat` maps classes to their cells.
+    `flat` maps classes to their cells. `judged` is false, and `why` says so, where no result could have made the class
+    fail, or passage_local (the reference) has no target or too few questions to show that nothing failed.
     """
     mine, local = flat[name], flat.get(_LOCAL)
     if c.target is not None and mine["high"] < c.target:
@@ -75,7 +74,7 @@ def _hindrance(name: str, flat: Mapping[str, Mapping[str, Any]], c: AuditConfig)
 
 
 def adopted(cells: Mapping[str, dict[str, Any]], reference: float, recover: float) -> str | None:
-    """Rule 5: return the cheapest route that closes at least `recover` of the gap; writes `recovered` into each cell.
+    """Return (rule 5) the cheapest route that closes at least `recover` of the gap; writes `recovered` into each cell.
 
     Money goes first, then tokens, language-model calls, retriever calls, seconds.
     """
@@ -100,9 +99,8 @@ def judge_router(labels: Sequence[str], decided: Sequence[str], routings: Sequen
 def economics(classes: Mapping[str, Any], confusion: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
     """Return accuracy and cost of an average question: all on the flat route, routed by label, routed by the router.
 
-    A class goes to the route adopted for it, or stays on the flat one where none is. A question that the router takes
-    for another class is worth what its own class is worth there; where that was not measured, its flat accuracy at the
-    other class's cost.
+    A class goes to its adopted route, or stays flat. A question taken for another class is worth what its own class is
+    worth there; where that was not measured, its flat accuracy at the other class's cost.
     """
     shares = {name: row["share"] for name, row in classes.items()}
     target = {name: classes[name]["adopted"] or FLAT if name in classes else FLAT for name in QUERY_CLASSES}
@@ -151,10 +149,7 @@ class Thresholds:
 
 
 def expected(shares: Mapping[str, float], routing: Table, values: Table) -> float:
-    """Return the mean over questions of a value that depends on class and route: accuracy, cost, seconds.
-
-    `shares` are those of the classes; `routing` says which share of a class goes to which route.
-    """
+    """Return the mean value (accuracy, cost, seconds): `shares` of classes, `routing` their shares to each route."""
     return sum(
         share * part * values[name][route]
         for name, share in shares.items()
@@ -177,12 +172,9 @@ def best_thresholds(
 ) -> Thresholds:
     """Return the thresholds, in steps of 0.05, at which the errors on labelled questions cost least.
 
-    A question that is not passage-local and goes to another route than its own costs `missed`, a passage-local one that
-    leaves the flat route `wasted`. Of several pairs that cost the same the highest is taken: flat retrieval is left on
-    evidence only.
-
-    Raises:
-        ValueError: no questions, or lists of different length.
+    A question that is not passage-local and goes to a wrong route costs `missed`, a passage-local one that leaves the
+    flat route `wasted`. Ties go to the highest pair: flat retrieval is left on evidence only. Raises ValueError for no
+    questions, or lists of different length.
     """
     if not labels or len(labels) != len(probabilities):
         raise ValueError(f"{len(labels)} labels and {len(probabilities)} probabilities: one of each per question")

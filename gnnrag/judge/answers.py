@@ -22,16 +22,11 @@ from gnnrag.types import Passage, Question
 
 @dataclass(frozen=True)
 class JudgedRun:
-    """A finished run, as far as a judge is concerned.
+    """A finished run, as far as a judge is concerned; `fingerprint` is the SHA-256 of `predictions.jsonl`.
 
-    Attributes:
-        path: the run directory.
-        answers: question id to the text that is judged; empty where there is no answer.
-        failed: ids of the questions that ended with an error; their text is empty.
-        short: ids whose reasoning is not recorded, so that the short answer stands for it.
-        models: names of the language models that its roles asked.
-        fingerprint: SHA-256 of `predictions.jsonl`.
-        finals: question id to the short answer, which no cut may lose.
+    `answers` is the judged text by question id, empty for no answer and for `failed` questions; `short` ids have the
+    short answer for want of reasoning; `finals` are short answers, which no cut may lose. `models` are those its roles
+    asked.
     """
 
     path: Path
@@ -49,11 +44,7 @@ class JudgedRun:
 
 
 def read_run(path: Path, judged: str) -> JudgedRun:
-    """Read a finished run; `judged` is `answer`, or `full` for the reasoning with it.
-
-    Raises:
-        GnnragError: the folder is no run, has not ended, or has no traces to read the reasoning from.
-    """
+    """Read a run; `judged` is `answer`, or `full` with reasoning. Raises GnnragError: no finished run, or no traces."""
     predictions = read_predictions(path)
     if not (path / "metrics.json").is_file():
         raise GnnragError(f"run {path} has not ended: run its command again")
@@ -76,8 +67,8 @@ def read_run(path: Path, judged: str) -> JudgedRun:
 def long_answer(events: Sequence[Mapping[str, Any]], answer: str) -> str:
     """Return the reasoning with the answer out of a trace; empty where no language model's reasoning led to it.
 
-    GraphSearch records the text of its last step as `final`. Otherwise it is what the reader thought, if that reader
-    was a language model: what the others note about themselves was not written for a person who asks.
+    That is `final` (GraphSearch), else what the reader thought, if it was a language model: what others note was not
+    written for a person who asks.
     """
     for event in reversed(events):
         if event["event"] == "final" and event["answer"] == answer:
@@ -90,11 +81,10 @@ def long_answer(events: Sequence[Mapping[str, Any]], answer: str) -> str:
 
 
 def load_data(runs: Sequence[JudgedRun], data_path: str | None) -> Dataset:
-    """Load the questions and the corpus that all runs were made on, from `data_path` or where the first run found them.
+    """Load the data that all runs were made on, from `data_path` or where the first run found them.
 
-    Raises:
-        ConfigError: a run is of other questions than the first.
-        DataError: what lies there is not what the runs were made on.
+    Raises ConfigError where a run is of other questions than the first, DataError where the data are not those of the
+    runs.
     """
     settings, inputs = recorded_data(runs[0].path, "give runs that evaluate.py made"), _inputs(runs[0].path)
     if data_path:
@@ -113,11 +103,7 @@ def load_data(runs: Sequence[JudgedRun], data_path: str | None) -> Dataset:
 
 
 def draw(questions: Sequence[Question], sample: SampleConfig) -> list[Question]:
-    """Return the questions that are judged, in their order; those of a smaller limit are among those of a larger one.
-
-    Raises:
-        ConfigError: a type that no question has.
-    """
+    """Return the judged questions in order; smaller limits give subsets. Raises ConfigError for a type none has."""
     types = {question.type for question in questions}
     for name in sample.types:
         if name not in types:
@@ -133,9 +119,9 @@ def golden_answer(question: Question) -> str:
 
 
 def golden_evidence(question: Question, passages: Mapping[str, Passage], kind: str) -> str:
-    """Return the text of the gold passages, and the gold triples, a line each; empty where there is none.
+    """Return the text of gold passages and triples, a line each; `kind`: `passages`, `triples`, `both`, or `auto`.
 
-    `kind` is `passages`, `triples`, `both`, or `auto`: passages, and triples for questions without any.
+    `auto` is passages, and triples for questions without any.
     """
     texts = [passages[id_].content for id_ in question.gold if id_ in passages]
     triples = [" | ".join(triple) for triple in question.evidence]
@@ -160,7 +146,6 @@ def _inputs(path: Path) -> dict[str, str]:
 
 
 def _models(path: Path) -> frozenset[str]:
-    """Return the models that the roles of a run asked, as its log has them."""
     with interpreting(path / "log.jsonl"):
         rows = [row.get("roles", {}) for row in read_journal(path / "log.jsonl") if row.get("event") == "predicted"]
         asked = [role.get("llm", {}).get("model") for roles in rows for role in roles.values()]
@@ -187,8 +172,8 @@ _TAIL = 4  # of a text that is cut, one word in so many is of its end
 def plain_text(text: str) -> str:
     """Return a text without labels, rules, and marks of headings and of bold lines.
 
-    A line goes only if it is a rule, or a heading that names a part of an answer (`## Logic draft`, `**Answer**`). Of
-    others the marks alone go: `**Paris**` may be the answer, and the last line stays even if it reads like a heading.
+    A line goes only if it is a rule, or a heading that names a part of an answer (`## Logic draft`, `**Answer**`); of
+    others the marks alone go. The last line stays even if it reads like a heading: `**Paris**` may be the answer.
     """
     lines = [line for line in text.splitlines() if not _RULE.fullmatch(line)]
     while lines and not lines[-1].strip():
@@ -206,14 +191,10 @@ def plain_text(text: str) -> str:
 
 
 def shortened(text: str, max_words: int, plain: bool = False, answer: str = "") -> str:
-    """Return a text of at most so many words: what lies before its end is cut, `…` in its place.
+    """Return at most `max_words` blank-parted words: what lies before the text's end is cut, `…` in its place.
 
-    Args:
-        text: what is judged.
-        max_words: words are what blanks part.
-        plain: as `plain_text` has it.
-        answer: the answer within the text, which stays: where neither beginning nor end holds it, it stands for the
-            end. One that is longer than `max_words` is what is shortened.
+    `plain` is as in `plain_text`. `answer` stays: where neither beginning nor end holds it, it stands for the end; one
+    longer than `max_words` is what is shortened.
     """
     if plain:
         text, answer = plain_text(text), plain_text(answer)

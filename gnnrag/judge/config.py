@@ -52,10 +52,7 @@ class AskConfig:
     retries: int = 2  # after a malformed reply; then the value is missing
 
     def sampling(self, repeat: int, seed: int | None = None) -> PromptedConfig:
-        """Return the sampling settings of a repeat, from 0; `seed` is the backend's own, where none is set here.
-
-        No two repeats have the same seed, so that no response cache answers one with the reply to another.
-        """
+        """Return the sampling of a repeat, from 0. Seeds differ, so that no response cache answers one with another."""
         if not repeat:
             return PromptedConfig(temperature=self.temperature, max_tokens=self.max_tokens, seed=self.seed)
         first = self.seed if self.seed is not None else seed or 0
@@ -110,11 +107,7 @@ class JudgeConfig:
 
 
 def check_judge(config: JudgeConfig) -> None:
-    """Refuse settings that judging would stumble over after the first calls.
-
-    Raises:
-        ConfigError: too few runs, a criterion that does not exist, or a number out of range.
-    """
+    """Raise ConfigError for too few runs, an unknown criterion, or a number out of range: before the first call."""
     c = config
     if len(c.runs) < (least := 2 if c.kind == "pairwise" else 1):
         raise ConfigError(f"runs={c.runs}: kind={c.kind} takes at least {least}, as runs=[RUN{',RUN' * (least - 1)}]")

@@ -31,14 +31,7 @@ SPENT = ("calls", "cached_calls", "prompt_tokens", "completion_tokens", "cost", 
 
 @dataclass(frozen=True)
 class Call:
-    """One thing that the judge is asked.
-
-    Attributes:
-        question_id: of the question.
-        part: which criterion, or in which order the answers stand.
-        prompt: name of the prompt and its option.
-        values: what goes into it.
-    """
+    """One thing that the judge is asked; `part` is the criterion or the order of answers, `values` fill the prompt."""
 
     question_id: str
     part: str
@@ -69,10 +62,8 @@ class Replies:
 class JudgementDir:
     """The folder of one judgement; rows are appended as replies come, and survive a kill.
 
-    Raises:
-        ConfigError: the folder holds replies that were made with other settings, or something else.
-        ArtefactError: its `meta.json` or a reply in it is damaged or forged, or it holds links.
-        GnnragError: another process is writing it.
+    Raises ConfigError where it holds replies made with other settings, or something else; ArtefactError where
+    `meta.json` or a reply is damaged or forged, or it holds links; GnnragError while another process is writing it.
     """
 
     def __init__(self, path: Path, config: JudgeConfig, runs: Sequence[str], prompts: Mapping[str, str]) -> None:
@@ -114,10 +105,9 @@ class JudgementDir:
             )
 
     def todo(self, calls: Iterable[Call], repeats: int) -> list[tuple[Call, int]]:
-        """Return the calls that have no reply yet, with their repeat; those that failed for the server come again.
+        """Return calls that have no reply yet, with their repeat; those that failed for the server come again.
 
-        Raises:
-            ConfigError: an earlier reply was to another text: the run or its data has changed since.
+        Raises ConfigError where a reply was to another text: run or data have changed.
         """
         missing = []
         for call in calls:
@@ -208,9 +198,9 @@ def settings_of(config: JudgeConfig) -> dict[str, Any]:
 def judged_figures(run: Path) -> dict[str, Any]:
     """Return what the judgements in a run directory say, for tables: scores and criteria, and win rates in percent.
 
-    A win rate is that of the run that this one was held against. Only judgements under their default names count
-    (`scores`, `pairwise`), and only those of the predictions that are there now, of both runs of a pair. Left out are
-    samples of some types, and figures of too few questions, or with too many values missing (`CountConfig`).
+    A win rate is against the run this one was compared with. Only default names (`scores`, `pairwise`) and current
+    predictions (of both runs) count; samples of some types and figures with too few or missing values
+    (`CountConfig`) do not.
     """
     figures: dict[str, Any] = {}
     for kind in ("scores", "pairwise"):
@@ -247,10 +237,7 @@ def _figures(report: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
 
 
 def _is_current(run: Path, judged: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Tell whether all runs of a judgement (`judged_runs` of its report) still have the predictions that were judged.
-
-    Other runs are looked for beside `run`: where a record says that they are is no place that the caller has named.
-    """
+    """Tell whether all judged runs (looked for beside `run`: recorded paths are untrusted) keep their predictions."""
     here = run.resolve()
     if here.name not in judged:
         return False

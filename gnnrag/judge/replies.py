@@ -42,9 +42,8 @@ _JOINS = re.compile(r"\s*(?:to|or|and|[-−–/:])\s*\d", re.IGNORECASE)  # behi
 def parse_score(text: str) -> int:
     """Return the score that a reply gives, a whole number from 0 to 10.
 
-    That is the number behind a label (`Score: 8`, `Correctness: 8`, but not `Factuality: 1 claim is wrong`); without
-    one, the number that fills a line; without one, the last number of the reply. What stands in quotation marks is
-    somebody else's, and `8/10` is 8.
+    That is the number behind a label (`Score: 8`, `Correctness: 8`, but not `Factuality: 1 claim is wrong`); else the
+    number that fills a line; else the last number. Quotations do not count; `8/10` is 8.
 
     Raises:
         MalformedError: there is no number; labels and lines give different ones; the number is a fraction, part of a
@@ -79,7 +78,6 @@ def _labelled(text: str, number: re.Match[str]) -> int:
 
 
 def _last(text: str) -> int:
-    """Return the last number of a text."""
     numbers = list(_NUMBER.finditer(text))
     if not numbers:
         raise MalformedError("no number")
@@ -101,11 +99,7 @@ def _is_whole(text: str, number: re.Match[str]) -> bool:
 
 
 def parse_verdict(text: str, ties: bool) -> dict[str, str]:
-    """Return the winner of each dimension: `A`, `B`, or `tie` where ties are allowed.
-
-    Raises:
-        MalformedError: no object names a winner of every dimension, or several name different ones.
-    """
+    """Return each dimension's winner: `A`, `B`, or `tie` if allowed. Raises MalformedError for none, or several."""
     allowed = {FIRST.lower(): FIRST, SECOND.lower(): SECOND} | ({TIE: TIE} if ties else {})
     verdicts: list[dict[str, str]] = []
     for data in json_objects(strip_markup(strip_thinking(text))):

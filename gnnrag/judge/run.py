@@ -40,14 +40,9 @@ class Observer:
 def judge(config: JudgeConfig, observer: Observer | None = None, backend: Backend | None = None) -> dict[str, Any]:
     """Judge finished runs. The same settings again continue an interrupted judgement.
 
-    Returns:
-        `judgements`: the report of each folder (`metrics.json` there), with its place as `path`; of scores of several
-        runs also `differences`: each run against the first.
-
-    Raises:
-        ConfigError: a setting is out of range, or a folder holds judgements made with other settings.
-        GnnragError: a folder is no finished run.
-        BudgetError: a limit is reached; what was asked is kept.
+    Returns `judgements`: the report of each folder (its `metrics.json`) with its `path`; of scores of several runs also
+    `differences` from the first. Raises ConfigError for settings out of range or a folder of judgements with other
+    settings, GnnragError for a folder that is no finished run, BudgetError at a limit (replies are kept).
     """
     observer = observer or Observer()
     check_judge(config)
@@ -76,7 +71,6 @@ def judge(config: JudgeConfig, observer: Observer | None = None, backend: Backen
 
 
 def _judge_one(config: JudgeConfig, task: Task, backend: Backend, observer: Observer) -> dict[str, Any]:
-    """Judge into one folder; returns its report."""
     prompts = {":".join(names): load_prompt(*names).digest for names in task.prompts.values()}
     path = task.folder(Path(config.out) if config.out else None, config.name or config.kind)
     named = Path(config.out) if config.out else task.runs[-1].path
@@ -105,10 +99,7 @@ async def _ask_all(
     todo: Sequence[tuple[Call, int]],
     on_call: Callable[[], None],
 ) -> int:
-    """Make the calls, `concurrency` at a time, until all are made or the budget is used up; returns how many are left.
-
-    Calls in flight when a limit is reached still end, and count.
-    """
+    """Make the calls, `concurrency` at a time, until done or out of budget (those in flight end); return those left."""
     waiting = iter(todo)
     left = len(todo)
     seed = getattr(config.llm.settings, "seed", None)
@@ -161,7 +152,6 @@ async def _ask(prompter: Prompter, call: Call, repeat: int, parse: Callable[[str
 
 
 def _report(config: JudgeConfig, task: Task, backend: Backend, folder: JudgementDir) -> dict[str, Any]:
-    """Return what goes into `metrics.json`."""
     ids = [question.id for question in task.questions]
     replies, calls = Replies(folder.rows), task.calls()
     limit = config.show.max_words
@@ -194,7 +184,6 @@ def _report(config: JudgeConfig, task: Task, backend: Backend, folder: Judgement
 
 
 def _remarks(config: JudgeConfig, runs: Sequence[JudgedRun], backend: Backend) -> Iterator[str]:
-    """Yield what makes figures doubtful."""
     model = _model(backend)
     for run in runs:
         if model in run.models:

@@ -1,12 +1,10 @@
 """What a judge is asked, and the figures of its replies: answers scored beside gold, and pairs of answers side by side.
 
-`Scoring` (GraphSearch, arXiv 2509.22009, 4.1): six qualities of an answer, each rated from 0 to 10, make A-Score and
-E-Score. The paper prints no formula; its values fit plain means. A question has an A-Score (an E-Score) when all three
-of its criteria have a value: a mean of two would compare different things.
+`Scoring` (GraphSearch, arXiv 2509.22009, 4.1): six qualities, rated from 0 to 10, make A-Score and E-Score. The paper
+prints no formula; its values fit plain means. Either is given when all three of its criteria have a value.
 
-`Pairing` (DotRAG, evaluation): two answers shown in both orders, a winner in each dimension. A run wins a question in a
-dimension (1) if both orders name it, loses (0) if both name the other, and shares it (0.5) where they differ or name no
-winner. So swapping the two runs mirrors every win rate exactly.
+`Pairing` (DotRAG, evaluation): a winner in each dimension, in both orders. A run wins (1) if both orders name it, loses
+(0) if both name the other, else shares (0.5). So swapping the two runs mirrors every win rate exactly.
 """
 
 from __future__ import annotations
@@ -56,11 +54,9 @@ class _Task:
         raise NotImplementedError
 
     def _values(self, question: Question, part: str) -> dict[str, str]:
-        """Return what goes into the prompt."""
         raise NotImplementedError
 
     def calls(self) -> list[Call]:
-        """Return what is asked of each question, part by part."""
         return [
             Call(question.id, part, prompt, self._values(question, part))
             for question in self.questions
@@ -77,7 +73,6 @@ class _Task:
         return [question.id for question in self.questions if not self._needs_no_judge(question, part)]
 
     def _types(self, rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-        """Return the rows of each type of question."""
         return {name: [row for row in rows if row["type"] == name] for name in sorted({q.type for q in self.questions})}
 
 
@@ -114,11 +109,7 @@ class Scoring(_Task):
         return "" if self._answers[question.id] else UNANSWERED
 
     def table(self, replies: Replies) -> list[dict[str, Any]]:
-        """Return a row for each question: its criteria, A- and E-Score, None where missing.
-
-        Zeros of unanswered questions stand beside values that were read, or not at all: alone they would look like a
-        judgement where there was none.
-        """
+        """Return a row a question: criteria, A- and E-Score, None if missing. Zeros for no answer need other values."""
         blind = {c for c in self.prompts if (ids := self._asked(c)) and all(replies.value(i, c) is None for i in ids)}
         counts_zero = self.config.count.unanswered == "zero"
         rows = []
@@ -206,11 +197,7 @@ class Pairing(_Task):
         return IDENTICAL if is_same and self.config.count.identical == "tie" else ""
 
     def table(self, replies: Replies) -> list[dict[str, Any]]:
-        """Return a row for each question: what the first run gets in each dimension, None where missing.
-
-        Where replies were asked for and none could be read, no question has a value: those that need no judge would
-        look like a judgement.
-        """
+        """Return a row a question: the first run's points by dimension, None if missing (all, if no reply was read)."""
         asked = self._asked(IN_ORDER)
         is_blind = bool(asked) and all(replies.value(id_, order) is None for id_ in asked for order in ORDERS)
         return [
@@ -269,11 +256,7 @@ class Pairing(_Task):
         return next((p for order in ORDERS if (p := replies.problem(question_id, order))), "")
 
     def _position(self, dimension: str, replies: Replies) -> dict[str, Any]:
-        """Return how often the answer shown first wins, and how often both orders agree, where both have a verdict.
-
-        Both orders were asked, so without a bias the first one wins half: a run that is better wins once first and once
-        last. A tie counts as half a win.
-        """
+        """Return how often the answer shown first wins (ties half; unbiased: 0.5), and how often both orders agree."""
         pairs = [w for id_ in self._asked(IN_ORDER) if None not in (w := self._winners(id_, dimension, replies))]
         if not pairs:
             return {"judged": 0}
@@ -307,9 +290,8 @@ def compare_scores(
 ) -> dict[str, Any]:
     """Compare two judged runs (`Scoring.table`) on the questions of which both have a value.
 
-    Returns:
-        Score to its mean difference (positive: the second is better), interval, p-value (paired bootstrap, with the
-        smallest that it can give) and number of questions; and under `right` how often one alone had that correctness.
+    Returns, by score, mean difference (positive: the second is better), interval, p-value (paired bootstrap, with its
+    floor) and number of questions; under `right` how often one alone had that correctness.
     """
     theirs = {row["question_id"]: row for row in second}
     compared: dict[str, Any] = {}
@@ -339,7 +321,6 @@ def _criteria_of(name: str) -> list[str]:
 
 
 def _figure(rows: Sequence[Mapping[str, Any]], name: str, seed: int) -> dict[str, Any]:
-    """Return mean and interval over the rows that have a value."""
     values = [row[name] for row in rows if row.get(name) is not None]
     if not values:
         return {"mean": None, "interval": None, "counted": 0}
@@ -354,8 +335,8 @@ def _figure(rows: Sequence[Mapping[str, Any]], name: str, seed: int) -> dict[str
 def _win_rate(values: Sequence[float | None], asked: int, count: CountConfig) -> dict[str, Any]:
     """Return a win rate, its interval, the exact p-value of a sign test, and which run is better.
 
-    That is `first`, `second`, `tie` where interval or test leave it open, or `too_few`. `values` are what the first run
-    gets for each question, None for those without a value; `asked` is how many should have one.
+    That is `first`, `second`, `tie` where interval or test leave it open, or `too_few`. `values` are the first run's
+    points, None if missing, of `asked` that should have one.
     """
     known = [value for value in values if value is not None]
     if not known:
@@ -378,7 +359,6 @@ def _win_rate(values: Sequence[float | None], asked: int, count: CountConfig) ->
 
 
 def _mean(values: Iterable[float | None], digits: int | None = 6) -> float | None:
-    """Return the mean of the values that there are; None where there are none."""
     known = [value for value in values if value is not None]
     if not known:
         return None

@@ -1,8 +1,7 @@
 """One self-contained page of several runs: results, plots, and every question as each run went about it.
 
-What is read at once (runs and figures) stands in the page as JSON. Questions, stories and passages are packed: JSON,
-compressed, base64, in blocks; the page unpacks a block when something of it is looked at, with the browser's own
-decompression or, where it has none, with the page's.
+Runs and figures stand in the page as JSON. Questions, stories and passages are packed (JSON, compressed, base64) in
+blocks, which the page unpacks on demand, with the browser's own decompression or, without it, the page's.
 """
 
 from __future__ import annotations
@@ -82,13 +81,10 @@ SECTIONS = ("data", "method", "retriever", "roles")  # of a run's settings: what
 
 @dataclass
 class Model:
-    """What the page holds.
+    """What the page holds: `head` is read at once, the other fields block by block.
 
-    Attributes:
-        head: what is read at once: the runs, their figures, and what is worth knowing.
-        questions: one row each: text, answers, type, gold and, by run, its answer and its values.
-        stories: for each run, one row for each question.
-        passages: id, title and text of every passage that a story names, by number.
+    `questions` have, by run, answer and values; `stories` one row a question for each run; `passages` are id, title,
+    text.
     """
 
     head: dict[str, Any]
@@ -98,13 +94,10 @@ class Model:
 
 
 def build_model(paths: Sequence[Path], runs: Sequence[Run], data: str | None = None) -> Model:
-    """Return what a page of runs shows.
+    """Return what a page of runs shows; `paths` are the folders of `runs`, in the order of `load_runs`.
 
-    `paths` are the folders of `runs`, as `load_runs` gives these; `data` is the benchmark's folder or file, where it is
-    not where the first run found it.
-
-    Raises:
-        GnnragError: a run's files are damaged, or `data` cannot be read.
+    `data` is the benchmark's folder or file, where it is not where the first run found it. Raises GnnragError where a
+    run's files are damaged, or `data` cannot be read.
     """
     configs = [_config(path) for path in paths]
     corpus, notes = _corpus(paths[0], bool(configs[0]["data"].get("path")), data)
@@ -139,7 +132,6 @@ def _passage(id_: str, passage: Passage | None) -> list[str]:
 
 
 def _config(path: Path) -> dict[str, Any]:
-    """Return the settings of a run as they were written; an older version's are read just as well."""
     config = read_config(path)
     if wrong := [name for name in SECTIONS if not isinstance(config.get(name) or {}, dict)]:
         raise ArtefactError(f"{path / 'config.yaml'} is damaged or forged ({wrong[0]} is no section); {AGAIN}")
@@ -147,10 +139,9 @@ def _config(path: Path) -> dict[str, Any]:
 
 
 def _corpus(path: Path, is_known: bool, given: str | None) -> tuple[Dataset | None, list[str]]:
-    """Return the benchmark that the runs answered, and what a reader should know of it; None where it is not there.
+    """Return the benchmark that the runs answered (None where it is not there) and what a reader should know of it.
 
-    A record alone does not say what is put on a page that may be passed on: what lies where it says that the data were
-    has to be what was read there, which only who had it can have written down.
+    A record of a path is not trusted for a page that may be passed on: data there must be what was read.
     """
     if not is_known and not given:
         return None, ["The runs do not say where their data were: texts of passages and gold answers are missing here."]
@@ -307,14 +298,9 @@ def _warnings(path: Path, default: Any, own: Mapping[str, Any], run: Run) -> lis
 
 @dataclass(frozen=True)
 class Measure:
-    """A figure that every question has.
+    """A figure that every question has: `key` in `scores.jsonl` and `metrics.json`, `group` is `passages` or `answer`.
 
-    Attributes:
-        key: in `scores.jsonl` and `metrics.json`.
-        group: `passages` or `answer`.
-        name: as it is headed.
-        help: what it means, in one line.
-        right: what it means that it is 1; empty where a question is not simply right or wrong by it.
+    `right` says what 1 means; empty where a question is not simply right or wrong by it.
     """
 
     key: str

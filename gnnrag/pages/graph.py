@@ -1,7 +1,6 @@
 """A subgraph of a knowledge graph as one self-contained HTML page: which nodes, where they are drawn, what is told.
 
-The data stand in a JSON block whose `<`, `>` and `&` are escaped, the script puts them on the page as text only, and
-the page's own content policy allows that script (by its hash) and nothing else: no other script, image or connection.
+The page's content policy allows its script (by hash) and nothing else; data are escaped, and shown as text only.
 """
 
 from __future__ import annotations
@@ -101,7 +100,6 @@ def _words_before(sentence: str, head: str, tail: str) -> str:
 
 
 def _cut(text: str, count: int) -> str:
-    """Shorten, keeping a count in brackets at the end."""
     text = " ".join(text.split())
     body, bracket, rest = text.rpartition(" (+")
     tail = f"{bracket}{rest}" if bracket else ""
@@ -121,7 +119,6 @@ def _kinds(graph: KnowledgeGraph, subgraph: Subgraph) -> list[int]:
 
 
 def _legend(kinds: Sequence[int], graph: KnowledgeGraph, subgraph: Subgraph) -> dict[str, int]:
-    """Return the names of the colours that are used, in order of colour."""
     is_typed = any(graph.types[n] for n in subgraph.nodes)
     named: dict[str, int] = {}
     for place, kind in sorted(enumerate(kinds), key=lambda row: (row[1] == 0, row[1])):
@@ -141,15 +138,11 @@ Role = Literal["focus", "path", "neighbour", "second"]
 
 @dataclass(frozen=True)
 class Subgraph:
-    """A few entities and all relations among them.
+    """A few entities (`nodes`, positions, the most important first) and all relations among them.
 
-    Attributes:
-        title: what it shows.
-        nodes: positions of entities, the most important first.
-        roles: for each, why it is there: `focus` (asked for or named), `path` (between two of those), `neighbour` of
-            one of these, or `second`, a neighbour's neighbour.
-        pairs: (n, 2) int32, joined entities as places in `nodes`, the smaller first, sorted.
-        relations: for each pair the relations that join it, ascending.
+    `roles` say why each is there: `focus` (asked for or named), `path` (between two of those), `neighbour` of one of
+    these, `second` (a neighbour's neighbour). `pairs` (n, 2) int32 are joined places in `nodes`, the smaller first,
+    sorted; `relations` holds those of each pair, ascending.
     """
 
     title: str
@@ -160,13 +153,10 @@ class Subgraph:
 
 
 def around_entity(graph: KnowledgeGraph, name: str, limit: int = MAX_NODES) -> Subgraph:
-    """Return an entity with the best of its neighbours and of theirs.
+    """Return an entity with the best of its neighbours (two thirds of the places) and of theirs.
 
-    Best: the weight of the relations to what is chosen already, then the number of neighbours, then the position. Of a
-    hub, neighbours take two thirds of the places, so that the second hop shows too.
-
-    Raises:
-        DataError: there is no such entity; the message names near ones.
+    Best: weight of the relations to what is chosen already, then number of neighbours, then position. Raises DataError
+    naming near ones where there is no such entity.
     """
     centre = find_entity(graph, name)
     chosen: dict[int, Role] = {centre: "focus"}
@@ -187,11 +177,8 @@ def around_entity(graph: KnowledgeGraph, name: str, limit: int = MAX_NODES) -> S
 def for_question(index: Index, text: str, limit: int = MAX_NODES) -> Subgraph:
     """Return what a question names, shortest paths between the names, and the neighbours nearest to the question.
 
-    Nearness is the cosine of question and entity where the index has `knowledge_vectors`, else the neighbours rank as
-    in `around_entity`. A question that names nothing starts from the entities nearest to it.
-
-    Raises:
-        DataError: it names nothing, and there are no vectors to search.
+    Nearness is the cosine to the question where the index has `knowledge_vectors`, else as in `around_entity`. A
+    question that names nothing starts from the nearest entities. Raises DataError where there are no vectors for that.
     """
     graph = index.knowledge
     named = named_entities(graph, text)[:_MAX_NAMED]
@@ -257,10 +244,7 @@ def named_entities(graph: KnowledgeGraph, text: str) -> list[int]:
 
 
 def shortest_path(graph: KnowledgeGraph, start: int, goal: int) -> list[int]:
-    """Return a path with the fewest relations, both ends included; of several, that of the lowest positions.
-
-    Empty where there is none of at most four relations.
-    """
+    """Return a path of at most four relations with both ends, that of lowest positions on ties; empty without one."""
     before: dict[int, int] = {start: start}
     frontier = [start]
     for _ in range(_MAX_HOPS):
@@ -324,12 +308,9 @@ _PLACES = (0.5, 0.44, 0.56, 0.38, 0.62, 0.32, 0.68, 0.26, 0.74, 0.2, 0.8)  # whe
 
 @dataclass(frozen=True)
 class Layout:
-    """Coordinates within WIDTH x HEIGHT.
+    """Coordinates within WIDTH x HEIGHT: (n, 2) centres of nodes, each with its label below, and (m, 2) of edge labels.
 
-    Attributes:
-        nodes: (n, 2) centres; a node's label is centred below it.
-        edge_labels: (m, 2) centres of the labels of edges.
-        is_shown: (m,) whether an edge's label finds room; the others are to be shown on demand.
+    `is_shown` (m,) says whether an edge's label finds room; the others are to be shown on demand.
     """
 
     nodes: np.ndarray
@@ -340,10 +321,7 @@ class Layout:
 def lay_out(labels: Sequence[str], pairs: np.ndarray, edge_labels: Sequence[str]) -> Layout:
     """Place nodes by forces (Fruchterman and Reingold 1991), push label boxes apart, then place the edges' labels.
 
-    Args:
-        labels: (n,) of nodes, the most important first: it is drawn to the middle.
-        pairs: (m, 2) joined nodes.
-        edge_labels: (m,) of edges.
+    `labels` (n,) are of nodes, the first drawn to the middle; `pairs` is (m, 2), `edge_labels` (m,).
     """
     sizes = _node_boxes(labels)
     nodes = _apart(_by_forces(len(labels), pairs), sizes)

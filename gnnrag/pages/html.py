@@ -1,7 +1,6 @@
 """A self-contained HTML page out of a template, a style, a script and data: nothing in the data can run.
 
-Data stand in the page as JSON whose `<`, `>` and `&` are escaped, and in which what turns letters around is spelt out;
-the page's own content policy allows its script (by its hash) and nothing else: no other script, image or connection.
+Data are JSON whose `<`, `>`, `&` and direction marks are escaped; the content policy allows its script (by hash) alone.
 """
 
 from __future__ import annotations
@@ -21,16 +20,9 @@ _SLOT = re.compile(r"__([A-Z]+)__")
 
 
 def fill(template: str, title: str, style: str, script: str, slots: Mapping[str, str]) -> str:
-    """Return a template with its slots `__TITLE__`, `__STYLE__`, `__SCRIPT__`, `__HASH__` and further ones filled.
+    """Fill `__TITLE__`, `__STYLE__`, `__SCRIPT__`, `__HASH__` and `slots` in one pass: slots in filled text stay.
 
-    All in one pass: a slot's name inside of what is filled in stays what it is.
-
-    Args:
-        template: HTML.
-        title: plain text.
-        style: CSS.
-        script: JavaScript that holds no `</script>`.
-        slots: name to HTML that is safe where it stands, such as `inert` makes it.
+    `title` is plain text, `script` holds no `</script>`, `slots` are HTML safe where they stand (as `inert` makes it).
     """
     known = {
         "TITLE": html.escape(printable(title)),

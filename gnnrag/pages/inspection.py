@@ -54,14 +54,8 @@ class Component:
 class GraphSummary:
     """The shape of a graph without loops and repeated edges.
 
-    Attributes:
-        name: the stage that holds it.
-        nodes, edges: counts.
-        degrees: percentile to number of neighbours.
-        mean_degree: edges times two over nodes.
-        isolated: nodes without neighbours, and some of their names.
-        hubs: the nodes of highest degree.
-        components: number of connected parts, isolated nodes included; `largest` are the largest.
+    `degrees` maps percentile to number of neighbours; `isolated` is their number and some names; `hubs` have the
+    highest degree; `components` counts isolated nodes, too.
     """
 
     name: str
@@ -100,19 +94,10 @@ class ExtractionSummary:
 
 @dataclass(frozen=True)
 class Inspection:
-    """Everything that `inference/index.py inspect` prints.
+    """Everything that `inference/index.py inspect` prints; None where reports or extraction are missing.
 
-    Attributes:
-        root: the index folder.
-        complete: whether the last build came to its end.
-        source: where the passages came from, and whether they were changed since.
-        stages: artefacts in building order.
-        total_bytes: size of all artefacts; `other_bytes` of what else lies in the folder.
-        unfinished: journals of stages that a kill cut off, with their bytes.
-        graphs: the graphs that the index has.
-        communities: the largest of each level, top level first; empty where there is none.
-        stale_reports: reports that stand in for one that changed; None where there are no reports.
-        extraction: None where nothing was extracted.
+    `communities` are the largest of each level, top level first; `other_bytes` what is no artefact; `unfinished`
+    journals (with bytes) of stages that a kill cut off; `stale_reports` those that stand in for one that changed.
     """
 
     root: str
@@ -129,12 +114,9 @@ class Inspection:
 
 
 def inspect_index(root: Path) -> Inspection:
-    """Read an index and return what it holds; every byte of its artefacts is checked.
+    """Read an index and return what it holds; every byte is checked. Raises ArtefactError: no index, or damaged.
 
-    An index whose last build was cut off is described by its manifest alone: its artefacts may be of two corpora.
-
-    Raises:
-        ArtefactError: there is no index, or an artefact is damaged.
+    An index whose last build was cut off is described by its manifest alone: artefacts may be of two corpora.
     """
     store = Store(root)
     store.check_there()
@@ -167,14 +149,7 @@ def inspect_index(root: Path) -> Inspection:
 def summarise_graph(
     name: str, num_nodes: int, edges: np.ndarray, describe: Callable[[int], tuple[str, str]]
 ) -> GraphSummary:
-    """Return the shape of a graph.
-
-    Args:
-        name: of the stage.
-        num_nodes: number of nodes, the isolated ones included.
-        edges: (m, 2) joined nodes, in any order; loops and repetitions are left out.
-        describe: node to its name and kind.
-    """
+    """Return the shape of a graph of `num_nodes` nodes, isolated ones included; `describe` gives name and kind."""
     low, high = edges.min(axis=1, initial=num_nodes), edges.max(axis=1, initial=-1)
     codes = np.unique((low.astype(np.int64) * max(num_nodes, 1) + high)[low != high])
     first, second = np.divmod(codes, max(num_nodes, 1))
@@ -232,7 +207,6 @@ def _graphs(index: Index) -> list[GraphSummary]:
 
 
 def _communities(index: Index) -> tuple[CommunityLine, ...]:
-    """Return the largest communities of each level."""
     if index.store.key("communities") is None:
         return ()
     communities, graph = index.read("communities"), index.knowledge
@@ -256,7 +230,6 @@ def _stale_reports(index: Index) -> int | None:
 
 
 def _extraction(index: Index) -> ExtractionSummary | None:
-    """Return the gaps of the extraction, from what it recorded and from its values."""
     if index.store.key("extraction") is None:
         return None
     info = index.store.info("extraction")

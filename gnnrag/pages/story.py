@@ -1,8 +1,7 @@
 """The events of one question, told as a page shows them: rounds, their queries, what they brought, what became of it.
 
-A story is a list of sections (before the first query, each round, the end), a section a list of blocks. A block has a
-form (`query`, `text`, `facts`, `moves`, `list`), the name of the event it comes from, and what its form needs. An event
-that is not known here becomes `facts`: a table of its fields.
+A story is a list of sections (before the first query, each round, the end) of blocks: a form (`query`, `text`,
+`facts`, `moves`, `list`), the event's name, and what the form needs. An unknown event becomes `facts`: its fields.
 """
 
 from __future__ import annotations
@@ -52,12 +51,7 @@ def clipped(text: Any, longest: int = LONGEST) -> str:
 
 
 class Story:
-    """Tells one question.
-
-    Args:
-        passages: numbers passages.
-        gold: ids of the question's gold passages.
-    """
+    """Tells one question; `passages` numbers passages, `gold` are the ids of the gold ones."""
 
     def __init__(self, passages: Passages, gold: Sequence[str]) -> None:
         self.passages, self.gold = passages, gold
@@ -157,10 +151,7 @@ class Story:
     def _moves(
         self, name: str, ids: Sequence[str], before: Sequence[str], after: Sequence[str], kept: int = KEPT
     ) -> Block:
-        """Return passages with their ranks before and after, 0 where they had none.
-
-        Where the trace may have cut off what was there before, a passage that it lacks has minus the length kept.
-        """
+        """Return passages with ranks before and after: 0 for none, minus the length kept where it may be cut off."""
         was, now = ({id_: place for place, id_ in enumerate(some, start=1)} for some in (before, after))
         unknown = -len(before) if len(before) >= kept else 0
         rows = [[self.passages.number(id_), was.get(id_, unknown), now.get(id_, 0)] for id_ in ids[:MOST]]
@@ -242,7 +233,6 @@ def _patterns(event: Event) -> Block | None:
 
 
 def _sub_query(event: Event) -> Block:
-    """What it retrieved stands in the round's queries already."""
     asked, planned = event["query"], event.get("raw_query")
     facts = {"sub-question": asked, "as planned": planned if planned != asked else "", "answer": event.get("answer")}
     return {"t": "facts", "side": str(event["side"]), "rows": _rows({**facts, "what helped": event.get("refined")})}

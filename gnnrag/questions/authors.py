@@ -75,10 +75,7 @@ def content_words(names: Sequence[str]) -> list[str]:
 
 
 def pick_different(vectors: np.ndarray, most: int, ceiling: float, kept: Sequence[int] = ()) -> list[int]:
-    """Return rows of `vectors`, in order, of which no two have a cosine of `ceiling` or more; at most `most`.
-
-    `vectors` are (n, dim) unit rows; those `kept` are taken already.
-    """
+    """Return rows of `vectors` (unit, (n, dim)) in order, cosines below `ceiling`, `most` with those already `kept`."""
     taken = list(kept)
     for row in range(len(vectors)):
         if len(taken) >= most:
@@ -107,11 +104,7 @@ _OTHER = (("Which ", "Which other "), ("Who ", "Who else "), ("Whom ", "Whom els
 
 
 class Telling:
-    """A path in words; every step has a wording. `types` of entities are joined by `|`.
-
-    Raises:
-        ValueError: a step has none.
-    """
+    """A path in words; types of entities are joined by `|`. Raises ValueError where a step has no wording."""
 
     def __init__(self, names: Sequence[str], types: Sequence[str], path: GraphPath) -> None:
         self._names, self._types, self._path = names, types, path
@@ -212,10 +205,7 @@ ALIKE = Fault("too much alike", "it says nearly the same as another one")
 class Written:
     """The questions of a path, as many as were wanted, or none and why.
 
-    Attributes:
-        questions: as many as were wanted, or none.
-        why: for a reader of the journal; it may quote questions.
-        reason: the same in a word or two, to count by.
+    `why` is for a reader of the journal and may quote questions; `reason` is a word or two, to count by.
     """
 
     questions: tuple[str, ...] = ()
@@ -237,7 +227,7 @@ class Author(Protocol):
     prompters: tuple[Prompter, ...] = ()
 
     async def __call__(self, view: PathView, session: Session) -> Written:
-        """Write them all, or say why not."""
+        """Write all, or say why not."""
         ...
 
     def parts(self, view: PathView) -> list[str]:
@@ -246,18 +236,13 @@ class Author(Protocol):
 
 
 class TemplateAuthor(Author):
-    """Tells a path in words; see `Telling`.
-
-    Args:
-        quota: how many questions.
-        embed: texts to unit rows.
-    """
+    """Tells a path in words (`Telling`), in `quota` questions; `embed` makes texts unit rows."""
 
     def __init__(self, quota: Quota, embed: Embed) -> None:
         self._quota, self._embed = quota, embed
 
     async def __call__(self, view: PathView, session: Session) -> Written:
-        """Write them; see `Author`."""
+        """See `Author`."""
         telling = _told(view)
         if telling.is_vague:
             return Written((), "nothing says what sort of thing an entity is", "vague")
@@ -284,7 +269,7 @@ class PromptedAuthor(Author):
         self.prompters = (self._write, self._repair)
 
     async def __call__(self, view: PathView, session: Session) -> Written:
-        """Write them; see `Author`. Raises LLMError where the model cannot be reached: the path is not to blame."""
+        """Raise LLMError where the model cannot be reached: the path is not to blame."""
         values: dict[str, str] = {"path": notes_element(view.lines), "start": inline(view.names.start)}
         written = await self._ask(self._write, session, values, self._quota.count)
         good = [text for text in written if not broken_rules(text, view.names)]
@@ -324,11 +309,7 @@ def different(questions: Sequence[str], quota: Quota, embed: Embed) -> list[str]
 
 
 def parse_questions(text: str) -> list[str]:
-    """Return the questions of a reply, without repeats.
-
-    Raises:
-        MalformedError: no JSON object with a list of strings under `questions`, or an empty one.
-    """
+    """Return the distinct questions of a reply. Raises MalformedError without an object with strings in `questions`."""
     for found in json_objects(strip_thinking(text)):
         rows: Any = found.get("questions")
         if isinstance(rows, list) and all(isinstance(row, str) for row in rows):

@@ -55,15 +55,11 @@ class Observer:
 
 
 def make_questions(config: MakeQuestionsConfig, observer: Observer | None = None) -> dict[str, Any]:
-    """Write `questions.generated.jsonl` and `SOURCE.json` into `make.out`; returns what the latter holds.
+    """Write `questions.generated.jsonl` and `SOURCE.json` into `make.out`; return what the latter holds.
 
-    The same command again continues an interrupted run: what became of each path is kept in `paths.jsonl`. The seed,
-    the settings and the index decide every path, and with templates every question.
-
-    Raises:
-        ConfigError: a setting that cannot be, or a folder that holds something made with others.
-        GnnragError: no path could be used.
-        LLMError: the model cannot be reached; the paths that are finished are kept.
+    The same command continues an interrupted run from `paths.jsonl`. Seed, settings and index decide every path, and
+    with templates every question. Raises ConfigError for bad settings or a folder made with others, GnnragError where
+    no path could be used, LLMError where the model cannot be reached (finished paths are kept).
     """
     observer, own = observer or Observer(), config.make
     check_questions(own)
@@ -93,8 +89,6 @@ def _part(where: str, name: str, table: dict[str, str]) -> Choice:
 
 
 class _Maker:
-    """One run: its sampler, its author, and what is known of earlier paths."""
-
     def __init__(
         self, config: MakeQuestionsConfig, data: Dataset, index: Index, roles: Roles, observer: Observer
     ) -> None:
@@ -109,7 +103,6 @@ class _Maker:
         self.usage = Session("make-questions")  # of all paths that were looked at, those of earlier runs included
 
     async def run(self, out: Path) -> dict[str, Any]:
-        """Go through the paths until there are enough, and write the folder."""
         try:
             origin = self._origin()
             journal = self._journal(out, origin)
@@ -278,7 +271,6 @@ def _checked_row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _add_usage(session: Session, usage: Mapping[str, Any]) -> None:
-    """Add what a path has spent, as `Session.usage` gave it."""
     for role, counts in usage.get("roles", {}).items():
         session.by_role[role].update(counts)
     session.counts.update(usage.get("flags", {}))

@@ -25,14 +25,10 @@ _GROUPS_TRIED = 4  # relations of a node before a walk is given up
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One edge of a path.
+    """One edge of a path: `source` and `target` in its direction, `is_forward` where that is from head to tail.
 
-    Attributes:
-        source, target: positions of the entities, in the direction of the path.
-        relation: row of the graph's relations.
-        is_forward: the path goes from the relation's head to its tail.
-        wording: how it is told; None where only the graph's own text tells it.
-        is_other: what the relation leads to includes an entity of the path before, so that it is "the other" one.
+    `wording` is None where only the graph's own text tells it. `is_other`: the relation also leads to an entity of the
+    path before, so that the target is "the other" one.
     """
 
     source: int
@@ -53,14 +49,10 @@ class GraphPath:
 
 @dataclass(frozen=True, slots=True)
 class SamplingRules:
-    """Which paths are taken.
+    """Which paths are taken: of `hops` steps, entities of `min_degree` neighbours or more, none of type `unsure`.
 
-    Attributes:
-        hops: steps of a path.
-        min_degree: fewest neighbours of each entity.
-        percentile: of the degrees of all joined entities; an entity above it is a hub.
-        typed: an entity has a known type, or is what a passage is about; one of type `unsure` is always left out.
-        worded: every relation has a wording, and leads to one entity alone, so that the question has one answer.
+    Entities above `percentile` of the degrees are hubs. `typed`: an entity has a known type, or a passage is about it.
+    `worded`: every relation has a wording and leads to one entity alone, so that the question has one answer.
     """
 
     hops: int = 3
@@ -71,13 +63,7 @@ class SamplingRules:
 
 
 class PathSampler:
-    """Draws simple paths without shortcuts, none of them through hubs.
-
-    Args:
-        graph: the knowledge graph.
-        rules: which paths are taken.
-        titles: of passages.
-    """
+    """Draws simple paths without shortcuts, none of them through hubs."""
 
     def __init__(self, graph: KnowledgeGraph, rules: SamplingRules, titles: Iterable[str] = ()) -> None:
         self._graph, self._rules, self._adjacency = graph, rules, graph.adjacency
@@ -98,10 +84,7 @@ class PathSampler:
         ]
 
     def draw(self, seed: int, attempts: int) -> Iterator[GraphPath]:
-        """Yield paths in an order that the seed decides, until so many walks have been tried.
-
-        Paths may share their ends, and one may come twice: who takes them keeps count.
-        """
+        """Yield paths in the seed's order, from `attempts` walks; one may come twice, and paths may share ends."""
         rng = random.Random(seed)
         for _ in range(attempts if self._starts else 0):
             path = self._walk(rng)
@@ -192,12 +175,7 @@ class PathNames:
 
 @dataclass(frozen=True)
 class PathView:
-    """A path with the names and texts of its graph, and the passages that state it.
-
-    Args:
-        index: where the graph comes from.
-        path: positions in its knowledge graph.
-    """
+    """A path with the names and texts of its graph, and the passages that state it."""
 
     index: Index
     path: GraphPath
@@ -239,10 +217,7 @@ class PathView:
         return found
 
     def gold(self, step: Step) -> str:
-        """Return the passage in which a reader who knows the step's source finds its target.
-
-        Of those that state the relation: the one about the source, else the one about the target, else the first.
-        """
+        """Return the passage stating a step: the one about its source, else about its target, else the first."""
         rows = [self.index.passages[i] for i in self.graph.relation_passages[step.relation]]
         for node in (step.source, step.target):
             key = phrase_key(self.graph.names[node])

@@ -1,8 +1,7 @@
 """How a relation is told: as a noun phrase for either of its ends, and as a question for either of its ends.
 
-A relation is a predicate of a knowledge base (`directed_by`), of extracted triples ("was directed by"), or a cue in a
-sentence ("... directed by NAME"). Well-known ones have wordings of their own (`wordings.yaml`); any other verb phrase
-is told with its own words. What says too little to ask with ("is", "has") cannot be told.
+A relation is a predicate (`directed_by`), an extracted triple's, or a cue in a sentence. Well-known ones have wordings
+in `wordings.yaml`, other verb phrases their own words; what says too little ("is", "has") cannot be told.
 """
 
 from __future__ import annotations
@@ -24,12 +23,8 @@ THING = "thing"  # what is said of an entity of which nothing is known
 class Wording:
     """One relation in words. `{x}` is the end that is known, `{k}` what the asked end is called.
 
-    Attributes:
-        key: the relation; two predicates of one key are the same relation.
-        tail, head: noun phrases for the tail of `{x}` and for the head of `{x}`, the most natural first.
-        ask_tail, ask_head: the same as questions.
-        tail_noun, head_noun: what the ends are called where their type is unknown.
-        is_one_way: "the place located in X" is no description, as X has many: only tails are asked for.
+    Predicates of one `key` are the same relation. Noun phrases for an end and questions (`ask_`) come the most natural
+    first; the `_noun` stands for an unknown type. `is_one_way`: only tails are asked for, as X has many heads.
     """
 
     key: str

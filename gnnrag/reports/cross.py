@@ -1,8 +1,7 @@
 """Cross-validated evaluation of trained parts: each question is answered with checkpoints that did not train on it.
 
-A fold of training reports on questions that it did not see. They are answered with the fold's checkpoint; where several
-parts are trained (a retriever, roles), with the checkpoint of each that did not see them, whatever folds each had. The
-predictions of all groups of questions make one run, which is scored as any other.
+Where several parts are trained (a retriever, roles), each question gets the checkpoint of each that did not see it,
+whatever folds each had. The predictions of all groups of questions make one run, which is scored as any other.
 """
 
 from __future__ import annotations
@@ -36,13 +35,7 @@ Group = tuple[dict[str, Path], Dataset]
 
 @dataclass(frozen=True)
 class Part:
-    """A trained part.
-
-    Attributes:
-        name: `gnn`, or a role.
-        run: its training run, or a single checkpoint.
-        checkpoints: question id -> a checkpoint that the question did not shape.
-    """
+    """A trained part: `gnn`, or a role; `checkpoints` maps a question id to one that the question did not shape."""
 
     name: str
     run: Path
@@ -66,16 +59,10 @@ def sampled(questions: Sequence[Question], count: int) -> tuple[Question, ...]:
 def read_part(name: str, run: Path, data: Dataset) -> Part:
     """Return the checkpoints of a training, each for those of the questions that did not shape it.
 
-    Args:
-        name: `gnn`, or a role that has a tuned form.
-        run: run directory with folders `fold0`, `fold1`, ... (cross=true), one of a single training, or a checkpoint.
-        data: corpus and questions; the training has them under the same name.
-
-    Raises:
-        ConfigError: there is no such part, or it is not trained.
-        GnnragError: the folder is no finished training.
-        DataError: a question shaped every checkpoint there is for it, or two folds report on it: nothing honest could
-            be said of it.
+    `run` has folders `fold0`, `fold1`, ... (cross=true), or is a single training or checkpoint; the training has `data`
+    under the same name. Raises ConfigError where there is no such part or it is not trained, GnnragError where the
+    folder is no finished training, DataError where a question shaped every checkpoint for it, or two folds report on
+    it.
     """
     if name != GNN and "tuned" not in ROLES.get(name, ()):
         known = [GNN, *(role for role, table in ROLES.items() if "tuned" in table)]
@@ -131,7 +118,7 @@ def used_parts(config: EvaluateConfig, parts: Sequence[Part]) -> list[Part]:
 def with_checkpoints(config: EvaluateConfig, chosen: Mapping[str, Path]) -> EvaluateConfig:
     """Return the settings with the checkpoint of each part; a role becomes `tuned`.
 
-    Its options are taken for those of the tuned role, unless the settings name another implementation for it.
+    Its options count as the tuned role's, unless the settings name another implementation for it.
     """
     retriever, roles = config.retriever, config.roles
     for name, folder in chosen.items():
@@ -173,17 +160,9 @@ def cross_evaluate(
 ) -> tuple[Path, dict[str, Any]]:
     """Answer each question with the checkpoints that it did not shape, and score all of them as one run.
 
-    Args:
-        config: settings; the parts replace what they say of the same roles and of the network of `retriever=gfm`.
-        parts: what `read_part` returned for these questions; those that the config does not ask are passed over.
-        data: corpus and questions to use instead of loading the configured ones.
-        observer: notified of each group of questions.
-
-    Returns:
-        Directory of the merged run, and its metrics. Where no part is asked, that of an ordinary run.
-
-    Raises:
-        ConfigError: the directory that `run.name` names holds something else.
+    `parts` (of `read_part`, for these questions) replace what the config says of them; those it does not ask are passed
+    over. `data` stands in for the configured. Returns the merged run's directory and metrics, or an ordinary run's
+    where no part is asked. Raises ConfigError where the directory that `run.name` names holds something else.
     """
     observer = observer or Observer()
     parts = used_parts(config, parts)

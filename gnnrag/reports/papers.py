@@ -8,12 +8,10 @@ named ones (`rows`), a `grid` of axes, or both. A row is a name for dotted setti
           {k: [10, 20]}                                       # or of what "{k}" stands for in the rows
           {retriever: {BM25: {retriever: bm25}, ...}}         # or of named settings, as in `rows`
 
-Settings apply in this order: base, models, axes in the order of the file, rows, the caller's. `{missing: WHY}` marks
-what cannot be run because a part is not here; with `unless: gnn`, only while the caller gives no setting of `gnn`.
-`used` tells what the paper used, job by job.
-
-With `average: AXIS` the group `average` stands last: means over the labels of that axis. `counts` (see `COUNTS`) says
-that no question is asked: the rows' data are counted.
+Order of application: base, models, axes in the order of the file, rows, the caller's. `{missing: WHY}` marks what
+cannot be run; with `unless: gnn`, only while the caller gives no setting of `gnn`. `used` tells the paper's models, job
+by job. `average: AXIS` adds a last group `average`: means over that axis. `counts` (see `COUNTS`) asks no question: the
+rows' data are counted.
 """
 
 from __future__ import annotations
@@ -48,14 +46,9 @@ _SETTINGS = {f.name for f in fields(EvaluateConfig)}
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a table.
+    """One row of a table: `labels`, one for each axis, then that of `rows`; dotted `settings` in order.
 
-    Attributes:
-        name: its labels joined.
-        labels: one for each axis, then that of `rows`.
-        settings: dotted overrides in order.
-        missing: why it cannot be run; empty where it can.
-        published: the paper's figures, by column; shares are of one.
+    `missing` says why it cannot be run; `published` holds the paper's figures by column, shares of one.
     """
 
     name: str
@@ -67,23 +60,11 @@ class Row:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table or figure of a paper; see the module for what its file holds.
+    """A table or figure of a paper; see the module for its file.
 
-    Attributes:
-        path: its file.
-        title, paper: what it reproduces.
-        used: the paper's models, by job.
-        base: settings of every row, nested.
-        models: dotted settings that choose such models.
-        axes: names of the axes, the one of `rows` last.
-        rows: in the order in which they run.
-        columns: what is shown.
-        by: split each row by `type` or `hops` of the questions; empty does not.
-        plot: `x` (an axis) and `y` (a column) of the figure; empty where it is a table.
-        overlap: `rows` (two), `metric` and `least`: which questions both, one or neither get right.
-        note: what a reader of the figures should know.
-        averages: rows of the last group, whose label is `average` on one axis.
-        counts: what is counted instead of run, one of `COUNTS`; empty where questions are asked.
+    `rows` are in running order. `by` splits each row by `type` or `hops` of the questions. `plot` holds `x` (an axis)
+    and `y` (a column) of a figure; `overlap` two `rows`, `metric` and `least`: which questions both, one or neither get
+    right. `averages` are the rows of the last group. Empty means none.
     """
 
     path: Path
@@ -104,10 +85,9 @@ class PaperTable:
 
 
 def load_table(path: str | Path, given: Sequence[str] = ()) -> PaperTable:
-    """Read a table's file; what is missing unless one of the caller's settings (`given`) is there, is then there.
+    """Read a table's file; parts missing `unless` one of the settings in `given` is there, then count as there.
 
-    Raises:
-        ConfigError: there is no such file, or a key, a column, an axis or a published row that does not exist.
+    Raises ConfigError for a file, key, column, axis or published row that does not exist.
     """
     raw: Any = OmegaConf.to_container(read_yaml(path, "configs/papers/bdtr/table5.yaml"))
     try:
@@ -170,10 +150,8 @@ def _averages(
 def row_config(table: PaperTable, row: Row, overrides: Sequence[str] = ()) -> EvaluateConfig:
     """Return the settings of a row; it gets a run directory of its own.
 
-    `overrides` go before all others; `roles=offline` among them also leaves out what the table says of models.
-
-    Raises:
-        ConfigError: a setting is unknown or has the wrong type; the row is named. Or a name is given for the run.
+    `overrides` win over all others; `roles=offline` among them also leaves out what the table says of models. Raises
+    ConfigError naming the row where a setting is unknown or mistyped, or where a name is given for the run.
     """
     if named := [o for o in overrides if o.partition("=")[0] == "run.name" and o.partition("=")[2] != "null"]:
         raise ConfigError(f"{named[0]}: each row is a run, named by its settings; its place is run.root=FOLDER")
@@ -203,7 +181,6 @@ def are_prompted(overrides: Sequence[str]) -> bool:
 
 
 def _axis(path: str | Path, name: str, values: Any) -> dict[str, Mapping[str, Any]]:
-    """Return the settings of each label of an axis."""
     if isinstance(values, list) and values:
         return {_label(value): {name: value} for value in values}
     if not isinstance(values, dict) or not values or not all(isinstance(v, dict) for v in values.values()):

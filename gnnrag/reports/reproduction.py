@@ -1,7 +1,4 @@
-"""Runs the rows of a paper's table, each an ordinary run directory, and puts them beside the published figures.
-
-`evaluate` does the work: there is no second loop and no second metric. A row that was finished is only scored again.
-"""
+"""Runs the rows of a paper's table, each an `evaluate` run of its own, and puts them beside the published figures."""
 
 from __future__ import annotations
 
@@ -45,11 +42,7 @@ Counted = tuple[dict[str, Any], int, str]  # figures by key, questions among the
 
 
 def resolved(table: PaperTable, row: Row, overrides: Sequence[str] = ()) -> EvaluateConfig:
-    """Return the settings of a row, checked against its parts as far as that goes without data or index.
-
-    Raises:
-        ConfigError: a setting is unknown or out of range, or parts do not fit; the row is named.
-    """
+    """Return a row's settings, checked as far as goes without data or index. Raises ConfigError naming the row."""
     config = row_config(table, row, overrides)
     try:
         return checked(config)
@@ -78,13 +71,9 @@ def reproduce(
 ) -> list[Result]:
     """Run the rows of a table that are `chosen`, one after the other, with dotted `overrides` of them all.
 
-    Rows that cannot be run are results with the reason; one that fails is a result with its error. Observers are
-    notified of the building of the index, of each row and how many of its questions are left, of each question, of each
-    result. `trained` are training runs by part (`gnn`, or a role): they do it in every row, and no question is answered
-    with a checkpoint that it shaped.
-
-    Raises:
-        ConfigError: before any work, where a row's settings are wrong.
+    Rows that cannot be run are results with the reason, failed ones with their error. `on_start` is given a row and the
+    number of its questions left. `trained` are training runs by part (`gnn`, or a role), used in every row: no question
+    is answered with a checkpoint that it shaped. Raises ConfigError before any work where a row's settings are wrong.
     """
     rows = [row for row in table.rows if chosen(row)]
     configs = {row.name: resolved(table, row, overrides) for row in rows if not row.missing}
@@ -162,8 +151,8 @@ def run_figures(run: Path) -> dict[str, float]:
 def count_hierarchy(config: EvaluateConfig, on_index: Progress = lambda stage, done, total: None) -> Counted:
     """Count nodes and edges of the contextual hierarchical graph (MGranRAG, AAAI 2026, Table 1).
 
-    The graph has a folder of its own beside the index, named after the settings of its text: another analyser must not
-    rebuild what hangs on the text of an index that is there.
+    The graph has a folder of its own beside the index: another analyser must not rebuild what hangs on the index's
+    text.
     """
     data = load_passages(config.data.path, chunking(config.data))
     settings = index_settings(config)
@@ -211,10 +200,9 @@ COUNTERS: Mapping[str, Callable[[EvaluateConfig, Progress], Counted]] = {
 
 
 def index_tokens(config: EvaluateConfig) -> dict[str, int]:
-    """Return what language models read and wrote for the stages of the index that a run reads, 0 where none did.
+    """Return the tokens language models read and wrote for the index stages of a run, 0 where none did.
 
-    The sum over all calls of the builds that made them, cached replies counted; a change of an index counts what the
-    change took.
+    Sums all calls of the builds, cached replies counted; a change of an index counts what the change took.
     """
     store = Store(index_path(config.index, find_source(Path(config.data.path)).name))
     spent = Counter[str]()
@@ -227,11 +215,7 @@ def index_tokens(config: EvaluateConfig) -> dict[str, int]:
 
 
 def outline(table: PaperTable, rows: Sequence[Row], overrides: Sequence[str] = ()) -> Iterator[str]:
-    """Yield a line for each row without running it: its parts, its data, and its own settings that not all rows have.
-
-    Raises:
-        ConfigError: a row's settings are wrong.
-    """
+    """Yield a line for each row without running it: parts, data, its own settings. Raises ConfigError on wrong ones."""
     shared = set.intersection(*(set(row.settings) for row in table.rows)) if len(table.rows) > 1 else set()
     replaced = {*LABELLED, *(override.partition("=")[0] for override in overrides)}
     for row in rows:
@@ -248,15 +232,9 @@ def outline(table: PaperTable, rows: Sequence[Row], overrides: Sequence[str] = (
 
 @dataclass(frozen=True)
 class Surveyed:
-    """A table in the list of all.
+    """A table in the list of all: `item` is such as `Table 1` (`OWN` where the paper has none), `rows` their number.
 
-    Attributes:
-        paper: its short name.
-        item: such as `Table 1` or `Figure 4a`; `OWN` where the paper has no such table.
-        file: the file.
-        rows: how many.
-        presets: of the methods in it, where they have any.
-        missing: what a part of the rows lacks on this machine.
+    `missing` tells what a part of the rows lacks on this machine.
     """
 
     paper: str
@@ -268,12 +246,7 @@ class Surveyed:
 
 
 def survey(table: PaperTable, given: Sequence[str] = ()) -> Surveyed:
-    """Return what a list says of a table, from its file alone: its rows are not resolved, which takes minutes for all.
-
-    Args:
-        table: the table.
-        given: the caller's settings.
-    """
+    """Return what a list says of a table from its file alone: resolving all rows takes minutes."""
     paper, _, title = table.title.partition(", ")
     item = _ITEM.match(title)
     plain = [_plain(table, row, given) for row in table.rows]

@@ -1,7 +1,6 @@
-"""Results of a table's rows: how they come about, averages and overlaps of them, and their text, JSON and figure.
+"""Results of a table's rows: running them, averages and overlaps, and their text, JSON and figure.
 
-Every table goes this way, of a paper or of retrievers side by side: rows, runs (`run_rows`), results of columns
-(`read_result`), cells (`cell`).
+Every table goes: rows, runs (`run_rows`), results of columns (`read_result`), cells (`cell`).
 """
 
 from __future__ import annotations
@@ -28,21 +27,12 @@ STEP = "sub-query"  # the axis of a figure that has a point for each sub-query
 
 @dataclass(frozen=True)
 class Result:
-    """The figures of a row, or why there are none.
+    """The figures of a row by column (None: the run has none), with 95% intervals, or the `error` that it ended with.
 
-    Attributes:
-        row: the row.
-        label: method, retriever and roles that did it, and on which questions.
-        values: by column, numbers or texts; None where a run has no such figure.
-        intervals: 95% intervals, by column.
-        questions, failed: how many were asked, and how many of them ended with an error (they score zero).
-        run: the run directory.
-        error: why there is no result.
-        trained_on: says it where these questions trained a part of the run: its figures are then no result.
-        steps: evidence recall after each sub-query, by side (`metrics.traces.by_step`).
-        parts: the same by type or hops of the questions, where the table asks for it.
-        counted: by judged column, how many of the questions its figure is of.
-        remarks: what the models of its roles did wrong (`metrics.replies.remarks`).
+    `failed` of the `questions` ended with an error (they score zero). `trained_on` says which parts these questions
+    trained: the figures are then no result. `steps` is evidence recall after each sub-query, by side
+    (`metrics.traces.by_step`); `parts` the figures by type or hops; `counted`, by judged column, of how many questions
+    a figure is; `remarks` are those of `metrics.replies.remarks`.
     """
 
     row: Row
@@ -128,10 +118,7 @@ def overlaps(table: PaperTable, results: Sequence[Result]) -> dict[str, dict[str
 
 
 def averages(table: PaperTable, results: Sequence[Result]) -> Iterator[Result]:
-    """Yield the last group of a table, as far as there are results: means over the finished rows of each.
-
-    The published average stands beside one of all rows only.
-    """
+    """Yield a table's last group: means over finished rows; a published average stands beside complete ones only."""
     for row in table.averages:
         axis = row.labels.index(AVERAGE)
 
@@ -161,11 +148,7 @@ def lines(table: PaperTable, results: Sequence[Result]) -> Iterator[Line]:
 
 
 def draw(table: PaperTable, results: Sequence[Result], path: Path) -> None:
-    """Draw a table's figure: a column against an axis, what the paper published dashed.
-
-    Raises:
-        ConfigError: the table's file says nothing of a figure.
-    """
+    """Draw a table's figure, what the paper published dashed. Raises ConfigError where the file defines none."""
     if not table.plot:
         raise ConfigError(f"{table.path} is a table: it has no plot with x and y, so there is nothing to draw")
     figure, axes = blank_axes()

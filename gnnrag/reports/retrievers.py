@@ -1,7 +1,4 @@
-"""Retrievers side by side on the same questions: what each finds and costs, a row each (`inference/table.py`).
-
-Recall comes from `evaluate` with the method `single`; there is no second loop and no second metric.
-"""
+"""Retrievers side by side on the same questions (`evaluate` with `single`): what each finds and costs, a row each."""
 
 from __future__ import annotations
 
@@ -58,13 +55,9 @@ def fitting_retrievers() -> list[str]:
 
 
 def retriever_config(source: str | None, overrides: Sequence[str], label: str) -> EvaluateConfig:
-    """Return the settings of one row.
+    """Return the settings of one row; those in `label` (`lightrag:mode=local`) win over `source` and `overrides`.
 
-    `label` is a retriever, with settings of its own after colons (`lightrag:mode=local`); they go before the config
-    file (`source`) and the `overrides` of all rows.
-
-    Raises:
-        ConfigError: a setting is unknown, or a name is given for the run.
+    Raises ConfigError where a setting is unknown, or a name is given for the run.
     """
     name, *settings = label.split(":")
     own = [f"retriever={name}", "method=single", *(f"retriever.{setting}" for setting in settings)]
@@ -139,9 +132,8 @@ def stage_bytes(store: Store, stage: str) -> int:
 def time_retriever(config: EvaluateConfig, root: Path, texts: Sequence[str], top_k: int = 200) -> dict[str, float]:
     """Time the retriever of a config alone, on indexes opened for the purpose; returns figures of COLUMNS.
 
-    The embedder and some offline roles keep what they made of a query. So the batch meets a retriever of its own, whose
-    one earlier query was the warm-up. Replies of a language model come from the response cache where there is one. Each
-    text is asked once alone and once in one batch.
+    Each text is asked once alone and once in one batch, the batch by a retriever of its own, warmed up with one query,
+    as embedder and roles keep results. Replies of a language model come from the response cache where there is one.
     """
     queries = [Query(text, top_k=top_k) for text in texts]
     opened, alone = asyncio.run(_time(config, root, [[query] for query in queries]))

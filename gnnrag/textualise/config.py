@@ -71,11 +71,7 @@ def check_textualise(config: TextualiseConfig) -> None:
 
 
 def chosen_entities(triples: Sequence[Triple], config: SampleConfig, seed: int) -> frozenset[str]:
-    """Return the entities that get articles.
-
-    Raises:
-        ConfigError: there are not so many.
-    """
+    """Return the entities that get articles. Raises ConfigError where there are not so many."""
     around: dict[str, dict[str, None]] = {}
     for head, _, tail in triples:
         around.setdefault(head, {})[tail] = None

@@ -1,7 +1,6 @@
-"""The three stages by a language model, checked: what it marks must be what it was given (DotRAG, specification 8.2).
+"""The three stages by a language model, checked against what it was given (DotRAG, specification 8.2).
 
-A name that cannot be shown to a model as it is, such as one with brackets or a chat template's control token in it, is
-left to the templates.
+Names that cannot be shown to a model, such as with brackets or control tokens, are left to the templates.
 """
 
 from __future__ import annotations
@@ -46,10 +45,7 @@ class _Prompters:
 
 
 class PromptedWriter:
-    """Asks a model for each stage, and again for what is missing; a template does what the model does not.
-
-    `kinds` are the types that an entity may be found to have; `seed` chooses among the templates.
-    """
+    """Asks a model for each stage, and again for what is missing; templates of `seed` do what the model does not."""
 
     version = 1
 
@@ -158,9 +154,8 @@ def facts(part: Part, names: Sequence[str]) -> str:
 def read_article(reply: str, part: Part) -> str:
     """Return a marked text; names may be missing in it.
 
-    Raises:
-        MalformedError: broken markup; something is marked that was not given, or nothing at all; a number that was not
-            given, which is how facts from elsewhere show.
+    Raises MalformedError for broken markup, marks that were not given or none at all, or a number that was not given,
+    which is how facts from elsewhere show.
     """
     text = strip_markup(strip_thinking(reply))
     try:
@@ -177,9 +172,8 @@ def read_article(reply: str, part: Part) -> str:
 def read_entity(reply: str, name: str, article: str, kinds: Sequence[str]) -> tuple[str, str]:
     """Return type and description of a reply `{"type": "movie", "description": "..."}`.
 
-    Raises:
-        MalformedError: a type that is not of the list; a description that is empty, too long, marked, that does not
-            name the thing, or has a number that the article has not.
+    Raises MalformedError for a type not of `kinds`, or a description that is empty, too long, marked, without the name,
+    or with a number that the article has not.
     """
     for data in objects(strip_thinking(reply)):
         kind, text = data.get("type"), data.get("description")
@@ -200,9 +194,7 @@ def read_entity(reply: str, name: str, article: str, kinds: Sequence[str]) -> tu
 def read_relations(reply: str, triples: Sequence[Triple]) -> list[str]:
     """Return the sentences of a reply `{"1": "[head] ... [tail].", ...}` in the order of their numbers.
 
-    Raises:
-        MalformedError: the numbers are not exactly those of the triples, or a sentence does not mark both ends and
-            nothing else.
+    Raises MalformedError for other numbers than the triples', or marks that are not exactly both ends.
     """
     numbers = {str(number) for number in range(1, len(triples) + 1)}
     for data in objects(strip_thinking(reply)):

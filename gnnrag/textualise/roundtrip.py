@@ -23,21 +23,13 @@ from gnnrag.types import Passage
 
 
 def round_trip(parts: Sequence[Part], passages: Sequence[Passage], language: str = RULES) -> dict[str, Any]:
-    """Extract triples from articles, and hold them against those that the articles were written from.
+    """Extract triples from articles (without markup), and hold them against those that each part states.
 
-    The offline extractor's relations are sentences. A triple counts as recovered where the extractor joins both its
-    ends, spelt exactly so, by a sentence that says its relation in its direction, read by the templates' own words
-    (`relations_said`), and no other; where it joins both ends at all, it counts as `both_ends`.
+    Relations of the offline extractor are sentences. A triple is recovered where one joins its ends, spelt exactly, and
+    says its relation in its direction and no other (`relations_said`); `both_ends` where the ends are joined at all.
 
-    Args:
-        parts: what each passage states.
-        passages: the articles, without markup.
-        language: of the text analysis, see `analyse`.
-
-    Returns:
-        `stated`, `recovered`, `both_ends`: how often an article states a triple, and how often that was read;
-        `triples`, `triples_recovered`: distinct ones; `read`, `false`: relations that were read, and those of them that
-        the part does not state; `by_relation`: the first three of each relation and side.
+    Returns `stated`, `recovered`, `both_ends` by occurrence; `triples`, `triples_recovered`: distinct ones; `read`,
+    `false`: relations that were read, and those not stated; `by_relation`: the first three by relation and side.
     """
     extractions = OfflineExtractor(ExtractConfig()).extract(passages, analyse(passages, language))
     counts: Counter[str] = Counter()
@@ -79,13 +71,9 @@ def read_back(topic: str, extraction: Extraction) -> tuple[set[Triple], set[str]
 
 
 def check_folder(folder: Path, language: str = RULES) -> dict[str, Any]:
-    """Check a folder that `textualise` wrote, from its files alone.
+    """Check a folder that `textualise` wrote, from its files alone. Raises DataError for a missing or broken one.
 
-    Returns:
-        What `round_trip` returns, with `articles`, and `uncovered`: how many articles leave a neighbour out.
-
-    Raises:
-        DataError: a file is missing or broken, or an article's markup is.
+    Returns `round_trip`'s figures with `articles`, and `uncovered`: how many leave a neighbour out.
     """
     nodes = read_nodes(folder / NODES)
     parts = {part.id: part for part in parts_of(read_triples(folder / FILE), {row.entity for row in nodes.values()})}

@@ -1,7 +1,7 @@
-"""A knowledge base as a dataset folder: articles, descriptions, questions (what `inference/textualise.py` does).
+"""A knowledge base as a dataset folder: articles, descriptions, questions.
 
-Every article, description and batch of relations that is finished is in a journal beside the folder; the same command
-goes on from there after a kill and ends with the same bytes. The folder appears whole, or not at all.
+A journal beside the folder keeps finished tasks; the same command goes on from there after a kill and ends with the
+same bytes. The folder appears whole, or not at all.
 """
 
 from __future__ import annotations
@@ -62,17 +62,11 @@ def textualise(
     on_progress: Progress = lambda stage, done, total: None,
     on_note: Callable[[str], None] = lambda note: None,
 ) -> tuple[Path, dict[str, Any]]:
-    """Write the folder `config.out`, or go on with writing it.
+    """Write the folder `config.out`, or go on with writing it; return it with what its `SOURCE.json` holds.
 
-    Returns:
-        The folder, and what its `SOURCE.json` holds.
-
-    Raises:
-        ConfigError: a setting that cannot be, or `out` holds something else.
-        DataError: the knowledge base or its questions are broken.
-        ArtefactError: the journal was edited or is damaged.
-        LLMError: a call failed for good; what is finished is kept.
-        BudgetError: `max_calls` is used up; what is finished is kept.
+    Raises ConfigError for bad settings or where `out` holds something else; DataError for a broken knowledge base or
+    questions; ArtefactError for a damaged journal; LLMError where a call failed for good and BudgetError where
+    `max_calls` is used up (what is finished is kept).
     """
     check_textualise(config)
     folder, out, skips = Path(config.path), Path(config.out), Skips()
@@ -114,11 +108,7 @@ def make_writer(config: TextualiseConfig, parts: Sequence[Part]) -> Writer:
 
 
 def _finished(out: Path, made: dict[str, Any], licence: str, on_note: Callable[[str], None]) -> dict[str, Any] | None:
-    """Return what `SOURCE.json` holds where this very conversion is there already; another licence is written down.
-
-    Raises:
-        ConfigError: something else is there.
-    """
+    """Return `SOURCE.json` of this very conversion, updating the licence. Raises ConfigError for anything else."""
     if not out.exists():
         return None
     source = read_json(out / SOURCE) if (out / SOURCE).is_file() else {}
@@ -148,14 +138,9 @@ def _claim(work: Path, identity: str) -> None:
 
 @dataclass(frozen=True)
 class Pieces:
-    """The results of the three stages.
+    """The results of the three stages: `articles`, one for each of `parts`; `entities`, name to description.
 
-    Attributes:
-        parts: what the articles tell.
-        articles: one for each part.
-        entities: name to description.
-        relations: triple to its marked sentence, in the order of the knowledge base.
-        flags: how often something did not come about as it should.
+    `relations` maps triples, in the knowledge base's order, to marked sentences; `flags` count what went wrong.
     """
 
     parts: Sequence[Part]
@@ -173,7 +158,6 @@ def _write_all(
     parts: list[Part],
     on_progress: Progress,
 ) -> tuple[Pieces, dict[str, Any]]:
-    """Do the three stages, each over all parts."""
     work = _Work(Journal(folder / "journal.jsonl"), writer, config, on_progress)
     try:
         rows = work.stage("article", [(p.id, p) for p in parts], writer.article)
@@ -221,7 +205,6 @@ class _Work:
             self.done = {(row["stage"], text(row["key"])): _checked_row(row) for row in journal.rows}
 
     def interpreting(self) -> AbstractContextManager[None]:
-        """See `records.interpreting`."""
         return interpreting(self.journal.path, f"delete {self.journal.path.parent} and run the command again")
 
     @property
@@ -300,11 +283,7 @@ def write_dataset(
     questions: Mapping[str, Sequence[Question]],
     usage: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Write all files into an empty folder, and return what `SOURCE.json` holds.
-
-    Raises:
-        ArtefactError: an article does not mark all that its part tells; a journal that was edited is one way there.
-    """
+    """Write all files into an empty folder; return what `SOURCE.json` holds. Raises ArtefactError for missing marks."""
     passages, nodes = [], []
     for part, article in zip(pieces.parts, pieces.articles, strict=True):
         plain, mentions = checked(part, article, Path(f"{config.out}.work"))
@@ -343,10 +322,9 @@ def write_dataset(
 
 
 def checked(part: Part, article: Written, work: Path) -> tuple[str, list[Mention]]:
-    """Return an article without its markup, and its mentions; holds its writer to what `Writer` promises.
+    """Return an article without markup, and its mentions; holds its writer to `Writer`'s promise.
 
-    Raises:
-        ArtefactError: broken markup, or a neighbour that is not marked; `work` is the folder that holds the article.
+    Raises ArtefactError for broken markup or an unmarked neighbour; `work` is the folder that holds the article.
     """
     try:
         missing = check_marked(article.text, part.name, part.neighbours)

@@ -1,8 +1,7 @@
 """Articles by templates: no model, the same bytes every time (DotRAG, specification 8.2, `textualise=template`).
 
-A template says nothing that its triple does not say, so that a sentence leads back to its relation. Titles, tags and
-names that do not look like names are put in quotation marks, as a careful writer does: without them nobody could tell
-where `10 Things I Hate About You` ends.
+A template says nothing that its triple does not say. Titles, tags and odd names are put in quotation marks: without
+them nobody could tell where `10 Things I Hate About You` ends.
 """
 
 from __future__ import annotations
@@ -41,12 +40,7 @@ _NAME_LIKE = re.compile(rf"[^\W\d_a-z][\w.'’\-]*(?:,? (?:{_PARTICLE} )*[^\W\d_
 
 
 def needs_quotes(name: str, role: str) -> bool:
-    """Tell whether a name is put in quotation marks: titles, words, and what does not look like a person's name.
-
-    Args:
-        name: the name.
-        role: of the end of the relation that it stands at, such as `movie`; empty where nothing is known.
-    """
+    """Tell whether a name is quoted: titles, words, and no person's name; `role` (`movie`) may be empty."""
     if "“" in name or "”" in name:
         return False
     return role in _QUOTED_ROLES or not (name.isdigit() if role == "year" else _NAME_LIKE.fullmatch(name))
@@ -97,8 +91,7 @@ def _filled(template: str, triple: Triple, marks: tuple[Callable[[str], str], Ca
 def relations_said(sentence: str, topic: str, phrase: str) -> set[tuple[str, bool]]:
     """Return what a sentence of the article on `topic` says of a phrase in it: (relation, the topic is its head).
 
-    Only the templates are looked at, never the knowledge base. The topic may be missing at the sentence's start, as
-    after a title that holds a full stop.
+    Only templates are looked at. The topic may be missing at the start, as after a title that holds a full stop.
     """
     said = set()
     for relation, forwards, needle in _needles(topic, phrase):
@@ -152,8 +145,7 @@ _OVERVIEW = "The lines below give an overview of what goes with it, one statemen
 def template_article(part: Part, seed: int = 0) -> str:
     """Return the marked article of one part: paragraphs by relation, a sentence for each triple.
 
-    Every neighbour of the part (at most 25) is marked, the topic is named in every sentence that states a triple, and
-    nothing is said that the triples do not say. Another `seed` makes another choice among the templates.
+    Every neighbour of the part (at most 25) is marked, and the topic named in every sentence that states a triple.
     """
     kinds = kinds_of(part.type)
     role = "movie" if "movie" in part.type.split("|") else part.type
@@ -188,11 +180,7 @@ def _in_order(facts: Sequence[Triple], relations: Sequence[str]) -> list[Triple]
 
 
 class TemplateWriter:
-    """Does all three stages by templates: no model, no call.
-
-    Args:
-        seed: another choice among the templates.
-    """
+    """Does all three stages by templates, which `seed` chooses: no model, no call."""
 
     version = 1
 

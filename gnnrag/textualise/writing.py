@@ -49,8 +49,7 @@ def mark_neighbour(name: str) -> str:
 def read_marked(text: str) -> tuple[str, list[Mention]]:
     """Return a text without its markup, and what was marked, in order.
 
-    Raises:
-        MarkupError: a mark that is nested, empty, not opened, not closed, or runs over a line's end.
+    Raises MarkupError for a mark that is nested, empty, not opened, not closed, or runs over a line's end.
     """
     plain: list[str] = []
     mentions: list[Mention] = []
@@ -79,11 +78,9 @@ def read_marked(text: str) -> tuple[str, list[Mention]]:
 
 
 def check_marked(text: str, topic: str, neighbours: Collection[str]) -> list[str]:
-    """Return the neighbours that a text does not mark, in their order.
+    """Return the neighbours that a text does not mark, in their order; names must match exactly, case included.
 
-    Raises:
-        MarkupError: as in `read_marked`; something marked as the topic is not the topic, or something marked as a
-            neighbour is none. Names must match exactly, their case included.
+    Raises MarkupError as `read_marked`, and where the topic's or a neighbour's mark is around something else.
     """
     _, mentions = read_marked(text)
     for mention in mentions:
@@ -96,7 +93,6 @@ def check_marked(text: str, topic: str, neighbours: Collection[str]) -> list[str
 
 
 def _pieces(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield pieces of plain text and single marks."""
     done = 0
     for match in _TOKEN.finditer(text):
         if match.start() > done:
