@@ -1,7 +1,7 @@
 """Agent: think, search or answer (ReAct, Search-R1, R1-Searcher); prompted, by rules, and by gold.
 
-Search-trained models are sensitive to their prompt: for a reproduction give the prompt they were trained with as
-`roles.agent.options.prompt=FILE.yaml`; the packaged ones are written in our own words.
+The packaged prompts are not the published ones: for a reproduction set `roles.agent.options.prompt=FILE.yaml` to the
+prompt that a search-trained model was trained with.
 """
 
 from __future__ import annotations
@@ -64,7 +64,6 @@ class PromptedAgent(Role[MoveTask, NextMove]):
         self.prompters = tuple(self._by_protocol.values())
 
     async def __call__(self, task: MoveTask, session: Session) -> NextMove:
-        """See `Role`."""
         question: str = inline(task.question.text)
         if task.protocol == "search_r1" and not question.endswith("?"):
             question += "?"
@@ -167,7 +166,6 @@ class OfflineAgent(Role[MoveTask, NextMove]):
         self.thoughts = OfflineThoughts(index)
 
     async def __call__(self, task: MoveTask, session: Session) -> NextMove:
-        """See `Role`."""
         if not task.may_search:
             return NextMove("finish")
         if not task.turns:
@@ -180,7 +178,7 @@ class OfflineAgent(Role[MoveTask, NextMove]):
 
 
 class OracleAgent(Role[MoveTask, NextMove]):
-    """Searches for gold hops: first those that no search has shown, then those that no search has put first.
+    """Searches for gold hops: first those no search has shown, then those no search has put first.
 
     What came second in its best search can lose its place in the union of all searches to what came first in another.
     """
@@ -189,7 +187,6 @@ class OracleAgent(Role[MoveTask, NextMove]):
         self.index = index
 
     async def __call__(self, task: MoveTask, session: Session) -> NextMove:
-        """See `Role`."""
         shown = {p.id for turn in task.turns for p in turn.passages}
         first = {p.id for turn in task.turns for p in turn.passages[:1]}
         hops = gold_hops(task.question, self.index) if task.may_search else []

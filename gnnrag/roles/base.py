@@ -1,8 +1,4 @@
-"""The protocols of roles and what passes between them and methods: queries, verdicts, answers, tasks.
-
-Four implementations of a role can exist side by side (`prompted`, `offline`, `tuned`, `oracle`). A method may ask one
-whether its thoughts are guesses (`is_guess`), and otherwise never knows which one it talks to.
-"""
+"""The protocols of roles and what passes between them and methods: queries, verdicts, answers, tasks."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ QUERY_CLASSES = ("passage_local", "multi_hop", "thematic")  # by what their answ
 
 
 class Role(Part, Protocol[TaskT, ResultT]):
-    """One job. Implementations must be safe to call for many questions at once.
+    """One job, in a `prompted`, `offline`, `tuned` or `oracle` form; must be safe to call for many questions at once.
 
     Attributes:
         prompters: its ways to a language model, whose prompts and model a run records.
@@ -51,9 +47,7 @@ class ThoughtsTask:
     """Ask for the next two queries.
 
     Attributes:
-        question: the question.
-        passages: the pool's best passages, best first.
-        scores: their pool scores, normalised, same length.
+        passages: the pool's best, best first; `scores` are theirs in the pool, normalised, same length.
         earlier: queries already sent, oldest first.
         round: 1-based round that the thoughts are for.
         with_chain: also write the reasoning chain (BDTR's `chain_from=last_round_joint`).
@@ -71,10 +65,7 @@ class ThoughtsTask:
 
 @dataclass(frozen=True, slots=True)
 class Thoughts:
-    """A short direct follow-up (`fast`) and one that names a bridge (`slow`); None where missing.
-
-    `sufficient` is set by implementations that can tell that nothing is missing any more.
-    """
+    """A short direct follow-up (`fast`) and one that names a bridge (`slow`); `sufficient`: no evidence is missing."""
 
     fast: str | None = None
     slow: str | None = None
@@ -136,10 +127,7 @@ class ReaderTask:
 class Answer:
     """A short answer; empty text means that the reader says it cannot answer from these passages.
 
-    Attributes:
-        text: the answer string.
-        support: ids of the passages that it was read from.
-        confidence: in [0, 1], comparable within one implementation only.
+    `support` holds ids of the passages read; `confidence` in [0, 1] is comparable within one implementation only.
     """
 
     text: str
@@ -158,11 +146,9 @@ class RouterTask:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """How likely a question is of each class; the probabilities add up to 1, and a class not named has 0.
+    """Probability of each class (`passage_local`, `multi_hop`, `thematic`); they add up to 1, a class not named has 0.
 
-    Attributes:
-        probabilities: class (`passage_local`, `multi_hop`, `thematic`) to its probability.
-        cues: what an implementation looked at, for the trace.
+    `cues` are what an implementation looked at, for the trace.
     """
 
     probabilities: Mapping[str, float]
@@ -220,10 +206,7 @@ class DecomposeTask:
 
 @dataclass(frozen=True, slots=True)
 class Decomposition:
-    """Sub-questions in the order in which they must be answered; none where the question is simple.
-
-    `written` is the decomposition as the language model wrote it.
-    """
+    """Sub-questions in answering order, none where the question is simple; `written` is the model's own text."""
 
     parts: tuple[str, ...] = ()
     written: str = ""
@@ -235,14 +218,10 @@ Style = Literal["ircot", "irgs", "gcot", "tog"]
 
 @dataclass(frozen=True, slots=True)
 class ReasonTask:
-    """Ask for the next step.
+    """Ask for the next step, given the pool's best passages, best first, and earlier steps, oldest first.
 
-    Attributes:
-        question: the question.
-        passages: the pool's best, best first.
-        steps: earlier steps, oldest first.
-        style: `ircot`: the next fact; `irgs`: an answer with short reasoning; `gcot`: what is missing; `tog`: links
-            between things, and where to look next.
+    `style` is `ircot`: the next fact; `irgs`: an answer with short reasoning; `gcot`: what is missing; `tog`: links
+    between things, and where to look next.
     """
 
     question: Question
@@ -253,14 +232,7 @@ class ReasonTask:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of reasoning.
-
-    Attributes:
-        text: what was written.
-        query: what to search for next; None where the step names nothing.
-        done: the step says that it is the last.
-        answer: the answer, where it states one.
-    """
+    """One step of reasoning; `done` where it says that it is the last, `query` what to search for next, if any."""
 
     text: str = ""
     query: str | None = None
@@ -279,7 +251,6 @@ class Turn:
 
     Attributes:
         written: what the model wrote, up to and with its action.
-        move: what that was.
         argument: query, string to look up, or answer.
         passages: what a search found.
         note: what else the agent was told: a sentence that was looked up, or why the move was invalid.
@@ -294,14 +265,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class MoveTask:
-    """Ask for the next move.
-
-    Attributes:
-        question: the question.
-        turns: the moves so far, oldest first.
-        protocol: which agent's tags or actions are spoken.
-        may_search: whether a search is still allowed.
-    """
+    """Ask for the next move after `turns` (oldest first); `protocol` says which agent's tags or actions are spoken."""
 
     question: Question
     turns: tuple[Turn, ...]

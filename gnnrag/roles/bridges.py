@@ -1,7 +1,4 @@
-"""Bridges without a language model: what links the things a question names to the passages it does not name.
-
-Shared by the offline thoughts, chain and verifier, so that the three tell one story.
-"""
+"""Bridges without a language model: what links the things a question names to the passages it does not name."""
 
 from __future__ import annotations
 
@@ -52,11 +49,7 @@ class OpenQuestion:
 
 
 class BridgeFinder:
-    """Finds anchors and bridges of a question in the titles and phrases of the index.
-
-    Args:
-        index: an opened index with hierarchy and embeddings.
-    """
+    """Finds anchors and bridges of a question in the titles and phrases of an index with hierarchy and embeddings."""
 
     def __init__(self, index: Index) -> None:
         self.index = index

@@ -1,8 +1,4 @@
-"""Candidate queries that could be sent next, read from what was retrieved, with their features.
-
-Each is made by a rule from the question and the index: a thing with the words that are asked about it, a part of the
-question, the question with a bridge in the place of what led there, or a sentence that was read.
-"""
+"""Candidate queries, made by rules from the question and what was retrieved, with their features."""
 
 from __future__ import annotations
 
@@ -32,11 +28,8 @@ _CUTS = ((re.compile(_JOINT, re.IGNORECASE), (1, 2)), (re.compile(_FINE, re.IGNO
 class Links:
     """How strongly passages hang together with others: position to score.
 
-    Attributes:
-        anchored: with passages about what the question names.
-        read: with passages that were read.
-        second: with what those lead to.
-        ways: number of anchors and passages read that lead there.
+    `anchored`: with passages about what the question names; `read`: with passages that were read; `second`: with what
+    those lead to; `ways`: number of anchors and passages read that lead there.
     """
 
     anchored: dict[int, float] = field(default_factory=dict)
@@ -50,16 +43,13 @@ class Reading:
     """A task taken apart.
 
     Attributes:
-        question: its question taken apart.
         shown: positions of the passages read, best first.
         clauses: parts of the question that could be questions of their own.
         clause_vectors: (len(clauses), dim) float32.
         clause_cosines: (len(clauses), num_passages) float32.
         lexical: (1 + len(clauses), num_passages) BM25 scores of the question and its clauses.
         earlier_vectors: (len(task.earlier), dim) float32.
-        links: strengths of links.
-        bridges: out of anchors and passages read, best first, one a passage.
-        second: out of the best of those that were not read.
+        bridges: out of anchors and passages read, best first, one a passage; `second`: out of the best unread of them.
         uncovered: content words of the open part that no passage read has.
         covered: words of the passages read.
     """
@@ -278,13 +268,7 @@ _NAME = re.compile(r"\b[A-Z][\w’'.-]*(?:\s+(?:of|the|and|de|la|van|von|[A-Z0-9
 
 @dataclass(frozen=True, slots=True)
 class ThoughtCandidate:
-    """A query that could be asked next.
-
-    Attributes:
-        text: the query.
-        kind: which rule made it, of `KINDS`.
-        target: position of the passage that it is meant to find; -1 for none.
-    """
+    """A query that could be asked next, its rule (of `KINDS`), and the passage it is meant to find; -1 for none."""
 
     text: str
     kind: str
@@ -292,12 +276,7 @@ class ThoughtCandidate:
 
 
 class CandidateBuilder:
-    """Builds the candidates of a decision: a pure function of index and task.
-
-    Args:
-        index: an opened index.
-        limit: most candidates.
-    """
+    """Builds at most `limit` candidates of a decision: a pure function of index and task."""
 
     stages = TaskReader.stages
 
@@ -355,7 +334,6 @@ class CandidateBuilder:
                 yield ThoughtCandidate(f"{name} {rest}", "name")
 
     def _clauses(self, task: ThoughtsTask, reading: Reading) -> Iterator[ThoughtCandidate]:
-        """Parts of the question."""
         yield ThoughtCandidate(" ".join(reading.uncovered), "residue")
         yield ThoughtCandidate(reading.question.open_part, "residue")
         for clause in reading.clauses:

@@ -26,10 +26,7 @@ class PromptedChainConfig(PromptedConfig):
 
 
 class PromptedChain(PromptedRole[ChainTask, Chain]):
-    """Asks for the hops that lead to the answer.
-
-    Without a reply the thoughts stand in (`chain_failed`), so that the verifier always has a text to check against.
-    """
+    """Asks for the hops that lead to the answer; without a reply the thoughts stand in (`chain_failed`)."""
 
     role = "chain"
     config_class = PromptedChainConfig
@@ -48,11 +45,7 @@ class PromptedChain(PromptedRole[ChainTask, Chain]):
 
 
 def parse_chain(text: str, question: str = "") -> Chain:
-    """Take the reply as it is, and the bridge entities from their line if there is one.
-
-    Raises:
-        MalformedError: the reply is empty, or states no fact (`has_fact`).
-    """
+    """Return the reply and the bridge entities from their line, if any; MalformedError without a fact (`has_fact`)."""
     text = strip_markup(strip_thinking(text))
     if not has_fact(text, question):
         raise MalformedError("no fact in the chain", NO_FACT)

@@ -35,11 +35,7 @@ _RELEASED = {
 
 
 def parse_linked(text: str) -> tuple[str, ...]:
-    """Return the sub-questions of a decomposition, an object with the keys `Sub-query 1`, ..., by their numbers.
-
-    Raises:
-        MalformedError: there are no such keys with texts.
-    """
+    """Return the sub-questions of an object's keys `Sub-query 1`, ..., by number; MalformedError without any."""
     text = strip_markup(strip_thinking(text))
     rows = [(number, value) for number, value in _pairs(text) if isinstance(value, str)]
     rows = rows or [(int(number), value) for number, value in _TEXT_PAIR.findall(text)]
@@ -52,8 +48,7 @@ def parse_linked(text: str) -> tuple[str, ...]:
 def parse_triple_parts(text: str) -> tuple[tuple[str, ...], int]:
     """Return the lists of triples of a decomposition, rendered, and how many things in them were no triples.
 
-    Raises:
-        MalformedError: there are no such keys with triples.
+    MalformedError where there are no such keys with triples.
     """
     text = bracketed(strip_markup(strip_thinking(text)))
     rows = _pairs(text) or [(int(number), literal_value(value)) for number, value in _TRIPLE_PAIR.findall(text)]
@@ -110,7 +105,6 @@ class PromptedDecomposer(Role[DecomposeTask, Decomposition]):
         self.prompters = (self._plain, self._linked, self._triples)
 
     async def __call__(self, task: DecomposeTask, session: Session) -> Decomposition:
-        """See `Role`."""
         values = {"question": inline(task.question.text)}
         flags: tuple[str, ...] = ()
         parts: tuple[str, ...] | None = None
@@ -136,11 +130,7 @@ class PromptedDecomposer(Role[DecomposeTask, Decomposition]):
 
 
 def parse_parts(text: str) -> tuple[str, ...]:
-    """Return the sub-questions of a reply: a JSON list, an object with `questions`, or a list of lines.
-
-    Raises:
-        MalformedError: there is none of these.
-    """
+    """Return the sub-questions of a JSON list, an object with `questions`, or a list of lines; else MalformedError."""
     text = strip_markup(strip_thinking(text))
     found = json_value(text)
     if not isinstance(found, list):
@@ -163,8 +153,7 @@ class OfflineDecomposerConfig:
 class OfflineDecomposer(Role[DecomposeTask, Decomposition]):
     """One sub-question for each thing that the question names; none where it names nothing.
 
-    The linked forms then ask the same of what those lead to, `hops` links in all: the open part of the question, asked
-    of the answer of an earlier sub-question.
+    The linked forms then ask the open part of the question of an earlier answer, `hops` links in all.
     """
 
     config_class = OfflineDecomposerConfig
@@ -177,7 +166,6 @@ class OfflineDecomposer(Role[DecomposeTask, Decomposition]):
         self.finder = BridgeFinder(index)
 
     async def __call__(self, task: DecomposeTask, session: Session) -> Decomposition:
-        """See `Role`."""
         question = self.finder.read(task.question.text)
         names = list(dict.fromkeys(anchor.name for anchor in question.anchors))
         if task.form == "plain":
@@ -202,7 +190,6 @@ class OracleDecomposer(Role[DecomposeTask, Decomposition]):
         self.index = index
 
     async def __call__(self, task: DecomposeTask, session: Session) -> Decomposition:
-        """See `Role`."""
         hops = gold_hops(task.question, self.index)
         queries = [hop.query for hop in hops]
         if task.form == "triples":

@@ -24,8 +24,8 @@ class OracleHop:
 def gold_hops(question: Question, index: Index) -> list[OracleHop]:
     """Return one hop for each gold passage that the index has, in reasoning order.
 
-    Sub-questions come from a decomposition with `#k` filled in (MuSiQue), else from evidence triples whose head is
-    the passage's title (2WikiMultiHopQA), else from the title alone (HotpotQA).
+    Sub-questions come from a decomposition with `#k` filled in (MuSiQue), else from evidence triples whose head is the
+    passage's title (2WikiMultiHopQA), else from the title alone (HotpotQA).
     """
     hops: list[OracleHop] = []
     answers: list[str] = []
@@ -51,14 +51,10 @@ def gold_hops(question: Question, index: Index) -> list[OracleHop]:
 
 
 def ways_to_ask(hops: Sequence[OracleHop], asked: Iterable[str], index: Index) -> list[tuple[OracleHop, str]]:
-    """Return queries for hops that were not sent before: each hop's own first, then those that say more.
+    """Return queries for hops not yet `asked` (case ignored): each hop's own first, then those that say more.
 
-    A hop is asked by its sub-question, then with what is found there, then also with the title of its passage.
-
-    Args:
-        hops: what to ask for, most urgent first.
-        asked: queries sent so far, compared without case.
-        index: an opened index.
+    Hops come most urgent first. One is asked by its sub-question, then with what is found there, then also with the
+    title of its passage.
     """
     before, ways = {normalised(text) for text in asked}, []
     wordings = [_wordings(hop, index) for hop in hops]

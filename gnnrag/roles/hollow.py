@@ -56,11 +56,7 @@ _MARKS = re.compile(r"\[(?:MISSING|\d{1,9}(?:\s*,\s*\d{1,9})*)\]|^\W*\d{1,2}[.)]
 
 
 class MalformedError(ValueError):
-    """Raised by a parser: the reply does not have the format that was asked for, or says nothing.
-
-    Attributes:
-        reason: one of the words above; empty where the format is wrong.
-    """
+    """A reply without the format that was asked for (empty `reason`), or that says nothing (a word above)."""
 
     def __init__(self, problem: str = "", reason: str = "") -> None:
         super().__init__(problem)
@@ -68,17 +64,10 @@ class MalformedError(ValueError):
 
 
 def parsed(text: str, parse: Callable[[str], T], prompt: str = "", is_cut: bool = False) -> T:
-    """Return what a role's parser reads in a reply.
+    """Return what a role's parser reads in a reply to the turn `prompt`.
 
-    Args:
-        text: the reply.
-        parse: reads it.
-        prompt: the turn that it answers.
-        is_cut: it was cut off, and nothing in it can be trusted to be whole.
-
-    Raises:
-        MalformedError: it is not what was asked for, goes round in circles, was cut off, refuses, is too long, or is
-            beyond all measure in another way.
+    MalformedError where it is not what was asked for, goes round in circles, was cut off (`is_cut`: nothing in it can
+    be trusted to be whole), refuses, is too long, or is otherwise out of range.
     """
     if len(text) > MAX_REPLY:
         raise MalformedError(f"more than {MAX_REPLY:,} characters")
@@ -108,16 +97,11 @@ def words(text: str) -> str:
 
 
 def is_loop(text: str, prompt: str = "", is_cut: bool = False) -> bool:
-    """Tell whether a reply repeats itself to its end.
+    """Tell whether a reply to the turn `prompt` repeats itself to its end; `is_cut`: it may end inside a word.
 
     It does where its last words are one phrase, line or word, at least `REPEATS` times in a row, and these repeats are
     at least half of it. Punctuation and case do not count. JSON that closes is no loop (a list of equal labels has an
     end), nor is what the prompt itself says as often: that is a name.
-
-    Args:
-        text: the reply.
-        prompt: the turn that it answers.
-        is_cut: the reply was cut off, perhaps inside a word.
     """
     found = _WORD.findall(text.casefold())
     if len(found) == 1 and len(found[0]) > _LONG_WORD:
@@ -150,12 +134,7 @@ def _closes(text: str) -> bool:
 
 
 def is_no_answer(text: str, question: str = "") -> bool:
-    """Tell whether an answer is none: empty, the question once more, or the words that lead up to an answer.
-
-    Args:
-        text: the answer.
-        question: what was asked.
-    """
+    """Tell whether an answer is none: empty, the question once more, or the words that lead up to an answer."""
     said, asked = words(text), words(question)
     left = f" {said} ".replace(f" {asked} ", " ") if asked else f" {said} "
     rest = left.split()

@@ -167,10 +167,7 @@ def _unquote(text: str) -> str:
 
 
 def json_objects(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of `text` in order, mending what can be mended.
-
-    Balanced objects come first; an object that never closes (cut off by the length limit) is completed and comes last.
-    """
+    """Yield the JSON objects of `text` in order, repaired; one that never closes is completed and comes last."""
     start, torn = text.find("{"), -1
     for _ in range(_MAX_STARTS):
         if start < 0:
@@ -190,10 +187,7 @@ def json_objects(text: str) -> Iterator[dict[str, Any]]:
 
 
 def json_value(text: str) -> Any:
-    """Return the value of a text that is JSON as a whole, else None.
-
-    A number that nothing can be reckoned with (NaN, Infinity, 1e999, one of 30 digits) is read as null.
-    """
+    """Return the value of a text that is all JSON, else None; NaN, Infinity, 1e999, 30 digits are read as null."""
     try:
         value = json.loads(text, parse_constant=lambda name: None, parse_float=_finite, parse_int=_finite)
         return well_formed_json(value)

@@ -1,14 +1,11 @@
-"""What all prompted roles share: render, generate, parse, one retry, and a record of it all.
+"""Prompted roles: render, generate, parse, one retry, and a record of it all.
 
-A role file holds what is its own: the values that go into its prompt, the parser of its replies, and its fallback.
 Calls, tokens, malformed replies and model errors are counted here; the flags of a role's result by whoever called it. A
-prompted role names its prompters in `prompters`, so that a run can record their prompts.
-
-A reply that cannot be used counts as `parse_failure`, and under its reason where that is known: `cut_off` (at the limit
-of its length), `empty`, `loop`, `refused`, `no_answer`, `no_fact`, `out_of_range`. Cut off means failed, whatever the
-text that came looks like; a prompter with `keeps_cut` reads it, and counts `cut_off` and `cut_but_read`. No reply
-counts as `llm_error`, and under the error's `kind`. A prompt that failed, reminder included, is not sent again for the
-same question where sampling is greedy: that counts as `repeated_prompt`.
+reply that cannot be used counts as `parse_failure`, and under its reason where that is known: `cut_off` (at the limit
+of its length), `empty`, `loop`, `refused`, `no_answer`, `no_fact`, `out_of_range`. A reply cut off has failed; a
+prompter with `keeps_cut` reads it, and counts `cut_off` and `cut_but_read`. No reply counts as `llm_error`, and under
+the error's `kind`. A prompt that failed, reminder included, is not sent again for the same question where sampling is
+greedy: that counts as `repeated_prompt`.
 """
 
 from __future__ import annotations
@@ -117,12 +114,8 @@ class Prompter:
     ) -> Outcome[T]:
         """Ask once; a malformed reply is counted and asked for once more. Never raises LLMError.
 
-        Args:
-            session: the question's record.
-            values: one for each placeholder of the prompt.
-            parse: turns the reply's text into the value; raises MalformedError.
-            before: the turns of a conversation that this one continues.
-            shown: how many things the prompt numbers, from 1: what the schema of the reply bounds integers by.
+        `values` has one for each placeholder; `parse` raises MalformedError; `before` holds the earlier turns of the
+        conversation; `shown`, how many things the prompt numbers from 1, bounds the integers in the reply's schema.
         """
         return (await self.ask_many(session, [values], parse, before, [shown]))[0]
 
@@ -134,7 +127,7 @@ class Prompter:
         before: tuple[Message, ...] = (),
         shown: Sequence[int | None] = (),
     ) -> list[Outcome[T]]:
-        """Ask for each of `batch` concurrently; booked in their order, so that traces do not depend on timing.
+        """Ask for each of `batch` concurrently; recorded in order, so that traces do not depend on timing.
 
         `parse` is one for all or one for each, as is `shown`.
         """
@@ -242,12 +235,7 @@ class Prompter:
 
 
 class PromptedRole(Role[TaskT, ResultT]):
-    """What prompted roles share: settings and a way to the language model; a role adds values, parser and fallback.
-
-    Attributes:
-        role: name under which calls, tokens and failures are counted.
-        prompt: its prompt; empty: of the same name.
-    """
+    """Base of prompted roles: a role adds values, parser and fallback; `prompt` empty: the prompt named as `role`."""
 
     config_class: ClassVar[type[PromptedConfig]] = PromptedConfig
     role: ClassVar[str]

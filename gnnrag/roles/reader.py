@@ -28,10 +28,7 @@ _SHORT = 100  # characters; a longer reply without a label is no short answer
 
 @dataclass
 class PromptedReaderConfig(PromptedConfig):
-    """`hipporag` parses as that code does, for comparison with published numbers; `robust` forgives more.
-
-    With `abstain` the reader may say that the passages do not hold the answer; the answer's text is then empty.
-    """
+    """`hipporag` parses as that code does, `robust` forgives more; `abstain`: an empty answer is allowed."""
 
     max_tokens: int = 2048
     parser: Literal["hipporag", "robust"] = "hipporag"
@@ -41,8 +38,8 @@ class PromptedReaderConfig(PromptedConfig):
 class PromptedReader(Role[ReaderTask, Answer]):
     """Reads a short answer out of passages and notes.
 
-    Without either, and unless it may abstain, it answers from what the model knows (the closed-book baseline).
-    No reply, or none that parses, gives an empty answer flagged `reader_failed`.
+    Without either, and unless it may abstain, it answers from what the model knows (the closed-book baseline). No
+    reply, or none that parses, gives an empty answer flagged `reader_failed`.
     """
 
     config_class = PromptedReaderConfig
@@ -87,8 +84,7 @@ class PromptedReader(Role[ReaderTask, Answer]):
 def parse_hipporag(text: str) -> Answer:
     """Return what stands between the first and the second `Answer:`; without one, the whole reply (flagged).
 
-    Raises:
-        MalformedError: the reply or its answer is empty.
+    MalformedError where the reply or its answer is empty.
     """
     text = strip_thinking(text)
     thought, label, rest = text.partition("Answer:")
@@ -100,8 +96,7 @@ def parse_hipporag(text: str) -> Answer:
 def parse_robust(text: str) -> Answer:
     """Return the first line after the last `answer:` in any case, without Markdown; a short one-line reply is taken.
 
-    Raises:
-        MalformedError: nothing after the label; no label, and the reply is empty or longer than a short answer.
+    MalformedError: nothing after the label; no label, and the reply is empty or longer than a short answer.
     """
     text = strip_markup(strip_thinking(text))
     labels = list(_ANSWER.finditer(text))
@@ -137,15 +132,10 @@ class OracleReaderConfig:
 
 
 class OracleReader(Role[ReaderTask, Answer]):
-    """Answer with the canonical gold answer if the gold evidence is among the passages, else abstain.
+    """Answers with the canonical gold answer if the gold evidence is among the passages, else abstains.
 
-    Args:
-        index: not used; roles share one constructor.
-        config: what evidence to require. A question without gold passages fulfils only `none`, and a question without
-            answers is one that the corpus cannot answer: abstaining is right.
-
-    Raises:
-        ConfigError: unknown `require`.
+    A question without gold passages fulfils only `require=none`; one without answers cannot be answered by the corpus,
+    so that abstaining is right. ConfigError for an unknown `require`.
     """
 
     config_class = OracleReaderConfig

@@ -43,7 +43,6 @@ class PromptedReasoner(Role[ReasonTask, Step]):
         self.prompters = tuple(self._by_style.values())
 
     async def __call__(self, task: ReasonTask, session: Session) -> Step:
-        """See `Role`."""
         values = {
             "passages": passage_elements(task.passages),
             "question": inline(task.question.text),
@@ -68,10 +67,7 @@ class PromptedReasoner(Role[ReasonTask, Step]):
 
 
 def parse_thought(text: str, one_sentence: bool = False) -> Step:
-    """Return a thought; the marker `So the answer is:` anywhere ends the loop.
-
-    A marker that does not begin the reply is flagged (`late_marker`): the step then holds more than it should.
-    """
+    """Return a thought; `So the answer is:` anywhere ends the loop, flagged `late_marker` unless it comes first."""
     if match := _MARKER.search(text):
         flags = () if match.start() == 0 else ("late_marker",)
         return Step(text, None, True, _short(text[match.end() :]), flags)
@@ -88,12 +84,9 @@ def parse_generation(text: str) -> Step:
 
 
 def parse_links(text: str) -> Step:
-    """Return links with scores, a verdict, and what to look for next.
+    """Return links with scores, a verdict, and what to look for next: `next`, else the best link's text, else nothing.
 
-    Without `next`, the text of the best link is what to look for; without links there is nothing.
-
-    Raises:
-        MalformedError: no JSON object with one of these, or one that says nothing.
+    MalformedError: no JSON object with one of these, or one that says nothing.
     """
     for data in json_objects(text):
         if not {"links", "sufficient", "next"} & data.keys():
@@ -133,7 +126,6 @@ class OfflineReasoner(Role[ReasonTask, Step]):
         self.thoughts = OfflineThoughts(index)
 
     async def __call__(self, task: ReasonTask, session: Session) -> Step:
-        """See `Role`."""
         asked = ThoughtsTask(task.question, task.passages, earlier=task.steps, round=len(task.steps) + 1)
         found = self.thoughts.think(asked)
         text = found.fast or found.slow
@@ -156,7 +148,6 @@ class OracleReasoner(Role[ReasonTask, Step]):
         self.index, self.config = index, config or OracleReasonerConfig()
 
     async def __call__(self, task: ReasonTask, session: Session) -> Step:
-        """See `Role`."""
         read = {p.id for p in task.passages[: self.config.read]}
         missing = [hop for hop in gold_hops(task.question, self.index) if hop.gold not in read]
         ways = ways_to_ask(missing, task.steps, self.index)

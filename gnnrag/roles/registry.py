@@ -15,16 +15,11 @@ from gnnrag.registry import BACKENDS, ROLES, resolve
 
 
 class Roles(Mapping[str, Any]):
-    """Role name to role object.
+    """Role name to role object, built when first asked for.
 
-    Args:
-        index: an opened index; offline, oracle and tuned roles read it.
-        roles: the `roles` section: a default implementation, and settings per role.
-        llm: the `llm` section: the backend of prompted roles that name no other.
-        llm_cache: path of the response cache, or None.
-
-    Raises:
-        ConfigError: unknown role or implementation, or an implementation that a role does not have.
+    `roles` gives a default implementation and settings per role, `llm` the backend of prompted roles that name no
+    other; `llm_cache` None caches no responses. ConfigError: unknown role or implementation, or one that a role does
+    not have.
     """
 
     def __init__(self, index: Index, roles: Any, llm: Choice, llm_cache: str | None) -> None:
@@ -94,7 +89,7 @@ class Roles(Mapping[str, Any]):
     def prompts(self) -> dict[str, dict[str, str]]:
         """Digests of the prompts of every role built so far, and of the weights it asks where they lie on this machine.
 
-        They are part of what a run was made with: a model trained further in its folder does not continue the run.
+        A run records them: a model trained further in its folder does not continue the run.
         """
         found = {}
         for name, role in sorted(self._built.items()):

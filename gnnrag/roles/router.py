@@ -20,7 +20,7 @@ from gnnrag.types import Question
 
 
 class PromptedRouter(PromptedRole[RouterTask, Routing]):
-    """One call a question. No reply, or none that parses, means passage_local, flagged `router_failed`.
+    """One call a question; no reply, or none that parses, means passage_local, flagged `router_failed`.
 
     The class that the model names gets the confidence that it states, the other two share the rest evenly.
     """
@@ -39,12 +39,9 @@ class PromptedRouter(PromptedRole[RouterTask, Routing]):
 
 
 def parse_routing(text: str) -> tuple[str, float]:
-    """Return class and confidence of a reply: a JSON object with both.
+    """Return class and confidence of a reply: a JSON object with both, never prose; else MalformedError.
 
-    `multi-hop` and `Multi Hop` are read as `multi_hop`, and "80%" or 80 as 0.8; nothing is read out of prose.
-
-    Raises:
-        MalformedError: there is no such object, or its class or confidence is none.
+    `multi-hop` and `Multi Hop` are read as `multi_hop`, and "80%" or 80 as 0.8.
     """
     for data in json_objects(strip_markup(strip_thinking(text))):
         lowered = {str(k).strip().lower(): v for k, v in data.items()}
@@ -188,11 +185,9 @@ CUES = tuple(WEIGHTS)
 
 
 def read_cues(text: str, linked: int = 0) -> dict[str, float]:
-    """Return the cues of a question, each between 0 and 1 or a little above.
+    """Return a question's cues, each in [0, 1] or a little above; `linked`: how many of its names have passages.
 
-    Args:
-        text: the question.
-        linked: how many of its names the corpus has passages about; questions in lower case have no other names.
+    Questions in lower case have no other names.
     """
     masked = mask_names(beginning(text))
     lowered = " ".join(fold(masked).split())
@@ -246,9 +241,6 @@ class OracleRouter(Role[RouterTask, Routing]):
 
     A type that says nothing (`unknown`, `unanswerable`) is judged by how many hops or gold passages are annotated, and
     flagged `type_unknown`.
-
-    Args:
-        index: not used; roles share one constructor.
     """
 
     def __init__(self, index: Any = None, config: None = None) -> None:
@@ -261,10 +253,7 @@ class OracleRouter(Role[RouterTask, Routing]):
 
 
 def class_of(question: Question) -> tuple[str, bool]:
-    """Return the class of an annotated question, and whether its type says so.
-
-    MetaQA's types are paths of relations: `movie_to_director_to_movie` has two hops.
-    """
+    """Return a question's class, and whether its type says so (`movie_to_director_to_movie`: two hops, MetaQA)."""
     kind = question.type.strip().lower()
     if kind in ("thematic", "global"):
         return "thematic", True

@@ -40,12 +40,7 @@ class PromptedThoughtsConfig(PromptedConfig):
 class PromptedThoughts(Role[ThoughtsTask, Thoughts]):
     """Asks for a fast and a slow thought. No reply at all, or none that parses, gives neither (`thought_failed`).
 
-    Args:
-        backend: the language model.
-        config: settings; `prompt` is for joint mode.
-
-    Raises:
-        ConfigError: a prompt of its own in separate mode.
+    `config.prompt` is for joint mode: ConfigError in separate mode.
     """
 
     config_class = PromptedThoughtsConfig
@@ -114,16 +109,7 @@ def _options(task: ThoughtsTask) -> list[str]:
 
 
 def parse_thoughts(text: str, may_stop: bool = False, with_chain: bool = False) -> Thoughts:
-    """Parse a reply to the joint prompt: labelled lines, a JSON object, two lines, or one line.
-
-    Args:
-        text: the reply.
-        may_stop: it was allowed to say that nothing is missing.
-        with_chain: it was asked for the chain as well.
-
-    Raises:
-        MalformedError: neither thought is there.
-    """
+    """Parse a joint reply: labelled lines, a JSON object, two lines, or one; MalformedError without a thought."""
     text, chain = _split(text, with_chain)
     if may_stop and _NOTHING.match(text):
         return Thoughts(sufficient=True, chain=chain)
@@ -141,16 +127,9 @@ def parse_thoughts(text: str, may_stop: bool = False, with_chain: bool = False) 
 def parse_thought(
     text: str, kind: Literal["fast", "slow"], may_stop: bool = False, with_chain: bool = False
 ) -> Thoughts:
-    """Parse a reply to one of the separate prompts: its label, a JSON object, or one line.
+    """Parse a reply to one separate prompt: its label, a JSON object, or one line.
 
-    Args:
-        text: the reply.
-        kind: which of the two was asked for.
-        may_stop: it was allowed to say that nothing is missing.
-        with_chain: it was asked for the chain as well.
-
-    Raises:
-        MalformedError: no thought, or several lines without a label.
+    MalformedError: no thought, or several lines without a label.
     """
     text, chain = _split(text, with_chain)
     if may_stop and _NOTHING.match(text):
@@ -257,10 +236,7 @@ class OfflineThoughts(Role[ThoughtsTask, Thoughts]):
 
 
 class OracleThoughts(Role[ThoughtsTask, Thoughts]):
-    """Fast: the first gold hop that is not among the passages shown. Slow: the next one, or the first with its answer.
-
-    Gives a method's ceiling; never a result.
-    """
+    """Fast: the first gold hop not shown. Slow: the next, or the first with its answer. A ceiling, never a result."""
 
     def __init__(self, index: Index, config: None = None) -> None:
         self.index = index

@@ -112,15 +112,8 @@ def numbers(shown: Sequence[Any]) -> frozenset[int]:
 def parse_selection(text: str, count: int | None = None) -> frozenset[int]:
     """Return the passage numbers of a listwise reply; the caller drops those that it did not show.
 
-    A JSON object with `selected` (or a near synonym) anywhere in the reply, or a bare list that is the whole reply.
-    Numbers in prose are never taken for a selection.
-
-    Args:
-        text: the reply.
-        count: how many passages were shown.
-
-    Raises:
-        MalformedError: there is neither, or its numbers are all of passages that were not shown.
+    A JSON object with `selected` (or a near synonym) anywhere in the reply, or a bare list that is the whole reply,
+    never prose. MalformedError: there is neither, or no number is of the `count` passages shown.
     """
     found = _selection(text)
     if found and count is not None and not any(1 <= n <= count for n in found):
@@ -142,11 +135,7 @@ def _selection(text: str) -> frozenset[int]:
 
 
 def parse_yes_no(text: str) -> frozenset[int]:
-    """Return {1} for yes and {} for no, the first word of a pointwise reply.
-
-    Raises:
-        MalformedError: it is neither.
-    """
+    """Return {1} for yes and {} for no, the first word of a pointwise reply; MalformedError where it is neither."""
     verdict = _VERDICT.match(strip_markup(strip_thinking(text)))
     if not verdict:
         raise MalformedError("neither yes nor no")

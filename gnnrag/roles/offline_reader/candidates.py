@@ -1,7 +1,4 @@
-"""Candidate answers of a question and their features.
-
-Nothing here is learned; the weights of these features are (`gnnrag.roles.tuned.reader`).
-"""
+"""Candidate answers of a question and their features; the weights are learned (`gnnrag.roles.tuned.reader`)."""
 
 from __future__ import annotations
 
@@ -102,16 +99,9 @@ class Candidate:
 
 
 def candidates_of(question: str, reading: Reading, rule: Finding | None = None, limit: int = 400) -> list[Candidate]:
-    """Return the candidates of a question, in reading order.
+    """Return candidates in reading order with distinct (passage, start, text), none empty once normalised.
 
-    Args:
-        question: the question.
-        reading: its passages, best first.
-        rule: what the rules answer; it is a candidate, too.
-        limit: most candidates of a passage; wordy phrases come last.
-
-    Returns:
-        Candidates with distinct (passage, start, text); none is empty once normalised.
+    What the rules answer is one, too. At most `limit` are of one passage; wordy phrases come last.
     """
     wanted = expected_type(question)
     found: list[Candidate] = []
@@ -279,11 +269,7 @@ def rule_kind(rule: Finding | None) -> str:
 
 
 def features_of(question: str, reading: Reading, candidates: Sequence[Candidate], rule: Finding | None) -> np.ndarray:
-    """Return the features of each candidate.
-
-    Returns:
-        (len(candidates), len(FEATURES)) float32, each about in [0, 1].
-    """
+    """Return each candidate's features, about in [0, 1]. Shape (len(candidates), len(FEATURES)), float32."""
     asked = _ask(question, reading)
     table = _Table(asked, reading, candidates)
     out = np.zeros((len(candidates), len(FEATURES)), np.float32)

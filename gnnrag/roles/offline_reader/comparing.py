@@ -116,12 +116,7 @@ _PLACE = re.compile(
 
 
 def countries(text: str, place: bool = False) -> list[str]:
-    """Return countries and demonyms that describe the subject, as written, best first.
-
-    Args:
-        text: the passage.
-        place: whether the subject is a place, whose country may be given by a region (`in Ontario`).
-    """
+    """Return the subject's countries and demonyms, as written, best first; of a place by region too (`in Ontario`)."""
     found: list[tuple[float, str]] = []
     for number, sentence in enumerate(sentences(text)[:8]):
         verb = re.search(r"\b(?:is|was|are|were)\b", sentence)

@@ -124,12 +124,7 @@ class OfflineReaderConfig:
 
 
 class OfflineReader(Role[ReaderTask, Answer]):
-    """Extract a short answer from passages with rules and lexical signals; deterministic and untrained.
-
-    Args:
-        index: not used; roles share one constructor.
-        config: the constants.
-    """
+    """Extracts a short answer from passages with rules and lexical signals; deterministic and untrained."""
 
     config_class = OfflineReaderConfig
 

@@ -50,12 +50,9 @@ class _Sentence:
 
 
 class SpanSearch:
-    """Find the best span of a type.
+    """Finds the best span of a type.
 
     Sentence embeddings and the distance of a span to the question's words were tried: both lower EM on development.
-
-    Args:
-        weights: the weights.
     """
 
     def __init__(self, weights: SpanWeights) -> None:

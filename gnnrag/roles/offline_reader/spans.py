@@ -179,12 +179,7 @@ class Mention:
 
 
 class Linker:
-    """Resolves names within the handful of passages that a reader sees.
-
-    Args:
-        passages: best first.
-        texts: their cleaned texts.
-    """
+    """Resolves names within the handful of passages that a reader sees, best first; `texts` are their cleaned texts."""
 
     def __init__(self, passages: Sequence[Passage], texts: Sequence[str]) -> None:
         self.titles = [fold(p.title) for p in passages]

@@ -1,9 +1,7 @@
-"""The checkpoint of a tuned role: its folder and record, its weights, and the encoder under them.
+"""The checkpoint of a tuned role: a folder of weights with the record `gnnrag.json`, and the encoder under them.
 
-The folder holds weights and whatever else the model needs, and `gnnrag.json`, which says what it is. A model for `hf`,
-`vllm` or `transformers serve` is such a folder, too: the record lies beside `config.json`, and those programs pass over
-it. Of a network on an encoder of Hugging Face, a checkpoint holds only what was trained; the rest comes from the base,
-whose digest it names.
+A model for `hf`, `vllm` or `transformers serve` is such a folder, too: they ignore the record beside `config.json`. Of
+a network on a Hugging Face encoder, a checkpoint holds only what was trained, and names the digest of the base.
 """
 
 from __future__ import annotations
@@ -64,15 +62,9 @@ def write_tuned(folder: Path, record: TunedRecord) -> None:
 
 
 def read_tuned(folder: str | Path, role: str, kinds: Sequence[str]) -> TunedRecord:
-    """Read and check the record of a tuned role.
+    """Read and check the record of a tuned role; of a training's run directory that of its folder `best`.
 
-    Args:
-        folder: a checkpoint, or the run directory of a training, whose folder `best` is then taken.
-        role: that is to be done.
-        kinds: of model that the caller can use.
-
-    Raises:
-        ArtefactError: no record, another role or kind, or a file that is missing, cut short or changed.
+    ArtefactError: no record, another role or kind, or a file that is missing, cut short or changed.
     """
     folder = tuned_folder(folder)
     path = folder / RECORD
@@ -156,14 +148,8 @@ def load_encoder(
 ) -> tuple[nn.Module, int]:
     """Return an encoder and the width of its layers.
 
-    Args:
-        base: `embedded`, a folder, or a name on the Hugging Face hub.
-        train_layers: top layers that are trained, the rest being frozen; None: all, the embeddings too.
-        dropout: in training.
-        gradient_checkpointing: compute layers again instead of keeping them.
-
-    Raises:
-        ConfigError: it is not there, cannot be loaded, or has fewer layers.
+    `base` is `embedded`, a folder, or a name on the Hugging Face hub. The top `train_layers` are trained, the rest is
+    frozen; None: all, the embeddings too. ConfigError: it is not there, cannot be loaded, or has fewer layers.
     """
     import torch
     from transformers import AutoConfig, AutoModel
@@ -226,14 +212,7 @@ def save_trained(folder: Path, model: Any, record: TunedRecord) -> None:
 def load_trained(
     folder: Path, record: TunedRecord, build: Callable[[ConfigT], ModelT], config: ConfigT, base: str | None
 ) -> ModelT:
-    """Return the network of a checkpoint that `save_trained` wrote, for inference.
-
-    Args:
-        folder: its own folder.
-        record: read from it.
-        build: makes the network from its settings.
-        config: the settings, from the record.
-        base: where the encoder lies; None for the embedded one.
+    """Return the network of a checkpoint that `save_trained` wrote, for inference; `base` None: the embedded encoder.
 
     Raises:
         ConfigError: it has another base, and none is given.

@@ -70,12 +70,9 @@ class PairBatch:
 
 
 class CrossEncoder(nn.Module):
-    """logit = f(features) + g(text, features): what the features say, corrected by who has read the text.
+    """logit = f(features) + g(text, features); g starts at zero: the encoder learns what the features cannot tell.
 
-    g starts at zero, so that the encoder learns what the features cannot tell.
-
-    Raises:
-        ConfigError: the base is not there, or a setting is out of range.
+    ConfigError: the base is not there, or a setting is out of range.
     """
 
     def __init__(self, config: CrossEncoderConfig) -> None:
@@ -137,7 +134,6 @@ class _Nothing(nn.Module):
 
 
 def _feature_head(count: int, hidden: int) -> nn.Module:
-    """Return a network of the features."""
     if not count:
         return _Nothing()
     if not hidden:
@@ -153,11 +149,7 @@ def save_cross_encoder(
 
 
 def load_cross_encoder(folder: Path, record: TunedRecord, base: str | None = None) -> CrossEncoder:
-    """Load a checkpoint.
-
-    Raises:
-        ArtefactError: damaged, of another architecture, or made from another base.
-    """
+    """Load a checkpoint; ArtefactError where it is damaged, of another architecture, or made from another base."""
     config = read_settings(CrossEncoderConfig, record.settings, folder)
     return load_trained(folder, record, CrossEncoder, config, base)
 
@@ -196,8 +188,7 @@ class PairMaker:
     def pairs(self, shown: Shown, features: np.ndarray, places: Sequence[int]) -> list[Pair]:
         """Return the pairs of some passages, by place.
 
-        The chain follows the question as a text of its own, `|` between: every tokenizer knows that, not every one a
-        second separator.
+        The chain follows the question as a text of its own, `|` between: not every tokenizer knows a second separator.
         """
         if self._tokenizer is None:
             return [Pair((), (), features[i]) for i in places]
@@ -231,12 +222,9 @@ class PairMaker:
 
 
 class PairScorer:
-    """Scores pairs with a network, each as if it were alone.
+    """Scores pairs with a network in evaluation mode, each as if it were alone.
 
-    Args:
-        model: the network, in evaluation mode, where it is to compute.
-        maker: of its pairs.
-        precision: `f32`, or `bf16` where the processor has it.
+    `precision` is `f32`, or `bf16` where the processor has it.
     """
 
     def __init__(self, model: CrossEncoder, maker: PairMaker, precision: str = "f32") -> None:
@@ -275,12 +263,9 @@ def score_shown(scorer: PairScorer, shown: Shown, read: int | None, features: np
 
 
 def best_to_read(scorer: PairScorer, features: np.ndarray, read: int | None) -> tuple[list[int], np.ndarray]:
-    """Return the places of the passages whose text is read, and what the features alone say of all passages.
+    """Return places of the passages whose text is read, and the score of all by features (passages, features) alone.
 
-    Args:
-        scorer: of the pairs.
-        features: (passages, features).
-        read: how many, the best by the features (by the pool where there are none); None: all.
+    These are the best `read` by the features (by the pool where there are none); None: all.
     """
     rough = scorer.by_features(features)
     order = np.argsort(-rough, kind="stable")

@@ -1,8 +1,4 @@
-"""A language model that was fine-tuned here, in the role that it was trained for: a LoRA adapter or a merged model.
-
-It is the prompted role with its prompt, on weights of its own. What it learned is to answer exactly that prompt: they
-belong together.
-"""
+"""A language model fine-tuned here, in its role and with its prompt: a LoRA adapter or a merged model."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a verifier can tell of a (question, chain, passage) without reading: numbers in [0, 1] from its task alone.
+"""Features of (question, chain, passage) for a verifier, in [0, 1], from its task alone.
 
-A passage is judged beside the others that are shown with it: bridges of a multi-hop question betray themselves by which
-passage names which. Every number follows from the task, so that it is the same in training rows and in the loop.
+A passage is judged beside the others shown with it: which passage names which tells the bridges of a multi-hop
+question.
 """
 
 from __future__ import annotations
@@ -39,11 +39,7 @@ class Shown:
 
 
 def pair_features(shown: Shown, names: Sequence[str]) -> np.ndarray:
-    """Return the features of each passage. Shape (len(shown.passages), len(names)), float32.
-
-    Raises:
-        ConfigError: there is no such feature.
-    """
+    """Return each passage's features, (len(shown.passages), len(names)) float32; ConfigError for an unknown one."""
     for name in names:
         if name not in FEATURES:
             raise ConfigError(f"features: {name!r} is unknown. {nearest(name, FEATURES)}")

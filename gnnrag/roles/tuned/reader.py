@@ -85,9 +85,7 @@ class SpanReader(nn.Module):
 
     The encoder reads each window (question, bridge, passage); two logits per token, normalised over all the text that a
     question has, say where the answer begins and ends, so that passages compete (as in Clark and Gardner 2018).
-
-    Raises:
-        ConfigError: the base is not there, or a setting is out of range.
+    ConfigError: the base is not there, or a setting is out of range.
     """
 
     def __init__(self, config: SpanReaderConfig) -> None:
@@ -150,10 +148,7 @@ class SpanReader(nn.Module):
         return [nn.utils.rnn.pad_sequence(own, batch_first=True) if own else None for own in owns]
 
     def logits(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Return what the encoder says of each token: its logits of beginning and end; with `vectors` its vector, too.
-
-        The shape is (windows, length, 2) or (windows, length, 2 + width).
-        """
+        """Return each token's logits of beginning and end [and its vector]: (windows, length, 2 [+ width])."""
         assert self.encoder is not None
         device = self.span.weight.device
         hidden = self.encoder(input_ids=tokens.to(device), attention_mask=mask.to(device)).last_hidden_state
@@ -239,11 +234,7 @@ def save_span_reader(folder: Path, model: SpanReader, settings: Mapping[str, Any
 
 
 def load_span_reader(folder: Path, record: TunedRecord, features: Sequence[str], base: str | None = None) -> SpanReader:
-    """Load a checkpoint.
-
-    Raises:
-        ArtefactError: damaged, of another architecture or version, or made from another base.
-    """
+    """Load a checkpoint; ArtefactError: damaged, of another architecture or version, or made from another base."""
     config = read_settings(SpanReaderConfig, record.settings, folder)
     if unknown := [name for name in config.features if name not in features]:
         raise ArtefactError(f"{folder}: it reads the feature {unknown[0]!r}, which is not known here; train again")
@@ -253,8 +244,7 @@ def load_span_reader(folder: Path, record: TunedRecord, features: Sequence[str],
 def window_maker(config: SpanReaderConfig) -> WindowMaker | None:
     """Return what cuts windows for a network, or None where it reads no text.
 
-    Raises:
-        ConfigError: it has no tokenizer, or one that does not say which characters a token covers.
+    ConfigError: it has no tokenizer, or one that does not say which characters a token covers.
     """
     if not config.text:
         return None
@@ -277,7 +267,7 @@ class TunedReaderConfig:
 
 
 class TunedReader(Role[ReaderTask, Answer]):
-    """Answer with the candidate that a trained network ranks first (`gnnrag.roles.tuned.reader`).
+    """Answers with the candidate that a trained network ranks first (`gnnrag.roles.tuned.reader`).
 
     Questions in flight are read together, and each gets the answer that it would get alone.
 

@@ -46,12 +46,9 @@ class SpanItem:
 
 
 class WindowMaker:
-    """Cuts token windows.
+    """Cuts token windows with a fast tokenizer of transformers.
 
-    Args:
-        tokenizer: a fast tokenizer of transformers.
-        question_tokens, bridge_tokens, text_tokens: most tokens of each part; a longer text gives several windows, that
-            overlap by a quarter.
+    The numbers bound each part's tokens; a longer text gives several windows, that overlap by a quarter.
     """
 
     def __init__(self, tokenizer: Any, question_tokens: int, bridge_tokens: int, text_tokens: int) -> None:
@@ -123,7 +120,7 @@ def places_of(windows: Sequence[Window], spans: Sequence[tuple[int, int, int]]) 
 
 
 def bridges(question: str, reading: Reading) -> list[str]:
-    """Return, for each passage, the sentence of another one that names it and shares most words with the question.
+    """Return per passage the sentence of another that names it and shares most words with the question.
 
     The title of the other passage opens it. Empty where no other passage names this one.
     """
@@ -145,14 +142,7 @@ def bridges(question: str, reading: Reading) -> list[str]:
 
 @dataclass(frozen=True)
 class ItemMaker:
-    """Makes items.
-
-    Args:
-        windows: cuts windows; None where no text is read.
-        features: names of the features, in order.
-        rules: who answers by rules; what they say is a feature.
-        keep: items that are kept in case they are asked for again.
-    """
+    """Makes items; no text is read where `windows` is None, and the last `keep` items are kept."""
 
     windows: WindowMaker | None
     features: Sequence[str]

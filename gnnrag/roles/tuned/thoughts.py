@@ -1,9 +1,7 @@
 """Thoughts by a model that was trained here: a selector that ranks candidate next queries, or a language model.
 
-The selector sees each candidate as named features, and all of them together as their mean; the slow query is chosen
-with the fast one in view, because what the fast one brings need not be asked for twice. A candidate is looked up in the
-embeddings of the index before it is asked: the passages nearest to it say more about it than its words. All features
-are cosines, shares, reciprocal ranks and the like, about between 0 and 1.
+The selector sees each candidate as features (about in [0, 1]) and all of them as their mean; the slow query is chosen
+with the fast one in view. Candidates are looked up in the index first: the passages near one say more than its words.
 """
 
 from __future__ import annotations
@@ -95,16 +93,10 @@ class Selector(nn.Module):
         self.spread.copy_(torch.from_numpy(spread))
 
     def forward(self, features: Tensor, mask: Tensor, keep: Tensor | None = None) -> Tensor:
-        """Score candidates.
+        """Score candidates (batch, n, F + len(PICKED)); (batch, n + 1), the last column for none of them.
 
-        Args:
-            features: (batch, n, F + len(PICKED)).
-            mask: (batch, n) bool, false where a row is filler.
-            keep: (batch, 2, hidden) factors of the two hidden layers, the same for all candidates of a decision:
-                dropout that the caller draws, so that it follows from the item and not from who computes it.
-
-        Returns:
-            (batch, n + 1): the last column is for none of them.
+        `mask` (batch, n) is false for filler. `keep` (batch, 2, hidden) are factors of the hidden layers, one for all
+        candidates of a decision: dropout that the caller draws, so that it follows from the item.
         """
         scaled = ((features - self.mean) / self.spread).clamp(-_FAR, _FAR)
         own = nn.functional.gelu(self.inner(scaled))
@@ -156,11 +148,7 @@ def save_selector(folder: Path, model: Selector, base: Mapping[str, Any], facts:
 
 
 def load_selector(folder: Path, record: TunedRecord, features: Sequence[str]) -> Selector:
-    """Return the network of a checkpoint whose record was read.
-
-    Raises:
-        ArtefactError: the weights are of another architecture, or its features are not those that are made here.
-    """
+    """Return a checkpoint's network; ArtefactError: weights of another architecture, or other features."""
     config = read_settings(SelectorConfig, record.settings, folder / RECORD)
     if list(config.features) != list(features):
         odd = sorted(set(config.features) ^ set(features))
@@ -203,14 +191,7 @@ class FeatureMaker:
     def __call__(
         self, task: ThoughtsTask, reading: Reading, candidates: Sequence[ThoughtCandidate], vectors: np.ndarray
     ) -> Options:
-        """Describe candidates.
-
-        Args:
-            task: the decision.
-            reading: of the task.
-            candidates: to be described, n of them.
-            vectors: (n, dim) float32, of their texts.
-        """
+        """Describe n candidates, whose texts have the vectors (n, dim) float32."""
         passages, count = self.index.passage_vectors, len(candidates)
         if not count:
             return Options(np.zeros((0, len(FEATURES)), np.float32), vectors, np.zeros((0, TOP), np.int64))

@@ -10,13 +10,9 @@ from gnnrag.types import Passage
 
 @dataclass(frozen=True, slots=True)
 class TriplesTask:
-    """Ask for what a passage states.
+    """Ask for what a passage states; empty `types` leave entity types to the role.
 
-    Attributes:
-        passage: the passage.
-        types: the allowed entity types; empty leaves them to the role.
-        language: what descriptions are to be written in.
-        gleaning: how often a model is told that it missed some and asked for more.
+    `gleaning`: how often a model is told that it missed some and asked for more. `language` is that of descriptions.
     """
 
     passage: Passage
@@ -35,13 +31,7 @@ class Extracted:
 
 @dataclass(frozen=True, slots=True)
 class SummaryTask:
-    """Ask for a summary of texts.
-
-    Attributes:
-        texts: what to summarise, most important first.
-        max_words: length of the summary.
-        subject: what the texts are about (the name of an entity), where there is one.
-    """
+    """Ask for a summary in `max_words` of texts, most important first, about `subject` (an entity's name), if any."""
 
     texts: tuple[str, ...]
     max_words: int = 75
@@ -60,15 +50,14 @@ class Summary:
 class ReportTask:
     """Ask for a report on a community.
 
-    Ids are sources: whoever makes the task sees to it that no two of them are equal, of whatever kind (the stage
-    `reports` marks them by `e:`, `r:` and `p:`), and writers cite them as they are.
+    Ids are sources, cited by writers as they are; whoever makes the task sees to it that no two are equal, of whatever
+    kind (the stage `reports` marks them by `e:`, `r:` and `p:`).
 
     Attributes:
         entities: (id, name, type, description) of the members, most connected first.
         relations: (id, head, tail, description) inside the community, by the degrees of their ends, descending.
         passages: passages that members come from, most cited first.
         reports: titles and summaries of sub-communities that stand for their members where those would not fit.
-        max_words: length of the report.
     """
 
     entities: tuple[tuple[str, str, str, str], ...]

@@ -73,11 +73,7 @@ class PromptedCurator(PromptedRole[CurateTask, Curated]):
 
 
 def read_partition(reply: str, count: int) -> Partition:
-    """Return the groups of a reply `{"groups": [[1, 3], [2]]}` as positions from 0.
-
-    Raises:
-        MalformedError: they are no partition of the numbers from 1 to `count`.
-    """
+    """Return groups of `{"groups": [[1, 3], [2]]}` as positions from 0; MalformedError: no partition of 1..count."""
     for data in objects(strip_thinking(reply)):
         rows = data.get("groups")
         if not isinstance(rows, list | tuple):
@@ -111,9 +107,6 @@ class OfflineCurator(Role[CurateTask, Curated]):
     """Puts each member with the first group whose first member it is a variant of: stars, no chains.
 
     Initials that fit several of the full names stay alone: nothing tells which of them they stand for.
-
-    Args:
-        tools: not used.
     """
 
     version = 1
@@ -197,11 +190,7 @@ class PromptedTypes(PromptedRole[TypesTask, Typed]):
 
 
 def read_types(reply: str, count: int, allowed: frozenset[str]) -> list[str]:
-    """Return the types of a reply `{"types": {"1": "person", ...}}` in the order of their numbers.
-
-    Raises:
-        MalformedError: the numbers are not 1 to `count`, or a type is not of the schema.
-    """
+    """Return types of `{"types": {"1": "person", ...}}` by number; MalformedError: not 1..count, or not allowed."""
     for data in objects(strip_thinking(reply)):
         rows = data.get("types")
         if not isinstance(rows, dict):
@@ -223,12 +212,7 @@ class OfflineTypesConfig:
 
 
 class OfflineTypes(Role[TypesTask, Typed]):
-    """Compares embeddings of `name: description` and `type: definition`; ties go to the type that the schema has first.
-
-    Args:
-        tools: gives the embedder.
-        config: settings.
-    """
+    """Compares embeddings of `name: description` and `type: definition`; ties go to the schema's first type."""
 
     config_class = OfflineTypesConfig
     version = 1

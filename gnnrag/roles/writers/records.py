@@ -220,11 +220,6 @@ class Conversation:
 
     With gleaning g there are 1 call (g = 0), 2 (g = 1) or up to 2 g: after each turn but the last the model is asked
     whether anything is missing, and only `yes` goes on.
-
-    Args:
-        backend: the language model.
-        config: sampling settings.
-        prompt: name of the extraction prompt.
     """
 
     def __init__(self, backend: Backend, config: TriplesConfig, prompt: str) -> None:

@@ -45,12 +45,8 @@ class _Statement:
 class OfflineReport(Role[ReportTask, ReportDraft]):
     """Title: the most connected entities. Summary and findings: sentences that join well connected ones, once each.
 
-    A report depends on its task alone: no vectors, no statistics of the corpus, so that it stays valid while other
-    communities change. Its rating grows with what there is to say.
-
-    Args:
-        source: not used; writers share one constructor.
-        config: settings.
+    A report depends on its task alone, so that it stays valid while other communities change. Its rating grows with
+    what there is to say.
     """
 
     config_class = OfflineReportConfig
@@ -153,10 +149,7 @@ MAX_FINDINGS, MAX_SOURCES = 10, 5
 
 
 class PromptedReport(PromptedRole[ReportTask, ReportDraft]):
-    """Asks for title, summary, findings with sources, and a rating.
-
-    Where no reply parses, the offline writer's report is taken (`report_fallback`).
-    """
+    """Asks for title, summary, findings with sources, rating; else the offline report (`report_fallback`)."""
 
     role = "report"
     config_class = at_most(4096)
@@ -172,10 +165,7 @@ class PromptedReport(PromptedRole[ReportTask, ReportDraft]):
 
 
 def show(task: ReportTask) -> tuple[Shown, dict[str, str]]:
-    """Return the material of a task as delimited text, and the id that each of its short ids stands for.
-
-    A description that several relations share is written once.
-    """
+    """Return a task as delimited text, shared descriptions written once, and the id of each short id."""
     ids: dict[str, str] = {}
     lines = ["Entities (id | name | type | description)"]
     for n, (id_, name, kind, text) in enumerate(task.entities, start=1):
@@ -201,8 +191,7 @@ def show(task: ReportTask) -> tuple[Shown, dict[str, str]]:
 def parse_report(text: str) -> ReportDraft:
     """Return the report; the sources of its findings are still short ids.
 
-    Raises:
-        MalformedError: no JSON object with a title, a summary, a list of findings and a rating from 0 to 10.
+    MalformedError: no JSON object with a title, a summary, a list of findings and a rating from 0 to 10.
     """
     for data in json_objects(strip_thinking(text)):
         title, summary, findings = data.get("title"), data.get("summary"), data.get("findings")

@@ -47,11 +47,7 @@ class PromptedSummary(PromptedRole[SummaryTask, Summary]):
 
 
 def parse_summary(text: str) -> str:
-    """Return the reply as one paragraph, without a last sentence that the length limit cut off.
-
-    Raises:
-        MalformedError: the reply is empty.
-    """
+    """Return the reply as one paragraph, without a last sentence that was cut off; MalformedError where it is empty."""
     text = " ".join(strip_markup(strip_thinking(text)).split())
     sentences = split_sentences(text)
     if len(sentences) > 1 and not sentences[-1].rstrip(_CLOSING).endswith(tuple(_ENDINGS)):
@@ -71,15 +67,8 @@ class OfflineSummaryConfig:
 class OfflineSummary(Role[SummaryTask, Summary]):
     """Extractive summaries: whole sentences of the texts, chosen by salience and against repetition.
 
-    A summary depends on its own texts alone: no corpus statistics, no vectors. That makes it fast, and keeps summaries
-    valid when other parts of a corpus change. Without any text it is empty (`summary_empty`).
-
-    Args:
-        index: not used.
-        config: settings.
-
-    Raises:
-        ConfigError: `redundancy` is outside its range.
+    They depend on their own texts alone, so that they stay valid when other parts of a corpus change; empty without any
+    text (`summary_empty`). ConfigError: `redundancy` is outside its range.
     """
 
     config_class = OfflineSummaryConfig

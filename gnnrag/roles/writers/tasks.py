@@ -23,12 +23,7 @@ BATCH = 16  # tasks of a model between two writes of a stage's journal
 
 
 def model_settings(config: IndexConfig, name: str) -> tuple[str, Any]:
-    """Return the backend that a prompted writer asks, and its settings.
-
-    Raises:
-        NotGivenError: none is configured.
-        ConfigError: it has no such settings.
-    """
+    """Return a prompted writer's backend and settings; NotGivenError: none given; ConfigError: no such settings."""
     role = with_own_model(getattr(config.writers, name), config.llm)
     if not role.llm:
         raise NotGivenError(f"index.writers.{name}=prompted needs a model: give index.llm.name and its settings")
@@ -41,14 +36,8 @@ def model_settings(config: IndexConfig, name: str) -> tuple[str, Any]:
 class IndexTasks:
     """Writers by name: `triples`, `summary`, `report`, `curator`, `types`.
 
-    A writer whose results depend on the embedder says so: `uses_embedder = True`.
-
-    Args:
-        config: `writers` names the implementation of each, `llm` the model of prompted ones.
-        embedder: gives the embedder; offline writers get an object with it as `embedder`.
-
-    Attributes:
-        usage: calls, tokens and flags per writer, for the record of a stage.
+    A writer whose results depend on the embedder says `uses_embedder = True`; offline ones get an object with it as
+    `embedder`. `usage` counts calls, tokens and flags of each, for the record of a stage.
     """
 
     def __init__(self, config: IndexConfig, embedder: Callable[[], Any]) -> None:
@@ -81,10 +70,7 @@ class IndexTasks:
         return identity
 
     def model(self, name: str) -> dict[str, Any]:
-        """Return what an index records of the model of a writer: names and sampling, no address; nothing where offline.
-
-        `gnnrag.index_config.MODEL_RECORDED` names the settings.
-        """
+        """Return what an index records of a writer's model (`MODEL_RECORDED`), no address; nothing where offline."""
         prompters = self._writer(name).prompters
         if not prompters:
             return {}
@@ -97,24 +83,19 @@ class IndexTasks:
         return {"backend": backend, **known, **options, "prompts": [p.prompt.digest for p in prompters]}
 
     def batch(self, name: str, offline: int) -> int:
-        """Return how many tasks to run between two writes of a journal: few where a model is paid for each.
-
-        Args:
-            name: of the writer.
-            offline: the number for one that calls no model.
-        """
+        """Return how many tasks to run between two journal writes: few where a model is called, else `offline`."""
         return min(BATCH, offline) if self._writer(name).prompters else offline
 
     def run(self, name: str, tasks: Sequence[Any], concurrency: int = 16) -> list[Any]:
         """Return one result for each task, in order.
 
+        After an error no result of these tasks is returned, not even of those that were finished: hand over no more
+        than `batch` at once, and keep what comes back. The replies themselves stay in `llm_cache`.
+
         Raises:
             ConfigError: the writer has no such implementation, or is prompted and no model is configured.
             BudgetError: `max_calls` or `max_tokens` is used up.
             LLMError: a call failed for good.
-
-        After an error no result of these tasks is returned, not even of those that were finished: hand over no more
-        than `batch` at once, and keep what comes back. The replies themselves stay in `llm_cache`.
         """
         writer = self._writer(name)
         return asyncio.run(self._run(name, writer, tasks, concurrency)) if tasks else []

@@ -34,14 +34,10 @@ NAMES_KEY, TRIPLES_KEY = "named_entities", "triples"
 
 
 class OpenIETriples(Role[TriplesTask, Extracted]):
-    """Two calls for each passage: its named entities, then triples that hold them.
+    """Two calls for each passage: its named entities, then triples that hold them (`prompt` replaces this call's).
 
     A passage whose names cannot be read is asked for triples without them; one whose triples cannot be read, or of
     which more than half are not triples, has failed.
-
-    Args:
-        backend: the language model.
-        config: settings; `prompt` replaces that of the second call.
     """
 
     config_class = TriplesConfig
@@ -75,23 +71,17 @@ class OpenIETriples(Role[TriplesTask, Extracted]):
 
 
 def read_names(reply: str) -> tuple[str, ...]:
-    """Return the distinct names of a reply `{"named_entities": [...]}`, in order.
-
-    Raises:
-        MalformedError: there is no such list.
-    """
+    """Return the distinct names of `{"named_entities": [...]}`, in order; MalformedError without such a list."""
     rows = _list(reply, NAMES_KEY)
     names = (str(name).strip() for name in rows if isinstance(name, str | int | float) and not isinstance(name, bool))
     return tuple(dict.fromkeys(name for name in names if name))
 
 
 def read_triples(reply: str) -> tuple[tuple[Triple, ...], int, int]:
-    """Return the distinct triples of a reply `{"triples": [...]}`, how many rows are none, and how many rows there are.
+    """Return the distinct triples of `{"triples": [...]}`, how many rows are none, and how many there are.
 
     A row of two or four parts, one that holds null or a list, or an empty head, relation or tail, is no triple.
-
-    Raises:
-        MalformedError: there is no such list.
+    MalformedError without such a list.
     """
     rows = _list(reply, TRIPLES_KEY)
     kept = [tuple(str(part).strip() for part in row) for row in rows if _is_triple(row)]
