@@ -64,6 +64,7 @@ class PromptedAgent(Role[MoveTask, NextMove]):
         self.prompters = tuple(self._by_protocol.values())
 
     async def __call__(self, task: MoveTask, session: Session) -> NextMove:
+        """See `Role`."""
         question: str = inline(task.question.text)
         if task.protocol == "search_r1" and not question.endswith("?"):
             question += "?"
@@ -166,6 +167,7 @@ class OfflineAgent(Role[MoveTask, NextMove]):
         self.thoughts = OfflineThoughts(index)
 
     async def __call__(self, task: MoveTask, session: Session) -> NextMove:
+        """See `Role`."""
         if not task.may_search:
             return NextMove("finish")
         if not task.turns:
@@ -187,6 +189,7 @@ class OracleAgent(Role[MoveTask, NextMove]):
         self.index = index
 
     async def __call__(self, task: MoveTask, session: Session) -> NextMove:
+        """See `Role`."""
         shown = {p.id for turn in task.turns for p in turn.passages}
         first = {p.id for turn in task.turns for p in turn.passages[:1]}
         hops = gold_hops(task.question, self.index) if task.may_search else []

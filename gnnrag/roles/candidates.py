@@ -334,6 +334,7 @@ class CandidateBuilder:
                 yield ThoughtCandidate(f"{name} {rest}", "name")
 
     def _clauses(self, task: ThoughtsTask, reading: Reading) -> Iterator[ThoughtCandidate]:
+        """Parts of the question."""
         yield ThoughtCandidate(" ".join(reading.uncovered), "residue")
         yield ThoughtCandidate(reading.question.open_part, "residue")
         for clause in reading.clauses:

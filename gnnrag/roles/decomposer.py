@@ -105,6 +105,7 @@ class PromptedDecomposer(Role[DecomposeTask, Decomposition]):
         self.prompters = (self._plain, self._linked, self._triples)
 
     async def __call__(self, task: DecomposeTask, session: Session) -> Decomposition:
+        """See `Role`."""
         values = {"question": inline(task.question.text)}
         flags: tuple[str, ...] = ()
         parts: tuple[str, ...] | None = None
@@ -166,6 +167,7 @@ class OfflineDecomposer(Role[DecomposeTask, Decomposition]):
         self.finder = BridgeFinder(index)
 
     async def __call__(self, task: DecomposeTask, session: Session) -> Decomposition:
+        """See `Role`."""
         question = self.finder.read(task.question.text)
         names = list(dict.fromkeys(anchor.name for anchor in question.anchors))
         if task.form == "plain":
@@ -190,6 +192,7 @@ class OracleDecomposer(Role[DecomposeTask, Decomposition]):
         self.index = index
 
     async def __call__(self, task: DecomposeTask, session: Session) -> Decomposition:
+        """See `Role`."""
         hops = gold_hops(task.question, self.index)
         queries = [hop.query for hop in hops]
         if task.form == "triples":

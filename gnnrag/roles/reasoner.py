@@ -43,6 +43,7 @@ class PromptedReasoner(Role[ReasonTask, Step]):
         self.prompters = tuple(self._by_style.values())
 
     async def __call__(self, task: ReasonTask, session: Session) -> Step:
+        """See `Role`."""
         values = {
             "passages": passage_elements(task.passages),
             "question": inline(task.question.text),
@@ -126,6 +127,7 @@ class OfflineReasoner(Role[ReasonTask, Step]):
         self.thoughts = OfflineThoughts(index)
 
     async def __call__(self, task: ReasonTask, session: Session) -> Step:
+        """See `Role`."""
         asked = ThoughtsTask(task.question, task.passages, earlier=task.steps, round=len(task.steps) + 1)
         found = self.thoughts.think(asked)
         text = found.fast or found.slow
@@ -148,6 +150,7 @@ class OracleReasoner(Role[ReasonTask, Step]):
         self.index, self.config = index, config or OracleReasonerConfig()
 
     async def __call__(self, task: ReasonTask, session: Session) -> Step:
+        """See `Role`."""
         read = {p.id for p in task.passages[: self.config.read]}
         missing = [hop for hop in gold_hops(task.question, self.index) if hop.gold not in read]
         ways = ways_to_ask(missing, task.steps, self.index)

@@ -134,6 +134,7 @@ class _Nothing(nn.Module):
 
 
 def _feature_head(count: int, hidden: int) -> nn.Module:
+    """Return a network of the features."""
     if not count:
         return _Nothing()
     if not hidden:
