@@ -84,14 +84,11 @@ def audit(
 
 @dataclass(frozen=True)
 class _Group:
-    """The sampled questions of a class, and its estimated share of the population."""
-
     questions: list[Question]
     share: float
 
 
 def _groups(sample: Sequence[Question], given: Sequence[str], weights: Mapping[str, float]) -> dict[str, _Group]:
-    """Return the classes that the sample has, in their usual order."""
     groups = {}
     for name in QUERY_CLASSES:
         rows = [q for q, label in zip(sample, given, strict=True) if label == name]
@@ -137,7 +134,6 @@ def _classes(
 
 
 async def _route_all(config: AuditRunConfig, roles: Roles, questions: Sequence[Question]) -> list[Routing]:
-    """Ask the router about each question, `concurrency` at a time."""
     slots = asyncio.Semaphore(max(1, config.concurrency))
 
     async def one(question: Question) -> Routing:
@@ -159,7 +155,6 @@ def _config_for(config: AuditRunConfig, name: str, route: RouteConfig, path: str
 
 
 def _identity(config: AuditRunConfig, data: Dataset) -> Any:
-    """Return what makes two audits the same."""
     plain = {k: v for k, v in to_plain(config).items() if k != "method"}
     return [fingerprint_fields(plain), data.fingerprints]
 

@@ -149,7 +149,10 @@ class Thresholds:
 
 
 def expected(shares: Mapping[str, float], routing: Table, values: Table) -> float:
-    """Return the mean value (accuracy, cost, seconds): `shares` of classes, `routing` their shares to each route."""
+    """Return the mean of a value (accuracy, cost, seconds) over questions of classes with these `shares`.
+
+    `routing` says which share of a class goes to which route.
+    """
     return sum(
         share * part * values[name][route]
         for name, share in shares.items()

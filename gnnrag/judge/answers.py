@@ -44,7 +44,10 @@ class JudgedRun:
 
 
 def read_run(path: Path, judged: str) -> JudgedRun:
-    """Read a run; `judged` is `answer`, or `full` with reasoning. Raises GnnragError: no finished run, or no traces."""
+    """Read a finished run; `judged` is `answer`, or `full` for the reasoning with it.
+
+    Raises GnnragError where the folder is no run, has not ended, or has no traces to read the reasoning from.
+    """
     predictions = read_predictions(path)
     if not (path / "metrics.json").is_file():
         raise GnnragError(f"run {path} has not ended: run its command again")
@@ -103,7 +106,7 @@ def load_data(runs: Sequence[JudgedRun], data_path: str | None) -> Dataset:
 
 
 def draw(questions: Sequence[Question], sample: SampleConfig) -> list[Question]:
-    """Return the judged questions in order; smaller limits give subsets. Raises ConfigError for a type none has."""
+    """Return the questions to judge, in order; smaller limits give subsets. Raises ConfigError for an unknown type."""
     types = {question.type for question in questions}
     for name in sample.types:
         if name not in types:
@@ -119,9 +122,9 @@ def golden_answer(question: Question) -> str:
 
 
 def golden_evidence(question: Question, passages: Mapping[str, Passage], kind: str) -> str:
-    """Return the text of gold passages and triples, a line each; `kind`: `passages`, `triples`, `both`, or `auto`.
+    """Return the text of the gold passages, and the gold triples, a line each; empty where there is none.
 
-    `auto` is passages, and triples for questions without any.
+    `kind` is `passages`, `triples`, `both`, or `auto`: passages, and triples for questions without any.
     """
     texts = [passages[id_].content for id_ in question.gold if id_ in passages]
     triples = [" | ".join(triple) for triple in question.evidence]
@@ -137,7 +140,6 @@ def _traces(path: Path) -> list[Any]:
 
 
 def _inputs(path: Path) -> dict[str, str]:
-    """Return the fingerprints of the data that a run was made on."""
     with interpreting(path / "meta.json"):
         try:
             return dict(read_json(path / "meta.json")["inputs"]["data"])

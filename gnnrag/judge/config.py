@@ -52,7 +52,7 @@ class AskConfig:
     retries: int = 2  # after a malformed reply; then the value is missing
 
     def sampling(self, repeat: int, seed: int | None = None) -> PromptedConfig:
-        """Return the sampling of a repeat, from 0. Seeds differ, so that no response cache answers one with another."""
+        """Return the sampling of a repeat, from 0; seeds differ, or a cache would answer one repeat with another."""
         if not repeat:
             return PromptedConfig(temperature=self.temperature, max_tokens=self.max_tokens, seed=self.seed)
         first = self.seed if self.seed is not None else seed or 0

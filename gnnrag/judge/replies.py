@@ -99,7 +99,10 @@ def _is_whole(text: str, number: re.Match[str]) -> bool:
 
 
 def parse_verdict(text: str, ties: bool) -> dict[str, str]:
-    """Return each dimension's winner: `A`, `B`, or `tie` if allowed. Raises MalformedError for none, or several."""
+    """Return the winner of each dimension: `A`, `B`, or `tie` where ties are allowed.
+
+    Raises MalformedError where no object names a winner of every dimension, or several name different ones.
+    """
     allowed = {FIRST.lower(): FIRST, SECOND.lower(): SECOND} | ({TIE: TIE} if ties else {})
     verdicts: list[dict[str, str]] = []
     for data in json_objects(strip_markup(strip_thinking(text))):

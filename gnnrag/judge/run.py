@@ -132,7 +132,6 @@ async def _ask_all(
 
 
 async def _ask(prompter: Prompter, call: Call, repeat: int, parse: Callable[[str], Any]) -> dict[str, Any]:
-    """Ask once, with what retries there are; returns the row to keep."""
     session = Session(call.question_id)
     outcome = await prompter.ask(session, call.values, parse)
     used = session.by_role[ROLE]

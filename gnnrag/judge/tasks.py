@@ -109,7 +109,10 @@ class Scoring(_Task):
         return "" if self._answers[question.id] else UNANSWERED
 
     def table(self, replies: Replies) -> list[dict[str, Any]]:
-        """Return a row a question: criteria, A- and E-Score, None if missing. Zeros for no answer need other values."""
+        """Return a row for each question: its criteria, A- and E-Score, None where missing.
+
+        Zeros of unanswered questions count only beside values that were read: alone they would look like a judgement.
+        """
         blind = {c for c in self.prompts if (ids := self._asked(c)) and all(replies.value(i, c) is None for i in ids)}
         counts_zero = self.config.count.unanswered == "zero"
         rows = []
@@ -159,7 +162,6 @@ class Scoring(_Task):
         return NO_REFERENCE not in reasons and (UNANSWERED not in reasons or self.config.count.unanswered == "zero")
 
     def _missing(self, replies: Replies, criterion: str) -> dict[str, int]:
-        """Count why values are missing, or were not asked for."""
         reasons = Counter(
             self._needs_no_judge(question, criterion) or replies.problem(question.id, criterion)
             for question in self.questions
@@ -197,7 +199,10 @@ class Pairing(_Task):
         return IDENTICAL if is_same and self.config.count.identical == "tie" else ""
 
     def table(self, replies: Replies) -> list[dict[str, Any]]:
-        """Return a row a question: the first run's points by dimension, None if missing (all, if no reply was read)."""
+        """Return a row for each question: what the first run gets in each dimension, None where missing.
+
+        Where no reply could be read, no question has a value: those that need no judge would look like a judgement.
+        """
         asked = self._asked(IN_ORDER)
         is_blind = bool(asked) and all(replies.value(id_, order) is None for id_ in asked for order in ORDERS)
         return [

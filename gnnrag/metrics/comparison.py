@@ -21,10 +21,7 @@ from gnnrag.metrics.statistics import mcnemar, paired_difference
 
 @dataclass(frozen=True)
 class Run:
-    """A scored run. `has_gold` and each of `scores` are (n,) in the order of `ids`.
-
-    Runs whose folders share a name are told apart in `name` by the folders above.
-    """
+    """A scored run; `name` is unique among those loaded, `has_gold` and each of `scores` (n,) in the order of `ids`."""
 
     name: str
     metrics: dict[str, Any]
@@ -181,7 +178,10 @@ def recall_plot(runs: Sequence[Run], path: Path) -> None:
 
 
 def overlap(first: Run, second: Run, metric: str, least: float = 1.0) -> dict[str, float]:
-    """Return shares of questions both, one or neither get right (>= `least`). Raises GnnragError: unknown metric."""
+    """Return the shares of questions that both runs, one, or neither get right: the metric is `least` or more.
+
+    Raises GnnragError for an unknown metric.
+    """
     for run in (first, second):
         if metric not in run.scores:
             raise GnnragError(f"{run.name} has no metric {metric!r}. {nearest(metric, run.scores)}")

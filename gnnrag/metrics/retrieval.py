@@ -55,7 +55,10 @@ def gold_nodes(question: Question) -> tuple[str, ...]:
 
 
 def resolved_nodes(nodes: Sequence[str], passages: Iterable[str], table: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return retrieved nodes, then those that `table` (passage id to entity and neighbours) gives passages."""
+    """Return retrieved nodes, best first, then those of retrieved passages, so that all systems compare alike.
+
+    `table` maps a passage id to the entity it is about and the neighbours of that which it mentions.
+    """
     return list(dict.fromkeys([*nodes, *(node for id_ in passages for node in table.get(id_, ()))]))
 
 

@@ -139,9 +139,9 @@ def _config(path: Path) -> dict[str, Any]:
 
 
 def _corpus(path: Path, is_known: bool, given: str | None) -> tuple[Dataset | None, list[str]]:
-    """Return the benchmark that the runs answered (None where it is not there) and what a reader should know of it.
+    """Return the benchmark of the runs (None where it is not there) and what a reader should know of it.
 
-    A record of a path is not trusted for a page that may be passed on: data there must be what was read.
+    A recorded path is untrusted on a page that may be passed on: only data with the recorded fingerprints are used.
     """
     if not is_known and not given:
         return None, ["The runs do not say where their data were: texts of passages and gold answers are missing here."]
@@ -298,7 +298,7 @@ def _warnings(path: Path, default: Any, own: Mapping[str, Any], run: Run) -> lis
 
 @dataclass(frozen=True)
 class Measure:
-    """A figure that every question has: `key` in `scores.jsonl` and `metrics.json`, `group` is `passages` or `answer`.
+    """A figure that every question has, in `group` `passages` or `answer`.
 
     `right` says what 1 means; empty where a question is not simply right or wrong by it.
     """

@@ -1,7 +1,4 @@
-"""A subgraph of a knowledge graph as one self-contained HTML page: which nodes, where they are drawn, what is told.
-
-The page's content policy allows its script (by hash) and nothing else; data are escaped, and shown as text only.
-"""
+"""A subgraph of a knowledge graph as one HTML page, whose content policy allows its own script (by hash) alone."""
 
 from __future__ import annotations
 
@@ -396,7 +393,6 @@ def _apart(at: np.ndarray, sizes: np.ndarray) -> np.ndarray:
 
 
 def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> float:
-    """Return the area that two boxes (centre x, centre y, width, height) share."""
     wide = (a[2] + b[2]) / 2 - abs(a[0] - b[0])
     high = (a[3] + b[3]) / 2 - abs(a[1] - b[1])
     return wide * high if wide > 0 and high > 0 else 0.0

@@ -20,7 +20,7 @@ _SLOT = re.compile(r"__([A-Z]+)__")
 
 
 def fill(template: str, title: str, style: str, script: str, slots: Mapping[str, str]) -> str:
-    """Fill `__TITLE__`, `__STYLE__`, `__SCRIPT__`, `__HASH__` and `slots` in one pass: slots in filled text stay.
+    """Fill `__TITLE__`, `__STYLE__`, `__SCRIPT__`, `__HASH__` and `slots` in one pass: slot names in values stay.
 
     `title` is plain text, `script` holds no `</script>`, `slots` are HTML safe where they stand (as `inert` makes it).
     """

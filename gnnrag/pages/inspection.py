@@ -114,9 +114,10 @@ class Inspection:
 
 
 def inspect_index(root: Path) -> Inspection:
-    """Read an index and return what it holds; every byte is checked. Raises ArtefactError: no index, or damaged.
+    """Read an index and return what it holds; every byte of its artefacts is checked.
 
-    An index whose last build was cut off is described by its manifest alone: artefacts may be of two corpora.
+    An index whose last build was cut off is described by its manifest alone: artefacts may be of two corpora. Raises
+    ArtefactError where there is no index, or an artefact is damaged.
     """
     store = Store(root)
     store.check_there()

@@ -151,7 +151,10 @@ class Story:
     def _moves(
         self, name: str, ids: Sequence[str], before: Sequence[str], after: Sequence[str], kept: int = KEPT
     ) -> Block:
-        """Return passages with ranks before and after: 0 for none, minus the length kept where it may be cut off."""
+        """Return passages with their ranks before and after, 0 where they had none.
+
+        A passage missing from a list that the trace may have cut off has minus the length kept.
+        """
         was, now = ({id_: place for place, id_ in enumerate(some, start=1)} for some in (before, after))
         unknown = -len(before) if len(before) >= kept else 0
         rows = [[self.passages.number(id_), was.get(id_, unknown), now.get(id_, 0)] for id_ in ids[:MOST]]

@@ -75,7 +75,10 @@ def content_words(names: Sequence[str]) -> list[str]:
 
 
 def pick_different(vectors: np.ndarray, most: int, ceiling: float, kept: Sequence[int] = ()) -> list[int]:
-    """Return rows of `vectors` (unit, (n, dim)) in order, cosines below `ceiling`, `most` with those already `kept`."""
+    """Return rows of `vectors` (unit, (n, dim)), in order, of which no two have a cosine of `ceiling` or more.
+
+    At most `most`, those `kept` included, which are taken already.
+    """
     taken = list(kept)
     for row in range(len(vectors)):
         if len(taken) >= most:
@@ -151,7 +154,6 @@ class Telling:
         return [self._ask(step, f"#{i}" if i else self._names[step.source]) for i, step in steps]
 
     def _ask(self, step: Step, known: str) -> str:
-        """Return the question for what a step leads to from something known."""
         wording = _wording(step)
         text = (wording.ask_tail if step.is_forward else wording.ask_head).format(x=known, k=self._noun(step))
         if step.is_other:
@@ -203,10 +205,7 @@ ALIKE = Fault("too much alike", "it says nearly the same as another one")
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The questions of a path, as many as were wanted, or none and why.
-
-    `why` is for a reader of the journal and may quote questions; `reason` is a word or two, to count by.
-    """
+    """As many questions of a path as were wanted, or none and `why`; `reason` is a word or two to count by."""
 
     questions: tuple[str, ...] = ()
     why: str = ""
@@ -309,7 +308,7 @@ def different(questions: Sequence[str], quota: Quota, embed: Embed) -> list[str]
 
 
 def parse_questions(text: str) -> list[str]:
-    """Return the distinct questions of a reply. Raises MalformedError without an object with strings in `questions`."""
+    """Return the distinct questions of a reply. Raises MalformedError unless an object lists texts in `questions`."""
     for found in json_objects(strip_thinking(text)):
         rows: Any = found.get("questions")
         if isinstance(rows, list) and all(isinstance(row, str) for row in rows):

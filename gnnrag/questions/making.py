@@ -180,7 +180,6 @@ class _Maker:
         return written
 
     async def _is_answered_at_once(self, text: str, view: PathView, session: Session) -> bool:
-        """Tell whether the reader finds the answer in passages that mention E1."""
         task = ReaderTask(Question("check", text), view.start_passages(self.own.necessity_passages))
         answer = await self.roles["reader"](task, session)
         session.flag("reader", *answer.flags)
@@ -196,7 +195,6 @@ class _Maker:
         return PromptedAuthor(self.roles.backend(RoleConfig()), self.config.ask, quota, self.index.embedder.encode)
 
     def _origin(self) -> dict[str, Any]:
-        """Return what decides the questions, for the record and for telling one run from another."""
         prompters = self.author.prompters
         generator: dict[str, Any] = {"method": self.own.method, "seed": self.own.seed, "gnnrag": __version__}
         generator["embedder"] = self.index.embedder.identity  # says which questions are too much alike

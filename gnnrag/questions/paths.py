@@ -84,7 +84,7 @@ class PathSampler:
         ]
 
     def draw(self, seed: int, attempts: int) -> Iterator[GraphPath]:
-        """Yield paths in the seed's order, from `attempts` walks; one may come twice, and paths may share ends."""
+        """Yield paths in an order that the seed decides; one may come twice. `attempts` is a number of walks."""
         rng = random.Random(seed)
         for _ in range(attempts if self._starts else 0):
             path = self._walk(rng)
@@ -141,7 +141,6 @@ class PathSampler:
         }
 
     def _plain(self) -> dict[int, list[tuple[Wording | None, bool, list[tuple[int, int]]]]]:
-        """Return for each entity its relations that have a text, each by itself."""
         graph = self._graph
         relations: dict[int, list[tuple[Wording | None, bool, list[tuple[int, int]]]]] = {}
         for relation, (head, tail) in enumerate(graph.ends.tolist()):

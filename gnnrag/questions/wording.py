@@ -107,7 +107,6 @@ def _is_passive(verb: str) -> bool:
 
 
 def _when(verb: str, rest: str) -> Wording | None:
-    """Return the wording of a time: (published in 1919)."""
     if not _is_passive(verb) or (rest and rest not in _OF_TIME):
         return None
     tails = (f"the date when {{x}} was {verb}", f"the time at which {{x}} was {verb}")

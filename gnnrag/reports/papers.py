@@ -85,7 +85,7 @@ class PaperTable:
 
 
 def load_table(path: str | Path, given: Sequence[str] = ()) -> PaperTable:
-    """Read a table's file; parts missing `unless` one of the settings in `given` is there, then count as there.
+    """Read a table's file; a row missing `unless` a setting is given counts as there if `given` has such a setting.
 
     Raises ConfigError for a file, key, column, axis or published row that does not exist.
     """
@@ -138,7 +138,6 @@ def _table(path: str | Path, raw: Any, given: Sequence[str]) -> PaperTable:
 def _averages(
     path: str | Path, over: str | None, axes: Mapping[str, Any], published: Mapping[str, Mapping[str, Any]]
 ) -> Iterable[Row]:
-    """Yield the rows of the group that averages over an axis."""
     if over is None:
         return
     if over not in axes:

@@ -151,8 +151,7 @@ def run_figures(run: Path) -> dict[str, float]:
 def count_hierarchy(config: EvaluateConfig, on_index: Progress = lambda stage, done, total: None) -> Counted:
     """Count nodes and edges of the contextual hierarchical graph (MGranRAG, AAAI 2026, Table 1).
 
-    The graph has a folder of its own beside the index: another analyser must not rebuild what hangs on the index's
-    text.
+    The graph lies in a folder of its own, as another analyser must not rebuild what hangs on the index's text.
     """
     data = load_passages(config.data.path, chunking(config.data))
     settings = index_settings(config)
@@ -200,10 +199,7 @@ COUNTERS: Mapping[str, Callable[[EvaluateConfig, Progress], Counted]] = {
 
 
 def index_tokens(config: EvaluateConfig) -> dict[str, int]:
-    """Return the tokens language models read and wrote for the index stages of a run, 0 where none did.
-
-    Sums all calls of the builds, cached replies counted; a change of an index counts what the change took.
-    """
+    """Return the tokens of language models for a run's index stages, over all builds; cached replies are counted."""
     store = Store(index_path(config.index, find_source(Path(config.data.path)).name))
     spent = Counter[str]()
     for stage in closure(needed_stages(config), config.index):
@@ -232,10 +228,7 @@ def outline(table: PaperTable, rows: Sequence[Row], overrides: Sequence[str] = (
 
 @dataclass(frozen=True)
 class Surveyed:
-    """A table in the list of all: `item` is such as `Table 1` (`OWN` where the paper has none), `rows` their number.
-
-    `missing` tells what a part of the rows lacks on this machine.
-    """
+    """A table in the list of all; `item` is `OWN` where the paper has none, `missing` what some rows lack here."""
 
     paper: str
     item: str
@@ -266,7 +259,6 @@ def survey(table: PaperTable, given: Sequence[str] = ()) -> Surveyed:
 
 
 def _plain(table: PaperTable, row: Row, given: Sequence[str]) -> dict[str, str]:
-    """Return a row's settings by dotted name, as texts."""
     settings = {"data.path": EvaluateConfig().data.path}
     models = table.models if are_prompted(given) else ()
     for dot in (*_dotted(table.base), *models, *row.settings, *given):

@@ -1,7 +1,4 @@
-"""Results of a table's rows: running them, averages and overlaps, and their text, JSON and figure.
-
-Every table goes: rows, runs (`run_rows`), results of columns (`read_result`), cells (`cell`).
-"""
+"""Results of a table: rows are run (`run_rows`), read by column (`read_result`), and shown as cells (`cell`)."""
 
 from __future__ import annotations
 

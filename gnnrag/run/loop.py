@@ -181,7 +181,6 @@ class Loop:
         return [found[query] for query in queries]
 
     async def _read(self, question: Question, evidence: Evidence, session: Session) -> str:
-        """Take the method's own answer if it has one, else ask the reader."""
         if evidence.answer is not None:
             return evidence.answer
         answer = await self.reader(ReaderTask(question, self.lookup(evidence.context), evidence.notes), session)

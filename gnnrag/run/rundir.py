@@ -264,7 +264,10 @@ class RunDir:
 
 
 def check_same(path: Path, decisive: Mapping[str, Any], inputs: Mapping[str, Any]) -> None:
-    """Raise ConfigError where a run with predictions has other settings or inputs, ArtefactError if damaged."""
+    """Raise ConfigError naming what differs where a run with predictions has other settings or inputs.
+
+    Raises ArtefactError where its `meta.json` is damaged.
+    """
     meta, rows = path / "meta.json", path / "predictions.jsonl"
     if not meta.exists() or not rows.exists() or not rows.stat().st_size:
         return

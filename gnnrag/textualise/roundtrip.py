@@ -71,7 +71,7 @@ def read_back(topic: str, extraction: Extraction) -> tuple[set[Triple], set[str]
 
 
 def check_folder(folder: Path, language: str = RULES) -> dict[str, Any]:
-    """Check a folder that `textualise` wrote, from its files alone. Raises DataError for a missing or broken one.
+    """Check a folder of `textualise` from its files alone. Raises DataError where a file or its markup is broken.
 
     Returns `round_trip`'s figures with `articles`, and `uncovered`: how many leave a neighbour out.
     """

@@ -138,10 +138,7 @@ def _claim(work: Path, identity: str) -> None:
 
 @dataclass(frozen=True)
 class Pieces:
-    """The results of the three stages: `articles`, one for each of `parts`; `entities`, name to description.
-
-    `relations` maps triples, in the knowledge base's order, to marked sentences; `flags` count what went wrong.
-    """
+    """Results of the three stages: an article a part, descriptions by name, marked sentences by triple, flags."""
 
     parts: Sequence[Part]
     articles: Sequence[Written]
@@ -187,7 +184,6 @@ def _write_all(
 
 
 def _relation_tasks(parts: Sequence[Part], plain: Sequence[str], size: int) -> Iterator[RelationsTask]:
-    """Yield each triple once, with the first article that states it."""
     seen: set[Triple] = set()
     for part, article in zip(parts, plain, strict=True):
         new = [triple for triple in part.triples if triple not in seen]
@@ -219,7 +215,6 @@ class _Work:
     def stage(
         self, stage: str, tasks: Sequence[tuple[str, Any]], write: Callable[[Any, Session], Awaitable[Any]]
     ) -> list[dict[str, Any]]:
-        """Return the rows of a stage in the order of its tasks, which have keys."""
         todo = [(key, task) for key, task in tasks if (stage, key) not in self.done]
         self.on_progress(stage, len(tasks) - len(todo), len(tasks))
         if todo:

@@ -1,7 +1,7 @@
 """Articles by templates: no model, the same bytes every time (DotRAG, specification 8.2, `textualise=template`).
 
-A template says nothing that its triple does not say. Titles, tags and odd names are put in quotation marks: without
-them nobody could tell where `10 Things I Hate About You` ends.
+A template says nothing that its triple does not say. Titles, tags and odd names are in quotation marks: without them
+nobody could tell where `10 Things I Hate About You` ends.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NAME_LIKE = re.compile(rf"[^\W\d_a-z][\w.'’\-]*(?:,? (?:{_PARTICLE} )*[^\W\d_
 
 
 def needs_quotes(name: str, role: str) -> bool:
-    """Tell whether a name is quoted: titles, words, and no person's name; `role` (`movie`) may be empty."""
+    """Tell whether a name is quoted: titles, words, and what looks like no person's; `role` is such as `movie`."""
     if "“" in name or "”" in name:
         return False
     return role in _QUOTED_ROLES or not (name.isdigit() if role == "year" else _NAME_LIKE.fullmatch(name))
