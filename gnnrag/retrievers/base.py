@@ -24,20 +24,14 @@ class Retriever(Part, Protocol):
     """Queries to rankings, in batches; read-only once built.
 
     A result must not depend on which other queries share the batch. One with `roles_for` gets roles as a third
-    argument.
-
-    Attributes:
-        channels: what it can search (`text`, `graph`).
-        role_names: the roles that it may ask.
-        explains: it has `explain`, which tells the paths behind a score.
-        asks_roles: `retrieve_for` is called, alone for each question, and its rankings are kept for that question.
-            False: `retrieve` is called, in batches over all questions.
+    argument. With `asks_roles`, `retrieve_for` is called, alone for each question, and its rankings are kept for that
+    question; without, `retrieve` is called, in batches over all questions.
     """
 
-    channels: frozenset[str] = frozenset({"text"})
-    role_names: tuple[str, ...] = ()
+    channels: frozenset[str] = frozenset({"text"})  # what it can search (`text`, `graph`)
+    role_names: tuple[str, ...] = ()  # the roles that it may ask
     asks_roles: bool = False
-    explains: ClassVar[bool] = False
+    explains: ClassVar[bool] = False  # it has `explain`, which tells the paths behind a score
 
     @classmethod
     def channels_for(cls, settings: Any) -> frozenset[str]:

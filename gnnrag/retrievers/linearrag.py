@@ -26,17 +26,11 @@ from gnnrag.types import Query, Ranking
 
 @dataclass(frozen=True)
 class Activation:
-    """What a question activated.
+    """Activation of a question's entities. Shapes (num_entities,)."""
 
-    Attributes:
-        scores: of each active entity, 0 of the others. Shape (num_entities,), float64.
-        tiers: how far from the question it got that score: 1 for a seed. Shape (num_entities,), int64.
-        weights: all that reached an entity, its seed included. Shape (num_entities,), float64.
-    """
-
-    scores: np.ndarray
-    tiers: np.ndarray
-    weights: np.ndarray
+    scores: np.ndarray  # float64; 0 of inactive entities
+    tiers: np.ndarray  # int64; how far from the question it got that score: 1 for a seed
+    weights: np.ndarray  # float64; all that reached an entity, its seed included
 
     @property
     def bonus(self) -> np.ndarray:
@@ -46,19 +40,12 @@ class Activation:
 
 @dataclass(frozen=True)
 class RelationFreeGraph:
-    """Entities, the sentences that name them and the passages that hold them.
+    """Entities, the sentences that name them and the passages that hold them."""
 
-    Attributes:
-        names: of the entities: the keys of `build_relation_free`.
-        phrases: the first phrase of each entity, as a position in the hierarchy graph. Shape (num_entities,).
-        sentence_entities: distinct entities of each sentence.
-        counts: how often a passage names an entity. Shape (num_passages, num_entities), float64.
-    """
-
-    names: Sequence[str]
-    phrases: np.ndarray
-    sentence_entities: Lists
-    counts: sparse.csr_array
+    names: Sequence[str]  # the keys of `build_relation_free`
+    phrases: np.ndarray  # (num_entities,) the first phrase of each, as a position in the hierarchy graph
+    sentence_entities: Lists  # distinct entities of each sentence
+    counts: sparse.csr_array  # (num_passages, num_entities) float64; how often a passage names an entity
 
     @cached_property
     def position(self) -> Mapping[str, int]:
@@ -129,20 +116,16 @@ def neighbours(titles: Sequence[str], rule: str) -> np.ndarray:
 class Bridging:
     """Activation through the sentences nearest to the question: a score s becomes s * cosine.
 
-    Attributes:
-        search: `best`: all active entities of a round at once, each through its own best sentences; a sentence passes
-            on the highest score that chose it, and an entity keeps the better of old and new. `bfs`, as released: one
-            after the other, a sentence goes to whoever comes first and the latest score stays. `matrix`, as released
-            too: a sentence passes on the sum of all current scores in it, arrivals are summed, tiers begin at 0.
-        rounds: how often.
-        threshold: least score that is passed on or taken in.
-        top_k: sentences of an entity in one round; none is used twice.
+    `search` is `best`: all active entities of a round at once, each through its own best sentences; a sentence passes
+    on the highest score that chose it, and an entity keeps the better of old and new. `bfs`, as released: one
+    after the other, a sentence goes to whoever comes first and the latest score stays. `matrix`, as released
+    too: a sentence passes on the sum of all current scores in it, arrivals are summed, tiers begin at 0.
     """
 
     search: str
     rounds: int
-    threshold: float
-    top_k: int
+    threshold: float  # least score that is passed on or taken in
+    top_k: int  # sentences of an entity in one round; none is used twice
 
     def activate(self, graph: RelationFreeGraph, seeds: Sequence[tuple[int, float]], cosines: np.ndarray) -> Activation:
         """Return what seeds (entity, cosine of its name), in order, activate; of equal entities the last stands.

@@ -15,23 +15,14 @@ QUERY_CLASSES = ("passage_local", "multi_hop", "thematic")  # by what their answ
 
 
 class Role(Part, Protocol[TaskT, ResultT]):
-    """One job, in a `prompted`, `offline`, `tuned` or `oracle` form; must be safe to call for many questions at once.
+    """One job, `prompted`, `offline`, `tuned` or `oracle`; must be safe to call for many questions at once."""
 
-    Attributes:
-        prompters: its ways to a language model, whose prompts and model a run records.
-        fingerprint: of the weights of a tuned role.
-        is_guess: methods let its queries widen the pool, not overrule the question.
-        keeps_all: of a filter: nothing is ever dropped, so that it need not be asked.
-        uses_embedder: of a writer: its results depend on the embedder of the index.
-        version: of a writer: raised where results change under equal settings.
-    """
-
-    prompters: Sequence[Any] = ()
-    fingerprint: str = ""
-    is_guess: bool = False
-    keeps_all: bool = False
-    uses_embedder: bool = False
-    version: int = 1
+    prompters: Sequence[Any] = ()  # its ways to a language model, whose prompts and model a run records
+    fingerprint: str = ""  # of the weights of a tuned role
+    is_guess: bool = False  # methods let its queries widen the pool, not overrule the question
+    keeps_all: bool = False  # of a filter: nothing is ever dropped, so that it need not be asked
+    uses_embedder: bool = False  # of a writer: its results depend on the embedder of the index
+    version: int = 1  # of a writer: raised where results change under equal settings
 
     async def close(self) -> None:
         """Release what it holds."""
@@ -44,23 +35,15 @@ class Role(Part, Protocol[TaskT, ResultT]):
 
 @dataclass(frozen=True, slots=True)
 class ThoughtsTask:
-    """Ask for the next two queries.
-
-    Attributes:
-        passages: the pool's best, best first; `scores` are theirs in the pool, normalised, same length.
-        earlier: queries already sent, oldest first.
-        round: 1-based round that the thoughts are for.
-        with_chain: also write the reasoning chain (BDTR's `chain_from=last_round_joint`).
-        may_stop: the role may say that nothing is missing any more.
-    """
+    """Ask for the next two queries."""
 
     question: Question
-    passages: tuple[Passage, ...]
-    scores: tuple[float, ...] = ()
-    earlier: tuple[str, ...] = ()
-    round: int = 1
-    with_chain: bool = False
-    may_stop: bool = False
+    passages: tuple[Passage, ...]  # the pool's best, best first
+    scores: tuple[float, ...] = ()  # of the passages in the pool, normalised
+    earlier: tuple[str, ...] = ()  # queries already sent, oldest first
+    round: int = 1  # 1-based
+    with_chain: bool = False  # also write the reasoning chain (BDTR's `chain_from=last_round_joint`)
+    may_stop: bool = False  # the role may say that nothing is missing any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,20 +230,13 @@ Move = Literal["search", "lookup", "finish", "invalid"]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One move that was made, and what came of it.
+    """One move that was made, and what came of it."""
 
-    Attributes:
-        written: what the model wrote, up to and with its action.
-        argument: query, string to look up, or answer.
-        passages: what a search found.
-        note: what else the agent was told: a sentence that was looked up, or why the move was invalid.
-    """
-
-    written: str
+    written: str  # what the model wrote, up to and with its action
     move: Move
-    argument: str = ""
-    passages: tuple[Passage, ...] = ()
-    note: str = ""
+    argument: str = ""  # query, string to look up, or answer
+    passages: tuple[Passage, ...] = ()  # what a search found
+    note: str = ""  # what else the agent was told: a sentence looked up, or why the move was invalid
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,32 +40,20 @@ class Links:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A task taken apart.
-
-    Attributes:
-        shown: positions of the passages read, best first.
-        clauses: parts of the question that could be questions of their own.
-        clause_vectors: (len(clauses), dim) float32.
-        clause_cosines: (len(clauses), num_passages) float32.
-        lexical: (1 + len(clauses), num_passages) BM25 scores of the question and its clauses.
-        earlier_vectors: (len(task.earlier), dim) float32.
-        bridges: out of anchors and passages read, best first, one a passage; `second`: out of the best unread of them.
-        uncovered: content words of the open part that no passage read has.
-        covered: words of the passages read.
-    """
+    """A task taken apart."""
 
     question: OpenQuestion
-    shown: tuple[int, ...]
-    clauses: tuple[str, ...]
-    clause_vectors: np.ndarray
-    clause_cosines: np.ndarray
-    lexical: np.ndarray
-    earlier_vectors: np.ndarray
+    shown: tuple[int, ...]  # positions of the passages read, best first
+    clauses: tuple[str, ...]  # parts of the question that could be questions of their own
+    clause_vectors: np.ndarray  # (len(clauses), dim) float32
+    clause_cosines: np.ndarray  # (len(clauses), num_passages) float32
+    lexical: np.ndarray  # (1 + len(clauses), num_passages) BM25 scores of the question and its clauses
+    earlier_vectors: np.ndarray  # (len(task.earlier), dim) float32
     links: Links
-    bridges: tuple[Bridge, ...]
-    second: tuple[Bridge, ...]
-    uncovered: tuple[str, ...]
-    covered: frozenset[str]
+    bridges: tuple[Bridge, ...]  # out of anchors and passages read, best first, one a passage
+    second: tuple[Bridge, ...]  # out of the best of those that were not read
+    uncovered: tuple[str, ...]  # content words of the open part that no passage read has
+    covered: frozenset[str]  # words of the passages read
 
 
 class TaskReader:

@@ -55,17 +55,11 @@ class GraphRAGGlobalConfig:
 
 @dataclass(frozen=True)
 class GlobalAnswer:
-    """A global search's result.
+    """The result of a global search."""
 
-    Attributes:
-        text: the answer; `NO_DATA` where no point was positive.
-        points: all positive points, best first.
-        reports: positions of the reports that were read, those of the best points first, with that point's text.
-    """
-
-    text: str
-    points: tuple[Point, ...]
-    reports: Mapping[int, str]
+    text: str  # `NO_DATA` where no point was positive
+    points: tuple[Point, ...]  # all positive points, best first
+    reports: Mapping[int, str]  # by position: those read, of the best points first, with that point's text
 
 
 class GraphRAGGlobalRetriever(Retriever):

@@ -149,16 +149,10 @@ class MiniRAGConfig:
 
 @dataclass(frozen=True)
 class Linked:
-    """What a query was linked to.
+    """What a query was linked to."""
 
-    Attributes:
-        mentions: candidates of each mention, best first.
-        scores: candidate to cosine, in order of first mention.
-        votes: what speaks for a walk.
-    """
-
-    mentions: Sequence[Sequence[int]]
-    scores: dict[int, float]
+    mentions: Sequence[Sequence[int]]  # candidates of each mention, best first
+    scores: dict[int, float]  # candidate to cosine, in order of first mention
     votes: Votes
 
 

@@ -62,17 +62,11 @@ NOT_VOTED = np.iinfo(np.int32).max
 
 @dataclass(frozen=True)
 class Votes:
-    """What speaks for a walk.
+    """What speaks for a walk."""
 
-    Attributes:
-        is_answer: whether each entity may be the answer. Shape (num_entities,), bool.
-        rank: rank of each edge among those near the query, `NOT_VOTED` for the others. Shape (num_edges,), int32.
-        directed: an edge counts only for walks that pass it from its smaller end to its larger one (Q-MR-3).
-    """
-
-    is_answer: np.ndarray
-    rank: np.ndarray
-    directed: bool = False
+    is_answer: np.ndarray  # (num_entities,) bool; whether each may be the answer
+    rank: np.ndarray  # (num_edges,) int32; among the edges near the query, `NOT_VOTED` for the others
+    directed: bool = False  # an edge counts only from its smaller end to its larger one (Q-MR-3)
 
     @classmethod
     def of(cls, answers: Sequence[int], edges: Sequence[int], size: tuple[int, int], directed: bool = False) -> Votes:

@@ -75,22 +75,14 @@ _WORD = re.compile(r"[a-z][a-z\-]+")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A span that could be the answer.
+    """A span that could be the answer."""
 
-    Attributes:
-        text: the answer as it would be given.
-        kind: one of `KINDS`.
-        passage: number of the passage; -1 where it stands in none (yes, no, a choice of the question).
-        start, end: characters in the passage's cleaned text; of a title, (0, 0).
-        sentence: number of the sentence in the passage; -1 outside of the text.
-    """
-
-    text: str
-    kind: str
-    passage: int = -1
-    start: int = 0
+    text: str  # the answer as it would be given
+    kind: str  # one of `KINDS`
+    passage: int = -1  # its number; -1 where it stands in none (yes, no, a choice of the question)
+    start: int = 0  # characters in the passage's cleaned text; start and end of a title are 0
     end: int = 0
-    sentence: int = -1
+    sentence: int = -1  # its number in the passage; -1 outside of the text
 
     @property
     def key(self) -> str:

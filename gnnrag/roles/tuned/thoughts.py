@@ -93,7 +93,7 @@ class Selector(nn.Module):
         self.spread.copy_(torch.from_numpy(spread))
 
     def forward(self, features: Tensor, mask: Tensor, keep: Tensor | None = None) -> Tensor:
-        """Score candidates (batch, n, F + len(PICKED)); (batch, n + 1), the last column for none of them.
+        """Score features (batch, n, F + len(PICKED)) as (batch, n + 1), the last column for none of the candidates.
 
         `mask` (batch, n) is false for filler. `keep` (batch, 2, hidden) are factors of the hidden layers, one for all
         candidates of a decision: dropout that the caller draws, so that it follows from the item.

@@ -51,18 +51,13 @@ class ReportTask:
     """Ask for a report on a community.
 
     Ids are sources, cited by writers as they are; whoever makes the task sees to it that no two are equal, of whatever
-    kind (the stage `reports` marks them by `e:`, `r:` and `p:`).
-
-    Attributes:
-        entities: (id, name, type, description) of the members, most connected first.
-        relations: (id, head, tail, description) inside the community, by the degrees of their ends, descending.
-        passages: passages that members come from, most cited first.
-        reports: titles and summaries of sub-communities that stand for their members where those would not fit.
+    kind (the stage `reports` marks them by `e:`, `r:` and `p:`). `reports` are titles and summaries of sub-communities
+    that stand for their members where those would not fit.
     """
 
-    entities: tuple[tuple[str, str, str, str], ...]
-    relations: tuple[tuple[str, str, str, str], ...] = ()
-    passages: tuple[Passage, ...] = ()
+    entities: tuple[tuple[str, str, str, str], ...]  # (id, name, type, description), most connected first
+    relations: tuple[tuple[str, str, str, str], ...] = ()  # (id, head, tail, description) by degrees, descending
+    passages: tuple[Passage, ...] = ()  # that members come from, most cited first
     reports: tuple[tuple[str, str], ...] = ()
     max_words: int = 2000
 

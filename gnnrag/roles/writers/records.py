@@ -44,17 +44,11 @@ _IGNORED = {"content_keywords", "content keywords"}  # asked for by the original
 
 @dataclass
 class Records:
-    """The records of one reply.
+    """The records of one reply; tags are `entity`, `relation` or `hyper`."""
 
-    Attributes:
-        rows: (tag, fields after the tag, whether the row is of format B), tags `entity`, `relation` or `hyper`.
-        counts: `seen`, `repaired`, `dropped_...` by reason.
-        is_complete: the end marker was there.
-    """
-
-    rows: list[tuple[str, list[str], bool]] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-    is_complete: bool = False
+    rows: list[tuple[str, list[str], bool]] = field(default_factory=list)  # (tag, fields, is format B?)
+    counts: Counter[str] = field(default_factory=Counter)  # `seen`, `repaired`, `dropped_...` by reason
+    is_complete: bool = False  # the end marker was there
 
     @property
     def flags(self) -> tuple[str, ...]:
