@@ -39,14 +39,11 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One call.
+    """One call; temperature, seed or model None leaves it to the backend's setting.
 
-    Attributes:
-        messages: stable text first, so that servers can reuse its prefix.
-        temperature, seed, model: None leaves the choice to the backend's own setting.
-        stop: strings that end the reply. Servers differ on whether the reply keeps them, so parsers accept both.
-        schema: JSON schema of the reply. Some backends ignore it, so replies are always parsed and validated.
-        raw: continue the joined text of the messages without a chat template.
+    Stable text goes first in `messages`, so that servers can reuse its prefix. Servers differ on whether a reply keeps
+    its `stop` string, and some ignore the JSON `schema`, so replies are always parsed and validated. `raw` continues
+    the joined text without a chat template.
     """
 
     messages: tuple[Message, ...]
@@ -100,10 +97,7 @@ class Backend(Part, Protocol):
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """JSON data that decide a reply besides the request (type, model, server, default sampling).
-
-        Keys the response cache and goes into run records, so it never holds a secret.
-        """
+        """Data that decide a reply besides the request (type, model, server, sampling): a cache key, never a secret."""
         ...
 
     @property

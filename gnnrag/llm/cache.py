@@ -1,8 +1,4 @@
-"""Response cache: answer a request that was answered before from an SQLite file.
-
-The file is opened only if its schema is ours word for word (no triggers, views or computed columns). Its replies are
-those of whoever wrote it.
-"""
+"""Response cache in an SQLite file, opened only if its schema is ours; its replies are those of whoever wrote it."""
 
 from __future__ import annotations
 
@@ -37,11 +33,7 @@ _KINDS: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "float": (
 
 
 def open_cache(path: Path) -> sqlite3.Connection:
-    """Open a response cache, made on first use.
-
-    Raises ArtefactError where it is another program's, a link, or has a journal; sqlite3.DatabaseError where it is
-    damaged.
-    """
+    """Open or make a response cache; ArtefactError: foreign, a link, or a journal; sqlite3.DatabaseError: damaged."""
     _refuse_traps(path)
     connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_BYTES)  # `length` counts up to the first NUL alone
@@ -79,8 +71,7 @@ def read_entry(value: bytes | None) -> Reply:
 def _refuse_traps(path: Path) -> None:
     """Refuse links (hard ones too: SQLite would write elsewhere), pipes, and a journal that is not ours.
 
-    A forged journal can name a file that SQLite deletes when it has undone what the journal says. We write ahead, and
-    have one for a moment only, while a new file is made.
+    A forged journal can name a file that SQLite deletes; ours exists for a moment only, while a new file is made.
     """
     for name in (path.name, *(f"{path.name}-{suffix}" for suffix in ("journal", "wal", "shm"))):
         one = path.with_name(name)

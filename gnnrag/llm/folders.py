@@ -97,8 +97,7 @@ _MOST, _LONGEST = 1 << 20, 1 << 24  # entries of a list, bytes of a text
 def check_gguf(path: Path) -> int | None:
     """Return the context length of a GGUF file, None where it does not say it.
 
-    Raises ArtefactError where it is cut off or damaged, which ends the process where OpenVINO opens it, or has tensors
-    of an unknown type.
+    Raises ArtefactError: cut off or damaged (which ends the process in OpenVINO), or tensors of an unknown type.
     """
     with open_regular(path) as handle:
         try:
@@ -114,7 +113,6 @@ class _Walk:
         self._handle, self._size = handle, size
 
     def context(self) -> int | None:
-        """Walk through settings and tensors."""
         if self._bytes(4) != b"GGUF" or self._number(4) not in (2, 3):
             raise ValueError("it begins otherwise")
         tensors, settings = self._count(), self._count()
@@ -208,10 +206,9 @@ class ModelFiles:
 
 
 def find_model(model: str, adapter: str | None, backend: str) -> ModelFiles:
-    """Resolve the settings `model` (folder or hub name, `name@revision` for a fixed one) and `adapter` (the same).
+    """Resolve `model` (folder or hub name, `name@revision` for a fixed one; an adapter names its base) and `adapter`.
 
-    A folder of an adapter names its own base. Raises ConfigError where there is no model, or weights or adapters of a
-    kind that is not loaded.
+    Raises ConfigError where there is no model, or weights or adapters of a kind that is not loaded.
     """
     if not model:
         raise ConfigError(f"llm={backend} needs a model: give llm.model=FOLDER, or of one role roles.ROLE.model=FOLDER")

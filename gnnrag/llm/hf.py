@@ -25,7 +25,6 @@ class HFConfig(LocalConfig):
     window_s: float = 0.02  # how long a batch waits for further requests
 
     def __post_init__(self) -> None:
-        """Refuse limits under which nothing could run."""
         super().__post_init__()
         if self.max_batch < 1 or self.batch_tokens < 1 or self.window_s < 0 or not 0 <= self.max_padding < 1:
             raise ConfigError(

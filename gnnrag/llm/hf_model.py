@@ -25,11 +25,9 @@ logger = logging.getLogger(__name__)
 
 
 def load_model(folder: Path, kind: str, merged: Path | None, device: str, dtype: str) -> tuple[Any, Any]:
-    """Return a model ready for inference, and its tokenizer; `kind` is `causal` or `seq2seq`, `merged` an adapter.
+    """Return a model ready for inference, with `merged` adapter, and its tokenizer; `kind` is `causal` or `seq2seq`.
 
-    Raises:
-        ConfigError: there is no such device, or nothing that can read the tokenizer.
-        ArtefactError: the folder or the adapter is damaged.
+    Raises ConfigError: no such device, or nothing can read the tokenizer; ArtefactError: folder or adapter damaged.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
@@ -109,11 +107,7 @@ class Matcher:
 
 
 class Grammar:
-    """Compiles schemas for one tokenizer, each once.
-
-    `size` is that of the model's output, which may be larger than the tokenizer's vocabulary; `ends` are tokens that
-    end a reply.
-    """
+    """Compiles schemas for one tokenizer, each once; `size`, the model's output's, may exceed the vocabulary."""
 
     def __init__(self, tokenizer: Any, size: int, ends: frozenset[int]) -> None:
         self._tokenizer, self._size, self._ends = tokenizer, size, ends
@@ -156,10 +150,9 @@ class Row:
 
 
 class Rows:
-    """Gives every row of a batch its own temperature, noise, limit, stop strings and schema.
+    """Gives every row of a batch its own temperature, noise, limit, stop strings and schema, whatever its neighbours.
 
-    `generate` decodes greedily; `choose` leaves a sampled row only the token that its own generator drew, so that a
-    reply does not depend on its neighbours. Replies begin at position `start` and end with a token of `ends`.
+    `generate` decodes greedily; `choose` leaves a sampled row only the token that its own generator drew.
     """
 
     def __init__(self, rows: Sequence[Row], tokenizer: Any, ends: frozenset[int], start: int) -> None:
@@ -230,7 +223,6 @@ class Rows:
         return found
 
     def _reason(self, at: int, token: int, ids: torch.Tensor, length: int) -> str | None:
-        """Say why a row ends here: `stop`, `length`, or not at all."""
         request = self._jobs[at].request
         if token in self.ends:
             return "stop"
@@ -258,10 +250,7 @@ class Rows:
 
 
 class HFModel:
-    """A `gnnrag.llm.local.Model` in static batches: first come, first served, with those of like length.
-
-    `batches` counts the batches of each size.
-    """
+    """A `gnnrag.llm.local.Model` in static batches: first come, first served, with those of like length."""
 
     def __init__(self, model: Any, tokenizer: Any, is_seq2seq: bool, limits: Limits) -> None:
         self.model, self.tokenizer, self.is_seq2seq = model, tokenizer, is_seq2seq
@@ -358,7 +347,6 @@ class HFModel:
         return control.replies(out)
 
     def _with_adapter(self, folder: str | None) -> AbstractContextManager[Any]:
-        """Switch to an adapter, loaded on first use, or to the bare base."""
         if folder is None:
             return self.model.disable_adapter() if self._adapters else nullcontext()
         if folder not in self._adapters:

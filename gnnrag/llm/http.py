@@ -36,8 +36,7 @@ _CONTEXT = re.compile(
 class RetryableError(Exception):
     """A failure that may pass; `error` is raised when it does not.
 
-    `wait_s` is how long the server asks to wait; `is_connection`: it could not be reached at all; `reason` is in our
-    words, as a server may quote what it was sent.
+    `wait_s` is the server's wish; `is_connection`: not reached at all; `reason` is in our words, safe for the log.
     """
 
     error: LLMError
@@ -131,10 +130,9 @@ class BodyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An address of a server, without user, password and query in `base`.
+    """An address of a server, without user, password and query in `base`; `basic` is an Authorization header or empty.
 
-    `query` goes with every request (`api-version`); `basic` is the Authorization header of user and password, or empty;
-    `secrets` must not show in messages, in every spelling that a server could quote them in.
+    `query` goes with every request; `secrets` must not show in messages, in any spelling a server could quote.
     """
 
     base: str

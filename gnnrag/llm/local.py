@@ -26,13 +26,9 @@ from gnnrag.llm.folders import ModelFiles, find_model
 class Job:
     """A request with all that its backend's settings decide; backends with other settings may share the model.
 
-    Attributes:
-        temperature: 0 is greedy.
-        seed: of this request alone.
-        adapter: folder of the LoRA adapter to answer with, or None.
-        chat, options: see `gnnrag.llm.chat.encode`.
-        context: most tokens of prompt and reply; None takes the model's own limit.
-        presence_penalty: taken from the score of each token that the reply has already.
+    Temperature 0 is greedy; `seed` is of this request alone; `adapter` is a LoRA adapter's folder; `context` is the
+    most tokens of prompt and reply, None the model's own limit; `presence_penalty` is taken from the score of each
+    token that the reply has already; for `chat` and `options` see `gnnrag.llm.chat.encode`.
     """
 
     request: Request
@@ -159,7 +155,6 @@ def _end(inbox: queue.SimpleQueue[Ticket | None], thread: threading.Thread) -> N
 
 
 def _serve(inbox: queue.SimpleQueue[Ticket | None], load: Callable[[], Model], window_s: float) -> None:
-    """The thread: wait, gather, work, until told to end."""
     model: Model | None = None
     failure: Exception | None = None
     open_tickets: list[Ticket] = []
@@ -228,7 +223,6 @@ class LocalConfig:
     prompts: Variant = "auto"  # full, or small: short and without examples; auto: small below a billion parameters
 
     def __post_init__(self) -> None:
-        """Refuse values that no model can sample with."""
         if self.temperature < 0 or not 0 < self.top_p <= 1:
             raise ConfigError(f"temperature={self.temperature}, top_p={self.top_p}: give >= 0, and 0 < top_p <= 1")
         if self.context is not None and self.context < 1:
@@ -279,13 +273,7 @@ class LocalBackend(Backend):
         return wants_small(prompts, self.files.name, self.files.base)
 
     async def generate(self, request: Request) -> Reply:
-        """Answer one request, in a batch with those of other coroutines.
-
-        Raises:
-            ContextLengthError: the prompt does not fit.
-            LLMError: the model failed, or the request names another one.
-            ConfigError: the model cannot be loaded, or has no chat template.
-        """
+        """Answer one request; ContextLengthError: too long; LLMError: failed, or another model; ConfigError."""
         with waiting(f"call of {self.files.name}"):
             return await self.thread.ask(self.job(request))
 

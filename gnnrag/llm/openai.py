@@ -254,7 +254,6 @@ class OpenAIBackend(Backend):
         raise refusal
 
     async def _attempt(self, request: Request, level: str) -> Reply:
-        """Send one HTTP request and translate its failures."""
         openai, c = import_openai(), self.config
         body = request_body(request, self.identity, c.token_limit, level)
         client, server = await self._clients.pick()
@@ -283,7 +282,6 @@ class OpenAIBackend(Backend):
         raise failure  # not from the library's own error, which quotes the server and the address
 
     def _status_error(self, error: openai.APIStatusError, level: str, secrets: Collection[str]) -> Exception:
-        """Tell what may pass from what will not."""
         code, message = error_details(error.body)
         status = error.status_code
         described = f"status {status}: {message or error.message}"

@@ -11,10 +11,7 @@ from gnnrag.registry import BACKENDS, resolve
 
 
 def with_model(name: str, settings: Any, model: str | None) -> Any:
-    """Return settings with another model (None: as they are) and without the adapter, which was trained on the old one.
-
-    Raises ConfigError where the backend has no models to choose from.
-    """
+    """Return settings with another model (if not None) and no adapter; ConfigError: the backend has no models."""
     if not model:
         return settings
     if not hasattr(settings, "model"):

@@ -27,10 +27,9 @@ _SEEDS = 1 << 32  # that OpenVINO tells apart
 
 
 class OpenVINOEngine:
-    """A `gnnrag.llm.local.Model` on a `ContinuousBatchingPipeline`; requests join and leave the batch at every step.
+    """A `gnnrag.llm.local.Model` on a `ContinuousBatchingPipeline`: requests join and leave the batch at every step.
 
-    A step holds Python's lock: other threads run between steps, each of which takes at most 256 tokens of prompts.
-    `context` is the most tokens of prompt and reply, None where unknown.
+    A step holds Python's lock: other threads run between steps. `context`, of prompt and reply, is None if unknown.
     """
 
     def __init__(self, pipeline: Any, name: str, context: int | None) -> None:
@@ -205,7 +204,6 @@ class OpenVINOConfig(LocalConfig):
     max_batch: int = 16  # replies that are made together; further requests wait
 
     def __post_init__(self) -> None:
-        """Refuse limits under which nothing could run."""
         super().__post_init__()
         if self.max_batch < 1:
             raise ConfigError(f"openvino: max_batch={self.max_batch}: must be positive")
@@ -214,10 +212,9 @@ class OpenVINOConfig(LocalConfig):
 class OpenVINOBackend(LocalBackend):
     """Answers with a model that OpenVINO runs (a GGUF file, or a folder): quantised ones on a CPU, in little memory.
 
-    Requests join the running batch, and common beginnings of prompts are computed once. In float32 a reply does not
-    depend on its neighbours; in the shorter types now and then. A schema is enforced where `pattern_of` can read it.
-
-    Raises ConfigError where openvino-genai is not installed, there is no such model, or an adapter was given.
+    Requests join the running batch. In float32 a reply does not depend on its neighbours; in the shorter types now and
+    then. A schema is enforced where `pattern_of` can read it. ConfigError: openvino-genai or the model is missing, or
+    an adapter given.
     """
 
     kind, grammar = "openvino", "openvino_genai"

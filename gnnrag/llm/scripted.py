@@ -96,7 +96,6 @@ class ScriptedBackend(Backend):
 
 
 def _rule(rule: Any) -> _Rule:
-    """Read a rule in either notation."""
     if isinstance(rule, Mapping):
         if rule.keys() != {"match", "reply"}:
             raise ConfigError(f"scripted rule with keys {sorted(map(str, rule))}: it needs exactly match and reply")

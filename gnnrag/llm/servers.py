@@ -137,7 +137,6 @@ async def _answers(server: Server) -> bool:
 
 
 def _why_not(path: Path, servers: Sequence[Server]) -> str:
-    """Return in words why no server of a file can be asked."""
     if not servers:
         return f"there is no {path} yet" if not path.exists() else f"{path} names no server"
     told = []
@@ -184,8 +183,7 @@ class _LoopState:
 class Clients:
     """Clients of the OpenAI protocol, made on first use for each event loop: connections cannot move between loops.
 
-    `own` returns the server and its key where there is no file of servers (`replicas`); `concurrency` is per event
-    loop.
+    `own` returns the server and its key where there are no `replicas`; `concurrency` is per event loop.
     """
 
     def __init__(
@@ -201,10 +199,7 @@ class Clients:
         return self._state().slots
 
     async def pick(self) -> tuple[openai.AsyncOpenAI, Server]:
-        """Return the client and the server whose turn it is, once one of a file answers; LLMError: none does.
-
-        Raises ConfigError where its address is none.
-        """
+        """Return the client and server in turn, once one answers; LLMError: none does; ConfigError: bad address."""
         state = self._state()
         server = await self.replicas.pick(state.lock) if self.replicas else self.own()
         known = (server.url, server.key)  # a server that its job starts again has the old address and a new key

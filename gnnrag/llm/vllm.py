@@ -22,10 +22,7 @@ _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM has kernels for
 
 
 class VLLMEngine:
-    """A `gnnrag.llm.local.Model` on a `vllm.LLMEngine`; requests join and leave the batch at every step.
-
-    `rank` is the highest rank of an adapter that it takes; 0 without adapters.
-    """
+    """A `gnnrag.llm.local.Model` on a `vllm.LLMEngine`, a continuous batch; `rank` is an adapter's highest, or 0."""
 
     def __init__(self, engine: Any, rank: int) -> None:
         self.engine, self.rank = engine, rank
@@ -100,8 +97,7 @@ class VLLMEngine:
 def _hidden(name: str) -> Iterator[None]:
     """Keep a loaded module out of the list of modules; who has imported it before does not notice.
 
-    Without Triton, vLLM (0.32) asks each object of each module for its `__dict__`, and cannot bear the answer of
-    llvmlite's: bm25s has loaded numba, and that llvmlite, wherever BM25 was used before the engine starts.
+    Without Triton, vLLM (0.32) asks all objects for `__dict__` and fails on llvmlite's, loaded by bm25s (numba).
     """
     module = sys.modules.pop(name, None)
     try:
@@ -184,10 +180,9 @@ class VLLMConfig(LocalConfig):
 class VLLMBackend(LocalBackend):
     """Answers with a vLLM engine that this process owns; schemas are enforced by vLLM.
 
-    Requests join the running batch as they come. Roles that name one model with other adapters share an engine, which
-    starts with the first request and has room for the adapters of all backends made until then.
-
-    Raises ConfigError where vLLM or the folder is missing, an adapter is broken, or a setting is given twice.
+    Roles that name one model with other adapters share an engine, which starts with the first request and has room for
+    the adapters of all backends made until then. ConfigError: vLLM or the folder is missing, an adapter is broken, or a
+    setting is given twice.
     """
 
     kind, grammar = "vllm", "vllm"
