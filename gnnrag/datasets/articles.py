@@ -47,10 +47,7 @@ _NOUNS = {"rating": "an IMDb rating", "votes": "a word for IMDb votes"}
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """At most `MAX_NEIGHBOURS` neighbours of an entity (`id`: its name, of part n `NAME#n`): what one article tells.
-
-    `type` holds its roles, see `entity_types`.
-    """
+    """At most `MAX_NEIGHBOURS` neighbours of an entity (`id`: its name, of part n `NAME#n`): what one article tells."""
 
     id: str
     name: str
@@ -85,10 +82,7 @@ def entity_types(triples: Iterable[Triple]) -> dict[str, str]:
 
 
 def parts_of(triples: Sequence[Triple], only: Collection[str] | None = None) -> Iterator[Part]:
-    """Yield the parts of all entities (or `only` of some), by first appearance, each part after the other.
-
-    Neighbours come by first appearance, each with all relations to it, so that parallel relations stay together.
-    """
+    """Yield the parts of all entities (or `only` some), by first appearance; a neighbour's relations stay together."""
     around: dict[str, dict[str, list[Triple]]] = {}
     for triple in triples:
         head, _, tail = triple

@@ -150,10 +150,7 @@ def load_passages(path: str | Path, chunking: Chunking | None = None, progress: 
 def load_questions(
     path: str | Path, passages: Iterable[Passage], popqa_aliases: PopqaAliases = "decoded"
 ) -> list[Question]:
-    """Return the questions of one file, canonical `.jsonl` or release `.json`, on a loaded corpus.
-
-    Nothing is left out: a gold passage that the corpus lacks is a DataError. Other errors as in `load_dataset`.
-    """
+    """Return the questions of one file on a loaded corpus; DataError: as in `load_dataset`, or gold that it lacks."""
     return _questions(Path(path), list(passages), Skips(), popqa_aliases, "error")
 
 
@@ -170,7 +167,6 @@ def _passages(source: Source, chunking: Chunking | None, skips: Skips) -> list[P
 
 
 def _nodes(source: Source) -> dict[str, tuple[str, ...]]:
-    """Return the side table of a knowledge base that was turned into text; nothing for other corpora."""
     table = source.path / textualised.NODES
     if source.kind != "canonical" or not table.is_file():
         return {}

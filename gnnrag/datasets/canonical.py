@@ -21,10 +21,7 @@ _QUESTION_KEYS = frozenset(("id", "question", "answers", "type", "gold", "eviden
 
 
 def load_passages(path: Path, max_line_bytes: int = MAX_LINE_BYTES) -> list[Passage]:
-    """Return the passages of a `corpus.jsonl`, in file order.
-
-    Raises DataError for a broken or too long line, a repeated id, an empty text, or no passage.
-    """
+    """Return passages in file order; DataError: broken or too long line, repeated id, empty text, or no passage."""
     lines: dict[str, int] = {}
     passages = []
     for line, row in read_jsonl(path, max_line_bytes):
@@ -41,7 +38,7 @@ def load_passages(path: Path, max_line_bytes: int = MAX_LINE_BYTES) -> list[Pass
 def load_questions(
     path: Path, passage_ids: Collection[str] | None = None, max_line_bytes: int = MAX_LINE_BYTES
 ) -> list[Question]:
-    """Return the questions of a `questions.<split>.jsonl`, in file order; `passage_ids` None leaves gold unchecked.
+    """Return questions in file order; `passage_ids` None leaves gold unchecked.
 
     Raises DataError for a broken or too long line, a repeated id, an unknown gold passage, or no question.
     """

@@ -31,7 +31,6 @@ class Chunking:
     overlap_words: int = 0  # at most this many words of the passage before are repeated, in whole sentences
 
     def __post_init__(self) -> None:
-        """Check the values."""
         if self.target_words < 1:
             raise ConfigError(f"target_words={self.target_words}: must be at least 1, for example 100")
         if not 0 <= self.overlap_words < self.target_words:
@@ -102,7 +101,6 @@ def _is_abbreviation(text: str, end: int) -> bool:
 
 
 def _between(text: str, begin: int, end: int, borders: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield the stretches between borders that are not blank."""
     edges = [begin, *borders, end]
     for start, stop in pairwise(edges):
         if start < stop and not text[start:stop].isspace():

@@ -38,14 +38,10 @@ def silent(what: str, done: int, total: int) -> None:
 
 
 def read_pdf(path: Path, progress: Progress = silent) -> tuple[str, str, str]:
-    """Return the title of a PDF, which may be empty, its text, and how much was read where that is not all.
+    """Return the title of a PDF, which may be empty, its text, and how much was read where not all (`PAGES` pages).
 
-    At most `PAGES` pages are. Within a page only pypdf's limits hold (nesting, entries, operators), and ours for what
-    its streams unpack to.
-
-    Raises:
-        DataError: damaged, encrypted, or too slow: nothing is kept, as a faster machine would read more.
-        ModuleNotFoundError: pypdf is not installed.
+    Within a page only pypdf's limits and ours for unpacked streams hold. DataError: damaged, encrypted, or too slow
+    (nothing is kept: a faster machine would read more); ModuleNotFoundError: pypdf is not installed.
     """
     try:
         import pypdf
@@ -101,10 +97,7 @@ _FRONT_MATTER = re.compile(r"---\n[\w-]+:.*?\n---(?:\n|$)", re.DOTALL)  # a rule
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A stretch of a file that shares one title.
-
-    `key` tells the records of one file apart, else empty; `cut` is how much was read, where that is not all.
-    """
+    """A stretch of a file with one title; `key` is of a record, else empty; `cut`: how much was read, if not all."""
 
     title: str
     text: str
@@ -115,8 +108,7 @@ class Section:
 def read_sections(path: Path, progress: Progress = silent) -> list[Section]:
     """Return the sections of a file, in order; some may be blank. `progress` is notified of each page.
 
-    Raises DataError for a file that cannot be read or decoded, is too large, or is no plain file (a pipe would wait for
-    ever); KeyError for a suffix that is not in `READERS`.
+    Raises DataError: unreadable, undecodable, too large, or a pipe; KeyError: a suffix that is not in `READERS`.
     """
     return list(READERS[path.suffix.lower()](path, progress))
 
@@ -139,7 +131,6 @@ def _read_plain(path: Path, progress: Progress) -> Iterator[Section]:
 
 
 def _read_markdown(path: Path, progress: Progress) -> Iterator[Section]:
-    """Yield one section per heading, titled `File title > Section > Subsection`."""
     text = _read_text(path)
     title = ""
     front = _FRONT_MATTER.match(text)

@@ -1,7 +1,6 @@
 """Download published data sets: resumed, checked, unpacked without leaving their folder.
 
-Authors publish no checksums: the first download is taken as it is, and its SHA-256 goes into a lock file if asked for,
-against which later downloads, here or elsewhere, are checked.
+Authors publish no checksums: a lock file, if asked for, keeps the first download's SHA-256 for later checks.
 """
 
 from __future__ import annotations
@@ -236,14 +235,11 @@ def get(
     on_progress: Progress | None = None,
     on_note: Callable[[str], None] = lambda note: None,
 ) -> list[Path]:
-    """Fetch the files of a release that `folder` lacks, and return them.
+    """Fetch the files of a release that `folder` lacks, and return them; arguments otherwise as in `download`.
 
     A file that is what the lock says stays. A download that the lock (by default `folder`/release.lock.json) knows must
-    have its SHA-256; `record` writes those it lacks. The rest as in `download`; `on_note` gets further remarks.
-
-    Raises:
-        DataError: a file cannot be fetched, is not what the lock says, or has to be fetched by hand.
-        GnnragError: another process fetches into the folder.
+    have its SHA-256; `record` writes those it lacks. DataError: a file cannot be fetched, is not what the lock says, or
+    has to be fetched by hand; GnnragError: another process fetches into the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lock_file = lock_file or folder / LOCK
@@ -330,7 +326,6 @@ def _is_kept(target: Path, file: ReleaseFile, lock: Lock, on_note: Callable[[str
 
 
 def _check(part: Path, target: Path, file: ReleaseFile, lock: Lock, on_note: Callable[[str], None]) -> None:
-    """Raise DataError where a download is not what the lock says."""
     found, (wanted, size) = file_digest(part), lock.files.get(file.path, (None, None))
     if wanted and found != wanted:
         have = part.stat().st_size

@@ -44,7 +44,6 @@ def load_documents(
 def _passages_of(
     root: Path, relative: str, chunking: Chunking, skips: Skips, progress: Progress
 ) -> list[Passage] | None:
-    """Return the passages of a document; None for what is none, or cannot be read."""
     path = root / relative
     try:
         relative.encode()

@@ -24,10 +24,7 @@ _READ = frozenset(("id", "question", "answer", "question_type", "evidence", *_TR
 
 
 def load_passages(path: Path, chunking: Chunking, skips: Skips) -> list[Passage]:
-    """Return the documents of a `NAME.json` in passages `<corpus_name>#<number>`, titled by corpus_name.
-
-    Raises DataError where the file is broken, two documents have one name, or there is no text.
-    """
+    """Return documents as passages `<corpus_name>#<number>`; DataError: broken file, repeated name, or no text."""
     data = read_json(path)
     documents = [data] if isinstance(data, dict) else read_objects(path, "documents")
     passages: list[Passage] = []
@@ -47,10 +44,9 @@ def load_passages(path: Path, chunking: Chunking, skips: Skips) -> list[Passage]
 
 
 def load_questions(path: Path, passages: Sequence[Passage], skips: Skips, missing_gold: MissingGold) -> list[Question]:
-    """Return the questions of a `NAME_questions.json`, without a number of hops, which the release does not give.
+    """Return the questions of a `NAME_questions.json`; the later of two with one id is called `ID@SOURCE`.
 
-    The later of two questions with one id, about two novels, is called `ID@SOURCE`. Raises DataError where the file is
-    broken, a document is unknown, or an id is taken.
+    Raises DataError where the file is broken, a document is unknown, or an id is taken.
     """
     placer, ids = GoldPlacer(path, passages, missing_gold, skips), Ids(path, skips)
     known = {document_of(passage.id) for passage in passages}

@@ -27,10 +27,7 @@ RELEASES: dict[str, tuple[int, tuple[int, ...]]] = {
 
 
 def load_passages(path: Path, name: str, skips: Skips) -> list[Passage]:
-    """Return the passages of `NAME_corpus.json`; ids are `NAME-<position>` in the file, whatever is left out.
-
-    Repeated and empty passages are, and recorded. Raises DataError for a broken file, another shape, or no passage.
-    """
+    """Return passages `NAME-<position in the file>`, no repeated or empty ones; DataError: broken file, or none."""
     passages: dict[tuple[str, str], Passage] = {}
     items = read_objects(path, "passages")
     for i, item in enumerate(items):
@@ -60,12 +57,9 @@ def load_questions(
 ) -> list[Question]:
     """Return the questions of `NAME.json`, with gold as passage ids; one without an id is called `NAME-q<position>`.
 
-    `missing_gold`: `error` stops at a gold passage that is not in the corpus; `drop` leaves its question out, and notes
-    it in `skips`. For `popqa_aliases` see `release_fields.gold_answers`.
-
-    Raises:
-        DataError: the file is broken, a question has an unknown shape or a used id, or as `missing_gold` says.
-        ConfigError: `popqa_aliases` or `missing_gold` is none of the allowed values.
+    `missing_gold`: `error` stops at gold that is not in the corpus, `drop` leaves its question out; for `popqa_aliases`
+    see `release_fields.gold_answers`. DataError: a broken file, an unknown shape, a used id, or as `missing_gold` says;
+    ConfigError: an unknown value of either.
     """
     check_choice("popqa_aliases", popqa_aliases, get_args(PopqaAliases))
     check_choice("missing_gold", missing_gold, get_args(MissingGold))
@@ -100,8 +94,6 @@ class _GoldNotFoundError(Exception):
 
 
 class _Finder:
-    """Finds the passage id of a gold paragraph; remembers matches by title alone."""
-
     def __init__(self, passages: Iterable[Passage]) -> None:
         self.by_title: set[str] = set()
         self._contents: dict[tuple[str, str], str] = {}

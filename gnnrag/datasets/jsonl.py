@@ -1,7 +1,6 @@
 """Read JSON and JSON lines row by row, with the place of each fault, and count the rows left out.
 
-A line is never read further than the limit, so a file without line ends cannot fill the memory. Halves of surrogate
-pairs become U+FFFD and are counted (`gnnrag.common.untrusted`); ids that become the same by it are refused.
+Lines have a limit. Half surrogate pairs become U+FFFD (`gnnrag.common.untrusted`); ids made equal are refused.
 """
 
 from __future__ import annotations
@@ -27,10 +26,7 @@ _OTHER_BOMS = ((b"\xff\xfe\x00\x00", "UTF-32"), (b"\xff\xfe", "UTF-16"), (b"\xfe
 
 
 def read_jsonl(path: Path, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (1-based line, object) for each line that is not blank.
-
-    Raises DataError for an unreadable file, or a line that is too long, not UTF-8, not JSON, or no object.
-    """
+    """Yield (1-based line, object) of lines not blank; DataError: unreadable file, bad or too long line, no object."""
     with open_plain(path) as file:
         for number, raw in _lines(path, file, max_line_bytes):
             if raw.strip():

@@ -20,10 +20,7 @@ FILE = "kb.txt"
 
 
 def read_triples(path: Path, skips: Skips | None = None) -> list[Triple]:
-    """Return the distinct triples of a `kb.txt`, in file order, names as written; repeats go into `skips`.
-
-    Raises DataError for an unreadable file, a line without three parts, or no triple.
-    """
+    """Return distinct triples in file order, names as written; DataError: unreadable, no three parts, no triple."""
     triples: dict[Triple, int] = {}
     for number, line in read_lines(path):
         parts = line.split("|")
@@ -67,10 +64,7 @@ def splits(folder: Path) -> list[tuple[str, Path]]:
 
 
 def question_files(folder: Path, split: str) -> list[Path]:
-    """Return the files of a split: `dev` is all of dev, `2-hop.dev` one part, such as `2-hop.questions.dev.jsonl`.
-
-    The DataError where there is none lists the splits that exist.
-    """
+    """Return the files of a split: `dev` is all of dev, `2-hop.dev` one part; DataError (lists the splits): none."""
     named = splits(folder)
     found = [p for name, p in named if name == split] or [p for name, p in named if name.endswith(f".{split}")]
     if split and found:

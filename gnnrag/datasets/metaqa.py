@@ -1,7 +1,6 @@
 """Question files of the MetaQA release: `N-hop/vanilla/qa_<split>.txt`, with types in `N-hop/qa_<split>_qtype.txt`.
 
-A line is the question with its anchor in square brackets, a tab, and the answers with `|` between them. The brackets
-are taken out: with them, finding the anchor would be no task.
+A line is the question, a tab, and the answers with `|` between them; the brackets around its anchor are removed.
 """
 
 from __future__ import annotations
@@ -30,10 +29,7 @@ def question_files(folder: Path) -> list[tuple[str, Path]]:
 
 
 def load_questions(path: Path) -> list[Question]:
-    """Return the questions of one file; ids count lines from 0, as in `2-hop-dev-0`.
-
-    Raises DataError for a broken line, or a file of types of another length.
-    """
+    """Return a file's questions, `2-hop-dev-0` for line 0; DataError: a broken line, or a file of types out of step."""
     part, split = path.resolve().parents[1], path.stem.removeprefix("qa_")
     hops = re.fullmatch(r"(\d+)-hop", part.name)
     lines = list(read_lines(path))

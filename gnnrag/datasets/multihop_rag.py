@@ -25,10 +25,7 @@ _READ = frozenset(("query", "answer", "question_type", "evidence_list"))
 
 
 def load_passages(path: Path, chunking: Chunking, skips: Skips) -> list[Passage]:
-    """Return the articles of a `corpus.json` in passages `article-<position>#<number>`, titled like the article.
-
-    Raises DataError for a broken file, an article without a text, or no article.
-    """
+    """Return articles as passages `article-<position>#<number>`; DataError: broken file, or an article lacks a text."""
     passages: list[Passage] = []
     for i, article in enumerate(read_objects(path, "articles")):
         where = f"article {i}"
@@ -46,8 +43,7 @@ def load_passages(path: Path, chunking: Chunking, skips: Skips) -> list[Passage]
 def load_questions(path: Path, passages: Sequence[Passage], skips: Skips, missing_gold: MissingGold) -> list[Question]:
     """Return the questions of a `MultiHopRAG.json`; ids are `multihop-rag-<position>`, hops the pieces of evidence.
 
-    Addresses of articles are read from the `corpus.json` beside it; evidence without one goes by its title. Raises
-    DataError for a broken file, or evidence from an article that the corpus lacks.
+    Evidence without an address goes by its title; DataError: a broken file, or from an article that is not there.
     """
     placer = GoldPlacer(path, passages, missing_gold, skips)
     documents = _documents(path.with_name(CORPUS), passages)

@@ -1,7 +1,4 @@
-"""Long documents cut into passages, and the passages that hold what a benchmark quotes as evidence.
-
-Releases name evidence by words, not by passage, so gold passages are found after cutting.
-"""
+"""Long documents cut into passages, and the passages that hold the evidence, which releases name by words alone."""
 
 from __future__ import annotations
 
@@ -101,10 +98,9 @@ class GoldPlacer:
             self._documents[document_of(passage.id)].add(passage)
 
     def place(self, question: str, statements: Sequence[tuple[str | None, str, str]]) -> tuple[str, ...] | None:
-        """Return the gold passages of a question, in the order of its statements; None leaves the question out.
+        """Return gold passages in the order of statements; None leaves the question out; DataError: see the class.
 
-        A statement is (document, what the release calls it, words of the evidence); document None is one that the
-        corpus lacks. Raises DataError as `missing_gold` says.
+        A statement is (document, or None if the corpus lacks it; what the release calls it; words of the evidence).
         """
         gold: dict[str, None] = {}
         for document, called, statement in statements:

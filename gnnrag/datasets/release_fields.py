@@ -1,7 +1,6 @@
-"""Read the fields of released benchmark files under their various names.
+"""Read the fields of released benchmark files: HotpotQA and 2WikiMultiHopQA have `supporting_facts`, `context`.
 
-HotpotQA and 2WikiMultiHopQA have `supporting_facts` and `context`, MuSiQue and PopQA `paragraphs`, NQ `contexts` and
-`reference`, NarrativeQA answers only.
+MuSiQue and PopQA have `paragraphs`, NQ `contexts` and `reference`, NarrativeQA answers only.
 """
 
 from __future__ import annotations
@@ -71,10 +70,7 @@ def gold_answers(sample: Sample, popqa_aliases: PopqaAliases) -> tuple[str, ...]
 
 
 def gold_texts(sample: Sample) -> list[GoldText]:
-    """Return the supporting paragraphs; empty where the benchmark has none (NarrativeQA).
-
-    Raises ValueError, KeyError, TypeError or IndexError for a missing field or another shape.
-    """
+    """Return the supporting paragraphs, if any; ValueError, KeyError, TypeError, IndexError: a field is missing."""
     if "supporting_facts" in sample:
         return _from_supporting_facts(sample)
     paragraphs = sample.get("contexts", sample.get("paragraphs", []))

@@ -1,7 +1,6 @@
 """A knowledge base that was turned into text (`gnnrag.textualise`): what lies beside its `corpus.jsonl`.
 
-`nodes.jsonl` has a passage's entities, `entities.jsonl` what each entity is, `relations.jsonl` a description of each
-triple, `kb.txt` the triples that the passages state.
+Entities of passages (`nodes.jsonl`), what they are (`entities.jsonl`), `relations.jsonl`, and triples (`kb.txt`).
 """
 
 from __future__ import annotations
@@ -24,10 +23,7 @@ NODES, ENTITIES, RELATIONS, MARKED, SOURCE = (
 
 @dataclass(frozen=True, slots=True)
 class PassageNodes:
-    """The entity that a passage is about, and the neighbours that it mentions.
-
-    `text` is a digest of the passage, so that edits show; `flags` say how it came about, where not as it should.
-    """
+    """A passage's entity and neighbours mentioned; `text` is a digest, to show edits; `flags`: what went wrong."""
 
     entity: str
     mentions: tuple[str, ...]
@@ -75,10 +71,7 @@ def read_relations(path: Path) -> dict[Triple, str]:
 
 @dataclass(frozen=True)
 class Textualised:
-    """A folder that `gnnrag.textualise` wrote, but for its texts and questions.
-
-    `entities` maps a name to (type, description), `relations` a triple to its description.
-    """
+    """A folder that `gnnrag.textualise` wrote: `entities` are (type, description), `relations` descriptions."""
 
     nodes: Mapping[str, PassageNodes]
     parts: Mapping[str, Part]

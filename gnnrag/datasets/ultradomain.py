@@ -36,10 +36,7 @@ def is_ultradomain(path: Path) -> bool:
 
 
 def load_passages(path: Path, chunking: Chunking, skips: Skips) -> list[Passage]:
-    """Return the distinct books of a `DOMAIN.jsonl`, by first appearance, in passages `DOMAIN-<book>#<number>`.
-
-    Raises DataError for a broken row, or where no book has any text.
-    """
+    """Return distinct books by first appearance as `DOMAIN-<book>#<number>`; DataError: broken row, or no text."""
     passages: list[Passage] = []
     number = 0
     for line, row, document in _rows(path):
@@ -56,10 +53,7 @@ def load_passages(path: Path, chunking: Chunking, skips: Skips) -> list[Passage]
 
 
 def load_questions(path: Path, passages: Sequence[Passage], skips: Skips, missing_gold: MissingGold) -> list[Question]:
-    """Return the questions of a `DOMAIN.jsonl`; `extra["document"]` is the book that a question is about.
-
-    Raises DataError for a broken row, or two questions with one id.
-    """
+    """Return questions, their book as `extra["document"]`; DataError: a broken row, or two questions with one id."""
     questions, ids = [], Ids(path, skips)
     for line, row, document in _rows(path):
         text = text_of(path, "the row", row, "input", line, filled=True)
