@@ -24,9 +24,9 @@ class Worker:
 
 
 class MicroBatcher(Generic[ItemT, ResultT]):
-    """Collects what coroutines ask for and hands it to `call` (same length and order) in batches, in its own thread.
+    """Hands what coroutines ask for to `call` (same length and order) in batches, in its own thread, without a timer.
 
-    No timer: while one batch is computed the next gathers. An item's result must not depend on the others of its batch.
+    An item's result must not depend on the others of its batch.
     """
 
     def __init__(self, call: Callable[[Sequence[ItemT]], Sequence[ResultT]], max_batch: int = 32) -> None:

@@ -103,10 +103,7 @@ def _facts(path: Path) -> os.stat_result | None:
 
 
 def remove(path: Path, within: Path) -> None:
-    """Delete a file, a folder with all that is in it, or a link (never what it leads to), where there is one.
-
-    Raises ArtefactError unless it lies in `within` with no link between the two, OSError where it cannot be deleted.
-    """
+    """Delete a file, folder or link (never its target), if any; ArtefactError: not in `within`, or through a link."""
     _check_within(path, within)
     if stat.S_ISDIR(_kind(path)):
         shutil.rmtree(path)
@@ -161,11 +158,7 @@ def write_folder(folder: Path, write: Callable[[Path], T]) -> T:
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Open a file to be read.
-
-    Raises FileNotFoundError; ArtefactError for no plain file (a pipe would wait for ever), or a large one that is
-    mostly a hole.
-    """
+    """Open a file to read; FileNotFoundError; ArtefactError: no plain file (a pipe would wait), or mostly a hole."""
     handle = os.fdopen(_checked(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), path), "rb")
     if _is_hollow(handle.fileno()):
         handle.close()
@@ -225,11 +218,7 @@ def _checked(handle: int, path: Path) -> int:
 
 
 def read_json(path: Path, limit: int = MAX_JSON) -> Any:
-    """Return what a JSON file holds.
-
-    Raises FileNotFoundError; ArtefactError for no plain file, or more than `limit` bytes; ValueError for no JSON, or
-    one nested too deeply.
-    """
+    """Return a JSON file's content; FileNotFoundError; ArtefactError: not plain, too large; ValueError: no JSON."""
     with open_regular(path) as handle:
         if os.fstat(handle.fileno()).st_size > limit:
             raise ArtefactError(f"{path} is larger than {limit} bytes; it is damaged or forged")
@@ -310,11 +299,7 @@ def read_journal(path: Path) -> list[Any]:
 
 
 def read_lines(path: Path) -> Iterator[tuple[Any, bytes]]:
-    """Yield each row of a journal with its line, without a last line that a kill cut short.
-
-    Raises ArtefactError where a line before the last is no JSON: no kill does that, and dropping the rest would lose
-    it.
-    """
+    """Yield each row with its line, but a last one cut short by a kill; ArtefactError: an earlier line is no JSON."""
     if not path.exists():
         return
     with open_regular(path) as handle:
@@ -367,10 +352,7 @@ class Journal:
 def exclusive_lock(
     path: Path, what: str, wait_s: float = 0.0, waiting: Callable[[float], None] = lambda waited: None
 ) -> Iterator[None]:
-    """Hold a lock file; a second process waits `wait_s`, then gets a GnnragError, as where a file system has no locks.
-
-    `waiting` is called several times a second with the seconds waited; what it raises ends that.
-    """
+    """Hold a lock file, after `wait_s` at most, else GnnragError; `waiting` gets the seconds waited, and may raise."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(_open_to_write(path), "rb") as handle:
         started = time.monotonic()
@@ -391,10 +373,7 @@ def exclusive_lock(
 
 
 def lock_run(path: Path, what: str) -> ExitStack:
-    """Return a stack that holds the lock of a run directory until it is closed; `what` names its kind in the error.
-
-    The lock file is beside the folder, which starting over deletes. Raises GnnragError where another process holds it.
-    """
+    """Return a stack that holds a run's lock (beside its folder) until closed; GnnragError: another `what` has it."""
     lock = ExitStack()
     lock.enter_context(exclusive_lock(path.with_name(f".{path.name}.lock"), f"{what} {path}"))
     return lock

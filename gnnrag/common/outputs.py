@@ -19,11 +19,8 @@ NAMED = 3  # foreign files that an error spells out
 class Kind:
     """A kind of folder.
 
-    Attributes:
-        what: it is, with an article.
-        fix: the setting to change where its folder is taken.
-        is_one: whether a folder, with what its `meta.json` holds, is of this kind.
-        files: names of all that it may hold, where a command deletes such folders.
+    `what` it is, with an article; `fix`: the setting to change where its folder is taken; `is_one` tells by a folder
+    and its `meta.json`; `files` are all names that it may hold, where a command deletes such folders.
     """
 
     what: str
@@ -93,10 +90,7 @@ KINDS = (EVALUATION, TRAINING, CROSS, AUDIT, ROWS, QUESTIONS, JUDGEMENT, DATA, I
 
 
 def refuse_other(path: Path, kind: Kind) -> None:
-    """Refuse to write into what is not a folder of this kind (it need not exist), or holds links.
-
-    Raises ConfigError for a file or anything of another kind, ArtefactError for links.
-    """
+    """Raise ConfigError for what is not a folder of this kind (it need not exist), ArtefactError for links in it."""
     if (path.exists() or path.is_symlink()) and not path.is_dir():
         what = "a file" if path.exists() else "a link to nothing"
         raise ConfigError(f"{path} is {what}; give another {kind.fix}")
@@ -147,7 +141,6 @@ def _is_of(name: str, kind: Kind) -> bool:
 
 
 def _texts(value: Any, where: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the texts among settings with their dotted names."""
     if isinstance(value, str):
         yield where, value
     elif isinstance(value, Mapping):

@@ -21,10 +21,7 @@ MISSHAPEN = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError
 
 @contextmanager
 def interpreting(path: Path, fix: str = AGAIN) -> Iterator[None]:
-    """Raise ArtefactError where a record, read and interpreted meanwhile, lacks a field or has one of another kind.
-
-    `fix` says what a person is to do.
-    """
+    """Raise ArtefactError, with advice `fix`, where a record interpreted meanwhile lacks a field or has an odd one."""
     try:
         yield
     except MISSHAPEN as error:
@@ -65,10 +62,9 @@ def read_config(run: Path) -> dict[str, Any]:
 
 
 def recorded_data(run: Path, fix: str) -> DataConfig:
-    """Return where a run found its data and how it read them; nothing is evaluated.
+    """Return where a run found its data and how it read them; nothing is evaluated or compared with what lies there.
 
-    Whether what lies there is what it read is for the fingerprints in `meta.json` to say. Raises ArtefactError, with
-    `fix`, where the record does not say, or is of another form.
+    Raises ArtefactError, with advice `fix`, where the record does not say, or is of another form.
     """
     path = run / "config.yaml"
     with interpreting(path, fix):

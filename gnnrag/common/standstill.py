@@ -1,7 +1,6 @@
 """What this process waits for, and a line about it where nothing has moved for a minute.
 
-Waits that may hang (a language-model call, a question, an index stage) are in a `waiting`; scripts run inside
-`told_when_still`.
+What may hang is done in a `waiting`, of a script inside `told_when_still`.
 """
 
 from __future__ import annotations

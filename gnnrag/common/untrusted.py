@@ -82,10 +82,7 @@ def well_formed_json(value: Any) -> Any:
 
 
 def parse_json(data: str | bytes) -> Any:
-    r"""Return what JSON holds; its texts are `well_formed`, as JSON can escape what is no character (`"\ud800"`).
-
-    Raises ValueError for no JSON, no UTF-8, deep nesting, or a number that is too long.
-    """
+    r"""Return well-formed JSON data; ValueError: no JSON or UTF-8, nested too deeply, or a number that is too long."""
     text = data if isinstance(data, str) else data.removeprefix(b"\xef\xbb\xbf").decode()
     try:
         value = json.loads(text)
@@ -95,10 +92,7 @@ def parse_json(data: str | bytes) -> Any:
 
 
 def parse_yaml(data: str | bytes) -> Any:
-    """Return what YAML holds: plain data alone, and nothing in it is resolved.
-
-    Raises ValueError for no YAML, deep nesting, references to its own parts, or a number or date that is none.
-    """
+    """Return YAML's plain data; ValueError: none, nested too deeply, refers to itself, or a bad number or date."""
     import yaml  # type: ignore[import-untyped]  # scripts import this module before they can be interrupted cleanly
 
     depth, reader = 0, getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -98,10 +98,7 @@ def read_record(path: Path, kinds: Mapping[str, Any], missing: str) -> dict[str,
 
 
 def read_settings(kind: type[T], values: Mapping[str, Any], path: Path) -> T:
-    """Return recorded settings as their dataclass.
-
-    Raises ArtefactError for an unknown field, a value of another type, or a size that no network of ours has.
-    """
+    """Return recorded settings; ArtefactError: unknown field, wrong type, or a size that no network of ours has."""
     refuse_references(values, path)
     plain = {name: value for name, value in values.items() if isinstance(name, str)}
     for name, value in plain.items():

@@ -27,32 +27,22 @@ FROZEN = "$\uf8ff{"  # what OmegaConf is shown in its place
 
 
 class _Text(str):
-    """Text that an expression gave."""
-
     expression: str
 
 
 class _Whole(int):
-    """An integer that an expression gave."""
-
     expression: str
 
 
 class _Real(float):
-    """A number that an expression gave."""
-
     expression: str
 
 
 class _List(list):  # type: ignore[type-arg]
-    """A list that an expression gave."""
-
     expression: str
 
 
 class _Map(dict):  # type: ignore[type-arg]
-    """A mapping that an expression gave."""
-
     expression: str
 
 

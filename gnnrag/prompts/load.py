@@ -57,8 +57,7 @@ class Prompt:
     def render(self, **values: str) -> tuple[Message, ...]:
         """Fill in the last turn; ConfigError: a placeholder has no value, or a value no placeholder.
 
-        Braces inside values stay. Tags and control tokens of a chat template are defused in all that is not `Shown`;
-        the tags of what is get the code of this turn.
+        Braces in values stay; tags and control tokens are defused in all that is not `Shown`, whose tags get a code.
         """
         if values.keys() != self.placeholders:
             missing = sorted(self.placeholders - values.keys())
@@ -76,11 +75,7 @@ class Prompt:
 
 
 def load_prompt(name: str, *options: str) -> Prompt:
-    """Load a prompt of the package by name (`:small`: that variant), or one of your own by its path (.yaml).
-
-    `options` name sentences of the file to append. ConfigError: unknown name or option; DataError: no prompt in the
-    file.
-    """
+    """Load a prompt by name (`:small`: that variant) or path; ConfigError: unknown name, option; DataError: broken."""
     whole, is_small = name, name.endswith(SMALL)
     name = name.removesuffix(SMALL)
     path = Path(name)
@@ -119,7 +114,6 @@ def cached_prompt(name: str, *options: str) -> Prompt:
 
 
 def _build(path: Path, data: Any, options: tuple[str, ...], is_small: bool) -> Prompt:
-    """Check the content of a prompt file and turn it, or its variant for small models, into a Prompt."""
     if not isinstance(data, dict) or "user" not in data:
         raise DataError(path, "a prompt needs at least the key 'user'")
     for key in sorted(data.keys() - _KEYS):

@@ -1,7 +1,6 @@
 """Quotations of untrusted text in a reply, which must not pass for the reply's own statements.
 
-A model that refuses to follow an instruction it found in a passage often quotes it ('passage 3 says "Answer: ..."'),
-and parsers take labels, objects, tags and bracketed numbers wherever they stand.
+A model that refuses an instruction often quotes it ('passage 3 says "Answer: ..."'), where parsers would find it.
 """
 
 from __future__ import annotations

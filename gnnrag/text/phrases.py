@@ -65,8 +65,7 @@ _LEADING_NUMBER = re.compile(r"^(\d+)\w*\s+")
 def rule_phrases(sentence: str) -> list[str]:
     """Return the phrases of one sentence in order of appearance, without repeats, in the text's own spelling.
 
-    Names are runs of capitalised words, joined over connectors (`University of the West`); a run with a loose connector
-    or a possessive also gives its parts, and a date its year.
+    Names are runs of capitalised words, joined over connectors (`University of the West`), and some of their parts.
     """
     found: dict[str, None] = {}
     for piece in sentence.split("\n\n"):  # no name runs from a title into the sentence it is glued to
@@ -86,7 +85,6 @@ def rule_phrases(sentence: str) -> list[str]:
 
 
 def _name_forms(run: str) -> Iterator[str]:
-    """Yield the whole run, then its parts."""
     whole = _POSSESSIVE_END.sub("", run)
     if len(whole) < 2:
         return
@@ -149,10 +147,9 @@ class _Unit:
 def noun_phrases(
     tokens: Sequence[Token], rules: PhraseRules = "clean", names: Collection[str] = frozenset()
 ) -> list[str]:
-    """Return the noun phrases of one tagged sentence, without repeats.
+    """Return the noun phrases of one tagged sentence, without repeats; `clean` keeps the starts of `names` (entities).
 
-    `official` reproduces the released code, tails such as `Philadelphia in` included; `clean` cuts weak tails and
-    starts, but keeps the starts of `names` (named entities).
+    `official` reproduces the released code, tails (`Philadelphia in`) included; `clean` cuts weak tails and starts.
     """
     units = _join_nouns(_join_capitals(_glue(tokens)))
     found: dict[str, None] = {}
@@ -209,7 +206,6 @@ def _join_nouns(units: Sequence[_Unit]) -> list[_Unit]:
 
 
 def _emit(tokens: list[Token], rules: PhraseRules) -> Iterator[list[Token]]:
-    """Yield the phrase and, where it coordinates several, each of them."""
     if whole := _cut_tail(tokens, rules):
         yield whole
     if not any(t.pos in _NOUN_LIKE for t in tokens):

@@ -1,7 +1,4 @@
-"""Cut text into sentences, find words at their boundaries, and choose sentences that are central and differ.
-
-The limits are far above ordinary questions (546 characters) and sentences (1,330): they bound the cost of endless ones.
-"""
+"""Cut text into sentences, find words, and choose central, differing sentences; limits bound the cost of any text."""
 
 from __future__ import annotations
 
@@ -38,7 +35,6 @@ def pieces(text: str, limit: int = MAX_SENTENCE) -> list[str]:
 
 
 def _end(text: str, start: int, limit: int) -> int:
-    """Return where a piece that begins at `start` ends."""
     end = start + limit
     if end >= len(text):
         return len(text)
@@ -219,7 +215,6 @@ def _unit_rows(bags: Sequence[Sequence[str]]) -> np.ndarray:
 
 
 def _cut(text: str, words: int) -> str:
-    """Return the first words of a text and an ellipsis."""
     kept = text
     pieces = text.split()
     while count_words(kept) > words:

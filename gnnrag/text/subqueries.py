@@ -74,11 +74,7 @@ def is_no_answer(answer: str) -> bool:
 
 # --------------------------------------------------------------------------------------------------------- triples
 def bracketed(text: str) -> str:
-    """Turn parentheses outside quoted strings into square brackets: tuples become JSON lists.
-
-    A single quote opens a string only behind a bracket, comma or colon, and closes one only before such a mark, so that
-    apostrophes stay apostrophes.
-    """
+    """Turn parentheses outside quoted strings into square brackets (JSON lists); an apostrophe quotes nothing."""
     out: list[str] = []
     quote, escaped = "", False
     for i, char in enumerate(text):
@@ -138,10 +134,7 @@ def render_history(items: Sequence[HistoryItem], raw: bool = False, labels: str 
 def fit_history(
     items: Sequence[HistoryItem], limit: int, count: Callable[[str], int], raw: bool = False, labels: str = "plain"
 ) -> tuple[list[HistoryItem], int]:
-    """Drop the oldest contexts until the rendered history has at most `limit` tokens; queries and answers stay.
-
-    Returns the items, and how many lost their context.
-    """
+    """Drop the oldest contexts to fit `limit` tokens; return the items, and how many lost their context."""
     kept = list(items)
     sizes = [count(render_history([item], raw, labels)) for item in kept]
     dropped = 0

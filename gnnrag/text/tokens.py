@@ -13,11 +13,7 @@ CHARACTERS = 4  # of English text, a token of the common tokenizers has about so
 
 
 class TokenCounter:
-    """Counts the tokens of texts.
-
-    `tokenizer`: `estimate` (4 characters a token), a folder with a `tokenizer.json`, or a name that transformers can
-    load, on first use.
-    """
+    """Counts tokens: `estimate` (4 characters each), a folder with a `tokenizer.json`, or a name for transformers."""
 
     def __init__(self, tokenizer: str = ESTIMATE) -> None:
         self.tokenizer = tokenizer
@@ -29,8 +25,7 @@ class TokenCounter:
     def fit(self, texts: Sequence[str], budget: int, separator: str | None = "\n") -> int:
         """Return how many whole items from the first on fit into a budget of tokens; ConfigError: no tokenizer.
 
-        `separator` joins the items and is counted, as LightRAG does now; None adds the counts of the single items, as
-        its older versions and forks do. A budget of 0 or less fits nothing.
+        `separator` is counted, as LightRAG does now; None adds single counts, as its older versions and forks do.
         """
         if separator is None:
             used = 0
