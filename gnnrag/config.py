@@ -147,8 +147,7 @@ def load_config(
 ) -> T:
     """Read defaults, then a YAML file (or a mapping), then dotted `key=value` overrides; evaluate expressions.
 
-    Raises ConfigError for a missing file, broken YAML, an unknown key (the nearest valid one is named), or a wrong
-    type.
+    Raises ConfigError: missing file, broken YAML, unknown key (the nearest valid one is named), or a wrong type.
     """
     if isinstance(source, Mapping):
         whole = OmegaConf.to_container(source) if isinstance(source, DictConfig) else dict(source)
@@ -178,7 +177,6 @@ def load_config(
 
 
 def _filled(root: DictConfig, everything: Mapping[str, Any]) -> Any:
-    """Return the dataclass of `root` filled with evaluated settings."""
     chosen: dict[str, Choice] = {}
     names = {name: root[name] for name in CHOICES if name in root}
     for name in names:
@@ -193,10 +191,7 @@ def _filled(root: DictConfig, everything: Mapping[str, Any]) -> Any:
 
 
 def build_settings(cls: type[Part], values: Mapping[str, Any], where: str) -> Any:
-    """Return an instance of `cls.config_class` filled with `values`; unknown keys raise ConfigError naming `where`.
-
-    Where `cls` has `presets`, `preset` names values that stand below all that are given.
-    """
+    """Return `cls.config_class` with `values` over those of a `preset`; unknown keys: ConfigError naming `where`."""
     schema, presets = cls.config_class, cls.presets
     if presets and "preset" in values:
         if (low := presets.get(str(values["preset"]))) is None:
@@ -210,10 +205,7 @@ def build_settings(cls: type[Part], values: Mapping[str, Any], where: str) -> An
 
 
 def to_plain(config: Any, values: bool = False) -> Any:
-    """Return the resolved settings as JSON data; a choice becomes its settings with `name` in front.
-
-    An expression is kept as it was written, for records; with `values`, what it gave.
-    """
+    """Return resolved settings as JSON data, choices with `name` in front, expressions as written unless `values`."""
     if (expression := expression_of(config)) is not None:
         return config if values else expression
     if isinstance(config, Choice):

@@ -95,12 +95,11 @@ def mean_deviation_cut(
     max_final: int | None = 10,
     ddof: int = 0,
 ) -> Cut:
-    """Keep passages whose score reaches mean + deviation of the first `window` (BDTR, eq. 6).
+    """Keep passages whose score reaches mean + deviation (`ddof` 0: population) of the first `window` (BDTR, eq. 6).
 
     `order` holds all pool ids, the promoted (`selected`) first. At least `floor` (if the pool has them) and at most
-    `max_final` are kept. `promotion`: `exempt` keeps promoted passages whatever their score; `order_only` is the
-    literal equation, which can cut them, and keeps all where all scores are equal; `boost` lifts their scores to the
-    pool's maximum before the statistics. `ddof` 0 is the population deviation.
+    `max_final` are kept. `promotion`: `exempt` keeps promoted passages always; `order_only`, the literal equation, can
+    cut them, and keeps all where all scores are equal; `boost` first lifts their scores to the pool's maximum.
     """
     if not order:
         return Cut((), 0.0, 0.0)

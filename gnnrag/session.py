@@ -131,10 +131,7 @@ def _same(query: Query) -> tuple[str | None, ...]:
 
 
 async def concurrently(session: Session, jobs: Sequence[Callable[[Session], Awaitable[T]]]) -> list[T]:
-    """Run jobs of one question at once and log them in their order, so that traces do not depend on timing.
-
-    The first failure is raised after all have ended and are logged.
-    """
+    """Run jobs of one question at once, logged in their order, whatever the timing; then raise the first failure."""
     parts = [
         Session(session.question_id, session.budget, started=session.started, failed_prompts={*session.failed_prompts})
         for _ in jobs
@@ -152,10 +149,7 @@ async def concurrently(session: Session, jobs: Sequence[Callable[[Session], Awai
 
 
 async def ask_all(name: str, role: Any, tasks: Sequence[Any], session: Session) -> list[Any]:
-    """Give a role several tasks at once (see `concurrently`), and count the flags of its results under `name`.
-
-    Raises BudgetError where the tasks together pass a limit; every call is logged.
-    """
+    """Give a role several tasks at once and count flags under `name`; BudgetError once all calls are logged."""
 
     async def ask(task: Any, own: Session) -> Any:
         result = await role(task, own)

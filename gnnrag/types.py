@@ -1,7 +1,4 @@
-"""Records that pass between parts, and what parts declare.
-
-A part inherits the protocol of its kind; callers ask `*_for`, which is overridden where the settings decide.
-"""
+"""Records that pass between parts, and what parts declare; a part overrides `*_for` where its settings decide."""
 
 from __future__ import annotations
 
@@ -63,8 +60,7 @@ class Query:
     """A string sent to a retriever in one round.
 
     `kind` is its origin (`question`, `fast`, `slow`, ...); `scope` restricts the search to a named part of the
-    knowledge base, for retrievers that have scopes; `retriever` names one of the run's further retrievers, None is its
-    own.
+    knowledge base; `retriever` names one of the run's further retrievers, None is its own.
     """
 
     text: str
@@ -155,12 +151,9 @@ class Reason:
 class Evidence:
     """The outcome of a method's loop.
 
-    Attributes:
-        ranking: passage ids, best first: what Recall@k is measured on (the full re-ranked pool, not only `context`).
-        context: ids of the passages that the reader sees, in reading order.
-        notes: further text for the reader (reasoning chain, paths, community reports), already delimited.
-        answer: of methods that answer by themselves; the reader is then not called.
-        nodes: graph nodes, best first, for methods that look for nodes.
+    `ranking` is what Recall@k is measured on (the full re-ranked pool), `context` what the reader sees, in reading
+    order: passage ids, the first best first. `notes` are further text for the reader (chain, paths, reports), already
+    delimited; with an `answer` the reader is not called; `nodes` are graph nodes, best first.
     """
 
     ranking: Sequence[str] = ()
