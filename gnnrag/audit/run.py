@@ -206,8 +206,8 @@ def stratified_sample(
 def read_labels(path: Path, questions: Sequence[Question]) -> Labels:
     """Read JSON Lines of {"id", "labels": [one or two classes], "adjudicated": class or absent}.
 
-    `adjudicated` decides where annotators differ; an undecided question is left out and listed. Raises DataError for an
-    unknown class, question or shape.
+    `adjudicated` decides where annotators differ; else a question is left out and listed. Raises DataError: bad
+    content.
     """
     ids = {q.id for q in questions}
     pairs: list[tuple[str, str]] = []

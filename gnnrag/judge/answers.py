@@ -24,9 +24,8 @@ from gnnrag.types import Passage, Question
 class JudgedRun:
     """A finished run, as far as a judge is concerned; `fingerprint` is the SHA-256 of `predictions.jsonl`.
 
-    `answers` is the judged text by question id, empty for no answer and for `failed` questions; `short` ids have the
-    short answer for want of reasoning; `finals` are short answers, which no cut may lose. `models` are those its roles
-    asked.
+    `answers` are the judged texts by question id, empty for none or `failed`; `short` ids have the short answer for
+    want of reasoning; `finals` are short answers, which no cut may lose.
     """
 
     path: Path
@@ -86,8 +85,7 @@ def long_answer(events: Sequence[Mapping[str, Any]], answer: str) -> str:
 def load_data(runs: Sequence[JudgedRun], data_path: str | None) -> Dataset:
     """Load the data that all runs were made on, from `data_path` or where the first run found them.
 
-    Raises ConfigError where a run is of other questions than the first, DataError where the data are not those of the
-    runs.
+    Raises ConfigError where the runs' questions differ, DataError where the data are not those of the runs.
     """
     settings, inputs = recorded_data(runs[0].path, "give runs that evaluate.py made"), _inputs(runs[0].path)
     if data_path:

@@ -198,9 +198,8 @@ def settings_of(config: JudgeConfig) -> dict[str, Any]:
 def judged_figures(run: Path) -> dict[str, Any]:
     """Return what the judgements in a run directory say, for tables: scores and criteria, and win rates in percent.
 
-    A win rate is against the run this one was compared with. Only default names (`scores`, `pairwise`) and current
-    predictions (of both runs) count; samples of some types and figures with too few or missing values
-    (`CountConfig`) do not.
+    A win rate is against the run compared with. Only default names (`scores`, `pairwise`) and current predictions
+    count; samples of some types and figures with too few or missing values (`CountConfig`) do not.
     """
     figures: dict[str, Any] = {}
     for kind in ("scores", "pairwise"):

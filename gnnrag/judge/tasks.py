@@ -340,8 +340,7 @@ def _figure(rows: Sequence[Mapping[str, Any]], name: str, seed: int) -> dict[str
 def _win_rate(values: Sequence[float | None], asked: int, count: CountConfig) -> dict[str, Any]:
     """Return a win rate, its interval, the exact p-value of a sign test, and which run is better.
 
-    That is `first`, `second`, `tie` where interval or test leave it open, or `too_few`. `values` are the first run's
-    points, None if missing, of `asked` that should have one.
+    That is `first`, `second`, `tie` (interval or test leave it open), or `too_few` of the `asked` values.
     """
     known = [value for value in values if value is not None]
     if not known:

@@ -1,7 +1,6 @@
-"""Answer metrics: exact match, token F1 and sub-string match, each the maximum over the accepted answers.
+"""Answer metrics: exact match, token F1 and sub-string match, normalised (HippoRAG 2), best of the accepted answers.
 
-One normaliser serves all (as in HippoRAG 2). A question with no accepted answer is one that the corpus cannot answer:
-an empty prediction (the reader abstained) is then right, and anything else is wrong.
+No accepted answer means that the corpus cannot answer: an empty prediction is then right, anything else is wrong.
 """
 
 from __future__ import annotations

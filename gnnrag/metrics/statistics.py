@@ -93,8 +93,7 @@ def paired_difference(
 def mcnemar(a: Sequence[bool] | np.ndarray, b: Sequence[bool] | np.ndarray) -> McNemar:
     """Test whether two runs are right equally often (exact binomial test on the questions where they differ).
 
-    `a` and `b` are (n,) 0/1 or booleans, of the same questions in order. Raises ValueError for other values, none, or
-    lengths that differ.
+    `a` and `b` are (n,) 0/1 or booleans, in one order. Raises ValueError for other values, none, or unequal lengths.
     """
     first, second = _paired(a, b)
     if not np.isin(np.concatenate((first, second)), (0.0, 1.0)).all():

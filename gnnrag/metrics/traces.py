@@ -121,8 +121,7 @@ def triples_by_step(
 ) -> list[float]:
     """Return the mean share of gold triples among the graph side's hits, up to each of its sub-queries.
 
-    A triple is found by `states` (the default) or `joins`, within the `TRACE_DEPTH` hits that a trace keeps. Questions
-    without gold triples are left out.
+    A triple is found by `states` (the default) or `joins`, in the `TRACE_DEPTH` hits traced. Without gold: left out.
     """
     found_by = found_by or states
     chains = []

@@ -1,7 +1,6 @@
 """One self-contained page of several runs: results, plots, and every question as each run went about it.
 
-Runs and figures stand in the page as JSON. Questions, stories and passages are packed (JSON, compressed, base64) in
-blocks, which the page unpacks on demand, with the browser's own decompression or, without it, the page's.
+Runs and figures are JSON; questions, stories and passages are blocks (JSON, compressed, base64), unpacked on demand.
 """
 
 from __future__ import annotations
@@ -81,11 +80,7 @@ SECTIONS = ("data", "method", "retriever", "roles")  # of a run's settings: what
 
 @dataclass
 class Model:
-    """What the page holds: `head` is read at once, the other fields block by block.
-
-    `questions` have, by run, answer and values; `stories` one row a question for each run; `passages` are id, title,
-    text.
-    """
+    """What the page holds: `head` is read at once, the other fields block by block."""
 
     head: dict[str, Any]
     questions: list[dict[str, Any]]

@@ -152,8 +152,7 @@ class Subgraph:
 def around_entity(graph: KnowledgeGraph, name: str, limit: int = MAX_NODES) -> Subgraph:
     """Return an entity with the best of its neighbours (two thirds of the places) and of theirs.
 
-    Best: weight of the relations to what is chosen already, then number of neighbours, then position. Raises DataError
-    naming near ones where there is no such entity.
+    Best: weight of relations to what is chosen, then degree, then position. Raises DataError naming near entities.
     """
     centre = find_entity(graph, name)
     chosen: dict[int, Role] = {centre: "focus"}

@@ -52,11 +52,7 @@ class Component:
 
 @dataclass(frozen=True)
 class GraphSummary:
-    """The shape of a graph without loops and repeated edges.
-
-    `degrees` maps percentile to number of neighbours; `isolated` is their number and some names; `hubs` have the
-    highest degree; `components` counts isolated nodes, too.
-    """
+    """The shape of a graph without loops and repeated edges; `degrees` maps percentile to number of neighbours."""
 
     name: str
     nodes: int

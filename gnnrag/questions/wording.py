@@ -1,7 +1,6 @@
 """How a relation is told: as a noun phrase for either of its ends, and as a question for either of its ends.
 
-A relation is a predicate (`directed_by`), an extracted triple's, or a cue in a sentence. Well-known ones have wordings
-in `wordings.yaml`, other verb phrases their own words; what says too little ("is", "has") cannot be told.
+Well-known ones have wordings in `wordings.yaml`, other verb phrases their own words; "is" and "has" are not told.
 """
 
 from __future__ import annotations

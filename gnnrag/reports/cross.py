@@ -1,8 +1,4 @@
-"""Cross-validated evaluation of trained parts: each question is answered with checkpoints that did not train on it.
-
-Where several parts are trained (a retriever, roles), each question gets the checkpoint of each that did not see it,
-whatever folds each had. The predictions of all groups of questions make one run, which is scored as any other.
-"""
+"""Cross-validated evaluation of trained parts: each question is answered with checkpoints that did not train on it."""
 
 from __future__ import annotations
 
@@ -59,10 +55,9 @@ def sampled(questions: Sequence[Question], count: int) -> tuple[Question, ...]:
 def read_part(name: str, run: Path, data: Dataset) -> Part:
     """Return the checkpoints of a training, each for those of the questions that did not shape it.
 
-    `run` has folders `fold0`, `fold1`, ... (cross=true), or is a single training or checkpoint; the training has `data`
-    under the same name. Raises ConfigError where there is no such part or it is not trained, GnnragError where the
-    folder is no finished training, DataError where a question shaped every checkpoint for it, or two folds report on
-    it.
+    `run` has folders `fold0`, `fold1`, ... (cross=true), or is a single training or checkpoint, on `data` of that name.
+    Raises ConfigError where there is no such part or it is not trained, GnnragError where the training is unfinished,
+    DataError where a question shaped every checkpoint for it, or two folds report on it.
     """
     if name != GNN and "tuned" not in ROLES.get(name, ()):
         known = [GNN, *(role for role, table in ROLES.items() if "tuned" in table)]
@@ -116,10 +111,7 @@ def used_parts(config: EvaluateConfig, parts: Sequence[Part]) -> list[Part]:
 
 
 def with_checkpoints(config: EvaluateConfig, chosen: Mapping[str, Path]) -> EvaluateConfig:
-    """Return the settings with the checkpoint of each part; a role becomes `tuned`.
-
-    Its options count as the tuned role's, unless the settings name another implementation for it.
-    """
+    """Return the settings with each part's checkpoint; a role becomes `tuned`, with the options of that form."""
     retriever, roles = config.retriever, config.roles
     for name, folder in chosen.items():
         if name == GNN:

@@ -128,7 +128,7 @@ def _left(
     tracker: EvaluationTracker,
     on_note: Callable[[str], None],
 ) -> list[Question]:
-    """Return the questions that have no row yet, neither in the run nor in its parts; where they are merged, none."""
+    """Return the questions without a row in the run or its parts; none where parts are merged."""
     run.note(questions=len(asked))
     merges = config.shard == MERGE
     if merges or config.shard is None:

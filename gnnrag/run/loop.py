@@ -28,10 +28,9 @@ CACHE_SIZE = 20_000  # rankings kept for queries that come again
 
 
 class Loop:
-    """Runs questions through a method.
+    """Runs questions through a method; `others` are retrievers that queries may name instead of `retriever`.
 
-    `concurrency` has no influence on any result; `max_rounds` is a safety net above every method's own limit. `others`
-    are retrievers that queries may name instead of `retriever`.
+    `concurrency` has no influence on any result; `max_rounds` is a safety net above every method's own limit.
     """
 
     def __init__(
@@ -161,11 +160,10 @@ class Loop:
         return [found[key] for key in keys]
 
     def _cache_key(self, query: Query, session: Session) -> Hashable:
-        """Return what decides a ranking: `kind` does not.
+        """Return what decides a ranking (`kind` does not); questions that spell a query alike share rankings.
 
-        Questions that spell a query alike share rankings (case decides about names); within a question two spellings
-        are one query. A retriever that asks roles counts them in the session and may fall back, so its rankings belong
-        to one question: shared, counts would depend on which question comes first.
+        A retriever that asks roles counts them in the session and may fall back, so its rankings belong to one
+        question: shared, counts would depend on which question comes first.
         """
         owner = session.question_id if self.retrievers[query.retriever].asks_roles else None
         return (query.text, query.channel, query.top_k, query.scope, query.retriever, owner)

@@ -154,8 +154,7 @@ def facts(part: Part, names: Sequence[str]) -> str:
 def read_article(reply: str, part: Part) -> str:
     """Return a marked text; names may be missing in it.
 
-    Raises MalformedError for broken markup, marks that were not given or none at all, or a number that was not given,
-    which is how facts from elsewhere show.
+    Raises MalformedError for broken markup, no mark, or a mark or number not given (a fact from elsewhere).
     """
     text = strip_markup(strip_thinking(reply))
     try:
@@ -172,8 +171,7 @@ def read_article(reply: str, part: Part) -> str:
 def read_entity(reply: str, name: str, article: str, kinds: Sequence[str]) -> tuple[str, str]:
     """Return type and description of a reply `{"type": "movie", "description": "..."}`.
 
-    Raises MalformedError for a type not of `kinds`, or a description that is empty, too long, marked, without the name,
-    or with a number that the article has not.
+    Raises MalformedError for another type, or a description that is empty, long, marked, nameless or with a new number.
     """
     for data in objects(strip_thinking(reply)):
         kind, text = data.get("type"), data.get("description")

@@ -1,8 +1,4 @@
-"""A knowledge base as a dataset folder: articles, descriptions, questions.
-
-A journal beside the folder keeps finished tasks; the same command goes on from there after a kill and ends with the
-same bytes. The folder appears whole, or not at all.
-"""
+"""A knowledge base as a dataset folder, which appears whole or not at all; a journal lets a killed run go on."""
 
 from __future__ import annotations
 
@@ -317,10 +313,7 @@ def write_dataset(
 
 
 def checked(part: Part, article: Written, work: Path) -> tuple[str, list[Mention]]:
-    """Return an article without markup, and its mentions; holds its writer to `Writer`'s promise.
-
-    Raises ArtefactError for broken markup or an unmarked neighbour; `work` is the folder that holds the article.
-    """
+    """Return an article without markup, and its mentions. Raises ArtefactError for broken or missing marks."""
     try:
         missing = check_marked(article.text, part.name, part.neighbours)
         problem = f"does not mark {', '.join(missing)[:200]}" if missing else ""

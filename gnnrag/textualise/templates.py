@@ -1,7 +1,6 @@
-"""Articles by templates: no model, the same bytes every time (DotRAG, specification 8.2, `textualise=template`).
+"""Articles by templates, which say nothing that a triple does not (DotRAG, specification 8.2, `textualise=template`).
 
-A template says nothing that its triple does not say. Titles, tags and odd names are in quotation marks: without them
-nobody could tell where `10 Things I Hate About You` ends.
+The same bytes every time. Odd names are quoted: nobody could tell where `10 Things I Hate About You` ends.
 """
 
 from __future__ import annotations
