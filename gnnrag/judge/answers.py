@@ -104,7 +104,7 @@ def load_data(runs: Sequence[JudgedRun], data_path: str | None) -> Dataset:
 
 
 def draw(questions: Sequence[Question], sample: SampleConfig) -> list[Question]:
-    """Return the questions to judge, in order; smaller limits give subsets. Raises ConfigError for an unknown type."""
+    """Return the questions to judge, in order; smaller limits give subsets. Raises ConfigError for a type none has."""
     types = {question.type for question in questions}
     for name in sample.types:
         if name not in types:

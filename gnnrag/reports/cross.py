@@ -111,7 +111,10 @@ def used_parts(config: EvaluateConfig, parts: Sequence[Part]) -> list[Part]:
 
 
 def with_checkpoints(config: EvaluateConfig, chosen: Mapping[str, Path]) -> EvaluateConfig:
-    """Return the settings with each part's checkpoint; a role becomes `tuned`, with the options of that form."""
+    """Return the settings with the checkpoint of each part; a role becomes `tuned`.
+
+    Its options count as the tuned role's, unless the settings name another implementation for it.
+    """
     retriever, roles = config.retriever, config.roles
     for name, folder in chosen.items():
         if name == GNN:

@@ -149,7 +149,10 @@ def run_figures(run: Path) -> dict[str, float]:
 
 
 def count_hierarchy(config: EvaluateConfig, on_index: Progress = lambda stage, done, total: None) -> Counted:
-    """Count the contextual hierarchical graph (MGranRAG, AAAI 2026, Table 1), in a folder of its own."""
+    """Count nodes and edges of the contextual hierarchical graph (MGranRAG, AAAI 2026, Table 1).
+
+    It lies in a folder of its own, as another analyser must not rebuild what hangs on the index's text.
+    """
     data = load_passages(config.data.path, chunking(config.data))
     settings = index_settings(config)
     text = settings.text

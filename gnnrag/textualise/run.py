@@ -1,4 +1,7 @@
-"""A knowledge base as a dataset folder, which appears whole or not at all; a journal lets a killed run go on."""
+"""A knowledge base as a dataset folder, which appears whole or not at all.
+
+A journal beside it lets the same command go on after a kill and end with the same bytes.
+"""
 
 from __future__ import annotations
 
