@@ -119,7 +119,7 @@ _ARRAYS = ("fact_entities", "fact_indptr", "fact_passages", "synonyms", "similar
 
 
 def build_entity_graph(triples: Sequence[Iterable[Triple]], norm: str = "hipporag") -> EntityGraph:
-    """Build the graph of a corpus, without synonyms, from each passage's triples in corpus order.
+    """Build the graph, without synonyms, from each passage's triples in corpus order.
 
     Facts equal after normalisation are one. With `unicode`, a fact whose head or tail has no letter or digit is
     dropped; with `hipporag` such names are one empty entity, as released.

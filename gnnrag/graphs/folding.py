@@ -58,9 +58,8 @@ def fold_hyperedges(
 ) -> tuple[tuple[str, ...], np.ndarray, Lists, np.ndarray, Lists]:
     """Merge what the passages state into hyperedges; equal sentences are one, of all the members stated of them.
 
-    `source` as in `fold`; `at` maps a name to the position of its entity. Returns texts, scores, members, importance
-    and passages, sorted by text; scores and importance are summed over repeats (HyperGraphRAG's merge) and rounded
-    once.
+    Returns texts, scores, members, importance and passages, sorted by text; scores and importance are summed over
+    repeats (HyperGraphRAG's merge) and rounded once. `source` as `hyperedges` in `fold`; `at`: name to entity.
     """
     if source == "auto":
         source = "extraction" if any(found.hyperedges for found in extractions) else "sentences"
@@ -280,11 +279,9 @@ _Relations = dict[tuple[int, int, str, str], _Stated]
 
 
 def _fold_relations(extractions: Sequence[Extraction], at: Callable[[str], int]) -> _Relations:
-    """Return (head, tail, label, sentence) to what was stated.
-
-    A triple is identified by its predicate, a sentence by itself, a described relation by its pair in either direction
-    (LightRAG), labelled with the keywords of all.
-    """
+    """Return (head, tail, label, sentence) to what was stated."""
+    # A triple is identified by its predicate, a sentence by itself, a described relation by its pair in either
+    # direction (LightRAG), labelled with the keywords of all.
     relations: _Relations = defaultdict(_Stated)
     described: dict[tuple[int, int], _Stated] = defaultdict(_Stated)
     for passage, found in enumerate(extractions):

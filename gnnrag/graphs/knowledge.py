@@ -16,11 +16,8 @@ class Adjacency:
     """An undirected multigraph in compressed rows: slots sorted by node, then neighbour, then relation.
 
     Parallel relations are slots of their own; `distinct_indptr` and `distinct_neighbours` hold each neighbour once.
-    Raises ValueError where `ends` has another shape or names a node that does not exist.
-
-    Args:
-        ends: (num_relations, 2) head and tail as stated, kept as int32; self-loops are dropped from the slots.
-        num_nodes: isolated ones are fine.
+    `ends` (num_relations, 2) is kept as stated, int32; self-loops have no slots. Raises ValueError where it has another
+    shape or names a node that does not exist.
 
     Attributes:
         indptr: (num_nodes + 1,) int64, first slot of each node.

@@ -119,10 +119,7 @@ class MentionTable:
         return np.array(sorted(self.number[stem] for stem in wanted if stem in self.number), dtype=np.int64)
 
     def nearness(self, mentions: np.ndarray, wanted: Collection[str], reach: float = 4.0) -> np.ndarray:
-        """Return how near the wanted stems (question words but names) stand to each mention. Shape (n,), float64.
-
-        The sum over wanted words of exp(-gap / reach), as `LinkWeigher` weighs links; an adjacent word counts 1.
-        """
+        """Return (n,) float64, the sum over wanted stems of exp(-gap / reach) at each mention (an adjacent word: 1)."""
         out = np.zeros(len(mentions))
         ids = self.ids(wanted)
         if not len(ids) or not len(mentions):

@@ -75,11 +75,8 @@ class Labels:
 
 
 def label_anchor(adjacency: Adjacency, anchor: int, hops: int, rules: Rules = NO_RULES) -> Labels:
-    """Label the nodes around one anchor for paths of up to `hops` edges.
-
-    The last layer is not labelled: a path's end is looked up from its neighbours. Raises ValueError where `hops` is not
-    1 to 126, or there is no such anchor.
-    """
+    """Label nodes for paths of up to `hops` edges; ValueError where that is not 1 to 126 or there is no such anchor."""
+    # The last layer, by far the largest, is not labelled: a path's end is looked up from its neighbours.
     _check(adjacency, [anchor], hops)
     mask = rules.admitted([anchor])
     first = {int(anchor): rules.first_step(adjacency, anchor, mask)}
@@ -150,11 +147,7 @@ class Neighbourhood:
 
 
 def grow(adjacency: Adjacency, anchors: Sequence[int], hops: int, rules: Rules = NO_RULES) -> Neighbourhood:
-    """Grow a neighbourhood from its anchors, breadth first.
-
-    Anchors are inside whatever the rules say. Raises ValueError where `hops` is not 1 to 126, or there is no such
-    anchor.
-    """
+    """Grow a neighbourhood breadth first; ValueError where `hops` is not 1 to 126, or there is no such anchor."""
     _check(adjacency, anchors, hops)
     mask, closed = rules.admitted(anchors), rules.closed(adjacency)
     first = {int(anchor): rules.first_step(adjacency, anchor, mask) for anchor in anchors}
@@ -182,11 +175,7 @@ def _label(
 def _distances(
     adjacency: Adjacency, hops: int, closed: np.ndarray, mask: np.ndarray | None, first: Mapping[int, np.ndarray]
 ) -> np.ndarray:
-    """Return hops (num_nodes,) int8 to the nearest anchor, `FAR` where none leads there.
-
-    `closed` nodes are reached and not passed through; `mask` holds nodes that may be reached, None is all; `first` the
-    anchors with the neighbours they are expanded to.
-    """
+    """Return (num_nodes,) int8 hops to the nearest anchor (`first`) within `mask`, not through `closed`; else `FAR`."""
     distance = np.full(adjacency.num_nodes, FAR, dtype=np.int8)
     distance[list(first)] = 0
     near = np.concatenate([np.zeros(0, dtype=np.int32), *first.values()])
@@ -240,10 +229,7 @@ def k_shortest_paths(
 def all_simple_paths(
     adjacency: Adjacency, labels: Labels, target: int, hops: int | None = None, cap: int | None = None
 ) -> list[Path]:
-    """Return all loopless paths from the labelled anchor to a target, shortest first, or the first `cap` of them.
-
-    Raises ValueError where `hops` is more than the labels serve.
-    """
+    """Return all loopless paths to a target, shortest first, or `cap` of them; ValueError: `hops` beyond labels."""
     lengths = _lengths(labels, hops)
     return list(islice((path for n in lengths for path in paths_of_length(adjacency, labels, target, n)), cap))
 
@@ -271,10 +257,8 @@ def paths_between_seeds(
 def paths_of_length(
     adjacency: Adjacency, labels: Labels, target: int, length: int, steps: Iterator[int] | None = None
 ) -> Iterator[Path]:
-    """Yield the loopless paths of exactly `length` edges, in the order of their node ids read from the target.
-
-    The search takes one of `steps`, if given, for each node that it tries, and ends with them.
-    """
+    """Yield the loopless paths of exactly `length` edges, in the order of their node ids read from the target."""
+    # Each node tried takes one of `steps`, if given; the search ends with them.
     is_outside = labels.mask is not None and not labels.mask[target]
     if is_outside or target == labels.anchor or length < 1:
         return

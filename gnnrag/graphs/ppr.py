@@ -1,8 +1,8 @@
 """Personalised PageRank by power iteration and by Chebyshev polynomials.
 
-With `P` the random walk, `d` the damping and `r` a reset that sums to 1, the result solves, as igraph's PRPACK, `x = d
-Pᵀ x + d (mass on isolated nodes) r + (1 - d) r`. `Pᵀ` is similar to the symmetric `D^-1/2 A D^-1/2`, of spectrum in
-[-1, 1]: a product gains a factor 0.27 at `d = 0.5`, power iteration 0.5. In a bipartite graph one side is iterated,
+With `P` the random walk, `d` the damping and `r` a reset that sums to 1, the result solves, as igraph's PRPACK,
+`x = d Pᵀ x + d (mass on isolated nodes) r + (1 - d) r`. `Pᵀ` is similar to the symmetric `D^-1/2 A D^-1/2`, of spectrum
+in [-1, 1]: a product gains a factor 0.27 at `d = 0.5`, power iteration 0.5. In a bipartite graph one side is iterated,
 with the spectrum of `(d Pᵀ)²` in [0, d²]: twice as fast again.
 """
 
@@ -133,10 +133,8 @@ def _spread(strengths: np.ndarray, all_strengths: np.ndarray) -> float:
 
 
 def _smaller_side(step: sparse.csr_array) -> np.ndarray | None:
-    """Return which nodes form the smaller side of each bipartite component; None if one component is not bipartite.
-
-    A graph is bipartite where its double cover falls apart: (v, 0) and (v, 1) are then in different components.
-    """
+    """Return which nodes form the smaller side of each bipartite component; None if one component is not bipartite."""
+    # A graph is bipartite where its double cover falls apart: (v, 0) and (v, 1) are then in different components.
     n = step.shape[0]
     empty = sparse.csr_array((n, n))
     cover = sparse.block_array([[empty, step], [step, empty]], format="csr")

@@ -49,10 +49,7 @@ def above(scores: np.ndarray, k: int, floor: float) -> list[int]:
 
 
 def own_passages(rows: Sequence[Sequence[int]]) -> tuple[list[list[int]], Counter[int]]:
-    """Give each passage to the first row that cites it; returns the non-empty rows, and the citations of each passage.
-
-    Rows are sorted, most cited passage first, else in the order given.
-    """
+    """Give each passage to the first row that cites it; returns non-empty rows, most cited passage first; citations."""
     rows = [row for row in rows if len(row)]
     cited = Counter(passage for row in rows for passage in distinct(row))
     seen: set[int] = set()
@@ -72,10 +69,9 @@ def shares(count: int, most: int = MAX_SHARE, least: int = MIN_SHARE) -> list[in
 
 
 def pick_by_weight(owned: Sequence[Sequence[int]], most: int = MAX_SHARE, least: int = MIN_SHARE) -> list[int]:
-    """Pick passages by their rows' shares (LightRAG's WEIGHT).
-
-    What a row cannot use of its share is handed out afterwards, one passage at a time, to the first row with any left.
-    """
+    """Pick passages by their rows' shares (LightRAG's WEIGHT)."""
+    # What a row cannot use of its share is handed out afterwards, one passage at a time, to the first row with any
+    # left.
     allowed = shares(len(owned), most, min(most, least))
     used = [min(share, len(row)) for share, row in zip(allowed, owned, strict=True)]
     picked = [passage for row, n in zip(owned, used, strict=True) for passage in row[:n]]
@@ -84,11 +80,8 @@ def pick_by_weight(owned: Sequence[Sequence[int]], most: int = MAX_SHARE, least:
 
 
 def pick_by_vector(owned: Sequence[Sequence[int]], cosines: np.ndarray, most: int = MAX_SHARE) -> list[int]:
-    """Pick the half of the shares' maximum that is nearest to the query (LightRAG's VECTOR); ties in row order.
-
-    Rows of `own_passages` left without a passage of their own count for the number picked; `cosines` is
-    (num_passages,).
-    """
+    """Pick the half of the shares' maximum that is nearest to the query (LightRAG's VECTOR); ties in row order."""
+    # Rows left without a passage of their own count for the number that is picked.
     pool = [passage for row in owned for passage in row]
     return sorted(pool, key=lambda passage: -float(cosines[passage]))[: most * len(owned) // 2]
 
@@ -99,10 +92,7 @@ def pick(
     most: int = MAX_SHARE,
     without: Iterable[int] = (),
 ) -> list[int]:
-    """Pick the passages of rows by vector, or by weight where `cosines` is None or lacks a passage.
-
-    `cosines` is (num_passages,), NaN where a passage has no vector; passages in `without` are picked already.
-    """
+    """Pick by vector, or by weight where `cosines` (num_passages,) is None or NaN for a passage; none of `without`."""
     gone = set(without)
     owned, cited = own_passages([[p for p in row if p not in gone] for row in rows])
     if cosines is None or any(np.isnan(cosines[passage]) for passage in cited):
@@ -225,11 +215,8 @@ class Edges:
 
 
 def seed_edges(edges: Edges, entities: Sequence[int], keys: Sequence[np.ndarray], cap: int | None = None) -> list[int]:
-    """Return the edges of entities (best first), each once, best first; ties in the order of the entities.
-
-    `keys` are (num_edges,) each, higher is better; a later one breaks the ties of those before it. An entity brings at
-    most its `cap` best; None for all.
-    """
+    """Return the edges of entities, each once, an entity's `cap` best at most, by `keys` (num_edges,), higher first."""
+    # A later key breaks the ties of those before it; ties of all are in the order of the entities.
     found = gathered(edges.incident, np.asarray(entities, dtype=np.int64))
     if cap is not None:
         rows = [_best_first(edges.incident[e], keys)[:cap] for e in entities]
@@ -383,15 +370,10 @@ def current_passages(
     per_item: int,
     shared: bool = False,
 ) -> list[int]:
-    """Return the passages of the vector search, of entities and of edges, merged position by position.
+    """Return the passages of the vector search (`near`), of entities and of edges, merged position by position.
 
-    Args:
-        shown: the graph and its texts.
-        found: what was kept.
-        near: passages of the vector search, best first.
-        cosines: (num_passages,) of the query and each passage, to pick by vector; None picks by weight.
-        per_item: largest share of one entity or edge.
-        shared: edges pick among all their passages; else, as released, among those that no entity has picked.
+    With `cosines` (num_passages,) rows pick by vector, at most `per_item` each, else by weight. Edges pick among all
+    their passages if `shared`; else, as released, among those that no entity has picked.
     """
     edges = shown.edges
     ours = pick([edges.graph.entity_passages[e].tolist() for e in found.entities], cosines, per_item)

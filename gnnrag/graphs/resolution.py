@@ -1,7 +1,4 @@
-"""Entity resolution: which names are one thing (DotRAG, section on hybrid entity resolution).
-
-Clusters are stars, not chains: a name joins a better connected one that it is close to; a curator then decides.
-"""
+"""Entity resolution (DotRAG, section on hybrid entity resolution): clusters are stars around well connected names."""
 
 from __future__ import annotations
 

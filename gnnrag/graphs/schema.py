@@ -1,8 +1,4 @@
-"""The schema of a knowledge graph that DotRAG's selector reads: types and predicates with counts and definitions.
-
-`draft` counts and gives examples; a person adds definitions and a description; `load` reads the edited file. Counts are
-always those of the graph at hand (section 3 of DotRAG's paper).
-"""
+"""The schema that DotRAG's selector reads (section 3): a draft of types and predicates, which a person defines."""
 
 from __future__ import annotations
 
@@ -114,11 +110,9 @@ def draft(graph: KnowledgeGraph) -> Schema:
 
 
 def _links(graph: KnowledgeGraph, labels: Collection[str]) -> dict[tuple[str, str, str], int]:
-    """Count the relations of each predicate by the types of their ends.
-
-    A node of several types counts as the most frequent one at that end: a genre that is also a movie's title does not
-    make genres of movies.
-    """
+    """Count the relations of each predicate by the types of their ends."""
+    # A node of several types counts as the most frequent one at that end: a genre that is also a movie's title does not
+    # make genres of movies.
     ends: dict[tuple[str, int], Counter[str]] = {}
     rows = [(i, label) for i, label in enumerate(graph.labels) if label in labels]
     for i, label in rows:

@@ -35,10 +35,7 @@ def num_probes(directions: int) -> int:
 
 
 def buckets_of(vectors: np.ndarray, directions: int) -> np.ndarray:
-    """Return (n, num_probes(directions)) int64 distinct buckets below directions ** 2, strongest first.
-
-    `vectors` are (n, dim) unit rows, dim below 4096; for `directions` see `num_directions`.
-    """
+    """Return (n, num_probes(directions)) int64 distinct buckets below directions ** 2, strongest first; dim < 4096."""
     probes = num_probes(directions)
     rng = np.random.default_rng(_SEED)
     families = np.rint(rng.standard_normal((2, directions, vectors.shape[1])) * _DIRECTION_SCALE).astype(np.float32)
@@ -111,14 +108,8 @@ def find_synonyms(
 
     A name of at most two letters and digits starts no edge, an empty one ends none. Up to `EXACT_UP_TO` names the
     search is exact; of more it misses about one edge in a hundred, in time less than quadratic. Whether a pair is found
-    depends on its two vectors and on the number of names, by powers of four.
-
-    Args:
-        entities: sorted names.
-        vectors: (num_entities, dim) unit rows.
-        threshold: least cosine.
-        max_neighbours: most edges that start at one name.
-        known: the result for other names with the same settings and embedder; only what differs is searched.
+    depends on its two vectors and on the number of names, by powers of four. `vectors` are (num_entities, dim) unit
+    rows; with `known`, the result for other names with the same settings and embedder, only what differs is searched.
     """
     starts = np.array([len(_NOT_ALPHANUMERIC.sub("", name)) > 2 for name in entities], dtype=bool)
     ends = np.array([bool(name) for name in entities], dtype=bool)
@@ -151,10 +142,8 @@ def _search(count: int) -> int:
 def _carried(
     entities: Sequence[str], known: Synonyms, max_neighbours: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return which names must search, and the known edges of the others at their new positions.
-
-    A name whose list was full and lost an entry must search again: what came after that entry is not known.
-    """
+    """Return which names must search, and the known edges of the others at their new positions."""
+    # A name whose list was full and lost an entry must search again: what came after that entry is not known.
     position = {name: i for i, name in enumerate(entities)}
     moved = np.array([position.get(name, -1) for name in known.entities], dtype=np.int32)
     must = np.ones(len(entities), dtype=bool)

@@ -214,10 +214,7 @@ def _global_then_local(layer: Layer, config: TreeConfig) -> list[np.ndarray]:
 
 
 def _soft_clusters(layer: Layer, config: TreeConfig, neighbours: int) -> list[np.ndarray]:
-    """Fit a Gaussian mixture to the reduced vectors; a node joins every component of posterior above `threshold`.
-
-    The number of components has the lowest BIC. A node above the threshold nowhere joins its likeliest component.
-    """
+    """Fit a Gaussian mixture (count by BIC); a node joins the likeliest component, or all above `threshold`."""
     points = reduce_vectors(layer.vectors, config.reduction, config.dim, neighbours)
     count = _best_count(points, layer.contents, config)
     posterior = _mixture(points, count, config, _FIT_SEED).predict_proba(points)

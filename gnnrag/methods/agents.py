@@ -29,18 +29,9 @@ class AgentConfig:
 
 
 class Agent(Method):
-    """[MOVE, SEARCH] until the agent finishes or its turns are used up; no retrieval on the question itself.
+    """[MOVE, SEARCH] until the agent finishes or its turns are used up; ConfigError for a setting out of range."""
 
-    The pool is the union of all hits, each with its best normalised score.
-
-    Args:
-        index: an opened index.
-        roles: gives the role `agent`.
-        config: see `AgentConfig`.
-
-    Raises:
-        ConfigError: a setting is out of range.
-    """
+    # The pool is the union of all hits, each with its best normalised score; the question itself is not retrieved for.
 
     config_class = AgentConfig
     role_names = ("agent",)

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class State:
-    """What one question knows while it is in the loop. The loop sets `round`; everything else is the method's.
-
-    `memory` is for what a single method keeps between its functions.
-    """
+    """What one question knows while it is in the loop. The loop sets `round`; everything else is the method's."""
 
     question: Question
     session: Session
@@ -31,19 +28,12 @@ class State:
 
 
 class Method(Part, Protocol):
-    """Start, propose, absorb, select. Methods hold no state of a question: everything is in `State`.
+    """Start, propose, absorb, select. Methods hold no state of a question: everything is in `State`."""
 
-    Attributes:
-        role_names: the roles that it asks, besides the reader; None: any.
-        channels: what its retriever must be able to search.
-        default_retriever: the retriever of a config that names none; None: that of all methods.
-        may_miss: of several first retrievals some may fail; else a question whose first retrieval fails has failed.
-    """
-
-    role_names: tuple[str, ...] | None = None
-    channels: frozenset[str] = frozenset({"text"})
-    default_retriever: ClassVar[str | None] = None
-    may_miss: bool = False
+    role_names: tuple[str, ...] | None = None  # asked besides the reader; None: any
+    channels: frozenset[str] = frozenset({"text"})  # what its retriever must be able to search
+    default_retriever: ClassVar[str | None] = None  # where a config names none; None: that of all methods
+    may_miss: bool = False  # some of several first retrievals may fail; else a failed one fails the question
     is_router: ClassVar[bool] = False  # it hands questions to other methods
 
     @classmethod

@@ -35,10 +35,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 @dataclass
 class BDTRConfig:
-    """Settings of `BDTR`; numbers are the paper's where it states them.
-
-    `method.preset=paper` stands for the values of `PRESETS["paper"]`, under whatever else is given.
-    """
+    """Settings of `BDTR`, the paper's where it states them; settings given go before those of a preset (`PRESETS`)."""
 
     max_rounds: int = 2  # thought rounds after the first retrieval; 0 removes DTR
     top_k: int = 200  # passages asked for per query
@@ -59,16 +56,7 @@ class BDTRConfig:
 
 
 class BDTR(Method):
-    """Two complementary thoughts a round widen the pool (DTR); chain and verifier then reorder it (BGEC).
-
-    Args:
-        index: an opened index.
-        roles: gives the roles `thoughts`, `chain` and `verifier`.
-        config: see `BDTRConfig`.
-
-    Raises:
-        ConfigError: a switch has an unknown value.
-    """
+    """Two thoughts a round widen the pool (DTR); chain and verifier reorder it (BGEC); ConfigError: bad settings."""
 
     config_class, presets = BDTRConfig, PRESETS
     role_names = ("thoughts", "chain", "verifier")

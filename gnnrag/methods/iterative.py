@@ -37,16 +37,7 @@ class IterativeConfig:
 
 
 class Iterative(Method):
-    """RETRIEVE(question), then [REASON, RETRIEVE, MERGE] up to R times, then READ.
-
-    Args:
-        index: an opened index.
-        roles: gives the role `reasoner`.
-        config: see `IterativeConfig`.
-
-    Raises:
-        ConfigError: a setting is out of range.
-    """
+    """RETRIEVE(question), then [REASON, RETRIEVE, MERGE] up to R times, then READ; ConfigError for bad settings."""
 
     config_class = IterativeConfig
     role_names = ("reasoner",)

@@ -25,16 +25,7 @@ class MultiHopConfig:
 
 
 class MultiHop(Method):
-    """One query a round, from the fast thought; stops when the thoughts role says that the evidence suffices.
-
-    Args:
-        index: an opened index.
-        roles: gives the role `thoughts`.
-        config: see `MultiHopConfig`.
-
-    Raises:
-        ConfigError: unknown `score_norm`.
-    """
+    """One query a round, from the fast thought, until the evidence suffices; ConfigError: unknown `score_norm`."""
 
     config_class = MultiHopConfig
     role_names = ("thoughts",)

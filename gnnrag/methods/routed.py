@@ -41,26 +41,15 @@ class RoutedConfig:
 
 
 class Routed(Method):
-    """Classifies a question, then lets the method of its route answer it.
-
-    The first rule that holds decides:
+    """Classifies a question, then lets the method of its route answer it; the first rule that holds decides.
 
     R1: thematic, if its probability reaches `thematic_threshold` and the class is one of `failed`.
     R2: multi_hop, if its probability reaches `multi_hop_threshold` and the class is one of `failed`.
     R3: the flat route, passage_local. If its evidence does not suffice, the question goes to multi_hop, once; if that
     finds nothing, the flat evidence stands.
 
-    The index follows its corpus at every build, so that no graph is ever staler than the passages; R2 needs no test of
-    that. Each route's queries go to its own retriever. The trace has `route` and `sufficiency` events; the counts
-    `route_CLASS` and `escalated` tell what each route cost.
-
-    Args:
-        index: an opened index.
-        roles: gives the role `router`, the `reader` for its check, and what the routes' methods ask for.
-        config: see `RoutedConfig`.
-
-    Raises:
-        ConfigError: a route or a switch that does not exist.
+    Each route's queries go to its own retriever. The counts `route_CLASS` and `escalated` tell what each route cost.
+    Raises ConfigError for a route or a switch that does not exist.
     """
 
     config_class = RoutedConfig

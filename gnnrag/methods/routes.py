@@ -24,28 +24,17 @@ class RouteConfig:
 
 @dataclass(frozen=True)
 class Route:
-    """The same with the settings checked.
-
-    Attributes:
-        method: the method and its settings.
-        retriever: the retriever and its settings; None is the run's own.
-        name: what queries call the retriever by; two routes with the same retriever and settings share it.
-    """
+    """A route with its settings checked."""
 
     method: Choice
-    retriever: Choice | None
-    name: str | None
+    retriever: Choice | None  # None is the run's own
+    name: str | None  # what queries call the retriever by; routes with equal retriever and settings share it
 
 
 def read_route(route: RouteConfig, where: str) -> Route:
-    """Check a route's names and settings.
+    """Check a route's names and settings; `where` is its place in the config, for messages.
 
-    Args:
-        route: as configured.
-        where: its place in the config, for messages.
-
-    Raises:
-        ConfigError: an unknown part or setting, settings for the run's own retriever, or a route to a routing method.
+    Raises ConfigError for an unknown part or setting, settings for the run's retriever, or a route to a routing method.
     """
     cls = resolve(f"{where}.method", route.method, METHODS)
     if cls.is_router:

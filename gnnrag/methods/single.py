@@ -28,18 +28,10 @@ class SingleConfig:
 
 
 class Single(Method):
-    """One retrieval, the row called "Original" in the papers' tables.
+    """One retrieval, the row called "Original" in the papers' tables; ConfigError: unknown `channel` or `answer`.
 
     In the graph channel the ranking is that of the passages behind the hits, the best hit's first, and the nodes are
     the entities among the hits. With both channels passages come from `text`, the rest from `graph`.
-
-    Args:
-        index: an opened index.
-        roles: not used.
-        config: see `SingleConfig`.
-
-    Raises:
-        ConfigError: unknown `channel` or `answer`.
     """
 
     config_class = SingleConfig

@@ -22,10 +22,7 @@ MOST_PREDICATES = 100  # of a graph whose relations have names; more are words o
 
 @dataclass
 class OutputConfig:
-    """Settings of the evidence; the paper says "top-ranked" where there are numbers here.
-
-    The bonuses were chosen on MuSiQue's development questions: one for each path grows without bound at hubs.
-    """
+    """Settings of the evidence; the bonuses were chosen on MuSiQue's development questions (paper: "top-ranked")."""
 
     nodes: str = "terminal"  # terminal: ends of complete paths; path: all on accepted paths; resolved: and in passages
     passages: int = 20  # for the reader
@@ -51,8 +48,8 @@ class Base:
 def unite(graph: KnowledgeGraph, dots: Sequence[Dot], must_touch: Sequence[Sequence[int]]) -> Findings:
     """Return what all DOTs found.
 
-    Hubs may be conditions, one for each concept: a path's end must touch a hub of every one. Complete paths that meet
-    fewer conditions than the best of them are partial. The anchor of a DOT that had nowhere to go is a path of its own.
+    A path's end must touch a hub of every concept in `must_touch`: complete paths that meet fewer conditions than the
+    best are partial. The anchor of a DOT that had nowhere to go is a path of its own.
     """
     accepted = [path for dot in dots for path in dot.accepted]
     near = [set(hubs).union(*(graph.adjacency.neighbours_of(h).tolist() for h in hubs)) for hubs in must_touch]
@@ -68,10 +65,8 @@ def unite(graph: KnowledgeGraph, dots: Sequence[Dot], must_touch: Sequence[Seque
 def rank_path_passages(
     graph: KnowledgeGraph, paths: Sequence[Accepted], base: Base, pool: Pool, config: OutputConfig
 ) -> list[str]:
-    """Return the ids of passages, best first: those of entities on accepted paths, then, with `fill`, the pool's.
-
-    A passage's score is its similarity to the question, plus a bonus for each accepted path through its entities.
-    """
+    """Return passage ids, best first: those of entities on accepted paths, then, with `fill`, the pool's."""
+    # A passage's score is its similarity to the question, plus a bonus for each accepted path through its entities.
     touched, stated = np.zeros(graph.num_passages), np.zeros(graph.num_passages)
     for path in paths:
         touched[np.unique(np.concatenate([graph.entity_passages[node] for node in path.nodes]))] += 1

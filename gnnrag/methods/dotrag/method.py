@@ -1,8 +1,8 @@
 """DotRAG: concepts, rules, search by dots, judged paths, redirects; its settings.
 
-A question names concepts; each becomes a division of thought (DOT): anchors, a region of the graph that rules bound,
-and a search in it whose whole paths a judge accepts or rejects. A DOT lives in this method alone: its nodes are ranked
-by one matrix-vector product a query over the whole graph, then masked. The retriever ranks passages for these queries.
+Each concept becomes a division of thought (DOT): anchors, a region of the graph that rules bound, and a search in it
+whose whole paths a judge accepts or rejects. Nodes are ranked by one matrix-vector product a query, then masked; the
+retriever ranks passages for the same queries.
 """
 
 from __future__ import annotations
@@ -62,10 +62,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 @dataclass
 class DotRAGConfig:
-    """Settings of `DotRAG`, by step; numbers are those of section 10 of the specification.
-
-    `method.preset=paper` stands for the values of `PRESETS["paper"]`, under whatever else is given.
-    """
+    """Settings of `DotRAG`, by step (specification, section 10); those given go before those of a preset."""
 
     schema_file: str | None = None  # an edited draft of `index.py draft-schema`; null: drafted, without definitions
     start: StartConfig = field(default_factory=StartConfig)  # concepts, anchors, size of a DOT
@@ -76,11 +73,7 @@ class DotRAGConfig:
 
 
 def check(config: DotRAGConfig) -> None:
-    """Refuse settings that mean nothing.
-
-    Raises:
-        ConfigError: a switch has an unknown value, or a number is too small.
-    """
+    """Raise ConfigError where a switch has an unknown value or a number is too small."""
     for name, allowed in CHOICES.items():
         if (value := _setting(config, name)) not in allowed:
             raise ConfigError(f"method.{name}={value!r}: allowed are {', '.join(allowed)}")
@@ -101,14 +94,8 @@ _ASKS_SET = re.compile(r"\b(?:which|what|list|name all|who (?:are|were|all)|whos
 class DotRAG(Method):
     """Searches the region of each concept by whole paths, and reads what the accepted ones rest on.
 
-    Args:
-        index: an opened index with a knowledge graph and its vectors.
-        roles: gives `concepts`, `rules`, `path_judge` and `redirect`.
-        config: see `DotRAGConfig`.
-
-    Raises:
-        ConfigError: a switch has an unknown value, or a number is too small.
-        DataError: the schema file cannot be read or does not fit the graph.
+    Needs an index with a knowledge graph and its vectors. Raises ConfigError where a setting is out of range, DataError
+    where the schema file cannot be read or does not fit the graph.
     """
 
     config_class, presets, check_settings = DotRAGConfig, PRESETS, staticmethod(check)

@@ -38,13 +38,10 @@ _EDGES = ".,;:!?\"'()[]“”‘’"
 
 
 class NameReader:
-    """Finds which nodes a text names.
+    """Finds which nodes of a knowledge graph a text names.
 
     A run of words counts when it is a name or an alias letter by letter, with a capital or a digit in it; where there
     is none, when it is one apart from case and accents. Longer runs go first, and no word serves twice.
-
-    Args:
-        graph: a knowledge graph (`names`, `aliases`, `types`).
     """
 
     def __init__(self, graph: Any) -> None:
@@ -87,11 +84,7 @@ class NameReader:
 
 
 class OfflineConcepts(Role[ConceptsTask, Concepts]):
-    """Takes the question's exact names as concepts; a question without any is broad, and is its own topic.
-
-    Args:
-        index: an opened index with a knowledge graph: a stage that the method declares, which others need not build.
-    """
+    """Takes the question's exact names as concepts; a question without any is broad, and is its own topic."""
 
     def __init__(self, index: Index, config: None = None) -> None:
         self.index = index
@@ -163,8 +156,8 @@ class OfflinePathJudgeConfig:
 class OfflinePathJudge(Role[JudgeTask, Judged]):
     """On a typed graph a path is complete when it states the guessed predicates, and partial when it begins like that.
 
-    On any other graph the cosine of question and path decides; the question that leads on is the question itself, with
-    the path's end in place of its start.
+    On any other graph the cosine of question and path decides; the next query is the question with the path's end in
+    place of its start.
     """
 
     config_class = OfflinePathJudgeConfig
@@ -202,10 +195,7 @@ class OfflinePathJudge(Role[JudgeTask, Judged]):
         return Judged(tuple(items))
 
     def _cosines(self, question: str, paths: Sequence[PathText]) -> np.ndarray:
-        """Return the cosine of the question and each path: of its text, or of the mean of the sentences it rests on.
-
-        Paths share sentences, so that there are fewer sentences than paths, and a text that repeats one says no more.
-        """
+        """Return the cosine of the question and each path: of its text, or of the mean of its distinct sentences."""
         parts = [_sentences(path) or (path.text,) for path in paths]
         texts = list(dict.fromkeys([question, *(text for row in parts for text in row)]))
         known = dict(zip(texts, self.index.embedder.encode(texts, is_query=True), strict=True))
@@ -233,11 +223,7 @@ def _by_walk(path: PathText, guess: Guess | None) -> Judgement:
 
 
 class OfflineRedirect(Role[RedirectTask, Redirect]):
-    """Tries the concept with what the terminal rule says, then with the question's content words.
-
-    Args:
-        index: not used; roles share one constructor.
-    """
+    """Tries the concept with what the terminal rule says, then with the question's content words."""
 
     def __init__(self, index: Index | None = None, config: None = None) -> None:
         self.index = index

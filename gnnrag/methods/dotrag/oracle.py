@@ -70,10 +70,8 @@ def types_along(schema: Schema, starts: tuple[str, ...], sequence: tuple[str, ..
 
 
 def gold_names(question: Question, index: object) -> tuple[frozenset[str], dict[str, str]]:
-    """Return the keys of the answers' names, and of names on the way with the sub-question that each one opens.
-
-    On the way are the answers of a decomposition's hops (MuSiQue) and the ends of evidence triples (2WikiMultiHopQA).
-    """
+    """Return the keys of the answers' names, and of names on the way with the sub-question that each one opens."""
+    # On the way are the answers of a decomposition's hops (MuSiQue) and the ends of evidence triples (2WikiMultiHopQA).
     wanted = frozenset(name_key(a) for a in (*question.answers, *question.extra.get("nodes", ())))
     opened: dict[str, str] = {}
     hops = gold_hops(question, index)  # type: ignore[arg-type]
@@ -91,11 +89,7 @@ def name_key(name: str) -> str:
 
 
 class OracleConcepts(Role[ConceptsTask, Concepts]):
-    """Gives the anchor of a knowledge base's question; of a text set, the names in its sub-questions.
-
-    Args:
-        index: an opened index with a knowledge graph: a stage that the method declares, which others need not build.
-    """
+    """Gives the anchor of a knowledge base's question; of a text set, the names in its sub-questions."""
 
     def __init__(self, index: Index, config: None = None) -> None:
         self.index = index
@@ -122,11 +116,7 @@ class OracleConcepts(Role[ConceptsTask, Concepts]):
 
 
 class OracleRules(Role[RulesTask, DotRules]):
-    """Allows the types that the gold predicates meet; without such a path there is no filter.
-
-    Args:
-        index: not used; roles share one constructor.
-    """
+    """Allows the types that the gold predicates meet; without such a path there is no filter."""
 
     def __init__(self, index: Index | None = None, config: None = None) -> None:
         self.index = index
@@ -149,11 +139,9 @@ class OracleRules(Role[RulesTask, DotRules]):
 
 
 class OraclePathJudge(Role[JudgeTask, Judged]):
-    """Complete: all gold predicates, or an end that is an answer; partial: their beginning, or a name on the gold way.
+    """Complete: all gold predicates, or an end that is an answer; partial: a beginning of them, or a gold name."""
 
-    Names are spelt differently in a decomposition and in a graph: a path whose last link a gold passage states is
-    partial, too.
-    """
+    # A path whose last link a gold passage states is partial, too: decomposition and graph spell names differently.
 
     def __init__(self, index: Index, config: None = None) -> None:
         self.index = index

@@ -1,7 +1,4 @@
-"""Paths of a DOT: candidates, the paths to them, their words and patterns, what is kept, and what follows from it all.
-
-DotRAG, sections 4 and 5 of its specification. Nothing here calls a model: verdicts come from outside.
-"""
+"""Paths of a DOT: candidates, paths to them, patterns, what is kept and what follows (DotRAG, sections 4 and 5)."""
 
 from __future__ import annotations
 
@@ -39,25 +36,15 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A path that a judge kept.
+    """A path that a judge kept."""
 
-    Attributes:
-        nodes: from the anchor on.
-        complete: it ends in what the question asks for; else it leads there.
-        confidence: in [0, 1].
-        why: the judge's reason.
-        dot: position of its DOT.
-        round: when it was found, from 0.
-        walked: its pattern where that is not its nodes': the walk came back to where the path now ends.
-    """
-
-    nodes: Path
-    complete: bool
-    confidence: float = 1.0
-    why: str = ""
-    dot: int = 0
-    round: int = 0
-    walked: Pattern = ()
+    nodes: Path  # from the anchor on
+    complete: bool  # it ends in what the question asks for; else it leads there
+    confidence: float = 1.0  # in [0, 1]
+    why: str = ""  # the judge's reason
+    dot: int = 0  # position of its DOT
+    round: int = 0  # when it was found, from 0
+    walked: Pattern = ()  # its pattern where not its nodes': the walk came back to where the path now ends
 
     @property
     def rank(self) -> tuple[bool, float, int]:
@@ -66,16 +53,7 @@ class Accepted:
 
 
 def node_scores(near: Neighbourhood, nodes: np.ndarray, relations: np.ndarray | None) -> np.ndarray:
-    """Score nodes by the better of their own similarity and 0.9 of that of a relation at them inside the DOT.
-
-    Args:
-        near: the DOT.
-        nodes: cosine of each node. Shape (num_nodes,).
-        relations: cosine of each relation, shape (num_relations,); None: nodes alone count, as in the paper.
-
-    Returns:
-        Shape (num_nodes,), float64.
-    """
+    """Return (num_nodes,) float64: a node's cosine, or 0.9 of that of a relation at it in the DOT if more."""
     scores = np.array(nodes, dtype=np.float64)
     if relations is not None:
         rows = near.relations
@@ -85,15 +63,7 @@ def node_scores(near: Neighbourhood, nodes: np.ndarray, relations: np.ndarray | 
 
 
 def candidates(near: Neighbourhood, scores: np.ndarray, seen: Iterable[int], count: int, floor: float) -> list[int]:
-    """Return the best nodes of a DOT that are no anchors and were not seen, best first, ties by position.
-
-    Args:
-        near: the DOT.
-        scores: of each node. Shape (num_nodes,).
-        seen: nodes that were destinations before.
-        count: how many.
-        floor: least score.
-    """
+    """Return the best nodes of a DOT, `floor` or more, that are no anchors and not seen; ties by position."""
     open_ = near.mask & (scores >= floor)
     open_[[*near.anchors, *seen]] = False
     nodes = np.flatnonzero(open_)
@@ -107,10 +77,8 @@ def path_score(near: Neighbourhood, relations: np.ndarray) -> Callable[[Path], f
 
 
 def paths_to(near: Neighbourhood, target: int, count: int, score: Callable[[Path], float]) -> list[Path]:
-    """Return the shortest loopless paths to a target, up to `count` from each anchor, shortest first.
-
-    A path through another anchor starts at the last one it passes.
-    """
+    """Return the shortest loopless paths to a target, up to `count` from each anchor, shortest first."""
+    # A path through another anchor starts at the last one it passes.
     found: dict[Path, None] = {}
     anchors = set(near.anchors)
     for anchor in near.anchors:
@@ -150,12 +118,8 @@ def fits(pattern: Pattern, wanted: Pattern) -> bool:
 def matching_paths(near: Neighbourhood, graph: KnowledgeGraph, wanted: Pattern, may_return: bool) -> Iterator[Path]:
     """Yield the paths of a DOT that fit a pattern, by anchor, then by the ids of their nodes.
 
-    Args:
-        near: the DOT.
-        graph: the graph.
-        wanted: the pattern.
-        may_return: a walk may end at a node that it passed before, such as a person who directed a film and wrote
-            another; it is yielded as the path up to where that node stands, unless that is the anchor.
+    With `may_return` a walk may end at a node that it passed before (a person who directed a film and wrote another);
+    it is yielded as the path up to where that node stands, unless that is the anchor.
     """
     left = MAX_WALKED
 
@@ -199,26 +163,15 @@ def best_of_each(accepted: Iterable[Accepted]) -> list[Accepted]:
 
 @dataclass(frozen=True)
 class Findings:
-    """What all DOTs found together, best first.
+    """What all DOTs found together, best first."""
 
-    Attributes:
-        paths: complete ones first, grouped by where they end.
-        terminal: last nodes of complete paths.
-        nodes: all nodes of all paths.
-    """
-
-    paths: tuple[Accepted, ...]
-    terminal: tuple[int, ...]
-    nodes: tuple[int, ...]
+    paths: tuple[Accepted, ...]  # complete ones first, grouped by where they end
+    terminal: tuple[int, ...]  # last nodes of complete paths
+    nodes: tuple[int, ...]  # all nodes of all paths
 
 
 def aggregate(accepted: Sequence[Accepted], by_support: bool) -> Findings:
-    """Unite the accepted paths of all DOTs.
-
-    Args:
-        accepted: of all DOTs; equal sequences of nodes are one.
-        by_support: nodes that end paths of several DOTs come first (questions with several concepts).
-    """
+    """Unite the accepted paths of all DOTs; equal ones are one. `by_support`: ends of several DOTs come first."""
     kept = sorted(best_of_each(accepted), key=lambda path: (*path.rank, path.dot, path.nodes))
     ends = {(path.nodes[-1], path.dot) for path in accepted}
     support = Counter(node for node, _ in ends)

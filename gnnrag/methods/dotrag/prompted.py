@@ -48,11 +48,7 @@ class PromptedConcepts(PromptedRole[ConceptsTask, Concepts]):
 
 
 def parse_concepts(text: str, question: str) -> Concepts:
-    """Read a reply; without a named thing that the question holds, the question counts as broad.
-
-    Raises:
-        MalformedError: no JSON object with a list of anchors.
-    """
+    """Read a reply; broad where no anchor is in the question; MalformedError without a JSON list of anchors."""
     for data in json_objects(strip_markup(strip_thinking(text))):
         if not isinstance(data.get("anchors"), list):
             continue
@@ -102,11 +98,7 @@ class PromptedRules(PromptedRole[RulesTask, DotRules]):
 
 
 def parse_rules(text: str, types: Sequence[str]) -> DotRules:
-    """Read a reply. Terminal types are allowed ones; unknown types are dropped.
-
-    Raises:
-        MalformedError: no JSON object with the rules for intermediate and terminal links.
-    """
+    """Read a reply, dropping unknown types; MalformedError without JSON rules for intermediate and terminal links."""
     for data in json_objects(strip_markup(strip_thinking(text))):
         if not any(isinstance(data.get(name), str) and data[name].strip() for name in _TEXTS[1:]):
             continue
@@ -151,12 +143,9 @@ class PromptedPathJudgeConfig(PromptedConfig):
 class PromptedPathJudge(PromptedRole[JudgeTask, Judged]):
     """Labels paths by the rules of their DOT.
 
-    An id that a reply leaves out is asked for once more, then it is irrelevant (`judge_missing`); one that was not
-    shown is left out (`out_of_range`). Of a batch whose calls fail, the best few by similarity count as partial with
-    confidence 0 (`judge_failed`).
-
-    Raises:
-        ConfigError: `batch` is below 1.
+    An id that a reply leaves out is asked for once more, then it is irrelevant (`judge_missing`); one not shown is left
+    out (`out_of_range`). Of a batch whose calls fail, the best few by similarity count as partial with confidence 0
+    (`judge_failed`). Raises ConfigError where `batch` is below 1.
     """
 
     role = "path_judge"
@@ -219,8 +208,7 @@ def _values(task: JudgeTask, batch: Sequence[PathText]) -> dict[str, str]:
 def parse_judgements(text: str, shown: Collection[str] | None = None) -> dict[str, Judgement]:
     """Return the judgements of a reply by id; the first of an id counts, rows that are none are left out.
 
-    Raises:
-        MalformedError: no list of judgements, none of its rows can be read, or all are of ids that were not `shown`.
+    Raises MalformedError where there is no list, no row can be read, or all are of ids that were not `shown`.
     """
     text = strip_markup(strip_thinking(text))
     whole = json_value(text)
@@ -281,11 +269,7 @@ class PromptedRedirect(PromptedRole[RedirectTask, Redirect]):
 
 
 def parse_query(text: str) -> str:
-    """Return the one line of a reply.
-
-    Raises:
-        MalformedError: nothing, or several lines.
-    """
+    """Return the one line of a reply; MalformedError where there is none, or several."""
     lines = [line for line in strip_markup(strip_thinking(text)).splitlines() if line.strip()]
     query = clean_line(lines[0]) if len(lines) == 1 else None
     if query is None:

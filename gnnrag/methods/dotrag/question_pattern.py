@@ -1,9 +1,8 @@
-"""What a question asks of a typed graph, without a language model: the predicates from a named thing to the answer.
+"""Guesses the predicates from a named thing to the answer on a typed graph, without a language model.
 
-Words of the question are matched with the words of predicates and types (their names, and the definitions that a person
-wrote into the schema). Of all walks that the schema allows, the one is guessed that covers every predicate mentioned,
-ends in the type asked for, and is short; the predicate next to the question word comes last, that next to the named
-thing first.
+The question's words are matched with those of predicates and types (names and the schema's definitions). Of all walks
+that the schema allows, the guess covers every predicate mentioned, ends in the type asked for, and is short; the
+predicate next to the question word comes last, that next to the named thing first.
 """
 
 from __future__ import annotations
@@ -36,13 +35,7 @@ class Guess:
 
 
 class PatternGuesser:
-    """Reads questions against one schema.
-
-    Args:
-        schema: types and predicates.
-        encode: words to unit vectors.
-        hops: longest walk.
-    """
+    """Reads questions against one schema; walks have at most `hops` predicates, `encode` gives unit vectors."""
 
     def __init__(self, schema: Schema, encode: Callable[[Sequence[str]], np.ndarray], hops: int = 3) -> None:
         self.schema, self.encode, self.hops = schema, encode, hops
@@ -55,13 +48,7 @@ class PatternGuesser:
         self._vectors = np.asarray(encode(names)) if names else np.zeros((0, 0))
 
     def guess(self, question: str, span: str, starts: Collection[str]) -> Guess | None:
-        """Return the best walk for a question, or None where nothing in it is a predicate or no walk fits.
-
-        Args:
-            question: the question.
-            span: the named thing in it.
-            starts: types of that thing.
-        """
+        """Return the best walk from the thing `span`, of types `starts`; None without a predicate or fitting walk."""
         tokens, anchor = _tokens(question, span)
         mentions = self._mentions(tokens, anchor)
         wh = next((i for i, token in enumerate(tokens) if token in _WH), 0)

@@ -1,7 +1,4 @@
-"""DotRAG's search: dots of a graph, expanded and pruned round by round.
-
-`Dot` is the state of one search. It asks nobody: the method embeds its queries and brings the judge's verdicts.
-"""
+"""DotRAG's search: dots expanded and pruned round by round; the method embeds queries and asks the judge."""
 
 from __future__ import annotations
 
@@ -41,17 +38,11 @@ _BUSY = 2.0  # a type is a hub's type when its mean degree is this many times th
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which types a DOT admits and which it passes through.
+    """Which types a DOT admits and which it passes through."""
 
-    Attributes:
-        allowed: types that may appear; none is no filter.
-        terminal: types of the answer.
-        through: types that paths may pass through; None is all allowed ones that are not terminal.
-    """
-
-    allowed: tuple[str, ...] = ()
-    terminal: tuple[str, ...] = ()
-    through: tuple[str, ...] | None = None
+    allowed: tuple[str, ...] = ()  # types that may appear; none is no filter
+    terminal: tuple[str, ...] = ()  # types of the answer
+    through: tuple[str, ...] | None = None  # types paths may pass through; None: allowed, not terminal
 
     @property
     def passable(self) -> tuple[str, ...] | None:
@@ -63,10 +54,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How far and how large: `hops` edges, `max_nodes` nodes, and from `hub_degree` on a node is a hub.
-
-    `widen`: a filter that leaves the anchors without a neighbour gives way.
-    """
+    """How far and how large: a node is a hub from `hub_degree` on; `widen`: a filter that isolates gives way."""
 
     hops: int = 3
     max_nodes: int = 5000
@@ -88,11 +76,7 @@ class Region:
 
 
 class TypedGraph:
-    """A knowledge graph whose nodes can be picked by type.
-
-    Args:
-        graph: the graph.
-    """
+    """A knowledge graph whose nodes can be picked by type."""
 
     def __init__(self, graph: KnowledgeGraph) -> None:
         self.graph, self.adjacency = graph, graph.adjacency
@@ -125,17 +109,10 @@ class TypedGraph:
         return sorted((k for k, mean in means.items() if mean > _BUSY * overall), key=lambda k: (-means[k], k))
 
     def region(self, anchors: Sequence[int], wanted: Filter, limits: Limits, scores: np.ndarray) -> Region:
-        """Grow a DOT.
+        """Grow a DOT from anchors, which are inside whatever their type.
 
-        Anchors are inside whatever their type. Nodes of types that are terminal only, and hubs of types that nobody
-        named as passable, end paths but do not continue them.
-
-        Args:
-            anchors: where it starts.
-            wanted: the types asked for.
-            limits: of its size.
-            scores: similarity of each node to what is looked for; decides what a hub and the size guard keep.
-                Shape (num_entities,).
+        Nodes of types that are terminal only, and hubs of types that nobody named as passable, end paths but do not
+        continue them. `scores` (num_entities,) decide what a hub and the size guard keep.
         """
         wanted, notes = self._loosened(anchors, wanted) if limits.widen else (wanted, [])
         if not self.adjacency.degree[list(anchors)].any():
@@ -240,41 +217,23 @@ class Found:
 
 @dataclass
 class Dot:
-    """One division of thought: anchors in a region, and what the search has done so far.
+    """One division of thought: anchors in a region, and what the search has done so far."""
 
-    Attributes:
-        number: position among the DOTs of the question.
-        concept: what its anchors stand for.
-        region: where it may go.
-        rules: what the judge is told; opaque here.
-        many: the question asks for a set.
-        pending: (confidence, query) for the next round.
-        queries: texts of this round.
-        issued: queries so far with their vectors.
-        visited: nodes that were destinations.
-        judged: sequences of nodes that were judged.
-        accepted: paths kept so far.
-        idle: rounds in a row without an accepted path.
-        round: rounds searched.
-        done: nothing more to do.
-        sides: of a bridging DOT, the anchors of the two concepts that its paths must touch.
-    """
-
-    number: int
-    concept: str
+    number: int  # position among the DOTs of the question
+    concept: str  # what its anchors stand for
     region: Region
-    rules: Any
-    many: bool = False
-    pending: list[tuple[float, str]] = field(default_factory=list)
-    queries: list[str] = field(default_factory=list)
-    issued: list[tuple[str, np.ndarray]] = field(default_factory=list)
-    visited: set[int] = field(default_factory=set)
-    judged: set[Path] = field(default_factory=set)
+    rules: Any  # what the judge is told; opaque here
+    many: bool = False  # the question asks for a set
+    pending: list[tuple[float, str]] = field(default_factory=list)  # (confidence, query) for the next round
+    queries: list[str] = field(default_factory=list)  # texts of this round
+    issued: list[tuple[str, np.ndarray]] = field(default_factory=list)  # queries so far with their vectors
+    visited: set[int] = field(default_factory=set)  # nodes that were destinations
+    judged: set[Path] = field(default_factory=set)  # sequences of nodes
     accepted: list[Accepted] = field(default_factory=list)
-    idle: int = 0
-    round: int = 0
+    idle: int = 0  # rounds in a row without an accepted path
+    round: int = 0  # rounds searched
     done: bool = False
-    sides: Sides = ()
+    sides: Sides = ()  # of a bridging DOT, the anchors of the two concepts that its paths must touch
 
     def admit(self, text: str, vector: np.ndarray, config: SearchConfig) -> bool:
         """Take a query into this round unless it, or one that means the same, was sent before or the round is full."""
@@ -290,11 +249,7 @@ class Dot:
     def find(self, graph: KnowledgeGraph, nodes: np.ndarray, relations: np.ndarray, config: SearchConfig) -> Found:
         """Return this round's paths: the nearest unseen nodes, and the shortest paths to them.
 
-        Args:
-            graph: the graph.
-            nodes: best cosine of each node with a query of the round. Shape (num_entities,).
-            relations: the same of each relation. Shape (num_relations,).
-            config: see `SearchConfig`.
+        `nodes` (num_entities,) and `relations` (num_relations,): best cosine of each with a query of the round.
         """
         near = self.region.near
         scores = node_scores(near, nodes, relations if config.node_score == "relations" else None)
@@ -321,10 +276,7 @@ class Dot:
         return config.pattern_judge == "always" or (config.pattern_judge == "auto" and self.many)
 
     def take(self, found: Found, verdicts: Sequence[Judgement], graph: KnowledgeGraph, config: SearchConfig) -> int:
-        """Keep what was accepted of a round; returns how many paths that are.
-
-        Queries of partial paths wait for the next round, if their ends lead anywhere new.
-        """
+        """Keep what was accepted; returns how many paths. Queries of partial ones wait if their ends are new."""
         fresh: list[Accepted] = []
         self.judged.update(found.paths)
         for path, verdict in zip(found.paths, verdicts, strict=True):
@@ -374,10 +326,7 @@ class Dot:
         graph: KnowledgeGraph,
         config: SearchConfig,
     ) -> list[Accepted]:
-        """Extend the verdict of a pattern's exemplars to the other candidates; a complete one to the whole DOT.
-
-        It needs the majority of the exemplars.
-        """
+        """Extend the majority verdict of a pattern's exemplars to other candidates; if complete, to the DOT."""
         shown = {path for path, own in zip(found.paths, found.patterns, strict=True) if own == pattern}
         kept = [path for path in fresh if path.nodes in shown]
         complete = [path for path in kept if path.complete]

@@ -33,10 +33,9 @@ class Anchors:
 
 @dataclass(frozen=True, slots=True)
 class AnchorRules:
-    """Thresholds: cosine `tau`, at most `limit` hits within `margin` of the best, `floor` for a single best one.
+    """Thresholds: cosine `tau`, at most `limit` hits within `margin` of the best, `floor` for a single best one."""
 
-    `by_name`: names go before all of them.
-    """
+    # `by_name`: names go before all of them.
 
     tau: float = 0.6
     floor: float = 0.35
@@ -46,14 +45,7 @@ class AnchorRules:
 
 
 class AnchorFinder:
-    """Resolves concepts by name first and by meaning only then, because near names are look-alikes.
-
-    The paper has the meaning alone, and all nodes above `tau` (`method.preset=paper`).
-
-    Args:
-        graph: names, aliases and types.
-        rules: thresholds of the search by meaning.
-    """
+    """Resolves concepts by name, then by meaning, as near names are look-alikes; the paper: all nodes above `tau`."""
 
     def __init__(self, graph: KnowledgeGraph, rules: AnchorRules | None = None) -> None:
         self.graph, self.rules = graph, rules or AnchorRules()
@@ -75,14 +67,9 @@ class AnchorFinder:
     def find(self, span: str, kind: str, scores: Callable[[], np.ndarray]) -> Anchors:
         """Return the anchors of a named concept: the first rule that finds some decides.
 
-        a1 exact name or alias, all nodes of that name; a2 without case and accents, of the guessed type where one of
-        them is; a3 nearly the same words; a4 cosine >= tau, within the margin of the best; a5 the best one above the
-        floor.
-
-        Args:
-            span: as the question spells it.
-            kind: the type guessed for it, or empty.
-            scores: computes its cosine with each node, shape (num_entities,); called only where names do not decide.
+        a1 exact name or alias, all nodes of that name; a2 without case and accents, of the guessed type `kind` where
+        one of them is; a3 nearly the same words; a4 cosine >= tau, within the margin of the best; a5 the best one above
+        the floor. `scores` gives cosines (num_entities,) and is called only where names do not decide.
         """
         named = self._by_name(span, kind) if self.rules.by_name else None
         return named or self._by_meaning(np.asarray(scores(), dtype=np.float64))
@@ -134,9 +121,8 @@ CACHE_SIZE = 64  # texts; a row for a large knowledge base is half a megabyte
 class SemanticScorer:
     """Cosine of texts with all nodes and all relations: one matrix-vector product each, so batches change nothing.
 
-    Args:
-        encode: texts to unit vectors, as queries. Shape (len(texts), dim).
-        scores: table (`entities`, `relations`) and vector to cosines, shape (num_items,).
+    `encode`: texts to (len(texts), dim) unit vectors, as queries; `scores`: table (`entities`, `relations`) and vector
+    to cosines (num_items,).
     """
 
     def __init__(self, encode: Callable[..., np.ndarray], scores: Callable[[Any, np.ndarray], np.ndarray]) -> None:
@@ -182,15 +168,9 @@ def bridging_paths(
 ) -> list[Path]:
     """Return the shortest loopless paths to a target that touch both concepts, shortest first.
 
-    They start at an anchor of one concept and pass one of the other, or end there. None is longer than the
-    neighbourhood reaches.
-
-    Args:
-        near: grown from the anchors of both.
-        sides: the anchors of two concepts.
-        target: where the paths end.
-        count: how many from each pair of anchors, and in each half of a path.
-        score: orders paths of equal length, higher first.
+    They start at an anchor of one concept and pass one of the other, or end there, within the reach of the
+    neighbourhood grown from both. `count` is for each pair of anchors, and for each half of a path; `score` orders
+    paths of equal length, higher first.
     """
 
     def shortest(start: int, end: int) -> list[Path]:
@@ -247,13 +227,7 @@ class Start:
 
 
 class AnchorSelector:
-    """Chooses the starts of a question.
-
-    Args:
-        graph: the graph.
-        meaning: cosines.
-        config: see `StartConfig`.
-    """
+    """Chooses the starts of a question."""
 
     def __init__(self, graph: KnowledgeGraph, meaning: SemanticScorer, config: StartConfig) -> None:
         self.graph, self.meaning, c = graph, meaning, config
@@ -265,14 +239,9 @@ class AnchorSelector:
     ) -> tuple[list[Start], Counter[str]]:
         """Return the starts, and what went wrong on the way (`concept_unresolved`, `anchorless`, `fallback_naive`).
 
-        Concepts with the same anchors are one. Topics count where the question is broad, or where no name is found;
-        without either the nodes nearest to the question do.
-
-        Args:
-            named: span, type and description of each named concept.
-            topics: broad topics.
-            question: the question.
-            use_anchors: it is specific enough to start from names alone.
+        `named` has span, type and description of each concept; those with the same anchors are one. Broad topics count
+        where the question is not specific (`use_anchors`), or where no name is found; without either the nodes nearest
+        to the question do.
         """
         c, flags = self.config, Counter[str]()
         names = [] if c.topics_only and not use_anchors else list(named)[: c.max_named]
@@ -295,10 +264,8 @@ class AnchorSelector:
         return [start for start in starts if first[tuple(sorted(start.anchors.nodes))] is start], +flags
 
     def split_hubs(self, starts: Sequence[Start]) -> tuple[list[Start], tuple[tuple[int, ...], ...]]:
-        """Return the starts to search from, and the hubs that a path's end must touch instead, those of each concept.
-
-        Next to another concept, a hub (a genre, a year) is better used as a condition on what that one leads to.
-        """
+        """Return the starts to search from, and for each concept the hubs that a path's end must touch instead."""
+        # Next to another concept, a hub (a genre, a year) is better used as a condition on what that one leads to.
         degree = self.graph.adjacency.degree
         hubs = [s for s in starts if all(degree[a] > self.config.hub_degree for a in s.anchors.nodes)]
         if not hubs or len(hubs) == len(starts):

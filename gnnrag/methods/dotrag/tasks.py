@@ -55,24 +55,16 @@ class RulesTask:
 
 @dataclass(frozen=True, slots=True)
 class DotRules:
-    """What one DOT is searched by; no types means no filter.
+    """What one DOT is searched by; no types means no filter."""
 
-    Attributes:
-        constraints: what the question includes or excludes.
-        intermediate: what a link on the way must show.
-        terminal: what a link at the end must show.
-        allowed_types: types that may appear.
-        terminal_types: types of the answer, among the allowed.
-        through_types: types that a path may pass through; None: all allowed ones but those of the answer. An answer's
-            type that also lies on the way (people who acted with people) must be named here.
-    """
+    # An answer's type that also lies on the way (people who acted with people) must be named in `through_types`.
 
-    constraints: str = ""
-    intermediate: str = ""
-    terminal: str = ""
-    allowed_types: tuple[str, ...] = ()
-    terminal_types: tuple[str, ...] = ()
-    through_types: tuple[str, ...] | None = None
+    constraints: str = ""  # what the question includes or excludes
+    intermediate: str = ""  # what a link on the way must show
+    terminal: str = ""  # what a link at the end must show
+    allowed_types: tuple[str, ...] = ()  # types that may appear
+    terminal_types: tuple[str, ...] = ()  # types of the answer, among the allowed
+    through_types: tuple[str, ...] | None = None  # may be passed; None: allowed but not terminal
     flags: tuple[str, ...] = ()
 
 
@@ -84,23 +76,14 @@ GENERIC = DotRules(
 
 @dataclass(frozen=True, slots=True)
 class PathText:
-    """One candidate path.
+    """One candidate path."""
 
-    Attributes:
-        id: unique within a task.
-        text: the path in words, as a language model reads it.
-        names: its nodes, from the anchor.
-        types: their types, joined by "|" where there are several.
-        steps: for each edge the predicates that join its ends; one that is stated the other way round has "~" first.
-        similarity: to the queries of the round.
-    """
-
-    id: str
-    text: str
-    names: tuple[str, ...]
-    types: tuple[str, ...]
-    steps: tuple[tuple[str, ...], ...]
-    similarity: float = 0.0
+    id: str  # unique within a task
+    text: str  # in words, as a language model reads it
+    names: tuple[str, ...]  # its nodes, from the anchor
+    types: tuple[str, ...]  # of its nodes, joined by "|" where there are several
+    steps: tuple[tuple[str, ...], ...]  # for each edge its predicates; "~" first where stated the other way round
+    similarity: float = 0.0  # to the queries of the round
 
 
 @dataclass(frozen=True, slots=True)

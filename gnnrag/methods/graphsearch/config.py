@@ -1,7 +1,4 @@
-"""Settings of GraphSearch: every switch of its specification, and the presets `paper` and `official`.
-
-A field whose default is null takes the preset's value.
-"""
+"""Settings of GraphSearch with the presets `paper` and `official`; a default of null takes the preset's value."""
 
 from __future__ import annotations
 
@@ -163,10 +160,8 @@ def sides_of(config: GraphSearchConfig) -> dict[str, str]:
 
 
 def background_source(config: GraphSearchConfig) -> str:
-    """Return what the retrieval of the whole question must bring: text, graph, full; empty where there is none.
-
-    With one side, only that side's refinement of it is kept, and so only its source is asked.
-    """
+    """Return what the retrieval of the whole question must bring: text, graph, full; empty where there is none."""
+    # With one side, only that side's refinement of it is kept, and so only its source is asked.
     sources = sorted(set(sides_of(config).values()))
     if config.views.background == "off":
         return ""

@@ -23,22 +23,11 @@ _GUESSED = 0.95  # weight of what guessed queries found, against what the questi
 class GraphSearch(Method):
     """Decomposes the question on two sides, as questions for passages and as triples for the graph.
 
-    Each side retrieves, refines and answers its sub-queries in order, grounding one with the answers before it; then
-    it drafts an answer, checks it and expands what is missing. The final answer reads both histories. What does not
-    depend on one another runs at once: both sides, all expansions, and retrieval and refinement of sub-queries without
-    references; neither prompts nor traces depend on it.
-
-    A full view asks both channels of the retriever, which counts as two retriever calls. Passages are ranked by their
-    best score over all retrievals of both sides (a graph hit counts for the passages it comes from), those that the
-    refined contexts rest on first.
-
-    Args:
-        index: an opened index.
-        roles: gives decomposer, grounder, refiner, sub_answerer, drafter, evidence_check and expander.
-        config: see `GraphSearchConfig`.
-
-    Raises:
-        ConfigError: a setting is out of range.
+    Each side retrieves, refines and answers its sub-queries in order, grounding one with the answers before it; then it
+    drafts an answer, checks it and expands what is missing. The final answer reads both histories. Independent steps
+    run at once; neither prompts nor traces depend on it. A full view counts as two retriever calls. Passages are ranked
+    by their best score over all retrievals (a graph hit counts for the passages it comes from), those that the refined
+    contexts rest on first. Raises ConfigError where a setting is out of range.
     """
 
     config_class, role_names = GraphSearchConfig, MODULES

@@ -41,17 +41,14 @@ from gnnrag.types import Passage, Question
 
 @dataclass
 class SideState:
-    """What one side of one question knows.
-
-    `plan` is its decomposition as written, `views` what each item retrieved, `pool` its passages.
-    """
+    """What one side of one question knows."""
 
     name: Side
     source: str
-    plan: str = ""
+    plan: str = ""  # its decomposition as written
     items: list[HistoryItem] = field(default_factory=list)
-    views: dict[int, View] = field(default_factory=dict)
-    pool: Pool = field(default_factory=Pool)
+    views: dict[int, View] = field(default_factory=dict)  # what each item retrieved
+    pool: Pool = field(default_factory=Pool)  # its passages
     draft: str = ""
     rounds: int = 0
     done: bool = False
@@ -90,13 +87,7 @@ MODULES = ("decomposer", "grounder", "refiner", "sub_answerer", "drafter", "evid
 
 
 class Modules:
-    """The calls of one run.
-
-    Args:
-        roles: gives the roles in `MODULES`.
-        config: resolved settings.
-        lookup: passage ids to passages.
-    """
+    """The calls of one run; `roles` are those in `MODULES`, `config` is resolved."""
 
     def __init__(
         self, roles: Any, config: GraphSearchConfig, lookup: Callable[[Iterable[str]], tuple[Passage, ...]]
@@ -223,10 +214,8 @@ class Modules:
         return render_history(self._fitted(side, known, session, raw), raw, str(self.config.context.labels))
 
     def final_context(self, sides: Sequence[SideState], background: Mapping[str, str], session: Session) -> str:
-        """Return background, both histories, and each side's draft where the settings say so.
-
-        Where that is more than `context.final_tokens`, the histories lose their oldest contexts, the longer one first.
-        """
+        """Return background, both histories, and each side's draft where the settings say so."""
+        # Beyond `context.final_tokens` the histories lose their oldest contexts, the longer one first.
         c = self.config.context
         lines = [background[side.name] for side in sides if side.name in background]
         head = "\n".join(["Background information:", *lines]) if lines else ""

@@ -31,11 +31,7 @@ from gnnrag.text.subqueries import answers_by_reference, answers_by_variable, fi
 
 
 class OfflineGrounder(Role[GroundTask, Grounded]):
-    """Fills references with the answers of the sub-queries that they name; one without an answer stays.
-
-    Args:
-        index: not used; roles share one constructor.
-    """
+    """Fills references with the answers of the sub-queries that they name; one without an answer stays."""
 
     def __init__(self, index: Any = None, config: None = None) -> None:
         pass
@@ -58,10 +54,9 @@ class OfflineSubAnswererConfig:
 
 
 class OfflineSubAnswerer(Role[SubAnswerTask, SubAnswer]):
-    """Answers with what leads on: a name in the passage about the thing asked of, for which the index has a passage.
+    """Answers with what leads on: a name in the passage about the thing asked of, for which the index has a passage."""
 
-    Where there is none that the question and the earlier answers lack, the offline reader answers the sub-query.
-    """
+    # Where there is none that the question and the earlier answers lack, the offline reader answers.
 
     config_class = OfflineSubAnswererConfig
     stages = ("hierarchy", "embeddings")
@@ -96,10 +91,9 @@ class OfflineRefinerConfig:
 
 
 class OfflineRefiner(Role[RefineTask, Refined]):
-    """Keeps what is nearest to the query by shared stems, best first, ties in the order of retrieval.
+    """Keeps what is nearest to the query by shared stems, best first, ties in the order of retrieval."""
 
-    It rests on the passages about the things that the query names, where they were retrieved.
-    """
+    # It rests on the passages about the things that the query names, where they were retrieved.
 
     config_class = OfflineRefinerConfig
     stages = ("hierarchy", "embeddings")
@@ -126,12 +120,7 @@ class OfflineRefiner(Role[RefineTask, Refined]):
 
 
 class OfflineDrafter(Role[DraftTask, Draft]):
-    """The answer of the offline reader, with how it was found as the draft.
-
-    Args:
-        index: not used; roles share one constructor.
-        config: the constants of the reader.
-    """
+    """The answer of the offline reader, with how it was found as the draft."""
 
     config_class = OfflineReaderConfig
 
@@ -145,12 +134,7 @@ class OfflineDrafter(Role[DraftTask, Draft]):
 
 
 class OfflineEvidenceCheck(Role[CheckTask, Check]):
-    """Accepts when the passages about what the question names, and its bridges, are among those shown.
-
-    Args:
-        index: an opened index.
-        config: those of the offline thoughts, which know what is missing.
-    """
+    """Accepts when the passages about what the question names, and its bridges, are among those shown."""
 
     config_class = OfflineThoughtsConfig
     stages = OfflineThoughts.stages

@@ -104,12 +104,7 @@ def _unquoted(query: str) -> str:
 
 
 class OracleDrafter(Role[DraftTask, Draft]):
-    """What the oracle reader answers from the passages shown.
-
-    Args:
-        index: not used; roles share one constructor.
-        config: which evidence is required.
-    """
+    """The answer of the oracle reader to the passages shown; `config` says which evidence is required."""
 
     config_class = OracleReaderConfig
 

@@ -28,11 +28,7 @@ _VERDICT = re.compile(rf"(?<!\w)(?<!\w['’-])({'|'.join(_WORD)})(?!\w|['’-]\w
 
 
 def parse_triples(text: str) -> list[Triple]:
-    """Return the list of triples of a reply; of a reply with other things in it, that in its outermost brackets.
-
-    Raises:
-        MalformedError: there is none.
-    """
+    """Return the triples of a reply, or of its outermost brackets; MalformedError where there is no list of them."""
     text = bracketed(strip_markup(strip_thinking(text)))
     for value in (literal_value(text), literal_value(_outermost(text))):
         triples, _ = read_triples(value)
@@ -63,11 +59,7 @@ def parse_verdict(text: str, how: str = "last") -> Judgement:
 
 
 def parse_queries(text: str) -> tuple[str, ...]:
-    """Return the queries of an expansion: a JSON or Python list, the outermost brackets, or numbered or bulleted lines.
-
-    Raises:
-        MalformedError: there is none of these.
-    """
+    """Return queries: a JSON or Python list, outermost brackets, numbered or bulleted lines; else MalformedError."""
     text = strip_markup(strip_thinking(text))
     for part in (text, _outermost(text)):
         found = literal_value(part)
@@ -84,10 +76,8 @@ def parse_queries(text: str) -> tuple[str, ...]:
 def parse_expansion(text: str, parsing: str = "repaired", fallback: str = "drop") -> tuple[tuple[str, ...], bool]:
     """Return the queries of an expansion, and whether the whole reply had to do for one (`fallback="raw"`).
 
-    `parsing` is `parse_queries`, or `released`: a Python list of texts, or what stands in the first brackets as one.
-
-    Raises:
-        MalformedError: there is no list, and the reply is not to do for one.
+    `parsing` is `repaired` (`parse_queries`) or `released`: a Python list of texts, or what stands in the first
+    brackets as one. Raises MalformedError where there is no list and no such fallback.
     """
     is_released, whole = parsing == "released", text.strip()
     try:
@@ -106,11 +96,7 @@ def parse_expansion(text: str, parsing: str = "repaired", fallback: str = "drop"
 
 
 def parse_answer_line(text: str) -> str:
-    """Return what the last line `Answer: ...` holds, or the line below it; without such a line, the last line of all.
-
-    Raises:
-        MalformedError: the reply is empty, or nothing follows its last answer line.
-    """
+    """Return the last `Answer: ...`, or the line below it; else the last line; MalformedError where that is empty."""
     lines = [line.strip() for line in strip_markup(parse_free(text)).splitlines() if line.strip()]
     if not lines:
         raise MalformedError("nothing but markup")

@@ -39,12 +39,7 @@ MAX_GROWTH, MIN_ROOM = 4, 400  # a reply longer than so many times its input, an
 
 
 class PromptedGrounder(Role[GroundTask, Grounded]):
-    """Fills the references of a sub-query in; a reply that is no sub-query leaves it as it is (`grounding_kept`).
-
-    Args:
-        backend: the language model.
-        config: settings; a prompt of the user's own replaces that of the semantic side.
-    """
+    """Fills in the references of a sub-query; a reply that is no sub-query leaves it as it is (`grounding_kept`)."""
 
     config_class = PromptedConfig
 
@@ -104,14 +99,7 @@ class PromptedRefinerConfig(PromptedConfig):
 
 
 class PromptedRefiner(Role[RefineTask, Refined]):
-    """Asks for what helps in a view: a paragraph that cites passages by number, or a list of triples.
-
-    No reply gives an empty refined context (`refiner_failed`).
-
-    Args:
-        backend: the language model.
-        config: settings; a prompt of the user's own replaces that of the semantic side.
-    """
+    """Asks for a paragraph citing passages by number, or triples; no reply gives an empty one (`refiner_failed`)."""
 
     config_class = PromptedRefinerConfig
 
@@ -205,10 +193,9 @@ class PromptedEvidenceCheck(PromptedRole[CheckTask, Check]):
 
 
 class PromptedExpander(PromptedRole[ExpandTask, Expansion]):
-    """Asks for queries that fill the gaps; a reply that does not parse gives none (`expander_failed`).
+    """Asks for queries that fill the gaps; a reply that does not parse gives none (`expander_failed`)."""
 
-    With the fallback `raw` such a reply is one query, as in the released code, and is not asked for again.
-    """
+    # With the fallback `raw` such a reply is one query, as in the released code, and is not asked for again.
 
     role = "expander"
 

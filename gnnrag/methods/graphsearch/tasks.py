@@ -40,23 +40,14 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class GroundTask:
-    """Ask for a sub-query with its references filled in from what was answered before.
-
-    Attributes:
-        question: the question.
-        side: semantic: references `#k`; relational: triples with unknowns `Entity#k`.
-        query: the sub-query.
-        plan: the decomposition as it was written.
-        history: earlier sub-queries.
-        labels: how they are shown, see `render_history`.
-    """
+    """Ask for a sub-query with its references filled in from what was answered before."""
 
     question: Question
-    side: Side
+    side: Side  # semantic: references `#k`; relational: triples with unknowns `Entity#k`
     query: str
-    plan: str
-    history: tuple[HistoryItem, ...]
-    labels: str = "plain"
+    plan: str  # the decomposition as it was written
+    history: tuple[HistoryItem, ...]  # earlier sub-queries
+    labels: str = "plain"  # how they are shown, see `render_history`
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,27 +79,16 @@ class Refined:
 
 @dataclass(frozen=True, slots=True)
 class SubAnswerTask:
-    """Ask for the interim answer of a sub-query.
-
-    Attributes:
-        question: the question.
-        side: whose sub-query.
-        query: the sub-query.
-        history: earlier sub-queries.
-        context: the refined or raw context.
-        view: what was retrieved, for implementations that read it themselves.
-        short: ask for a short answer first.
-        labels: how the history is shown, see `render_history`.
-    """
+    """Ask for the interim answer of a sub-query."""
 
     question: Question
     side: Side
     query: str
-    history: tuple[HistoryItem, ...]
-    context: str
-    view: View
-    short: bool = False
-    labels: str = "plain"
+    history: tuple[HistoryItem, ...]  # earlier sub-queries
+    context: str  # refined or raw
+    view: View  # what was retrieved, for implementations that read it themselves
+    short: bool = False  # ask for a short answer first
+    labels: str = "plain"  # how the history is shown, see `render_history`
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,21 +101,13 @@ class SubAnswer:
 
 @dataclass(frozen=True, slots=True)
 class DraftTask:
-    """Ask for a step-by-step answer from a rendered context.
-
-    Attributes:
-        question: the question.
-        context: history of one side, or everything for the final answer.
-        passages: the passages behind it, best first.
-        final: this is the final answer.
-        answer_line: it shall end with a line that holds the short answer.
-    """
+    """Ask for a step-by-step answer from a rendered context."""
 
     question: Question
-    context: str
-    passages: tuple[Passage, ...] = ()
-    final: bool = False
-    answer_line: bool = False
+    context: str  # history of one side, or everything for the final answer
+    passages: tuple[Passage, ...] = ()  # those behind it, best first
+    final: bool = False  # this is the final answer
+    answer_line: bool = False  # it shall end with a line that holds the short answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,27 +141,16 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class ExpandTask:
-    """Ask for queries that fill the gaps.
-
-    Attributes:
-        question: the question.
-        context: the rendered history.
-        draft: the draft that was judged.
-        analysis: why it was judged so.
-        passages: what is known, best first.
-        earlier: queries sent already.
-        fallback: `drop` a reply that does not parse, or take it `raw` as one query.
-        parsing: how a reply is read, see `parse_expansion`.
-    """
+    """Ask for queries that fill the gaps."""
 
     question: Question
-    context: str
-    draft: str
-    analysis: str
-    passages: tuple[Passage, ...] = ()
-    earlier: tuple[str, ...] = ()
-    fallback: str = "drop"
-    parsing: str = "repaired"
+    context: str  # the rendered history
+    draft: str  # the draft that was judged
+    analysis: str  # why it was judged so
+    passages: tuple[Passage, ...] = ()  # what is known, best first
+    earlier: tuple[str, ...] = ()  # queries sent already
+    fallback: str = "drop"  # `drop` a reply that does not parse, or take it `raw` as one query
+    parsing: str = "repaired"  # how a reply is read, see `parse_expansion`
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,10 +162,7 @@ class Expansion:
 
 
 def cut_view(view: View, limit: int) -> View:
-    """Return a view of at most `limit` estimated tokens.
-
-    What goes first are passages, from the end of their list, then relations, then entities.
-    """
+    """Return at most `limit` estimated tokens: passages go first, from the end, then relations, then entities."""
     passages, facts = list(view.passages), list(view.facts)
     sizes = {id(x): estimate_tokens(x.content) for x in passages}
     sizes |= {id(x): estimate_tokens(x.text or x.id) for x in facts}

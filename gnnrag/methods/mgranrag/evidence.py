@@ -33,36 +33,22 @@ class ShownSentence:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceTask:
-    """Ask which sentences support a question or its sub-questions (MGranRAG).
-
-    Attributes:
-        question: the question.
-        parts: its sub-questions.
-        sentences: what is read, passage by passage, best passage first.
-        facts: evidence found earlier, best first.
-    """
+    """Ask which sentences support a question or its sub-questions (MGranRAG)."""
 
     question: Question
-    parts: tuple[str, ...]
-    sentences: tuple[ShownSentence, ...]
-    facts: tuple[str, ...] = ()
+    parts: tuple[str, ...]  # its sub-questions
+    sentences: tuple[ShownSentence, ...]  # what is read, passage by passage, best passage first
+    facts: tuple[str, ...] = ()  # evidence found earlier, best first
 
 
 @dataclass(frozen=True, slots=True)
 class FoundEvidence:
-    """A sentence that helps.
+    """A sentence that helps."""
 
-    Attributes:
-        sentence: position in `EvidenceTask.sentences`.
-        text: the sentence with its pronouns resolved.
-        phrases: its key phrases.
-        labels: (question number, label): 0 is the question, 1 to K the parts; `T` answers it alone, `P` is a clue.
-    """
-
-    sentence: int
-    text: str
-    phrases: tuple[str, ...] = ()
-    labels: tuple[tuple[int, str], ...] = ()
+    sentence: int  # position in `EvidenceTask.sentences`
+    text: str  # with its pronouns resolved
+    phrases: tuple[str, ...] = ()  # its key phrases
+    labels: tuple[tuple[int, str], ...] = ()  # (question number, label), see `EvidenceUnit`
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +77,9 @@ class PromptedEvidenceConfig(PromptedConfig):
 
 
 class PromptedEvidenceExtractor(PromptedRole[EvidenceTask, EvidenceFound]):
-    """Asks which sentences support which questions; a call for all of them, or for blocks where they are too many.
+    """Asks which sentences support which questions; a call for all of them, or for blocks where they are too many."""
 
-    A reply that does not parse gives nothing (`evidence_failed`, or `evidence_partial` when other blocks succeeded).
-    """
+    # Replies that do not parse give nothing (`evidence_failed`, or `evidence_partial` when other blocks succeeded).
 
     role = "evidence_extractor"
     prompt = "evidence"
@@ -134,16 +119,9 @@ def render_sentences(sentences: Sequence[ShownSentence], chosen: Iterable[int]) 
 def parse_evidence(text: str, shown: Sequence[str], num_parts: int) -> tuple[FoundEvidence, ...]:
     """Return the evidence of a reply: a JSON object with `evidence`, or what can be saved of a torn one.
 
-    Unknown question numbers are ignored; of two records of one sentence the first counts; a record whose sentence
-    number was not shown is given to the most similar sentence that was, if any is similar enough.
-
-    Args:
-        text: the reply.
-        shown: the sentences that were shown, by number.
-        num_parts: number of sub-questions.
-
-    Raises:
-        MalformedError: there is no such object, and not even a word that says that there is no evidence.
+    Unknown question numbers are ignored; of two records of one sentence the first counts; a record of a sentence number
+    not `shown` is given to the most similar sentence that was, if any is similar enough. Raises MalformedError where
+    there is no such object, nor a word that says that there is no evidence.
     """
     text = strip_markup(strip_thinking(text))
     if not text:
@@ -192,11 +170,8 @@ def _sentence_number(value: Any, shown: Sequence[str]) -> int | None:
 
 
 def _most_similar(text: str, shown: Sequence[str]) -> int | None:
-    """Return the position of the sentence most like a text, the first of equals; None where none is similar enough.
-
-    Comparing takes time that grows with the product of the lengths, so only the candidates with the highest upper
-    bounds are compared; a match has one near 1.
-    """
+    """Return the position of the sentence most like a text, the first of equals; None where none is similar enough."""
+    # Comparing takes the product of the lengths, so only the candidates with the highest upper bounds are compared.
     if not text or len(text) > _LONGEST:
         return None
     matchers = {i: difflib.SequenceMatcher(None, text, s) for i, s in enumerate(shown) if len(s) <= _LONGEST}
@@ -236,8 +211,8 @@ class OfflineEvidenceExtractor(Role[EvidenceTask, EvidenceFound]):
     """Labels two kinds of sentences.
 
     1. Of a passage that the question names: those that name a bridge (`P` for the question, `T` for the sub-question
-       about that thing), with the bridge as key phrase.
-    2. Of that passage and of a bridge's passage: the one that shares most words with the open part (`T`).
+    about that thing), with the bridge as key phrase. 2. Of that passage and of a bridge's passage: the one that shares
+    most words with the open part (`T`).
     """
 
     config_class = OfflineEvidenceConfig
@@ -289,10 +264,9 @@ def _names(sentence: str, name: str) -> bool:
 
 
 class OracleEvidenceExtractor(Role[EvidenceTask, EvidenceFound]):
-    """For each gold passage that is read: the sentences with the hop's answer, else its first one.
+    """For each gold passage that is read: the sentences with the hop's answer, else its first one."""
 
-    The last hop answers the question (`T`), the others are clues to it (`P`) and answer their own sub-question.
-    """
+    # The last hop answers the question (`T`), the others are clues to it (`P`) and answer their own sub-question.
 
     def __init__(self, index: Index, config: None = None) -> None:
         self.index = index

@@ -1,7 +1,4 @@
-"""MGranRAG's graph of passages, sentences and phrases, and the scores that flow over it.
-
-Node ids are those of `gnnrag.graphs.hierarchy`; a question's own additions to the graph live in an `Overlay`.
-"""
+"""Scores over MGranRAG's graph of passages, sentences and phrases (node ids: `gnnrag.graphs.hierarchy`)."""
 
 from __future__ import annotations
 
@@ -24,21 +21,13 @@ _DIGITS = re.compile(r"\d+")
 
 @dataclass(frozen=True, slots=True)
 class EvidenceUnit:
-    """A sentence that supports the question.
+    """A sentence that supports the question."""
 
-    Attributes:
-        sentence: node id.
-        text: the sentence with its pronouns resolved.
-        phrases: what is named as its key phrases, in order.
-        labels: question number to `T` (answers it alone) or `P` (a clue); 0 is the question, 1 to K its sub-questions.
-        psi: its confidence (`confidence`); found again, the highest so far.
-    """
-
-    sentence: int
-    text: str
-    phrases: tuple[str, ...] = ()
-    labels: Mapping[int, str] = field(default_factory=dict)
-    psi: float = 0.0
+    sentence: int  # node id
+    text: str  # with its pronouns resolved
+    phrases: tuple[str, ...] = ()  # named as its key phrases, in order
+    labels: Mapping[int, str] = field(default_factory=dict)  # number (0: question) to `T` answers, `P` clue
+    psi: float = 0.0  # its `confidence`; found again, the highest so far
 
     @property
     def is_full(self) -> bool:
@@ -47,13 +36,7 @@ class EvidenceUnit:
 
 
 def confidence(labels: Mapping[int, str], num_subquestions: int, norm: str = "supported") -> float:
-    """Return psi, eq. 1: support of the question plus mean support of sub-questions.
-
-    Args:
-        labels: see `EvidenceUnit`.
-        num_subquestions: K.
-        norm: the mean is over `all` sub-questions (as printed), or over those that it `supported` (as released).
-    """
+    """Return psi, eq. 1; the mean is over `all` sub-questions (as printed), or those `supported` (as released)."""
     gains = [GAIN[label] for number, label in labels.items() if number]
     share = num_subquestions if norm == "all" else len(gains)
     return GAIN.get(labels.get(0, ""), 0.0) + (sum(gains) / share if share else 0.0)
@@ -67,25 +50,14 @@ def is_kept(labels: Mapping[int, str]) -> bool:
 
 @dataclass
 class EvidenceMemory:
-    """What a question's evidence is so far; grows only.
+    """What a question's evidence is so far; grows only."""
 
-    Attributes:
-        units: by sentence node, in order of arrival.
-        found: the nodes found or found again in the current round.
-        read: positions of the passages read so far.
-    """
-
-    units: dict[int, EvidenceUnit] = field(default_factory=dict)
-    found: set[int] = field(default_factory=set)
-    read: set[int] = field(default_factory=set)
+    units: dict[int, EvidenceUnit] = field(default_factory=dict)  # by sentence node, in order of arrival
+    found: set[int] = field(default_factory=set)  # nodes found, or found again, in the current round
+    read: set[int] = field(default_factory=set)  # positions of the passages read so far
 
     def merge(self, units: Iterable[EvidenceUnit], keywords: str = "union") -> None:
-        """Take in a round's evidence: newest text, highest psi, all labels (the stronger stays), phrases by `keywords`.
-
-        Args:
-            units: what was found this round.
-            keywords: `union` of the phrases, or `replace` by the newest (the released code's slip).
-        """
+        """Take in a round: newest text, highest psi, all labels (stronger stays), `union` of phrases or `replace`."""
         self.found = set()
         for unit in units:
             self.found.add(unit.sentence)
@@ -106,15 +78,9 @@ class EvidenceMemory:
         return ranked[:num_subquestions] + [u for u in ranked[num_subquestions:] if u.sentence in self.found]
 
     def augment(self, question: str, psi: Mapping[int, float], num_subquestions: int, form: str = "plain") -> str:
-        """Return the augmented query: the chosen evidence, a line each, then the question.
-
-        Args:
-            question: the question.
-            psi: confidence of each sentence.
-            num_subquestions: K.
-            form: `plain`, or `released`: with the labels of the released code, which begins with an empty line where
-                there is evidence and none of it is full.
-        """
+        """Return the augmented query: the chosen evidence, a line each, then the question."""
+        # `released` has the labels of the released code, which begins with an empty line where there is evidence and
+        # none of it is full.
         chosen = self.chosen(psi, num_subquestions)
         if form != "released":
             lines = [f"- {n}. ({'; '.join(u.phrases)}) {u.text}" for n, u in enumerate(chosen, start=1)]
@@ -130,14 +96,7 @@ class EvidenceMemory:
 
 
 def same_nodes(phrase: str, hits: Sequence[tuple[int, str, float]], exact: int | None, same: float = 0.9) -> list[int]:
-    """Return the phrase nodes that are `phrase` under another spelling (section "alignment").
-
-    Args:
-        phrase: what was named.
-        hits: (node, text, cosine) of the nearest phrase nodes, best first.
-        exact: the node with the identical text, if there is one.
-        same: least cosine of what counts as the same.
-    """
+    """Return `exact` and the `hits` (node, text, cosine) that are `phrase` in another spelling, cosine >= `same`."""
     nodes = [] if exact is None else [exact]
     numbers = set(_DIGITS.findall(phrase))
     for node, text, cosine in hits:
@@ -149,17 +108,11 @@ def same_nodes(phrase: str, hits: Sequence[tuple[int, str, float]], exact: int |
 
 @dataclass
 class Overlay:
-    """A question's own additions to the shared graph: new phrase nodes after the others, and new edges.
+    """A question's own additions to the shared graph: new phrase nodes after the others, and new edges."""
 
-    Attributes:
-        num_nodes: nodes of the shared graph.
-        phrases: text of the new nodes, in order.
-        edges: new (sentence node, phrase node) pairs, in order.
-    """
-
-    num_nodes: int
-    phrases: list[str] = field(default_factory=list)
-    edges: dict[tuple[int, int], None] = field(default_factory=dict)
+    num_nodes: int  # of the shared graph
+    phrases: list[str] = field(default_factory=list)  # text of the new nodes, in order
+    edges: dict[tuple[int, int], None] = field(default_factory=dict)  # new (sentence node, phrase node) pairs, in order
 
     def node(self, phrase: str) -> int:
         """Return the node of a new phrase, made where it is new."""
@@ -210,36 +163,23 @@ class GranularWeightsConfig:
 
 @dataclass(frozen=True)
 class Seeds:
-    """What one round knows; see `personalisation`.
+    """What one round knows; see `personalisation`."""
 
-    Attributes:
-        similarity: passage node to cosine with the augmented query.
-        units: evidence to weigh, and `psi` its confidence by sentence.
-        named: for each unit, phrase text to the nodes it is aligned with, in order.
-        unnamed: for each unit, the entity-like phrase nodes of its sentence that it does not name.
-        asked: phrase nodes of the question.
-        previous: last PageRank over the shared nodes, or None.
-        unused: sentence nodes of read passages that are no evidence.
-    """
-
-    similarity: Mapping[int, float]
-    units: Sequence[EvidenceUnit]
-    psi: Mapping[int, float]
-    named: Sequence[Sequence[int]]
-    unnamed: Sequence[Sequence[int]]
-    asked: Sequence[int]
-    previous: np.ndarray | None = None
-    unused: Sequence[int] = ()
+    similarity: Mapping[int, float]  # passage node to cosine with the augmented query
+    units: Sequence[EvidenceUnit]  # evidence to weigh
+    psi: Mapping[int, float]  # confidence by sentence
+    named: Sequence[Sequence[int]]  # for each unit, the nodes that its phrases are aligned with, in order
+    unnamed: Sequence[Sequence[int]]  # for each unit, entity-like phrase nodes of its sentence that it does not name
+    asked: Sequence[int]  # phrase nodes of the question
+    previous: np.ndarray | None = None  # last PageRank over the shared nodes
+    unused: Sequence[int] = ()  # sentence nodes of read passages that are no evidence
 
 
 def personalisation(seeds: Seeds, degrees: np.ndarray, num_passages: int, c: GranularWeightsConfig) -> np.ndarray:
     """Return the reset of PageRank, eqs. 2-4, not normalised. Shape (num_nodes,), float64.
 
-    Args:
-        seeds: what the round knows.
-        degrees: (num_nodes,) of the graph with its overlay.
-        num_passages: nodes below this are passages.
-        c: constants, none of them null.
+    `degrees` (num_nodes,) are those of the graph with its overlay; nodes below `num_passages` are passages; no constant
+    in `c` may be null.
     """
     out = np.zeros(len(degrees))
     if seeds.previous is not None:
@@ -329,12 +269,8 @@ _FLOOR = 0.4  # least cosine of a hit
 class PhraseAligner:
     """Finds the nodes that are a phrase under this or another spelling.
 
-    Args:
-        graph: the hierarchy graph.
-        vectors: (num_phrases, dim) unit rows, or None to align by text alone.
-        embedder: gives the vectors of named phrases.
-        same: least cosine of two spellings of one phrase.
-        folds: whether a phrase that is spelt in another case or with other signs is the same; as released it is not.
+    `vectors` are (num_phrases, dim) unit rows, or None to align by text alone; `same` is the least cosine of two
+    spellings of one phrase; with `folds` (not as released) phrases that differ in case or signs are the same.
     """
 
     def __init__(
@@ -362,13 +298,7 @@ class PhraseAligner:
         return tuple(same_nodes(phrase, hits, exact, self.same))
 
     def named(self, units: Sequence[EvidenceUnit], overlay: Overlay, expand: str) -> list[list[int]]:
-        """Return the phrase nodes that each unit names; `expand` adds what is missing to the overlay.
-
-        Args:
-            units: evidence.
-            overlay: the question's additions.
-            expand: `off`, `edges` to the nodes there are, or `both`: also new nodes for phrases that have none.
-        """
+        """Return the nodes each unit names; `expand` adds to the overlay: `off`, `edges`, or `both` (new nodes too)."""
         rows = []
         for unit in units:
             around = self._around(unit.sentence)
@@ -394,10 +324,8 @@ class PhraseAligner:
     def asked(self, phrases: Sequence[str], units: Sequence[EvidenceUnit] | None = None) -> list[int]:
         """Return the phrase nodes of a question.
 
-        Args:
-            phrases: of the question.
-            units: evidence, for the released rule: of the nodes of entity-like phrases those count that no evidence
-                names without a capital or digit only, of the others those that none names with one.
+        With `units`, by the released rule: of the nodes of entity-like phrases those count that no evidence names
+        without a capital or digit only, of the others those that none names with one.
         """
         if units is None:
             return list(dict.fromkeys(n for phrase in phrases for n in self.nodes(phrase)))

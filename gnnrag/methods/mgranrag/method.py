@@ -57,13 +57,8 @@ class MGranRAGConfig:
 class MGranRAG(Method):
     """Reads the best passages for evidence, and ranks all passages by PageRank from that evidence; T times.
 
-    Args:
-        index: an opened index with hierarchy and, for `phrase_match=embedding`, phrase vectors.
-        roles: gives `decomposer` and `evidence_extractor`.
-        config: see `MGranRAGConfig`.
-
-    Raises:
-        ConfigError: a switch has an unknown value.
+    Needs an index with the hierarchy and, for `phrase_match=embedding`, phrase vectors. Raises ConfigError where a
+    switch has an unknown value.
     """
 
     config_class, role_names = MGranRAGConfig, ("decomposer", "evidence_extractor")
