@@ -91,8 +91,7 @@ class PromptedFactFilter(PromptedRole[FactFilterTask, FactsKept]):
 def read_facts(reply: str) -> list[Fact]:
     """Return the facts of `{"fact": [[head, relation, tail], ...]}` anywhere in a reply; MalformedError without it.
 
-    The released field marker `[[ ## fact_after_filter ## ]]` may be there or not; rows that are no triples are left
-    out.
+    The released field marker `[[ ## fact_after_filter ## ]]` is optional; rows that are no triples are left out.
     """
     for data in objects(strip_thinking(reply)):
         rows = next((data[key] for key in _KEYS if isinstance(data.get(key), list | tuple)), None)

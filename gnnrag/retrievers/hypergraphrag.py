@@ -126,12 +126,9 @@ class Side:
 class Bipartite:
     """Degrees and confidences of entities and hyperedges.
 
-    Attributes:
-        degrees: hyperedges of each entity. Shape (num_entities,), int64.
-        sizes: members of each hyperedge. Shape (num_hyperedges,), int64.
-        fact_confidence, entity_confidence: in [0, 1]: mean completeness of a hyperedge over the passages that state it,
-            mean importance of an entity over its hyperedges and their passages. Shapes (num_hyperedges,) and
-            (num_entities,), float64.
+    `degrees` (num_entities,) counts hyperedges, `sizes` (num_hyperedges,) members, int64. Float64 in [0, 1]:
+    `fact_confidence` (num_hyperedges,) is the mean completeness over the passages that state it, `entity_confidence`
+    (num_entities,) the mean importance over its hyperedges and their passages.
     """
 
     def __init__(self, graph: KnowledgeGraph) -> None:
@@ -145,10 +142,7 @@ class Bipartite:
         self.entity_confidence = np.clip(total / np.maximum(count, 1) / FULL_IMPORTANCE, 0.0, 1.0)
 
     def incident(self, entities: Sequence[int]) -> list[int]:
-        """Return the hyperedges of entities, each once, by its best incidence: degrees of both ends, then weight.
-
-        Ties keep the order of entities.
-        """
+        """Return the entities' hyperedges, each by its best incidence: degrees of both ends, weight, entity order."""
         rows = np.asarray(entities, dtype=np.int64)
         facts = gathered(self.graph.entity_hyperedges, rows)
         owners = np.repeat(rows, self.degrees[rows])

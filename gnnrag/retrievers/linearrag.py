@@ -80,8 +80,7 @@ def build_relation_free(
 ) -> RelationFreeGraph:
     """Build the graph from the phrases of a corpus; phrases with equal keys are one entity, an empty key is none.
 
-    With `texts` of the passages the keys are counted in them as strings, as released; None counts sentences that name
-    one.
+    With `texts` of the passages the keys are counted in them as strings, as released; None: sentences that name one.
     """
     position: dict[str, int] = {}
     numbers = [position.setdefault(key, len(position)) if key else -1 for key in keys]

@@ -42,8 +42,7 @@ def edge_flow(paths: Sequence[Path], decay: float = 0.8, gate: float = 0.3) -> l
     The source hands each first edge an equal share, undecayed; an edge passes its weight on, decayed and shared among
     the successors, only if the weight is above the gate. A path's score is the mean weight of its edges. With four or
     more first hops every share is below the default gate and nothing gets beyond the first edge (Q-PR-5). A node that
-    comes at two depths makes the sums depend on the order of visits: here ascending ids, released a hash table's
-    (Q-PR-6).
+    comes at two depths makes the sums depend on the order of visits: here ascending ids, released a hash's (Q-PR-6).
     """
     if not paths:
         return []
@@ -121,8 +120,7 @@ def reliable_paths(
 ) -> list[FlowPath]:
     """Return PathRAG's paths, at most `most`, the most reliable first (a prompt shows them in reverse).
 
-    `pairs` is of `paths_between_seeds`; gate None: 0.3 for `released`, 0.05 for `paper`. ValueError for an unknown
-    flow.
+    `pairs` is of `paths_between_seeds`; gate None: 0.3 for `released`, 0.05 for `paper`. ValueError: unknown flow.
     """
     if flow not in ("released", "paper"):
         raise ValueError(f"flow={flow!r}: allowed are released, paper")
@@ -132,7 +130,6 @@ def reliable_paths(
 
 
 def _successors(paths: Sequence[Path]) -> dict[int, set[int]]:
-    """Return what follows each node on any of the paths."""
     after: dict[int, set[int]] = {}
     for path in paths:
         for node, other in pairwise(path):

@@ -68,14 +68,11 @@ class ChainTask:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The chain as text (one hop a line), the entities that bridge its hops, and the ids of passages it rests on.
-
-    A language model's chain leaves `support` empty: finding it out is the verifier's job.
-    """
+    """The chain as text (one hop a line), the entities that bridge its hops, and the ids of passages it rests on."""
 
     text: str
     bridges: tuple[str, ...] = ()
-    support: tuple[str, ...] = ()
+    support: tuple[str, ...] = ()  # left empty by a language model: finding it out is the verifier's job
     flags: tuple[str, ...] = ()
 
 
@@ -108,14 +105,11 @@ class ReaderTask:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A short answer; empty text means that the reader says it cannot answer from these passages.
-
-    `support` holds ids of the passages read; `confidence` in [0, 1] is comparable within one implementation only.
-    """
+    """A short answer; empty text means that the reader says it cannot answer from these passages."""
 
     text: str
-    support: tuple[str, ...] = ()
-    confidence: float = 0.0
+    support: tuple[str, ...] = ()  # ids of the passages that it was read from
+    confidence: float = 0.0  # in [0, 1], comparable within one implementation only
     thought: str = ""
     flags: tuple[str, ...] = ()
 
@@ -129,13 +123,10 @@ class RouterTask:
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Probability of each class (`passage_local`, `multi_hop`, `thematic`); they add up to 1, a class not named has 0.
+    """How likely a question is of each class."""
 
-    `cues` are what an implementation looked at, for the trace.
-    """
-
-    probabilities: Mapping[str, float]
-    cues: Mapping[str, float] = field(default_factory=dict)
+    probabilities: Mapping[str, float]  # by class of `QUERY_CLASSES`, adding up to 1; one not named has 0
+    cues: Mapping[str, float] = field(default_factory=dict)  # what an implementation looked at, for the trace
     flags: tuple[str, ...] = ()
 
 

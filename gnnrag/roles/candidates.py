@@ -26,16 +26,12 @@ _CUTS = ((re.compile(_JOINT, re.IGNORECASE), (1, 2)), (re.compile(_FINE, re.IGNO
 
 @dataclass(frozen=True)
 class Links:
-    """How strongly passages hang together with others: position to score.
+    """How strongly passages hang together with others: position to score."""
 
-    `anchored`: with passages about what the question names; `read`: with passages that were read; `second`: with what
-    those lead to; `ways`: number of anchors and passages read that lead there.
-    """
-
-    anchored: dict[int, float] = field(default_factory=dict)
-    read: dict[int, float] = field(default_factory=dict)
-    second: dict[int, float] = field(default_factory=dict)
-    ways: dict[int, int] = field(default_factory=dict)
+    anchored: dict[int, float] = field(default_factory=dict)  # with passages about what the question names
+    read: dict[int, float] = field(default_factory=dict)  # with passages that were read
+    second: dict[int, float] = field(default_factory=dict)  # with what those lead to
+    ways: dict[int, int] = field(default_factory=dict)  # number of anchors and passages read that lead there
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,7 +225,6 @@ class HitDescriber:
         return self._words[passage]
 
     def _rare(self, word: str) -> float:
-        """Return how rare a word is among the passages."""
         if word not in self._rarity:
             count = int((self.index.bm25_scores([word])[0] > 0).sum())
             self._rarity[word] = float(np.log1p(len(self.index.ids) / (1 + count)))
@@ -237,7 +232,6 @@ class HitDescriber:
 
 
 def _scaled(rows: np.ndarray) -> np.ndarray:
-    """Return rows divided by their largest value."""
     return rows / np.maximum(rows.max(axis=1, keepdims=True, initial=0.0), 1e-9)
 
 
@@ -322,7 +316,6 @@ class CandidateBuilder:
                 yield ThoughtCandidate(f"{name} {rest}", "name")
 
     def _clauses(self, task: ThoughtsTask, reading: Reading) -> Iterator[ThoughtCandidate]:
-        """Parts of the question."""
         yield ThoughtCandidate(" ".join(reading.uncovered), "residue")
         yield ThoughtCandidate(reading.question.open_part, "residue")
         for clause in reading.clauses:

@@ -74,30 +74,19 @@ class _Exchange(Generic[T]):
 
 
 class Prompter:
-    """One role's way to its language model.
-
-    Args:
-        role: name under which calls, tokens and failures are counted.
-        backend: the language model.
-        config: sampling settings.
-        prompt: default prompt name; `config.prompt` goes before it.
-        options: optional sentences of the prompt.
-        raw: the reply continues the prompt's own text, without a chat template and without a reminder.
-        tries: how many replies are asked for before a malformed one counts as a failure.
-        keeps_cut: a reply that was cut off is read: for parsers that take what is whole in it and leave the rest.
-    """
+    """One role's way to its language model."""
 
     def __init__(
         self,
-        role: str,
+        role: str,  # name under which calls, tokens and failures are counted
         backend: Backend,
         config: PromptedConfig,
-        prompt: str = "",
-        options: Sequence[str] = (),
-        raw: bool = False,
-        tries: int = 2,
+        prompt: str = "",  # default name; `config.prompt` goes before it
+        options: Sequence[str] = (),  # optional sentences of the prompt
+        raw: bool = False,  # the reply continues the prompt's own text, without a chat template and without a reminder
+        tries: int = 2,  # replies asked for before a malformed one counts as a failure
         *,
-        keeps_cut: bool = False,
+        keeps_cut: bool = False,  # read a reply that was cut off: for parsers that take what is whole in it
     ) -> None:
         self.role, self.backend, self.config, self.raw, self.tries = role, backend, config, raw, tries
         self.keeps_cut = keeps_cut

@@ -82,10 +82,7 @@ class PromptedReader(Role[ReaderTask, Answer]):
 
 
 def parse_hipporag(text: str) -> Answer:
-    """Return what stands between the first and the second `Answer:`; without one, the whole reply (flagged).
-
-    MalformedError where the reply or its answer is empty.
-    """
+    """Return what follows the first `Answer:` up to the next, else the reply (flagged); MalformedError if empty."""
     text = strip_thinking(text)
     thought, label, rest = text.partition("Answer:")
     if not label:

@@ -17,9 +17,8 @@ from gnnrag.registry import BACKENDS, ROLES, resolve
 class Roles(Mapping[str, Any]):
     """Role name to role object, built when first asked for.
 
-    `roles` gives a default implementation and settings per role, `llm` the backend of prompted roles that name no
-    other; `llm_cache` None caches no responses. ConfigError: unknown role or implementation, or one that a role does
-    not have.
+    `llm` is the backend of prompted roles that name no other; `llm_cache` the path of the response cache, or None.
+    ConfigError: unknown role or implementation, or one that a role does not have.
     """
 
     def __init__(self, index: Index, roles: Any, llm: Choice, llm_cache: str | None) -> None:

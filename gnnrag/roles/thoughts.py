@@ -127,10 +127,7 @@ def parse_thoughts(text: str, may_stop: bool = False, with_chain: bool = False) 
 def parse_thought(
     text: str, kind: Literal["fast", "slow"], may_stop: bool = False, with_chain: bool = False
 ) -> Thoughts:
-    """Parse a reply to one separate prompt: its label, a JSON object, or one line.
-
-    MalformedError: no thought, or several lines without a label.
-    """
+    """Parse a separate reply: label, JSON object or one line; MalformedError: none, or several unlabelled lines."""
     text, chain = _split(text, with_chain)
     if may_stop and _NOTHING.match(text):
         return Thoughts(sufficient=True, chain=chain)
@@ -170,7 +167,6 @@ def _labelled(text: str) -> dict[str, str]:
 
 
 def _json_pair(text: str) -> dict[str, str]:
-    """Return fast and slow from the first JSON object that has either."""
     for data in json_objects(text):
         keys = {re.sub(r"[\s_-]*thought$", "", str(k).strip().lower()): v for k, v in data.items()}
         if pair := {k: keys[k] for k in ("fast", "slow") if isinstance(keys.get(k), str)}:

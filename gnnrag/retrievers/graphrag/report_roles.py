@@ -181,7 +181,6 @@ class OfflineReportPoints(Role[ReportPointsTask, ReportPoints]):
 
     @cached_property
     def _idf(self) -> dict[str, float]:
-        """How rare each word is among the reports."""
         reports = self.index.read("reports").items
         counts = Counter(w for r in reports for w in _bag(f"{r.draft.title} {r.draft.summary}"))
         return {w: math.log(1 + len(reports) / n) for w, n in counts.items()}

@@ -1,8 +1,7 @@
 """MiniRAG's walks: paths from starting entities to candidates of the answer's type.
 
 A walk goes from a start over one neighbour to another one; a neighbour that leads nowhere else ends its walk. It counts
-1, and 1 more for each node that may be the answer and each edge near the query. Walks are weighed as arrays, not
-listed.
+1, and 1 more for each node that may be the answer and each edge near the query. No walk is listed.
 """
 
 from __future__ import annotations
@@ -79,17 +78,13 @@ class Votes:
 
 @dataclass(frozen=True)
 class Walks:
-    """All walks of one start, ordered by their nodes.
-
-    The other nodes are `middle` and `end` (-1 where a walk has one edge), the edges `near` and `far` (-1 where there is
-    none). Shapes (num_walks,).
-    """
+    """All walks of one start, ordered by their nodes. Shapes (num_walks,)."""
 
     start: int
     middle: np.ndarray
-    end: np.ndarray
-    near: np.ndarray
-    far: np.ndarray
+    end: np.ndarray  # -1 where a walk has one edge
+    near: np.ndarray  # edges
+    far: np.ndarray  # -1 where there is none
 
     def __len__(self) -> int:
         return len(self.middle)

@@ -251,7 +251,6 @@ def _ordered(form: Comparison, reading: Reading, ends: list[int], support: tuple
 
 
 def _value(attribute: str, text: str, title: str) -> tuple[float, ...] | None:
-    """Return what a comparison sorts by."""
     if attribute == "lifespan":
         days = dates.lifespan_days(text)
         return None if days is None else (days,)

@@ -134,7 +134,6 @@ class _Nothing(nn.Module):
 
 
 def _feature_head(count: int, hidden: int) -> nn.Module:
-    """Return a network of the features."""
     if not count:
         return _Nothing()
     if not hidden:
@@ -223,10 +222,7 @@ class PairMaker:
 
 
 class PairScorer:
-    """Scores pairs with a network in evaluation mode, each as if it were alone.
-
-    `precision` is `f32`, or `bf16` where the processor has it.
-    """
+    """Scores pairs with a network in evaluation mode, each as if alone; `f32`, or `bf16` where the processor has it."""
 
     def __init__(self, model: CrossEncoder, maker: PairMaker, precision: str = "f32") -> None:
         self.model, self.maker, self.precision = model, maker, precision

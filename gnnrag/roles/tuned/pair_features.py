@@ -1,7 +1,6 @@
 """Features of (question, chain, passage) for a verifier, in [0, 1], from its task alone.
 
-A passage is judged beside the others shown with it: which passage names which tells the bridges of a multi-hop
-question.
+A passage is judged beside the others shown with it: which one names which tells the bridges of a question.
 """
 
 from __future__ import annotations

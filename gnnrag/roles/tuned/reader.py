@@ -242,10 +242,7 @@ def load_span_reader(folder: Path, record: TunedRecord, features: Sequence[str],
 
 
 def window_maker(config: SpanReaderConfig) -> WindowMaker | None:
-    """Return what cuts windows for a network, or None where it reads no text.
-
-    ConfigError: it has no tokenizer, or one that does not say which characters a token covers.
-    """
+    """Return what cuts windows, None where no text is read; ConfigError: no tokenizer, or none with offsets."""
     if not config.text:
         return None
     tokenizer = load_tokenizer(config.base)

@@ -241,7 +241,6 @@ class FeatureMaker:
         }
 
     def _of_task(self, task: ThoughtsTask, reading: Reading, of_question: np.ndarray) -> dict[str, float]:
-        """Return what is the same for all candidates."""
         anchors = [a.passage for a in reading.question.anchors]
         return {
             "later_round": float(task.round > 1),

@@ -10,15 +10,12 @@ from gnnrag.types import Passage
 
 @dataclass(frozen=True, slots=True)
 class TriplesTask:
-    """Ask for what a passage states; empty `types` leave entity types to the role.
-
-    `gleaning`: how often a model is told that it missed some and asked for more. `language` is that of descriptions.
-    """
+    """Ask for what a passage states; empty `types` leave entity types to the role."""
 
     passage: Passage
     types: tuple[str, ...] = ()
-    language: str = "English"
-    gleaning: int = 0
+    language: str = "English"  # of descriptions
+    gleaning: int = 0  # how often a model is told that it missed some and asked for more
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,6 @@ def _statements(task: ReportTask, degrees: Counter[str]) -> list[_Statement]:
 
 
 def _join(names: Sequence[str]) -> str:
-    """Return names as a phrase."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
