@@ -45,7 +45,7 @@ class HippoRAGRetriever(Retriever):
     passage scores the sum of its facts' entities, once for each fact, scaled to [0, 1] over the corpus. Names are what
     the corpus calls things (`graphs.linking`), or with `names=role`, as in the release, found by the role `mentions`. A
     query without names falls back to dense search (branch `dense_fallback`); the release ranks all passages alike, or,
-    with `ensemble`, by their raw cosines. ConfigError: an unknown `no_names` or `names`, or no such role.
+    with `ensemble`, by their raw cosines. ConfigError: unknown `no_names` or `names`, or a missing role.
     """
 
     channels = frozenset({"text"})

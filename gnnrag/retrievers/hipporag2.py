@@ -59,7 +59,7 @@ class PromptedFactFilter(PromptedRole[FactFilterTask, FactsKept]):
 
     A returned fact stands for the candidate that it resembles most; one that resembles none is dropped
     (`fact_unknown`). An unreadable reply or failed call keeps nothing (`filter_failed`). ConfigError: `max_facts` < 1,
-    `floor` off [0, 1].
+    `floor` outside [0, 1].
     """
 
     role = "fact_filter"

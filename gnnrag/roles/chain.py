@@ -45,7 +45,7 @@ class PromptedChain(PromptedRole[ChainTask, Chain]):
 
 
 def parse_chain(text: str, question: str = "") -> Chain:
-    """Return the reply and the bridge entities from their line, if any; MalformedError without a fact (`has_fact`)."""
+    """Return a reply as it is, and the bridge entities of their line, if any; MalformedError without `has_fact`."""
     text = strip_markup(strip_thinking(text))
     if not has_fact(text, question):
         raise MalformedError("no fact in the chain", NO_FACT)

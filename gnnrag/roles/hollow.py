@@ -56,7 +56,7 @@ _MARKS = re.compile(r"\[(?:MISSING|\d{1,9}(?:\s*,\s*\d{1,9})*)\]|^\W*\d{1,2}[.)]
 
 
 class MalformedError(ValueError):
-    """A reply without the format that was asked for (empty `reason`), or that says nothing (a word above)."""
+    """Raised by a parser: a reply says nothing (`reason`: a word above) or lacks the format asked for (empty)."""
 
     def __init__(self, problem: str = "", reason: str = "") -> None:
         super().__init__(problem)

@@ -73,7 +73,7 @@ class PromptedCurator(PromptedRole[CurateTask, Curated]):
 
 
 def read_partition(reply: str, count: int) -> Partition:
-    """Return groups of `{"groups": [[1, 3], [2]]}` as positions from 0; MalformedError: no partition of 1..count."""
+    """Return the groups of `{"groups": [[1, 3], [2]]}` as positions from 0; MalformedError: no partition."""
     for data in objects(strip_thinking(reply)):
         rows = data.get("groups")
         if not isinstance(rows, list | tuple):
@@ -190,7 +190,7 @@ class PromptedTypes(PromptedRole[TypesTask, Typed]):
 
 
 def read_types(reply: str, count: int, allowed: frozenset[str]) -> list[str]:
-    """Return types of `{"types": {"1": "person", ...}}` by number; MalformedError: not 1..count, or not allowed."""
+    """Return the types of `{"types": {"1": "person", ...}}` by number; MalformedError: no such numbers or types."""
     for data in objects(strip_thinking(reply)):
         rows = data.get("types")
         if not isinstance(rows, dict):
