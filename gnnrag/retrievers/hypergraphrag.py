@@ -280,10 +280,7 @@ class HyperGraphRAGRetriever(Retriever):
         return rank_order(own, self.index.ids, query.top_k, branch, cosines if is_whole else None)
 
     def entity_side(self, low: np.ndarray, query: np.ndarray) -> Side:
-        """Return the entities near the names, their hyperedges, and the passages of both.
-
-        `low` (dim,) is the vector of the names; `query` (dim,) ranks hyperedges where degrees do not.
-        """
+        """Return entities near the names `low`, their hyperedges (by `query` unless as released), passages of both."""
         c, scores = self.config, self.vectors.scores("entities", low)
         if self.is_paper:
             scores = scores * self.bipartite.entity_confidence

@@ -187,16 +187,13 @@ class Decomposition:
     flags: tuple[str, ...] = ()
 
 
+# The next fact; an answer with short reasoning; what is missing; links between things, and where to look next.
 Style = Literal["ircot", "irgs", "gcot", "tog"]
 
 
 @dataclass(frozen=True, slots=True)
 class ReasonTask:
-    """Ask for the next step, given the pool's best passages, best first, and earlier steps, oldest first.
-
-    `style` is `ircot`: the next fact; `irgs`: an answer with short reasoning; `gcot`: what is missing; `tog`: links
-    between things, and where to look next.
-    """
+    """Ask for the next step, given the pool's best passages, best first, and earlier steps, oldest first."""
 
     question: Question
     passages: tuple[Passage, ...]

@@ -46,10 +46,7 @@ def parse_linked(text: str) -> tuple[str, ...]:
 
 
 def parse_triple_parts(text: str) -> tuple[tuple[str, ...], int]:
-    """Return the lists of triples of a decomposition, rendered, and how many things in them were no triples.
-
-    MalformedError where there are no such keys with triples.
-    """
+    """Return rendered lists of triples, and how many things in them were none; MalformedError without any triple."""
     text = bracketed(strip_markup(strip_thinking(text)))
     rows = _pairs(text) or [(int(number), literal_value(value)) for number, value in _TRIPLE_PAIR.findall(text)]
     parts, dropped = [], 0

@@ -116,10 +116,7 @@ class Prompter:
         before: tuple[Message, ...] = (),
         shown: Sequence[int | None] = (),
     ) -> list[Outcome[T]]:
-        """Ask for each of `batch` concurrently; recorded in order, so that traces do not depend on timing.
-
-        `parse` is one for all or one for each, as is `shown`.
-        """
+        """Ask for each of `batch` concurrently; recorded in order, so that traces do not depend on timing."""
         parsers = [parse] * len(batch) if callable(parse) else parse
         rows = zip(batch, parsers, shown or [None] * len(batch), strict=True)
         tasks = [asyncio.ensure_future(self._exchange(session, values, one, before, n)) for values, one, n in rows]

@@ -86,10 +86,7 @@ class Roles(Mapping[str, Any]):
 
     @property
     def prompts(self) -> dict[str, dict[str, str]]:
-        """Digests of the prompts of every role built so far, and of the weights it asks where they lie on this machine.
-
-        A run records them: a model trained further in its folder does not continue the run.
-        """
+        """Digests of the prompts and local weights of all roles built so far: other weights do not continue a run."""
         found = {}
         for name, role in sorted(self._built.items()):
             if digests := {p.prompt.name: p.prompt.digest for p in role.prompters}:

@@ -101,10 +101,7 @@ class Walks:
 
 
 class WalkGraph:
-    """Walks of a graph with undirected edges, and the passages behind them.
-
-    Walks go to the `fan_out` heaviest neighbours of an entity, ties by position; None for all.
-    """
+    """Walks over an entity's `fan_out` heaviest edges (undirected; ties by position; None: all), and their passages."""
 
     def __init__(self, edges: Edges, fan_out: int | None = None) -> None:
         self.edges, self.graph = edges, edges.graph

@@ -214,9 +214,8 @@ def load_trained(
 ) -> ModelT:
     """Return the network of a checkpoint that `save_trained` wrote, for inference; `base` None: the embedded encoder.
 
-    Raises:
-        ConfigError: it has another base, and none is given.
-        ArtefactError: damaged, of another architecture or version, or made from another base.
+    ConfigError: it has another base, and none is given. ArtefactError: damaged, of another architecture or version, or
+    made from another base.
     """
     settings: Any = config
     if settings.text and not base and settings.base != OWN:

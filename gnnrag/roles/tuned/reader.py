@@ -125,10 +125,7 @@ class SpanReader(nn.Module):
 
     @torch.no_grad()
     def alone(self, items: Sequence[SpanItem], pad: int = 0) -> list[Tensor | None]:
-        """Return the logits of each item's windows as if there were no others; None where it has none.
-
-        Windows of one length meet the encoder in batches of one shape, filler rows among them.
-        """
+        """Return each item's logits as if alone, None without windows; filler rows keep batches of one shape."""
         if self.encoder is None:
             return [None] * len(items)
         known: dict[tuple[int, ...], Tensor] = {} if self.memory is None else self.memory
@@ -264,13 +261,10 @@ class TunedReaderConfig:
 
 
 class TunedReader(Role[ReaderTask, Answer]):
-    """Answers with the candidate that a trained network ranks first (`gnnrag.roles.tuned.reader`).
+    """Answers with the candidate that a trained network ranks first; questions read together do not affect each other.
 
-    Questions in flight are read together, and each gets the answer that it would get alone.
-
-    Raises:
-        ConfigError: no checkpoint is named and none ships, or a setting is out of range.
-        ArtefactError: the checkpoint is missing, damaged, or of another role, architecture or base.
+    ConfigError: no checkpoint is named and none ships, or a setting is out of range. ArtefactError: the checkpoint is
+    missing, damaged, or of another role, architecture or base.
     """
 
     config_class = TunedReaderConfig

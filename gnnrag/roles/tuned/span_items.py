@@ -46,10 +46,7 @@ class SpanItem:
 
 
 class WindowMaker:
-    """Cuts token windows with a fast tokenizer of transformers.
-
-    The numbers bound each part's tokens; a longer text gives several windows, that overlap by a quarter.
-    """
+    """Cuts token windows (fast tokenizer of transformers); a longer text gives several that overlap by a quarter."""
 
     def __init__(self, tokenizer: Any, question_tokens: int, bridge_tokens: int, text_tokens: int) -> None:
         self.tokenizer = tokenizer

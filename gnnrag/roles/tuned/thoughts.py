@@ -292,11 +292,8 @@ class TunedThoughts(Role[ThoughtsTask, Thoughts]):
     """Writes the next two queries with the model of a checkpoint.
 
     A selector builds candidates by rules and picks the best, and another beside it, or none. Questions in flight share
-    its batches.
-
-    Raises:
-        ConfigError: no checkpoint is named, and none ships.
-        ArtefactError: the checkpoint is missing, damaged, of another role or kind, or of another embedder.
+    its batches. ConfigError: no checkpoint is named, and none ships. ArtefactError: the checkpoint is missing, damaged,
+    of another role or kind, or of another embedder.
     """
 
     config_class = TunedThoughtsConfig

@@ -45,9 +45,8 @@ class TunedVerifierConfig(LanguageRoleConfig):
 class TunedVerifier(Role[VerifierTask, Verdict]):
     """Selects the passages that support the chain, as it learned from a teacher.
 
-    Raises:
-        ConfigError: no checkpoint is named and none ships, or a setting is out of range.
-        ArtefactError: a damaged checkpoint, one of another role, kind or architecture, or another base.
+    ConfigError: no checkpoint is named and none ships, or a setting is out of range. ArtefactError: a damaged
+    checkpoint, one of another role, kind or architecture, or another base.
     """
 
     config_class = TunedVerifierConfig

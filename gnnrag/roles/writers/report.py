@@ -188,10 +188,7 @@ def show(task: ReportTask) -> tuple[Shown, dict[str, str]]:
 
 
 def parse_report(text: str) -> ReportDraft:
-    """Return the report; the sources of its findings are still short ids.
-
-    MalformedError: no JSON object with a title, a summary, a list of findings and a rating from 0 to 10.
-    """
+    """Return a report whose sources are short ids; MalformedError: no title, summary, findings and rating (0 to 10)."""
     for data in json_objects(strip_thinking(text)):
         title, summary, findings = data.get("title"), data.get("summary"), data.get("findings")
         rating = data.get("rating")
