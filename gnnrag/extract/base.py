@@ -120,9 +120,6 @@ class Extractor(Protocol):
 
 
 def make_extractor(config: ExtractConfig, jobs: Callable[[], Any] | None = None) -> Extractor:
-    """Build the extractor that `config` names; one that needs a language model asks `jobs` for it.
-
-    Raises ConfigError for an unknown extractor, or settings that do not fit it.
-    """
+    """Build the extractor that `config` names, prompted ones with the writers of `jobs`; ConfigError if none fits."""
     cls = resolve("index.extract.method", config.method, EXTRACTORS)
     return cls(config, jobs) if cls.needs_tasks else cls(config)

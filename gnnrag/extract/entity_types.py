@@ -1,7 +1,4 @@
-"""Types of entities without a model: from the name itself, and from the sentence that says what the thing is.
-
-Rules for English; precision goes before recall. What no rule knows has the type "" (unknown).
-"""
+"""Types of entities by English rules on names and sentences; precision before recall, "" where no rule applies."""
 
 from __future__ import annotations
 

@@ -21,11 +21,9 @@ _GOES_ON = re.compile(r"[.,;:!?)]|\s+[^\W\d_A-Z]")
 
 
 def quoted_names(sentence: str) -> list[str]:
-    """Return what stands in double quotation marks, in order, without repeats, spelt as it is there.
-
-    A comma or full stop before the closing mark is the sentence's (American usage); a full stop is the name's own if
-    the sentence goes on behind the mark (`“Monsters, Inc.” was ...`).
-    """
+    """Return what stands in double quotation marks, in order, without repeats, spelt as it is there."""
+    # A comma or full stop before the closing mark is the sentence's (American usage), but a full stop is the name's own
+    # if the sentence goes on behind the mark (`“Monsters, Inc.” was ...`).
     if "“" not in sentence and '"' not in sentence:
         return []
     is_torn = sentence.count('"') % 2 == 1  # what lies between two marks may be outside the quotation

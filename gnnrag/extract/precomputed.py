@@ -38,16 +38,12 @@ class PrecomputedExtractor(Extractor):
     - `id`: the passage; the only one that every row must have, with at least one of the others
     - `entities`: [name]
     - `triples`: [[head, relation, tail]]
-    - `details`: [{"name", "type", "description"}] of entities; without it, types come from triples, names and first
-      sentence
+    - `details`: [{"name", "type", "description"}] of entities; else types come from triples, names and first sentence
     - `relations`: [{"head", "tail", "description", "keywords": [...], "weight"}], as LightRAG has them
     - `hyperedges`: [{"text", "score", "members": [[name, importance]]}], n-ary facts, as HyperGraphRAG has them
 
-    A passage that got a new text under its old id keeps its record.
-
-    Raises:
-        ConfigError: no path.
-        NotGivenError: an index has one, and does not say which.
+    A passage that got a new text under its old id keeps its record. Raises ConfigError without a path, NotGivenError
+    where an index has one and does not say which.
     """
 
     def __init__(self, config: ExtractConfig) -> None:
@@ -90,10 +86,7 @@ def _with_types(found: Extraction, passage: Passage, text: PassageText) -> Extra
 
 
 def read_extractions(path: Path) -> dict[str, Extraction]:
-    """Read a file of extraction records by passage id; triples that have not three parts are left out and counted.
-
-    Raises DataError: unreadable file; a row without an id, with an id seen before, or with fields of another shape.
-    """
+    """Read extraction records by passage id; malformed triples are counted, other malformed rows raise DataError."""
     records: dict[str, Extraction] = {}
     with counted_repairs() as repairs:
         for line, row in read_jsonl(path):
@@ -177,11 +170,8 @@ class KnowledgeBaseExtractor(Extractor):
     """Gives each article of a knowledge base (`gnnrag.datasets.kb`) its triples, and its entity's type.
 
     `config.path` is the `kb.txt`, or a folder that `gnnrag.textualise` wrote, which adds descriptions. Names are kept:
-    equal ones are one entity, all others differ. An entity of two roles has both as its type, joined by "|".
-
-    Raises:
-        ConfigError: no path.
-        NotGivenError: an index has one, and does not say which.
+    equal ones are one entity, all others differ. An entity of two roles has both as its type, joined by "|". Raises
+    ConfigError without a path, NotGivenError where an index has one and does not say which.
     """
 
     def __init__(self, config: ExtractConfig) -> None:

@@ -22,10 +22,7 @@ GLEANING = {"openie": 0, "lightrag": 1, "hyper": 2}  # as released
 
 
 class PromptedExtractor(Extractor):
-    """Hands each passage to the writer `triples` of `jobs()`; `config.format` says which records it asks for.
-
-    Raises ConfigError for an unknown format, or settings that do not fit it.
-    """
+    """Hands each passage to the writer `triples` of `jobs()`; ConfigError where settings do not fit `config.format`."""
 
     needs_tasks = True
     batch_size = 16
@@ -97,10 +94,7 @@ def calls_per_passage(config: ExtractConfig) -> int:
 def estimate_extraction(
     passages: Iterable[Passage], config: ExtractConfig, price_in: float = 0.0, price_out: float = 0.0
 ) -> Estimate:
-    """Estimate prompted extraction of a corpus from nothing; prices are per million tokens.
-
-    Raises ConfigError for an unknown format, or a gleaning that it does not have.
-    """
+    """Estimate prompted extraction from nothing, prices per million tokens; ConfigError: no such format or gleaning."""
     calls = calls_per_passage(config)
     texts = dict.fromkeys((p.title, p.text) for p in passages)
     prompt = completion = 0

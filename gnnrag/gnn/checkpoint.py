@@ -45,10 +45,7 @@ def load_released(path: Path, aggregate: str = "sum", shortcut: bool = True) -> 
 
     Width, depth, norm and fusion follow from the tensors; `aggregate` (but for pna) and `shortcut` leave no mark in
     them and must be those of training. The network gets `upstream_direction`, as the released kernel sends messages
-    against edges.
-
-    Raises:
-        ArtefactError: no such file, or no state dict of these models; names the first tensor that does not fit.
+    against edges. ArtefactError for no file, or no state dict of these models; names the first tensor that differs.
     """
     try:
         with open_regular(path) as file:
@@ -142,9 +139,8 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 def load_checkpoint(folder: Path, expected: Mapping[str, Any] | None = None) -> Checkpoint:
     """Read a checkpoint; `expected` is the part of the record that must agree, such as `{"encoder": {...}}`.
 
-    Raises:
-        ArtefactError: a file is missing, cut short or damaged, or the record differs from `expected`, or the weights
-            from the record. The message names the first difference.
+    Raises ArtefactError that names the first difference: files missing, cut short or damaged, another record than
+    expected, or weights that are not those of the record.
     """
     record = _read_record(folder)
     if problem := difference({**record, "encoder": {**_PLAIN, **record["encoder"]}}, expected or {}):
@@ -201,10 +197,7 @@ def start_from(model: QueryGNN, folder: Path, encoder: Mapping[str, Any], embedd
 
     `folder` is what `save_checkpoint` wrote, or holds the `model.pth` and `config.json` of gfm-rag. `encoder` is the
     `encoder_record` of the embedder in use, and `embedder` its name or folder, all that gfm-rag's record says of its
-    own.
-
-    Raises:
-        ArtefactError: damage, or another architecture or embedder; names the first difference.
+    own. Raises ArtefactError for damage, or another architecture or embedder; names the first difference.
     """
     if (folder / RELEASED).is_file():
         _start_from_released(model, folder, embedder)

@@ -45,8 +45,7 @@ class CompletionTask:
     """Trains on incomplete triples of several graphs; a batch comes from one of them (`Draws(together=True)`).
 
     Evaluation is filtered and against all nodes; only the triples of the batch that is asked are hidden. `bases` are
-    the graphs as `whole_graph` makes them; `seed` draws negatives and the triples that are evaluated. Raises
-    ConfigError for an unknown query map.
+    made by `whole_graph`; `seed` draws negatives and evaluated triples. ConfigError for an unknown query map.
     """
 
     metric = "mrr"
@@ -145,10 +144,7 @@ def rank_of(scores: np.ndarray, tail: int, known: np.ndarray) -> int:
 
 
 def whole_graph(graph: MessageGraph, relation_vectors: np.ndarray, model: QueryGNN) -> GraphBatch:
-    """Return a graph as a batch without questions, its edges sorted; features that `model` reads are all zero.
-
-    `relation_vectors` are (2R, F), those of the inverses last.
-    """
+    """Return a graph as a sorted batch without questions, its features zero; `relation_vectors` are (2R, F)."""
     source, relation, target = (torch.from_numpy(part) for part in graph.edges)
     vectors = torch.from_numpy(np.ascontiguousarray(relation_vectors, dtype=np.float32))
     nodes, edges = len(model.config.features), len(model.config.edge_features)

@@ -12,19 +12,16 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class RowBlock:
-    """A run of rows with all their edges, small enough for its messages to stay in the processor's cache.
-
-    Edges (E_b) and pairs (P_b) are counted within the block, rows, nodes and edge ids in the whole graph.
-    """
+    """A run of rows with all their edges, small enough for its messages to stay in the processor's cache."""
 
     rows: tuple[int, int]  # first row, and the row after the last
     edges: Tensor  # (E_b,) int64 ids
     columns: Tensor  # (E_b,) int32 node that each edge reads
-    pair_start: Tensor  # (P_b,) int32 first edge of each (row, relation) pair
-    pair_row: Tensor  # (P_b,) int64
+    pair_start: Tensor  # (P_b,) int32 first edge of each (row, relation) pair, counted within the block
+    pair_row: Tensor  # (P_b,) int64, in the whole graph
     pair_relation: Tensor  # (P_b,) int64
     pairs: Tensor  # (P_b,) int32, 0 .. P_b - 1
-    row_start: Tensor  # (rows,) int32 first pair of each row
+    row_start: Tensor  # (rows,) int32 first pair of each row, counted within the block
 
     @property
     def pair_of_edge(self) -> Tensor:
@@ -35,10 +32,7 @@ class RowBlock:
 
 
 class EdgeOrder:
-    """Edges sorted by (row, relation, edge id): the edges of a pair lie together, and the pairs of a row.
-
-    All tensors are (E,) int64, in that order: `edges` are ids, a row is the node that receives.
-    """
+    """Edges, (E,) int64 tensors, sorted by (row, relation, edge id); the row is the node that receives."""
 
     def __init__(self, edges: Tensor, rows: Tensor, relations: Tensor, columns: Tensor, num_rows: int) -> None:
         self.edges, self.rows, self.relations, self.columns = edges, rows, relations, columns
@@ -123,10 +117,9 @@ class EdgeOrder:
 
 
 class RelationalIndex:
-    """The edges of a graph, by target for the forward pass and by source for the backward pass.
+    """Edges of a graph, (E,) int64, by target for the forward pass and by source for the backward pass.
 
-    Tensors are (E,) int64; messages flow from source to target; parallel edges and loops may occur. Raises ValueError
-    if the lengths differ, or a node does not exist.
+    Messages flow from source to target; parallel edges and loops may occur. ValueError for edges outside the graph.
     """
 
     def __init__(self, source: Tensor, relation: Tensor, target: Tensor, num_nodes: int) -> None:

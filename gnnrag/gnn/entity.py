@@ -113,10 +113,9 @@ class EntityQuestion:
 
 
 class EntityQuestions:
-    """Makes batches of questions on an index's graph of facts.
+    """Makes batches of questions on an index's graph of facts; ConfigError where the message graph has none.
 
-    The index needs the stages `message_graph` and `relation_vectors`, and `entity_vectors` where `config.link_vectors`.
-    Raises ConfigError if its message graph has no facts.
+    Needs the stages `message_graph` and `relation_vectors`, and `entity_vectors` where `config.link_vectors`.
     """
 
     def __init__(self, index: Index, config: GNNConfig) -> None:

@@ -1,7 +1,4 @@
-"""Training examples of text and entity graphs, and how their rankings are measured.
-
-Of a knowledge base that is its answers, of a corpus the entities of the passages that support its answer (GFM-RAG).
-"""
+"""Training examples of text and entity graphs, and how their rankings are measured."""
 
 from __future__ import annotations
 
@@ -33,10 +30,7 @@ KS = (1, 2, 5, 10)
 def rank_examples(
     model: nn.Module, examples: Iterable[Example], device: torch.device, keep: int = 10
 ) -> list[dict[str, Any]]:
-    """Rank the candidates of questions, one at a time: a question's result depends on no other.
-
-    A row holds `id`, `ranking` (the first `keep`, as corpus positions), `scores`, and `metrics`.
-    """
+    """Rank candidates, one question at a time: `id`, `ranking` (`keep` corpus positions), `scores`, and `metrics`."""
     rows = []
     for example in examples:
         logits, order = ranked(model, example, device)
@@ -52,10 +46,7 @@ def rank_examples(
 
 
 def ranked(model: nn.Module, example: Example, device: torch.device) -> tuple[np.ndarray, np.ndarray]:
-    """Return the (num_nodes,) float64 logits of an example, and its (num_candidates,) candidates, best first.
-
-    Ties go by position.
-    """
+    """Return (num_nodes,) float64 logits of an example, and its candidates, best first, ties by position."""
     with torch.inference_mode():
         logits = model(join([example.subgraph]).to(device))[:, 0].double().cpu().numpy()
     candidates = np.flatnonzero(example.candidates)
@@ -103,15 +94,10 @@ class Example:
 
 
 class ExampleSet:
-    """The examples of some questions on one index, prepared once and read from disk afterwards, one file a question.
+    """Examples of some questions on one index, prepared once and read from disk afterwards, one file a question.
 
-    Args:
-        questions: in the order of `gold`.
-        gold: the right items of each: corpus positions of passages, or node ids of entities.
-        preparer: makes subgraphs; a function, so that nothing is loaded where all is on disk.
-        folder: where files are kept.
-        key: what else decides a subgraph: the index's artefacts, features and sizes.
-        progress: called after each question that was prepared.
+    `gold` are the right items of each question: corpus positions of passages, or node ids of entities. `key` is what
+    else decides a subgraph: the index's artefacts, features, sizes. `preparer` is called only for what is not on disk.
     """
 
     def __init__(
@@ -270,10 +256,9 @@ class EntitySet:
 
 
 class SupportSet(EntitySet):
-    """Questions about a corpus: entities of the gold passages are the targets, and passages are ranked.
+    """Questions about a corpus, with `gold` or as `path_questions` makes them; passages are ranked.
 
-    They have `gold`, or `extra["nodes"]` as `path_questions` makes them. A question that the network has no start for
-    is ranked by dense search, as at inference.
+    Targets are the entities of gold passages (GFM-RAG). Without a start, dense search ranks, as at inference.
     """
 
     def __getitem__(self, i: int) -> Example:

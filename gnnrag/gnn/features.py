@@ -80,10 +80,7 @@ class QuestionView:
 
 
 def pick(names: Sequence[str], known: Sequence[str], setting: str) -> list[int]:
-    """Return the columns of some features, of the default ones where `names` is empty.
-
-    Raises ConfigError for an unknown feature: the checkpoint was made by another version.
-    """
+    """Return the columns of features, of the default ones where `names` is empty; ConfigError for an unknown one."""
     for name in names:
         if name not in known:
             raise ConfigError(f"{setting}: {name!r} is unknown. {nearest(name, known)}")
@@ -158,10 +155,7 @@ def _mentioned(graphs: TextGraph, view: QuestionView, sentences: np.ndarray) -> 
 def edge_features(
     graphs: TextGraph, view: QuestionView, triples: np.ndarray, nodes: np.ndarray, values: np.ndarray
 ) -> np.ndarray:
-    """Return all features of some triples. Shape (len(triples), len(EDGE_FEATURES)), float32.
-
-    `triples` are ascending rows, between the ascending `nodes`, whose `node_features` are `values`.
-    """
+    """Return float32 (len(triples), len(EDGE_FEATURES)); `triples` and `nodes` ascend, `values` are `node_features`."""
     graph, grounding = graphs.graph, graphs.grounding
     out = np.zeros((len(triples), len(EDGE_FEATURES)))
     rows, owner = gather(grounding.triple_mentions, triples)

@@ -39,9 +39,8 @@ def relational_sum(
 
     Half-precision states are summed in float32, and the result then is float32: a hub of thousands of edges overflows
     half precision or loses its small messages. `weights` are (E,) factors of the messages, with or without gradient; 0
-    removes an edge, None is 1 for all. Of the back ends, naive materialises the messages, bag does not, triton is one
-    fused GPU kernel, and auto takes the fastest that the device has. Raises ConfigError for an unknown message or back
-    end, or RotatE with an odd width.
+    removes an edge, None is 1 for all. Back ends: naive materialises the messages, bag does not, triton is one fused
+    GPU kernel, auto the fastest of the device. ConfigError: unknown message or back end, or RotatE with an odd width.
     """
     if backend not in BACKENDS:
         raise ConfigError(f"backend={backend!r}: {nearest(backend, BACKENDS)}")

@@ -1,7 +1,6 @@
 """Losses of both training stages (GFM-RAG, arXiv 2502.01113, section 3.3; distillation: G-reasoner, arXiv 2509.24276).
 
-All of them compare scores within a question: a column of logits in the shared layout, the nodes it owns in the blocks
-layout. Scores are laid out flat with the question of each, so one code serves both.
+All of them compare scores within a question, and take them flat with the question of each: one code for both layouts.
 """
 
 from __future__ import annotations
@@ -81,10 +80,9 @@ def retrieval_loss(candidates: Candidates, config: LossConfig, cosine: Tensor | 
 def completion_loss(
     scores: Tensor, temperature: float = 1.0, valid: Tensor | None = None, reduce: bool = True
 ) -> Tensor:
-    """Return stage 1's loss: the true tail in column 0 of (b, 1 + n) logits against sampled negatives.
+    """Return stage 1's loss of (b, 1 + n) logits, the true tail in column 0; `valid` (b,) rows have negatives.
 
-    Hard negatives weigh more the lower the temperature is; at 0 all weigh the same. `valid` (b,) are the rows that have
-    negatives; `reduce` takes the mean over rows.
+    Hard negatives weigh more the lower the temperature is; at 0 all weigh the same.
     """
     targets = torch.zeros_like(scores)
     targets[:, 0] = 1
@@ -95,8 +93,7 @@ def completion_loss(
 def weighted_bce(candidates: Candidates, temperature: float) -> Tensor:
     """Return binary cross-entropy in which the positives of a question weigh 1 together, and so do its negatives.
 
-    Negatives weigh by a softmax of their own logits (self-adversarial sampling, RotatE, arXiv 1902.10197, equation 5),
-    through which no gradient flows.
+    Negatives weigh by a detached softmax of their logits (self-adversarial sampling, RotatE, arXiv 1902.10197, eq. 5).
     """
     positive, question, logits = candidates.positive, candidates.question, candidates.logits
     loss = functional.binary_cross_entropy_with_logits(logits, positive.to(logits.dtype), reduction="none")
@@ -131,10 +128,7 @@ def distillation_loss(candidates: Candidates, cosine: Tensor) -> Tensor:
 
 
 def passage_loss(scores: Tensor, gold: Tensor, are_sums: bool) -> Tensor:
-    """Return the cross-entropy of each gold passage's share of (D,) scores, 0 without a gold one.
-
-    `are_sums`: scores are sums of probabilities, as the learned ranker's are, and no logits.
-    """
+    """Return cross-entropy of gold passages' shares of (D,) scores, 0 without gold; `are_sums`: they are no logits."""
     values = scores if are_sums else scores.sigmoid()
     share = values / (values.sum() + _EPSILON)
     return -torch.where(gold, (share + _EPSILON).log(), 0).sum() / gold.sum().clamp(min=1)

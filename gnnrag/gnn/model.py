@@ -84,16 +84,10 @@ class QueryGNN(nn.Module):
         query: Tensor | None = None,
         layer_weights: Sequence[Tensor] | None = None,
     ) -> Tensor:
-        """Return the logits of all nodes. Shape (N, B).
+        """Return the logits of all nodes, (N, B); ConfigError where features of the batch are not those of the network.
 
-        Args:
-            batch: questions on a graph, in either layout.
-            relations: what `encode_relations` returned for this graph, where it is kept.
-            query: (Q, d) question states to use instead of `question_mlp(batch.questions)`.
-            layer_weights: one (E,) factor of the messages for each layer, for explanations.
-
-        Raises:
-            ConfigError: the batch lacks features that the network was built with, or has others.
+        `relations` are kept `encode_relations` of this graph; `query`, (Q, d) states, replaces those of
+        `batch.questions`; `layer_weights`, for explanations, has one (E,) factor of the messages for each layer.
         """
         self._check(batch)
         rels = self.encode_relations(batch.relation_vectors) if relations is None else relations
@@ -257,10 +251,7 @@ class EntityGNN(QueryGNN):
         layer_weights: Sequence[Tensor] | None = None,
         places: Sequence[Places | None] | None = None,
     ) -> Tensor | tuple[Tensor, list[Tensor | None]]:
-        """Return the logits of all nodes; with `places` of each block, also the (D,) scores of its question's passages.
-
-        Blocks without places, or without nodes, have None. The other arguments are those of `QueryGNN.forward`.
-        """
+        """Return the logits of all nodes; with `places` of each block, also (D,) passage scores or None."""
         logits = super().forward(batch, relations, query, layer_weights)
         if places is None:
             return logits

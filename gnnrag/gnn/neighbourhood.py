@@ -1,7 +1,7 @@
 """The part of a graph of facts around what a question names.
 
-A network that has learned on neighbourhoods and answers on the whole graph ranks hubs first, whose states are sums over
-neighbours that no question reaches; so it answers on neighbourhoods too, as NSM and GNN-RAG do.
+A network that learned on neighbourhoods ranks hubs first on the whole graph: their states are sums over neighbours that
+no question reaches. So it answers on neighbourhoods too, as NSM and GNN-RAG do.
 """
 
 from __future__ import annotations

@@ -48,10 +48,8 @@ class Incidence:
 
 
 def inverse_frequency(frequency: Tensor, unseen: float = 0.0) -> Tensor:
-    """Return 1 / frequency, and `unseen` for entities that stand in no passage.
-
-    Rankers use 0. As weight of a seed, GFM-RAG uses 0 too, which silently drops the seed; ours is 1.
-    """
+    """Return 1 / frequency, and `unseen` for entities that stand in no passage."""
+    # Rankers use 0. As weight of a seed, GFM-RAG uses 0 too, which silently drops the seed; ours is 1.
     return torch.where(frequency > 0, 1 / frequency.clamp(min=1), unseen)
 
 

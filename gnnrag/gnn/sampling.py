@@ -14,9 +14,8 @@ from gnnrag.graphs.messages import MessageGraph
 class Draws:
     """Items that each place of each batch takes: several sets by the square root of their size, each without repeats.
 
-    A set's items come in a new order each time they are used up. A step's batch is a pure function of seed and step: a
-    resumed run goes on where it stopped, and every process sees the same batch. `shares` are factors of the sets'
-    probabilities, 1 where missing; with `together` all places of a batch take the same set.
+    A set used up is shuffled anew. A step's batch is a pure function of seed and step: the same for a resumed run and
+    in every process. `shares` are factors of the sets' probabilities, 1 if missing; `together`: one set a batch.
     """
 
     def __init__(
@@ -80,10 +79,7 @@ class TripleTable:
         return np.unique(self._tails[low:high])
 
     def complete(self, triple: int, lost_head: bool, count: int, rng: np.random.Generator) -> TripleQuery | None:
-        """Make a query of a triple, with strict negatives: drawn with replacement from what is no known answer.
-
-        None where every node is an answer.
-        """
+        """Make a query of a triple, negatives drawn with replacement; None where every node is an answer."""
         head, relation, tail = self.graph.triples[triple].astype(np.int64).tolist()
         if lost_head:
             head, relation, tail = tail, relation + self.graph.num_relations, head
@@ -97,10 +93,7 @@ class TripleTable:
         return TripleQuery(triple, head, relation, tail, negatives)
 
     def hidden(self, queries: Sequence[TripleQuery], one_hop: bool = False) -> np.ndarray:
-        """Return ascending positions in `graph.edges` that give answers away: each query's triple in both directions.
-
-        With `one_hop`, every edge between the two ends, of whatever relation. Edges are hidden from the whole batch.
-        """
+        """Return ascending positions in `graph.edges` of the triples, both ways; `one_hop`: all edges of their ends."""
         number = len(self.graph.triples)
         if not one_hop:
             found = [row for q in queries for row in (q.triple, q.triple + number)]

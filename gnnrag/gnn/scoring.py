@@ -1,8 +1,7 @@
 """Score the nodes of a question with a loaded GNN, and explain a score by the paths that carry it.
 
 Questions are scored one by one unless asked otherwise: the rounding of a matrix product depends on how many rows it
-has, and a result must not depend on which questions share a batch. On a CPU a joint pass saves little (1.3 of 9.6 ms
-for a 2wiki question with eight joint passes); on a GPU most of a single pass is its start.
+has, and a result must not depend on which questions share a batch. On a CPU a joint pass saves little (1.3 of 9.6 ms).
 """
 
 from __future__ import annotations
@@ -79,10 +78,7 @@ def one_column(batch: GraphBatch, column: int) -> GraphBatch:
 
 
 def edge_gradients(model: QueryGNN, batch: GraphBatch, node: int) -> list[np.ndarray]:
-    """Return `layers` (E,) float64 arrays: the gradient of a node's logit with respect to each message's weight.
-
-    The network's own gradients stay as they are.
-    """
+    """Return `layers` (E,) float64 gradients of a node's logit by message weight; the model's own stay unchanged."""
     if not len(model.layers):
         return []
     dtype = batch.seeds.dtype if batch.seeds.is_floating_point() else torch.float32
@@ -137,10 +133,7 @@ class ToldPath:
 
 
 class PassageScorer:
-    """Mode `node`: the passages of a question's subgraph are scored; all others follow by what search says of them.
-
-    A subgraph has `passages` passages; None: as in training.
-    """
+    """Mode `node`: a subgraph's passages (None: as many as in training) are scored, all others follow by search."""
 
     def __init__(self, index: Index, checkpoint: Checkpoint, passages: int | None = None, device: str = "cpu") -> None:
         self.index, self.model, self.device = index, checkpoint.model.to(device), device
@@ -149,10 +142,8 @@ class PassageScorer:
         self.graphs = QuestionGraphs(index, checkpoint.model.config, sizes)
 
     def score_all(self, texts: Sequence[str], batch: int = 1) -> list[tuple[np.ndarray, str]]:
-        """Return (num_passages,) float64 scores in [0, 1] for each question, and how its seeds were found.
-
-        `batch` questions share a pass; with more than one, the last digits depend on which.
-        """
+        """Return (num_passages,) float64 scores in [0, 1] for each question, and how its seeds were found."""
+        # With more than one question a pass, the last digits depend on which share it.
         out = []
         for start in range(0, len(texts), batch):
             parts = self.graphs.prepare(texts[start : start + batch])
@@ -246,8 +237,8 @@ class EntityScorer:
     def score_all(self, texts: Sequence[str], batch: int = 1) -> list[tuple[np.ndarray, str]]:
         """Return a score of every passage for each question, and how seeds were found; see `PassageScorer.score_all`.
 
-        An article of a knowledge base scores as its entity does, further parts of articles after all first ones. Where
-        a question has no start, dense search scores (`dense_fallback`), if there is any.
+        An article of a knowledge base scores as its entity does, its further parts after all first ones. Without a
+        start, dense search scores (`dense_fallback`), if there is any.
         """
         asked = [self.questions.find(text) for text in texts]
         started = [i for i, question in enumerate(asked) if question.seeds]

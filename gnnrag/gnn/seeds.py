@@ -131,10 +131,7 @@ def _add_name(
 
 
 def link_by_vector(graphs: NameVectors, text: str, rest: frozenset[str] | None = None) -> dict[int, float]:
-    """Return the nearest name of each capitalised mention, if it is near enough, and its cosine.
-
-    With `rest`, only mentions all of whose words are among these.
-    """
+    """Return the nearest name, if near enough, and cosine of capitalised mentions; `rest`: of these words alone."""
     runs = [run.group() for run in _RUN.finditer(text)]
     runs = [run for run in dict.fromkeys(runs) if (parts := words(run)) and (rest is None or rest.issuperset(parts))]
     if not runs or not graphs.graph.num_entities:

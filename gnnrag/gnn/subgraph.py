@@ -20,10 +20,7 @@ from gnnrag.index.message_stages import MessageKnowledge
 
 @dataclass(frozen=True)
 class Subgraph:
-    """The part of a graph that the network sees for one question; n nodes, e directed edges, r relation rows.
-
-    Edges run in both directions of every triple and name local rows of nodes and relations.
-    """
+    """Part of a graph for one question: n nodes, e edges (each triple both ways, as local rows), r relation rows."""
 
     nodes: np.ndarray  # (n,) int64 node ids in the whole graph, ascending
     passages: np.ndarray  # (n,) int64 corpus position of each passage node, -1 for other nodes
@@ -130,10 +127,7 @@ class PruneConfig:
 
 
 class TextGraph:
-    """The parts of an index that a network of mode `node` reads: message graph, vectors, hierarchy and titles.
-
-    The index needs the stages `NODE_STAGES`.
-    """
+    """The parts of an index (with the stages `NODE_STAGES`) that a network of mode `node` reads."""
 
     def __init__(self, index: Index, config: GNNConfig | None = None, prune: PruneConfig | None = None) -> None:
         self.index, self.config, self.sizes = index, config or GNNConfig(), prune or PruneConfig()
@@ -164,10 +158,7 @@ def as_rows(vectors: np.ndarray, index: Index) -> np.ndarray:
 
 
 def with_inverses(vectors: np.ndarray, graph: MessageGraph, config: GNNConfig) -> np.ndarray:
-    """Return the vectors of all relations, then of their inverses, by `config.inverse`. Shape (2 * num_relations, F).
-
-    Relations that are sentences have negative inverses only.
-    """
+    """Return (2 * num_relations, F): relations, then inverses by `config.inverse`; those of sentences are negative."""
     if len(vectors) == graph.num_relations or config.inverse == "negative":
         base = vectors[: graph.num_relations]
         return np.concatenate([base, -base])

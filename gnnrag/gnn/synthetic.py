@@ -1,8 +1,7 @@
 """Questions made from paths of a graph by templates, without a model: more supervision, on any corpus.
 
 A path starts at a passage and follows what its text mentions by title. What is asked are the words that stand around a
-mention (`directed`), because those are what a real question says of a link; words, names and templates are drawn from a
-seed.
+mention (`directed`), because those are what a real question says of a link. All draws follow from a seed.
 """
 
 from __future__ import annotations
@@ -160,7 +159,6 @@ class QuestionMaker:
         return ()
 
     def _asked(self, rng: np.random.Generator, passage: int) -> str | None:
-        """Return words around something that a passage says: what is asked for."""
         sentences = self._graph.sentences_of(passage).tolist()
         own = set(words(self._names[passage]))
         cues = []

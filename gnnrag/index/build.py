@@ -132,10 +132,7 @@ def named(root: Path, name: str, passages: Mapping[str, Passage]) -> list[str]:
 
 
 def is_cut_from(id_: str, documents: Collection[str]) -> bool:
-    """Tell whether a passage bears the name of one of these documents, or of a record of one of them.
-
-    Ids are made in `gnnrag.datasets.folder`: `notes/a.md#3`, `faq.jsonl:42#1`.
-    """
+    """Tell whether an id such as `notes/a.md#3` or `faq.jsonl:42#1` is of one of these documents, or of a record."""
     stem, _, number = id_.rpartition("#")
     if not number.isdecimal():
         return False
@@ -166,24 +163,15 @@ def build_index(
 
     A killed build continues where it stopped. Stages whose key is unchanged are not touched. Stages that the index has
     are kept up to date even where they are not asked for: no artefact is ever of another corpus than its neighbours.
-    Triples and the entity graph keep the settings they were made with until they are asked for.
-
-    Args:
-        root: the index folder.
-        passages: the corpus, in order.
-        config: embedder and text settings; `replace` puts other data into an index.
-        stages: what to build, with what it needs; None for all.
-        source: where the passages come from, for the record; an index of another source is refused.
-        progress: called with what is being done.
-        keep_edits: for readers: refuse to undo what `update_index` has changed since the last build, and wait for
-            nobody who builds stages that are not asked for.
+    Triples and the entity graph keep the settings they were made with until they are asked for. `stages` are built with
+    what they need, None for all; an index of another `source` is refused unless `config.replace`. `keep_edits`, for
+    readers, refuses to undo what `update_index` changed, and waits for nobody who builds other stages.
 
     Raises:
         DataError: two passages share an id, or one has no text.
         ConfigError: unknown stage, or the index is of another source.
         NotGivenError: a stage that the index has needs a model or a file that the settings do not give.
-        ArtefactError: `keep_edits`, and the index has passages added or removed that `passages` does not reflect; or a
-            stage that it has would become one of two models.
+        ArtefactError: `keep_edits`, and `passages` lack edits; or a stage that it has would become one of two models.
     """
     check_passages(root, passages)
     if not passages:
@@ -230,10 +218,8 @@ class _Job:
         return Plan(store, self.passages, self.config, self.wanted, self.embedder)
 
     def missing(self) -> str | None:
-        """Return the first stage that has to be built, an empty text where only the record changes; None: nothing has.
-
-        A reader needs its own stages alone where another build is under way, or was cut off.
-        """
+        """Return the first stage to build, an empty text where only the record changes; None: nothing is to be done."""
+        # A reader needs its own stages alone where another build is under way, or was cut off.
         store = self.store()
         plan, is_whole = self.plan(store), store.manifest["complete"]
         names = [*self.wanted, *(store.manifest["stages"] if is_whole or not self.is_reader else ())]
@@ -256,8 +242,7 @@ def update_index(
 
     A passage whose id is known replaces the old one in place; a new one goes to the end. `remove` takes ids, or the
     name of a document for all that were cut from it; of the `documents` named, `add` has all passages: what else was
-    cut from them goes. `caller` gives what no index says: the model of prompted writers with its server, paths, a
-    device.
+    cut from them goes. `caller` gives what no index says: the model of prompted writers with its server, paths.
 
     Raises:
         DataError: an id to remove is not in the index, or two passages to add share an id.
@@ -285,7 +270,6 @@ def update_index(
 
 
 def _own_plan(store: Store, passages: Sequence[Passage], caller: IndexConfig | None) -> Plan:
-    """Return the plan of bringing an index up to date with its own settings."""
     config = stored_config(store, caller)
     return Plan(store, passages, config, (), cache(lambda: open_embedder(store, config, caller)))
 
@@ -354,7 +338,6 @@ def _build(plan: Plan, source: dict[str, Any] | None, progress: Progress) -> lis
 
 
 def _run(step: Step, context: Context, progress: Progress) -> None:
-    """Build a stage and put it in the place of what was there."""
     name, store, total = step.name, context.store, len(context.passages)
 
     def on_progress(done: int) -> None:

@@ -51,8 +51,7 @@ _BATCH = 64  # offline summaries between two writes of the journal
 class TreeStage(Stage):
     """Summaries of clusters of passages, of clusters of those, and so on; and the vectors of all summaries.
 
-    A summary is kept if a cluster of the same texts had it before, a vector if the same text did; clusters are computed
-    anew, so the tree is that of a build from scratch.
+    Those of texts seen before are kept; clusters are computed anew, so the tree equals that of a rebuild.
     """
 
     name: ClassVar[str] = "tree"
@@ -97,11 +96,7 @@ class TreeStage(Stage):
 
 
 class _Summaries:
-    """Writes and embeds what the earlier artefact does not have.
-
-    `made_with` hashes what decides a summary besides the texts: who writes it, and how long; `keys` hash, for each
-    summary so far, the texts it was made of, in their order; `counts` are of what was made and what was kept.
-    """
+    """Writes and embeds what the earlier artefact does not have; `keys` hash the ordered texts of each summary."""
 
     def __init__(self, context: Context) -> None:
         self.context, self.keys = context, list[str]()
@@ -112,7 +107,6 @@ class _Summaries:
         self._told = 0
 
     def summarise(self, clusters: list[list[str]]) -> list[str]:
-        """Return the summary of each cluster of texts."""
         keys = [digest([digest(text) for text in texts]) for texts in clusters]
         fresh = len(set(keys) - self._known.keys())
         self.keys += keys
@@ -216,9 +210,8 @@ class _Earlier:
 
 
 class ReportStage(Stage):
-    """Reports on all communities, from the bottom of the hierarchy up.
+    """Reports on all communities, from the bottom of the hierarchy up; written again only where their sources changed.
 
-    A report is written again only where what it was written from changed: an artefact then equals that of a rebuild.
     With `reports=flag` the report of the most similar old community stands in, marked with the share of members that
     changed, until a later build with `reports=rebuild`.
     """
@@ -272,7 +265,6 @@ class ReportStage(Stage):
         return [self.version, context.tasks.identity("report")]
 
     def _earlier(self, context: Context, made_by: dict[str, str]) -> _Earlier:
-        """Return what the artefact that is there still offers to the same writer and the same embedder."""
         there = context.store.key(self.name) is not None
         return context.store.load(self.name, partial(self._read_earlier, made_by)) if there else _Earlier({}, {})
 
@@ -320,7 +312,6 @@ def _task_key(task: ReportTask) -> str:
 
 
 def _written(context: Context, tasks: Sequence[ReportTask], positions: list[int]) -> list[Any]:
-    """Return the reports on some of the tasks."""
     return [draft_to_json(draft) for draft in context.tasks.run("report", [tasks[p] for p in positions])]
 
 

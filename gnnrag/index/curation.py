@@ -1,7 +1,6 @@
 """Mending the knowledge graph while it is built: entities resolved, types relabelled, long descriptions summarised.
 
-Each is a pure function of the graph before it and of the settings. A decision is keyed by everything that it was made
-from, so an index that changed step by step equals one built at once, and only new keys are asked for.
+Decisions are keyed by all that they were made from: an index changed step by step equals one built at once.
 """
 
 from __future__ import annotations
@@ -140,10 +139,8 @@ class Curator:
 
 
 def batches(rows: Sequence[tuple[str, str, str]]) -> list[list[tuple[str, str, str]]]:
-    """Cut (id, name, description) into batches of at most 25 where the ids say so.
-
-    Batches of a fixed length would all change with the first entity; so cut, one entity more changes one or two.
-    """
+    """Cut (id, name, description) into batches of at most 25 where the ids say so."""
+    # Batches of a fixed length would all change with the first entity; so cut, one entity more changes one or two.
     cut: list[list[tuple[str, str, str]]] = [[]]
     for row in rows:
         cut[-1].append(row)
@@ -153,12 +150,7 @@ def batches(rows: Sequence[tuple[str, str, str]]) -> list[list[tuple[str, str, s
 
 
 def read_schema(path: str) -> tuple[tuple[str, str], ...]:
-    """Read a YAML file of types with their definitions, `person: a human being`, in order.
-
-    Raises:
-        DataError: no such file, or no mapping of names to texts.
-        NotGivenError: an index has one, and does not say which.
-    """
+    """Read a YAML file of types and definitions, in order; DataError, or NotGivenError where only a caller has it."""
     if path == A_FILE:
         raise NotGivenError("the types are those of a schema: give index.knowledge.schema=FILE")
     try:
@@ -175,10 +167,7 @@ def read_schema(path: str) -> tuple[tuple[str, str], ...]:
 
 
 def curation_settings(context: Context) -> list[Any]:
-    """Return what decides the curated graph besides the plain one; empty where nothing is curated.
-
-    Raises ConfigError for a threshold that is no cosine.
-    """
+    """Return what decides the curated graph, empty where nothing is curated; ConfigError: a threshold is no cosine."""
     config, rules = context.config.knowledge, []
     if config.resolve:
         if not -1 < config.resolve_threshold <= 1:
@@ -197,7 +186,6 @@ def curation_settings(context: Context) -> list[Any]:
 
 
 def _earlier(context: Context) -> Curation:
-    """Return the decisions and vectors of the artefact that is there."""
     if context.store.key(STAGE) is None:
         return Curation()
     return context.store.load(STAGE, _read_earlier)

@@ -1,8 +1,7 @@
 """Embed texts: hashing, static vectors, sentence-transformers and OpenVINO models by one interface.
 
 Every text is padded to a multiple of 16 tokens and every batch to the same number of rows, so a text always meets the
-same kernel shapes. That makes incremental indexing equal to a rebuild bit for bit, and a run independent of how its
-questions were grouped.
+same kernel shapes: incremental indexing equals a rebuild bit for bit, and the grouping of questions changes nothing.
 """
 
 from __future__ import annotations
@@ -28,11 +27,9 @@ from gnnrag.llm.folders import refuse_adapter
 
 
 def open_encoder(model: str, device: str) -> Any:
-    """Return a SentenceTransformer of a folder or hub name.
+    """Return a SentenceTransformer of a folder or hub name; ConfigError where it has an adapter.
 
-    Raises:
-        ConfigError: it has an adapter.
-        ArtefactError: it is damaged, names code of its own, or has pickled weights alone.
+    Raises ArtefactError where it is damaged, names code of its own, or has pickled weights alone.
     """
     from sentence_transformers import SentenceTransformer
 
@@ -83,11 +80,9 @@ Tokenise = Callable[[list[str]], list[list[int]]]
 
 
 class RecordedName(str):
-    """A model of a hub that an index names, and its caller does not.
+    """A model of a hub that an index names, and its caller does not: opened from what was fetched before."""
 
-    It is opened from what was fetched from the hub before: nothing is fetched because an index says so, and no folder
-    that happens to have the name is taken for it.
-    """
+    # Nothing is fetched because an index says so, and no folder that happens to have the name is taken for it.
 
 
 class Embedder(Protocol):
@@ -149,10 +144,8 @@ def is_folder(model: str) -> bool:
 def model_folder(model: str) -> tuple[str, str]:
     """Return where a model's files are (or its hub name) and a digest of its weights.
 
-    Raises:
-        ConfigError: the `embedded` package is not installed.
-        NotGivenError: it is a folder, and an index does not say which.
-        ArtefactError: its weights are not the released ones.
+    Raises ConfigError if the `embedded` package is not installed, NotGivenError for a folder where an index does not
+    say which, ArtefactError if the weights are not the released ones.
     """
     if model == A_FOLDER:
         raise NotGivenError("the vectors were made by a model in a folder: give index.embedder.model=FOLDER")

@@ -110,15 +110,12 @@ def _refuse_failures(values: Sequence[Any], max_failed: float) -> None:
 
 @dataclass(frozen=True)
 class EntityKnowledge:
-    """An entity graph with the vectors of its strings.
-
-    Facts that one sentence states of one head share a row of `statement_vectors`.
-    """
+    """An entity graph with the vectors of its strings."""
 
     graph: EntityGraph
     entity_vectors: np.ndarray  # (num_entities, dim) float32 unit rows
     statement_vectors: np.ndarray  # (num_statements, dim) float32 unit rows
-    fact_statements: np.ndarray | None = None  # (num_facts,) row of each fact; None: each has its own
+    fact_statements: np.ndarray | None = None  # (num_facts,) rows, shared within a sentence and head; None: one each
     is_sentences: bool = False  # relations are sentences (fact_text=statement), not predicates
 
     @cached_property
@@ -236,10 +233,7 @@ def _style(fact_text: str, found: Sequence[Extraction]) -> str:
 
 
 def fact_string(fact: Triple, style: str) -> str:
-    """Return what is embedded of a fact: its tuple as released, its words, or its head and the sentence about it.
-
-    Raises ConfigError for an unknown style.
-    """
+    """Return what is embedded of a fact: its tuple, its words, or head and sentence; ConfigError: unknown style."""
     if style == "tuple":
         return str(fact)
     if style == "plain":
@@ -313,10 +307,7 @@ class KnowledgeVectors:
     rows: dict[str, np.ndarray]  # for each table, the row of each item
 
     def scores(self, table: Table, vector: np.ndarray) -> np.ndarray:
-        """Cosine of a query vector (dim,) and every item of a table. Shape (num_items,), float32.
-
-        Tables: `entities` (name and description), `names`, `relations`, `hyperedges`.
-        """
+        """Cosine of a query vector (dim,) and every item of a table. Shape (num_items,), float32."""
         rows = self.rows[table]
         if not len(rows):
             return np.zeros(0, dtype=np.float32)

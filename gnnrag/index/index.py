@@ -132,9 +132,7 @@ class Index:
     def question_phrases(self) -> Callable[[str], list[str]]:
         """Finds the phrases of a question as those of the passages were found.
 
-        Raises:
-            ArtefactError: by a spaCy model that is not here.
-            NotGivenError: by one in a folder that the caller does not name.
+        Raises ArtefactError without that spaCy model, NotGivenError for one in a folder that the caller does not name.
         """
         rules: Any = self.config.text.phrase_rules
         return partial(question_phrases, analyser=open_analyser(self.store, self.config), rules=rules)
@@ -159,10 +157,8 @@ class Index:
         return self.read("lexical").scores(queries)
 
     def dense_scores(self, queries: Sequence[str]) -> np.ndarray:
-        """Cosine of queries and passages, (len(queries), num_passages) float32.
-
-        One matrix-vector product a query: the rounding of a matrix-matrix product depends on the batch.
-        """
+        """Cosine of queries and passages, (len(queries), num_passages) float32."""
+        # One matrix-vector product a query: the rounding of a matrix-matrix product depends on the batch.
         vectors = self.embedder.encode(queries, is_query=True)
         return np.stack([self.passage_vectors @ v for v in vectors]) if len(queries) else np.zeros((0, len(self.ids)))
 

@@ -21,8 +21,8 @@ def openvino_forward(
 ) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
     """Convert the sentence-transformers model `load()` and return it as a function of (tokens, mask).
 
-    The converted model is kept in `GNNRAG_CACHE`, else `~/.cache/gnnrag`, by the digest `weights`. `precision` is
-    `f32`, or `bf16` on CPUs that have it (others compute in f32). Raises ConfigError if openvino is not installed.
+    It is kept in `GNNRAG_CACHE`, else `~/.cache/gnnrag`, by the digest `weights`. `precision` is `f32`, or `bf16` on
+    CPUs that have it (others compute in f32). ConfigError where openvino is not installed.
     """
     try:
         import openvino as ov
@@ -47,11 +47,9 @@ def openvino_forward(
 
 @cache
 def _core() -> Any:
-    """Return this process's one OpenVINO core.
-
-    Each core brings a signal stack that dies with it, and cores that end in another order than they began leave the
-    process with a freed one: the next signal, an interrupt for one, would then be a segmentation fault.
-    """
+    """Return this process's one OpenVINO core."""
+    # Each core brings a signal stack that dies with it; cores that end in another order than they began leave a freed
+    # one, and the next signal would be a segmentation fault.
     import openvino as ov
 
     return ov.Core()

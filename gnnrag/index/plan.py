@@ -40,13 +40,11 @@ class Step:
 
 
 class Plan:
-    """The steps that bring an index up to date.
+    """The steps that bring an index up to date; `wanted` names stages, none where the settings are the index's own.
 
-    A stage that is there and not asked for keeps the settings that it was made with (`with_kept_settings`). Some of
-    them only the caller knows: a model, a file. Where nothing that such a stage reads has changed it is current, and
-    nobody has to say them; where it has to be made again, they must be those that it was made with, or one artefact
-    would be of two models. `wanted` are the stages that are asked for, with what they need; none where the settings are
-    the index's own.
+    A stage that is there and not wanted keeps its settings (`with_kept_settings`). Some of them only the caller knows:
+    a model, a file. Where nothing that such a stage reads has changed it is current, and nobody has to give them; where
+    it is made again, they must be those that it was made with, or one artefact would be of two models.
     """
 
     def __init__(
@@ -90,9 +88,8 @@ class Plan:
     def steps(self, names: Iterable[str]) -> Iterator[Step]:
         """Yield what is to be done for stages and all that they need, in building order.
 
-        Raises:
-            ArtefactError: a stage has to be made again, and the caller's settings are not those that it was made with.
-            NotGivenError: and it cannot be, without something that only the caller can give.
+        Raises ArtefactError where a stage has to be made again with other settings of the caller than it was made with,
+        and NotGivenError where it cannot be without something that only the caller can give.
         """
         for name in closure(names, self.config):
             step = self._step(name)

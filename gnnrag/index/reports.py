@@ -195,10 +195,8 @@ class Reports:
 
     @cached_property
     def vectors(self) -> np.ndarray:
-        """The mean of each report's sentences, as a unit row; zeros where it has none. Shape (num_reports, dim).
-
-        Sentences, not whole summaries, are embedded: they are known from other reports and from before a change.
-        """
+        """The mean of each report's sentences, as a unit row; zeros where it has none. Shape (num_reports, dim)."""
+        # Sentences, not whole summaries, are embedded: they are known from other reports and from before a change.
         owners = np.repeat(np.arange(len(self.items)), self.sentences.sizes)
         shape = (len(self.items), len(self.matrix))
         mean = (

@@ -66,11 +66,8 @@ def only_recorded(plain: Mapping[str, Any], kind: type = IndexConfig) -> dict[st
 def stored_config(store: Store, caller: IndexConfig | None = None) -> IndexConfig:
     """Return the settings that an index was made with, completed by those that only its caller can give.
 
-    Without a caller, what needs a model, a file or a folder raises NotGivenError.
-
-    Raises:
-        ArtefactError: the manifest lacks them, or they are none.
-        NotGivenError: one was an expression of the config that the index was built with, and `caller` lacks that.
+    Raises ArtefactError where the manifest has none, and NotGivenError for an expression of the config it was built
+    with that `caller` lacks. Without a caller, what needs a model, a file or a folder raises NotGivenError.
     """
     own = caller or IndexConfig()
     try:
@@ -164,9 +161,7 @@ def without_caller(config: IndexConfig) -> IndexConfig:
 def open_embedder(store: Store, config: IndexConfig, caller: IndexConfig | None = None) -> Embedder:
     """Return the embedder that made the vectors of an index; `config` is its `stored_config`.
 
-    Raises:
-        NotGivenError: it is in a folder, and the caller gave none.
-        ArtefactError: the caller gave another one.
+    Raises NotGivenError where it is in a folder and the caller gave none, ArtefactError where it is another one.
     """
     model, own = config.embedder.model, caller.embedder.model if caller else EmbedderConfig().model
     if own not in (EmbedderConfig().model, model):
@@ -190,9 +185,7 @@ def open_embedder(store: Store, config: IndexConfig, caller: IndexConfig | None 
 def open_analyser(store: Store, config: IndexConfig) -> str:
     """Return the analyser that found the phrases of an index, for questions to be analysed alike.
 
-    Raises:
-        ArtefactError: it is not installed here, or the caller gave the folder of another one.
-        NotGivenError: it is in a folder, and the caller gave none.
+    Raises NotGivenError where it is in a folder and the caller gave none, ArtefactError where it is not that one.
     """
     made_by = recorded_analyser(store)
     if made_by in ("", RULES):

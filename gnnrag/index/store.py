@@ -85,10 +85,7 @@ class Store:
         return self.manifest["stages"][stage]["info"]
 
     def folder(self, stage: str) -> Path:
-        """Return the folder of a stage's artefact after checking every file in it.
-
-        Raises ArtefactError for a missing stage or file, or a file whose bytes are not those that were written.
-        """
+        """Return an artefact's folder, every file checked; ArtefactError: missing, or other bytes than written."""
         self.check_there()
         entry = self.manifest["stages"].get(stage)
         if entry is None:
@@ -119,8 +116,7 @@ class Store:
     ) -> None:
         """Write a stage's artefact, then point the manifest at it, then delete the one it replaces.
 
-        `write` fills an empty folder and returns facts worth recording; `key` hashes inputs and settings, `settings`
-        those alone; the time of writing is added to `seconds`.
+        `write` fills an empty folder and returns facts worth recording; `key` hashes inputs and settings.
         """
         started, name = time.perf_counter(), _folder_name(stage, key)
 
@@ -161,14 +157,9 @@ class Store:
 
 
 def read_artefact(folder: Path, read: Callable[[Path], T]) -> T:
-    """Return what `read` makes of an artefact's folder, which has been checked.
-
-    Digests do not say that files hold what a reader expects, for whoever forges those forges these.
-
-    Raises:
-        ArtefactError: the reader could not read it, whatever it raised over it.
-        ImportError: a package that reads it is not installed.
-    """
+    """Return what `read` makes of a checked folder; whatever it raises but ImportError becomes ArtefactError."""
+    # Digests do not say that files hold what a reader expects: whoever forges those forges these.
+    # Digests do not say that files hold what a reader expects: whoever forges those forges these.
     try:
         return read(folder)
     except (GnnragError, ImportError):  # what is not installed is no fault of the index
@@ -227,15 +218,9 @@ def map_passages(
 ) -> list[Any]:
     """Apply a costly function to every passage, once for each distinct text, resumably; values in corpus order.
 
-    Args:
-        store: where the journal of finished values lives until the stage is committed.
-        stage: its name.
-        settings: their hash; values made with others are not reused.
-        keys: content hash of each passage, in corpus order.
-        known: values of an earlier artefact by content hash.
-        compute: positions to JSON values, same length and order.
-        batch: passages per call and per journal write.
-        progress: called with the number of passages that each call finished.
+    `keys` are content hashes in corpus order, `known` the values of an earlier artefact by them; `compute` maps
+    positions to JSON values, `batch` of them a call. They are journalled in `store` until the stage is committed; those
+    made with other `settings` (a hash) are not reused. `progress` gets counts of finished passages.
     """
     journal = Journal(store.root / ".partial" / f"{stage}-{settings[:16]}.jsonl")
     values = dict(known)
