@@ -86,7 +86,7 @@ def _with_types(found: Extraction, passage: Passage, text: PassageText) -> Extra
 
 
 def read_extractions(path: Path) -> dict[str, Extraction]:
-    """Read extraction records by passage id; malformed triples are counted, other malformed rows raise DataError."""
+    """Read extraction records by passage id; malformed triples are left out and counted, other faults DataError."""
     records: dict[str, Extraction] = {}
     with counted_repairs() as repairs:
         for line, row in read_jsonl(path):

@@ -116,7 +116,8 @@ class Store:
     ) -> None:
         """Write a stage's artefact, then point the manifest at it, then delete the one it replaces.
 
-        `write` fills an empty folder and returns facts worth recording; `key` hashes inputs and settings.
+        `write` fills an empty folder and returns facts worth recording; `key` hashes inputs and settings, `settings`
+        these alone; `seconds` were spent before the writing.
         """
         started, name = time.perf_counter(), _folder_name(stage, key)
 
