@@ -292,6 +292,13 @@ def test_a_run_on_triples_that_the_model_of_the_run_extracts(config: Any, tmp_pa
     assert evaluate(settings)[1]["failed"] == 0 and Index(tmp_path / "i").fingerprint == before
 
 
+def test_settings_of_the_method_are_refused_before_there_is_an_index(config: Any, tmp_path: Path) -> None:
+    for setting in ("method.verify=0", "method.query_weights=[1.0]"):
+        with pytest.raises(ConfigError, match=setting.split("=")[0]):
+            evaluate(config("method=bdtr", setting, f"index.root={tmp_path / 'new'}"))
+    assert not (tmp_path / "new").exists()
+
+
 def test_concurrency_must_be_positive(config: Any) -> None:
     with pytest.raises(ConfigError, match="concurrency=0: must be at least 1"):
         evaluate(config("data.limit=1", "concurrency=0"))

@@ -1,4 +1,4 @@
-"""What a method is: four short functions that read like the paper's algorithm (design 3)."""
+"""The protocol of methods: four short functions that read like the paper's algorithm, and the state of a question."""
 
 from __future__ import annotations
 

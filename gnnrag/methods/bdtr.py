@@ -19,8 +19,10 @@ CHOICES = {
     "score_norm": ("auto", "minmax_full", "max_scale", "rank", "raw"),
     "thoughts": ("both", "fast", "slow"),
 }
-LEAST = {"max_rounds": 0, "top_k": 1, "thought_passages": 1, "chain_passages": 1, "verify": 1, "max_promoted": 0}
-LEAST |= {"window": 1, "floor": 1, "max_final": 1}
+LEAST = {
+    "max_rounds": 0, "top_k": 1, "thought_passages": 1, "chain_passages": 1, "verify": 1, "max_promoted": 0,
+    "window": 1, "floor": 1, "max_final": 1,
+}  # fmt: skip
 # `paper` is equations 1 to 6 by the letter; where the text leaves a value open (`top_k`), it is that of `ours`. Nothing
 # limits what the reader sees: where all scores are equal, the whole pool. A prompted verifier reads windows of 50.
 PRESETS: dict[str, dict[str, Any]] = {
@@ -71,8 +73,6 @@ class BDTR(Method):
         norm = self.config.score_norm
         self.norm: Any = norm if norm != "auto" else "rank" if guessed else "minmax_full"
         weights = self.config.query_weights or ([1.0, 0.95, 0.95] if guessed else [1.0, 1.0, 1.0])
-        if len(weights) != 3:
-            raise ConfigError(f"method.query_weights={weights}: give three: question, fast, slow")
         self.weights = dict(zip(("question", "fast", "slow"), weights, strict=True))
 
     @staticmethod
@@ -89,6 +89,8 @@ class BDTR(Method):
         for name, least in LEAST.items():
             if (value := getattr(config, name)) is not None and value < least:
                 raise ConfigError(f"method.{name}={value}: must be at least {least}")
+        if config.query_weights and len(config.query_weights) != 3:
+            raise ConfigError(f"method.query_weights={config.query_weights}: give three: question, fast, slow")
 
     async def start(self, question: Question, session: Session) -> State:
         """See `Method`."""

@@ -32,10 +32,17 @@ class MultiHop(Method):
 
     def __init__(self, index: Any, roles: Any, config: MultiHopConfig | None = None) -> None:
         self.index, self.config = index, config or MultiHopConfig()
-        if self.config.score_norm not in get_args(ScoreNorm):
-            allowed = ", ".join(get_args(ScoreNorm))
-            raise ConfigError(f"method.score_norm={self.config.score_norm!r}: allowed are {allowed}")
+        self.check_settings(self.config)
         self.thoughts = roles["thoughts"]
+
+    @staticmethod
+    def check_settings(config: MultiHopConfig) -> None:
+        """Raise ConfigError for a value out of range."""
+        if config.score_norm not in get_args(ScoreNorm):
+            raise ConfigError(f"method.score_norm={config.score_norm!r}: allowed are {', '.join(get_args(ScoreNorm))}")
+        for name, least in (("max_rounds", 0), ("top_k", 1), ("context_passages", 1), ("reader_top_k", 1)):
+            if (value := getattr(config, name)) < least:
+                raise ConfigError(f"method.{name}={value}: must be at least {least}")
 
     async def start(self, question: Question, session: Session) -> State:
         """See `Method`."""

@@ -103,7 +103,7 @@ class Loop:
         return prediction, session
 
     async def _gather(self, question: Question, session: Session) -> tuple[Evidence, int]:
-        """The loop of design 3: propose, retrieve, absorb until nothing is left to ask; then select."""
+        """Propose, retrieve, absorb until nothing is left to ask; then select."""
         state = await self.method.start(question, session)
         retrieved = 0
         while not state.done and state.round < self.max_rounds:

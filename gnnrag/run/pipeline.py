@@ -162,6 +162,8 @@ def open_shared_index(
     holds triples that these settings would silently replace, ConfigError where it is of other data.
     """
     config = configs[0]
+    for method, _ in (pair for each in configs for pair in pairs(each)):
+        resolve("method", method.name, METHODS).check_settings(method.settings)  # before an hour of building
     path, source, settings = index_path(config.index, name), data_source(config.data), index_settings(config)
     stages = {stage for each in configs for stage in needed_stages(each, roles)} | set(further)
     if not config.index.replace:

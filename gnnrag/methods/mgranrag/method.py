@@ -39,7 +39,7 @@ class MGranRAGConfig:
     iterations: int | None = None  # T: evidence is read and ranked so often; 0 is dense retrieval
     next_candidates: str | None = None  # what is read next: the best by PageRank, or by the augmented query
     expand_graph: str | None = None  # phrases that are named: off, edges to nodes there are, both: also new nodes
-    psi_norm: str | None = None  # see `granular.confidence`
+    psi_norm: str | None = None  # see `graph.confidence`
     keep_rule: bool | None = None  # drop weak evidence
     sentence_scope: str | None = None  # weigh all evidence, or only the round's
     merge_keywords: str | None = None  # phrases of a sentence found again
