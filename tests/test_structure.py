@@ -227,9 +227,7 @@ def test_importing_is_cheap() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------ contracts
-PROBES = (
-    99  # calls of getattr and hasattr that ask for what a protocol could declare with a default; to be lowered to 0
-)
+PROBES = 10  # calls of getattr and hasattr by the name of a protocol's member: other libraries' objects, progress, llm
 
 
 def protocol_members() -> set[str]:

@@ -136,8 +136,7 @@ def fold(
 ) -> KnowledgeGraph:
     """Merge what the passages state, one extraction per passage in corpus order, into one graph.
 
-    An end that no passage lists as an entity becomes one without type or description. Raises ConfigError for an unknown
-    `match` or `hyperedges`.
+    An end that no passage lists is an entity without type or description. ConfigError: unknown `match`, `hyperedges`.
 
     Args:
         extractions: one per passage.

@@ -128,7 +128,7 @@ class Plan:
         if settings_of(self.store).get("embedder") != self.record["embedder"]:
             return False
         weights = recorded_weights(self.store) if is_folder(self.config.embedder.model) else ""
-        return not weights or weights == getattr(self._embedder(), "weights", "")
+        return not weights or weights == self._embedder().weights
 
     def _needs(self, name: str) -> tuple[str, ...]:
         return needs(STAGES[name], self.config)

@@ -223,7 +223,7 @@ def _communities(index: Index) -> tuple[CommunityLine, ...]:
 def _stale_reports(index: Index) -> int | None:
     if index.store.key("reports") is None:
         return None
-    return sum(bool(getattr(report, "stale", 0)) for report in index.read("reports").items)
+    return sum(report.stale for report in index.read("reports").items)
 
 
 def _extraction(index: Index) -> ExtractionSummary | None:

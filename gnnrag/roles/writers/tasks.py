@@ -108,7 +108,7 @@ class IndexTasks:
             async with gate:
                 self._check_budget()
                 result = await writer(task, session)
-            session.flag(name, *getattr(result, "flags", ()))
+            session.flag(name, *result.flags)
             self._spent.update(session.by_role[name])
             return result, session
 
