@@ -100,6 +100,7 @@ def test_options_go_to_the_tuned_role_alone(make: Make, data: Dataset, tmp_path:
     assert {p.answer for p in read_predictions(path)} == {"fixed"}
 
 
+@pytest.mark.slow
 def test_roles_against_other_implementations_and_retrievers(
     dots: list[str], data: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -213,6 +213,7 @@ def test_a_part_is_not_begun_in_a_folder_of_another_kind(tmp_path: Path, capsys:
     assert content(tmp_path / "r") == before
 
 
+@pytest.mark.slow
 @each("cross", ["false", "true"])
 def test_a_training_is_not_begun_in_an_evaluation(
     tmp_path: Path, cross: str, capsys: pytest.CaptureFixture[str]

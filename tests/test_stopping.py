@@ -56,6 +56,7 @@ def handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
+@pytest.mark.slow
 @each(
     "kind, by, code, said",
     [

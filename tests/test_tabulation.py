@@ -129,6 +129,7 @@ def test_one_that_fails_is_a_row_with_its_error(dots, more):
     assert not rows[2].error
 
 
+@pytest.mark.slow
 def test_all_rows_read_one_index_made_with_the_settings_asked_for(dots, tmp_path):
     path = tmp_path / "openie.jsonl"
     path.write_text(json.dumps({"id": "sample-0", "entities": [], "triples": [["Solaris", "by", "Tarkovsky"]]}) + "\n")

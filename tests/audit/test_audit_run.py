@@ -44,6 +44,7 @@ def go(base: list[str], root: Path, *more: str) -> tuple[Path, dict[str, Any]]:
     return audit(load_config(AuditRunConfig, None, [*base, f"run.root={root}", *more]))
 
 
+@pytest.mark.slow
 def test_an_audit(base: list[str], tmp_path: Path) -> None:
     arguments = [*base, f"run.root={tmp_path}", "audit.labels=type", "audit.recover=0.3"]
     path, report = audit(load_config(AuditRunConfig, None, arguments))

@@ -132,6 +132,7 @@ def test_cards_of_what_ships_state_their_licences(card: Path) -> None:
     assert section.count("- data, ") == 3 and "not stated" not in section
 
 
+@pytest.mark.slow
 def test_curves_have_a_panel_for_each_kind_of_figure_and_a_line_for_each_fold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,6 +79,7 @@ def test_changing_equals_rebuilding_in_every_stage_at_length(start, changes):
     check(start, changes)
 
 
+@pytest.mark.slow
 @settings(QUICK, max_examples=3)
 @given(CORPUS, st.lists(CHANGE, min_size=1, max_size=2))
 def test_also_where_synonyms_are_searched_in_cells(start, changes):

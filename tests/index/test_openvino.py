@@ -47,6 +47,7 @@ def vectors():
     return get
 
 
+@pytest.mark.slow
 def test_a_vector_depends_on_its_text_alone(vectors):
     check_vectors(vectors, "openvino")
 
@@ -104,6 +105,7 @@ def test_embedding_needs_no_torch():
     assert done.stdout.strip() == "[]", done.stderr
 
 
+@pytest.mark.slow
 def test_the_model_is_loaded_once_and_only_where_there_is_something_to_embed(tmp_path, monkeypatch):
     settings, loaded = IndexConfig(embedder=EmbedderConfig(), text=TextConfig(language="blank:en")), []
     plain = SentenceEmbedder._load

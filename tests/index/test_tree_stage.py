@@ -87,6 +87,7 @@ class TestChanges:
         build(tmp_path / "fresh", Index(tmp_path / "i").passages, settings_, stages=["tree"])
         assert artefacts(tmp_path / "i") == artefacts(tmp_path / "fresh")
 
+    @pytest.mark.slow
     @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(
         st.lists(

@@ -61,6 +61,7 @@ def test_what_needs_a_failed_job_is_not_run_but_a_report_is(tmp_path: Path) -> N
     assert bad.log_tail(0) == ["the reason"]
 
 
+@pytest.mark.slow
 def test_a_failed_shard_costs_no_other_shard_and_reports_wait_for_all(tmp_path: Path) -> None:
     code = NOTE.format(name="part") + ";sys.exit(3) if sys.argv[1] == 'shard=1/4' else time.sleep(0.3)"
     parts = job(tmp_path, "parts", code, "evaluate", tasks=4)
@@ -77,12 +78,14 @@ def test_a_failed_shard_costs_no_other_shard_and_reports_wait_for_all(tmp_path: 
         assert outcome.left == []
 
 
+@pytest.mark.slow
 def test_jobs_of_one_word_never_run_together(tmp_path: Path) -> None:
     code = "import os, time; os.mkdir('held'); time.sleep(0.2); os.rmdir('held')"
     jobs = graph(*(job(tmp_path, f"j{i}", code, alone="word") for i in range(3)))
     assert set(run(jobs, tmp_path, workers=3).codes.values()) == {0}
 
 
+@pytest.mark.slow
 def test_the_end_of_the_budget_stops_what_runs_and_starts_nothing(tmp_path: Path) -> None:
     deaf = job(tmp_path, "deaf", "import time; time.sleep(60)")  # it is stopped all the same
     after = job(tmp_path, "next", NOTE.format(name="next"), needs=("long",))

@@ -74,6 +74,7 @@ def test_stage_1_reads_no_more_of_an_index_than_graph_and_relations(folder: Path
     assert {"message_graph", "relation_vectors"} <= set(stages) and "sentence_vectors" not in stages
 
 
+@pytest.mark.slow
 @each(
     "setting, message",
     [

@@ -47,6 +47,7 @@ def weights(run: Path) -> dict[str, Any]:
     return load_file(run / "best" / "model.safetensors")
 
 
+@pytest.mark.slow
 def test_a_training_reports_on_unseen_questions_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(folder, "run.name=a", "run.notes=[a small one]") == 0
     run = folder / "runs" / "a"

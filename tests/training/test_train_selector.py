@@ -38,6 +38,7 @@ def call(folder: Path, *more: str) -> int:
     return run_script(train_thoughts.main, [*SMALL, *places, *more], train_thoughts.__doc__)
 
 
+@pytest.mark.slow
 def test_a_training_reports_on_unseen_questions_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(folder, "run.name=a", "run.notes=[a small one]") == 0
     assert "recall@5" in capsys.readouterr().out
