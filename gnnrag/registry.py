@@ -221,8 +221,8 @@ WRITERS: dict[str, dict[str, str]] = {
         "hyper": "gnnrag.roles.writers.triples:HyperTriples",
     },
     "summary": {
-        "prompted": "gnnrag.roles.writers.summary:PromptedSummary",
-        "offline": "gnnrag.roles.writers.summary:OfflineSummary",
+        "prompted": "gnnrag.roles.writers.report:PromptedSummary",
+        "offline": "gnnrag.roles.writers.report:OfflineSummary",
     },
     "report": {
         "prompted": "gnnrag.roles.writers.report:PromptedReport",

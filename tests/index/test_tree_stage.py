@@ -15,7 +15,7 @@ from gnnrag.index.embedder import HashEmbedder
 from gnnrag.index.index import Index
 from gnnrag.index.store import Store
 from gnnrag.index_config import IndexConfig, RoleConfig, TreeConfig
-from gnnrag.roles.writers.summary import OfflineSummary
+from gnnrag.roles.writers.report import OfflineSummary
 from gnnrag.types import Passage
 from tests.helpers.each import each
 from tests.helpers.indexes import CORPUS, HASH, artefacts, build

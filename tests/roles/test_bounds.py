@@ -42,7 +42,7 @@ from gnnrag.roles.reasoner import parse_thought
 from gnnrag.roles.thoughts import parse_thoughts
 from gnnrag.roles.verifier import parse_selection, parse_yes_no
 from gnnrag.roles.writers.records import split_records
-from gnnrag.roles.writers.summary import parse_summary
+from gnnrag.roles.writers.report import parse_summary
 from gnnrag.roles.writers.triples import read
 from gnnrag.run.pipeline import Pipeline, open_index
 from gnnrag.session import Session

@@ -11,7 +11,7 @@ from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.writers.base import Summary, SummaryTask
-from gnnrag.roles.writers.summary import OfflineSummary, OfflineSummaryConfig, PromptedSummary, parse_summary
+from gnnrag.roles.writers.report import OfflineSummary, OfflineSummaryConfig, PromptedSummary, parse_summary
 from gnnrag.session import Session
 from gnnrag.text.sentences import count_words
 from tests.helpers.prompts import uncoded
