@@ -58,6 +58,8 @@ def get_lines(path: Path) -> list[Any]:
 
 def as_texts(values: Iterable[Any]) -> list[str]:
     """Return values that are to be texts. Raises ValueError where one is none."""
+    if isinstance(values, str):
+        raise ValueError("a text stands where a list of texts is needed")
     found = list(values)
     if not all(isinstance(value, str) for value in found):
         raise ValueError("something stands where a text is needed")

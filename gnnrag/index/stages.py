@@ -113,6 +113,8 @@ class TextStage(Stage):
     def load(self, folder: Path) -> list[Any]:
         """Return one PassageText per passage."""
         rows = [v for _, v in read_records(folder)]
+        if any(len(sentences) != len(phrases) for sentences, phrases in rows):
+            raise ValueError("a passage has not as many sentences as lists of phrases")
         return [PassageText(tuple(as_texts(v[0])), tuple(tuple(as_texts(p)) for p in v[1])) for v in rows]
 
 

@@ -15,6 +15,8 @@ from gnnrag.common.files import Journal, open_log, open_regular
 from gnnrag.common.untrusted import markdown
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import open_encoder
+from gnnrag.index.stage import write_records
+from gnnrag.index.stages import TextStage
 from gnnrag.judge.answers import plain_text
 from gnnrag.llm.base import Message, Request
 from gnnrag.llm.cache import SELECT, CachedBackend, open_cache
@@ -187,3 +189,12 @@ def test_no_text_ends_a_cell_of_markdown(text: str) -> None:
         before = shown[:place]
         if letter == "|":  # an odd number of backslashes is before it
             assert (len(before) - len(before.rstrip("\\"))) % 2 == 1
+
+
+def test_analysed_texts_that_do_not_fit_together_are_damage(tmp_path: Path) -> None:
+    """A forged record with a text for a list of sentences once ended in a traceback."""
+    for number, value in enumerate((["${oc.env:HOME}", [["x"]]], [["one", "two"], [["x"]]], [["one"], ["x"]])):
+        (folder := tmp_path / str(number)).mkdir()
+        write_records(folder, ["hash"], [value], "settings")
+        with pytest.raises(ValueError, match=r"list of texts|as many sentences"):
+            TextStage().load(folder)
