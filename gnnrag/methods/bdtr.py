@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnnrag.errors import ConfigError
-from gnnrag.methods.base import Method, State
+from gnnrag.methods.base import Method, State, check_values
 from gnnrag.pool import Cut, mean_deviation_cut, promote
 from gnnrag.roles.base import Chain, ChainTask, Thoughts, ThoughtsTask, VerifierTask
 from gnnrag.session import Session, normalised
@@ -83,12 +83,7 @@ class BDTR(Method):
     @staticmethod
     def check_settings(config: BDTRConfig) -> None:
         """Raise ConfigError for a value out of range."""
-        for name, allowed in CHOICES.items():
-            if (value := getattr(config, name)) not in allowed:
-                raise ConfigError(f"method.{name}={value!r}: allowed are {', '.join(allowed)}")
-        for name, least in LEAST.items():
-            if (value := getattr(config, name)) is not None and value < least:
-                raise ConfigError(f"method.{name}={value}: must be at least {least}")
+        check_values(config, CHOICES, LEAST)
         if config.query_weights and len(config.query_weights) != 3:
             raise ConfigError(f"method.query_weights={config.query_weights}: give three: question, fast, slow")
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, get_args
 
-from gnnrag.errors import ConfigError
-from gnnrag.methods.base import Method, State
+from gnnrag.methods.base import Method, State, check_values
 from gnnrag.pool import Pool
 from gnnrag.roles.base import ReasonTask, Step, Style
 from gnnrag.session import Session, normalised
@@ -57,12 +56,7 @@ class Iterative(Method):
     @staticmethod
     def check_settings(config: IterativeConfig) -> None:
         """Raise ConfigError for a value out of range."""
-        for name, allowed in CHOICES.items():
-            if (value := getattr(config, name)) not in allowed:
-                raise ConfigError(f"method.{name}={value!r}: allowed are {', '.join(allowed)}")
-        for name, least in (("rounds", 0), ("top_k", 1), ("shown", 1), ("reader_top_k", 1), ("query_words", 1)):
-            if getattr(config, name) < least:
-                raise ConfigError(f"method.{name}={getattr(config, name)}: must be at least {least}")
+        check_values(config, CHOICES, {"rounds": 0, "top_k": 1, "shown": 1, "reader_top_k": 1, "query_words": 1})
 
     async def start(self, question: Question, session: Session) -> State:
         """See `Method`."""

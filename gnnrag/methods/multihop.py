@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from gnnrag.errors import ConfigError
-from gnnrag.methods.base import Method, State
+from gnnrag.methods.base import Method, State, check_values
 from gnnrag.roles.base import ThoughtsTask
 from gnnrag.session import Session
 from gnnrag.types import Evidence, Query, Question, Ranking, ScoreNorm
@@ -38,11 +37,8 @@ class MultiHop(Method):
     @staticmethod
     def check_settings(config: MultiHopConfig) -> None:
         """Raise ConfigError for a value out of range."""
-        if config.score_norm not in get_args(ScoreNorm):
-            raise ConfigError(f"method.score_norm={config.score_norm!r}: allowed are {', '.join(get_args(ScoreNorm))}")
-        for name, least in (("max_rounds", 0), ("top_k", 1), ("context_passages", 1), ("reader_top_k", 1)):
-            if (value := getattr(config, name)) < least:
-                raise ConfigError(f"method.{name}={value}: must be at least {least}")
+        least = {"max_rounds": 0, "top_k": 1, "context_passages": 1, "reader_top_k": 1}
+        check_values(config, {"score_norm": get_args(ScoreNorm)}, least)
 
     async def start(self, question: Question, session: Session) -> State:
         """See `Method`."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from itertools import pairwise
 
 from gnnrag.graphs.schema import Schema
 from gnnrag.index.index import Index
-from gnnrag.methods.dotrag.offline import NameReader
+from gnnrag.methods.dotrag.offline import OfflineConcepts
 from gnnrag.methods.dotrag.paths import Judgement, Label
 from gnnrag.methods.dotrag.search import satisfied
 from gnnrag.methods.dotrag.start import fold_name
@@ -88,16 +87,8 @@ def name_key(name: str) -> str:
     return phrase_key(fold_name(name))
 
 
-class OracleConcepts(Role[ConceptsTask, Concepts]):
+class OracleConcepts(OfflineConcepts):
     """Gives the anchor of a knowledge base's question; of a text set, the names in its sub-questions."""
-
-    def __init__(self, index: Index, config: None = None) -> None:
-        self.index = index
-
-    @cached_property
-    def names(self) -> NameReader:
-        """Names of the graph."""
-        return NameReader(self.index.knowledge)
 
     async def __call__(self, task: ConceptsTask, session: Session) -> Concepts:
         """Return the concepts; what no annotation gives is read from the question."""
