@@ -29,6 +29,7 @@ from gnnrag.index.stage import (
     get_json,
     get_vectors,
     known_records,
+    progress_of_strings,
     put_array,
     put_arrays,
     put_json,
@@ -210,13 +211,7 @@ class EntityGraphStage(Stage):
         """Return a float16 row per string, and how many strings were new."""
         identity = context.embedder().identity
         known = old["known"] if old.get("embedder") == identity else {}
-        told, total, done = 0, max(len(strings), 1), 0
-
-        def progress(count: int) -> None:
-            nonlocal told, done
-            done += count
-            told, before = done * len(context.passages) // total, told
-            context.progress(told - before)
+        progress = progress_of_strings(context, len(strings))
 
         def texts(positions: list[int]) -> list[str]:
             return [strings[i] for i in positions]
@@ -340,13 +335,7 @@ class KnowledgeVectorStage(Stage):
         strings = list(position)
         keys = [digest(s) for s in strings]
         known = self._known(context, settings)
-        told, total, done = 0, max(len(strings), 1), 0
-
-        def progress(count: int) -> None:
-            nonlocal told, done
-            done += count
-            told, before = done * len(context.passages) // total, told
-            context.progress(told - before)
+        progress = progress_of_strings(context, len(strings))
 
         def chosen(positions: list[int]) -> list[str]:
             return [strings[i] for i in positions]

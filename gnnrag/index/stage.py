@@ -164,6 +164,19 @@ def known_records(store: Store, stage: str, settings: str) -> dict[str, Any]:
     return store.load(stage, read)
 
 
+def progress_of_strings(context: Context, total: int) -> Callable[[int], None]:
+    """Return a callback for counts of finished strings that moves the stage's progress, which counts passages."""
+    told, done = 0, 0
+
+    def progress(count: int) -> None:
+        nonlocal told, done
+        done += count
+        told, before = done * len(context.passages) // max(total, 1), told
+        context.progress(told - before)
+
+    return progress
+
+
 def embed_strings(
     context: Context,
     stage: str,
