@@ -98,6 +98,14 @@ def check_tracking(config: TrackedRun) -> None:
         raise ConfigError(f"run.tracking_wait={config.tracking_wait:g}: must be above 0, in seconds")
 
 
+def check_run(config: RunConfig) -> None:
+    """Raise ConfigError where a setting of `run` is none of those allowed, or a limit of bad replies is no share."""
+    check_tracking(config)
+    for name, value in (("warn_bad_replies", config.warn_bad_replies), ("max_bad_replies", config.max_bad_replies)):
+        if value is not None and not 0 <= value <= 1:
+            raise ConfigError(f"run.{name}={value:g}: give a share from 0 to 1, or null for no limit")
+
+
 @dataclass
 class MetricsConfig:
     """How predictions are scored."""

@@ -253,6 +253,7 @@ def test_a_method_that_never_ends_meets_the_safety_net() -> None:
     loop = Loop(method, ToyRetriever({}), read_nothing, ToyIndex().lookup, max_rounds=5)
     prediction, _ = asyncio.run(loop.answer(QUESTIONS[0]))
     assert prediction.error is None and prediction.usage["retriever_calls"] == 5
+    assert prediction.usage["flags"] == {"round_limit": 1}
 
 
 def test_done_ends_the_loop() -> None:

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from gnnrag.common.records import number
-from gnnrag.errors import ConfigError
 from gnnrag.types import Prediction
 
 Counts = Mapping[str, float]
@@ -121,13 +120,6 @@ def remarks(section: Mapping[str, Counts], warn: float | None, most: float | Non
 def is_error(lines: Iterable[str]) -> bool:
     """Tell whether `remarks` found an error."""
     return any(line.startswith("error: ") for line in lines)
-
-
-def check_limits(warn: float | None, most: float | None) -> None:
-    """Raise ConfigError where a limit is no share."""
-    for name, value in (("warn_bad_replies", warn), ("max_bad_replies", most)):
-        if value is not None and not 0 <= value <= 1:
-            raise ConfigError(f"run.{name}={value:g}: give a share from 0 to 1, or null for no limit")
 
 
 def check_section(section: Any) -> None:

@@ -16,14 +16,14 @@ from gnnrag.cluster.tracking import EvaluationTracker, Sources, describe
 from gnnrag.common.files import read_object, write_json, write_jsonl
 from gnnrag.common.outputs import EVALUATION, refuse_other
 from gnnrag.common.yaml_config import without_credentials
-from gnnrag.config import EvaluateConfig, MetricsConfig, check_tracking, to_plain
+from gnnrag.config import EvaluateConfig, MetricsConfig, check_run, to_plain
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
 from gnnrag.index.plan import closure
 from gnnrag.metrics.answer import F1Variant
-from gnnrag.metrics.replies import by_role, check_limits
+from gnnrag.metrics.replies import by_role
 from gnnrag.metrics.report import per_question, score
 from gnnrag.metrics.traces import from_traces
 from gnnrag.registry import RETRIEVERS, resolve
@@ -60,7 +60,7 @@ def evaluate(
     metrics; of a part (`shard=3/16`) only `questions`, `failed` and `replies`.
     """
     check_metrics(config.metrics)
-    check_tracking(config.run)
+    check_run(config.run)
     shard = read_shard(config.shard)
     observer = observer or Observer()
     on_note = observer.on_note
@@ -197,7 +197,6 @@ def open_run(
     config: EvaluateConfig, data: Dataset, index: Index, prompts: Mapping[str, dict[str, str]] | None = None
 ) -> RunDir:
     """Open the run directory of a config on this data, index and prompts, or that of its part."""
-    check_limits(config.run.warn_bad_replies, config.run.max_bad_replies)
     shard, fresh = read_shard(config.shard), config.run.fresh
     plain = to_plain(config) | ({} if shard else {"shard": None})  # merged, it is as if never divided
     # Only the stages that this run reads: an index that has gained others since is still the same input.

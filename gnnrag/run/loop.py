@@ -30,7 +30,8 @@ CACHE_SIZE = 20_000  # rankings kept for queries that come again
 class Loop:
     """Runs questions through a method; `others` are retrievers that queries may name instead of `retriever`.
 
-    `concurrency` has no influence on any result; `max_rounds` is a safety net above every method's own limit.
+    `concurrency` has no influence on any result; `max_rounds` is a safety net above every method's own limit,
+    and a question that meets it has the flag `round_limit`.
     """
 
     def __init__(
@@ -106,7 +107,10 @@ class Loop:
         """Propose, retrieve, absorb until nothing is left to ask; then select."""
         state = await self.method.start(question, session)
         retrieved = 0
-        while not state.done and state.round < self.max_rounds:
+        while not state.done:
+            if state.round >= self.max_rounds:
+                session.counts["round_limit"] += 1  # the net held it, not the method
+                break
             session.check()
             queries = await self.method.propose(state)
             if not queries:

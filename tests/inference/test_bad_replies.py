@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from gnnrag.config import RunConfig, check_run
 from gnnrag.errors import ConfigError
 from gnnrag.llm import openai
 from gnnrag.llm.base import Message, Request
 from gnnrag.metrics.comparison import load_runs
-from gnnrag.metrics.replies import by_role, check_limits, check_section, described, remarks
+from gnnrag.metrics.replies import by_role, check_section, described, remarks
 from gnnrag.pages.comparison import build_model
 from gnnrag.types import Prediction
 from inference import compare, evaluate, index, reproduce
@@ -223,7 +224,7 @@ def test_any_flag_is_counted_and_limits_are_shares() -> None:
     assert list(levels.values()) == [["note"], ["warning"], ["note"], ["warning", "error"]]
     for wrong in (1.5, -0.1):
         with pytest.raises(ConfigError, match=r"run\.max_bad_replies=.*from 0 to 1, or null"):
-            check_limits(0.1, wrong)
+            check_run(RunConfig(max_bad_replies=wrong))
 
 
 @each("count", [float("inf"), 10**400, "1", True])
