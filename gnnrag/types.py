@@ -15,11 +15,12 @@ ScoreNorm = Literal["minmax_full", "max_scale", "rank", "raw"]
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """The retrievable unit of text."""
+    """The retrievable unit of text; `place` tells people where in its file it stands ("pp. 3-4"), empty: not known."""
 
     id: str
     title: str
     text: str
+    place: str = ""
 
     @property
     def content(self) -> str:

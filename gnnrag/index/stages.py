@@ -54,11 +54,11 @@ class PassageStage(Stage):
 
     def settings(self, context: Context) -> Any:
         """See `Stage`."""
-        return digest([[p.id, p.title, p.text] for p in context.passages])
+        return digest([list(_row(p).values()) for p in context.passages])
 
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
-        rows = [json.dumps(asdict(p), ensure_ascii=False) for p in context.passages]
+        rows = [json.dumps(_row(p), ensure_ascii=False) for p in context.passages]
 
         def write(folder: Path) -> dict[str, Any]:
             put_lines(folder / "passages.jsonl", rows)
@@ -69,8 +69,14 @@ class PassageStage(Stage):
     def load(self, folder: Path) -> list[Passage]:
         """See `Stage`."""
         passages = [Passage(**row) for row in get_lines(folder / "passages.jsonl")]
-        as_texts(part for p in passages for part in (p.id, p.title, p.text))
+        as_texts(part for p in passages for part in (p.id, p.title, p.text, p.place))
         return passages
+
+
+def _row(passage: Passage) -> dict[str, str]:
+    """Return what is kept of a passage: a place only where there is one, so that other artefacts stay as they were."""
+    row = asdict(passage)
+    return row if passage.place else {key: row[key] for key in ("id", "title", "text")}
 
 
 class TextStage(Stage):

@@ -59,6 +59,17 @@ class TestBuilding:
         assert [i for i, score in enumerate(index.bm25_scores(["Missolonghi"])[0]) if score] == [1, 3, 4]
         assert index.fingerprint == {name: key for name, (key, _) in artefacts(root).items()}
 
+    def test_a_place_is_kept_where_there_is_one_and_changes_nothing_else(self, root, tmp_path):
+        before = artefacts(root)
+        placed = [replace(CORPUS[0], place="pp. 3-4"), *CORPUS[1:]]
+        with mock.patch.object(HashEmbedder, "encode", side_effect=AssertionError("no text has changed")):
+            build(root, placed)
+        assert Index(root).passages == placed and artefacts(root)["passages"] != before["passages"]
+        rows = next(root.glob("passages*/passages.jsonl")).read_text("utf-8").splitlines()
+        assert ["place" in json.loads(row) for row in rows] == [True] + [False] * (len(CORPUS) - 1)
+        build(root)
+        assert artefacts(root) == before
+
     def test_a_second_build_does_nothing(self, root):
         before = mtimes(root)
         assert build(root) == []
