@@ -135,6 +135,17 @@ def test_errors_are_rows() -> None:
     assert [p.answer for p, _ in results] == ["fine"] * 3 + [""] + ["fine"] * 2
 
 
+def test_calls_that_failed_for_good_are_the_error_of_a_row_that_has_an_answer() -> None:
+    async def reader(task: ReaderTask, session: Session) -> Answer:
+        session.record("llm", reply=None, problem="the server is down")
+        session.flag("reader", "llm_error")
+        return Answer("a guess")
+
+    prediction, _ = answer_one(Asks(), ToyRetriever({}), reader)
+    assert prediction.answer == "a guess"
+    assert prediction.error == "language-model calls failed after retries (reader: 1): the server is down"
+
+
 @each("text", ["", "  \n"])
 def test_an_empty_query_is_an_error_row(text: str) -> None:
     retriever = ToyRetriever({})
@@ -217,6 +228,12 @@ def test_repeats_are_retrieved_once_and_counted_per_question() -> None:
     assert retriever.asked == ["x", "y"], "neither kind nor case makes another query of it"
 
 
+def test_a_query_that_asks_for_more_is_another_query() -> None:
+    method = Asks([Query("x", top_k=2)], [Query("x", top_k=4)])
+    prediction, _ = answer_one(method, ToyRetriever({"x": {f"d{i}": 9.0 - i for i in range(9)}}))
+    assert prediction.ranking == ("d0", "d1", "d2", "d3")
+
+
 def test_a_ranking_that_falls_out_of_the_cache_while_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_module, "CACHE_SIZE", 1)
     rounds = [[Query("x"), Query(f"y{i}")] for i in range(4)]
@@ -277,6 +294,9 @@ def test_abstentions_and_flags_of_the_reader_are_counted_once() -> None:
     assert session.by_role["reader"]["abstained"] == session.by_role["reader"]["answer_unlabelled"] == 1
     _, session = answer_one(Asks(), ToyRetriever({}), scripted_roles(reader=[Answer("")])["reader"])
     assert session.by_role["reader"]["abstained"] == 1
+    failed = scripted_roles(reader=[Answer("", flags=("reader_failed",))])
+    _, session = answer_one(Asks(), ToyRetriever({}), failed["reader"])
+    assert session.by_role["reader"]["reader_failed"] == 1 and not session.by_role["reader"]["abstained"]
 
 
 def test_the_trace_keeps_the_head_of_a_ranking() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnrag.pool import Cut, Pool, mean_deviation_cut, promote
+from gnnrag.pool import Cut, Pool, mean_deviation_cut, passages_behind, promote
 from gnnrag.types import Ranking
 from tests.helpers.each import each
 from tests.helpers.parts import ranking
@@ -267,6 +267,19 @@ def test_merge_weighs_normalised_scores() -> None:
     pool.merge(ranking({"a": 10.0, "b": 0.0}))
     pool.merge(ranking({"c": 5.0, "b": 0.0}), weight=0.95)
     assert pool.scores == {"a": 1.0, "b": 0.0, "c": 0.95}
+
+
+def test_a_bonus_is_added_after_the_weight() -> None:
+    pool = Pool()
+    pool.merge(ranking({"a": 1.0, "b": 0.0}), weight=0.5, bonus=lambda id_: 0.25 if id_ == "b" else 0.0)
+    assert pool.scores == {"a": 0.5, "b": 0.25}
+
+
+def test_a_passage_behind_several_hits_has_the_best_ones_score() -> None:
+    sources = (("p", "q"), ("q",), ("r", "p"))
+    hits = Ranking(("e1", "e2", "e3"), np.array([0.9, 0.5, 0.5]), "entity", sources=sources)
+    behind = passages_behind(hits)
+    assert behind.ids == ("p", "q", "r") and behind.scores.tolist() == [0.9, 0.9, 0.5] and behind.kind == "passage"
 
 
 def test_merge_drops_nan_and_counts_it() -> None:

@@ -17,6 +17,7 @@ from gnnrag.llm.base import estimate_tokens
 from gnnrag.methods.dotrag.evidence import Base, OutputConfig, rank_path_passages, unite, within
 from gnnrag.methods.dotrag.paths import (
     Accepted,
+    Judgement,
     aggregate,
     candidates,
     describe,
@@ -287,6 +288,18 @@ def test_queries_that_mean_the_same_are_sent_once() -> None:
     assert dot.admit("Who built it?", other, settings) and not dot.admit("And who sold it?", more, settings)
     assert not Dot(0, "x", region, None).admit("??", one, settings)
     assert plain("Who's there?") == "who s there"
+
+
+@each("verdicts, kept", [("complete complete", 5), ("complete irrelevant", 1), ("partial irrelevant", 1)])
+def test_the_verdict_of_a_pattern_needs_more_than_half_of_its_exemplars(verdicts: str, kept: int) -> None:
+    names = [f"Film {i}" for i in range(5)]
+    graph = typed_graph([("Ada", "made", name) for name in names], dict.fromkeys(["Ada", *names], "x"))
+    settings, none = SearchConfig(pattern_judge="always", exemplars=2), np.zeros(graph.num_entities)
+    region = TypedGraph(graph).region([graph.names.index("Ada")], Filter(), Limits(), none)
+    dot = Dot(0, "Ada", region, None)
+    found = dot.find(graph, np.ones(graph.num_entities), np.zeros(graph.num_relations), settings)
+    judged = [Judgement(str(i), label) for i, label in enumerate(verdicts.split())]  # type: ignore[arg-type]
+    assert len(found.paths) == 2 and dot.take(found, judged, graph, settings) == len(dot.accepted) == kept
 
 
 def test_a_partial_path_with_nowhere_to_go_sends_no_query() -> None:

@@ -233,6 +233,9 @@ def test_a_verifier_that_selects_everything_is_capped() -> None:
     prediction, session, _ = run(roles, ToyRetriever(DEEP), max_rounds=0, max_promoted=3)
     assert prediction.ranking[:4] == ("n01", "n02", "n03", "n04"), "the best of the pool, not of the verifier's order"
     assert session.by_role["verifier"]["capped"] == 1
+    roles = scripted_roles(verifier=[Verdict(("n20", "n10", "n30"))])
+    prediction, _, _ = run(roles, ToyRetriever(DEEP), max_rounds=0, max_promoted=2)
+    assert prediction.ranking[:4] == ("n10", "n20", "n01", "n02"), "what is beyond the cap stays in its place"
 
 
 @each(

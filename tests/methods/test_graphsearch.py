@@ -71,6 +71,17 @@ def test_the_worked_trace() -> None:
     assert set(prediction.ranking[:3]) == {"P1", "P2", "P3"}
 
 
+def test_guessed_sub_queries_do_not_outrank_the_question() -> None:
+    """By rank and weight their first hit comes after the question's second; the same plan of a model counts in full."""
+    roles = prompted(scripted())
+    roles["decomposer"].is_guess = True
+    index = SearchIndex()
+    loop = Loop(GraphSearch(index, roles, search(promote="none")), TwoChannels(), read_nothing, index.lookup)
+    prediction, _ = asyncio.run(loop.answer(QUESTION))
+    assert prediction.ranking == ("P1", "P4", "P2", "P3")
+    assert run_search(scripted(), promote="none", merge="rank")[0].ranking == ("P1", "P2", "P3", "P4")
+
+
 def test_the_recall_of_the_worked_trace() -> None:
     _, session = run_search(scripted())
     for side in ("semantic", "relational"):

@@ -254,6 +254,8 @@ def test_answers_behind_placeholders() -> None:
     ]
     assert answers_by_reference(items) == {1: "Ada", 3: "Oslo"}
     assert answers_by_variable(items) == {1: "Ada", 3: "Oslo"}
+    two = HistoryItem(4, '[("Entity#4","in","Oslo"),("Entity#4","has","Entity#5")]', "", answer="Aker")
+    assert answers_by_variable([*items, two]) == {1: "Ada", 3: "Oslo", 4: "Aker"}, "the first of two unknowns"
 
 
 def test_refusals() -> None:
