@@ -192,7 +192,7 @@ def is_variant(one: str, other: str, is_person: bool = False) -> bool:
     if is_person:
         return _initials(a, b) or _initials(b, a)
     may_be_people = len(a) == 1 and one[:1].isupper() and not one.isupper()
-    return not may_be_people and a[:-1] == b[:-1] and _singular(a[-1]) == _singular(b[-1])
+    return not may_be_people and a[:-1] == b[:-1] and singular(a[-1]) == singular(b[-1])
 
 
 def _words(name: str) -> list[str]:
@@ -229,7 +229,8 @@ def _initials(short: list[str], full: list[str]) -> bool:
     return all(s == f or (len(s) == 1 and f.startswith(s)) for s, f in zip(short[:-1], full[:-1], strict=True))
 
 
-def _singular(word: str) -> str:
+def singular(word: str) -> str:
+    """Return the singular of a folded English noun by rule: `biopsies` is `biopsy`."""
     if len(word) > 4 and word.endswith("ies"):
         return f"{word[:-3]}y"
     if len(word) > 4 and word.endswith(("ches", "shes", "sses", "xes")):

@@ -1,0 +1,413 @@
+"""Domain terms of a corpus by statistics, without a model: candidates by the company of words, C-value, abbreviations.
+
+Terms within terms as in Frantzi, Ananiadou and Mima (2000), abbreviations as in Schwartz and Hearst (2003). English.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import log, log2
+from typing import Any
+
+from gnnrag.text.normalise import FUNCTION_WORDS, fold, singular
+
+MAX_WORDS = 5  # of a term that no abbreviation stands for
+LEAST_FREQUENCY = 2  # occurrences of a term that no abbreviation stands for; what stands there once may be chance
+_LEAST_NOUN, _LEAST_ALONE = 0.5, 0.7  # least share of a noun's company, of the last word of a term, of its only word
+_MOST_VERB = 0.5  # share of a verb's company from which on a word is none of a term
+_PRIOR = 3.0  # occurrences that the ending of a word counts for
+# Words of any subject: no terms, and no part of one. What is not here (`remove`, `painful`) is told by its company.
+_GENERAL = """
+able above accordingly across actually additional again against ago agree ain almost alone along already alternative
+although always among amongst amount another answer any anyone anything apart appendix appropriate area aren around
+article ask asked author available aware away back bad base basic basically basis because become becomes best better
+beyond big bit book bring called came cannot cause caused causes certain chance change chapter choice choices clear
+close closer com come comes common commonly complete completely consider copyright correct couldn couple current
+currently date day depend depending describe described despite detail determine didn difference different difficult
+doesn don down due each early easier easily easy effective either else elsewhere end enough especially etc even ever
+every everyone example except expect extra fact far feel feeling few figure final finally find first five follow
+followed following form found four free frequently full further general generally get getting goal good great greater
+had hadn half happen hard hasn haven help helpful hence high higher highest hour how however http https hundred id
+idea im immediately important include included including increase increased indeed individual information inside
+instead introduction isn issue just keep key kind know known large larger last late later latest lead learn leave left
+lesser let level like likely list little ll long longer look looking loss lot low lower made main major make making
+many matter mean meanwhile million mind minor minute moment month moreover most mostly much multiple my nd nearly
+necessary need needed neither never nevertheless new next night nobody non none nor normally note nothing now number
+occur off often old once one only onto option ordinary org original others otherwise our out outside overall own page
+part particular particularly past pdf people per perhaps period piece place please plenty plus point possible possibly
+potential present previous previously prior probably proper provide provided purpose put question quick quickly quite
+rarely rather rd re read reader ready real really reason receive received recent recently regardless regular regularly
+remain result role said say second section see seem seen self separate set several shall short shouldn show shown
+similar simple simply since single situation six size slightly small smaller some somebody someone something sometimes
+somewhat soon sort special specific specifically st standard start started still stop strong such suggest summary sure
+table take taken taking talk tell ten th than therefore thing think third though thought three through throughout thus
+till time title today together top toward towards true try two type typical typically unable understand unless unlike
+unlikely unto up upon use used useful using usual usually variety various ve version versus very via want wasn way web
+website week well went weren whatever whenever whereas wherever whether while whole wide within without won word work
+worse worst wouldn wrong www year years yes yet
+"""
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+GENERAL_WORDS = _words(_GENERAL) | FUNCTION_WORDS
+_NOUNS_IN_LY = _words("anomaly assembly belly butterfly family fly italy jelly july monopoly rally supply")
+# The company of verbs, of nouns and of what describes them: the word before, the word after.
+_BEFORE_VERB = _words("""
+to can may will would should must could might shall cannot not you we they i he she it who also often usually sometimes
+always never please does do did let
+""")
+_BEFORE_NOUN = _words("""
+the a an of your their its this these those his her our my in for with from by on at some any no each every all between
+against into about during after before without both many several two three
+""")
+_AFTER_VERB = _words("the a an your their its this these those his her our my them you it us him me")
+_AFTER_NOUN = _words("of is are was were has have had can may will that which who does do should must")
+_BEFORE_QUALITY = _words("is are was were be been being very more most too so as less least become becomes")
+_WORD = re.compile(r"[^\W_]+")
+_JOINS = re.compile(r"\s*[-‐‑]?\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A domain term: its usual spelling, how much of a term it is, how often it occurs, its other names."""
+
+    text: str
+    score: float
+    frequency: int
+    aliases: tuple[str, ...] = ()  # abbreviations
+
+
+class Terms:
+    """The terms of a corpus, best first."""
+
+    def __init__(self, terms: Iterable[Term]) -> None:
+        self.terms = tuple(terms)
+        self._of: dict[_Key, Term] = {}
+        self._longest: dict[str, int] = {}  # words of the longest term that begins with a word
+        for term in self.terms:
+            for name in (term.text, *term.aliases):
+                key = _key(name)
+                if key and self._of.setdefault(key, term) is term:
+                    self._longest[key[0]] = max(self._longest.get(key[0], 0), len(key))
+
+    def __len__(self) -> int:
+        return len(self.terms)
+
+    def get(self, name: str) -> Term | None:
+        """Return the term that a text names in whole, in any number and under any alias; None where it names none."""
+        return self._of.get(_key(name))
+
+    def in_text(self, text: str) -> list[tuple[int, int, Term]]:
+        """Return where terms stand in a text: first character, the one after the last, the term; the longest, in order.
+
+        Terms never overlap; one that stands inside a longer one is not told.
+        """
+        read, found, i = _read(text), [], 0
+        while i < len(read):
+            stop = next(self._stops(read, i), 0)
+            if stop:
+                term = self._of[tuple(word.form for word in read[i:stop])]
+                found.append((read[i].start, read[stop - 1].end, term))
+            i = stop or i + 1
+        return found
+
+    def _stops(self, read: Sequence[_Word], i: int) -> Iterator[int]:
+        """Yield behind which words a term ends that begins at word `i`, the last first."""
+        stop, most = i + 1, i + self._longest.get(read[i].form, 0)
+        while stop < min(most, len(read)) and read[stop].is_joined:
+            stop += 1
+        for end in range(min(stop, most), i, -1):
+            if tuple(word.form for word in read[i:end]) in self._of:
+                yield end
+
+    def to_json(self) -> list[Any]:
+        """Return what `from_json` reads."""
+        return [[t.text, t.score, t.frequency, list(t.aliases)] for t in self.terms]
+
+    @classmethod
+    def from_json(cls, rows: Sequence[Any]) -> Terms:
+        """Read `to_json` back. Raises ValueError or TypeError where a row is none."""
+        terms = [Term(text, float(score), int(count), tuple(aliases)) for text, score, count, aliases in rows]
+        if not all(isinstance(name, str) for t in terms for name in (t.text, *t.aliases)):
+            raise ValueError("something stands where the name of a term is needed")
+        return cls(terms)
+
+
+_Key = tuple[str, ...]  # the forms of a name's words
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    start: int
+    end: int
+    form: str
+    is_joined: bool  # to the word before, by blanks or a hyphen
+    is_plural: bool
+
+
+def _read(text: str) -> list[_Word]:
+    found: list[_Word] = []
+    end = -1
+    for match in _WORD.finditer(text):
+        start, before = match.start(), end
+        is_joined = before >= 0 and _JOINS.fullmatch(text, before, start) is not None
+        end, word = match.end(), match.group()
+        form = _form(word)
+        found.append(_Word(start, end, form, is_joined, len(form) != len(word) and word[-1:] == "s"))
+    return found
+
+
+@lru_cache(maxsize=2**17)
+def _form(word: str) -> str:
+    """Return what the spellings of a word share: folded, in the singular; a short word of capitals keeps them."""
+    bare = word[:-1] if len(word) > 2 and word[-1] == "s" else word
+    if len(bare) > 1 and bare.isupper() and (len(bare) < 6 or any(c.isdigit() for c in bare)):
+        return bare
+    return singular(fold(word))
+
+
+def _key(name: str) -> _Key:
+    return tuple(word.form for word in _read(name))
+
+
+def find_terms(sentences: Iterable[str]) -> Terms:
+    """Return the domain terms of sentences; their order does not matter.
+
+    A candidate is a run of words that are not general, of which the last is mostly in the company of a noun and none in
+    that of a verb, or what an abbreviation in brackets stands for. How much of a term it is: log(1 + how often it
+    stands alone) * log2(1 + words) * share of the noun; what nearly always stands in a longer one is none (C-value).
+    """
+    kept = list(sentences)
+    plurals: Counter[str] = Counter()
+    groups = [group for sentence in kept for group in _groups(sentence, plurals)]
+    company = _Company(groups, plurals)
+    runs = Counter(run for group in groups for run in company.runs(group))
+    long_forms = _long_forms(kept)
+    standing = _standing(runs, _candidates(runs, company))
+    own = {key: count for key, count in standing.items() if count >= max(LEAST_FREQUENCY, len(key) - 1)}
+    for short, long in long_forms.items():
+        own.setdefault(long, 1)
+        own.pop(short, None)
+    doubtful = [key for key in own if len(key) == 1 and key[0].isupper() and fold(key[0]) in GENERAL_WORDS]
+    for key in doubtful:  # `NOT`, unless an abbreviation is made of it
+        del own[key]
+    return _spelt(kept, own, long_forms, company)
+
+
+def _groups(sentence: str, plurals: Counter[str]) -> Iterator[_Key]:
+    """Yield the forms of words that nothing but blanks and hyphens stands between; count those in the plural."""
+    group: list[str] = []
+    for word in _read(sentence):
+        if not word.is_joined and group:
+            yield tuple(group)
+            group = []
+        group.append(word.form)
+        plurals[word.form] += word.is_plural
+    if group:
+        yield tuple(group)
+
+
+class _Company:
+    """Tells nouns from verbs and qualities by the words around them, over a whole corpus.
+
+    Where little is seen of a word, the words of its ending speak for it.
+    """
+
+    def __init__(self, groups: Iterable[_Key], plurals: Counter[str]) -> None:
+        self.noun, self.verb, self.quality = Counter[str](), Counter[str](), Counter[str]()
+        self.listed = Counter[str]()  # what stands between commas, or is a line, says half as much
+        for group in groups:
+            for before, form, after in zip(("", *group), group, (*group[1:], ""), strict=False):
+                if form not in GENERAL_WORDS and not form.isdigit():
+                    self._count(before, form, after)
+        for form, count in plurals.items():  # `these are neutrophils`: no quality has a plural
+            turned = min(count, self.quality[form])
+            self.quality[form] -= turned
+            self.noun[form] += turned
+        for form, count in self.listed.items():
+            self.noun[form] += count // 2
+        seen: dict[str, list[float]] = defaultdict(list)
+        for form in sorted({*self.noun, *self.verb, *self.quality}):
+            if (total := self._seen(form)) >= 2:
+                seen[form[-3:]].append(self.noun[form] / total)
+        shares = [share for found in seen.values() for share in found]
+        self._mean = sum(shares) / len(shares) if shares else 0.5
+        self._prior = {ending: (sum(found) + 2 * self._mean) / (len(found) + 2) for ending, found in seen.items()}
+
+    def _count(self, before: str, form: str, after: str) -> None:
+        is_end = not after or after in GENERAL_WORDS
+        # `to` is a preposition before what goes on: `to nearby organs`
+        is_verb = before in _BEFORE_VERB and (before != "to" or is_end)
+        self.verb[form] += is_verb + (after in _AFTER_VERB)
+        if is_end and after not in _AFTER_VERB:
+            is_quality = before in _BEFORE_QUALITY
+            self.quality[form] += is_quality
+            is_named = before in _BEFORE_NOUN or (before != "" and before not in GENERAL_WORDS)
+            self.noun[form] += (is_named and not is_quality and not is_verb) + (after in _AFTER_NOUN and not is_quality)
+            self.listed[form] += before == ""
+
+    def _seen(self, form: str) -> int:
+        return self.noun[form] + self.verb[form] + self.quality[form]
+
+    def noun_share(self, form: str) -> float:
+        """Return how much of a noun a word is, 0 to 1; one of capitals is a name."""
+        if form.isupper():
+            return 1.0
+        prior = self._prior.get(form[-3:], self._mean)
+        return (self.noun[form] + _PRIOR * prior) / (self._seen(form) + _PRIOR)
+
+    def is_verb(self, form: str) -> bool:
+        """Tell whether a word is mostly a verb; `diagnosing` is one unless it is seen as a noun."""
+        if form.endswith("ing") and self.noun[form] < 2:
+            return True
+        return self.verb[form] / (self._seen(form) + _PRIOR) >= _MOST_VERB
+
+    def runs(self, group: _Key) -> Iterator[_Key]:
+        """Yield the runs of words of a group that may be in a term."""
+        run: list[str] = []
+        for form in (*group, "the"):
+            if self._is_apart(form):
+                if run:
+                    yield tuple(run)
+                run = []
+            else:
+                run.append(form)
+
+    def _is_apart(self, form: str) -> bool:
+        if form in GENERAL_WORDS or form.isdigit() or (len(form) == 1 and not form.isupper()):
+            return True
+        is_adverb = len(form) > 4 and form.endswith("ly") and form not in _NOUNS_IN_LY
+        return is_adverb or self.is_verb(form)
+
+
+def _candidates(runs: Mapping[_Key, int], company: _Company) -> set[_Key]:
+    """Return the parts of runs that may be terms and have a positive C-value: not only ever inside others."""
+    counts: Counter[_Key] = Counter()
+    is_fit: dict[_Key, bool] = {}
+    for run, times in runs.items():
+        for start in range(len(run)):
+            for end in range(start + 1, min(start + MAX_WORDS, len(run)) + 1):
+                part = run[start:end]
+                if part not in is_fit:
+                    is_fit[part] = _is_fit(part, company)
+                if is_fit[part]:
+                    counts[part] += times
+    often = {key: count for key, count in counts.items() if count >= LEAST_FREQUENCY}
+    within: Counter[_Key] = Counter()
+    holders: Counter[_Key] = Counter()
+    for key, count in often.items():
+        ends = range(1, len(key) + 1)
+        for part in {key[start:end] for end in ends for start in range(end) if end - start < len(key)} & often.keys():
+            within[part] += count
+            holders[part] += 1
+    return {key for key, count in often.items() if count > within[key] / max(holders[key], 1)}
+
+
+def _is_fit(key: _Key, company: _Company) -> bool:
+    last = key[-1]
+    least, fewest = (_LEAST_ALONE, 3) if len(key) == 1 else (_LEAST_NOUN, 2)
+    is_short = len(last) < (2 if last.isupper() else fewest)
+    is_seen = len(key) > 1 or last.isupper() or company.noun[last] > 1
+    return is_seen and not is_short and len(set(key)) == len(key) and company.noun_share(last) >= least
+
+
+def _standing(runs: Mapping[_Key, int], candidates: set[_Key]) -> Counter[_Key]:
+    """Count how often each candidate stands in runs outside a longer one."""
+    found: Counter[_Key] = Counter()
+    for run, times in runs.items():
+        start = 0
+        while start < len(run):
+            ends = range(min(start + MAX_WORDS, len(run)), start, -1)
+            end = next((end for end in ends if run[start:end] in candidates), 0)
+            if end:
+                found[run[start:end]] += times
+            start = end or start + 1
+    return found
+
+
+_BRACKETED = re.compile(r"\(\s*([^()]{2,60}?)\s*[),;]")
+_SHORT = re.compile(r"(?=.*[^\W\d_])[^\W_][\w.\-/]{1,9}")
+
+
+def _long_forms(sentences: Iterable[str]) -> dict[_Key, _Key]:
+    """Return what abbreviations stand for: of several long forms the most frequent, of those the first by name."""
+    counts: dict[_Key, Counter[_Key]] = defaultdict(Counter)
+    for sentence in sentences:
+        for match in _BRACKETED.finditer(sentence) if "(" in sentence else ():
+            inside, before = match[1], sentence[: match.start()].rstrip()
+            if _SHORT.fullmatch(inside):
+                long = _long_form(inside, before)
+                short = inside
+            else:  # `BCC (basal cell carcinoma)`
+                short = before.rpartition(" ")[2]
+                long = _long_form(short, inside) if _SHORT.fullmatch(short) else ""
+                long = long if len(long) == len(inside) else ""
+            if long and _key(short) != _key(long):
+                counts[_key(short)][_key(long)] += 1
+    return {short: min(found, key=lambda key: (-found[key], key)) for short, found in counts.items()}
+
+
+def _long_form(short: str, before: str) -> str:
+    """Return the end of a text that an abbreviation stands for, or nothing: its letters stand there in this order.
+
+    The first letter begins a word; the words are at most the letters and 5, or twice as many; one capital is needed.
+    """
+    short = short[:-1] if short.endswith("s") and short[:-1].isupper() else short
+    if not any(c.isupper() for c in short):
+        return ""
+    letters = [c for c in short.lower() if c.isalnum()]
+    at = len(before)
+    for number in range(len(letters) - 1, -1, -1):
+        at -= 1
+        while at >= 0 and not (before[at].lower() == letters[number] and (number or _begins(before, at))):
+            at -= 1
+        if at < 0:
+            return ""
+    words = before[at:].split()
+    is_whole = len(before) - at > len(short) and short not in words
+    return before[at:] if is_whole and len(words) <= min(len(letters) + 5, 2 * len(letters)) else ""
+
+
+def _begins(text: str, at: int) -> bool:
+    return at == 0 or not text[at - 1].isalnum()
+
+
+def _spelt(
+    sentences: Iterable[str], own: Mapping[_Key, int], long_forms: Mapping[_Key, _Key], company: _Company
+) -> Terms:
+    """Return the terms as they are mostly spelt, with the occurrences of their abbreviations."""
+    keys = Terms(Term(" ".join(key), 0.0, 0) for key in sorted(own))
+    shorts = {short: keys.get(" ".join(long)) for short, long in long_forms.items()}
+    spellings: dict[str, Counter[str]] = defaultdict(Counter)
+    reader = Terms([*keys.terms, *(Term(" ".join(short), 0.0, 0) for short in sorted(long_forms))])
+    for sentence in sentences:
+        for start, end, term in reader.in_text(sentence):
+            spellings[term.text][" ".join(sentence[start:end].split())] += 1
+    aliases: dict[str, dict[str, int]] = defaultdict(dict)
+    for short, stood_for in shorts.items():
+        if stood_for and (found := spellings.get(" ".join(short))):
+            aliases[stood_for.text][_usual(found)] = found.total()
+    terms = []
+    for term in keys.terms:
+        key, others = _key(term.text), aliases.get(term.text, {})
+        if spelt := spellings.get(term.text):
+            count = spelt.total() + sum(others.values())
+            score = log(1 + count) * log2(1 + len(key)) * company.noun_share(key[-1])
+            terms.append(Term(_usual(spelt), round(score, 6), count, tuple(sorted(others))))
+    return Terms(sorted(terms, key=lambda t: (-t.score, t.text)))
+
+
+def _usual(spellings: Counter[str]) -> str:
+    """Return the most frequent spelling; a first capital that a sentence may have made is none if it ever is small."""
+    alike: Counter[str] = Counter()
+    for spelling, count in spellings.items():
+        alike[spelling[:1].lower() + spelling[1:]] += count
+    best = min(alike, key=lambda s: (-alike[s], sum(c.isupper() for c in s), s))
+    return best if best in spellings else best[:1].upper() + best[1:]
