@@ -130,6 +130,17 @@ def test_error_stays_below_tolerance(is_bipartite, tol):
         assert np.abs(scores - solve_directly(graph, reset, damping)).max() <= tol
 
 
+@each("is_bipartite", [False, True])
+@each("tol", [1e-3, 1e-6, 1e-9])
+def test_error_stays_below_tolerance_where_strengths_differ_by_orders_of_magnitude(is_bipartite, tol):
+    """Along a chain whose weights grow, an error that is small where the walk starts is large where it ends."""
+    edges = [(t, t + 1, 8.0**t) for t in range(15)] + ([] if is_bipartite else [(0, 2, 1.0)])
+    graph, reset = adjacency_of(16, edges), np.eye(16)[:, :1]
+    for damping in (0.5, 0.85):
+        scores = PageRankOperator(graph, damping).solve(reset, tol, dtype=np.float64)
+        assert np.abs(scores - solve_directly(graph, reset, damping)).max() <= tol
+
+
 def star_of_sentences(rng: np.random.Generator) -> sparse.csr_array:
     """A bipartite graph large enough for several blocks to differ in alignment."""
     pairs = {(int(a), 60 + int(b)) for a, b in zip(rng.integers(0, 60, 400), rng.integers(0, 300, 400), strict=True)}

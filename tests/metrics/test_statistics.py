@@ -67,6 +67,13 @@ def test_a_clear_difference_is_found_and_has_a_direction():
     assert (worse.difference, worse.low, worse.high) == (-better.difference, -better.high, -better.low)
 
 
+def test_a_p_value_counts_the_data_themselves_among_the_resamples():
+    """Nine resamples and the data make ten, hence p is twice a number of tenths."""
+    deltas = np.array([1.0, 1.0, 1.0, 0.5, -0.2, -0.9, -0.4])
+    found = [paired_difference(np.zeros(7), deltas + shift, resamples=9).p_value for shift in (-0.4, -0.2, 0.0, 0.1)]
+    assert [round(5 * p, 9) % 1 for p in found] == [0.0] * 4 and len(set(found)) > 2
+
+
 def test_pairing_beats_comparing_two_intervals():
     a = np.random.default_rng(0).random(200)
     b = a + 0.01
