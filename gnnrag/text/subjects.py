@@ -1,0 +1,159 @@
+"""What a passage without a title is about: the names that its first sentence introduces, else the name it repeats."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from gnnrag.text.normalise import FUNCTION_WORDS, fold, phrase_key
+from gnnrag.text.phrases import rule_phrases
+from gnnrag.text.sentences import beginning, split_sentences
+
+MAX_WORDS = 10  # of a name; what is longer before a verb is a clause
+_READ = 1_500  # characters of a passage that are read
+# How sure a subject is: introduced by a verb or a bracket; a phrase in lower case; another name of it; what a sentence
+# without such an introduction begins with; what the passage says most often.
+_INTRODUCED, _COMMON, _ALIAS, _LEADING, _REPEATED = 0.9, 0.7, 0.7, 0.5, 0.4
+
+_VERB = (
+    "is|are|was|were|be|been|has|have|had|can|could|may|might|must|shall|should|will|would|do|does|did|became|becomes|"
+    "refers|means|occurs?|consists?|contains?|includes?|helps?|uses?|causes?|affects?|lies|stands|serves|served|"
+    "happens?|starts?|begins?|began|makes?|made|takes?|took|forms?|provides?|belongs?|remains?|died|lived|worked|won"
+)
+_HARD_END = re.compile(rf"\s*[(\[;]|\s+(?:{_VERB})(?:n['’]t)?\b|\s+[–—]\s")
+_FIRST_VERB = re.compile(rf"\s(?:{_VERB})\b")
+_SOFT_END = re.compile(r"\s*,\s|\s*:\s")
+_ALIAS_CUE = re.compile(
+    r"\b(?:(?:also|better|best|commonly|formerly|originally|simply|sometimes|often|professionally|popularly) )?"
+    r"(?:known|called|named|titled|entitled|subtitled|published|released|abbreviated|credited|performed)"
+    r"(?: simply| professionally| mononymously| collectively)?(?: as| under the (?:stage )?name)?\s+"
+    r"|\bn[ée]e\s+|\baka\s+"
+)
+_ALIAS_END = re.compile(rf"[,;()]|\s(?:{_VERB}|in|and|or|by)\s")
+_SHORT_FORM = re.compile(r"\s*\(\s*(?:the\s+|or\s+)?[\"“]?([^\W\d_a-z][\w.&-]{1,9})[\"”]?\s*\)")
+_QUOTED = re.compile(r"^\s*(?:\"\s*([^\"]{1,100}?)\s*\"|“([^”]{1,100})”|``\s*(.{1,100}?)\s*'')")
+_EDGE = " \t\n\"“”'‘’`.,;:!-–—*•"
+_ARTICLE = re.compile(r"^(?:the|an?)\s+(?=\S)", re.IGNORECASE)
+# Words that no name in lower case begins with, beside function words: they open clauses, or count things.
+_CLAUSES = (
+    "according additionally all although among another any because currently despite due during every few following "
+    "further however including like many most much no one only other others several similarly some such talk though "
+    "three today together two unlike various within without yes"
+)
+_NO_START = (FUNCTION_WORDS - {"a", "an", "the"}) | frozenset(_CLAUSES.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A name for what a passage is about, in the passage's spelling, and how sure that is, in (0, 1)."""
+
+    name: str
+    confidence: float
+
+
+def subject_of(text: str) -> Subject | None:
+    """Return the surest of `subjects_of`, None where nothing in a text is named."""
+    return next(iter(subjects_of(text)), None)
+
+
+def subjects_of(text: str) -> tuple[Subject, ...]:
+    """Return the names under which a passage may be meant, surest first, no two with one `phrase_key`.
+
+    English. Read is the first sentence up to its verb: `Demon Dice, originally published as Chaos Progenitus, is a
+    game` gives Demon Dice and Chaos Progenitus. Where it begins with no name (`It is`, `In 1957`), the name that most
+    sentences have.
+    """
+    sentences = split_sentences(beginning(text, _READ))
+    if not sentences:
+        return ()
+    found = _introduced(sentences[0]) or _leading(sentences[0]) or _repeated(sentences)
+    best: dict[str, Subject] = {}
+    for subject in sorted(found, key=lambda s: -s.confidence):
+        if key := phrase_key(subject.name):
+            best.setdefault(key, subject)
+    return tuple(best.values())
+
+
+def _introduced(sentence: str) -> list[Subject]:
+    """Return the name before the first verb or bracket, and its other names."""
+    if (quoted := _QUOTED.match(sentence)) and _HARD_END.match(sentence, quoted.end()):
+        return [Subject(_clean(_group(quoted)), _INTRODUCED), *_aliases(sentence, quoted.end())]
+    end = _HARD_END.search(sentence)
+    if end is None:
+        return []
+    head = sentence[: end.start()]
+    soft = _SOFT_END.search(head)
+    short = head[: soft.start() + 1] if soft else head  # with its comma, which a clause has
+    found = []
+    if soft and _is_named(head) and all(_is_capital(part) for part in _SOFT_END.split(head)):
+        found.append(Subject(_clean(head), _INTRODUCED))  # `Frederick I, Count Palatine`
+        found += [Subject(_clean(short), _ALIAS)] * _is_named(short)
+    elif _is_named(short):
+        found.append(Subject(_clean(short), _INTRODUCED if _is_capital(_clean(short)) else _COMMON))
+    return found + _aliases(sentence, end.start()) if found else []
+
+
+def _is_named(head: str) -> bool:
+    """Whether what stands before a verb can be a name: short, not a pronoun, no clause such as `In 1931`."""
+    words = [fold(word.strip(_EDGE)) for word in head.split()]
+    if not 0 < len(words) <= MAX_WORDS:
+        return False
+    content = [word for word in words if word not in FUNCTION_WORDS]
+    if words[0] in _NO_START:  # `Until Tomorrow is a film`, not `In 1957, he was`, `Many states are`
+        rest = head.split()[1:]
+        return "," not in head and any(w[:1].isupper() for w in rest) and _is_capital(" ".join(rest))
+    return bool(content) and any(c.isalnum() for c in content[0])
+
+
+def _is_capital(name: str) -> bool:
+    """Whether all words of a name but function words are capital or numbers; of a single word, the first letter."""
+    words = [word for word in re.split(r"[\s-]+", name.strip(_EDGE)) if word.strip(_EDGE)]
+    marked = [word.strip(_EDGE)[0] for word in words if fold(word.strip(_EDGE)) not in FUNCTION_WORDS]
+    small = sum(not (c.isupper() or c.isdigit()) for c in marked)
+    return bool(marked) and small <= len(marked) // 3  # `de`, `von`
+
+
+def _aliases(sentence: str, end: int) -> list[Subject]:
+    """Return the names after `also known as` and the like before the verb, and a short form in a bracket at `end`."""
+    found = []
+    verb = _FIRST_VERB.search(sentence)
+    for cue in _ALIAS_CUE.finditer(sentence, 0, verb.start() if verb else 0):
+        rest = sentence[cue.end() : cue.end() + 120]
+        quoted = _QUOTED.match(rest)
+        name = _group(quoted) if quoted else _ALIAS_END.split(rest)[0]
+        if _is_named(name):
+            found.append(Subject(_clean(name), _ALIAS))
+    short = _SHORT_FORM.match(sentence, end)
+    return found + ([Subject(short.group(1), _ALIAS)] if short else [])
+
+
+def _group(quoted: re.Match[str]) -> str:
+    return next(group for group in quoted.groups() if group is not None)
+
+
+def _leading(sentence: str) -> list[Subject]:
+    """Return the name that a sentence without an introduction begins with."""
+    bare = _ARTICLE.sub("", sentence.strip(_EDGE))
+    first = next(iter(rule_phrases(bare)), "")
+    is_name = first and bare.startswith(first) and not first[0].isdigit() and len(phrase_key(first).split()) > 1
+    return [Subject(first, _LEADING)] if is_name else []
+
+
+def _repeated(sentences: list[str]) -> list[Subject]:
+    """Return the name that most sentences have, the earliest of equals; one that a single sentence has says nothing."""
+    counts: Counter[str] = Counter()
+    spelling: dict[str, str] = {}
+    for sentence in sentences:
+        names = [p for p in rule_phrases(sentence) if p[0].isalpha() and p.casefold() not in FUNCTION_WORDS]
+        for key in dict.fromkeys(map(phrase_key, names)):
+            counts[key] += 1
+        for name in names:
+            spelling.setdefault(phrase_key(name), name)
+    best = max(counts, key=lambda key: counts[key], default="")
+    return [Subject(spelling[best], _REPEATED)] if best and counts[best] > 1 else []
+
+
+def _clean(name: str) -> str:
+    """Return a name in one line, without a leading article and what punctuation is left at its ends."""
+    return _ARTICLE.sub("", " ".join(name.split()).strip(_EDGE))

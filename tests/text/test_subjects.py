@@ -1,0 +1,72 @@
+"""What a passage without a title is about, by its first sentence."""
+
+from __future__ import annotations
+
+from gnnrag.text.subjects import subject_of, subjects_of
+from tests.helpers.each import each
+
+
+def names(text: str) -> list[str]:
+    return [subject.name for subject in subjects_of(text)]
+
+
+@each(
+    "text, expected",
+    [
+        ("The Journal of Small Ships is a quarterly journal.", ["Journal of Small Ships"]),
+        ("Teutberga( died 875) was a queen.", ["Teutberga"]),
+        ("Body water is the water content of an animal.", ["Body water"]),
+        ("Lay assessors can help a judge.", ["Lay assessors"]),
+        ("\" Trashed\" is the debut single of Skin.", ["Trashed"]),
+        ("Ada Lind sang in Oslo for years.", ["Ada Lind"]),
+        ("Until Tomorrow (1975) was a soap opera.", ["Until Tomorrow"]),
+        ("Frederick I, Count Palatine of Simmern (1417 – 1480) was a count.",
+         ["Frederick I, Count Palatine of Simmern", "Frederick I"]),
+        ("Demon Dice, originally published as Chaos Progenitus, is a game.", ["Demon Dice", "Chaos Progenitus"]),
+        ("Basal cell cancer, also known as basal cell carcinoma (BCC), is common, unlike melanoma (MM).",
+         ["Basal cell cancer", "basal cell carcinoma", "BCC"]),
+        ("Carmelo González (born 1983), known simply as Carmelo, is a footballer.", ["Carmelo González", "Carmelo"]),
+    ],
+)  # fmt: skip
+def test_names_that_a_first_sentence_introduces(text, expected):
+    assert names(text) == expected
+
+
+@each(
+    "text",
+    [
+        "",
+        "It is a film. It was shot in Oslo.",
+        "In 1957, before he was king, nobody knew it.",
+        "Despite his keen interest in composing, he was better known elsewhere.",
+        "Many states are small.",
+        "...",
+        "the of and",
+    ],
+)
+def test_where_nothing_is_introduced_there_is_no_subject(text):
+    assert subjects_of(text) == ()
+
+
+def test_without_an_introduction_it_is_the_name_that_is_repeated():
+    text = "They met the Light Brigade near Balaclava. Then the Light Brigade charged. It was over by noon."
+    assert subject_of(text).name == "Light Brigade"
+
+
+def test_surer_the_plainer_the_introduction():
+    introduced = subject_of("Ada Lind was a singer.")
+    common = subject_of("Body water is in the body.")
+    leading = subject_of("Ada Lind sang in Oslo.")
+    repeated = subject_of("There he met Ada Lind. Then Ada Lind sang.")
+    assert introduced.confidence > common.confidence > leading.confidence > repeated.confidence > 0
+    assert introduced.confidence < 1, "a title is surer"
+
+
+def test_names_are_distinct_and_in_order_of_confidence():
+    found = subjects_of('Leo (also known as "Leo", or known as Leo the Wise) was a king.')
+    assert [s.confidence for s in found] == sorted((s.confidence for s in found), reverse=True)
+    assert len({s.name.casefold() for s in found}) == len(found)
+
+
+def test_very_long_text_without_a_verb_is_read_in_part():
+    assert subjects_of("word " * 200_000) == ()
