@@ -68,15 +68,26 @@ def split_sentences(text: str) -> list[str]:
     A blank line always splits, a single line break never does; a full stop after an abbreviation or initials only where
     the next word can only begin a sentence. A sentence of more than `MAX_SENTENCE` characters is cut.
     """
-    sentences: list[str] = []
-    for block in _BLANK_LINE.split(text):
+    return [piece for start, end in sentence_spans(text) for piece in pieces(text[start:end])]
+
+
+def sentence_spans(text: str) -> list[tuple[int, int]]:
+    """Return where sentences start and end, as `split_sentences` finds them, however long."""
+    spans: list[tuple[int, int]] = []
+    first = 0
+    for blank in (*_BLANK_LINE.finditer(text), None):
+        block = text[first : blank.start() if blank else len(text)]
         start = 0
-        for match in _BREAK.finditer(block):
-            if not _is_abbreviated(block, start, match):
-                sentences.append(block[start : match.end()].strip())
-                start = match.end()
-        sentences.append(block[start:].strip())
-    return [piece for sentence in sentences for piece in pieces(sentence)]
+        for match in (*_BREAK.finditer(block), None):
+            if match is None or not _is_abbreviated(block, start, match):
+                end = match.end() if match else len(block)
+                left = len(block[start:end]) - len(block[start:end].lstrip())
+                right = len(block[start:end].rstrip())
+                if right:
+                    spans.append((first + start + left, first + start + right))
+                start = end
+        first = blank.end() if blank else len(text)
+    return spans
 
 
 def _is_abbreviated(block: str, start: int, match: re.Match[str]) -> bool:
