@@ -141,6 +141,13 @@ class TestMapPassages:
         _, calls = self.run(tmp_path, keys, settings="t" * 64)
         assert calls == [[0, 1], [2, 3], [4, 5]]
 
+    def test_what_failed_is_not_journalled_and_tried_again(self, tmp_path):
+        def attempt(found):
+            return map_passages(Store(tmp_path), "s", "x", ["a", "b"], {}, lambda p: [found[i] for i in p], 2)
+
+        assert attempt([None, 1]) == [None, 1]
+        assert attempt([5, 6]) == [5, 1], "only the one that failed is asked for"
+
     def test_a_journal_cut_short_costs_only_its_last_row(self, tmp_path):
         keys = list("abcd")
         want, _ = self.run(tmp_path, keys)
