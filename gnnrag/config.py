@@ -107,12 +107,29 @@ def check_run(config: RunConfig) -> None:
 
 
 @dataclass
+class LongAnswersConfig:
+    """How questions are scored whose reference answers are a sentence or more, or that have no gold passages."""
+
+    context_tokens: int = 1_000  # of what was retrieved, from the best passage on: the same budget for all
+    tokenizer: str = "estimate"  # 4 characters a token; or a folder with tokenizer.json, or a name for transformers
+
+
+@dataclass
+class AnswerConfig:
+    """How long answers are."""
+
+    style: str | None = None  # short, sentence or long; null: by the question's kind
+    words: int | None = None  # of a long answer at most; null: 120
+
+
+@dataclass
 class MetricsConfig:
     """How predictions are scored."""
 
     ks: list[int] = field(default_factory=lambda: [1, 2, 5, 10, 20, 30, 50, 100, 150, 200])
-    skip_no_gold: bool = False  # leave questions without gold passages out of the retrieval means
+    skip_no_gold: bool = True  # means of recall are over questions that have gold passages; false: others count 0
     f1_variant: str = "hipporag"  # hipporag, hotpot or squad
+    long: LongAnswersConfig = field(default_factory=LongAnswersConfig)
 
 
 @dataclass
@@ -136,6 +153,7 @@ class EvaluateConfig:
     roles: RolesConfig = field(default_factory=RolesConfig)  # type: ignore[valid-type]
     llm: Any = "openai"
     llm_cache: str | None = ".cache/llm.sqlite"  # null: no response cache
+    answer: AnswerConfig = field(default_factory=AnswerConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     budget: BudgetConfig = field(default_factory=BudgetConfig)
     run: RunConfig = field(default_factory=RunConfig)

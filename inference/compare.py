@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
             )
     runs = load_runs([Path(r) for r in options.runs])
     comparison = Comparison(runs)
-    metrics = options.metric or ["retrieval/recall@5", "answer/em", "answer/f1"]
+    metrics = options.metric or comparison.main_metrics()
     rows = comparison.differences(metrics)
     if options.plot:
         recall_plot(runs, Path(options.plot))

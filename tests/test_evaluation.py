@@ -183,11 +183,11 @@ def test_scoring_reads_files_only(config: Any, tmp_path: Path) -> None:
     moved = tmp_path / "elsewhere"
     shutil.copytree(path, moved)
     (moved / "metrics.json").unlink()
-    questions = load_dataset(SAMPLE).questions[:LIMIT]
+    data = load_dataset(SAMPLE, limit=LIMIT)
     rows = read_predictions(moved)
-    again = write_metrics(moved, questions, rows, MetricsConfig(skip_no_gold=True))
+    again = write_metrics(moved, data, rows, MetricsConfig())
     assert again == metrics == json.loads((moved / "metrics.json").read_text())
-    third = write_metrics(moved, questions, rows, MetricsConfig(ks=[3]))["retrieval/recall@3"]
+    third = write_metrics(moved, data, rows, MetricsConfig(ks=[3]))["retrieval/recall@3"]
     assert third >= metrics["retrieval/recall@2"]
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
+
 from gnnrag.audit.config import FLAT, AuditRunConfig, check_audit
 from gnnrag.audit.verdicts import COSTS, adopted, economics, judge_router, read_cell, verdict
 from gnnrag.common.files import digest, write_json, write_jsonl
@@ -22,6 +24,7 @@ from gnnrag.datasets.jsonl import read_jsonl
 from gnnrag.errors import DataError
 from gnnrag.index.build import Progress
 from gnnrag.methods.routes import RouteConfig, choose_route, read_route
+from gnnrag.metrics.long_answers import is_long
 from gnnrag.metrics.replies import remarks
 from gnnrag.metrics.report import per_question
 from gnnrag.metrics.statistics import cohen_kappa
@@ -55,6 +58,8 @@ def audit(
     sample, weights = stratified_sample(known, c.n, c.least, config.seed)
     if c.measure.startswith("retrieval/") and (blank := sum(not q.gold for q in sample)):
         on_note(f"{blank} of the questions have no gold passages: {c.measure} counts them as wrong")
+    if c.measure.startswith("answer/") and (long := sum(map(is_long, sample))):
+        on_note(f"{long} of the questions have references of a sentence or more: {c.measure} counts them as wrong")
     index = open_index(_config_for(config, FLAT, c.flat, ""), data.name, data.passages, on_index, ["router"])
     routings = asyncio.run(_route_all(config, Roles(index, config.roles, config.llm, config.llm_cache), sample))
     decided = [choose_route(r.probabilities, c.thematic_threshold, c.multi_hop_threshold) for r in routings]
@@ -161,8 +166,8 @@ def _identity(config: AuditRunConfig, data: Dataset) -> Any:
 
 def _scores(questions: Sequence[Question], path: Path, config: AuditRunConfig) -> dict[str, dict[str, float]]:
     """Return metric to question id to value, of one run."""
-    variant: Any = config.metrics.f1_variant
-    columns = per_question(questions, read_predictions(path), tuple(config.metrics.ks), variant)
+    columns = per_question(questions, read_predictions(path), config.metrics)
+    columns[config.audit.measure] = np.nan_to_num(columns[config.audit.measure])  # the audit has told of these
     columns["cost/tokens"] = columns["cost/prompt_tokens"] + columns["cost/completion_tokens"]
     kept = (config.audit.measure, "failed", *COSTS)
     return {m: dict(zip((q.id for q in questions), columns[m].tolist(), strict=True)) for m in kept}

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -28,7 +28,7 @@ from gnnrag.common.records import interpreting
 from gnnrag.common.yaml_config import without_credentials
 from gnnrag.config import MetricsConfig, RunConfig
 from gnnrag.errors import GnnragError
-from gnnrag.metrics.report import per_question
+from gnnrag.metrics.report import defined, per_question
 from gnnrag.types import Passage, Prediction, Question
 
 EVERY_S = 1.0  # seconds between two rows of running figures
@@ -77,6 +77,7 @@ class EvaluationTracker:
         self._tracker: Tracker | None = None
         self._step = 0  # the last one sent, in this session or an earlier one
         self._done, self._sums = 0, dict.fromkeys((*RUNNING, *COUNTED), 0.0)
+        self._defined = dict.fromkeys(RUNNING, 0)
         self._started, self._sent, self._is_pending = time.monotonic(), -math.inf, False
         self._log: Callable[..., None] = lambda event, **values: None
 
@@ -109,13 +110,16 @@ class EvaluationTracker:
         question = self._asked.get(prediction.question_id)
         if question is None:
             return
-        variant: Any = self._metrics.f1_variant
-        scores = per_question([question], [prediction], (5,), variant)
+        scores = per_question([question], [prediction], replace(self._metrics, ks=[5]))
         usage = prediction.usage
         tokens = usage.get("prompt_tokens", 0) + usage.get("completion_tokens", 0)
         counted = (prediction.error is not None, usage.get("cost", 0.0), usage.get("llm_calls", 0), tokens)
-        for name, value in zip(self._sums, (*(scores[key][0] for key in RUNNING.values()), *counted), strict=True):
-            self._sums[name] += float(value)
+        for name, count in zip(COUNTED, counted, strict=True):
+            self._sums[name] += float(count)
+        for name, key in RUNNING.items():
+            values = defined(scores[key])
+            self._sums[name] += float(values.sum())
+            self._defined[name] += len(values)
         self._done += 1
 
     def flush(self) -> None:
@@ -123,7 +127,7 @@ class EvaluationTracker:
         if not self._is_pending or not self._done:
             return
         self._sent, self._is_pending = time.monotonic(), False
-        row = {"questions": self._done, **{name: self._sums[name] / self._done for name in RUNNING}}
+        row = {"questions": self._done, **{k: self._sums[k] / n for k, n in self._defined.items() if n}}
         row |= {name: round(self._sums[name], 8) for name in COUNTED}
         row |= {"failed": int(self._sums["failed"]), "seconds": round(self._sent - self._started, 2)}
         row = {f"running/{name}": value for name, value in row.items()}

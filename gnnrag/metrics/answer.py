@@ -36,7 +36,7 @@ def exact_match(prediction: str, answers: Sequence[str]) -> float:
     return _best(prediction, answers, lambda p, a: float(p == a))
 
 
-def f1(prediction: str, answers: Sequence[str], variant: F1Variant = "hipporag") -> float:
+def f1(prediction: str, answers: Sequence[str], variant: str = "hipporag") -> float:
     """Return the best token F1 over the answers; no answers means a question that cannot be answered.
 
     `variant`: `hipporag`: no overlap is 0, even if both sides are empty. `hotpot`: additionally 0 if one side is yes,
@@ -70,7 +70,7 @@ def _best(prediction: str, answers: Sequence[str], metric: Callable[[str, str], 
     return max(metric(normalised, normalise_answer(answer)) for answer in answers)
 
 
-def _token_f1(prediction: str, answer: str, variant: F1Variant) -> float:
+def _token_f1(prediction: str, answer: str, variant: str) -> float:
     if variant == "squad" and not (prediction and answer):
         return float(prediction == answer)
     if variant == "hotpot" and prediction != answer and _CLOSED_ANSWERS & {prediction, answer}:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +15,13 @@ from gnnrag.common.files import read_journal, read_json, read_object
 from gnnrag.common.outputs import TRAINING
 from gnnrag.common.records import interpreting, number, text
 from gnnrag.errors import GnnragError, nearest
+from gnnrag.metrics.long_answers import TEXT
 from gnnrag.metrics.plotting import blank_axes, write_figure
 from gnnrag.metrics.replies import check_section
+from gnnrag.metrics.retrieval import is_node_metric
 from gnnrag.metrics.statistics import mcnemar, paired_difference
+
+MAIN = ("retrieval/recall@5", "answer/em", "answer/f1")
 
 
 @dataclass(frozen=True)
@@ -76,12 +81,21 @@ def _load(path: Path, name: str) -> Run:
     with interpreting(path / "scores.jsonl"):
         rows = read_journal(path / "scores.jsonl")
         names = [text(k) for k in rows[0] if k not in ("question_id", "type", "has_gold")]
-        columns = {name: np.array([number(row[name]) for row in rows]) for name in names}
+        columns = {name: np.array([_score(row[name]) for row in rows]) for name in names}
         gold = np.array([bool(row["has_gold"]) for row in rows])
+        if metrics.get("settings", {}).get("skip_no_gold"):  # such zeros are in runs scored by older code
+            for key in columns:
+                if key.startswith("retrieval/") and not is_node_metric(key):
+                    columns[key][~gold] = np.nan
         ids = tuple(text(row["question_id"]) for row in rows)
         if len(set(ids)) < len(ids):
             raise ValueError("a question has two rows")
     return Run(name, metrics, ids, gold, columns)
+
+
+def _score(value: Any) -> float:
+    """Return a question's value, NaN where the metric is not defined for it."""
+    return math.nan if value is None else number(value)
 
 
 def _check_figures(metrics: Mapping[str, Any]) -> None:
@@ -119,11 +133,18 @@ class Comparison:
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = runs
 
+    def main_metrics(self) -> list[str]:
+        """Return what to compare where nobody says: recall, EM and F1, as far as the questions have them, and texts."""
+        names = [*MAIN, *(name for name in self.runs[0].scores if name.startswith(TEXT))]
+        has = [{name for name, values in run.scores.items() if not np.isnan(values).all()} for run in self.runs]
+        return [name for name in names if all(name in one for one in has)]
+
     def differences(self, metrics: Sequence[str]) -> list[dict[str, Any]]:
         """Return one row per run and metric: mean difference, its bootstrap interval, p, and who was better where.
 
         `at` is the run's place, from 0. p is McNemar's for right-or-wrong metrics, else the paired bootstrap's;
-        `p_floor` is the smallest it can be (0 for McNemar's). Raises GnnragError for an unknown metric.
+        `p_floor` is the smallest it can be (0 for McNemar's). `questions` are those for which both runs have a figure.
+        Raises GnnragError for an unknown metric, and one that no question has.
         """
         rows = []
         for at, run in enumerate(self.runs[1:], start=1):
@@ -136,9 +157,7 @@ class Comparison:
 
 
 def _difference(base: Run, run: Run, metric: str) -> dict[str, Any]:
-    skips = metric.startswith("retrieval/") and base.metrics.get("settings", {}).get("skip_no_gold")
-    rows = base.has_gold if skips else np.ones(len(base.ids), bool)
-    a, b = base.scores[metric][rows], run.scores[metric][rows]
+    a, b = _both(base, run, metric)
     test = paired_difference(a, b)
     is_binary = np.isin(np.concatenate([a, b]), (0.0, 1.0)).all()
     return {
@@ -153,6 +172,15 @@ def _difference(base: Run, run: Run, metric: str) -> dict[str, Any]:
         "worse": int((b < a).sum()),
         "same": int((b == a).sum()),
     }
+
+
+def _both(first: Run, second: Run, metric: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the values of two runs on the questions for which both have one."""
+    rows = ~np.isnan(first.scores[metric]) & ~np.isnan(second.scores[metric])
+    if not rows.any():
+        has = [name for name, values in first.scores.items() if not np.isnan(values).all()]
+        raise GnnragError(f"no question of {first.name} and {second.name} has {metric}; they have {', '.join(has)}")
+    return first.scores[metric][rows], second.scores[metric][rows]
 
 
 def recall_plot(runs: Sequence[Run], path: Path) -> None:
@@ -180,11 +208,11 @@ def recall_plot(runs: Sequence[Run], path: Path) -> None:
 def overlap(first: Run, second: Run, metric: str, least: float = 1.0) -> dict[str, float]:
     """Return the shares of questions that both runs, one, or neither get right: the metric is `least` or more.
 
-    Raises GnnragError for an unknown metric.
+    Raises GnnragError for an unknown metric, and one that no question has.
     """
     for run in (first, second):
         if metric not in run.scores:
             raise GnnragError(f"{run.name} has no metric {metric!r}. {nearest(metric, run.scores)}")
-    a, b = first.scores[metric] >= least, second.scores[metric] >= least
+    a, b = (values >= least for values in _both(first, second, metric))
     groups = {"both": a & b, "first only": a & ~b, "second only": ~a & b, "neither": ~a & ~b}
     return {name: round(float(rows.mean()), 4) for name, rows in groups.items()}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from gnnrag.config import MetricsConfig
 from gnnrag.errors import GnnragError
-from gnnrag.metrics.answer import F1Variant, exact_match, f1, is_abstention, sub_em, sub_em_tok
+from gnnrag.metrics.answer import exact_match, f1, is_abstention, sub_em, sub_em_tok
+from gnnrag.metrics.long_answers import TEXT, Material, is_long, text_metrics
 from gnnrag.metrics.retrieval import (
     all_at,
     gold_nodes,
@@ -24,13 +27,13 @@ from gnnrag.metrics.statistics import bootstrap_interval
 from gnnrag.types import Prediction, Question
 
 LENGTHS = ((1, 10), (11, 15), (16, 20))  # words of a question, inclusive; longer ones are one group
-DEFAULT_KS = (1, 2, 5, 10, 20, 30, 50, 100, 150, 200)
 _WITH_INTERVAL = (
     *("retrieval/recall@2", "retrieval/recall@5", "retrieval/all@5", "retrieval/mrr"),
     *("retrieval/hits@1", "retrieval/node_recall", "retrieval/node_precision", "retrieval/node_f1"),
     *("retrieval/resolved_recall", "retrieval/resolved_precision", "retrieval/resolved_f1"),
     *("answer/em", "answer/f1", "answer/sub_em"),
 )
+SHORT = ("answer/em", "answer/f1", "answer/sub_em", "answer/sub_em_tok")  # of a short reference alone
 _USAGE = {
     "cost/llm_calls": "llm_calls",
     "cost/prompt_tokens": "prompt_tokens",
@@ -42,43 +45,30 @@ _USAGE = {
 _DIGITS = {"cost/usd": 8}
 
 
-def score(
-    questions: Sequence[Question],
-    predictions: Iterable[Prediction],
-    ks: Sequence[int] = DEFAULT_KS,
-    f1_variant: F1Variant = "hipporag",
-    skip_no_gold: bool = False,
-    resamples: int = 1000,
-    seed: int = 0,
-    nodes: Mapping[str, Sequence[str]] | None = None,
+def summarise(
+    questions: Sequence[Question], columns: Mapping[str, np.ndarray], resamples: int = 1000, seed: int = 0
 ) -> dict[str, Any]:
     """Return means over questions, intervals of the main ones, cost, and the same means per type and length.
 
-    Questions with `gold_nodes` also get node metrics, those with a number of hops means per number. `predictions` are
-    one row a question, in any order. Questions without gold passages count 0 in retrieval means or, with
-    `skip_no_gold`, are left out (None where none is left). `resamples=0` leaves the intervals out. `nodes`, as in
-    `resolved_nodes`, adds metrics of retrieved nodes together with those of the passages that the reader saw.
-
-    Raises GnnragError for no questions or rows that are not one a question, ValueError for bad `ks` or `f1_variant`.
+    Questions with a number of hops also get means per number. `columns` are those of `per_question`; a question for
+    which a metric is not defined is left out of its mean, which is None where none is left. `resamples=0` leaves the
+    intervals out.
     """
-    columns = per_question(questions, predictions, ks, f1_variant, nodes)
-    has_gold = np.array([bool(q.gold) for q in questions])
     everything = np.ones(len(questions), dtype=bool)
-    has_nodes = np.array([bool(gold_nodes(q)) for q in questions])
-    counted = {"passage": has_gold if skip_no_gold else everything, "node": has_nodes}
-    report: dict[str, Any] = {"questions": len(questions), "no_gold": int((~has_gold).sum())}
-    report |= _means(columns, everything, counted)
-    for name in _WITH_INTERVAL if resamples else ():
-        values = columns[name][_rows(name, everything, counted)] if name in columns else np.zeros(0)
+    report: dict[str, Any] = {"questions": len(questions), "no_gold": sum(not q.gold for q in questions)}
+    report |= _means(columns, everything)
+    with_interval = [*(name for name in _WITH_INTERVAL if name in columns), *(n for n in columns if n.startswith(TEXT))]
+    for name in with_interval if resamples else ():
+        values = defined(columns[name])
         if len(values):
             interval = bootstrap_interval(values, resamples=resamples, seed=seed)
             report[f"{name}_ci"] = [round(interval.low, 4), round(interval.high, 4)]
     for percent in (10, 50, 90):
         report[f"context/size_p{percent}"] = round(float(np.percentile(columns["context/size"], percent)), 4)
-    report["by_type"] = _grouped(columns, np.array([q.type for q in questions]), counted)
-    report["by_length"] = _grouped(columns, np.array([length_group(q.text) for q in questions]), counted)
+    report["by_type"] = _grouped(columns, np.array([q.type for q in questions]))
+    report["by_length"] = _grouped(columns, np.array([length_group(q.text) for q in questions]))
     if all(isinstance(q.extra.get("hops"), int) for q in questions):
-        report["by_hops"] = _grouped(columns, np.array([q.extra["hops"] for q in questions]), counted)
+        report["by_hops"] = _grouped(columns, np.array([q.extra["hops"] for q in questions]))
     return report
 
 
@@ -89,21 +79,45 @@ def length_group(text: str) -> str:
     return f"{low:02d}-{high} words" if high else f"{low}+ words"
 
 
+def defined(values: np.ndarray) -> np.ndarray:
+    """Return the values of the questions for which a metric is defined."""
+    return values[~np.isnan(values)]
+
+
 def per_question(
     questions: Sequence[Question],
     predictions: Iterable[Prediction],
-    ks: Sequence[int] = DEFAULT_KS,
-    f1_variant: F1Variant = "hipporag",
+    config: MetricsConfig | None = None,
     nodes: Mapping[str, Sequence[str]] | None = None,
+    material: Material | None = None,
 ) -> dict[str, np.ndarray]:
-    """Return one array per metric, (n,) in the order of `questions`, to compare two runs on. Raises as `score`."""
-    pairs = _paired(questions, predictions)
-    rows = [_row(q, p, ks, f1_variant) for q, p in pairs]
+    """Return one array per metric, (n,) in the order of `questions`, to compare two runs on; NaN: not defined.
+
+    Retrieval metrics are not defined without gold passages; where some questions have them, the others count 0 if
+    `skip_no_gold` is false. Metrics of short answers are not defined for a reference of a sentence or more: these have
+    those of `text_metrics`, with the corpus as `material`. Node metrics are there where a question has `gold_nodes`;
+    `nodes`, as in `resolved_nodes`, adds those of retrieved nodes together with those of the passages read.
+    `predictions` are one row a question, in any order; a failed one scores 0 and keeps its cost.
+
+    Raises GnnragError for no questions or rows that are not one a question, ValueError for bad `ks` or `f1_variant`.
+    """
+    config, pairs = config or MetricsConfig(), _paired(questions, predictions)
+    rows = [_row(q, p, config) for q, p in pairs]
     if any(gold_nodes(q) for q in questions):
         for row, (question, prediction) in zip(rows, pairs, strict=True):
             metrics = _node_row(question, prediction, nodes)
-            row |= dict.fromkeys(metrics, 0.0) if prediction.error is not None else metrics
-    return {name: np.array([row[name] for row in rows], dtype=np.float64) for name in rows[0]}
+            metrics = dict.fromkeys(metrics, 0.0) if prediction.error is not None else metrics
+            row |= metrics if gold_nodes(question) else dict.fromkeys(metrics, math.nan)
+    columns = {name: np.array([row[name] for row in rows], dtype=np.float64) for name in rows[0]}
+    has_gold = np.array([bool(q.gold) for q in questions])
+    if config.skip_no_gold or not has_gold.any():
+        for name in columns:
+            if name.startswith("retrieval/") and not is_node_metric(name):
+                columns[name][~has_gold] = math.nan
+    are_long = np.array([is_long(q) for q in questions])
+    for name in SHORT:
+        columns[name][are_long] = math.nan
+    return columns | (text_metrics(pairs, material, config.long) if material else {})
 
 
 def _node_row(
@@ -115,17 +129,17 @@ def _node_row(
     return metrics
 
 
-def _row(question: Question, prediction: Prediction, ks: Sequence[int], variant: F1Variant) -> dict[str, float]:
+def _row(question: Question, prediction: Prediction, config: MetricsConfig) -> dict[str, float]:
     failed = prediction.error is not None
     answer, answers = prediction.answer, question.answers
     ranking, gold = prediction.ranking, question.gold
-    quality = {f"retrieval/recall@{k}": recall_at(ranking, gold, k) for k in ks}
-    quality |= {f"retrieval/all@{k}": all_at(ranking, gold, k) for k in ks}
+    quality = {f"retrieval/recall@{k}": recall_at(ranking, gold, k) for k in config.ks}
+    quality |= {f"retrieval/all@{k}": all_at(ranking, gold, k) for k in config.ks}
     quality |= {
         "retrieval/mrr": mrr(ranking, gold),
         "retrieval/context_precision": precision(prediction.context, gold),
         "answer/em": exact_match(answer, answers),
-        "answer/f1": f1(answer, answers, variant),
+        "answer/f1": f1(answer, answers, config.f1_variant),
         "answer/sub_em": sub_em(answer, answers),
         "answer/sub_em_tok": sub_em_tok(answer, answers),
         "answer/abstained": float(is_abstention(answer)),
@@ -139,28 +153,20 @@ def _row(question: Question, prediction: Prediction, ks: Sequence[int], variant:
     return {**quality, **cost, "context/size": size, "failed": float(failed)}
 
 
-def _grouped(
-    columns: Mapping[str, np.ndarray], groups: np.ndarray, counted: Mapping[str, np.ndarray]
-) -> dict[str, dict[str, Any]]:
+def _grouped(columns: Mapping[str, np.ndarray], groups: np.ndarray) -> dict[str, dict[str, Any]]:
     """Return the size and the means of each group of questions. `groups` names each question's, shape (n,)."""
     rows = {str(group): groups == group for group in np.unique(groups)}
-    return {name: {"count": int(mine.sum()), **_means(columns, mine, counted)} for name, mine in rows.items()}
+    return {name: {"count": int(mine.sum()), **_means(columns, mine)} for name, mine in rows.items()}
 
 
-def _means(columns: Mapping[str, np.ndarray], rows: np.ndarray, counted: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Return rounded means over the questions in `rows`; retrieval metrics only over those that are `counted` too."""
+def _means(columns: Mapping[str, np.ndarray], rows: np.ndarray) -> dict[str, Any]:
+    """Return rounded means over the questions in `rows` for which a metric is defined; None where there are none."""
     result: dict[str, Any] = {"failed": int(columns["failed"][rows].sum())}
     for name, values in columns.items():
         if name != "failed":
-            chosen = values[_rows(name, rows, counted)]
+            chosen = defined(values[rows])
             result[name] = round(float(chosen.mean()), _DIGITS.get(name, 4)) if len(chosen) else None
     return result
-
-
-def _rows(name: str, rows: np.ndarray, counted: Mapping[str, np.ndarray]) -> np.ndarray:
-    if is_node_metric(name):
-        return rows & counted["node"]
-    return rows & counted["passage"] if name.startswith("retrieval/") else rows
 
 
 def _paired(questions: Sequence[Question], predictions: Iterable[Prediction]) -> Iterable[tuple[Question, Prediction]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -23,8 +24,9 @@ from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
 from gnnrag.index.plan import closure
 from gnnrag.metrics.answer import F1Variant
+from gnnrag.metrics.long_answers import TEXT, Material, is_compared
 from gnnrag.metrics.replies import by_role
-from gnnrag.metrics.report import per_question, score
+from gnnrag.metrics.report import per_question, summarise
 from gnnrag.metrics.traces import from_traces
 from gnnrag.registry import RETRIEVERS, resolve
 from gnnrag.run.pipeline import Pipeline, chunking, idle_settings, needed_stages, open_index
@@ -82,7 +84,7 @@ def evaluate(
         if shard:
             counts = {"questions": len(asked), "failed": sum(p.error is not None for p in predictions)}
             return run.path, {**counts, "replies": by_role(predictions)}
-        metrics = write_metrics(run.path, data.questions, predictions, config.metrics, config.seed, data.nodes, on_note)
+        metrics = write_metrics(run.path, data, predictions, config.metrics, config.seed, on_note)
         tracker.finish(metrics, predictions)
     check_retriever(config, run.path, predictions)
     return run.path, metrics
@@ -242,17 +244,16 @@ def _predict(
 
 def write_metrics(
     path: Path,
-    questions: Sequence[Question],
+    data: Dataset,
     predictions: Iterable[Prediction],
     config: MetricsConfig,
     seed: int = 0,
-    nodes: Mapping[str, Sequence[str]] | None = None,
     on_note: Callable[[str], None] = lambda note: None,
 ) -> dict[str, Any]:
     """Write `metrics.json` and `scores.jsonl` (a row a question); `on_note` is notified of incomplete traces."""
-    rows, ks = list(predictions), tuple(config.ks)
-    variant: Any = config.f1_variant
-    metrics = score(questions, rows, ks, variant, config.skip_no_gold, seed=seed, nodes=nodes)
+    rows, questions = list(predictions), data.questions
+    columns = per_question(questions, rows, config, data.nodes, Material.of(data.passages))
+    metrics = summarise(questions, columns, seed=seed)
     if (path / "traces.jsonl").is_file():
         metrics |= from_traces(path / "traces.jsonl", questions, on_note)
     if replies := by_role(rows):
@@ -260,18 +261,21 @@ def write_metrics(
     if repaired := sum(int(counts.get("repaired", 0)) for counts in replies.values()):
         metrics["replies_repaired"] = repaired
         on_note(f"{repaired} replies of language models held halves of characters, which are read as U+FFFD")
-    metrics["settings"] = to_plain(config) | {"seed": seed}
+    settings = to_plain(config) | {"seed": seed}
+    if not any(map(is_compared, questions)):
+        del settings["long"]  # they have no influence
+    metrics["settings"] = settings
     before = read_object(path / "metrics.json").get("settings", metrics["settings"])
     if others := sorted(differences(before, json.loads(json.dumps(metrics["settings"])))):
         on_note(f"{path} had been scored with other settings (metrics: {', '.join(others)}); its figures are replaced")
-    columns = per_question(questions, rows, ks, variant, nodes)
-    quality = [name for name in columns if name.startswith(("retrieval/", "answer/"))]
-    write_jsonl(
-        path / "scores.jsonl",
-        [
-            {"question_id": q.id, "type": q.type, "has_gold": bool(q.gold)} | {k: float(columns[k][i]) for k in quality}
-            for i, q in enumerate(questions)
-        ],
-    )
+    quality = [name for name in columns if name.startswith(("retrieval/", "answer/", TEXT))]
+    write_jsonl(path / "scores.jsonl", [
+        {"question_id": q.id, "type": q.type, "has_gold": bool(q.gold)} | {k: _value(columns[k][i]) for k in quality}
+        for i, q in enumerate(questions)
+    ])  # fmt: skip
     write_json(path / "metrics.json", metrics)
     return metrics
+
+
+def _value(of: float) -> float | None:
+    return None if math.isnan(of) else float(of)

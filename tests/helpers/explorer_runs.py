@@ -93,5 +93,5 @@ def invented_run(data: Path, path: Path, rounds: int, right: int, method: str = 
         "roles": {"default": "offline", "reader": {"impl": None}},
     }))  # fmt: skip
     (path / "meta.json").write_text(json.dumps({"inputs": {"data": dataset.fingerprints}, "commit": "abc"}))
-    write_metrics(path, dataset.questions, read_predictions(path), MetricsConfig())
+    write_metrics(path, dataset, read_predictions(path), MetricsConfig())
     return path

@@ -4,10 +4,12 @@ import json
 
 import pytest
 
+from gnnrag.config import MetricsConfig
 from gnnrag.errors import GnnragError
-from gnnrag.metrics.report import length_group, per_question, score
+from gnnrag.metrics.report import length_group, per_question
 from gnnrag.types import Prediction, Question
 from tests.helpers.each import each
+from tests.helpers.scoring import score
 
 QUESTIONS = [
     Question("q1", "?", ("Paris",), "bridge", ("a", "b")),
@@ -28,10 +30,10 @@ PREDICTIONS = [
 
 
 def test_means_by_hand():
-    columns = per_question(QUESTIONS, PREDICTIONS)
+    columns = per_question(QUESTIONS, PREDICTIONS, MetricsConfig(skip_no_gold=False))
     assert columns["answer/em"].tolist() == [1, 0, 1], "in the order of questions"
     assert columns["retrieval/recall@1"].tolist() == [0.5, 0, 0]
-    got = score(QUESTIONS, PREDICTIONS, ks=(1, 2, 5))
+    got = score(QUESTIONS, PREDICTIONS, ks=(1, 2, 5), skip_no_gold=False)
     assert got["questions"] == 3
     assert (got["failed"], got["no_gold"]) == (0, 1)
     assert got["retrieval/recall@1"] == round((0.5 + 0 + 0) / 3, 4)
@@ -91,18 +93,18 @@ def test_a_failed_question_scores_zero_counts_and_keeps_its_cost():
     got = score(QUESTIONS, rows)
     assert got["failed"] == 2
     assert got["by_type"]["bridge"]["failed"] == 1
-    assert got["answer/em"] == got["retrieval/recall@5"] == 0.3333
+    assert got["answer/em"] == 0.3333 and got["retrieval/recall@5"] == 0.5  # q3 has no gold
     assert got["answer/abstained"] == 0
     assert got["cost/llm_calls"] == 0.6667
 
 
-def test_questions_without_gold_can_be_left_out_of_retrieval_only():
-    got = score(QUESTIONS, PREDICTIONS, skip_no_gold=True)
+def test_questions_without_gold_are_left_out_of_retrieval_only():
+    got = score(QUESTIONS, PREDICTIONS)
     assert got["retrieval/recall@5"] == 1
     assert got["answer/abstained"] == 0.3333
     assert got["by_type"]["open"]["retrieval/mrr"] is None
-    only = score(QUESTIONS[2:], [predict("q3")], skip_no_gold=True)
-    assert only["retrieval/recall@5"] is None
+    only = score(QUESTIONS[2:], [predict("q3")], skip_no_gold=False)
+    assert only["retrieval/recall@5"] is None, "where no question has any, there is nothing to count as 0"
     assert "retrieval/recall@5_ci" not in only
     assert only["answer/em_ci"] == [1, 1]
 

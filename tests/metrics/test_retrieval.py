@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnrag.metrics.report import per_question, score
+from gnnrag.metrics.report import per_question
 from gnnrag.metrics.retrieval import all_at, mrr, node_metrics, node_scores, precision, recall_at
 from gnnrag.types import Prediction, Question
 from tests.helpers.each import each
+from tests.helpers.scoring import score
 
 G4 = [
     (("A", "B"), list("CADBE"), {1: 0, 2: 0.5, 3: 0.5, 4: 1, 5: 1}),

@@ -17,7 +17,6 @@ from gnnrag.datasets.textualised import read_textualised
 from gnnrag.errors import ArtefactError, BudgetError, ConfigError, DataError, LLMError
 from gnnrag.extract.precomputed import KnowledgeBaseExtractor
 from gnnrag.graphs.folding import fold
-from gnnrag.metrics.report import score
 from gnnrag.text.analyse import analyse
 from gnnrag.textualise import run
 from gnnrag.textualise.config import SampleConfig, TextualiseConfig, chosen_entities
@@ -25,6 +24,7 @@ from gnnrag.textualise.roundtrip import check_folder
 from gnnrag.textualise.run import textualise
 from gnnrag.types import Prediction
 from tests.helpers.each import each
+from tests.helpers.scoring import score
 
 ROOT = Path(__file__).resolve().parents[2]
 KB = """Night Harbour|directed_by|Vera Lind

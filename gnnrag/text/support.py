@@ -1,0 +1,151 @@
+"""How far a text says what a statement says, by words: weighted coverage, and support in a few sentences in a row.
+
+Content tokens are the stems of a text's content words. A weight is a word's inverse document frequency over a corpus:
+what only a few passages say counts most.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import Stemmer
+
+from gnnrag.text.normalise import FUNCTION_WORDS, words
+from gnnrag.text.sentences import content_words, split_sentences
+
+WINDOW = 3  # sentences in a row, at most, that may hold a statement together
+Weight = Callable[[str], float]
+
+_STEMMER = Stemmer.Stemmer("english")
+_CITATION = re.compile(r"[ \t]*\[\d{1,3}(?:\s*[,;]\s*\d{1,3})*\]")
+_ITEM = re.compile(r"^\s*(?:[-*+•‣–]|\(?\d{1,3}[.)]|\(?[a-z][.)])\s+")
+_END = re.compile(r"[.!?…。！？][\"'”’)\]]*$")
+_HEADING_WORDS = 6  # a line of so few words without an end, and with more below it, heads what follows
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
+_CONTRACTED = re.compile(r"(?:\b(?:ca|wo|sha))?n['’]t\b", re.IGNORECASE)
+_NOT = re.compile(r"\b(?:not|no|never|none|nor|neither|without|cannot|nobody|nothing)\b", re.IGNORECASE)
+_TOKEN = re.compile(r"[^\W_]+(?:[-'’.][^\W_]+)*")
+
+
+def content_stems(text: str) -> frozenset[str]:
+    """Return the stems of the folded words of a text that say something."""
+    return _stems(content_words(text))
+
+
+@lru_cache(maxsize=65536)
+def _stems(found: frozenset[str]) -> frozenset[str]:
+    return frozenset(_STEMMER.stemWords(sorted(found)))
+
+
+def inverse_frequencies(texts: Iterable[str]) -> Weight:
+    """Return the weight of a stem: ln(1 + n / (1 + d)), of `n` texts `d` have it; at most that of a word none has."""
+    total, counts = 0, Counter[str]()
+    for text in texts:
+        counts.update(content_stems(text))
+        total += 1
+    return lambda stem: math.log(1 + total / (1 + counts[stem])) if total else 1.0
+
+
+def coverage(wanted: Collection[str], found: Collection[str], weight: Weight) -> float:
+    """Return the weighted share of the stems wanted that are found; NaN where none is wanted."""
+    of = sum(weight(stem) for stem in wanted)
+    return sum(weight(stem) for stem in wanted if stem in found) / of if of else math.nan
+
+
+def without_citations(text: str) -> str:
+    """Return a text without the numbers in brackets that name passages, such as `[2]` or `[1, 3]`."""
+    return _CITATION.sub("", text)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a sentence says: its stems, numbers, the stems of names in it, and whether it denies something."""
+
+    stems: frozenset[str]
+    numbers: frozenset[str]
+    names: frozenset[str]
+    is_negated: bool
+
+    def without(self, stems: Collection[str]) -> Said:
+        """Return what is left of it beside known stems, such as those of the question."""
+        if self.stems.isdisjoint(stems) and self.names.isdisjoint(stems) and self.numbers.isdisjoint(stems):
+            return self
+        return Said(self.stems.difference(stems), self.numbers.difference(stems), self.names.difference(stems),
+                    self.is_negated)  # fmt: skip
+
+
+@lru_cache(maxsize=65536)
+def said(sentence: str) -> Said:
+    """Return what a sentence says. A capital word is a name, but for a first one with nothing but its first capital."""
+    sentence = _CONTRACTED.sub(" not", _THOUSANDS.sub("", sentence))
+    names = set[str]()
+    for number, match in enumerate(_TOKEN.finditer(sentence)):
+        token = match.group()
+        capitals = sum(c.isupper() for c in token)
+        if capitals and (number or capitals > 1) and token.lower() not in FUNCTION_WORDS:
+            names.update(_stems(frozenset(words(token))))
+    return Said(
+        content_stems(sentence), frozenset(_NUMBER.findall(sentence)), frozenset(names), bool(_NOT.search(sentence))
+    )
+
+
+def statements(text: str) -> list[Said]:
+    """Return what the statements of a text say: its sentences, cut at semicolons, line ends and items of lists.
+
+    Questions, headings and what has no content word are dropped.
+    """
+    return [one for piece in _pieces(text) if (one := said(piece)).stems]
+
+
+def _pieces(text: str) -> Iterator[str]:
+    lines = [line for line in text.split("\n") if line.strip()]
+    for number, line in enumerate(lines):
+        is_item = bool(_ITEM.match(line))
+        bare = _ITEM.sub("", line).strip()
+        is_short = len(bare.split()) <= _HEADING_WORDS and not _END.search(bare)
+        if bare.endswith(":") or (is_short and not is_item and number + 1 < len(lines)):
+            continue
+        for sentence in split_sentences(bare):
+            yield from (piece.strip() for piece in sentence.split(";") if not sentence.endswith("?"))
+
+
+def windows(text: str) -> list[Said]:
+    """Return what each run of one to `WINDOW` sentences of a text says."""
+    return joined([said(" ".join(sentence.split())) for sentence in split_sentences(text)])
+
+
+def joined(sentences: Sequence[Said]) -> list[Said]:
+    """Return each sentence, and each run of up to `WINDOW` of them, as one."""
+    runs = []
+    for start in range(len(sentences)):
+        run = sentences[start]
+        runs.append(run)
+        for after in sentences[start + 1 : start + WINDOW]:
+            run = Said(run.stems | after.stems, run.numbers | after.numbers, run.names | after.names,
+                       run.is_negated or after.is_negated)  # fmt: skip
+            runs.append(run)
+    return runs
+
+
+def support(statement: Said, places: Iterable[Said], weight: Weight) -> float:
+    """Return the weighted share of a statement's stems in the best of some places (`windows`); NaN: it has none.
+
+    A place counts 0 where it lacks a number or a name of the statement, or where one of both denies and the other does
+    not: by words alone, nothing else tells "is recommended" from "is not recommended".
+    """
+    if not statement.stems:
+        return math.nan
+    weights = {stem: weight(stem) for stem in statement.stems}
+    best = 0.0
+    for place in places:
+        if place.is_negated != statement.is_negated or not statement.numbers <= place.numbers:
+            continue
+        if statement.names <= place.stems | place.names:
+            best = max(best, sum(value for stem, value in weights.items() if stem in place.stems))
+    return best / sum(weights.values())
