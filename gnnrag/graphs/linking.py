@@ -12,6 +12,7 @@ from rapidfuzz.distance import Levenshtein
 from gnnrag.graphs.hierarchy import HierarchyGraph
 from gnnrag.text.normalise import FUNCTION_WORDS, drop_qualifier, phrase_key, words
 from gnnrag.text.sentences import beginning
+from gnnrag.text.subjects import Subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +35,24 @@ class TitleLink:
 class TitleMatcher:
     """Finds the passages that names stand for; node i of `graph` is the passage of `titles[i]`.
 
-    A title is known with and without its parenthetical qualifier. A name that equals neither is compared by its words,
-    weighted by rarity: the shared ones must be `min_overlap` of the rarer words of the shorter of name and title, and
-    `min_jaccard` of both. Results are cached; links are found on first use.
+    A title is known with and without its parenthetical qualifier; a passage without one, by what its text is about
+    (`subjects`, a row a passage, empty where it has a title), which is as sure as the text makes it. A name that equals
+    none is compared by its words, weighted by rarity: the shared ones must be `min_overlap` of the rarer words of the
+    shorter of name and title, and `min_jaccard` of both. Results are cached; links are found on first use.
     """
 
     def __init__(
-        self, graph: HierarchyGraph, titles: Sequence[str], min_overlap: float = 0.8, min_jaccard: float = 0.4
+        self,
+        graph: HierarchyGraph,
+        titles: Sequence[str],
+        subjects: Sequence[Sequence[Subject]] = (),
+        min_overlap: float = 0.8,
+        min_jaccard: float = 0.4,
     ) -> None:
         self._graph, self._min_overlap, self._min_jaccard = graph, min_overlap, min_jaccard
         exact: defaultdict[str, list[int]] = defaultdict(list)
         loose: defaultdict[str, list[int]] = defaultdict(list)
-        self._own_forms: list[tuple[str, str]] = []
+        self._own_forms: list[tuple[str, ...]] = []
         for passage, title in enumerate(titles):
             full, bare = phrase_key(title), phrase_key(drop_qualifier(title))
             exact[full].append(passage)
@@ -53,6 +60,9 @@ class TitleMatcher:
             self._own_forms.append((full, bare))
         # A passage that bears the very name wins over those that need a qualifier to tell them apart from it.
         self._passages = {form: tuple(row) for form, row in (loose | exact).items() if form}
+        self._sure: dict[str, float] = {}  # of the forms that no title has
+        if any(subjects):
+            self._add_subjects(subjects)
         counts: Counter[str] = Counter()
         for key, nodes in graph.phrase_nodes.items():
             degree = int(sum(graph.degrees[node] for node in nodes))
@@ -69,6 +79,17 @@ class TitleMatcher:
         self._matches: dict[str, TitleMatch | None] = {}
         self._links: dict[int, tuple[TitleLink, ...]] = {}
 
+    def _add_subjects(self, subjects: Sequence[Sequence[Subject]]) -> None:
+        found: defaultdict[str, list[int]] = defaultdict(list)
+        for passage, row in enumerate(subjects):
+            forms = {phrase_key(subject.name): subject.confidence for subject in row}
+            self._own_forms[passage] += tuple(forms)
+            for form, confidence in forms.items():
+                if form and form not in self._passages:  # titles win
+                    found[form].append(passage)
+                    self._sure[form] = max(confidence, self._sure.get(form, 0.0))
+        self._passages |= {form: tuple(passages) for form, passages in found.items()}
+
     def __contains__(self, form: str) -> bool:
         return form in self._passages
 
@@ -83,7 +104,7 @@ class TitleMatcher:
     def match(self, key: str) -> TitleMatch | None:
         """Return the title that the name with this `phrase_key` stands for; ties go by spelling."""
         if key in self._passages:
-            return TitleMatch(key, 1.0)
+            return TitleMatch(key, self._sure.get(key, 1.0))
         if key not in self._matches:
             self._matches[key] = self._closest(_content(key.split()))
         return self._matches[key]
@@ -125,7 +146,7 @@ class TitleMatcher:
             jaccard = shared / (total + theirs - shared)
             if jaccard >= self._min_jaccard and shared >= self._min_overlap * min(total, theirs):
                 best = min(best or (0.0, form), (-jaccard, form))
-        return TitleMatch(best[1], -best[0]) if best else None
+        return TitleMatch(best[1], -best[0] * self._sure.get(best[1], 1.0)) if best else None
 
     def _candidates(self, weights: dict[str, float], total: float) -> dict[str, None]:
         """Title forms that can reach `min_jaccard`: they hold one of the rarest words, before too little is left."""
@@ -188,7 +209,7 @@ def link_question(text: str, graph: HierarchyGraph, titles: TitleMatcher) -> Lin
                 continue
             key = " ".join(tokens[span])
             if key in titles or key in graph.phrase_nodes:
-                names.append(LinkedName(key, TitleMatch(key, 1.0) if key in titles else None))
+                names.append(LinkedName(key, titles.match(key) if key in titles else None))
                 taken[span] = [True] * length
     for span in _capital_runs(tokens, is_capital, taken):
         if match := _loose_match(tokens[span], titles):

@@ -10,7 +10,7 @@ from gnnrag.text.normalise import FUNCTION_WORDS, fold, phrase_key
 from gnnrag.text.phrases import rule_phrases
 from gnnrag.text.sentences import beginning, split_sentences
 
-MAX_WORDS = 10  # of a name; what is longer before a verb is a clause
+MAX_WORDS = 12  # of a name; what is longer before a verb is a clause
 _READ = 1_500  # characters of a passage that are read
 # How sure a subject is: introduced by a verb or a bracket; a phrase in lower case; another name of it; what a sentence
 # without such an introduction begins with; what the passage says most often.
@@ -21,18 +21,28 @@ _VERB = (
     "refers|means|occurs?|consists?|contains?|includes?|helps?|uses?|causes?|affects?|lies|stands|serves|served|"
     "happens?|starts?|begins?|began|makes?|made|takes?|took|forms?|provides?|belongs?|remains?|died|lived|worked|won"
 )
-_HARD_END = re.compile(rf"\s*[(\[;]|\s+(?:{_VERB})(?:n['’]t)?\b|\s+[–—]\s")
+_ADVERB = (
+    "also|always|commonly|currently|generally|mainly|mostly|now|often|only|originally|primarily|sometimes|typically|"
+    "usually"
+)
+_HARD_END = re.compile(rf"\s*[(\[{{;]|(?:\s+(?:{_ADVERB}))?\s+(?:{_VERB})(?:n['’]t)?\b|\s+[–—]\s")
+# After a capital word also what looks like a verb: `Snow moved to Oslo and is`.
+_LIKE_VERB = re.compile(r"(?<!\S)(?!(?:The|An?)\b)([^\W\d_a-z]\S*)\s+[a-z]+ed\b")
 _FIRST_VERB = re.compile(rf"\s(?:{_VERB})\b")
 _SOFT_END = re.compile(r"\s*,\s|\s*:\s")
 _ALIAS_CUE = re.compile(
     r"\b(?:(?:also|better|best|commonly|formerly|originally|simply|sometimes|often|professionally|popularly) )?"
     r"(?:known|called|named|titled|entitled|subtitled|published|released|abbreviated|credited|performed)"
-    r"(?: simply| professionally| mononymously| collectively)?(?: as| under the (?:stage )?name)?\s+"
+    r"(?: simply| just| professionally| mononymously| collectively| now)?"
+    r"(?: as| (?:under|by) (?:the|his|her|their) (?:\w+ )?name)?(?: simply| just)?\s+"
     r"|\bn[ée]e\s+|\baka\s+"
 )
 _ALIAS_END = re.compile(rf"[,;()]|\s(?:{_VERB}|in|and|or|by)\s")
 _SHORT_FORM = re.compile(r"\s*\(\s*(?:the\s+|or\s+)?[\"“]?([^\W\d_a-z][\w.&-]{1,9})[\"”]?\s*\)")
 _QUOTED = re.compile(r"^\s*(?:\"\s*([^\"]{1,100}?)\s*\"|“([^”]{1,100})”|``\s*(.{1,100}?)\s*'')")
+_LIFE = re.compile(r"\s*\([^()]{0,80}?(?:\bborn\b|\bdied\b|\d{3,4}\s*(?:–|-|—))")
+_NICKNAME = re.compile(r"[\"“(]\s*([^\"”()]+?)\s*[\"”)]")
+_GENERATION = re.compile(r"(?:Jr|Sr|[IVX]+)\.?,?")
 _EDGE = " \t\n\"“”'‘’`.,;:!-–—*•"
 _ARTICLE = re.compile(r"^(?:the|an?)\s+(?=\S)", re.IGNORECASE)
 # Words that no name in lower case begins with, beside function words: they open clauses, or count things.
@@ -82,16 +92,29 @@ def _introduced(sentence: str) -> list[Subject]:
     end = _HARD_END.search(sentence)
     if end is None:
         return []
-    head = sentence[: end.start()]
+    head = _LIKE_VERB.sub(r"\1\n", sentence[: end.start()], count=1).split("\n")[0]
     soft = _SOFT_END.search(head)
     short = head[: soft.start() + 1] if soft else head  # with its comma, which a clause has
     found = []
-    if soft and _is_named(head) and all(_is_capital(part) for part in _SOFT_END.split(head)):
+    parts = _SOFT_END.split(head)
+    if soft and _is_named(head) and all(_is_capital(part) and not _ALIAS_CUE.match(part) for part in parts):
         found.append(Subject(_clean(head), _INTRODUCED))  # `Frederick I, Count Palatine`
         found += [Subject(_clean(short), _ALIAS)] * _is_named(short)
     elif _is_named(short):
         found.append(Subject(_clean(short), _INTRODUCED if _is_capital(_clean(short)) else _COMMON))
+    if found and _LIFE.match(sentence, end.start()):
+        found += [Subject(name, _ALIAS) for name in _short_names(parts[0])]
     return found + _aliases(sentence, end.start()) if found else []
+
+
+def _short_names(name: str) -> list[str]:
+    """Return what a person of several given names may be called: `Andrew "Drew" J. Fuller, Jr.` is Drew Fuller."""
+    given = _NICKNAME.sub(" ", name)
+    words = [word for word in given.split() if word.strip(_EDGE) and not _GENERATION.fullmatch(word)]
+    if len(words) < 2 or not _is_capital(name) or {fold(word) for word in words} & FUNCTION_WORDS:
+        return []
+    first = [words[0]] if len(words) > 2 or given != name else []
+    return [f"{one.strip(_EDGE)} {words[-1].strip(_EDGE)}" for one in (*_NICKNAME.findall(name), *first)]
 
 
 def _is_named(head: str) -> bool:

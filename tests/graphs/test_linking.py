@@ -10,6 +10,7 @@ from gnnrag.graphs.hierarchy import HierarchyGraph, build_hierarchy
 from gnnrag.graphs.linking import LinkWeigher, TitleMatch, TitleMatcher, link_question, stems
 from gnnrag.text.analyse import analyse
 from gnnrag.text.normalise import FUNCTION_WORDS, phrase_key
+from gnnrag.text.subjects import subjects_of
 from gnnrag.types import Passage
 from tests.helpers.each import each
 
@@ -83,6 +84,44 @@ def test_prefix_filter_finds_what_a_full_scan_finds(two_wiki_passages):
     titles._matches.clear()
     assert {key: titles.match(key) for key in keys} == found
     assert sum(match is not None for match in found.values()) > 200
+
+
+UNTITLED = [
+    Passage("0", "", "Amber Road is a film directed by Karl Jerzy Holm."),
+    Passage("1", "", "Karl Holm was a director born in Varn."),
+    Passage("2", "", "In 1890 it was so."),
+    Passage("3", "Varn", "A town."),
+    Passage("4", "", "Varn is a river."),
+]
+
+
+def untitled() -> TitleMatcher:
+    titles = [p.title for p in UNTITLED]
+    return TitleMatcher(build_hierarchy(analyse(UNTITLED)), titles, [subjects_of(p.text) for p in UNTITLED])
+
+
+def test_passages_without_titles_are_meant_by_their_subjects():
+    titles = untitled()
+    match = titles.match("karl holm")
+    assert titles.passages("karl holm") == (1,)
+    assert 0 < match.confidence < 1, "a subject is less sure than a title"
+    assert titles.match("karl jerzy holm").confidence < match.confidence, "a loose match of a subject still less"
+    assert targets(titles, 0) == {1}
+    assert targets(titles, 2) == set()
+    asked = link_question("Where was Karl Holm born?", build_hierarchy(analyse(UNTITLED)), titles)
+    assert [name.title for name in asked.names] == [match]
+
+
+def test_a_title_wins_over_a_subject_of_the_same_name():
+    assert untitled().passages("varn") == (3,)
+    assert untitled().match("varn") == TitleMatch("varn", 1.0)
+
+
+def test_subjects_change_nothing_for_passages_with_titles():
+    graph, plain = make()
+    given = TitleMatcher(graph, [p.title for p in PASSAGES], [() for _ in PASSAGES])
+    for passage in range(len(PASSAGES)):
+        assert given.links(passage) == plain.links(passage)
 
 
 @each(
