@@ -13,7 +13,8 @@ from typing import ParamSpec
 from gnnrag.common.untrusted import counted_repairs, well_formed
 from gnnrag.datasets import canonical, folder, hipporag, kb, textualised
 from gnnrag.datasets.chunk import Chunking
-from gnnrag.datasets.documents import Progress, silent
+from gnnrag.datasets.documents.blocks import Progress, silent
+from gnnrag.datasets.documents.report import FileReport
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.datasets.metaqa import relations_of
 from gnnrag.datasets.placing import MissingGold
@@ -30,7 +31,8 @@ class Dataset:
     """A corpus with questions on it; `questions` is empty where only the corpus was asked for.
 
     `skipped` maps a reason to the names of files, passages or questions left out; `notes` are remarks that a run should
-    show; `documents` are the files of own documents; `nodes` maps a passage of a knowledge base to its entities.
+    show; `documents` are the files of own documents, `report` says what was read of each; `nodes` maps a passage of a
+    knowledge base to its entities.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Dataset:
     notes: tuple[str, ...] = ()
     documents: tuple[str, ...] = ()
     nodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    report: tuple[FileReport, ...] = ()
 
     @property
     def skip_counts(self) -> dict[str, int]:
@@ -139,12 +142,11 @@ def load_dataset(
 def load_passages(path: str | Path, chunking: Chunking | None = None, progress: Progress = silent) -> Dataset:
     """Return the corpus at `path` without questions, errors as in `load_dataset`; `progress` gets a PDF's pages."""
     source, skips = find_source(Path(path)), Skips()
-    if source.kind == "folder":
-        cut = folder.load_documents(source.path, chunking or Chunking(), skips, progress)
-        passages, documents = [p for own in cut.values() for p in own], tuple(cut)
-    else:
-        passages, documents = _passages(source, chunking, skips), ()
-    return Dataset(source.name, tuple(passages), (), skips.frozen(), tuple(skips.notes), documents)
+    if source.kind != "folder":
+        return Dataset(source.name, tuple(_passages(source, chunking, skips)), (), skips.frozen(), tuple(skips.notes))
+    found = folder.load_documents(source.path, chunking or Chunking(), skips, progress)
+    skipped, notes = skips.frozen(), tuple(skips.notes)
+    return Dataset(source.name, tuple(found.passages), (), skipped, notes, tuple(found.documents), report=found.report)
 
 
 def load_questions(
@@ -163,7 +165,7 @@ def _passages(source: Source, chunking: Chunking | None, skips: Skips) -> list[P
         return kb.load_passages(source.path, skips)
     if source.kind in LOADERS:
         return LOADERS[source.kind].load_passages(source.path, chunking or Chunking(), skips)
-    return [p for own in folder.load_documents(source.path, chunking or Chunking(), skips).values() for p in own]
+    return folder.load_documents(source.path, chunking or Chunking(), skips).passages
 
 
 def _nodes(source: Source) -> dict[str, tuple[str, ...]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Protocol
 
 from gnnrag.errors import ConfigError
 
@@ -38,12 +39,24 @@ class Chunking:
             raise ConfigError(f"overlap_words={self.overlap_words}: {allowed}")
 
 
+class Measured(Protocol):
+    """What is packed into passages and never cut: a sentence, an item, a row."""
+
+    @property
+    def words(self) -> int:
+        """How long it is."""
+
+    @property
+    def paragraph_words(self) -> int:
+        """Words of the paragraph if it starts one, else 0."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Sentence:
     start: int
     end: int
     words: int
-    paragraph_words: int  # words of the paragraph if this sentence starts one, else 0
+    paragraph_words: int
 
 
 def chunk_text(text: str, chunking: Chunking | None = None) -> list[str]:
@@ -54,24 +67,39 @@ def chunk_text(text: str, chunking: Chunking | None = None) -> list[str]:
     """
     settings = chunking or Chunking()
     sentences = list(_sentences(text, settings.target_words))
+    return [text[sentences[a].start : sentences[b - 1].end].strip() for a, b in pack(sentences, settings)]
+
+
+def pack(sentences: Sequence[Measured], settings: Chunking) -> list[tuple[int, int]]:
+    """Return the passages that whole sentences make: the first of each, and the one after its last."""
     chunks, first, words = [], 0, 0
     for i, sentence in enumerate(sentences):
         if words and _is_full(words, sentence, settings.target_words):
             chunks.append((first, i))
             first, words = _overlap(sentences, first, i, settings, sentence.words)
         words += sentence.words
-    if sentences:
-        chunks.append((first, len(sentences)))
-    return [text[sentences[a].start : sentences[b - 1].end].strip() for a, b in chunks]
+    return [*chunks, (first, len(sentences))] if sentences else []
 
 
-def _is_full(words: int, sentence: _Sentence, target: int) -> bool:
+def count_words(text: str) -> int:
+    """Return how many words a text counts for."""
+    return sum(1 for _ in _WORD.finditer(text))
+
+
+def word_starts(text: str) -> list[int]:
+    """Return where the words of a text start."""
+    return [match.start() for match in _WORD.finditer(text)]
+
+
+def _is_full(words: int, sentence: Measured, target: int) -> bool:
     if words + sentence.words > target:
         return True
     return 2 * words >= target and words + sentence.paragraph_words > target
 
 
-def _overlap(sentences: list[_Sentence], first: int, end: int, settings: Chunking, next_words: int) -> tuple[int, int]:
+def _overlap(
+    sentences: Sequence[Measured], first: int, end: int, settings: Chunking, next_words: int
+) -> tuple[int, int]:
     """Return the first sentence of the next passage and the words repeated with it."""
     start, words = end, 0
     room = min(settings.overlap_words, settings.target_words - next_words)

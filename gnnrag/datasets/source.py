@@ -10,7 +10,7 @@ from typing import Literal
 
 from gnnrag.datasets import graphrag_bench, multihop_rag, textbook_bench, ultradomain
 from gnnrag.datasets.canonical import split_file
-from gnnrag.datasets.documents import READERS
+from gnnrag.datasets.documents.readers import READERS
 from gnnrag.datasets.kb import FILE as KB
 from gnnrag.datasets.releases import advice
 from gnnrag.datasets.ultradomain import is_ultradomain

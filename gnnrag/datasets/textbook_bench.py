@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.datasets.chunk import Chunking
-from gnnrag.datasets.documents import read_sections
+from gnnrag.datasets.documents.text import markdown_sections
 from gnnrag.datasets.jsonl import Skips, read_jsonl
 from gnnrag.datasets.placing import MissingGold, cut
 from gnnrag.datasets.release_fields import text_of, texts_of
@@ -32,11 +32,11 @@ def load_passages(path: Path, chunking: Chunking, skips: Skips) -> list[Passage]
     """Return the books below `path` in passages `<book>/<section>#<number>`; DataError: one is unreadable, or none."""
     passages: list[Passage] = []
     for book in sorted(path.glob("*/*.md")):
-        sections = [section for section in read_sections(book) if section.text.strip()]
+        sections = [(title, text) for title, text in markdown_sections(book) if text.strip()]
         if not sections:
             skips.add("empty book", book.name)
-        for number, section in enumerate(sections, start=1):
-            passages += cut(f"{book.stem}/{number}", section.title, section.text, chunking)
+        for number, (title, text) in enumerate(sections, start=1):
+            passages += cut(f"{book.stem}/{number}", title, text, chunking)
     if not passages:
         raise DataError(path, "holds no books with text; expected NAME/NAME.md for each")
     return passages

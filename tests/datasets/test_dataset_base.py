@@ -54,7 +54,7 @@ def test_canonical_folder_limit_and_other_questions(canonical, tmp_path):
         ("toy/x.txt", "tyo", "tyo: does not exist; did you mean 'toy'?"),
         ("toy/x.txt", "zzz", "zzz: does not exist; its folder holds: toy"),
         ("toy/x.txt", "no/where", "where: does not exist; nor does the folder .*no"),
-        ("x.docx", "x.docx", "is of an unsupported type; documents may be .jsonl, .md, .pdf, .txt"),
+        ("x.odt", "x.odt", "is of an unsupported type; documents may be .csv, .docx, .epub, .htm, "),
         ("q.json", "q.json", "has no corpus beside it; expected q_corpus.json"),
     ],
 )
@@ -172,6 +172,6 @@ def test_records_of_own_documents_and_names_of_files(tmp_path: Path) -> None:
     (folder / os.fsdecode(b"\xff.txt")).write_text("text")
     os.mkfifo(folder / os.fsdecode(b"\xfe.txt"))
     data = load_passages(folder)
-    assert data.passages == (Passage("faq.jsonl:1\ufffd#1", "T", "x \ufffd"),) and data.name == "caf\ufffd"
+    assert data.passages == (Passage("faq.jsonl:1\ufffd#1", "T", "x \ufffd", "line 1"),) and data.name == "caf\ufffd"
     assert "\n".join(data.remarks).encode() and data.remarks[-1].endswith("U+FFFD: 2")
     assert sum(data.skip_counts.values()) == 2

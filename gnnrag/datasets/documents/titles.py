@@ -1,0 +1,116 @@
+"""What a passage without a heading is about: the subject of its first sentence, or its key term, from its file alone.
+
+Where one paragraph makes many passages, the term that sets it apart from the rest of the file stands before:
+"Thyroid cancer > Radioactive iodine".
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import log
+
+from gnnrag.text.sentences import split_sentences
+from gnnrag.text.subjects import subject_of
+from gnnrag.text.terms import Terms, find_terms
+
+LONG = 4  # passages from which on a paragraph has a topic of its own
+_SURE, _WORDS = 0.7, 6  # confidence, and words at most, of a subject that titles a passage
+_GLUED = re.compile(r"\s*(?:[-*•]|\(?\d{1,3}[.)])?\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Untitled:
+    """A passage that needs a title, and a number that those of one paragraph share."""
+
+    text: str
+    stretch: int
+
+
+def own_titles(passages: Sequence[Untitled], texts: Iterable[str]) -> list[str]:
+    """Return what each passage is about, empty where nothing can be said; `texts` are all passages of the file."""
+    if not passages:
+        return []
+    return _Titles(passages, list(texts)).all()
+
+
+class _Titles:
+    """The terms of a file, and how they are spread over its passages."""
+
+    def __init__(self, passages: Sequence[Untitled], texts: Sequence[str]) -> None:
+        self._passages = passages
+        self._terms: Terms = find_terms(sentence for text in texts for sentence in split_sentences(text))
+        self._bags = [Counter(term.text for _, _, term in self._terms.in_text(p.text)) for p in passages]
+        self._spread = Counter(name for bag in self._bags for name in bag)
+        self._used: set[str] = set()
+
+    def all(self) -> list[str]:
+        """Return a title for each passage; those of one file differ as far as their terms do."""
+        topics = self._topics()
+        return [self._title(i, topics.get(passage.stretch, "")) for i, passage in enumerate(self._passages)]
+
+    def _topics(self) -> dict[int, str]:
+        """Return the term that most sets each long paragraph apart: in most of its passages, and in few others."""
+        members: dict[int, list[int]] = defaultdict(list)
+        for i, passage in enumerate(self._passages):
+            members[passage.stretch].append(i)
+        long = {stretch: own for stretch, own in members.items() if len(own) >= LONG}
+        if len(long) < 2:
+            return {}
+        found = {}
+        for stretch, own in long.items():
+            within = Counter(name for i in own for name in self._bags[i])
+            rest = len(self._passages) - len(own)
+
+            def weight(name: str, within: Counter[str] = within, size: int = len(own), rest: int = rest) -> float:
+                share, outside = within[name] / size, (self._spread[name] - within[name] + 3) / (rest + 3)
+                term = self._terms.get(name)
+                return share * log(share / outside) * (1 + len(name.split())) if term and share > outside else 0.0
+
+            best = max(sorted(within), key=weight, default="")
+            if best and weight(best) > 0:
+                found[stretch] = _capital(best)
+        return found
+
+    def _title(self, i: int, topic: str) -> str:
+        text, bag = self._passages[i].text, self._bags[i]
+        subject = self._subject(text)
+        ranked = sorted(bag, key=lambda name: (-self._salience(name, bag), name))
+        names = [name for name in (subject, *ranked) if name and name.casefold() != topic.casefold()]
+        names = list(dict.fromkeys(_capital(name) for name in names)) or [_capital(subject)] * bool(subject)
+        for detail in names[:5]:
+            title = " > ".join(part for part in (topic, detail) if part)
+            if title.casefold() not in self._used:
+                break
+        else:
+            title = " > ".join(part for part in (topic, ", ".join(names[:2])) if part)
+        self._used.add(title.casefold())
+        return title
+
+    def _salience(self, name: str, bag: Counter[str]) -> float:
+        term = self._terms.get(name)
+        words = len(name.split())
+        return (1 + log(bag[name])) * log(1 + len(self._bags) / self._spread[name]) * (1 + 0.3 * words) if term else 0.0
+
+    def _subject(self, text: str) -> str:
+        """Return the subject of the first sentence where it is a name, or ends in a term, which then stands for it."""
+        found = subject_of(text[_found_end(text) :])
+        if found is None or found.confidence < _SURE or len(found.name.split()) > _WORDS:
+            return ""
+        terms = self._terms.in_text(found.name)
+        if terms:
+            _, end, term = terms[-1]
+            return term.text if end == len(found.name) else ""
+        return found.name if found.name[:1].isupper() and len(found.name) > 2 else ""
+
+
+def _found_end(text: str) -> int:
+    """Return where a text starts behind the bullet or number before it."""
+    match = _GLUED.match(text)
+    return match.end() if match else 0
+
+
+def _capital(name: str) -> str:
+    return name[:1].upper() + name[1:]
