@@ -58,11 +58,18 @@ class DataConfig:
     path: str = "data/sample"  # folder or file, see data/README.md
     split: str = "dev"
     questions: str | None = None  # a questions file from elsewhere, on the same corpus
-    limit: int | None = None  # only the first questions; of a knowledge base: of each file
+    limit: int | None = None  # only the first questions, no sample of them; of a knowledge base: of each file
+    sample: int | None = None  # so many questions, drawn in proportion to the types
+    sample_seed: int = 0  # of that draw
     chunk_words: int = 100  # own documents: words of a passage, about
     chunk_overlap: int = 0  # own documents: words that neighbours share
     popqa_aliases: str = one_of("decoded", "raw")  # raw: as published PopQA numbers were computed
     missing_gold: str = one_of("error", "drop")  # a release's gold passage that its corpus lacks
+
+    @property
+    def draw(self) -> tuple[int, int] | None:
+        """How many questions are drawn, and by which seed; None: all are taken."""
+        return None if self.sample is None else (self.sample, self.sample_seed)
 
 
 @dataclass

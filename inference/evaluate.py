@@ -5,7 +5,8 @@
 Without a config it is the sample's. The same command again continues an interrupted run. The last line printed is the
 run directory. The exit code is 1, and no table is printed, where every question failed; it is also 1 where more of a
 role's replies are bad than run.max_bad_replies. A scheduler's SIGTERM or SIGUSR1, or the file that the environment
-variable GNNRAG_STOP_FILE names, stops the run with exit code 75.
+variable GNNRAG_STOP_FILE names, stops the run with exit code 75. data.limit=200 takes the first questions of the file;
+data.sample=200 draws as many from all of it, in proportion to their types.
 
 In parts, on as many machines as there are, in any order, and then together (what one process would have left):
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -19,7 +17,7 @@ from gnnrag.common.files import digest, write_json, write_jsonl
 from gnnrag.common.outputs import AUDIT, refuse_other
 from gnnrag.common.yaml_config import without_credentials
 from gnnrag.config import EvaluateConfig, to_plain
-from gnnrag.datasets.base import Dataset
+from gnnrag.datasets.base import Dataset, stratified_sample
 from gnnrag.datasets.jsonl import read_jsonl
 from gnnrag.errors import DataError
 from gnnrag.index.build import Progress
@@ -183,29 +181,6 @@ class Labels:
     classes: Mapping[str, str]
     kappa: float | None = None
     unresolved: tuple[str, ...] = ()
-
-
-def stratified_sample(
-    questions: Sequence[Question], n: int, least: int, seed: int
-) -> tuple[list[Question], dict[str, float]]:
-    """Draw `n` questions by type: in proportion, but rare types up to `least` each, which their weights make good.
-
-    Returns them in the order of `questions`, and each one's weight: its type's population share over its sample share.
-    """
-    strata: dict[str, list[Question]] = defaultdict(list)
-    for question in questions:
-        strata[question.type].append(question)
-    n = min(n, len(questions))
-    floor = min(least, n // len(strata)) if strata else 0
-    quota = {name: min(floor, len(rows)) for name, rows in strata.items()}
-    while sum(quota.values()) < n:  # the next one goes where most are missing from the proportion
-        open_ = [name for name, rows in strata.items() if quota[name] < len(rows)]
-        quota[max(open_, key=lambda name: (len(strata[name]) * n / len(questions) - quota[name], name))] += 1
-    rng = Random(seed)
-    chosen = {q.id for name in sorted(strata) for q in rng.sample(strata[name], quota[name])}
-    sample = [q for q in questions if q.id in chosen]
-    shares = {name: len(rows) / len(questions) for name, rows in strata.items()}
-    return sample, {q.id: shares[q.type] * len(sample) / quota[q.type] for q in sample}
 
 
 def read_labels(path: Path, questions: Sequence[Question]) -> Labels:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from pathlib import Path
+from random import Random
 from typing import ParamSpec
 
 from gnnrag.common.untrusted import counted_repairs, well_formed
@@ -101,6 +103,7 @@ def load_dataset(
     chunking: Chunking | None = None,
     popqa_aliases: PopqaAliases = "decoded",
     missing_gold: MissingGold = "error",
+    sample: tuple[int, int] | None = None,
 ) -> Dataset:
     """Return the corpus at `path` with its questions.
 
@@ -113,6 +116,7 @@ def load_dataset(
         chunking: how own and other long documents are cut.
         popqa_aliases: see `release_fields.gold_answers`.
         missing_gold: see `hipporag.load_questions` and `placing.GoldPlacer`.
+        sample: how many questions to draw (`stratified_sample`), and the seed; instead of `limit`.
 
     Raises:
         DataError: something is missing or broken; the message says where, and how to mend it.
@@ -120,22 +124,52 @@ def load_dataset(
     """
     if limit is not None and limit < 1:
         raise ConfigError(f"limit={limit}: must be at least 1, or null for all questions")
-    source = find_source(Path(path))
-    skips = Skips()
+    if sample is not None and (limit is not None or sample[0] < 1):
+        problem = f"data.limit={limit} and data.sample={sample[0]}" if limit is not None else f"data.sample={sample[0]}"
+        raise ConfigError(f"{problem}: give data.limit for the first questions, or data.sample, at least 1, for a draw")
+    source, skips = find_source(Path(path)), Skips()
     passages = _passages(source, chunking, skips)
-    if source.kind == "kb":
-        files = kb.question_files(source.path, split) if questions is None else [Path(questions)]
-        about = tuple(kb.load_questions(files, passages, limit))
-        nodes = kb.passage_nodes(source.path)
-        return Dataset(source.name, tuple(passages), about, skips.frozen(), tuple(skips.notes), nodes=nodes)
-    file = source.questions_file(split) if questions is None else Path(questions)
+    file = source.questions_file(split) if questions is None and source.kind != "kb" else questions and Path(questions)
     loaded: list[Question] = []
-    if file is not None and is_own(source.kind, file):
-        loaded = LOADERS[source.kind].load_questions(file, passages, skips, missing_gold)
-    elif file is not None:
-        loaded = _questions(file, passages, skips, popqa_aliases, missing_gold)
-    nodes = _nodes(source)
-    return Dataset(source.name, tuple(passages), tuple(loaded[:limit]), skips.frozen(), tuple(skips.notes), nodes=nodes)
+    if source.kind == "kb":
+        files = [file] if file else kb.question_files(source.path, split)
+        loaded, nodes = list(kb.load_questions(files, passages, limit)), kb.passage_nodes(source.path)
+    else:
+        nodes = _nodes(source)
+        if file is not None and is_own(source.kind, file):
+            loaded = LOADERS[source.kind].load_questions(file, passages, skips, missing_gold)
+        elif file is not None:
+            loaded = _questions(file, passages, skips, popqa_aliases, missing_gold)
+    asked = loaded if source.kind == "kb" else loaded[:limit]
+    if sample is not None:
+        asked = stratified_sample(loaded, sample[0], 0, sample[1])[0]
+        skips.notes.append(f"{len(asked)} of {len(loaded)} questions, drawn by type with data.sample_seed={sample[1]}")
+    elif limit is not None and len(asked) >= limit:
+        skips.notes.append(f"data.limit={limit} takes the first questions of a file; data.sample={limit} draws by type")
+    return Dataset(source.name, tuple(passages), tuple(asked), skips.frozen(), tuple(skips.notes), nodes=nodes)
+
+
+def stratified_sample(
+    questions: Sequence[Question], n: int, least: int, seed: int
+) -> tuple[list[Question], dict[str, float]]:
+    """Draw `n` questions by type: in proportion, but rare types up to `least` each, which their weights make good.
+
+    Returns them in the order of `questions`, and each one's weight: its type's population share over its sample share.
+    """
+    strata: dict[str, list[Question]] = defaultdict(list)
+    for question in questions:
+        strata[question.type].append(question)
+    n = min(n, len(questions))
+    floor = min(least, n // len(strata)) if strata else 0
+    quota = {name: min(floor, len(rows)) for name, rows in strata.items()}
+    while sum(quota.values()) < n:  # the next one goes where most are missing from the proportion
+        open_ = [name for name, rows in strata.items() if quota[name] < len(rows)]
+        quota[max(open_, key=lambda name: (len(strata[name]) * n / len(questions) - quota[name], name))] += 1
+    rng = Random(seed)
+    chosen = {q.id for name in sorted(strata) for q in rng.sample(strata[name], quota[name])}
+    sample = [q for q in questions if q.id in chosen]
+    shares = {name: len(rows) / len(questions) for name, rows in strata.items()}
+    return sample, {q.id: shares[q.type] * len(sample) / quota[q.type] for q in sample}
 
 
 @_repaired

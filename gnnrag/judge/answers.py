@@ -96,7 +96,7 @@ def load_data(runs: Sequence[JudgedRun], data_path: str | None) -> Dataset:
         if set(run.answers) != set(runs[0].answers) or theirs["questions"] != inputs["questions"]:
             raise ConfigError(
                 f"{run.name} and {runs[0].name} answered different questions; judge runs on the same data.split, "
-                "data.questions and data.limit"
+                "data.questions, data.limit and data.sample"
             )
     if data.fingerprints != inputs:
         raise DataError(settings.path, f"is not what {runs[0].name} was made on; give data_path=FOLDER")

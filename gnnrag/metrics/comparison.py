@@ -43,7 +43,7 @@ def load_runs(paths: Sequence[Path]) -> list[Run]:
             both = len(set(run.ids) & set(runs[0].ids))
             raise GnnragError(
                 f"{run.name} and {runs[0].name} answered different questions ({both} in common of {len(run.ids)} and "
-                f"{len(runs[0].ids)}); compare runs on the same data.split, data.questions and data.limit"
+                f"{len(runs[0].ids)}); compare runs on the same data.split, data.questions, data.limit and data.sample"
             )
     for run in runs[1:]:
         mine, theirs = run.metrics.get("settings"), runs[0].metrics.get("settings")

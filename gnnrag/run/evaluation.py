@@ -181,7 +181,7 @@ def load_questions_for(config: EvaluateConfig) -> Dataset:
     d = config.data
     data = load_dataset(
         d.path, d.split, d.questions, d.limit, chunking(d),
-        d.popqa_aliases, d.missing_gold,  # type: ignore[arg-type]
+        d.popqa_aliases, d.missing_gold, d.draw,  # type: ignore[arg-type]
     )  # fmt: skip
     if not data.questions:
         raise DataError(config.data.path, "there are no questions; give data.questions=FILE")

@@ -224,7 +224,7 @@ def open_corpus(name: str, settings: TrainGNNConfig, progress: Progress) -> Corp
     """Load a set, and bring its index up to date."""
     config = settings.sets[name]
     d = config.data
-    data = load_dataset(d.path, d.split, d.questions, d.limit)
+    data = load_dataset(d.path, d.split, d.questions, d.limit, sample=d.draw)
     path = index_path(config.index, data.name)
     stages = needed_stages(settings, config.index.extract.method == "kb")
     build_index(path, data.passages, config.index, stages, data_source(d), progress, keep_edits=True)

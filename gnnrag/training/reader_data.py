@@ -267,7 +267,7 @@ def open_set(name: str, config: TrainReaderConfig, progress: Progress) -> Reader
     """Load a set, and bring its index up to date. Raises DataError where a gold passage is not in the corpus."""
     own = config.sets[name]
     d = own.data
-    data = load_dataset(d.path, d.split, d.questions, d.limit)
+    data = load_dataset(d.path, d.split, d.questions, d.limit, sample=d.draw)
     ids = {p.id for p in data.passages}
     for question in data.questions:
         if lost := [i for i in question.gold if i not in ids]:

@@ -225,7 +225,7 @@ def _open_set(name: str, config: TrainSelectorConfig, on_index: OnIndex) -> Thou
     """Load a set, bring its index up to date, and make its decisions: the same whatever the fold."""
     one = config.sets[name]
     d = one.data
-    data = load_dataset(d.path, d.split, d.questions, d.limit)
+    data = load_dataset(d.path, d.split, d.questions, d.limit, sample=d.draw)
     path = index_path(one.index, data.name)
     build_index(path, data.passages, one.index, OptionMaker.stages, data_source(d), on_index, keep_edits=True)
     index, done = Index(path, one.index), 0

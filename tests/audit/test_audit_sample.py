@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gnnrag.audit.run import Labels, read_labels, stratified_sample
+from gnnrag.audit.run import Labels, read_labels
+from gnnrag.datasets.base import stratified_sample
 from gnnrag.errors import DataError
 from gnnrag.types import Question
 from tests.helpers.each import each

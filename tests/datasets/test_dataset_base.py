@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.config import DataConfig
 from gnnrag.datasets.base import fingerprint, load_dataset, load_passages, load_questions
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.types import GoldHop, Passage, Question
@@ -45,6 +46,27 @@ def test_canonical_folder_limit_and_other_questions(canonical, tmp_path):
     for limit in (0, -1):
         with pytest.raises(ConfigError, match=f"limit={limit}: must be at least 1"):
             load_dataset(canonical, limit=limit)
+    assert load_dataset(canonical, limit=9).notes == (), "all were taken"
+    assert load_dataset(canonical, limit=2).notes[0].startswith("data.limit=2 takes the first questions of a file")
+
+
+def test_a_sample_is_drawn_by_seed_in_proportion_to_the_types(canonical):
+    rows = [
+        {"id": f"q{i}", "question": "?", "answers": ["a"], "type": "rare" if i % 5 == 4 else "usual"} for i in range(50)
+    ]
+    (canonical / "questions.dev.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    drawn = {seed: load_dataset(canonical, sample=(20, seed)) for seed in (0, 1)}
+    for dataset in drawn.values():
+        assert [q.type for q in dataset.questions].count("rare") == 4 and len(dataset.questions) == 20
+        assert [q.id for q in dataset.questions] == sorted((q.id for q in dataset.questions), key=lambda i: int(i[1:]))
+    assert drawn[0].questions != drawn[1].questions and drawn[0] == load_dataset(canonical, sample=(20, 0))
+    assert drawn[1].notes == ("20 of 50 questions, drawn by type with data.sample_seed=1",)
+    assert len(load_dataset(canonical, sample=(99, 0)).questions) == 50
+    config = DataConfig(str(canonical), sample=3, sample_seed=1)
+    assert config.draw == (3, 1) and DataConfig().draw is None
+    for given in ({"limit": 2, "sample": (2, 0)}, {"sample": (0, 0)}):
+        with pytest.raises(ConfigError, match=r"data\.sample=.*give data\.limit for the first questions"):
+            load_dataset(canonical, **given)
 
 
 @each(

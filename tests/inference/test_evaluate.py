@@ -47,6 +47,9 @@ def test_without_a_config_the_sample_is_scored_as_its_config_says(tmp_path: Path
     assert json.loads(metrics.read_text())["settings"]["skip_no_gold"] is True
 
 
+FIRST = "note: data.limit=4 takes the first questions of a file; data.sample=4 draws by type"
+
+
 def test_a_run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert call(arguments) == 0
     out, err = capsys.readouterr()
@@ -54,7 +57,7 @@ def test_a_run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None
     assert (path / "predictions.jsonl").is_file(), "the last line is the run directory"
     assert path.name.startswith("sample-dev-bdtr-bm25-offline-")
     assert "bdtr / bm25" in out and "Recall@5" in out and "EM" in out
-    assert not err, "bars are for terminals"
+    assert err == f"{FIRST}\n", "bars are for terminals"
     assert json.loads((path / "metrics.json").read_text())["questions"] == 4
 
     assert call(arguments) == 0
@@ -145,7 +148,7 @@ def test_a_scheduler_stops_a_run_and_the_same_command_ends_it(
     finally:
         signal.signal(signal.SIGINT, before)
     out, err = capsys.readouterr()
-    assert not out and err == "told to stop by SIGTERM; the same command continues where this one stopped\n"
+    assert not out and err == f"{FIRST}\ntold to stop by SIGTERM; the same command continues where this one stopped\n"
     rows = [row["question_id"] for row in read_journal(tmp_path / "r" / "mine" / "predictions.jsonl")]
     assert rows == ended and 2 <= len(rows) < 4
     monkeypatch.setattr(evaluate_script, "evaluate", real)

@@ -68,7 +68,7 @@ def open_gain(name: str, config: CorpusConfig, progress: Progress) -> CorpusGain
     if cls.roles_for(settings):
         raise ConfigError(f"corpora.{name}.retriever={config.retriever!r} asks roles; take dense, bm25, hybrid or chg")
     d = config.data
-    data = load_dataset(d.path, d.split, d.questions, d.limit)
+    data = load_dataset(d.path, d.split, d.questions, d.limit, sample=d.draw)
     path = index_path(config.index, data.name)
     stages = set(cls.stages_for(settings))
     build_index(path, data.passages, config.index, stages, data_source(d), progress, keep_edits=True)
