@@ -63,7 +63,7 @@ LEVELS: list[str] = [
     "run",
     "judge",
     "training",
-    "audit pages questions textualise",
+    "audit clones pages questions textualise",
     "reports",
     "cluster",
 ]
