@@ -4,7 +4,7 @@
 
 DIR gets verifier.jsonl, thoughts.jsonl, a data card (README.md), meta.json, and the run itself (run/). Any method that
 asks `thoughts` or `verifier`, any teacher. The same command again continues; with other settings of what is kept it
-only writes the rows anew. Own settings (gnnrag/training/distil/filtering.py) stand beside those of the run:
+only writes the rows anew. Own settings (gnnrag/training/rows.py) stand beside those of the run:
 
     keep.helped=false keep.idle_share=null mine=[bm25,dense] candidates=NAME without=RUN chat_passages=20 folds.count=5
 
@@ -36,9 +36,8 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError
 from gnnrag.run.evaluation import Observer
 from gnnrag.run.rundir import run_label
-from gnnrag.training.distil.collect import collect, recorded_roles
-from gnnrag.training.distil.filtering import TracesConfig, check_traces
-from gnnrag.training.distil.folder import join, take_in
+from gnnrag.training.collect import collect, join, recorded_roles, take_in
+from gnnrag.training.rows import TracesConfig, check_traces
 from inference.console import IndexProgress, note, refuse_unknown, split_arguments
 from inference.tables import plain_table
 

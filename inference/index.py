@@ -33,10 +33,10 @@ from gnnrag.config import EvaluateConfig, load_config, to_plain
 from gnnrag.datasets.base import load_passages
 from gnnrag.errors import GnnragError, nearest
 from gnnrag.extract.prompted import estimate_extraction
-from gnnrag.graphs.schema import draft, to_yaml
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index
 from gnnrag.llm.openai import prices_of
+from gnnrag.methods.dotrag.schema import draft, to_yaml
 from gnnrag.roles.writers.tasks import model_settings
 from gnnrag.run.pipeline import chunking, data_source, index_path, index_settings, needed_stages, refuse_sample
 from inference.changing import add, remove, report

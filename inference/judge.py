@@ -5,7 +5,7 @@
 
 scores: six qualities from 0 to 10; three beside the golden answer make the A-Score, three beside the golden evidence
 the E-Score; further runs are compared with the first. pairwise: the first run against each of the others, both answers
-side by side in both orders, a winner in five dimensions. Settings: gnnrag/judge/config.py; sample.limit=100 judges so
+side by side in both orders, a winner in five dimensions. Settings: gnnrag/judge/answers.py; sample.limit=100 judges so
 many questions, judged=answer leaves the reasoning out, budget.max_cost=5 stops in time.
 
 Judgements go to RUN/judgements/KIND (pairwise: of the second run): replies.jsonl, scores.jsonl, metrics.json. The same
@@ -34,7 +34,7 @@ from tqdm import tqdm
 
 from gnnrag.common.files import read_journal
 from gnnrag.config import load_config
-from gnnrag.judge.config import CRITERIA, JudgeConfig
+from gnnrag.judge.answers import CRITERIA, JudgeConfig
 from gnnrag.judge.folder import LLM_ERROR, ROWS, key_of
 from gnnrag.judge.run import Observer, judge
 from gnnrag.metrics.statistics import with_interval

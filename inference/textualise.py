@@ -7,7 +7,7 @@
 OUT gets corpus.jsonl (one article for each entity, cut at 25 neighbours), nodes.jsonl (which entities each passage is
 about and mentions), entities.jsonl, relations.jsonl, marked.jsonl (the articles with their markup), kb.txt, questions,
 and SOURCE.json. `write=template` needs no model; `write=prompted` asks one, checks that every neighbour is in its
-article, and asks again. The same command goes on where it stopped. Settings: gnnrag/textualise/config.py.
+article, and asks again. The same command goes on where it stopped. Settings: gnnrag/textualise/prompted.py.
 
     python inference/textualise.py check DIR     markup, coverage, and what the offline extractor reads back of a corpus
 
@@ -36,9 +36,8 @@ from gnnrag.datasets.kb import FILE as KB
 from gnnrag.datasets.releases import advice
 from gnnrag.datasets.textualised import MARKED, NODES
 from gnnrag.errors import GnnragError
-from gnnrag.textualise.config import TextualiseConfig
-from gnnrag.textualise.roundtrip import check_folder
-from gnnrag.textualise.run import textualise
+from gnnrag.textualise.prompted import TextualiseConfig
+from gnnrag.textualise.run import check_folder, textualise
 from inference.console import note, split_arguments
 from inference.tables import plain_table
 

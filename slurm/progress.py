@@ -17,8 +17,7 @@ if __name__ == "__main__":
 
 from collections.abc import Sequence
 
-from gnnrag.cluster.job import read_job
-from gnnrag.cluster.state import progress
+from gnnrag.cluster.job import progress, read_job
 from gnnrag.errors import GnnragError
 
 

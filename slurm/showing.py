@@ -10,10 +10,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gnnrag.cluster.job import Job
+from gnnrag.cluster.job import STATUSES, Job, JobMonitor, State
 from gnnrag.cluster.local import Task
 from gnnrag.cluster.slurm import Live, Slurm, waited_for
-from gnnrag.cluster.state import STATUSES, JobMonitor, State
 from gnnrag.cluster.stopping import STOPPED
 from gnnrag.common.untrusted import printable
 from inference.console import note

@@ -35,10 +35,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from gnnrag.cluster.grid import is_table, seconds_of
+from gnnrag.cluster.job import JobMonitor
 from gnnrag.cluster.local import LocalRunner
 from gnnrag.cluster.plan import Plan, make_plan
 from gnnrag.cluster.slurm import Queued, Slurm, load_site, read_queue
-from gnnrag.cluster.state import JobMonitor
 from gnnrag.cluster.stopping import STOPPED
 from gnnrag.common.files import exclusive_lock
 from gnnrag.errors import GnnragError

@@ -12,12 +12,12 @@ from omegaconf import OmegaConf
 from gnnrag import registry
 from gnnrag.config import Choice, EvaluateConfig, IndexConfig, RoleConfig, build_settings, load_config, to_plain
 from gnnrag.errors import ConfigError
-from gnnrag.judge.config import JudgeConfig
+from gnnrag.judge.answers import JudgeConfig
 from gnnrag.methods.bdtr import BDTRConfig
 from gnnrag.methods.single import SingleConfig
-from gnnrag.questions.config import MakeQuestionsConfig
+from gnnrag.questions.making import MakeQuestionsConfig
 from gnnrag.retrievers.dense import DenseConfig
-from gnnrag.textualise.config import TextualiseConfig
+from gnnrag.textualise.prompted import TextualiseConfig
 from gnnrag.training.gnn import TrainGNNConfig
 from tests.helpers.each import each
 

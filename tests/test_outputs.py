@@ -14,11 +14,11 @@ from gnnrag.errors import ConfigError
 from gnnrag.index.build import build_index
 from gnnrag.index.store import Store
 from gnnrag.index_config import IndexConfig
-from gnnrag.judge.config import JudgeConfig
+from gnnrag.judge.answers import JudgeConfig
 from gnnrag.judge.folder import JudgementDir
 from gnnrag.run.rundir import RunDir
 from gnnrag.session import Session
-from gnnrag.training.distil.folder import mark
+from gnnrag.training.collect import mark
 from gnnrag.training.rundir import TrainingRun
 from gnnrag.types import Passage, Prediction
 from inference import evaluate as evaluate_script

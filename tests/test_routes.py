@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from gnnrag.errors import ConfigError
+from gnnrag.methods.base import RouteConfig, read_route
 from gnnrag.methods.bdtr import BDTRConfig
-from gnnrag.methods.routes import RouteConfig, read_route
 from gnnrag.retrievers.dense import DenseConfig
 from tests.helpers.each import each
 

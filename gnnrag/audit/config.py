@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gnnrag.config import EvaluateConfig
 from gnnrag.errors import ConfigError, nearest
-from gnnrag.methods.routes import RouteConfig, read_route
+from gnnrag.methods.base import RouteConfig, read_route
 
 FLAT = "flat"  # name of the route that every class is measured on
 

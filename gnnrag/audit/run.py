@@ -14,14 +14,14 @@ import numpy as np
 from gnnrag.audit.config import FLAT, AuditRunConfig, check_audit
 from gnnrag.audit.verdicts import COSTS, adopted, economics, judge_router, read_cell, verdict
 from gnnrag.common.files import digest, write_json, write_jsonl
-from gnnrag.common.outputs import AUDIT, refuse_other
+from gnnrag.common.records import AUDIT, refuse_other
 from gnnrag.common.yaml_config import without_credentials
 from gnnrag.config import EvaluateConfig, to_plain
 from gnnrag.datasets.base import Dataset, stratified_sample
 from gnnrag.datasets.jsonl import read_jsonl
 from gnnrag.errors import DataError
 from gnnrag.index.build import Progress
-from gnnrag.methods.routes import RouteConfig, choose_route, read_route
+from gnnrag.methods.base import RouteConfig, choose_route, read_route
 from gnnrag.metrics.long_answers import is_long
 from gnnrag.metrics.replies import remarks
 from gnnrag.metrics.report import per_question

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gnnrag.audit.config import FLAT, AuditConfig
-from gnnrag.methods.routes import choose_route
+from gnnrag.methods.base import choose_route
 from gnnrag.metrics.statistics import wilson_interval
 from gnnrag.roles.base import QUERY_CLASSES, Routing
 from gnnrag.types import Question

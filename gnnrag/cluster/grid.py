@@ -14,8 +14,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from gnnrag.cluster.job import Target
-from gnnrag.cluster.state import Runs, is_scored
+from gnnrag.cluster.job import Runs, Target, is_scored
 from gnnrag.common.files import digest, read_json, remove, write_json
 from gnnrag.common.yaml_config import MARK
 from gnnrag.config import CHOICES, EvaluateConfig, IndexConfig, load_config, read_yaml, to_plain

@@ -12,8 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gnnrag.cluster.job import Job
-from gnnrag.cluster.state import State
+from gnnrag.cluster.job import Job, State
 from gnnrag.cluster.stopping import STOP_FILE, STOPPED
 from gnnrag.common.files import open_log, remove, write_atomic
 

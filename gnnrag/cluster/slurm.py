@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from gnnrag.cluster.job import Job
-from gnnrag.cluster.state import State
+from gnnrag.cluster.job import Job, State
 from gnnrag.common.files import remove, write_atomic
 from gnnrag.config import load_config
 from gnnrag.errors import ConfigError, GnnragError

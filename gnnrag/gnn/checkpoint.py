@@ -25,8 +25,7 @@ from gnnrag.common.weights import (
 )
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError
 from gnnrag.gnn.config import GNNConfig, RankerConfig
-from gnnrag.gnn.model import QueryGNN
-from gnnrag.gnn.rankers import Ranker
+from gnnrag.gnn.model import QueryGNN, Ranker
 
 # Their names (without the prefix `entity_model.`) and ours.
 _RENAMED = {

@@ -12,8 +12,8 @@ import torch
 
 from gnnrag.errors import ConfigError
 from gnnrag.gnn.config import GNNConfig
+from gnnrag.gnn.features import link_by_vector, nearest_entities, seed_weight
 from gnnrag.gnn.model import with_index
-from gnnrag.gnn.seeds import link_by_vector, nearest_entities, seed_weight
 from gnnrag.gnn.subgraph import GraphBatch, with_inverses
 from gnnrag.graphs.messages import SIMILAR, STRUCTURE
 from gnnrag.index.index import Index

@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from triton.errors import TritonError
 
-from gnnrag.gnn.edges import EdgeOrder, RelationalIndex
+from gnnrag.gnn.subgraph import EdgeOrder, RelationalIndex
 
 _ROW_PIECE = 512  # edges of a piece: a hub of thousands would keep one program busy after all others are done
 _RELATION_PIECE = 128  # relations are few and long; more pieces, more programs

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.gnn.config import GNNConfig
-from gnnrag.gnn.edges import EdgeOrder, RelationalIndex, RowBlock
+from gnnrag.gnn.subgraph import EdgeOrder, RelationalIndex, RowBlock
 
 MESSAGES = ("distmult", "transe", "rotate")
 BACKENDS = ("auto", "naive", "bag", "triton")

@@ -17,10 +17,8 @@ from gnnrag.errors import ConfigError
 from gnnrag.gnn.checkpoint import Checkpoint
 from gnnrag.gnn.config import RankerConfig
 from gnnrag.gnn.entity import EntityQuestion, EntityQuestions
-from gnnrag.gnn.model import QueryGNN, whole_logits
-from gnnrag.gnn.neighbourhood import NeighbourhoodConfig, Neighbourhoods
-from gnnrag.gnn.prune import QuestionGraphs
-from gnnrag.gnn.rankers import Incidence, Ranker
+from gnnrag.gnn.model import Incidence, QueryGNN, Ranker, whole_logits
+from gnnrag.gnn.prune import NeighbourhoodConfig, Neighbourhoods, QuestionGraphs
 from gnnrag.gnn.subgraph import GraphBatch, PruneConfig, Subgraph, join
 from gnnrag.index.index import Index
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.common.files import digest, exclusive_lock
-from gnnrag.common.outputs import INDEX, refuse_other
+from gnnrag.common.records import INDEX, refuse_other
 from gnnrag.common.standstill import moved, waiting
 from gnnrag.common.yaml_config import MARK
 from gnnrag.config import IndexConfig

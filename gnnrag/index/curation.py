@@ -18,7 +18,7 @@ from gnnrag.common.files import digest
 from gnnrag.errors import ConfigError, DataError, NotGivenError
 from gnnrag.extract.base import Extraction
 from gnnrag.graphs.knowledge import KnowledgeGraph
-from gnnrag.graphs.resolution import Merge, candidate_clusters, merges_of, renaming, resolution_text, without_loops
+from gnnrag.graphs.synonyms import Merge, candidate_clusters, merges_of, renaming, resolution_text, without_loops
 from gnnrag.index.stage import Context, embed_strings, get_json, get_vectors, put_array, put_json, unit_rows
 from gnnrag.index.store import map_passages
 from gnnrag.index_config import A_FILE

@@ -13,13 +13,12 @@ from gnnrag.common.files import child, read_journal
 from gnnrag.common.yaml_config import without_credentials
 from gnnrag.config import to_plain
 from gnnrag.errors import BudgetError
-from gnnrag.judge.answers import JudgedRun, draw, load_data, read_run
-from gnnrag.judge.config import JudgeConfig, check_judge
+from gnnrag.judge.answers import JudgeConfig, JudgedRun, check_judge, draw, load_data, read_run
 from gnnrag.judge.folder import LLM_ERROR, MALFORMED, SCORES, Call, JudgementDir, Replies
 from gnnrag.judge.tasks import Pairing, Scoring, compare_scores
 from gnnrag.llm.base import Backend, estimate_tokens
+from gnnrag.llm.cache import open_backend
 from gnnrag.llm.openai import prices_of
-from gnnrag.llm.opening import open_backend
 from gnnrag.prompts.load import load_prompt
 from gnnrag.roles.prompting import Prompter
 from gnnrag.session import Session

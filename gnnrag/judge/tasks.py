@@ -17,10 +17,30 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.judge.answers import JudgedRun, golden_answer, golden_evidence, shortened
-from gnnrag.judge.config import ANSWER, CRITERIA, EVIDENCE, CountConfig, JudgeConfig
-from gnnrag.judge.folder import LLM_ERROR, MALFORMED, Call, Replies
-from gnnrag.judge.replies import DIMENSIONS, FIRST, HIGHEST, SECOND, TIE, parse_score, parse_verdict
+from gnnrag.judge.answers import (
+    ANSWER,
+    CRITERIA,
+    EVIDENCE,
+    CountConfig,
+    JudgeConfig,
+    JudgedRun,
+    golden_answer,
+    golden_evidence,
+    shortened,
+)
+from gnnrag.judge.folder import (
+    DIMENSIONS,
+    FIRST,
+    HIGHEST,
+    LLM_ERROR,
+    MALFORMED,
+    SECOND,
+    TIE,
+    Call,
+    Replies,
+    parse_score,
+    parse_verdict,
+)
 from gnnrag.metrics.statistics import (
     bootstrap_interval,
     cohen_kappa,

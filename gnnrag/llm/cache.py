@@ -1,8 +1,9 @@
-"""Response cache in an SQLite file, opened only if its schema is ours; its replies are those of whoever wrote it."""
+"""Response cache in an SQLite file, opened only if its schema is ours; a backend opened by its name, with the cache."""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import hashlib
 import json
 import logging
@@ -18,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.common.untrusted import counted_repairs, parse_json
-from gnnrag.errors import ArtefactError
+from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.llm.base import MOST_TOKENS, Backend, Reply, Request
+from gnnrag.registry import BACKENDS, resolve
 
 _APPLICATION_ID = 0x676E6E72  # "gnnr": tells our file from any other SQLite database
 _BUSY_S, _JOURNAL_S = 30.0, 2.0
@@ -266,3 +268,23 @@ class CachedBackend(Backend):
 
     def _damaged(self, error: Exception) -> ArtefactError:
         return ArtefactError(f"response cache {self.path} is damaged ({error}); delete it, replies will be asked anew")
+
+
+# ------------------------------------------------------------------------------------------------------------ opening
+def with_model(name: str, settings: Any, model: str | None) -> Any:
+    """Return settings with another model (if not None) and no adapter; ConfigError: the backend has no models."""
+    if not model:
+        return settings
+    if not hasattr(settings, "model"):
+        raise ConfigError(f"model={model!r}: the {name} backend has no models to choose from")
+    if getattr(settings, "adapter", None) and settings.model and settings.model != model:
+        settings = dataclasses.replace(settings, adapter=None)
+    return dataclasses.replace(settings, model=model)
+
+
+def open_backend(where: str, name: str, settings: Any, cache: str | None) -> Backend:
+    """Return a backend, behind the response cache in file `cache` unless None; `where` names the setting in errors."""
+    backend: Backend = resolve(where, name, BACKENDS)(settings)
+    if cache and name != "scripted":
+        return CachedBackend(backend, cache)
+    return backend

@@ -14,9 +14,8 @@ from typing import Any
 
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError, LLMError
 from gnnrag.llm.base import Reply
-from gnnrag.llm.chat import check_length, cut_at, encode
 from gnnrag.llm.folders import ModelFiles, check_gguf, local_folder, read_settings, require
-from gnnrag.llm.local import Job, LocalBackend, LocalConfig, ModelThread, Ticket, shared
+from gnnrag.llm.local import Job, LocalBackend, LocalConfig, ModelThread, Ticket, check_length, cut_at, encode, shared
 
 logger = logging.getLogger(__name__)
 # Else activations and the cache of keys and values are rounded to 8 bits in groups, which neighbours have a part in.
@@ -128,7 +127,7 @@ class OpenVINOEngine:
 
 
 class _Tokenizer:
-    """OpenVINO's tokenizer as `gnnrag.llm.chat.encode` wants one; templates are run by a C++ library without Python."""
+    """OpenVINO's tokenizer as `gnnrag.llm.local.encode` wants one; templates are run by a C++ library without Python."""
 
     def __init__(self, own: Any, name: str) -> None:
         self.own, self.name_or_path, self.chat_template = own, name, own.chat_template

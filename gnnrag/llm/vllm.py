@@ -13,9 +13,8 @@ from typing import Any
 from gnnrag.common.files import digest
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError, LLMError
 from gnnrag.llm.base import Reply
-from gnnrag.llm.chat import check_length, encode
 from gnnrag.llm.folders import require
-from gnnrag.llm.local import Job, LocalBackend, LocalConfig, ModelThread, Ticket, shared
+from gnnrag.llm.local import Job, LocalBackend, LocalConfig, ModelThread, Ticket, check_length, encode, shared
 
 logger = logging.getLogger(__name__)
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM has kernels for

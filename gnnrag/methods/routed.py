@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from gnnrag.errors import ConfigError
-from gnnrag.methods.base import Method, State
-from gnnrag.methods.routes import Route, RouteConfig, choose_route, read_route
+from gnnrag.methods.base import Method, Route, RouteConfig, State, choose_route, read_route
 from gnnrag.registry import METHODS, resolve
 from gnnrag.roles.base import QUERY_CLASSES, ReaderTask, RouterTask, Routing
 from gnnrag.session import Session

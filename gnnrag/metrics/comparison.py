@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from gnnrag.common.files import read_journal, read_json, read_object
-from gnnrag.common.outputs import TRAINING
-from gnnrag.common.records import interpreting, number, text
+from gnnrag.common.records import TRAINING, interpreting, number, text
 from gnnrag.errors import GnnragError, nearest
 from gnnrag.metrics.long_answers import TEXT
 from gnnrag.metrics.plotting import blank_axes, write_figure

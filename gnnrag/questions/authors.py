@@ -12,8 +12,7 @@ import numpy as np
 from gnnrag.errors import LLMError
 from gnnrag.llm.base import Backend
 from gnnrag.prompts.untrusted import inline, notes_element
-from gnnrag.questions.paths import GraphPath, PathNames, PathView, Step
-from gnnrag.questions.wording import THING, Wording, noun_of
+from gnnrag.questions.paths import THING, GraphPath, PathNames, PathView, Step, Wording, noun_of
 from gnnrag.roles.parsing import clean_line, json_objects, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.session import Session

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +20,77 @@ from gnnrag.common.files import (
     write_json,
     write_jsonl,
 )
-from gnnrag.common.outputs import QUESTIONS, refuse_other
-from gnnrag.common.records import interpreting, text
+from gnnrag.common.records import QUESTIONS, interpreting, refuse_other, text
 from gnnrag.common.yaml_config import recorded
-from gnnrag.config import Choice, RoleConfig, build_settings, to_plain
+from gnnrag.config import Choice, EvaluateConfig, RoleConfig, build_settings, to_plain
 from gnnrag.datasets.base import Dataset, fingerprint, load_passages
 from gnnrag.errors import ConfigError, GnnragError, LLMError
 from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
+from gnnrag.index_config import one_of
 from gnnrag.metrics.answer import exact_match, f1
 from gnnrag.questions.authors import Author, PromptedAuthor, Quota, TemplateAuthor, Written, is_leaking
-from gnnrag.questions.config import MakeQuestionsConfig, check_questions
 from gnnrag.questions.paths import PathSampler, PathView, SamplingRules
 from gnnrag.registry import METHODS, RETRIEVERS, resolve
 from gnnrag.roles.base import ReaderTask
+from gnnrag.roles.prompting import PromptedConfig
 from gnnrag.roles.registry import Roles
 from gnnrag.run.pipeline import chunking, open_shared_index
 from gnnrag.session import Session
 from gnnrag.types import Question
 
+MIN_HOPS, MAX_HOPS = 2, 4
+
+
+@dataclass
+class QuestionsConfig:
+    """What is made; the numbers are the paper's (DotRAG, section 8.5 of its specification) where it states them."""
+
+    out: str = ""  # folder that is written
+    method: str = one_of("template", "prompted")
+    paths: int = 20
+    per_path: int = 5  # questions about each
+    hops: int = 3
+    seed: int = 0
+    min_degree: int = 2  # neighbours that an entity of a path has at least
+    percentile: float = 95.0  # of the degrees; an entity above it is a hub
+    min_passages: int = 2  # distinct gold passages of a question: one that a single passage answers is not multi-hop
+    typed: bool = True  # entities have a known type, or are what a passage is about
+    similarity: float = 0.95  # cosine that two questions of a path stay below
+    necessity: bool = False  # leave out what the reader answers from the passages of E1 alone
+    necessity_passages: int = 5
+    attempts: int = 50_000  # walks that are tried
+    fresh: bool = False  # throw away what `out` holds of an earlier run
+
+
+def _asked() -> PromptedConfig:
+    return PromptedConfig(max_tokens=1024)
+
+
+@dataclass
+class MakeQuestionsConfig(EvaluateConfig):
+    """Everything `make_questions.py` reads; of a run's settings those of data, index, model and roles."""
+
+    make: QuestionsConfig = field(default_factory=QuestionsConfig)
+    ask: PromptedConfig = field(default_factory=_asked)  # how the model is asked, with make.method=prompted
+
+
+def check_questions(config: QuestionsConfig) -> None:
+    """Raise ConfigError where a setting is none of those allowed."""
+    if not config.out:
+        raise ConfigError("make.out is not given: the folder that is written, such as make.out=data/made/musique-3hop")
+    if not MIN_HOPS <= config.hops <= MAX_HOPS:
+        raise ConfigError(f"make.hops={config.hops}: must lie between {MIN_HOPS} and {MAX_HOPS}")
+    for name in ("paths", "per_path", "min_degree", "min_passages", "attempts", "necessity_passages"):
+        if getattr(config, name) < 1:
+            raise ConfigError(f"make.{name}={getattr(config, name)}: must be at least 1")
+    if not 0.0 < config.similarity <= 1.0:
+        raise ConfigError(f"make.similarity={config.similarity:g}: must lie above 0 and be at most 1")
+    if not 0.0 < config.percentile <= 100.0:
+        raise ConfigError(f"make.percentile={config.percentile:g}: must lie above 0 and be at most 100")
+
+
+# ------------------------------------------------------------------------------------------------------------- making
 SPLIT = "generated"
 ANEW = "give another folder, or make.fresh=true to make it anew"
 JOURNAL, SOURCE, LOCK = "paths.jsonl", "SOURCE.json", ".lock"

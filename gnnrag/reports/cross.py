@@ -11,7 +11,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from gnnrag.common.files import digest, read_journal, write_atomic, write_json, write_jsonl
-from gnnrag.common.outputs import CROSS, folds_of, refuse_other
+from gnnrag.common.records import CROSS, folds_of, refuse_other
 from gnnrag.common.yaml_config import without_credentials
 from gnnrag.config import EvaluateConfig, RoleConfig, to_plain
 from gnnrag.datasets.base import Dataset

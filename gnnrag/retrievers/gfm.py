@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gnnrag.common.files import child, read_json
-from gnnrag.common.outputs import folds_advice
+from gnnrag.common.records import folds_advice
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.gnn.config import FALLBACKS, NODE_STAGES, entity_stages
 from gnnrag.index.index import Index

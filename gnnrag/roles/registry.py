@@ -10,7 +10,7 @@ from gnnrag.config import Choice, RoleConfig, build_settings
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend
-from gnnrag.llm.opening import open_backend, with_model
+from gnnrag.llm.cache import open_backend, with_model
 from gnnrag.registry import BACKENDS, ROLES, resolve
 
 

@@ -15,7 +15,7 @@ from typing import Any, get_args
 from gnnrag.cluster.tracker import Artefact, WandbRun, checkpoint_artefact, data_artefact, index_artefact
 from gnnrag.cluster.tracking import EvaluationTracker, Sources, describe
 from gnnrag.common.files import read_object, write_json, write_jsonl
-from gnnrag.common.outputs import EVALUATION, refuse_other
+from gnnrag.common.records import EVALUATION, refuse_other
 from gnnrag.common.yaml_config import without_credentials
 from gnnrag.config import EvaluateConfig, MetricsConfig, check_run, to_plain
 from gnnrag.datasets.base import Dataset, load_dataset

@@ -15,7 +15,7 @@ from gnnrag.index.index import Index
 from gnnrag.index.plan import closure
 from gnnrag.index.settings import stored_config
 from gnnrag.index.store import Store
-from gnnrag.methods.routes import Route
+from gnnrag.methods.base import Route
 from gnnrag.registry import METHODS, RETRIEVERS, ROLES, WRITERS, resolve
 from gnnrag.roles.registry import Roles
 from gnnrag.run.loop import Loop

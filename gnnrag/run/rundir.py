@@ -27,8 +27,7 @@ from gnnrag.common.files import (
     write_json,
     write_jsonl,
 )
-from gnnrag.common.outputs import EVALUATION, refuse_other, start_over
-from gnnrag.common.records import interpreting, number, text
+from gnnrag.common.records import EVALUATION, interpreting, number, refuse_other, start_over, text
 from gnnrag.common.yaml_config import without_credentials
 from gnnrag.config import to_plain
 from gnnrag.errors import ConfigError, GnnragError

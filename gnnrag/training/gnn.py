@@ -20,17 +20,15 @@ from gnnrag.config import DataConfig, IndexConfig, load_config, read_yaml, to_pl
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError, DataError, nearest
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint, start_from
-from gnnrag.gnn.completion import CompletionConfig, CompletionTask, whole_graph
 from gnnrag.gnn.config import ENTITY_STAGES, NODE_STAGES, GNNConfig, LossConfig, RankerConfig, entity_stages, official
 from gnnrag.gnn.entity import EntityQuestions
 from gnnrag.gnn.examples import EntitySet, ExampleSet, Preparer, SupportSet, best_threshold, node_f1
 from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES, encoder_record
 from gnnrag.gnn.model import EntityGNN, QueryGNN
-from gnnrag.gnn.neighbourhood import NeighbourhoodConfig
-from gnnrag.gnn.prune import QuestionGraphs
-from gnnrag.gnn.retrieval import Pool, RetrievalTask
+from gnnrag.gnn.prune import NeighbourhoodConfig, QuestionGraphs
+from gnnrag.gnn.sampling import QuestionMaker, path_questions
+from gnnrag.gnn.stages import CompletionConfig, CompletionTask, Pool, RetrievalTask, whole_graph
 from gnnrag.gnn.subgraph import PruneConfig, with_inverses
-from gnnrag.gnn.synthetic import QuestionMaker, path_questions
 from gnnrag.graphs.messages import MessageGraph
 from gnnrag.index.build import Progress, build_index
 from gnnrag.index.index import Index

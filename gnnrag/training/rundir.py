@@ -24,8 +24,7 @@ from gnnrag.common.files import (
     write_json,
     write_jsonl,
 )
-from gnnrag.common.outputs import TRAINING, folds_of, refuse_other, start_over
-from gnnrag.common.records import interpreting, number
+from gnnrag.common.records import TRAINING, folds_of, interpreting, number, refuse_other, start_over
 from gnnrag.common.yaml_config import without_credentials
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.metrics.plotting import write_figure

@@ -25,7 +25,11 @@ from gnnrag.roles.tuned.cross_encoder import (
 )
 from gnnrag.run.rundir import commit
 from gnnrag.training.base import OnIndex, RunContext, Training
-from gnnrag.training.calibration import (
+from gnnrag.training.config import Parts, divide
+from gnnrag.training.loop import Trainer
+from gnnrag.training.report import (
+    Card,
+    Report,
     Scored,
     auc,
     draw_calibration,
@@ -33,9 +37,6 @@ from gnnrag.training.calibration import (
     pooled_metrics,
     promotion_metrics,
 )
-from gnnrag.training.config import Parts, divide
-from gnnrag.training.loop import Trainer
-from gnnrag.training.report import Card, Report
 from gnnrag.training.verifier_data import (
     Example,
     RankingConfig,

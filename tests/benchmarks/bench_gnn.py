@@ -25,11 +25,10 @@ from running import run
 from torch import Tensor
 
 from gnnrag.gnn.config import GNNConfig, LossConfig
-from gnnrag.gnn.edges import RelationalIndex
 from gnnrag.gnn.layers import relational_sum
-from gnnrag.gnn.losses import Candidates, retrieval_loss
 from gnnrag.gnn.model import QueryGNN
-from gnnrag.gnn.subgraph import GraphBatch
+from gnnrag.gnn.stages import Candidates, retrieval_loss
+from gnnrag.gnn.subgraph import GraphBatch, RelationalIndex
 
 Work = Callable[[], object]
 

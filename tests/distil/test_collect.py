@@ -23,10 +23,9 @@ from gnnrag.run.evaluation import evaluate, load_questions_for
 from gnnrag.run.pipeline import Pipeline, open_index
 from gnnrag.run.rundir import read_predictions
 from gnnrag.session import Session
-from gnnrag.training.distil import collect as module
-from gnnrag.training.distil.decisions import Recorder
-from gnnrag.training.distil.filtering import TracesConfig
-from gnnrag.training.rows import ThoughtsRow, VerifierRow, gain, read_rows
+from gnnrag.training import collect as module
+from gnnrag.training.decisions import Recorder
+from gnnrag.training.rows import ThoughtsRow, TracesConfig, VerifierRow, gain, read_rows
 from gnnrag.training.verifier_data import TrainVerifierConfig, open_set
 from gnnrag.types import Query
 from tests.helpers.each import each

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.common.files import write_jsonl
-from gnnrag.training.distil.decisions import Decision, became_right, decisions_of, verdict_on
-from gnnrag.training.distil.filtering import KeepConfig
-from gnnrag.training.rows import Gain
+from gnnrag.training.decisions import Decision, became_right, decisions_of, verdict_on
+from gnnrag.training.rows import Gain, KeepConfig
 from gnnrag.types import Question
 from tests.helpers.each import each
 

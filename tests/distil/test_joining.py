@@ -11,9 +11,8 @@ import pytest
 from gnnrag.common.files import write_jsonl
 from gnnrag.errors import ArtefactError, ConfigError, DataError, GnnragError
 from gnnrag.roles.verifier import parse_selection
-from gnnrag.training.distil.filtering import KeepConfig, TracesConfig
-from gnnrag.training.distil.folder import join, take_in, write_folder
-from gnnrag.training.rows import ThoughtsRow, VerifierRow, plain_rows, read_rows
+from gnnrag.training.collect import join, take_in, write_folder
+from gnnrag.training.rows import KeepConfig, ThoughtsRow, TracesConfig, VerifierRow, plain_rows, read_rows
 from tests.helpers.traces import verifier_row
 
 

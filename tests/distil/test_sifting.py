@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.training.config import FoldConfig
-from gnnrag.training.distil.filtering import (
+from gnnrag.training.rows import (
     KeepConfig,
+    ThoughtsRow,
     TracesConfig,
     balanced,
     check_sides,
@@ -21,7 +22,6 @@ from gnnrag.training.distil.filtering import (
     parts_of,
     unique,
 )
-from gnnrag.training.rows import ThoughtsRow
 from tests.helpers.each import each
 from tests.helpers.traces import verifier_row
 

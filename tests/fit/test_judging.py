@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gnnrag.training.calibration import (
+from gnnrag.training.report import (
     Scored,
     auc,
     calibration_bins,

@@ -18,7 +18,7 @@ from gnnrag.roles.thoughts import PromptedThoughts, parse_thoughts
 from gnnrag.roles.verifier import PromptedVerifier, parse_selection
 from gnnrag.session import Session
 from gnnrag.training.language.data import TrainLanguageConfig, asked, check_language, encoded, read_role, task_of
-from gnnrag.training.language.model import LanguageModel, open_language_model
+from gnnrag.training.language.losses import LanguageModel, open_language_model
 from gnnrag.training.language.validation import selection_scores
 from gnnrag.training.rows import Turn
 from tests.helpers.each import each

@@ -13,6 +13,7 @@ from accelerate import Accelerator
 
 from gnnrag.training.language.data import PreferenceConfig, ValidationConfig
 from gnnrag.training.language.losses import (
+    LanguageModel,
     Pair,
     batch_scores,
     dpo_loss,
@@ -22,7 +23,6 @@ from gnnrag.training.language.losses import (
     rewards,
     with_reference,
 )
-from gnnrag.training.language.model import LanguageModel
 from gnnrag.training.language.validation import limits_of
 from gnnrag.training.rows import Candidate
 from tests.helpers.language_rows import thoughts_row

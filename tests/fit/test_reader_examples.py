@@ -13,8 +13,16 @@ from gnnrag.metrics.answer import normalise_answer
 from gnnrag.roles.offline_reader.candidates import FEATURES
 from gnnrag.roles.offline_reader.spans import clean
 from gnnrag.training.reader import learn_threshold
-from gnnrag.training.reader_data import Asked, ShownConfig, draw_shown, make_example, parts_of, read_triples, whole_of
-from gnnrag.training.synthetic import SyntheticMaker
+from gnnrag.training.reader_data import (
+    Asked,
+    ShownConfig,
+    SyntheticMaker,
+    draw_shown,
+    make_example,
+    parts_of,
+    read_triples,
+    whole_of,
+)
 from gnnrag.types import GoldHop, Question
 from tests.helpers.each import each
 from tests.helpers.tuned_reader import PASSAGES, QUESTIONS, item_maker, network_config

@@ -22,8 +22,7 @@ from gnnrag.gnn.checkpoint import (
     start_from,
 )
 from gnnrag.gnn.config import GNNConfig, RankerConfig, official
-from gnnrag.gnn.model import EntityGNN, QueryGNN
-from gnnrag.gnn.rankers import Ranker
+from gnnrag.gnn.model import EntityGNN, QueryGNN, Ranker
 from tests.helpers import gfm
 from tests.helpers.each import each
 

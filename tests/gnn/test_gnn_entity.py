@@ -14,7 +14,7 @@ from gnnrag.gnn.config import GNNConfig
 from gnnrag.gnn.entity import EntityQuestions, NameFinder
 from gnnrag.gnn.examples import EntitySet
 from gnnrag.gnn.model import QueryGNN
-from gnnrag.gnn.neighbourhood import NeighbourhoodConfig, Neighbourhoods
+from gnnrag.gnn.prune import NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.scoring import EntityScorer
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index

@@ -14,8 +14,8 @@ from gnnrag.errors import ArtefactError
 from gnnrag.gnn.config import GNNConfig, LossConfig
 from gnnrag.gnn.examples import ExampleSet, best_threshold, node_f1, ranking_metrics, read_subgraph, write_subgraph
 from gnnrag.gnn.model import QueryGNN
-from gnnrag.gnn.retrieval import Pool, RetrievalTask
 from gnnrag.gnn.sampling import Draws
+from gnnrag.gnn.stages import Pool, RetrievalTask
 from gnnrag.gnn.subgraph import Subgraph
 from gnnrag.types import Question
 

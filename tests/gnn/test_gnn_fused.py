@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from gnnrag.gnn.edges import RelationalIndex
 from gnnrag.gnn.layers import relational_sum
+from gnnrag.gnn.subgraph import RelationalIndex
 from tests.helpers import gfm
 from tests.helpers.each import each
 

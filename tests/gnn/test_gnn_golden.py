@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from gnnrag.gnn.config import LossConfig
-from gnnrag.gnn.losses import Candidates, listwise_loss, retrieval_loss, weighted_bce
-from gnnrag.gnn.rankers import Incidence, inverse_frequency
+from gnnrag.gnn.model import Incidence, inverse_frequency
+from gnnrag.gnn.stages import Candidates, listwise_loss, retrieval_loss, weighted_bce
 from gnnrag.graphs.knowledge import Lists
 from tests.helpers import gfm
 from tests.helpers.each import each

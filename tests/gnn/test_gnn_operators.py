@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from gnnrag.errors import ConfigError
 from gnnrag.gnn import layers as operators
-from gnnrag.gnn.edges import RelationalIndex
 from gnnrag.gnn.layers import MESSAGES, STATISTICS, EdgeInputs, Wanted, aggregate, message_statistics, relational_sum
+from gnnrag.gnn.subgraph import RelationalIndex
 from tests.helpers import gfm
 from tests.helpers.each import each
 

@@ -8,7 +8,8 @@ import torch
 
 from gnnrag.errors import ConfigError
 from gnnrag.gnn.config import LossConfig, RankerConfig
-from gnnrag.gnn.losses import (
+from gnnrag.gnn.model import Incidence, Ranker
+from gnnrag.gnn.stages import (
     Candidates,
     completion_loss,
     distillation_loss,
@@ -16,7 +17,6 @@ from gnnrag.gnn.losses import (
     retrieval_loss,
     weighted_bce,
 )
-from gnnrag.gnn.rankers import Incidence, Ranker
 from gnnrag.graphs.knowledge import Lists
 from tests.helpers.each import each
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gnnrag.gnn.synthetic import QuestionMaker, path_questions
+from gnnrag.gnn.sampling import QuestionMaker, path_questions
 from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.messages import MessageGraph
 from gnnrag.index.index import Index

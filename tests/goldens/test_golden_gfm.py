@@ -13,7 +13,7 @@ import torch
 from gnnrag.errors import ArtefactError
 from gnnrag.gnn.checkpoint import import_released
 from gnnrag.gnn.config import RankerConfig
-from gnnrag.gnn.rankers import Incidence, Ranker
+from gnnrag.gnn.model import Incidence, Ranker
 from gnnrag.gnn.subgraph import GraphBatch
 from tests.goldens.reading import lines
 from tests.helpers.each import each

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gnnrag.methods.graphsearch.config import PRESETS
-from gnnrag.methods.graphsearch.parsing import parse_expansion, parse_verdict
+from gnnrag.methods.graphsearch.prompted import parse_expansion, parse_verdict
+from gnnrag.methods.graphsearch.tasks import PRESETS
 from gnnrag.roles.decomposer import released_parts
 from gnnrag.text.subqueries import HistoryItem, letters_only, render_history
 from tests.goldens.reading import golden

@@ -12,9 +12,8 @@ import yaml
 from gnnrag.common.untrusted import printable
 from gnnrag.errors import DataError
 from gnnrag.graphs.paths import grow
-from gnnrag.graphs.schema import Kind, draft, load, to_yaml
 from gnnrag.llm.base import estimate_tokens
-from gnnrag.methods.dotrag.evidence import Base, OutputConfig, rank_path_passages, unite, within
+from gnnrag.methods.dotrag.method import Base, OutputConfig, rank_path_passages, unite, within
 from gnnrag.methods.dotrag.paths import (
     Accepted,
     Judgement,
@@ -28,6 +27,7 @@ from gnnrag.methods.dotrag.paths import (
     round_robin,
     without_prefixes,
 )
+from gnnrag.methods.dotrag.schema import Kind, draft, load, to_yaml
 from gnnrag.methods.dotrag.search import Dot, Filter, Limits, Region, SearchConfig, TypedGraph, plain
 from gnnrag.methods.dotrag.start import (
     AnchorFinder,

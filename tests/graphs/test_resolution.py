@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 
 from gnnrag.extract.base import EntityRecord, Extraction
-from gnnrag.graphs import resolution
+from gnnrag.graphs import synonyms
 from gnnrag.graphs.folding import fold
-from gnnrag.graphs.resolution import candidate_clusters, merges_of, renaming, resolution_text, without_loops
+from gnnrag.graphs.synonyms import candidate_clusters, merges_of, renaming, resolution_text, without_loops
 from tests.helpers.each import each
 
 NAMES = ("DEVELOPMENT PLAN", "DEVELOPMENT PLANS", "PLANNING OFFICE", "GRID", "GRID LINES")
@@ -96,9 +96,9 @@ def test_many_entities_are_blocked_by_their_nearest(monkeypatch):
     names = [f"e{i:02}" for i in range(60)]
     graph = fold([Extraction(tuple(names))], hyperedges="none")
     whole = candidate_clusters(graph, rows, 0.8)
-    monkeypatch.setattr(resolution, "EXACT_UP_TO", 10)
+    monkeypatch.setattr(synonyms, "EXACT_UP_TO", 10)
     assert candidate_clusters(graph, rows, 0.8) == whole == [list(range(k, k + 10)) for k in range(0, 60, 10)]
-    monkeypatch.setattr(resolution, "NEIGHBOURS", 4)
+    monkeypatch.setattr(synonyms, "NEIGHBOURS", 4)
     assert [len(c) for c in candidate_clusters(graph, rows, 0.8)][:1] == [5]
 
 

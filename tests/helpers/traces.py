@@ -8,9 +8,8 @@ from typing import Any
 
 from gnnrag.common.files import write_jsonl
 from gnnrag.config import EvaluateConfig, load_config
-from gnnrag.training.distil.collect import collect
-from gnnrag.training.distil.filtering import TracesConfig
-from gnnrag.training.rows import VerifierRow
+from gnnrag.training.collect import collect
+from gnnrag.training.rows import TracesConfig, VerifierRow
 from tests.helpers.parts import COMPARISON, COMPOSITIONAL, CORPUS
 
 OUTPUTS = ("verifier.jsonl", "thoughts.jsonl", "README.md", "meta.json")

@@ -102,7 +102,7 @@ def test_a_server_may_ask_to_wait_for_any_date(offset: str) -> None:
 
 
 def test_the_first_line_of_a_journal_may_have_any_length(tmp_path: Path) -> None:
-    from gnnrag.common.outputs import DATA, QUESTIONS
+    from gnnrag.common.records import DATA, QUESTIONS
 
     (tmp_path / "paths.jsonl").write_text(json.dumps({"made with": {"x": "y" * 10_000}}) + "\n")
     assert QUESTIONS.is_one(tmp_path, {}) and not DATA.is_one(tmp_path, {})

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from gnnrag.audit.run import read_labels
+from gnnrag.cluster.job import JobMonitor, asked, last_rows, rows
 from gnnrag.cluster.plan import make_plan
-from gnnrag.cluster.state import JobMonitor, asked, last_rows, rows
 from gnnrag.cluster.tracker import Tracker, WandbRun, checkpoint_artefact
 from gnnrag.common.files import file_digest
 from gnnrag.config import RunConfig, load_config
@@ -24,10 +24,10 @@ from gnnrag.judge.folder import judged_figures
 from gnnrag.judge.run import judge
 from gnnrag.metrics.comparison import load_runs
 from gnnrag.pages.comparison import build_model
-from gnnrag.textualise.config import TextualiseConfig
+from gnnrag.textualise.prompted import TextualiseConfig
 from gnnrag.textualise.run import textualise
-from gnnrag.training.distil.filtering import TracesConfig
-from gnnrag.training.distil.folder import join, write_folder
+from gnnrag.training.collect import join, write_folder
+from gnnrag.training.rows import TracesConfig
 from gnnrag.types import Question
 from slurm.showing import state_table
 from tests.helpers.batches import batch

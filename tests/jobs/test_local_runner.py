@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gnnrag.cluster.job import Job
+from gnnrag.cluster.job import Job, State
 from gnnrag.cluster.local import LocalRunner, Outcome
-from gnnrag.cluster.state import State
 from tests.helpers.jobs import graph, job
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.cluster.job import State
 from gnnrag.cluster.slurm import SiteConfig, SizeConfig, SizesConfig, Slurm, array_tasks, call, ranges, read_queue
-from gnnrag.cluster.state import State
 from gnnrag.errors import GnnragError
 from tests.helpers.batches import NOTE, SKIP_FLAGS, batch
 from tests.helpers.each import each

@@ -7,8 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
-from gnnrag.cluster.job import Job, Target
-from gnnrag.cluster.state import JobMonitor, State, progress
+from gnnrag.cluster.job import Job, JobMonitor, State, Target, progress
 from gnnrag.common.files import digest
 from tests.helpers.each import each
 from tests.helpers.jobs import graph, job, leave_run

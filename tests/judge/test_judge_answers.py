@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from gnnrag.errors import ConfigError, DataError, GnnragError
-from gnnrag.judge.answers import draw, golden_answer, golden_evidence, load_data, long_answer, read_run
-from gnnrag.judge.config import SampleConfig
+from gnnrag.judge.answers import SampleConfig, draw, golden_answer, golden_evidence, load_data, long_answer, read_run
 from gnnrag.types import Passage, Question
 from tests.helpers.each import each
 from tests.helpers.judged import question, write_data, write_run

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gnnrag.judge.replies import DIMENSIONS
+from gnnrag.judge.folder import DIMENSIONS
 from gnnrag.judge.run import judge
 from gnnrag.llm.base import Request
 from tests.helpers.judged import question, question_of, scripted, settings, shown, verdict, write_data, write_run

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gnnrag.judge.replies import DIMENSIONS, parse_score, parse_verdict
+from gnnrag.judge.folder import DIMENSIONS, parse_score, parse_verdict
 from gnnrag.roles.prompting import MalformedError
 from tests.helpers.each import each
 from tests.helpers.judged import verdict

@@ -255,7 +255,7 @@ def test_a_cancelled_request_does_not_hold_up_the_rest(folder: Path) -> None:
 
 
 def test_one_bad_row_fails_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gnnrag.llm.hf_model import Rows
+    from gnnrag.llm.hf import Rows
 
     backend = HFBackend(config(folder, max_batch=6))
     replies = Rows.replies

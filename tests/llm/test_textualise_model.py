@@ -9,9 +9,8 @@ import pytest
 
 from gnnrag.config import load_config
 from gnnrag.datasets.base import load_passages
-from gnnrag.textualise.config import TextualiseConfig
-from gnnrag.textualise.roundtrip import check_folder
-from gnnrag.textualise.run import textualise
+from gnnrag.textualise.prompted import TextualiseConfig
+from gnnrag.textualise.run import check_folder, textualise
 
 pytestmark = [pytest.mark.llm, pytest.mark.slow]
 

@@ -19,8 +19,13 @@ import torch
 from safetensors.torch import load_file
 
 from gnnrag.config import DataConfig, EvaluateConfig, load_config
-from gnnrag.roles.tuned.checkpoint import read_tuned, tuned_folder
-from gnnrag.roles.tuned.language import LANGUAGE_KINDS, LanguageRoleConfig, open_language_role
+from gnnrag.roles.tuned.checkpoint import (
+    LANGUAGE_KINDS,
+    LanguageRoleConfig,
+    open_language_role,
+    read_tuned,
+    tuned_folder,
+)
 from gnnrag.run.evaluation import evaluate
 from gnnrag.run.rundir import read_predictions
 from gnnrag.session import Session

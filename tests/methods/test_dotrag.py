@@ -17,11 +17,20 @@ from gnnrag.config import build_settings
 from gnnrag.errors import BudgetError, LLMError
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.dotrag.method import DotRAG
-from gnnrag.methods.dotrag.oracle import OracleConcepts, OraclePathJudge, OracleRedirect, OracleRules
+from gnnrag.methods.dotrag.offline import OracleConcepts, OraclePathJudge, OracleRedirect, OracleRules
 from gnnrag.methods.dotrag.paths import Judgement
-from gnnrag.methods.dotrag.prompted import PromptedConcepts, PromptedPathJudge, PromptedRedirect, PromptedRules
+from gnnrag.methods.dotrag.roles import (
+    Concept,
+    Concepts,
+    DotRules,
+    Judged,
+    PromptedConcepts,
+    PromptedPathJudge,
+    PromptedRedirect,
+    PromptedRules,
+    Redirect,
+)
 from gnnrag.methods.dotrag.start import SemanticScorer
-from gnnrag.methods.dotrag.tasks import Concept, Concepts, DotRules, Judged, Redirect
 from gnnrag.metrics.retrieval import node_scores
 from gnnrag.roles.base import Answer
 from gnnrag.run.loop import Loop

@@ -11,34 +11,41 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gnnrag.graphs.schema import Kind, Schema, draft
 from gnnrag.index.embedder import HashEmbedder
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.methods.dotrag.offline import NameReader, OfflineConcepts, OfflinePathJudge, OfflineRedirect, OfflineRules
-from gnnrag.methods.dotrag.oracle import OracleConcepts, OraclePathJudge, OracleRedirect, OracleRules, gold_sequence
-from gnnrag.methods.dotrag.paths import Judgement
-from gnnrag.methods.dotrag.prompted import (
-    PromptedConcepts,
-    PromptedPathJudge,
-    PromptedPathJudgeConfig,
-    PromptedRedirect,
-    PromptedRules,
-    parse_concepts,
-    parse_judgements,
-    parse_query,
-    parse_rules,
+from gnnrag.methods.dotrag.offline import (
+    NameReader,
+    OfflineConcepts,
+    OfflinePathJudge,
+    OfflineRedirect,
+    OfflineRules,
+    OracleConcepts,
+    OraclePathJudge,
+    OracleRedirect,
+    OracleRules,
+    gold_sequence,
 )
-from gnnrag.methods.dotrag.question_pattern import PatternGuesser
-from gnnrag.methods.dotrag.tasks import (
+from gnnrag.methods.dotrag.paths import Judgement
+from gnnrag.methods.dotrag.roles import (
     GENERIC,
     ConceptsTask,
     DotRules,
     JudgeTask,
     PathText,
+    PromptedConcepts,
+    PromptedPathJudge,
+    PromptedPathJudgeConfig,
+    PromptedRedirect,
+    PromptedRules,
     RedirectTask,
     RulesTask,
+    parse_concepts,
+    parse_judgements,
+    parse_query,
+    parse_rules,
     schema_text,
 )
+from gnnrag.methods.dotrag.schema import Kind, PatternGuesser, Schema, draft
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.session import Session
 from gnnrag.types import GoldHop, Question

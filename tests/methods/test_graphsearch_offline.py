@@ -18,15 +18,13 @@ from gnnrag.methods.graphsearch.offline import (
     OfflineGrounder,
     OfflineRefiner,
     OfflineSubAnswerer,
-)
-from gnnrag.methods.graphsearch.oracle import (
     OracleDrafter,
     OracleEvidenceCheck,
     OracleExpander,
     OracleRefiner,
     OracleSubAnswerer,
 )
-from gnnrag.methods.graphsearch.parsing import parse_triples
+from gnnrag.methods.graphsearch.prompted import parse_triples
 from gnnrag.methods.graphsearch.tasks import (
     CheckTask,
     DraftTask,

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnrag.methods.graphsearch.config import GraphSearchConfig, resolve_search
-from gnnrag.methods.graphsearch.modules import SideState, must_ground, retrieval_string
-from gnnrag.methods.graphsearch.parsing import (
+from gnnrag.methods.graphsearch.method import SideState, must_ground, retrieval_string
+from gnnrag.methods.graphsearch.prompted import (
     cited_numbers,
     parse_answer_line,
     parse_queries,
     parse_triples,
     parse_verdict,
 )
+from gnnrag.methods.graphsearch.tasks import GraphSearchConfig, resolve_search
 from gnnrag.roles.decomposer import parse_linked, parse_triple_parts
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.text.subqueries import (

@@ -6,8 +6,8 @@ import dataclasses
 import json
 from typing import Any
 
-from gnnrag.methods.graphsearch.config import resolve_search
 from gnnrag.methods.graphsearch.method import GraphSearch
+from gnnrag.methods.graphsearch.tasks import resolve_search
 from gnnrag.text.subqueries import NOTHING
 from tests.helpers.each import each
 from tests.helpers.search import (

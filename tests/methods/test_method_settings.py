@@ -11,7 +11,7 @@ import pytest
 from gnnrag.config import build_settings
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
-from gnnrag.methods.graphsearch.config import MODULES
+from gnnrag.methods.graphsearch.tasks import MODULES
 from gnnrag.registry import METHODS, resolve
 from tests.helpers.each import each
 from tests.helpers.parts import Scripted

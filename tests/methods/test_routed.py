@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from gnnrag.errors import LLMError
+from gnnrag.methods.base import RouteConfig
 from gnnrag.methods.routed import Routed, RoutedConfig
-from gnnrag.methods.routes import RouteConfig
 from gnnrag.roles.base import Answer, ReaderTask, Role, RouterTask, Routing, Thoughts
 from gnnrag.run.loop import Loop
 from gnnrag.session import Session

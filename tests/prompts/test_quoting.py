@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gnnrag.prompts.quoting import unquoted
+from gnnrag.prompts.untrusted import unquoted
 from tests.helpers.each import each
 
 SHOWN = """<passage id="1" title="x">

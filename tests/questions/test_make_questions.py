@@ -14,8 +14,7 @@ from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError, GnnragError, LLMError
 from gnnrag.llm.scripted import ScriptedConfig
 from gnnrag.questions.authors import PathNames, broken_rules
-from gnnrag.questions.config import MakeQuestionsConfig
-from gnnrag.questions.making import JOURNAL, SOURCE, Observer, make_questions
+from gnnrag.questions.making import JOURNAL, SOURCE, MakeQuestionsConfig, Observer, make_questions
 from inference import make_questions as script
 from inference.console import run_script
 from tests.helpers.each import each

@@ -18,8 +18,18 @@ from gnnrag.questions.authors import (
     parse_questions,
     pick_different,
 )
-from gnnrag.questions.paths import GraphPath, PathSampler, SamplingRules, Step
-from gnnrag.questions.wording import WORDINGS, cue_of, fits, names_fit, noun_of, wording_of
+from gnnrag.questions.paths import (
+    WORDINGS,
+    GraphPath,
+    PathSampler,
+    SamplingRules,
+    Step,
+    cue_of,
+    fits,
+    names_fit,
+    noun_of,
+    wording_of,
+)
 from gnnrag.roles.prompting import MalformedError
 from tests.helpers.each import each
 

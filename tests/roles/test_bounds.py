@@ -20,13 +20,12 @@ from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.base import load_passages
 from gnnrag.index.index import Index
 from gnnrag.judge.answers import plain_text, shortened
-from gnnrag.judge.replies import parse_score
+from gnnrag.judge.folder import parse_score
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.dotrag.offline import NameReader
-from gnnrag.methods.graphsearch.parsing import cited_numbers, parse_verdict
-from gnnrag.methods.graphsearch.prompted import parse_lined
+from gnnrag.methods.graphsearch.prompted import cited_numbers, parse_lined, parse_verdict
 from gnnrag.methods.mgranrag.evidence import parse_evidence
-from gnnrag.prompts.quoting import unquoted
+from gnnrag.prompts.untrusted import unquoted
 from gnnrag.retrievers.hypergraphrag import parse_hyper_query
 from gnnrag.retrievers.keywords import OfflineKeywords
 from gnnrag.roles.agent import parse_r1_searcher, parse_react, parse_search_r1
@@ -48,7 +47,7 @@ from gnnrag.run.pipeline import Pipeline, open_index
 from gnnrag.session import Session
 from gnnrag.text.normalise import drop_qualifier
 from gnnrag.text.sentences import MAX_QUESTION, MAX_SENTENCE, beginning, pieces, split_sentences
-from gnnrag.textualise.writing import MarkupError, read_marked
+from gnnrag.textualise.templates import MarkupError, read_marked
 from gnnrag.types import Passage, Prediction, Question
 from tests.helpers.each import each
 

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.roles.tuned.checkpoint import read_tuned
-from gnnrag.roles.tuned.language import LANGUAGE_KINDS, LanguageRoleConfig, open_language_role
+from gnnrag.roles.tuned.checkpoint import LANGUAGE_KINDS, LanguageRoleConfig, open_language_role, read_tuned
 from gnnrag.session import Session
 from gnnrag.training.language.data import task_of
 from tests.helpers.each import each

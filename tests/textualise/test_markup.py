@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnrag.textualise.writing import MarkupError, check_marked, mark_neighbour, mark_topic, read_marked
+from gnnrag.textualise.templates import MarkupError, check_marked, mark_neighbour, mark_topic, read_marked
 from tests.helpers.each import each
 
 NAMES = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), min_size=1).filter(str.strip)

@@ -7,9 +7,8 @@ import re
 from gnnrag.datasets.articles import parts_of
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.session import Session
-from gnnrag.textualise.config import WriterConfig
-from gnnrag.textualise.prompted import APPENDED, PLAIN, REPLACED, STATED, PromptedWriter, can_be_shown
-from gnnrag.textualise.writing import EntityTask, RelationsTask, check_marked, read_marked
+from gnnrag.textualise.prompted import APPENDED, PLAIN, REPLACED, STATED, PromptedWriter, WriterConfig, can_be_shown
+from gnnrag.textualise.templates import EntityTask, RelationsTask, check_marked, read_marked
 from tests.helpers.each import each
 
 KB = [

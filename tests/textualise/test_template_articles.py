@@ -9,21 +9,22 @@ import pytest
 from gnnrag.datasets.articles import RELATIONS, entity_types, parts_of
 from gnnrag.datasets.kb import read_triples
 from gnnrag.extract.base import Extraction
-from gnnrag.textualise.config import SampleConfig, chosen_entities
-from gnnrag.textualise.roundtrip import read_back, round_trip
+from gnnrag.textualise.prompted import SampleConfig, chosen_entities
+from gnnrag.textualise.run import read_back, round_trip
 from gnnrag.textualise.templates import (
     SENTENCES,
     all_templates,
     appended_sentences,
     bracketed_sentence,
+    check_marked,
     marked_sentence,
     needs_quotes,
+    read_marked,
     relations_said,
     template_article,
     template_description,
     templates_of,
 )
-from gnnrag.textualise.writing import check_marked, read_marked
 from gnnrag.types import Passage
 from tests.helpers.each import each
 from tests.helpers.shared_data import SHARED_DATA

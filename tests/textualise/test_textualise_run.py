@@ -19,9 +19,8 @@ from gnnrag.extract.precomputed import KnowledgeBaseExtractor
 from gnnrag.graphs.folding import fold
 from gnnrag.text.analyse import analyse
 from gnnrag.textualise import run
-from gnnrag.textualise.config import SampleConfig, TextualiseConfig, chosen_entities
-from gnnrag.textualise.roundtrip import check_folder
-from gnnrag.textualise.run import textualise
+from gnnrag.textualise.prompted import SampleConfig, TextualiseConfig, chosen_entities
+from gnnrag.textualise.run import check_folder, textualise
 from gnnrag.types import Prediction
 from tests.helpers.each import each
 from tests.helpers.scoring import score
@@ -256,7 +255,7 @@ def opened(*_):
 run.open_backend = opened
 from gnnrag.config import load_config
 from gnnrag.textualise import run
-from gnnrag.textualise.config import TextualiseConfig
+from gnnrag.textualise.prompted import TextualiseConfig
 run.textualise(load_config(TextualiseConfig, None, sys.argv[3:]))
 """
 

@@ -137,8 +137,8 @@ def test_links_depend_on_settings_not_on_what_the_folder_holds(folder: Path) -> 
 
 def test_a_batch_with_a_question_without_a_start_has_a_loss_for_each(folder: Path) -> None:
     from gnnrag.gnn.config import LossConfig, RankerConfig
-    from gnnrag.gnn.retrieval import Pool, RetrievalTask
     from gnnrag.gnn.sampling import Draws
+    from gnnrag.gnn.stages import Pool, RetrievalTask
 
     source = EntityQuestions(Index(folder / "index"), replace(official(), dim=8, layers=2, link_vectors=False))
     known = Question("q", "Where was the director of Film03 born?", gold=("f3", "p3"))

@@ -15,7 +15,7 @@ import torch
 from gnnrag.common import weights
 from gnnrag.common.weights import WEIGHTS, load_tensors, save_tensors
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.llm.hf_model import load_model
+from gnnrag.llm.hf import load_model
 from gnnrag.roles.tuned.checkpoint import RECORD, load_encoder, load_tokenizer, read_tuned, round_weights, trained
 from gnnrag.roles.tuned.cross_encoder import (
     CrossEncoder,

@@ -13,7 +13,6 @@ import numpy as np
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.paths import Neighbourhood, Path, Rules, grow
-from gnnrag.graphs.schema import Schema, split_types
 from gnnrag.methods.dotrag.paths import (
     MAX_EXTENDED,
     Accepted,
@@ -30,6 +29,7 @@ from gnnrag.methods.dotrag.paths import (
     round_robin,
     without_prefixes,
 )
+from gnnrag.methods.dotrag.schema import Schema, split_types
 from gnnrag.methods.dotrag.start import Sides, bridging_paths, far_anchors, touches
 from gnnrag.session import normalised
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.paths import Neighbourhood, Path, k_shortest_paths
-from gnnrag.graphs.schema import split_types
+from gnnrag.methods.dotrag.schema import split_types
 
 TOKEN_OVERLAP = 0.9  # least share of equal words (Jaccard) for two names to be one
 

@@ -21,8 +21,16 @@ from gnnrag.errors import ArtefactError
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Role, Thoughts, ThoughtsTask
 from gnnrag.roles.candidates import HIT, KINDS, CandidateBuilder, HitDescriber, Reading, ThoughtCandidate
-from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, read_tuned, role_folder, write_tuned
-from gnnrag.roles.tuned.language import LANGUAGE_KINDS, LanguageRoleConfig, open_language_role
+from gnnrag.roles.tuned.checkpoint import (
+    LANGUAGE_KINDS,
+    RECORD,
+    LanguageRoleConfig,
+    TunedRecord,
+    open_language_role,
+    read_tuned,
+    role_folder,
+    write_tuned,
+)
 from gnnrag.session import Session
 from gnnrag.text.normalise import words
 

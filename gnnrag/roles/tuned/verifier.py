@@ -13,7 +13,15 @@ from gnnrag.common.files import digest
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Role, Verdict, VerifierTask
-from gnnrag.roles.tuned.checkpoint import TunedRecord, read_tuned, role_folder
+from gnnrag.roles.tuned.checkpoint import (
+    LANGUAGE_KINDS,
+    LanguageRole,
+    LanguageRoleConfig,
+    TunedRecord,
+    open_language_role,
+    read_tuned,
+    role_folder,
+)
 from gnnrag.roles.tuned.cross_encoder import (
     KIND,
     PairMaker,
@@ -23,7 +31,6 @@ from gnnrag.roles.tuned.cross_encoder import (
     load_cross_encoder,
     merged,
 )
-from gnnrag.roles.tuned.language import LANGUAGE_KINDS, LanguageRole, LanguageRoleConfig, open_language_role
 from gnnrag.roles.tuned.pair_features import Shown
 from gnnrag.session import Session
 

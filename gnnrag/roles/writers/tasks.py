@@ -15,7 +15,7 @@ from gnnrag.common.records import interpreting, number, text
 from gnnrag.config import build_settings, to_plain
 from gnnrag.errors import BudgetError, ConfigError, LLMError, NotGivenError, nearest
 from gnnrag.index_config import MODEL_RECORDED, IndexConfig, RoleConfig, recorded_options, with_own_model
-from gnnrag.llm.opening import open_backend, with_model
+from gnnrag.llm.cache import open_backend, with_model
 from gnnrag.registry import BACKENDS, WRITERS, resolve
 from gnnrag.session import Session
 

@@ -12,7 +12,7 @@ from gnnrag.common.files import file_digest
 from gnnrag.config import DataConfig, IndexConfig
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.llm.base import Message
-from gnnrag.llm.chat import encode, own_context
+from gnnrag.llm.local import encode, own_context
 from gnnrag.prompts.load import Prompt, load_prompt
 from gnnrag.roles.base import Chain, Thoughts, ThoughtsTask, VerifierTask
 from gnnrag.roles.thoughts import thoughts_chat

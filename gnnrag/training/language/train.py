@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from gnnrag.common.files import copy_file, file_digest, read_json, remove
 from gnnrag.config import to_plain
 from gnnrag.errors import DataError
-from gnnrag.llm.hf_model import load_model
+from gnnrag.llm.hf import load_model
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, tuned_folder, write_tuned
 from gnnrag.run.rundir import commit
 from gnnrag.run.trained import read_seen
@@ -32,13 +32,13 @@ from gnnrag.training.language.data import (
 )
 from gnnrag.training.language.losses import (
     make_pairs,
+    open_language_model,
     preference_losses,
     preference_metrics,
     seeded,
     supervised_losses,
     with_reference,
 )
-from gnnrag.training.language.model import open_language_model
 from gnnrag.training.language.validation import CorpusGain, Validator, default_metric, limits_of, open_gain
 from gnnrag.training.loop import Rows, Trainer
 from gnnrag.training.report import Card, Report

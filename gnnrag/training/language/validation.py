@@ -17,8 +17,7 @@ from gnnrag.errors import ConfigError, LLMError
 from gnnrag.index.build import Progress, build_index
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend, Reply, Request
-from gnnrag.llm.hf import HFBackend, HFConfig
-from gnnrag.llm.hf_model import HFModel
+from gnnrag.llm.hf import HFBackend, HFConfig, HFModel
 from gnnrag.llm.local import Job, Limits, Ticket
 from gnnrag.registry import RETRIEVERS, ROLES, resolve
 from gnnrag.retrievers.base import Retriever
@@ -26,7 +25,7 @@ from gnnrag.roles.base import Thoughts, Verdict
 from gnnrag.run.pipeline import data_source, index_path
 from gnnrag.session import Session, normalised
 from gnnrag.training.language.data import AnyRow, CorpusConfig, ValidationConfig, encoded, task_of
-from gnnrag.training.language.model import LanguageModel
+from gnnrag.training.language.losses import LanguageModel
 from gnnrag.training.loop import Rows
 from gnnrag.training.rows import DEPTH, ThoughtsRow, VerifierRow, gain_of, gold_ranks
 from gnnrag.types import Query

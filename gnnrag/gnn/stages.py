@@ -1,0 +1,385 @@
+"""The two training stages, graph completion and supervised retrieval, and their losses (GFM-RAG, arXiv 2502.01113).
+
+All of them compare scores within a question, and take them flat with the question of each: one code for both layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gnnrag.errors import ConfigError
+from gnnrag.gnn.config import LossConfig
+from gnnrag.gnn.examples import Example
+from gnnrag.gnn.model import Places, QueryGNN, with_index
+from gnnrag.gnn.sampling import Draws, TripleQuery, TripleTable
+from gnnrag.gnn.subgraph import GraphBatch, join
+from gnnrag.graphs.messages import MessageGraph
+
+_EPSILON = 1e-5
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Scores of all questions, flat."""
+
+    logits: Tensor  # (M,) float32 or float64
+    positive: Tensor  # (M,) bool
+    question: Tensor  # (M,) int64
+    num_questions: int  # Q; a question without candidates takes no part in a mean
+    chosen: Tensor  # (N, B) bool, where the scores came from
+    reduce: bool = True  # means over the questions; false: one value for each, 0 for those that take no part
+
+    @classmethod
+    def of(
+        cls,
+        logits: Tensor,
+        targets: Tensor,
+        owner: Tensor | None = None,
+        among: Tensor | None = None,
+        reduce: bool = True,
+        questions: int | None = None,
+    ) -> Candidates:
+        """Lay out (N, B) logits and targets; in the blocks layout B = 1, and `owner` (N,) gives the question.
+
+        `among`, (N,) or (N, B) bool, are the nodes that are candidates, None for all; `questions` counts them in the
+        blocks layout, where the last may have no nodes.
+        """
+        columns = torch.arange(logits.shape[1], device=logits.device)
+        question = columns.expand_as(logits) if owner is None else owner[:, None]
+        count = logits.shape[1] if owner is None else questions or int(owner.max()) + 1
+        if among is None:
+            chosen = torch.ones_like(logits, dtype=torch.bool)
+        else:
+            chosen = (among if among.dim() == 2 else among[:, None]).bool().expand_as(logits)
+        values = logits[chosen]
+        values = values if values.dtype == torch.float64 else values.float()
+        return cls(values, targets[chosen] > 0, question[chosen], count, chosen, reduce)
+
+    def total(self, values: Tensor) -> Tensor:
+        """Sum (M,) values within each question. Shape (Q,)."""
+        zeros = torch.zeros(self.num_questions, dtype=self.logits.dtype, device=self.logits.device)
+        return zeros.index_add(0, self.question, values.to(self.logits.dtype))
+
+    def mean(self, rows: Tensor, takes_part: Tensor) -> Tensor:
+        """Average (Q,) values over the questions that take part; 0 where none does."""
+        if not self.reduce:
+            return torch.where(takes_part, rows, 0)
+        return torch.where(takes_part, rows, 0).sum() / takes_part.sum().clamp(min=1)
+
+
+def retrieval_loss(candidates: Candidates, config: LossConfig, cosine: Tensor | None = None) -> Tensor:
+    """Return the weighted sum of the losses of stage 2; distillation needs (N, B) cosines of question and node."""
+    loss = candidates.logits.new_zeros(())
+    if config.bce:
+        loss = loss + config.bce * weighted_bce(candidates, config.temperature)
+    if config.listwise:
+        loss = loss + config.listwise * listwise_loss(candidates)
+    if config.distillation and cosine is not None:
+        loss = loss + config.distillation * distillation_loss(candidates, cosine)
+    return loss
+
+
+def completion_loss(
+    scores: Tensor, temperature: float = 1.0, valid: Tensor | None = None, reduce: bool = True
+) -> Tensor:
+    """Return stage 1's loss of (b, 1 + n) logits, the true tail in column 0; `valid` (b,) rows have negatives.
+
+    Hard negatives weigh more the lower the temperature is; at 0 all weigh the same.
+    """
+    targets = torch.zeros_like(scores)
+    targets[:, 0] = 1
+    among = None if valid is None else valid[None].expand(scores.shape[1], -1)
+    return weighted_bce(Candidates.of(scores.T, targets.T, among=among, reduce=reduce), temperature)
+
+
+def weighted_bce(candidates: Candidates, temperature: float) -> Tensor:
+    """Return binary cross-entropy in which the positives of a question weigh 1 together, and so do its negatives.
+
+    Negatives weigh by a detached softmax of their logits (self-adversarial sampling, RotatE, arXiv 1902.10197, eq. 5).
+    """
+    positive, question, logits = candidates.positive, candidates.question, candidates.logits
+    loss = functional.binary_cross_entropy_with_logits(logits, positive.to(logits.dtype), reduction="none")
+    weights = torch.where(positive, 1 / candidates.total(positive).clamp(min=1)[question], 0)
+    hardness = logits.detach() / temperature if temperature > 0 else torch.zeros_like(logits)
+    hardness = hardness.masked_fill(positive, float("-inf"))
+    top = torch.full((candidates.num_questions,), float("-inf"), dtype=logits.dtype, device=logits.device)
+    top = top.scatter_reduce(0, question, hardness, "amax")
+    top = top.masked_fill(top.isinf(), 0)  # a question without negatives
+    share = (hardness - top[question]).exp()
+    weights = weights + share / candidates.total(share).clamp(min=1e-30)[question]
+    totals = candidates.total(weights)
+    return candidates.mean(candidates.total(weights * loss) / totals.clamp(min=1e-30), totals > 0)
+
+
+def listwise_loss(candidates: Candidates) -> Tensor:
+    """Return the cross-entropy of each target's share of the summed probabilities, over questions with targets."""
+    positive, question = candidates.positive, candidates.question
+    probability = candidates.logits.sigmoid()
+    share = probability / (candidates.total(probability)[question] + _EPSILON)
+    found = candidates.total(positive)
+    rows = -candidates.total(torch.where(positive, (share + _EPSILON).log(), 0)) / found.clamp(min=1)
+    return candidates.mean(rows, found > 0)
+
+
+def distillation_loss(candidates: Candidates, cosine: Tensor) -> Tensor:
+    """Return the mean squared distance of probabilities to (cosine + 1) / 2, averaged within a question first."""
+    wanted = (cosine[candidates.chosen].to(candidates.logits.dtype) + 1) / 2
+    count = candidates.total(torch.ones_like(wanted))
+    rows = candidates.total((candidates.logits.sigmoid() - wanted).square()) / count.clamp(min=1)
+    return candidates.mean(rows, count > 0)
+
+
+def passage_loss(scores: Tensor, gold: Tensor, are_sums: bool) -> Tensor:
+    """Return cross-entropy of gold passages' shares of (D,) scores, 0 without gold; `are_sums`: they are no logits."""
+    values = scores if are_sums else scores.sigmoid()
+    share = values / (values.sum() + _EPSILON)
+    return -torch.where(gold, (share + _EPSILON).log(), 0).sum() / gold.sum().clamp(min=1)
+
+
+# ------------------------------------------------------------------------------------------------ stage 1: completion
+QUERIES, HITS = ("question", "relation"), (1, 3, 10)
+
+
+@dataclass
+class CompletionConfig:
+    """Stage 1: completing triples, GFM-RAG's unsupervised pre-training."""
+
+    negatives: int = 64  # of each triple
+    temperature: float = 1.0  # of the softmax that weighs them; 0: all weigh the same
+    query: str = "question"  # which map reads the relation's text: question, or relation as in the first release
+    one_hop: bool = False  # hide every edge between the two ends, not only the triple's
+    triples: int = 500  # of each graph that are evaluated, both directions, against all nodes
+
+
+@dataclass(frozen=True)
+class Item:
+    """One query of a batch, with the edges that are hidden from the whole batch: positions in `graph.edges`."""
+
+    graph: str
+    query: TripleQuery
+    hidden: np.ndarray
+
+
+class CompletionTask:
+    """Trains on incomplete triples of several graphs; a batch comes from one of them (`Draws(together=True)`).
+
+    Evaluation is filtered and against all nodes; only the triples of the batch that is asked are hidden. `bases` are
+    made by `whole_graph`; `seed` draws negatives and evaluated triples. ConfigError for an unknown query map.
+    """
+
+    metric = "mrr"
+
+    def __init__(
+        self,
+        graphs: Mapping[str, MessageGraph],
+        bases: Mapping[str, GraphBatch],
+        config: CompletionConfig,
+        draws: Draws,
+        save: Callable[[nn.Module, Path, Mapping[str, Any]], None],
+        seed: int = 0,
+    ) -> None:
+        if config.query not in QUERIES:
+            raise ConfigError(f"completion.query={config.query!r}: allowed are {', '.join(QUERIES)}")
+        self.tables = {name: TripleTable(graph) for name, graph in graphs.items()}
+        self.bases, self.config, self.draws, self.save, self.seed = dict(bases), config, draws, save, seed
+
+    def batch(self, step: int) -> list[Item]:
+        """Return the queries of a step: the first half has lost its tails, the second half its heads."""
+        rng = np.random.default_rng([self.seed, step])
+        places = self.draws[step]
+        name = places[0][0]
+        queries = [self._query(name, i, 2 * n >= len(places), rng) for n, (_, i) in enumerate(places)]
+        hidden = self.tables[name].hidden(queries, self.config.one_hop)
+        return [Item(name, query, hidden) for query in queries]
+
+    def _query(self, name: str, triple: int, lost_head: bool, rng: np.random.Generator) -> TripleQuery:
+        """Make the query of a triple, or of the next one that has negatives."""
+        table = self.tables[name]
+        count = len(table.graph.triples)
+        for offset in range(count):
+            if query := table.complete((triple + offset) % count, lost_head, self.config.negatives, rng):
+                return query
+        raise ConfigError(f"graph {name!r}: every node answers every triple; there is nothing to learn from it")
+
+    def loss(self, model: nn.Module, items: Sequence[Item], device: torch.device) -> Tensor:
+        """Return one loss for each query."""
+        logits = self._logits(model, items, device)
+        rows = np.stack([np.concatenate([[item.query.tail], item.query.negatives]) for item in items])
+        scores = logits.T.gather(1, torch.from_numpy(rows).to(device))
+        return completion_loss(scores, self.config.temperature, reduce=False)
+
+    def _logits(self, model: nn.Module, items: Sequence[Item], device: torch.device) -> Tensor:
+        """Return the scores of all nodes. Shape (N, len(items))."""
+        base = self.bases[items[0].graph].to(device)
+        seeds = torch.zeros(base.num_nodes, len(items), device=device)
+        for column, item in enumerate(items):
+            seeds[item.query.head, column] = 1.0
+        weights = torch.ones(len(base.source), device=device)
+        weights[torch.from_numpy(items[0].hidden).to(device)] = 0.0
+        vectors = base.relation_vectors[[item.query.relation for item in items]]
+        features = None if base.features is None else base.features.expand(-1, len(items), -1)
+        batch = replace(base, seeds=seeds, edge_weights=weights, questions=vectors, features=features)
+        if self.config.query == "question":
+            return model(batch)
+        bare: Any = getattr(model, "module", model)
+        return model(batch, query=bare.rel_mlp(vectors))
+
+    def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> dict[str, dict[str, float]]:
+        """Return rank, MRR and hits of each evaluated query."""
+        rows = {}
+        for items in self._evaluated()[part]:
+            with torch.inference_mode():
+                logits = self._logits(model, items, device).float().cpu().numpy()
+            for column, item in enumerate(items):
+                known = self.tables[item.graph].tails(item.query.head, item.query.relation)
+                place = rank_of(logits[:, column], item.query.tail, known)
+                name = f"{item.graph}/{item.query.triple}/{item.query.head}"
+                hits = {f"hits@{k}": float(place <= k) for k in HITS}
+                rows[name] = {"mrr": 1.0 / place, "mr": float(place), **hits}
+        return rows
+
+    def _evaluated(self, size: int = 8) -> list[list[Item]]:
+        """Return the queries that are evaluated, in batches that do not depend on the number of processes."""
+        batches = []
+        for name, table in self.tables.items():
+            rng = np.random.default_rng([self.seed, 1])
+            count = min(self.config.triples, len(table.graph.triples))
+            chosen = rng.choice(len(table.graph.triples), size=count, replace=False)
+            found = [table.complete(int(t), lost, 0, rng) for t in chosen for lost in (False, True)]
+            queries = [query for query in found if query is not None]
+            for start in range(0, len(queries), size):
+                mine = queries[start : start + size]
+                hidden = table.hidden(mine, self.config.one_hop)
+                batches.append([Item(name, query, hidden) for query in mine])
+        return batches
+
+
+def rank_of(scores: np.ndarray, tail: int, known: np.ndarray) -> int:
+    """Return the filtered rank of `tail` by (N,) scores: 1 + the nodes outside `known` that score at least as much."""
+    others = np.ones(len(scores), dtype=bool)
+    others[known] = False
+    others[tail] = False
+    return 1 + int((scores[others] >= scores[tail]).sum())
+
+
+def whole_graph(graph: MessageGraph, relation_vectors: np.ndarray, model: QueryGNN) -> GraphBatch:
+    """Return a graph as a sorted batch without questions, its features zero; `relation_vectors` are (2R, F)."""
+    source, relation, target = (torch.from_numpy(part) for part in graph.edges)
+    vectors = torch.from_numpy(np.ascontiguousarray(relation_vectors, dtype=np.float32))
+    nodes, edges = len(model.config.features), len(model.config.edge_features)
+    return with_index(
+        GraphBatch(
+            source,
+            relation,
+            target,
+            graph.num_nodes,
+            vectors,
+            questions=torch.zeros(0, vectors.shape[1]),
+            seeds=torch.zeros(graph.num_nodes, 1),
+            features=torch.zeros(graph.num_nodes, 1, nodes) if nodes else None,
+            edge_features=torch.zeros(len(source), edges) if edges else None,
+        )
+    )
+
+
+# ------------------------------------------------------------------------------------------------- stage 2: retrieval
+Saver = Callable[[nn.Module, Path, Mapping[str, Any]], None]
+
+
+class Examples(Protocol):
+    """The examples of a set."""
+
+    def __getitem__(self, i: int) -> Example: ...
+
+    def rank(self, model: nn.Module, items: Sequence[int], device: torch.device) -> list[dict[str, Any]]:
+        """Rank the candidates of some questions as at inference; see `gnnrag.gnn.examples.rank_examples`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Examples of several sets, by name of the set: whole sets, and which items of each belong."""
+
+    sets: Mapping[str, Examples]
+    items: Mapping[str, Sequence[int]]
+
+    def __len__(self) -> int:
+        return sum(len(rows) for rows in self.items.values())
+
+    def places(self) -> list[tuple[str, int]]:
+        """Return every item as set and place in `items`."""
+        return [(name, i) for name, rows in self.items.items() for i in range(len(rows))]
+
+    def get(self, place: tuple[str, int]) -> Example:
+        """Return an example."""
+        name, i = place
+        return self.sets[name][self.items[name][i]]
+
+    def rank(self, model: nn.Module, places: Sequence[tuple[str, int]], device: torch.device) -> list[dict[str, Any]]:
+        """Rank the candidates of some items; one row for each, with the name of its set."""
+        rows = []
+        for name, items in self.items.items():
+            mine = [items[i] for other, i in places if other == name]
+            rows += [{"set": name, **row} for row in self.sets[name].rank(model, mine, device)]
+        return rows
+
+
+class RetrievalTask:
+    """Trains on the questions of one pool; those of another choose the weights by `metric` (`recall@5`, `mrr`)."""
+
+    def __init__(
+        self, train: Pool, validation: Pool, losses: LossConfig, draws: Draws, save: Saver, metric: str = "recall@5"
+    ) -> None:
+        self.train, self.validation, self.losses, self.draws = train, validation, losses, draws
+        self.save, self.metric = save, metric
+
+    def batch(self, step: int) -> list[tuple[str, int]]:
+        """Return the items of a step."""
+        return self.draws[step]
+
+    def loss(self, model: nn.Module, items: Sequence[tuple[str, int]], device: torch.device) -> Tensor:
+        """Return one loss for each question: 0 for one none of whose right nodes are in its subgraph."""
+        examples = [self.train.get(item) for item in items]
+        batch = join([example.subgraph for example in examples]).to(device)
+        right, ranked = (
+            np.concatenate(rows) for rows in zip(*((e.targets, e.candidates) for e in examples), strict=True)
+        )
+        targets, among = (torch.from_numpy(rows).to(device)[:, None] for rows in (right, ranked))
+        logits, found = self._forward(model, batch, [example.places for example in examples])
+        cosine = None
+        if self.losses.distillation and batch.node_vectors is not None and batch.owner is not None:
+            cosine = (batch.node_vectors * batch.questions[batch.owner]).sum(1, keepdim=True)
+        candidates = Candidates.of(logits, targets, batch.owner, among, reduce=False, questions=len(examples))
+        loss = retrieval_loss(candidates, self.losses, cosine)
+        return loss if found is None else loss + self.losses.passages * found
+
+    def _forward(
+        self, model: nn.Module, batch: GraphBatch, places: Sequence[Places | None]
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the logits, and where scores of passages are trained, their loss of each question."""
+        if not self.losses.passages or not any(places):
+            return model(batch), None
+        logits, scores = model(batch, places=places)
+        bare: Any = getattr(model, "module", model)
+        are_sums = bare.ranker.config.name == "learned"
+        rows = []
+        for score, place in zip(scores, places, strict=True):
+            if score is None or place is None:
+                rows.append(logits.new_zeros(()))
+            else:
+                gold = torch.from_numpy(place.gold).to(logits.device)
+                rows.append(passage_loss(score.float(), gold, are_sums))
+        return logits, torch.stack(rows)
+
+    def evaluate(self, model: nn.Module, part: slice, device: torch.device) -> dict[str, dict[str, float]]:
+        """Return the metrics of the validation questions."""
+        places = self.validation.places()[part]
+        return {f"{row['set']}/{row['id']}": row["metrics"] for row in self.validation.rank(model, places, device)}
