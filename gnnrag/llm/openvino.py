@@ -127,7 +127,7 @@ class OpenVINOEngine:
 
 
 class _Tokenizer:
-    """OpenVINO's tokenizer as `gnnrag.llm.local.encode` wants one; templates are run by a C++ library without Python."""
+    """OpenVINO's tokenizer as `gnnrag.llm.local.encode` wants it; templates are run by a C++ library, not by Python."""
 
     def __init__(self, own: Any, name: str) -> None:
         self.own, self.name_or_path, self.chat_template = own, name, own.chat_template
