@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from gnnrag.common.untrusted import one_line
 from gnnrag.common.yaml_config import is_given
 from gnnrag.config import EvaluateConfig, IndexConfig, load_config, read_plain, to_plain
+from gnnrag.datasets.base import Dataset
 from gnnrag.datasets.chunk import Chunking
+from gnnrag.datasets.documents.merging import given_back
+from gnnrag.datasets.documents.report import summary, write_report
 from gnnrag.errors import ArtefactError, GnnragError
-from gnnrag.index.build import update_index
+from gnnrag.index.build import is_cut_from, stored_passages, update_index
 from gnnrag.index.store import Store
 from gnnrag.metrics.replies import by_writer
 from inference.console import IndexProgress, load_corpus, split_arguments
@@ -26,8 +31,14 @@ def add(arguments: Sequence[str]) -> None:
         raise GnnragError("usage: python inference/index.py add INDEX PATH [CONFIG] [key=value ...]")
     store = Store(Path(names[0]))
     store.check_there()
-    data = load_corpus(names[1], _cut_as(store))
-    _change(store.root, add=data.passages, documents=data.documents, caller=caller)
+    data = load_corpus(names[1], _cut_as(store), reports=True)
+    before = stored_passages(store)
+    ids = {passage.id for passage in data.passages}
+    leaving = [p for p in before if p.id in ids or is_cut_from(p.id, frozenset(data.documents))]
+    back = tuple(given_back(leaving, {p.id for p in before} | ids, data.passages))
+    _change(store.root, add=(*data.passages, *back), documents=data.documents, caller=caller)
+    write_report(store.root, data.report, ())
+    tell_report(data)
 
 
 def remove(arguments: Sequence[str]) -> None:
@@ -35,7 +46,13 @@ def remove(arguments: Sequence[str]) -> None:
     names, caller = _caller(arguments)
     if len(names) < 2:
         raise GnnragError("usage: python inference/index.py remove INDEX ID [ID ...] [CONFIG] [key=value ...]")
-    _change(Path(names[0]), remove=names[1:], caller=caller)
+    root = Path(names[0])
+    store = Store(root)
+    before = {passage.id: passage for passage in stored_passages(store)} if store.key("passages") else {}
+    leaving = {id_: before[id_] for name in names[1:] for id_ in before if id_ == name or is_cut_from(id_, {name})}
+    back = tuple(given_back(leaving.values(), before.keys() - leaving.keys(), ()))
+    _change(root, add=back, remove=names[1:], caller=caller)
+    write_report(root, (), set(names[1:]))
 
 
 def _caller(arguments: Sequence[str]) -> tuple[list[str], IndexConfig | None]:
@@ -71,6 +88,12 @@ def _change(path: Path, **changes: Any) -> None:
     with IndexProgress() as progress:
         built = update_index(path, progress=progress, **changes)
     report(path, built, time.perf_counter() - started)
+
+
+def tell_report(data: Dataset) -> None:
+    """Tell a person what was read of each of their documents."""
+    for line in summary(data.report) if data.report else ():
+        print(one_line(line), file=sys.stderr)
 
 
 def report(path: Path, built: Sequence[str], seconds: float) -> None:

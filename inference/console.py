@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
@@ -72,24 +73,33 @@ def tell(remarks: Iterable[str]) -> bool:
     return is_error(lines)
 
 
-def load_corpus(path: str | Path, chunking: Chunking) -> Dataset:
-    """Return the corpus at a path; a person sees how far long documents are read, and is told what was left out."""
+def load_corpus(path: str | Path, chunking: Chunking, reports: bool = False) -> Dataset:
+    """Return the corpus at a path; a person sees how far documents are read, and is told what was left out.
+
+    `reports`: the caller prints the report of own documents.
+    """
     with IndexProgress() as progress:
         data = load_passages(path, chunking, progress)
-    for remark in data.remarks:
+    for remark in data.notes if reports and data.report else data.remarks:
         note(remark)
     return data
 
 
 class IndexProgress:
-    """A progress bar per index stage, and a note where another process is waited for: the `progress` of `build_index`.
+    """A progress bar per index stage with rate and time left, and a note where another process is waited for.
 
-    Use as a context manager, which gives it.
+    The `progress` of `build_index` and of loading documents. Without a terminal it is a line every ten seconds. Use as
+    a context manager, which gives it.
     """
+
+    EVERY = 10.0  # seconds between two lines
 
     def __init__(self) -> None:
         self._bar: Any = None  # a tqdm bar
         self._stage = ""
+        self._done: Counter[str] = Counter()
+        self._started: dict[str, float] = {}
+        self._told = time.monotonic()
 
     def __enter__(self) -> IndexProgress:
         return self
@@ -99,15 +109,21 @@ class IndexProgress:
         note(line)
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        """Move the bar of a stage."""
+        """Move the bar of a stage; one that is come back to, as files are between their pages, goes on."""
         if stage != self._stage:
             self.close()
             self._stage = stage
-            # Only for a terminal, and only for what takes longer than a second.
-            unit = " pages" if stage.startswith("pages") else " passages"
-            self._bar = tqdm(total=total, desc=f"index: {stage}", unit=unit, file=sys.stderr, delay=1, disable=None)
-        if self._bar is not None:
-            self._bar.update(done)
+            self._started.setdefault(stage, time.monotonic())
+            # Only for what takes longer than a second.
+            label, unit = f"index: {one_line(stage)}", f" {unit_of(stage)}"
+            start = self._done[stage]
+            self._bar = tqdm(total=total, initial=start, desc=label, unit=unit, file=sys.stderr, delay=1, disable=None)
+        self._done[stage] += done
+        self._bar.update(done)
+        now = time.monotonic()
+        if self._bar.disable and now - self._told >= self.EVERY:
+            self._told = now
+            note(pace(stage, self._done[stage], total, now - self._started[stage]))
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -117,6 +133,23 @@ class IndexProgress:
         if self._bar is not None:
             self._bar.close()
         self._bar, self._stage = None, ""
+
+
+def unit_of(stage: str) -> str:
+    """Return what a stage counts."""
+    counted = {"files": "files", "pages": "pages", "slides": "slides", "chapters": "chapters"}
+    return counted.get(stage.partition(" ")[0], "passages")
+
+
+def pace(stage: str, done: int, total: int, seconds: float) -> str:
+    """Return how far a stage is, how fast it goes, and when it will be done, in one line."""
+    rate = done / seconds if seconds > 0 else 0.0
+    if done >= total or not rate:
+        left = ""
+    else:
+        minutes, rest = divmod(round((total - done) / rate), 60)
+        left = f", {minutes} min {rest:02} s left" if minutes else f", {rest} s left"
+    return f"index: {stage}: {done:,} of {total:,} {unit_of(stage)}, {rate:.3g} a second{left}"
 
 
 def describe_failures(predictions: Sequence[Prediction]) -> str:

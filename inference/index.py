@@ -31,6 +31,7 @@ from gnnrag.cluster.tracking import track_build
 from gnnrag.common.yaml_config import is_given, without_credentials
 from gnnrag.config import EvaluateConfig, load_config, to_plain
 from gnnrag.datasets.base import load_passages
+from gnnrag.datasets.documents.report import write_report
 from gnnrag.errors import GnnragError, nearest
 from gnnrag.extract.prompted import estimate_extraction
 from gnnrag.index.build import build_index
@@ -39,7 +40,7 @@ from gnnrag.llm.openai import prices_of
 from gnnrag.methods.dotrag.schema import draft, to_yaml
 from gnnrag.roles.writers.tasks import model_settings
 from gnnrag.run.pipeline import chunking, data_source, index_path, index_settings, needed_stages, refuse_sample
-from inference.changing import add, remove, report
+from inference.changing import add, remove, report, tell_report
 from inference.console import IndexProgress, load_corpus, note, render, split_arguments
 from inference.inspecting import inspect
 
@@ -66,13 +67,16 @@ def build(arguments: Sequence[str]) -> None:
     source, overrides = split_arguments([a for a in arguments if not a.startswith("index.stages=")])
     config = load_config(EvaluateConfig, source, overrides)
     refuse_sample(config.index, is_given("data.path", source, overrides))
-    data = load_corpus(config.data.path, chunking(config.data))
+    data = load_corpus(config.data.path, chunking(config.data), reports=True)
     path = index_path(config.index, data.name)
     wanted = stages[0].split(",") if stages else {*needed_stages(config), "hierarchy", "lexical", "embeddings"}
     started = time.perf_counter()
     with IndexProgress() as progress:
         built = build_index(path, data.passages, index_settings(config), wanted, data_source(config.data), progress)
     report(path, built, time.perf_counter() - started)
+    if data.report:
+        write_report(path, data.report)
+        tell_report(data)
     track_build(config.run, path, without_credentials(to_plain(config.index)), built, note)
 
 

@@ -127,7 +127,7 @@ def test_formats_titles_and_ids(folder):
         ("a/guide.md#3", "Handbook > Setup > C#", "Sharp."),
         ("a/guide.md#4", "Handbook > Usage", "Use it.\n\n| a |\n---"),
         ("b.txt#1", "b", "Plain text.\nSecond line."),
-        ("c.PDF#1", "The Paper", "Portable text\non two lines."),
+        ("c.PDF#1", "The Paper", "Portable text on two lines."),
         ("d.pdf#1", "d", "Untitled."),
         ("faq.jsonl:r9#1", "Row", "From a record."),
         ("faq.jsonl:2#1", "faq", "No id here."),

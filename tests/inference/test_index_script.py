@@ -125,12 +125,12 @@ class TestChange:
         (folder / "deep").mkdir(parents=True)
         long = "\n\n".join(f"Part {i} of it. " + "word " * 20 for i in range(4))
         for name in ("a.txt", "a.txt.md", "deep/a.txt", "gone.txt"):
-            (folder / name).write_text(long)
+            (folder / name).write_text(long.replace("it", name))
         (folder / "faq.jsonl").write_text('{"id": "x", "text": "A first answer."}\n{"text": "A second one."}\n')
         build(folder, root, "data.chunk_words=30", "index.stages=lexical")
         before = Index(root).ids
         assert {"a.txt#4", "a.txt.md#4", "deep/a.txt#4", "faq.jsonl:x#1", "faq.jsonl:2#1"} <= set(before)
-        (folder / "a.txt").write_text(long[: len(long) // 2])
+        (folder / "a.txt").write_text(long[: len(long) // 2].replace("it", "a.txt"))
         (folder / "faq.jsonl").write_text('{"id": "x", "text": "A first answer."}\n')
         (folder / "gone.txt").write_text("")
         main(["add", str(root), str(folder)])
@@ -146,7 +146,7 @@ class TestChange:
         folder = tmp_path / "docs"
         folder.mkdir()
         for name in ("a.txt", "aXtxt.txt", "a.txt.md"):
-            (folder / name).write_text("\n\n".join(f"Part {i}. " + "word " * 120 for i in range(2)))
+            (folder / name).write_text("\n\n".join(f"Part {i} of {name}. " + "word " * 120 for i in range(2)))
         (folder / "faq.jsonl").write_text('{"id": "x:1", "text": "A first answer."}\n{"text": "A second one."}\n')
         main(["add", str(root), str(folder)])
         assert len([i for i in Index(root).ids if i.startswith("a.txt#")]) > 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gnnrag.datasets.documents.blocks import Block
@@ -44,13 +44,24 @@ def drop_furniture(pages: Sequence[Page]) -> int:
         found.append(keys)
         for _, key in keys:
             places[key].append(number)
+    numbered = _page_numbers(found)
     repeated = {key for key, at in places.items() if len(at) >= _LEAST and len(at) >= 0.4 * (at[-1] - at[0] + 1)}
     count = 0
-    for page, keys in zip(pages, found, strict=True):
-        gone = {id(line) for line, key in keys if key in repeated}
+    for number, (page, keys) in enumerate(zip(pages, found, strict=True)):
+        gone = {id(line) for line, key in keys if key in repeated or line.text.strip() == numbered(number)}
         page[:] = [line for line in page if id(line) not in gone]
         count += len(gone)
     return count
+
+
+def _page_numbers(found: Sequence[Sequence[tuple[Line, tuple[int, str]]]]) -> Callable[[int], str]:
+    """Return what tells the number that is printed on a page, or nothing: three pages must agree where they start."""
+    offsets: Counter[int] = Counter()
+    for position, keys in enumerate(found):
+        ends = (word for line, _ in keys for word in (line.text.split()[0], line.text.split()[-1]))
+        offsets.update({int(word) - position for word in ends if word.isdecimal() and len(word) < 6})
+    offset, count = offsets.most_common(1)[0] if offsets else (0, 0)
+    return lambda position: str(position + offset) if count >= _LEAST else ""
 
 
 def _bare(text: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from gnnrag.datasets.chunk import Chunking, count_words, pack, word_starts
@@ -18,6 +18,8 @@ from gnnrag.text.sentences import sentence_spans
 
 HARD_CAP = 300  # words; a longer sentence is no sentence that anybody wrote
 REPEATED = 12  # words of a paragraph from which on its repetition is left out
+LEAD = 25  # words of a sentence that ends in a colon up to which it stays with what it leads to
+LABEL = 2  # words of a paragraph up to which it names the next one
 LONG = 3  # times the size of a passage from which on a paragraph stands alone
 MANY = 6  # passages of one heading up to which the heading is title enough
 _ALSO = 3  # other places that are named
@@ -79,7 +81,7 @@ def cut_document(document: Document, chunking: Chunking, fallback: str) -> list[
             is_long = block.kind == "text" and bool(found) and found[0].paragraph_words > LONG * chunking.target_words
             runs += [found, []] if is_long else []
             runs[-1] += [] if is_long else found
-        for units in runs:
+        for units in map(_with_labels, runs):
             chunks += (_Chunk(path, units[a:b], id(units[a].block)) for a, b in pack(units, chunking))
     if long:
         document.notes.append(f"{long} pieces of {cap} words were cut from sentences that go on longer")
@@ -130,6 +132,29 @@ def _units(block: Block, document: Document, cap: int) -> Iterator[_Unit]:
         at, to = (block.at(offset, document.unit) for offset in (first, max(last - 1, first)))
         again = "" if number == 0 else head
         yield _Unit(text, words, total if number == 0 else 0, glue, again, at, to, block)
+
+
+def _with_labels(units: Sequence[_Unit]) -> list[_Unit]:
+    """Return units that lead on joined to what they lead to: a bare number or word, a sentence that ends in a colon."""
+    joined: list[_Unit] = []
+    for unit in units:
+        label = joined[-1] if joined else None
+        if label is None or not _leads_on(label, unit):
+            joined.append(unit)
+            continue
+        text = f"{label.text}{unit.glue if label.text[-1] == ':' else ' '}{unit.text}"
+        words, paragraph = label.words + unit.words, label.words + unit.paragraph_words
+        joined[-1] = replace(
+            unit, text=text, words=words, paragraph_words=paragraph, glue=label.glue, first=label.first
+        )
+    return joined
+
+
+def _leads_on(unit: _Unit, after: _Unit) -> bool:
+    if unit.block.kind != "text" or unit.block is after.block:
+        return False
+    is_label = after.block.kind == "text" and unit.words == unit.paragraph_words <= LABEL and unit.text[-1] not in ".!?"
+    return is_label or (unit.text[-1] == ":" and unit.words <= LEAD)
 
 
 def _pieces(block: Block, start: int) -> Iterator[tuple[int, int]]:

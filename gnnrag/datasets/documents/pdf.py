@@ -32,7 +32,7 @@ _FAULTS = (
     *(TypeError, ValueError, struct.error, zlib.error),
 )
 _HEADINGS = 20_000  # of an outline
-_GAP, _WIDE = -170, -600  # thousandths of the font's size: what is a gap between words, and surely is one for pypdf
+_GAP, _WIDE = -140, -600  # thousandths of the font's size: what is a gap between words, and surely is one for pypdf
 
 
 def read_pdf(path: Path, progress: Progress = silent) -> Iterator[Document]:
@@ -55,16 +55,17 @@ def read_pdf(path: Path, progress: Progress = silent) -> Iterator[Document]:
             title = str(metadata.title or "").strip() if metadata else ""
             total = len(reader.pages)
             texts = [_repaired(text) for text in _pages(path, reader.pages, min(total, PAGES), progress)]
+            blank = [number for number, text in enumerate(texts) if not text.strip()]
+            scanned = [number + 1 for number in blank if _has_picture(reader.pages[number])]
             outline = _outline(reader, len(texts))
     except (pypdf.errors.PyPdfError, pypdf.errors.DependencyError, *_FAULTS) as error:
         raise DataError(path, f"is a damaged or unsupported PDF ({type(error).__name__}: {error})") from error
     pages = [[Line(line, number) for line in text.split("\n")] for number, text in enumerate(texts, start=1)]
     blocks, dropped = blocks_of(pages, True, outline or None)
     cut = f"read {PAGES:,} of {total:,} pages" if total > PAGES else ""
-    blank = [number for number, text in enumerate(texts, start=1) if not text.strip()]
     notes = []
-    if blank and len(blank) < len(texts):
-        notes.append(f"{_numbers(blank)} without text: scanned pages need OCR (ocrmypdf adds the text)")
+    if scanned and len(blank) < len(texts):
+        notes.append(f"{_numbers(scanned)}: a picture without text, which needs OCR (ocrmypdf adds the text)")
     yield Document(_repaired(title), blocks, "page", cut=cut, dropped=dropped, notes=notes)
 
 
@@ -85,6 +86,15 @@ def _pages(path: Path, pages: Any, count: int, progress: Progress) -> Iterator[s
             raise DataError(path, f"has more than {CHARACTERS:,} characters: {read}")
         yield text
         progress(f"pages of {path.name}", 1, count)
+
+
+def _has_picture(page: Any) -> bool:
+    """Tell whether a page draws a picture; none of it is unpacked."""
+    try:
+        drawn = page["/Resources"]["/XObject"].values()
+        return any(thing.get_object().get("/Subtype") in ("/Image", "/Form") for thing in drawn)
+    except _FAULTS:
+        return False
 
 
 def _widen(operator: bytes, operands: Any, *_: object) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
+from gnnrag.common.files import read_object, write_json
 from gnnrag.datasets.documents.language import language_of
+from gnnrag.errors import GnnragError
 
+REPORT = "documents.json"  # in an index folder
 State = Literal["read", "partly", "empty", "skipped"]
 SHOWN = 20  # files with something to say that are told in a terminal
 
@@ -37,6 +41,30 @@ class FileReport:
             "language": self.language,
         }
         return {key: value for key, value in row.items() if value or key == "passages"}
+
+
+def write_report(index: Path, reports: Iterable[FileReport], gone: Collection[str] | None = None) -> None:
+    """Write the report into an index folder, or bring the one that is there up to date.
+
+    Args:
+        index: the folder.
+        reports: of the files that were read.
+        gone: files that are no longer in the index, others stay; None: `reports` are all there are.
+    """
+    rows = {report.file: report.to_json() for report in reports}
+    if gone is not None:
+        rows = {name: row for name, row in read_report(index).items() if name not in gone} | rows
+    if rows or (index / REPORT).exists():
+        write_json(index / REPORT, {"documents": list(rows.values())})
+
+
+def read_report(index: Path) -> dict[str, dict[str, Any]]:
+    """Return the rows of an index's report by file; none where it has no report, or one that cannot be read."""
+    try:
+        rows = read_object(index / REPORT)["documents"]
+        return {row["file"]: row for row in rows if isinstance(row["file"], str)}
+    except (OSError, GnnragError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def name_languages(reports: Iterable[FileReport], texts: Mapping[str, Sequence[str]]) -> None:
