@@ -85,6 +85,8 @@ class ExtractConfig:
     types: list[str] | None = None  # prompted: allowed entity types; null: those of the format
     language: str = "English"  # prompted: of descriptions
     max_failed: float = 0.02  # prompted: a build in which a larger share of passages fails ends with an error
+    # offline: terms and names are joined that stand in a sentence, not titles and phrases; auto: where titles name few
+    terms: str = one_of("auto", "off", "on")
 
 
 @dataclass
@@ -202,7 +204,7 @@ RECORDED: Mapping[type, tuple[str, ...]] = {
     IndexConfig: ("embedder", "text", "extract", "graph", "knowledge", "tree", "communities", "gnn", "writers"),
     EmbedderConfig: ("model", "backend", "precision", "batch_size"),
     TextConfig: ("language", "phrase_rules", "title_mode"),
-    ExtractConfig: ("method", "path", "format", "gleaning", "types", "language", "max_failed"),
+    ExtractConfig: ("method", "path", "format", "gleaning", "types", "language", "max_failed", "terms"),
     GraphConfig: ("norm", "fact_text", "synonym_threshold", "synonym_max"),
     KnowledgeConfig: (
         "match",

@@ -56,6 +56,7 @@ class Extraction:
     statements: tuple[str, ...] = ()  # of each triple, what says it in words; or empty
     is_sentences: bool = False  # relations of triples are the sentences that join head and tail, not predicates
     names_are_ids: bool = False  # equal names are one thing, different ones are not (a curated knowledge base)
+    weights: tuple[float, ...] = ()  # of each triple, how strong it is; or empty: 1 each
 
     def as_triples(self) -> tuple[Triple, ...]:
         """Return the triples; where there are only described relations, their keywords are the predicates."""
@@ -70,8 +71,9 @@ class Extraction:
         for name in ("details", "relations", "hyperedges"):
             if values := getattr(self, name):
                 row[name] = [list(asdict(value).values()) for value in values]
-        if self.statements:
-            row["statements"] = self.statements
+        for name in ("statements", "weights"):
+            if values := getattr(self, name):
+                row[name] = values
         return row | {name: True for name in ("is_sentences", "names_are_ids") if getattr(self, name)}
 
     @classmethod
@@ -80,6 +82,8 @@ class Extraction:
         texts = (*row["entities"], *(part for triple in row["triples"] for part in triple), *row.get("statements", ()))
         if not all(isinstance(text, str) for text in texts) or not isinstance(row["malformed"], int):
             raise ValueError("something stands where a text or a count is needed")
+        if (weights := row.get("weights", ())) and len(weights) != len(row["triples"]):
+            raise ValueError("there are not as many weights as triples")
         return cls(
             tuple(row["entities"]),
             tuple((h, r, t) for h, r, t in row["triples"]),
@@ -90,6 +94,7 @@ class Extraction:
             tuple(row.get("statements", ())),
             row.get("is_sentences", False),
             row.get("names_are_ids", False),
+            tuple(float(weight) for weight in weights),
         )
 
 
@@ -99,6 +104,9 @@ class Extractor(Protocol):
     needs_tasks: ClassVar[bool] = False  # built with a function that gives the writers of the index
     batch_size: int = 1000  # passages between two journal entries: what a killed build loses at most
     max_failed: float = 1.0  # share of passages that may fail
+
+    def read_corpus(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> None:
+        """See all passages before any is extracted from, where the result for one depends on the others."""
 
     @property
     def record(self) -> Mapping[str, Any]:
@@ -115,7 +123,10 @@ class Extractor(Protocol):
         ...
 
     def extract(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> list[Extraction | None]:
-        """Return one result per passage, in order, from that passage alone; None where nothing is known of it."""
+        """Return one result per passage, in order; None where nothing is known of it.
+
+        It depends on that passage and what `read_corpus` saw; what that changes is in the passage's `key`.
+        """
         ...
 
 

@@ -10,6 +10,7 @@ from gnnrag.config import ExtractConfig
 from gnnrag.errors import ConfigError
 from gnnrag.extract.base import EntityRecord, Extraction, Extractor, Triple
 from gnnrag.extract.entity_types import opening, type_names
+from gnnrag.extract.terms import TermReader
 from gnnrag.text.analyse import PassageText
 from gnnrag.text.normalise import FUNCTION_WORDS, phrase_key
 from gnnrag.types import Passage
@@ -45,25 +46,35 @@ def quoted_names(sentence: str) -> list[str]:
 class OfflineExtractor(Extractor):
     """Joins each passage's title to each phrase and quoted name of its sentences; the sentence is the relation.
 
-    Of a passage without a title, the first phrase is joined. `config` must name no `path`.
+    Of a passage without a title, the first phrase is joined. With `config.terms=on`, terms and names are joined that
+    stand in one sentence (`TermReader`), once `read_corpus` has seen all passages. `config` must name no `path`.
     """
 
     def __init__(self, config: ExtractConfig) -> None:
         if config.path:
             raise ConfigError(f"index.extract.path={config.path!r} is not read by method=offline; drop it")
+        self._by_terms = config.terms == "on"  # `auto` is decided where the passages are known
+        self._reader: TermReader | None = None
 
     @property
     def identity(self) -> Any:
         """See `Extractor`."""
-        return ["offline", 4]
+        return ["offline terms", 1] if self._by_terms else ["offline", 4]
+
+    def read_corpus(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> None:
+        """See `Extractor`."""
+        if self._by_terms:
+            self._reader = TermReader(passages, texts)
 
     def key(self, passage: Passage, text: PassageText) -> Any:
         """See `Extractor`."""
-        return [passage.title, text.sentences, text.phrases]
+        found = [self._reader.read(passage, text).to_json()] if self._reader else []
+        return [passage.title, text.sentences, text.phrases, *found]
 
     def extract(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> list[Extraction | None]:
         """See `Extractor`."""
-        return [_extract(p, text) for p, text in zip(passages, texts, strict=True)]
+        read = self._reader.read if self._reader else _extract
+        return [read(p, text) for p, text in zip(passages, texts, strict=True)]
 
 
 def _extract(passage: Passage, text: PassageText) -> Extraction:

@@ -289,7 +289,7 @@ def _fold_relations(extractions: Sequence[Extraction], at: Callable[[str], int])
                 continue
             text = " ".join(predicate.split())
             row = relations[at(head), at(tail), "" if found.is_sentences else text, text if found.is_sentences else ""]
-            row.weights.append(1.0)
+            row.weights.append(found.weights[number] if found.weights else 1.0)
             row.passages.add(passage)
             row.texts.update(found.statements[number : number + 1])
         for r in found.relations:

@@ -13,7 +13,8 @@ import numpy as np
 from gnnrag.common.files import digest
 from gnnrag.config import IndexConfig
 from gnnrag.errors import ArtefactError, ConfigError, DataError, LLMError
-from gnnrag.extract.base import Extraction, make_extractor
+from gnnrag.extract.base import Extraction, Extractor, make_extractor
+from gnnrag.extract.terms import is_titled
 from gnnrag.graphs.entities import EntityGraph, Triple, build_entity_graph
 from gnnrag.graphs.folding import TAG, fold
 from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
@@ -55,13 +56,14 @@ class ExtractionStage(Stage):
 
     def settings(self, context: Context) -> Any:
         """See `Stage`."""
-        return make_extractor(context.config.extract, lambda: context.tasks).identity
+        return _extractor(context).identity
 
     def build(self, context: Context, settings: str) -> Writer:
         """See `Stage`."""
-        extractor = make_extractor(context.config.extract, lambda: context.tasks)
+        extractor = _extractor(context)
         reads_text = "text" in self.needs_for(context.config)
         texts = context.read("text") if reads_text else [PassageText((), ())] * len(context.passages)
+        extractor.read_corpus(context.passages, texts)
         hashes = [digest(extractor.key(p, text)) for p, text in zip(context.passages, texts, strict=True)]
 
         def compute(positions: list[int]) -> list[Any]:
@@ -96,6 +98,14 @@ class ExtractionStage(Stage):
     def load(self, folder: Path) -> list[Extraction]:
         """Return one Extraction per passage; an empty one where nothing is known."""
         return [Extraction() if v is None else Extraction.from_json(v) for _, v in read_records(folder)]
+
+
+def _extractor(context: Context) -> Extractor:
+    """Return the extractor; where `extract.terms` is `auto`, terms are read of passages that no titles name."""
+    config = context.config.extract
+    if config.terms == "auto":
+        config = replace(config, terms="off" if is_titled(context.passages) else "on")
+    return make_extractor(config, lambda: context.tasks)
 
 
 def _refuse_failures(values: Sequence[Any], max_failed: float) -> None:

@@ -1,0 +1,128 @@
+"""Triples of passages that no titles name: terms and names of a sentence, joined as far as they belong together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gnnrag.config import ExtractConfig, IndexConfig
+from gnnrag.extract.associations import associate, damped
+from gnnrag.extract.base import Extraction, make_extractor
+from gnnrag.extract.terms import is_titled
+from gnnrag.graphs.folding import fold
+from gnnrag.index.build import build_index, update_index
+from gnnrag.index.index import Index
+from gnnrag.text.analyse import analyse
+from gnnrag.types import Passage
+from tests.helpers.each import each
+
+TEXTS = [
+    "Thyroid cancer is a cancer of the thyroid gland. A thyroidectomy removes the thyroid gland.",
+    "Papillary thyroid cancer (PTC) is the most common thyroid cancer. Surgery for PTC is a thyroidectomy.",
+    "Lung cancer starts in the lungs. The scan of the lungs shows the lung cancer. Dr. Maria Rossi reads the scan.",
+    "The thyroid gland makes hormones. After a thyroidectomy, hormones are replaced. Cancer is treated by surgery.",
+    "People feel well. In 1952 the Rossi Institute was founded. Surgery for lung cancer is a lobectomy of the lungs.",
+]
+PASSAGES = [Passage(f"notes.txt#{i}", "notes", text) for i, text in enumerate(TEXTS, 1)]
+
+
+def extract(passages: list[Passage], terms: str = "on") -> list[Extraction]:
+    extractor = make_extractor(ExtractConfig(terms=terms))
+    texts = analyse(passages)
+    extractor.read_corpus(passages, texts)
+    return [found for found in extractor.extract(passages, texts) if found is not None]
+
+
+def test_terms_and_names_of_a_sentence_are_joined_by_it():
+    graph = fold(extract(PASSAGES))
+    joined = {
+        frozenset((graph.names[h], graph.names[t])): graph.texts[r] for r, (h, t) in enumerate(graph.ends.tolist())
+    }
+    assert joined[frozenset(("thyroidectomy", "thyroid gland"))] == "A thyroidectomy removes the thyroid gland."
+    assert joined[frozenset(("lungs", "scan"))] == "The scan of the lungs shows the lung cancer."
+    assert frozenset(("Dr. Maria Rossi", "scan")) in joined
+    assert "notes" not in graph.names and "People" not in graph.names
+    assert "1952" in graph.names and graph.types[graph.names.index("1952")] == "date"
+
+
+def test_an_abbreviation_is_its_long_form_and_a_term_is_joined_to_the_one_that_it_ends_with():
+    found = extract(PASSAGES)[1]
+    assert "PTC" not in found.entities
+    sentence = "Surgery for PTC is a thyroidectomy."
+    assert ("surgery", sentence, "Papillary thyroid cancer") in found.triples
+    assert any(head == "Papillary thyroid cancer" and tail == "thyroid cancer" for head, _, tail in found.triples)
+
+
+def test_a_sentence_that_says_what_a_term_is_describes_it():
+    described = {d.name: d.description for d in extract(PASSAGES)[0].details}
+    assert described["thyroid cancer"] == "Thyroid cancer is a cancer of the thyroid gland."
+
+
+def test_weights_are_the_strength_of_associations():
+    rows = [["a", "b"]] * 6 + [["a", "c"]] * 4 + [["c", "d"]] * 3 + [["e"]] * 200 + [["a", "e"]]
+    strength = associate(rows)
+    assert strength["a", "b"] > strength["a", "c"] > 0
+    assert ("a", "e") not in strength, "less often than by chance"
+    found = Extraction(("a", "b"), (("a", "r", "b"), ("a", "s", "b")), is_sentences=True, weights=(0.5, 0.25))
+    assert fold([found, replace(found, weights=())]).weights.tolist() == [1.5, 1.25]
+    assert Extraction.from_json(found.to_json()) == found
+    with pytest.raises(ValueError, match="weights"):
+        Extraction.from_json(found.to_json() | {"weights": [0.5]})
+
+
+def test_things_far_apart_in_a_long_list_are_not_joined():
+    names = [f"n{i}" for i in range(12)]
+    strength = associate([names])
+    assert ("n0", "n1") in strength and ("n0", "n11") not in strength
+
+
+def test_a_hub_loses_its_weakest_associations():
+    strength = {("hub", f"n{i:03}"): 0.001 * (i + 1) for i in range(200)}
+    left = damped(strength)
+    assert sorted(left) == [("hub", f"n{i:03}") for i in range(180, 200)]  # a tenth of all others
+    small = {("hub", f"n{i}"): 0.5 for i in range(9)}
+    assert damped(small) == small
+
+
+@each(
+    "passages, titled",
+    [
+        ([Passage(str(i), f"Article {i}", "Text.") for i in range(4)], True),
+        ([Passage(str(i), f"Article {i // 2}", "Text.") for i in range(4)], True),
+        ([Passage(str(i), "", "Text.") for i in range(4)], False),
+        ([Passage(str(i), "notes", "Text.") for i in range(4)], False),
+        ([Passage(str(i), f"Part {i}", "Text.", f"p. {i}") for i in range(4)], False),
+    ],
+)
+def test_titles_of_their_own_name_passages_and_those_of_a_document_do_not(passages, titled):
+    assert is_titled(passages) is titled
+
+
+def test_the_setting_decides_and_auto_goes_by_the_titles(tmp_path):
+    articles = [replace(p, title=f"Article {i}") for i, p in enumerate(PASSAGES)]
+    names = {}
+    for case, passages, terms in (
+        ("auto, articles", articles, "auto"),
+        ("auto, document", PASSAGES, "auto"),
+        ("off, document", PASSAGES, "off"),
+        ("on, articles", articles, "on"),
+    ):
+        config = IndexConfig(extract=ExtractConfig(terms=terms))
+        build_index(tmp_path / case, passages, config, ["knowledge"])
+        names[case] = set(Index(tmp_path / case).knowledge.names)
+    assert "Article 1" in names["auto, articles"] and "thyroidectomy" not in names["auto, articles"]
+    assert "notes" in names["off, document"] and "thyroidectomy" not in names["off, document"]
+    assert "thyroidectomy" in names["auto, document"] & names["on, articles"]
+    assert not {"notes", "Article 1"} & (names["auto, document"] | names["on, articles"])
+
+
+def test_what_is_added_changes_all_that_it_touches_as_a_rebuild_would(tmp_path):
+    stages = ["knowledge", "communities"]
+    build_index(tmp_path / "grown", PASSAGES[:3], IndexConfig(), stages)
+    update_index(tmp_path / "grown", add=PASSAGES[3:])
+    build_index(tmp_path / "whole", PASSAGES, IndexConfig(), stages)
+    grown, whole = (Index(tmp_path / name) for name in ("grown", "whole"))
+    assert grown.read("extraction") == whole.read("extraction")
+    assert grown.knowledge.names == whole.knowledge.names
+    assert grown.knowledge.weights.tolist() == whole.knowledge.weights.tolist()
