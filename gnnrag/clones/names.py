@@ -33,9 +33,29 @@ _MID = re.compile(r"[aeiou]+[^aeiou]+")
 _SHORT_TAIL = re.compile(r"[aeiou]+[^aeiou]*(?:[aeiou]+[^aeiou]*)?")  # of one or two groups of vowels
 _END = re.compile(r"[aeiou]+[^aeiou]*")
 _HARD = re.compile(r"[^aeiou]{4}|(.)\1\1|[^aeiou]{3}$")
-_FEW_HEADS, _FEW_TAILS, _LONG = 24, 12, 6
+_FEW_HEADS, _LONG = 24, 6
 _HEADS = [f"{vowel}{end}" for vowel in "aeiou" for end in ("l", "n", "r", "d", "m", "v", "k", "lt", "nd", "rs")]
-_MIDS = ("al", "an", "ar", "el", "en", "er", "il", "in", "ol", "om", "or", "ul", "un", "ad", "ev", "ig", "ob", "ut")
+_MIDS = tuple(f"{vowel}{consonant}" for vowel in "aeiou" for consonant in "bdglmnrstv")
+_COMMON_MIDS = (
+    "al",
+    "an",
+    "ar",
+    "el",
+    "en",
+    "er",
+    "il",
+    "in",
+    "ol",
+    "om",
+    "or",
+    "ul",
+    "un",
+    "ad",
+    "ev",
+    "ig",
+    "ob",
+    "ut",
+)
 _TAILS: dict[Kind, tuple[str, ...]] = {
     "first": ("a", "e", "ette", "ine", "ora", "isa", "elo", "ik"),
     "surname": ("er", "ov", "ic", "ez", "en", "ay", "ovsky", "ero"),
@@ -130,10 +150,15 @@ def _initial(key: str) -> str:
 
 @dataclass(frozen=True)
 class _Parts:
-    """What names are made of: heads by letter, tails by kind (a tail belongs to one kind), middle syllables."""
+    """What names are made of: heads by letter, tails by kind (a tail belongs to one kind), middle syllables.
+
+    `longer` are tails of two groups of vowels that are none of `tails`, and `ends` those of one group.
+    """
 
     heads: Mapping[str, list[str]]
     tails: Mapping[Kind, list[str]]
+    longer: Mapping[Kind, list[str]]
+    ends: Mapping[Kind, list[str]]
     mids: list[str]
 
     @classmethod
@@ -141,7 +166,7 @@ class _Parts:
         """Cut names up; rare tails and heads are left out where there are enough others."""
         heads: dict[str, Counter[str]] = defaultdict(Counter)
         tails: dict[str, Counter[Kind]] = defaultdict(Counter)
-        mids = Counter[str](_MIDS)
+        mids = Counter[str](_COMMON_MIDS)
         for key, kind in sorted(keys):
             cut = _CUT.fullmatch(key) if key.isascii() and not _HARD.search(key) and len(key) > 3 else None
             if cut is None:
@@ -160,21 +185,22 @@ class _Parts:
                 owners[tail] = max(sorted(counts), key=lambda kind: counts[kind] / size[kind])
         for tail in sorted(owners):
             by_kind[owners[tail]].append(tail)
+        ends = {
+            kind: [tail for tail in own if len(tail) < _LONG - 1 and _END.fullmatch(tail)]
+            for kind, own in by_kind.items()
+        }
+        longer = {kind: sorted({m + e for m in _MIDS for e in own} - owners.keys()) for kind, own in ends.items()}
         by_letter = {letter: _enough(counts) for letter, counts in heads.items()}
-        return cls(by_letter, by_kind, sorted(mid for mid, count in mids.items() if count > 1 or mid in _MIDS))
+        return cls(by_letter, by_kind, longer, ends, sorted(m for m, n in mids.items() if n > 1 or m in _COMMON_MIDS))
 
     def of_bucket(self, letter: str, kind: Kind) -> list[list[list[str]]]:
-        """Return the parts of the shorter and of the longer words of a kind with this first letter."""
-        heads = self.heads.get(letter, [])
+        """Return the parts of the words of a kind with this first letter, the shorter words first."""
+        heads, mids = self.heads.get(letter, []), list(_MIDS)
         if len(heads) < _FEW_HEADS:
             heads = sorted({*heads, *_made_heads(letter)})
         if kind == "country":  # a stem, to which an ending is added
-            return [[heads, self.mids], [heads, self.mids, self.mids]]
-        tails = self.tails[kind]
-        ends = [tail for tail in tails if _END.fullmatch(tail)]
-        if not ends:
-            raise GnnragError(f"no ending of a name is known for the kind {kind!r}; report it")
-        return [[heads, tails], [heads, self.mids, self.mids, ends]]
+            return [[heads, self.mids], [heads, mids, mids]]
+        return [[heads, self.tails[kind]], [heads, self.longer[kind]], [heads, mids, mids, self.ends[kind]]]
 
 
 def _enough(counts: Counter[str]) -> list[str]:

@@ -145,7 +145,9 @@ class _Clones:
             "passages": len(self.passages) * times,
             "questions": {split: len(rows) * times for split, rows in self.questions.items()},
             "words replaced": len(names),
-            "titles that stay": sum(coined.isdisjoint(LETTERS.findall(row["title"])) for row in made),  # `1984 (opera)`
+            "titles that stay": sum(  # such as `1984 (opera)`
+                bool(row["title"].strip()) and coined.isdisjoint(LETTERS.findall(row["title"])) for row in made
+            ),
             "answers in gold passages": found,  # of the set itself
             "of them lost": lost,
             "questions without their spans": sum(_OFFSETS in q.extra for own in self.questions.values() for q in own),
