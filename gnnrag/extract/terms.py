@@ -6,8 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import log
 
-from gnnrag.extract.associations import associate, damped, pairs_of
+from gnnrag.extract.associations import Pair, associate, damped, pairs_of
 from gnnrag.extract.base import EntityRecord, Extraction, Triple
 from gnnrag.extract.entity_types import named_type, type_names
 from gnnrag.text.analyse import PassageText
@@ -17,7 +18,6 @@ from gnnrag.types import Passage
 
 _SHARED = 2  # passages that one title may name
 _NAMED = 0.5  # share of passages with a title of their own from which on a corpus is one of titled passages
-_KIND = 0.5  # strength of what joins a term to the one that it ends with (`thyroid cancer`, `cancer`)
 _SMALL = re.compile(r"[^\W\d_]+")
 _DEFINES = re.compile(
     r"(?:\s*\([^()]*\),?)?\s+(?:(?:is|are|was|were)(?: (?:also|often|usually|sometimes))? "
@@ -58,9 +58,8 @@ class TermReader:
             for key, row in plain.items()
         }
         self._kinds = {term.text: kind for term in self._terms.terms if (kind := self._kind(term.text))}
-        found = associate(s.names for p, text in both for s in self._read[p.title, text])
-        kinds = {(min(pair), max(pair)): _KIND for pair in self._kinds.items()}
-        self._strength = damped(kinds | found)
+        rows = [s.names for p, text in both for s in self._read[p.title, text]]
+        self._strength = damped(self._kind_strengths(rows) | associate(rows))
 
     def read(self, passage: Passage, text: PassageText) -> Extraction:
         """Return what one of the passages names and joins."""
@@ -78,6 +77,22 @@ class TermReader:
         details = [EntityRecord(n, types.get(n, ""), said.get(n, "")) for n in names if n in types or n in said]
         weights = tuple(strength.values())
         return Extraction(names, tuple(strength), details=tuple(details), is_sentences=True, weights=weights)
+
+    def _kind_strengths(self, rows: Sequence[Sequence[str]]) -> dict[Pair, float]:
+        """Return the association of each term with the one that it ends with, and which is thus always named with it.
+
+        Of a kind of which there are many, as `cancer`, it says little.
+        """
+        named = Counter(name for row in rows for name in row)
+        whole = named + Counter({kind: 0 for kind in self._kinds.values()})
+        for term, kind in self._kinds.items():
+            whole[kind] += named[term]
+        total = len(rows) + 1
+        return {
+            (min(term, kind), max(term, kind)): max(0.01, round(log(total / whole[kind]) / log(total / named[term]), 2))
+            for term, kind in self._kinds.items()
+            if 0 < named[term] <= whole[kind] < total
+        }
 
     def _joined(self, names: Sequence[str]) -> Iterator[tuple[str, str]]:
         """Yield head and tail of what a sentence may join, the one that it names first before the other."""

@@ -88,6 +88,9 @@ def _edge_label(graph: KnowledgeGraph, relations: Sequence[int]) -> str:
 
 def _words_before(sentence: str, head: str, tail: str) -> str:
     """Return the few words of a sentence before it names `tail`, or after it: `directed by`."""
+    one, other = sorted((name.casefold().rstrip("s") for name in (head, tail)), key=len)
+    if one and other.endswith(f" {one}"):  # `thyroid cancer`, `cancer`
+        return "a kind of"
     before, named, after = sentence.partition(tail)
     if not named:
         return " ".join(sentence.split()[:4])
@@ -260,14 +263,18 @@ def shortest_path(graph: KnowledgeGraph, start: int, goal: int) -> list[int]:
 
 
 def _ranked(graph: KnowledgeGraph, chosen: Iterable[int], candidates: Sequence[int]) -> list[int]:
-    """Return the distinct candidates, best first: by weight to what is chosen, then degree, then position."""
+    """Return the distinct candidates, best first: by weight to what is chosen, then degree, then position.
+
+    Of a chosen entity with many neighbours each counts for less: all hang on a hub.
+    """
     ends, of_relation, weights = graph.pairs
     mine = set(chosen)
     rows = []
     for node in dict.fromkeys(candidates):
         if node not in mine:
             pairs = dict.fromkeys(int(of_relation[r]) for r in graph.incident[node].tolist())
-            weight = sum(float(weights[p]) for p in pairs if mine.intersection(ends[p].tolist()))
+            joined = ((p, mine.intersection(ends[p].tolist())) for p in pairs)
+            weight = sum(float(weights[p]) / int(graph.degrees[min(near)]) for p, near in joined if near)
             rows.append((-weight, -int(graph.degrees[node]), node))
     return [node for *_, node in sorted(rows)]
 

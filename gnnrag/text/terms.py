@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import log, log2
@@ -71,6 +71,7 @@ _AFTER_VERB = _words("the a an your their its this these those his her our my th
 _AFTER_NOUN = _words("of is are was were has have had can may will that which who does do should must")
 _BEFORE_QUALITY = _words("is are was were be been being very more most too so as less least become becomes")
 _WORD = re.compile(r"[^\W_]+")
+_CAPITAL, _SMALL = re.compile(r"\b[A-Z][a-z]+\b"), re.compile(r"\b[a-z]+\b")
 _JOINS = re.compile(r"\s*[-‐‑]?\s*")
 
 
@@ -186,7 +187,10 @@ def find_terms(sentences: Iterable[str]) -> Terms:
     """
     kept = list(sentences)
     plurals: Counter[str] = Counter()
-    groups = [group for sentence in kept for group in _groups(sentence, plurals)]
+    capital = Counter(word for sentence in kept for word in _CAPITAL.findall(sentence))
+    small = Counter(word for sentence in kept for word in _SMALL.findall(sentence))
+    common = {word for word, count in capital.items() if small[word.lower()] >= count}
+    groups = [group for sentence in kept for group in _groups(sentence, common, plurals)]
     company = _Company(groups, plurals)
     runs = Counter(run for group in groups for run in company.runs(group))
     long_forms = _long_forms(kept)
@@ -201,11 +205,19 @@ def find_terms(sentences: Iterable[str]) -> Terms:
     return _spelt(kept, own, long_forms, company)
 
 
-def _groups(sentence: str, plurals: Counter[str]) -> Iterator[_Key]:
-    """Yield the forms of words that nothing but blanks and hyphens stands between; count those in the plural."""
+def _groups(sentence: str, common: Collection[str], plurals: Counter[str]) -> Iterator[_Key]:
+    """Yield the forms of words that nothing but blanks and hyphens stands between; count those in the plural.
+
+    A capital of a `common` word, one that is mostly written small, begins another group after a small letter: there a
+    heading or a line of a list begins that nothing else tells (`radiation therapy Clinical trials`).
+    """
     group: list[str] = []
+    before = ""
     for word in _read(sentence):
-        if not word.is_joined and group:
+        spelt = sentence[word.start : word.end]
+        is_start = not word.is_joined or (spelt in common and before.islower())
+        before = spelt
+        if is_start and group:
             yield tuple(group)
             group = []
         group.append(word.form)
@@ -315,7 +327,14 @@ def _is_fit(key: _Key, company: _Company) -> bool:
     least, fewest = (_LEAST_ALONE, 3) if len(key) == 1 else (_LEAST_NOUN, 2)
     is_short = len(last) < (2 if last.isupper() else fewest)
     is_seen = len(key) > 1 or last.isupper() or company.noun[last] > 1
-    return is_seen and not is_short and len(set(key)) == len(key) and company.noun_share(last) >= least
+    is_participle = len(last) > 5 and last.endswith("ed")
+    return (
+        is_seen
+        and not is_participle
+        and not is_short
+        and len(set(key)) == len(key)
+        and company.noun_share(last) >= least
+    )
 
 
 def _standing(runs: Mapping[_Key, int], candidates: set[_Key]) -> Counter[_Key]:
