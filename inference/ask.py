@@ -31,7 +31,8 @@ from gnnrag.index.index import Index
 from gnnrag.metrics.replies import by_role, remarks
 from gnnrag.run.pipeline import Pipeline, chunking, idle_settings, index_settings, open_index, refuse_sample
 from gnnrag.session import Session
-from gnnrag.types import Prediction, Query, Question
+from gnnrag.text.sentences import excerpt
+from gnnrag.types import Passage, Prediction, Query, Question
 from inference.console import IndexProgress, load_corpus, note, refuse_flags, split_arguments, tell
 
 FLAGS = ("--json", "--explain")
@@ -81,6 +82,7 @@ def find_index(config: EvaluateConfig, is_alone: bool) -> Index:
 def as_data(prediction: Prediction, session: Session, index: Index) -> dict[str, Any]:
     """Return everything about an answer as JSON data."""
     shown = {
+        "citations": citations(session, index),
         "ranking": list(prediction.ranking[:20]),
         "context": [asdict(p) for p in index.lookup(prediction.context)],
         "trace": session.events,
@@ -109,21 +111,46 @@ def as_text(prediction: Prediction, session: Session, index: Index) -> str:
             top = "; ".join(index.lookup([i])[0].title if i in index.position else i for i in found)
             kind = kinds.get(event["kind"], event["kind"]) + (f" to {event['retriever']}" if event["retriever"] else "")
             lines.append(f"  round {event['round']}, {kind}: {event['text']}\n      found: {top}")
-    support = next((e["support"] for e in session.events if e["event"] == "answer"), ())
-    lines += ["", "Evidence"]
-    for number, passage in enumerate(index.lookup(prediction.context), start=1):
-        mark = "*" if passage.id in support else " "
-        lines.append(f" {mark}[{number}] {one_line(passage.title)} ({one_line(passage.id)})")
-        lines.append(
-            fill(shorten(passage.text, 400, placeholder=" ..."), 110, initial_indent=PAD, subsequent_indent=PAD)
-        )
-    if support:
-        lines.append("\n * the answer was read from here")
+    lines += ["", *evidence_lines(prediction, session, index)]
     usage = prediction.usage
     lines.append(
         f"\nretrievals: {usage['retriever_calls']}, LLM calls: {usage['llm_calls']}, {prediction.seconds:.2f} s"
     )
     return "\n".join(lines)
+
+
+def citations(session: Session, index: Index) -> list[dict[str, Any]]:
+    """Return a row for each sentence of an answer and each passage that it cites; none for a short answer."""
+    answer = next((e for e in session.events if e["event"] == "answer"), {})
+    return [
+        {"sentence": each["sentence"], "passage": id_, "place": where(passage), "supported": each["supported"]}
+        for each in answer.get("citations", ())
+        for id_, passage in zip(each["passages"], index.lookup(each["passages"]), strict=True)
+    ]
+
+
+def where(passage: Passage) -> str:
+    """Return the file of a passage and its place there, as far as they are known: `guide.pdf, p. 3`."""
+    file, mark, _ = passage.id.rpartition("#")
+    return ", ".join(one_line(part) for part in (file if mark else passage.id, passage.place) if part)
+
+
+def evidence_lines(prediction: Prediction, session: Session, index: Index) -> list[str]:
+    """Return the passages that the reader saw, numbered as citations are, each around the sentence that matters."""
+    answer = next((e for e in session.events if e["event"] == "answer"), {})
+    asked = next((e["text"] for e in session.events if e["event"] == "query"), "")
+    rows, support, lines = citations(session, index), answer.get("support", ()), ["Evidence"]
+    for number, passage in enumerate(index.lookup(prediction.context), start=1):
+        said = " ".join(row["sentence"] for row in rows if row["passage"] == passage.id)
+        is_read = passage.id in support
+        wanted = said or f"{prediction.answer if is_read else ''} {asked}"
+        lines.append(f" {'*' if is_read else ' '}[{number}] {one_line(passage.title)} ({where(passage)})")
+        lines.append(fill(excerpt(passage.text, wanted), 110, initial_indent=PAD, subsequent_indent=PAD))
+    if support:
+        lines.append("\n * the answer was read from here")
+    if doubtful := list(dict.fromkeys(row["sentence"] for row in rows if not row["supported"])):
+        lines += ["\nNot borne out by the passages that they name:", *(f"  - {one_line(each)}" for each in doubtful)]
+    return lines
 
 
 def route_line(event: dict[str, Any]) -> str:

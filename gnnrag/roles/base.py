@@ -94,6 +94,10 @@ class Verdict:
     flags: tuple[str, ...] = ()
 
 
+AnswerStyle = Literal["short", "sentence", "long"]  # a name or a few words; one or two sentences; as many as fit
+WORDS = 120  # of a long answer, at most
+
+
 @dataclass(frozen=True, slots=True)
 class ReaderTask:
     """Ask for the answer from passages (best first) and notes."""
@@ -101,17 +105,38 @@ class ReaderTask:
     question: Question
     passages: tuple[Passage, ...]
     notes: str = ""
+    style: AnswerStyle = "short"
+    words: int = WORDS  # of a long answer, at most
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """A sentence of an answer, the ids of the passages that it cites, and whether one of them bears it out."""
+
+    sentence: str
+    passages: tuple[str, ...]
+    supported: bool = True
+
+
+def cited(sentence: str, numbers: Sequence[int]) -> str:
+    """Return a sentence with the numbers of its passages in brackets before its stop, as in `it is given [2].`."""
+    mark = f" [{', '.join(map(str, numbers))}]"
+    return f"{sentence[:-1]}{mark}{sentence[-1]}" if sentence.endswith((".", "!", "…")) else f"{sentence}{mark}"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A short answer; empty text means that the reader says it cannot answer from these passages."""
+    """An answer; empty text means that the reader says it cannot answer from these passages.
+
+    A sentence or long answer names its passages in brackets, `[2]`: the second of those that the reader was shown.
+    """
 
     text: str
     support: tuple[str, ...] = ()  # ids of the passages that it was read from
     confidence: float = 0.0  # in [0, 1], comparable within one implementation only
     thought: str = ""
     flags: tuple[str, ...] = ()
+    citations: tuple[Citation, ...] = ()  # a sentence each; none of a short answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from gnnrag.errors import ConfigError
 from gnnrag.llm.base import Backend
-from gnnrag.prompts.untrusted import inline, notes_element, passage_elements, together
+from gnnrag.prompts.untrusted import Shown, inline, notes_element, passage_elements, together
 from gnnrag.roles.base import Answer, ReaderTask, Role
-from gnnrag.roles.hollow import NO_ANSWER, need_answer
+from gnnrag.roles.citations import cited_answer, parse_cited
+from gnnrag.roles.hollow import NO_ANSWER, OUT_OF_RANGE, need_answer
 from gnnrag.roles.parsing import strip_markup, strip_thinking
 from gnnrag.roles.prompting import MalformedError, PromptedConfig, Prompter
 from gnnrag.session import Session
@@ -36,7 +38,7 @@ class PromptedReaderConfig(PromptedConfig):
 
 
 class PromptedReader(Role[ReaderTask, Answer]):
-    """Reads a short answer out of passages and notes.
+    """Reads an answer out of passages and notes: a short one, or sentences that name their passages.
 
     Without either, and unless it may abstain, it answers from what the model knows (the closed-book baseline). No
     reply, or none that parses, gives an empty answer flagged `reader_failed`.
@@ -50,7 +52,8 @@ class PromptedReader(Role[ReaderTask, Answer]):
         self._open = Prompter("reader", backend, config, options=options)
         # A prompt of the user's own replaces the open one; the closed one has other placeholders.
         self._closed = Prompter("reader", backend, replace(config, prompt=""), "reader_closed", options)
-        self.prompters, self.config = (self._open, self._closed), config
+        self._cited = Prompter("reader", backend, replace(config, prompt=""), "reader_cited", options)
+        self.prompters, self.config = (self._open, self._closed, self._cited), config
 
     async def __call__(self, task: ReaderTask, session: Session) -> Answer:
         """Answer the question."""
@@ -61,13 +64,31 @@ class PromptedReader(Role[ReaderTask, Answer]):
             return answer
 
         values = {"question": inline(task.question.text)}
+        if task.style != "short" and task.passages:
+            return await self._in_sentences(task, session, values)
         if task.passages or task.notes.strip() or self.config.abstain:
-            notes = [notes_element(task.notes)] if task.notes.strip() else []
-            values["context"] = together([passage_elements(task.passages), *notes], "\n\n")
+            values["context"] = _context(task)
             outcome = await self._open.ask(session, values, parse)
         else:
             outcome = await self._closed.ask(session, values, parse)
         return self._finish(outcome.value, task)
+
+    async def _in_sentences(self, task: ReaderTask, session: Session, values: dict[str, str]) -> Answer:
+        """Ask for sentences with their passages. Where no reply is sound, the last one's sound citations are kept."""
+        length = "one or two sentences" if task.style == "sentence" else f"at most {task.words} words"
+        count = len(task.passages)
+        read = partial(parse_cited, count=count, question=task.question.text)
+        outcome = await self._cited.ask(
+            session, values | {"context": _context(task), "length": length}, read, shown=count
+        )
+        found, flags = outcome.value, ()
+        if found is None:
+            try:
+                found, flags = read(outcome.reply, is_strict=False), (OUT_OF_RANGE,)
+            except MalformedError:
+                return Answer("", flags=("reader_failed",))
+        answer = cited_answer(found, task.passages)
+        return replace(answer, flags=(*flags, *answer.flags, *(() if found else ("abstained",))))
 
     def _finish(self, answer: Answer | None, task: ReaderTask) -> Answer:
         """Turn cited numbers into passage ids, and an abstention into an empty text."""
@@ -79,6 +100,12 @@ class PromptedReader(Role[ReaderTask, Answer]):
         cited = (int(n) for group in _CITED.findall(answer.thought) for n in group.split(","))
         support = dict.fromkeys(task.passages[n - 1].id for n in cited if 1 <= n <= len(task.passages))
         return Answer(text, tuple(support), thought=answer.thought, flags=flags)
+
+
+def _context(task: ReaderTask) -> Shown:
+    """Return the passages and the notes, in their elements."""
+    notes = [notes_element(task.notes)] if task.notes.strip() else []
+    return together([passage_elements(task.passages), *notes], "\n\n")
 
 
 def parse_hipporag(text: str) -> Answer:

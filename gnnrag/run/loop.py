@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -186,7 +186,7 @@ class Loop:
         if evidence.answer is not None:
             return evidence.answer
         answer = await self.reader(ReaderTask(question, self.lookup(evidence.context), evidence.notes), session)
-        session.record("answer", **to_dict(answer))
+        session.record("answer", **{k: v for k, v in asdict(answer).items() if v or k != "citations"})
         silent = not answer.text and "reader_failed" not in answer.flags
         session.flag("reader", *dict.fromkeys([*answer.flags, *(["abstained"] if silent else [])]))
         return answer.text

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from gnnrag.config import Choice, DataConfig, EvaluateConfig, IndexConfig, RoleConfig, build_settings, to_plain
+from gnnrag.config import (
+    AnswerConfig,
+    Choice,
+    DataConfig,
+    EvaluateConfig,
+    IndexConfig,
+    RoleConfig,
+    build_settings,
+    to_plain,
+)
 from gnnrag.datasets.chunk import Chunking
-from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.errors import ArtefactError, ConfigError, nearest
 from gnnrag.index.build import Progress, build_index, place
 from gnnrag.index.index import Index
 from gnnrag.index.plan import closure
@@ -17,6 +26,8 @@ from gnnrag.index.settings import stored_config
 from gnnrag.index.store import Store
 from gnnrag.methods.base import Route
 from gnnrag.registry import METHODS, RETRIEVERS, ROLES, WRITERS, resolve
+from gnnrag.roles.base import WORDS, Answer, AnswerStyle, ReaderTask
+from gnnrag.roles.offline_reader.question import answer_style
 from gnnrag.roles.registry import Roles
 from gnnrag.run.loop import Loop
 from gnnrag.session import Budget, Session
@@ -37,6 +48,7 @@ class Pipeline:
         self.index = index
         self.roles = Roles(index, config.roles, config.llm, config.llm_cache)
         check_fit(config)
+        check_answer(config.answer)
         for stage in closure(needed_stages(config), index.config):
             index.folder(stage)  # damage is found now, not once per question
         retriever = self._retriever(config.retriever)
@@ -44,10 +56,15 @@ class Pipeline:
         others = {n: retriever if c == config.retriever else self._retriever(c) for n, c in further.items()}
         roles = wrap(self) if wrap else self.roles
         method = resolve("method", config.method.name, METHODS)(index, roles, config.method.settings)
-        self.reader = self.roles["reader"]
+        self.reader, self.answer = self.roles["reader"], config.answer
         b = config.budget
         budget = Budget(b.max_calls, b.max_tokens, b.max_seconds)
-        self.loop = Loop(method, retriever, self.reader, index.lookup, budget, config.concurrency, b.max_rounds, others)
+        self.loop = Loop(method, retriever, self._read, index.lookup, budget, config.concurrency, b.max_rounds, others)
+
+    async def _read(self, task: ReaderTask, session: Session) -> Answer:
+        """Ask the reader for an answer as long as the settings say, or as the question's kind is where they do not."""
+        style: Any = self.answer.style or answer_style(task.question.text)
+        return await self.reader(replace(task, style=style, words=self.answer.words or WORDS), session)  # type: ignore[no-any-return]
 
     def _retriever(self, choice: Choice) -> Any:
         build = resolve("retriever", choice.name, RETRIEVERS)
@@ -60,6 +77,14 @@ class Pipeline:
             await self.loop.run(questions, done)
         finally:
             await self.roles.close()
+
+
+def check_answer(config: AnswerConfig) -> None:
+    """Raise ConfigError where answers of a style or a length are asked for that there is not."""
+    if config.style is not None and config.style not in get_args(AnswerStyle):
+        raise ConfigError(f"answer.style={config.style!r}: {nearest(config.style, get_args(AnswerStyle))}")
+    if config.words is not None and config.words < 1:
+        raise ConfigError(f"answer.words={config.words}: must be at least 1")
 
 
 def index_path(config: IndexConfig, name: str) -> Path:

@@ -339,6 +339,8 @@ def commit() -> str:
 
 def differences(a: Any, b: Any, where: str = "") -> set[str]:
     """Return the dotted names of what two mappings differ in."""
+    if (isinstance(a, Mapping) and b is None) or (isinstance(b, Mapping) and a is None):
+        a, b = a or {}, b or {}  # older settings lack a section: one of nulls alone is as if it were not there
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         return {d for k in {*a, *b} for d in differences(a.get(k), b.get(k), f"{where}.{k}" if where else str(k))}
     return set() if a == b else {where}

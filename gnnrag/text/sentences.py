@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from textwrap import shorten
 
 import numpy as np
 
@@ -126,6 +127,24 @@ def first_sentences(text: str, words: int) -> str:
 def content_words(text: str) -> frozenset[str]:
     """Return the folded words of a text that say something."""
     return frozenset(w for w in words(text) if w not in FUNCTION_WORDS and len(w) > 1)
+
+
+def excerpt(text: str, wanted: str, limit: int = 400) -> str:
+    """Return whole sentences around the one that shares most words with what is wanted: `limit` characters, about."""
+    sentences = [" ".join(sentence.split()) for sentence in split_sentences(text)]
+    if not sentences:
+        return ""
+    asked = content_words(wanted)
+    first = last = max(range(len(sentences)), key=lambda i: (len(asked & content_words(sentences[i])), -i))
+    size = len(sentences[first])
+    while True:
+        nearby = [i for i in (last + 1, first - 1) if 0 <= i < len(sentences) and size + len(sentences[i]) <= limit]
+        if not nearby:
+            break
+        size += len(sentences[nearby[0]]) + 1
+        first, last = min(first, nearby[0]), max(last, nearby[0])
+    shown = shorten(" ".join(sentences[first : last + 1]), 3 * limit, placeholder=" ...")
+    return f"{'... ' if first else ''}{shown}{' ...' if last + 1 < len(sentences) else ''}"
 
 
 def similarity(a: frozenset[str], b: frozenset[str]) -> float:

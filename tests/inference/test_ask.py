@@ -55,7 +55,8 @@ def test_answer_hops_and_evidence_for_people_and_as_json(
     data = json.loads(capsys.readouterr().out)
     assert {"answer", "ranking", "context", "usage", "seconds", "error", "rounds", "trace"} <= data.keys()
     assert data["error"] is None and data["trace"][0]["text"] == QUESTION
-    assert data["context"][0].keys() == {"id", "title", "text"} and len(data["ranking"]) == 20
+    assert data["context"][0].keys() == {"id", "title", "text", "place"} and len(data["ranking"]) == 20
+    assert data["citations"] == []
 
 
 def test_support_is_marked_and_an_abstention_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from gnnrag.roles.base import AnswerStyle
 from gnnrag.roles.offline_reader.relations import Reading
-from gnnrag.roles.offline_reader.spans import STOPWORDS, Linker, Mention, fold, name_spans, stem
+from gnnrag.roles.offline_reader.spans import STOPWORDS, UPPER, Linker, Mention, fold, name_spans, stem
+from gnnrag.text.normalise import country_mentions, region_mentions
+from gnnrag.text.sentences import beginning
 
 Path = tuple[str, ...]
 
@@ -369,3 +372,61 @@ def _verb(tokens: list[str], at: int) -> str:
     """Return the stem of the verb after `who`, or nothing."""
     after = tokens[at + 1] if tokens[at : at + 1] == ["who"] and at + 1 < len(tokens) else ""
     return "" if after in STOPWORDS else stem(after)
+
+
+_TASKS = (
+    "summari[sz]e|explain|describe|write|rewrite|re-write|compose|draft|transform|reframe|rephrase|discuss|elaborate|"
+    "outline|compare|contrast|construct|prepare|imagine|assume|format|review|justify|analy[sz]e|evaluate|present|"
+    "(?:give|provide) (?:me )?(?:an? )?(?:\\w+ )?(?:overview|summary|account|explanation|description)"
+)
+_POLITE = r"(?:please |(?:can|could|would|will) you (?:please )?|i (?:want|would like|need) you to |in detail,? )"
+_TASK = re.compile(rf"(?:^|[.!?:;]\s+|, (?:and )?(?:then )?){_POLITE}?(?:{_TASKS})\b", re.IGNORECASE)
+_PERSONA = re.compile(r"(?:you are|you're|act as|imagine|assume|as an? [^?]*$)", re.IGNORECASE)
+# One thing is asked for by its name, or by way of things that have names: of the author of, in the country where.
+_KNOWN = (
+    "country|state|city|town|county|continent|province|island|river|capital|film|movie|book|novel|song|album|show|series|"
+    "author|writer|director|performer|singer|actor|actress|composer|band|player|president|king|queen|university|college|"
+    "company|league|club|war|game|character|franchise|magazine"
+)
+_ONE_THING = re.compile(
+    rf"\b(?:the|an?|what|which|whose) (?:\w+ ){{0,2}}(?:{_KNOWN})\b|\bin common\b|\bconnected\b|of the two\b|"
+    r"\b(?:is|was|are|were|of|by|from|as|and|called|for) (?:what|which)(?: \w+)?\W*$|"
+    r"\b(?:what|which) (?:year|date|century)\b|"
+    r"(?:what|which)(?: is| was| are| were)? (?:an?|the|another) (?:(?:other|common|full|first|last|given|brand) )*"
+    r"(?:name|term|word|acronym|abbreviation|title|nickname|motto|letter|colou?r|genre|profession|occupation)\b|"
+    r"\b(?:by|under) what (?:name|term|word|title)\b|^(?:is|was|are|were|did|does|do|has|have)\b.* or |"
+    r"\b(?:first|last|earlier|later|older|younger|\w+er|more \w+|most \w+)\b[^?]*, [^,?]+ or [^,?]+\??$"
+)
+_NAMED = re.compile(rf"[\"“][^\"”]{{2,}}[\"”]|\b[12]\d{{3}}s?\b|\b[{UPPER}]\w+['’]s\b")
+_FULL_NAME = re.compile(rf"[{UPPER}]\w*[a-z]\w* (?:[a-z]+ )*[{UPPER}]\w*[a-z]")  # no acronym, no `Stage I`
+_REASONS = re.compile(
+    r"(?:\W*(?:but|and|so)\W+)?(?:why|how(?! to)|in what ways?|to what extent|for what reasons?)\b", re.IGNORECASE
+)
+_GENERAL = re.compile(
+    r"(?:(?:when|where) is|(?:when|where|who) (?:are|do|does|should|can|may|might|must|would|could|needs?))\b",
+    re.IGNORECASE,
+)
+_AND_MORE = re.compile(r"\band (?:what|how|why|when|which|where|who)\b")
+
+
+def answer_style(question: str) -> AnswerStyle:
+    """Return how long an answer to a question should be, from its words alone.
+
+    `long` where it sets a task of writing (summarise, explain, rewrite as); `short` where it asks for a name, a date, a
+    number, yes or no, or for anything of a thing that it names; `sentence` for reasons, ways, definitions, conditions
+    and lists, and where two things are asked for at once.
+    """
+    text = beginning(" ".join(question.split()))
+    if _TASK.search(text) or _PERSONA.match(text):
+        return "long"
+    names = any(start and _FULL_NAME.search(name) for start, _, name in name_spans(text))
+    if _NAMED.search(text) or country_mentions(text) or region_mentions(text) or _ONE_THING.search(text.lower()):
+        return "short"
+    kind, is_reason = expected_type(text), bool(_REASONS.match(text))
+    if _AND_MORE.search(text) and not names:
+        return "sentence"
+    if kind in ("person", "place", "date"):
+        return "sentence" if _GENERAL.match(text) and not names else "short"
+    if kind != "phrase" or asked_attribute(fold(text)) or (names and not is_reason):
+        return "short"
+    return "sentence"
