@@ -5,7 +5,7 @@
 
 Questions are sampled by type and put into classes (passage_local, multi_hop, thematic) by the router, by their type,
 or by two annotators in a file (audit.labels=FILE; lines of {"id": ..., "labels": [A, B], "adjudicated": C}). All of
-them go through audit.flat, those of failing classes through audit.routes. Settings: gnnrag/audit/config.py. The same
+them go through audit.flat, those of failing classes through audit.routes. Settings: gnnrag/audit.py. The same
 command again continues an interrupted audit. The last line printed is its directory; audit.json there holds everything.
 """
 
@@ -21,8 +21,7 @@ from typing import Any
 
 from rich.table import Table
 
-from gnnrag.audit.config import AuditRunConfig
-from gnnrag.audit.run import audit
+from gnnrag.audit import AuditRunConfig, audit
 from gnnrag.config import load_config
 from gnnrag.metrics.statistics import with_interval
 from inference.console import IndexProgress, note, render, split_arguments

@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import Any
 
 from gnnrag.cluster.stopping import listening
-from gnnrag.common.standstill import told_when_still
 from gnnrag.common.untrusted import counted_repairs, well_formed
+from gnnrag.common.waiting import told_when_still
 from inference.ending import explained
 from inference.start import put_back, take_signals
 from inference.terminal import guarded_output

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from gnnrag.common.batching import MicroBatcher, Worker
+from gnnrag.common.waiting import MicroBatcher, Worker
 from tests.helpers.each import each
 
 

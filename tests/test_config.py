@@ -13,8 +13,8 @@ from gnnrag import registry
 from gnnrag.config import Choice, EvaluateConfig, IndexConfig, RoleConfig, build_settings, load_config, to_plain
 from gnnrag.errors import ConfigError
 from gnnrag.judge.answers import JudgeConfig
+from gnnrag.methods.baselines import SingleConfig
 from gnnrag.methods.bdtr import BDTRConfig
-from gnnrag.methods.single import SingleConfig
 from gnnrag.questions.making import MakeQuestionsConfig
 from gnnrag.retrievers.dense import DenseConfig
 from gnnrag.textualise.prompted import TextualiseConfig

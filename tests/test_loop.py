@@ -12,8 +12,8 @@ import pytest
 
 from gnnrag.errors import ArtefactError
 from gnnrag.methods.base import State
+from gnnrag.methods.baselines import Single
 from gnnrag.methods.bdtr import BDTR, BDTRConfig
-from gnnrag.methods.single import Single
 from gnnrag.retrievers.base import Retriever
 from gnnrag.roles.base import Answer, Chain, ReaderTask, Role, Thoughts, ThoughtsTask, Verdict
 from gnnrag.run import loop as loop_module

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from tqdm import tqdm
 
-import gnnrag.common.standstill as module
+import gnnrag.common.waiting as module
 from gnnrag.common.files import Journal
-from gnnrag.common.standstill import FIRST_S, Watch, told_when_still, waiting
+from gnnrag.common.waiting import FIRST_S, Watch, told_when_still, waiting
 from inference.running import run_script
 
 

@@ -42,7 +42,7 @@ LEVELS: list[str] = [
     "common.untrusted",
     "errors",
     "registry types",
-    "common.yaml_config common.standstill",
+    "common.yaml_config common.waiting",
     "common index_config",
     "config",
     "common.records session pool text",

@@ -23,8 +23,8 @@ from io import BufferedRandom, BufferedReader
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from gnnrag.common.standstill import moved
 from gnnrag.common.untrusted import parse_json
+from gnnrag.common.waiting import moved
 from gnnrag.common.yaml_config import recorded
 from gnnrag.errors import ArtefactError, GnnragError
 

@@ -12,7 +12,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.extract.base import Extraction, Extractor
 from gnnrag.index_config import check_choices
 from gnnrag.llm.base import Message, estimate_tokens
-from gnnrag.prompts.load import CODED, load_prompt
+from gnnrag.prompts import CODED, load_prompt
 from gnnrag.prompts.untrusted import CODE_LENGTH, passage_element, with_codes
 from gnnrag.roles.writers.base import Extracted, TriplesTask
 from gnnrag.text.analyse import PassageText

@@ -1,4 +1,8 @@
-"""Entity graphs: which relations there are, how they are named, which nodes a question starts from."""
+"""From a question to what a network sees: entity graphs and their relations, and the small part of a corpus or graph.
+
+A network that learned on neighbourhoods ranks hubs first on the whole graph: their states are sums over neighbours that
+no question reaches. So it answers on neighbourhoods too, as NSM and GNN-RAG do.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,30 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from scipy import sparse
 
 from gnnrag.errors import ConfigError
 from gnnrag.gnn.config import GNNConfig
-from gnnrag.gnn.features import link_by_vector, nearest_entities, seed_weight
+from gnnrag.gnn.features import (
+    EDGE_FEATURES,
+    NODE_FEATURES,
+    QuestionView,
+    Seeds,
+    edge_features,
+    find_seeds,
+    link_by_vector,
+    nearest_entities,
+    node_features,
+    passage_prior,
+    pick,
+    seed_weight,
+)
 from gnnrag.gnn.model import with_index
-from gnnrag.gnn.subgraph import GraphBatch, with_inverses
-from gnnrag.graphs.messages import SIMILAR, STRUCTURE
+from gnnrag.gnn.subgraph import GraphBatch, PruneConfig, Subgraph, TextGraph, with_inverses
+from gnnrag.graphs.knowledge import Lists
+from gnnrag.graphs.linking import link_question
+from gnnrag.graphs.messages import REFERS, SIMILAR, STRUCTURE
+from gnnrag.graphs.rendering import gathered
 from gnnrag.index.index import Index
 from gnnrag.index.message_stages import MessageKnowledge
 from gnnrag.text.normalise import FUNCTION_WORDS, phrase_key, words
@@ -189,3 +210,208 @@ class EntityQuestions:
             for entity, sure in question.seeds.items():
                 seeds[entity, column] = sure * seed_weight(self.graph, self.config, entity)
         return replace(self.base, questions=torch.from_numpy(vectors.astype(np.float32)), seeds=torch.from_numpy(seeds))
+
+
+# ----------------------------------------------------------------------------------------- the part that is looked at
+class QuestionGraphs(TextGraph):
+    """Cuts the subgraph of each question, with features, out of an index that has the stages `NODE_STAGES`."""
+
+    def __init__(self, index: Index, config: GNNConfig | None = None, prune: PruneConfig | None = None) -> None:
+        super().__init__(index, config, prune)
+        self.node_columns = pick(self.config.features, NODE_FEATURES, "features")
+        self.edge_columns = pick(self.config.edge_features, EDGE_FEATURES, "edge_features")
+        heads = self.graph.triples[:, 0]
+        self._first = np.searchsorted(heads, np.arange(self.graph.num_nodes + 1))
+
+    @cached_property
+    def passage_entities(self) -> Lists:
+        """Entities of each passage, ascending."""
+        turned = self._incidence.T.tocsr()
+        turned.sort_indices()
+        return Lists(turned.indptr.astype(np.int64), turned.indices)
+
+    @cached_property
+    def _incidence(self) -> sparse.csr_array:
+        """1 where a passage has an entity. Shape (num_entities, num_passages), float64."""
+        rows = self.graph.entity_passages
+        shape = (self.graph.num_entities, self.graph.num_passages)
+        return sparse.csr_array((np.ones(len(rows.values)), rows.values, rows.indptr), shape=shape)
+
+    @cached_property
+    def _steps(self) -> tuple[sparse.csr_array, sparse.csr_array, sparse.csr_array, sparse.csr_array]:
+        """Ways between passages: along references, against them, to the names they share, and back."""
+        graph, count = self.graph, self.graph.num_passages
+        rows = np.flatnonzero(graph.triples[:, 1] == REFERS)
+        source, target = (graph.triples[rows][:, [0, 2]] - graph.first_passage).T
+        weights = (self.grounding.confidence * self.grounding.rarity)[rows].astype(np.float64)
+        refers = sparse.csr_array((weights, (source, target)), shape=(count, count))
+        frequency = graph.document_frequency
+        worth = np.where((frequency > 1) & (frequency <= self.sizes.hub), 1 / np.log2(2.0 + frequency), 0.0)
+        names = sparse.csr_array(sparse.diags_array(worth) @ self._incidence)
+        back = sparse.csr_array(sparse.diags_array(1.0 / np.maximum(frequency, 1)) @ self._incidence)
+        # What flows out of a passage is at most what it has; a lone weak way does not get all of it.
+        along, against = (_shares(m) for m in (refers, sparse.csr_array(refers.T)))
+        return along.T.tocsr(), against.T.tocsr(), _shares(sparse.csr_array(names.T)).T.tocsr(), back.T.tocsr()
+
+    def prepare(self, queries: Sequence[str]) -> list[Subgraph]:
+        """Return one subgraph for each query; none depends on the others."""
+        if not queries:
+            return []
+        vectors = self.index.embedder.encode(list(queries), is_query=True)
+        lexical = self.index.bm25_scores(queries)
+        return [self._prepare(*row) for row in zip(queries, vectors, lexical, strict=True)]
+
+    def _prepare(self, text: str, vector: np.ndarray, lexical: np.ndarray) -> Subgraph:
+        dense = self.index.passage_vectors @ vector
+        prior = passage_prior(dense, lexical)
+        linked = link_question(text, self.hierarchy, self.titles)
+        seeds = find_seeds(self, text, linked, vector, prior)
+        view = QuestionView(text, vector, linked, seeds, dense, lexical, prior, self._walk(seeds))
+        passages = self._passages(view.walk)
+        nodes = self._nodes(passages, seeds)
+        local = np.full(self.graph.num_nodes, -1, dtype=np.int64)
+        local[nodes] = np.arange(len(nodes))
+        triples = self._triples(nodes, local)
+        head, relation, tail = self.graph.triples[triples].T.astype(np.int64)
+        node_values = node_features(self, view, nodes)
+        edge_values = edge_features(self, view, triples, nodes, node_values)
+        relations = np.unique(np.concatenate([relation, relation + self.graph.num_relations]))
+        edges = np.concatenate([relation, relation + self.graph.num_relations])
+        return Subgraph(
+            nodes=nodes,
+            passages=np.where(self._is_passage(nodes), nodes - self.graph.first_passage, -1),
+            source=np.concatenate([local[head], local[tail]]),
+            relation=np.searchsorted(relations, edges),
+            target=np.concatenate([local[tail], local[head]]),
+            relations=relations,
+            relation_vectors=self.relation_vectors[relations],
+            question=vector.astype(np.float32),
+            seeds=seeds.weights(nodes),
+            features=node_values[:, self.node_columns],
+            edge_features=np.concatenate([edge_values, edge_values])[:, self.edge_columns],
+            node_vectors=self.node_vectors(nodes),
+            prior=prior.astype(np.float32),
+            branch=seeds.branch,
+        )
+
+    def _walk(self, seeds: Seeds) -> np.ndarray:
+        """Return how much of the seeds' mass a short walk leaves at each passage. Shape (num_passages,), float64."""
+        along, against, names, back = self._steps
+        graph = self.graph
+        flow = seeds.weights(np.arange(graph.first_passage, graph.first_sentence)).astype(np.float64)
+        flow += back @ seeds.weights(np.arange(graph.num_entities)).astype(np.float64)
+        total = flow.copy()
+        for _ in range(self.sizes.steps):
+            flow = 0.6 * (along @ flow) + 0.3 * (against @ flow) + 0.3 * (back @ (names @ flow))
+            total += flow
+        return total
+
+    def _passages(self, walk: np.ndarray) -> np.ndarray:
+        """Return the passages to look at, ascending."""
+        order = np.argsort(-walk, kind="stable")[: self.sizes.passages]
+        sentences = np.cumsum(np.diff(self.hierarchy.passage_indptr)[order])
+        return np.sort(order[: max(int(np.searchsorted(sentences, self.sizes.sentences, side="right")), 1)])
+
+    def _nodes(self, passages: np.ndarray, seeds: Seeds) -> np.ndarray:
+        graph = self.graph
+        owned = np.concatenate([self.passage_entities[p] for p in passages.tolist()])
+        shared = np.bincount(owned, minlength=graph.num_entities)
+        keep = np.flatnonzero((shared > 1) & (graph.document_frequency <= self.sizes.hub))
+        rarest = keep[np.argsort(graph.document_frequency[keep], kind="stable")][: self.sizes.entities]
+        named = seeds.nodes[seeds.nodes < graph.num_entities]
+        sentences = np.concatenate([self.hierarchy.sentences_of(p) for p in passages.tolist()])
+        parts = (rarest, named, graph.first_passage + passages, graph.first_sentence + sentences)
+        return np.unique(np.concatenate(parts).astype(np.int64))
+
+    def _triples(self, nodes: np.ndarray, local: np.ndarray) -> np.ndarray:
+        """Return the rows of the triples between some nodes, ascending."""
+        starts, counts = self._first[nodes], self._first[nodes + 1] - self._first[nodes]
+        rows = np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
+        return rows[local[self.graph.triples[rows, 2]] >= 0]
+
+    def _is_passage(self, nodes: np.ndarray) -> np.ndarray:
+        return (nodes >= self.graph.first_passage) & (nodes < self.graph.first_sentence)
+
+    def node_vectors(self, nodes: np.ndarray) -> np.ndarray:
+        """Return the text vectors of nodes, ascending. Shape (len(nodes), F), float16."""
+        graph = self.graph
+        one, two = np.searchsorted(nodes, [graph.first_passage, graph.first_sentence])
+        rows = (
+            self.entity_vectors[nodes[:one]],
+            self.index.passage_vectors[nodes[one:two] - graph.first_passage],
+            self.sentence_vectors[nodes[two:] - graph.first_sentence],
+        )
+        return np.concatenate(rows).astype(np.float16)
+
+
+def _shares(ways: sparse.csr_array) -> sparse.csr_array:
+    """Return the weights of each row as shares of their sum and a doubt of 1/4."""
+    totals = np.asarray(ways.sum(axis=1)).ravel() + 0.25
+    return sparse.csr_array(sparse.diags_array(1.0 / totals) @ ways)
+
+
+# ---------------------------------------------------------------------------------------------------- graphs of facts
+@dataclass
+class NeighbourhoodConfig:
+    """How much of the graph a question about entities sees."""
+
+    hops: int | None = 3  # from the seeds; null: the whole graph, as GFM-RAG
+    fan: int = 60  # edges at most by which one node leads on, drawn once for the graph; seeds lead to all neighbours
+
+
+class Neighbourhoods:
+    """Cuts the neighbourhood of each question out of a graph of facts."""
+
+    def __init__(self, source: EntityQuestions, config: NeighbourhoodConfig | None = None) -> None:
+        self.source, self.config = source, config or NeighbourhoodConfig()
+        edges = np.stack(source.graph.edges)
+        self._edges = edges[:, np.lexsort((edges[2], edges[1], edges[0]))]
+        first = np.searchsorted(self._edges[0], np.arange(source.graph.num_nodes + 1))
+        self._ends = Lists(first, self._edges[2])  # where the edges of each node lead
+
+    def nodes(self, seeds: Sequence[int]) -> np.ndarray:
+        """Return the nodes within reach, ascending; a hub leads to a sample of its neighbours, always the same."""
+        if self.config.hops is None:
+            return np.arange(self.source.graph.num_entities)
+        reached = front = np.array(seeds, dtype=np.int64)
+        for hop in range(self.config.hops):
+            found = np.unique(gathered(self._ends if hop == 0 else self._sampled, front))
+            front = np.setdiff1d(found, reached, assume_unique=True)
+            reached = np.union1d(reached, front)
+        return reached
+
+    @cached_property
+    def _sampled(self) -> Lists:
+        """Where the edges of each node lead, `fan` of them at most."""
+        counts, first = self._ends.sizes, self._ends.indptr
+        rank = np.arange(len(self._edges[0])) - first[self._edges[0]]
+        for hub in np.flatnonzero(counts > self.config.fan).tolist():
+            rank[first[hub] : first[hub + 1]] = np.random.default_rng(hub).permutation(counts[hub])
+        kept = np.concatenate([[0], np.cumsum(np.minimum(counts, self.config.fan))])
+        return Lists(kept, self._ends.values[rank < self.config.fan])
+
+    def cut(self, found: EntityQuestion, vector: np.ndarray) -> Subgraph:
+        """Return what the network sees of a question with an (F,) text vector: all edges among its nodes."""
+        nodes = self.nodes(sorted(found.seeds))
+        rows = self._ends.places(nodes)
+        place = np.minimum(np.searchsorted(nodes, self._edges[2][rows]), max(len(nodes) - 1, 0))
+        rows, place = (part[nodes[place] == self._edges[2][rows]] for part in (rows, place))
+        relations = np.unique(self._edges[1][rows])
+        graph, config, vectors = self.source.graph, self.source.config, self.source.relation_vectors
+        seeds = np.zeros(len(nodes), dtype=np.float32)
+        for entity, sure in found.seeds.items():
+            seeds[np.searchsorted(nodes, entity)] = sure * seed_weight(graph, config, entity)
+        return Subgraph(
+            nodes=nodes,
+            passages=np.full(len(nodes), -1),
+            source=np.searchsorted(nodes, self._edges[0][rows]),
+            relation=np.searchsorted(relations, self._edges[1][rows]),
+            target=place,
+            relations=relations,
+            relation_vectors=np.asarray(vectors[relations], dtype=np.float32),
+            question=vector.astype(np.float32),
+            seeds=seeds,
+            features=np.zeros((len(nodes), 0), np.float32),
+            edge_features=np.zeros((len(rows), 0), np.float32),
+            node_vectors=np.zeros((0, vectors.shape[1]), np.float16),
+        )

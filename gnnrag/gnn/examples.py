@@ -16,9 +16,8 @@ from torch import nn
 
 from gnnrag.common.files import digest, exclusive_lock, open_regular, write_atomic
 from gnnrag.errors import ArtefactError
-from gnnrag.gnn.entity import EntityQuestion, EntityQuestions
+from gnnrag.gnn.entity import EntityQuestion, EntityQuestions, NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.model import Incidence, Places
-from gnnrag.gnn.prune import NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.subgraph import Subgraph, join
 from gnnrag.metrics.retrieval import mrr, node_scores, recall_at
 from gnnrag.types import Question

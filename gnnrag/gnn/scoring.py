@@ -16,9 +16,8 @@ import torch
 from gnnrag.errors import ConfigError
 from gnnrag.gnn.checkpoint import Checkpoint
 from gnnrag.gnn.config import RankerConfig
-from gnnrag.gnn.entity import EntityQuestion, EntityQuestions
+from gnnrag.gnn.entity import EntityQuestion, EntityQuestions, NeighbourhoodConfig, Neighbourhoods, QuestionGraphs
 from gnnrag.gnn.model import Incidence, QueryGNN, Ranker, whole_logits
-from gnnrag.gnn.prune import NeighbourhoodConfig, Neighbourhoods, QuestionGraphs
 from gnnrag.gnn.subgraph import GraphBatch, PruneConfig, Subgraph, join
 from gnnrag.index.index import Index
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from gnnrag.common.files import digest, exclusive_lock
 from gnnrag.common.records import INDEX, refuse_other
-from gnnrag.common.standstill import moved, waiting
+from gnnrag.common.waiting import moved, waiting
 from gnnrag.common.yaml_config import MARK
 from gnnrag.config import IndexConfig
 from gnnrag.datasets.source import find_source

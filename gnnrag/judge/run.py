@@ -19,7 +19,7 @@ from gnnrag.judge.tasks import Pairing, Scoring, compare_scores
 from gnnrag.llm.base import Backend, estimate_tokens
 from gnnrag.llm.cache import open_backend
 from gnnrag.llm.openai import prices_of
-from gnnrag.prompts.load import load_prompt
+from gnnrag.prompts import load_prompt
 from gnnrag.roles.prompting import Prompter
 from gnnrag.session import Session
 

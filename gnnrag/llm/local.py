@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
-from gnnrag.common.standstill import moved, waiting
+from gnnrag.common.waiting import moved, waiting
 from gnnrag.errors import ConfigError, GnnragError, LLMError
 from gnnrag.llm.base import Backend, ContextLengthError, Message, Reply, Request, Variant, shaping, wants_small
 from gnnrag.llm.folders import ModelFiles, find_model

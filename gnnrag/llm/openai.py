@@ -6,12 +6,14 @@ import asyncio
 import json
 import os
 import re
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urljoin
 
-from gnnrag.common.standstill import waiting
+from gnnrag.common.waiting import waiting
 from gnnrag.common.yaml_config import address, host, shown
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.base import (
@@ -26,19 +28,18 @@ from gnnrag.llm.base import (
     shaping,
     wants_small,
 )
-from gnnrag.llm.http import (
+from gnnrag.llm.servers import (
     MAX_WAIT_S,
+    Clients,
     RefusedError,
+    Replicas,
     RetryableError,
+    Server,
     import_openai,
-    is_context_error,
-    retry_after,
-    shorten,
     spellings,
     take_apart,
     with_retries,
 )
-from gnnrag.llm.servers import Clients, Replicas, Server
 
 if TYPE_CHECKING:
     import openai
@@ -180,7 +181,7 @@ class OpenAIBackend(Backend):
 
     With `structured=auto` a schema is sent as `json_schema`; a server that refuses it gets `json_object`, then nothing,
     and the level it took is remembered. A redirect is a refusal: prompts and keys go to the named server alone. A reply
-    of more than `gnnrag.llm.http.MAX_BODY` bytes is not received, and counts as unreadable.
+    of more than `gnnrag.llm.servers.MAX_BODY` bytes is not received, and counts as unreadable.
 
     Raises ConfigError where the API has no key, base_url is no URL, or a limit is not positive.
     """
@@ -306,3 +307,45 @@ class OpenAIBackend(Backend):
     def _error(self, problem: str, secrets: Collection[str] = ()) -> LLMError:
         """Name the model and the host; never what the server is called with."""
         return LLMError(f"{shown(self.config.model)} at {shown(self._host)}: {shorten(problem, secrets)}")
+
+
+# ------------------------------------------------------------------------------------------- what a server says
+_CONTEXT = re.compile(
+    r"context[ _](?:length|window|size)|maximum (?:context|prompt|input|sequence) length|max_model_len|too many tokens|"
+    r"prompt is too long|input is too long|longer than the maximum|exceeds? the (?:model|maximum|available context)",
+    re.IGNORECASE,
+)
+
+
+def retry_after(headers: Mapping[str, str], now: float | None = None) -> float | None:
+    """Return the seconds that `Retry-After` (seconds or a date) or `retry-after-ms` asks for."""
+    if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
+        return max(0.0, milliseconds / 1000)
+    value = headers.get("retry-after")
+    if (seconds := _number(value)) is not None:
+        return max(0.0, seconds)
+    try:
+        return max(0.0, parsedate_to_datetime(value or "").timestamp() - (time.time() if now is None else now))
+    except (ValueError, OverflowError):
+        return None
+
+
+def is_context_error(code: object, message: str) -> bool:
+    """Tell whether a 400 says that the prompt is too long."""
+    return code == "context_length_exceeded" or bool(_CONTEXT.search(message))
+
+
+def shorten(text: str, secrets: Collection[str] = (), limit: int = 300) -> str:
+    """Return a server's message on one line, cut, and without the secrets should the server have quoted them."""
+    text = " ".join(text.split())
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def _number(value: str | None) -> float | None:
+    try:
+        number = float(value or "")
+    except ValueError:
+        return None
+    return number if number == number else None

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from gnnrag.common.batching import MicroBatcher
+from gnnrag.common.waiting import MicroBatcher
 from gnnrag.errors import ConfigError
 from gnnrag.index.embedder import Embedder
 from gnnrag.index.index import Index

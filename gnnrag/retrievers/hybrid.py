@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.common.batching import MicroBatcher
+from gnnrag.common.waiting import MicroBatcher
 from gnnrag.config import build_settings
 from gnnrag.errors import ConfigError, nearest
 from gnnrag.index.index import Index

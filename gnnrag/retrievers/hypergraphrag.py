@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.common.batching import MicroBatcher
+from gnnrag.common.waiting import MicroBatcher
 from gnnrag.graphs.folding import FULL_IMPORTANCE, FULL_SCORE, TAG
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.graphs.rendering import (

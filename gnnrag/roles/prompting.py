@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from gnnrag.common.untrusted import counted_repairs, well_formed
 from gnnrag.errors import BudgetError, LLMError
 from gnnrag.llm.base import Backend, Message, Reply, Request
-from gnnrag.prompts.load import SMALL, bounded, load_prompt
+from gnnrag.prompts import SMALL, bounded, load_prompt
 from gnnrag.prompts.untrusted import unquoted
 from gnnrag.roles.base import ResultT, Role, TaskT
 from gnnrag.roles.hollow import CUT_OFF, EMPTY, LOOP, MAX_REPLY, parsed

@@ -9,7 +9,7 @@ from typing import Literal
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend, Message
-from gnnrag.prompts.load import cached_prompt
+from gnnrag.prompts import cached_prompt
 from gnnrag.prompts.untrusted import inline, passage_elements
 from gnnrag.roles.base import Role, Thoughts, ThoughtsTask
 from gnnrag.roles.bridges import BridgeFinder, OpenQuestion

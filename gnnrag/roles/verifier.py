@@ -12,7 +12,7 @@ from typing import Any, Literal
 from gnnrag.errors import ConfigError
 from gnnrag.index.index import Index
 from gnnrag.llm.base import Backend, Message
-from gnnrag.prompts.load import cached_prompt
+from gnnrag.prompts import cached_prompt
 from gnnrag.prompts.untrusted import inline, notes_element, passage_element, passage_elements
 from gnnrag.roles.base import Role, Verdict, VerifierTask
 from gnnrag.roles.bridges import BridgeFinder

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from gnnrag.common.batching import MicroBatcher
-from gnnrag.common.standstill import waiting
 from gnnrag.common.untrusted import well_formed
+from gnnrag.common.waiting import MicroBatcher, waiting
 from gnnrag.errors import GnnragError, described
 from gnnrag.methods.base import Method
 from gnnrag.retrievers.base import Retriever

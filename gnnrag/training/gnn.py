@@ -21,11 +21,10 @@ from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError, DataError, nearest
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint, start_from
 from gnnrag.gnn.config import ENTITY_STAGES, NODE_STAGES, GNNConfig, LossConfig, RankerConfig, entity_stages, official
-from gnnrag.gnn.entity import EntityQuestions
+from gnnrag.gnn.entity import EntityQuestions, NeighbourhoodConfig, QuestionGraphs
 from gnnrag.gnn.examples import EntitySet, ExampleSet, Preparer, SupportSet, best_threshold, node_f1
 from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES, encoder_record
 from gnnrag.gnn.model import EntityGNN, QueryGNN
-from gnnrag.gnn.prune import NeighbourhoodConfig, QuestionGraphs
 from gnnrag.gnn.sampling import QuestionMaker, path_questions
 from gnnrag.gnn.stages import CompletionConfig, CompletionTask, Pool, RetrievalTask, whole_graph
 from gnnrag.gnn.subgraph import PruneConfig, with_inverses

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from gnnrag.config import to_plain
 from gnnrag.roles.tuned.checkpoint import round_weights
-from gnnrag.roles.tuned.cross_encoder import (
+from gnnrag.roles.tuned.verifier import (
     CrossEncoder,
     PairMaker,
     PairScorer,

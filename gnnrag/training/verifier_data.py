@@ -11,8 +11,8 @@ import numpy as np
 from gnnrag.common.files import digest, file_digest
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError, DataError
-from gnnrag.roles.tuned.cross_encoder import CrossEncoderConfig, PairMaker, check_cross_encoder
 from gnnrag.roles.tuned.pair_features import Shown
+from gnnrag.roles.tuned.verifier import CrossEncoderConfig, PairMaker, check_cross_encoder
 from gnnrag.training.config import FitConfig, FoldConfig, TrainingRunConfig, check_sets, check_values
 from gnnrag.training.rows import VerifierRow, read_rows
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from gnnrag.audit.config import AuditRunConfig, check_audit
-from gnnrag.audit.run import audit
+from gnnrag.audit import AuditRunConfig, audit, check_audit
 from gnnrag.config import load_config
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gnnrag.audit.run import Labels, read_labels
+from gnnrag.audit import Labels, read_labels
 from gnnrag.datasets.base import stratified_sample
 from gnnrag.errors import DataError
 from gnnrag.types import Question

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from gnnrag.audit.config import AuditConfig
-from gnnrag.audit.verdicts import COSTS, adopted, economics, judge_router, read_cell, verdict
+from gnnrag.audit import COSTS, AuditConfig, adopted, economics, judge_router, read_cell, verdict
 from gnnrag.roles.base import Routing
 from gnnrag.types import Question
 from tests.helpers.each import each

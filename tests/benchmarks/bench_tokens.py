@@ -22,8 +22,7 @@ from running import run
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.llm.base import Request
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.methods.mgranrag.evidence import FIRST_QUESTION, OracleEvidenceExtractor, PromptedEvidenceExtractor
-from gnnrag.methods.mgranrag.method import MGranRAG
+from gnnrag.methods.mgranrag import FIRST_QUESTION, MGranRAG, OracleEvidenceExtractor, PromptedEvidenceExtractor
 from gnnrag.metrics.report import score
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.roles.decomposer import OracleDecomposer, PromptedDecomposer

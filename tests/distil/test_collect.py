@@ -17,7 +17,7 @@ from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend, ScriptedConfig
 from gnnrag.roles.base import ThoughtsTask
 from gnnrag.roles.thoughts import parse_thoughts
-from gnnrag.roles.tuned.cross_encoder import PairMaker
+from gnnrag.roles.tuned.verifier import PairMaker
 from gnnrag.roles.verifier import parse_selection
 from gnnrag.run.evaluation import evaluate, load_questions_for
 from gnnrag.run.pipeline import Pipeline, open_index

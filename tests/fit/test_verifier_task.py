@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gnnrag.errors import ConfigError, DataError
-from gnnrag.roles.tuned.cross_encoder import CrossEncoder, CrossEncoderConfig, PairMaker
+from gnnrag.roles.tuned.verifier import CrossEncoder, CrossEncoderConfig, PairMaker
 from gnnrag.training.base import RunContext
 from gnnrag.training.config import FitConfig, Parts
 from gnnrag.training.verifier import VerifierTraining, draw_list, list_losses

@@ -11,10 +11,9 @@ from gnnrag.datasets.jsonl import Skips
 from gnnrag.datasets.kb import load_passages
 from gnnrag.gnn.checkpoint import Checkpoint
 from gnnrag.gnn.config import GNNConfig
-from gnnrag.gnn.entity import EntityQuestions, NameFinder
+from gnnrag.gnn.entity import EntityQuestions, NameFinder, NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.examples import EntitySet
 from gnnrag.gnn.model import QueryGNN
-from gnnrag.gnn.prune import NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.scoring import EntityScorer
 from gnnrag.index.build import build_index
 from gnnrag.index.index import Index

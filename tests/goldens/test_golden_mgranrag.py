@@ -11,6 +11,7 @@ import pytest
 
 from gnnrag.graphs.hierarchy import HierarchyGraph
 from gnnrag.methods.base import State
+from gnnrag.methods.mgranrag import MGranRAG, MGranRAGConfig
 from gnnrag.methods.mgranrag.graph import (
     EvidenceMemory,
     EvidenceUnit,
@@ -20,7 +21,6 @@ from gnnrag.methods.mgranrag.graph import (
     is_entity,
     is_kept,
 )
-from gnnrag.methods.mgranrag.method import MGranRAG, MGranRAGConfig
 from gnnrag.session import Session
 from gnnrag.types import Question
 from tests.goldens.reading import golden, lines

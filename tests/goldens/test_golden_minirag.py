@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
-from gnnrag.retrievers.minirag.retriever import MiniRAGConfig, MiniRAGRetriever
+from gnnrag.retrievers.minirag import MiniRAGConfig, MiniRAGRetriever
 from gnnrag.roles.base import Mentions
 from gnnrag.types import Query
 from tests.goldens.reading import golden

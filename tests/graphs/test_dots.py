@@ -13,7 +13,7 @@ from gnnrag.common.untrusted import printable
 from gnnrag.errors import DataError
 from gnnrag.graphs.paths import grow
 from gnnrag.llm.base import estimate_tokens
-from gnnrag.methods.dotrag.method import Base, OutputConfig, rank_path_passages, unite, within
+from gnnrag.methods.dotrag import Base, OutputConfig, rank_path_passages, unite, within
 from gnnrag.methods.dotrag.paths import (
     Accepted,
     Judgement,

@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from gnnrag.llm.base import Request
-from gnnrag.prompts.load import Prompt, load_prompt
+from gnnrag.prompts import Prompt, load_prompt
 from tests.helpers.prompts import uncoded
 
 # What a hostile passage says, on one line: for every format something that its parser would take for a reply.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gnnrag.index.index import Index
-from gnnrag.prompts.load import load_prompt
+from gnnrag.prompts import load_prompt
 from gnnrag.registry import ROLES, resolve
 from gnnrag.roles.tuned.checkpoint import RECORD, TunedRecord, tuned_folder, write_tuned
 from tests.helpers.parts import CORPUS
@@ -32,7 +32,7 @@ def make_cross_encoder(folder: Path, index: Index, text: bool = False) -> None:
     import torch
 
     from gnnrag.config import to_plain
-    from gnnrag.roles.tuned.cross_encoder import CrossEncoder, CrossEncoderConfig, Selection, save_cross_encoder
+    from gnnrag.roles.tuned.verifier import CrossEncoder, CrossEncoderConfig, Selection, save_cross_encoder
 
     torch.manual_seed(5)
     base = _encoder(folder) if text else "embedded"

@@ -29,7 +29,7 @@ from gnnrag.llm.cache import CachedBackend
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.tuned.checkpoint import read_tuned
-from gnnrag.roles.tuned.cross_encoder import load_cross_encoder
+from gnnrag.roles.tuned.verifier import load_cross_encoder
 from gnnrag.run.rundir import read_predictions, trace_lines
 from gnnrag.run.sharding import parts_of
 from inference import ask, compare, evaluate, index

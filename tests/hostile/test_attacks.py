@@ -21,7 +21,7 @@ from gnnrag.judge.answers import plain_text
 from gnnrag.llm.base import Message, Request
 from gnnrag.llm.cache import SELECT, CachedBackend, open_cache
 from gnnrag.llm.folders import check_adapter, find_model
-from gnnrag.llm.http import retry_after
+from gnnrag.llm.openai import retry_after
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.tuned.checkpoint import load_encoder
 from tests.helpers.each import each

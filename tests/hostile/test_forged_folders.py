@@ -394,7 +394,7 @@ def test_a_checkpoint_in_the_cache_of_a_hub_consists_of_links(tmp_path: Path) ->
 
 def test_a_checkpoint_opens_no_base_that_nobody_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from gnnrag.roles.tuned import checkpoint as encoder
-    from gnnrag.roles.tuned.cross_encoder import CrossEncoderConfig, load_cross_encoder
+    from gnnrag.roles.tuned.verifier import CrossEncoderConfig, load_cross_encoder
 
     def refuse(name: str) -> tuple[str, str]:
         raise AssertionError(f"{name} was looked into")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gnnrag.audit.run import read_labels
+from gnnrag.audit import read_labels
 from gnnrag.cluster.job import JobMonitor, asked, last_rows, rows
 from gnnrag.cluster.plan import make_plan
 from gnnrag.cluster.tracker import Tracker, WandbRun, checkpoint_artefact

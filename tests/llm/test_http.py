@@ -15,9 +15,16 @@ import pytest
 from gnnrag.common.yaml_config import host
 from gnnrag.errors import ConfigError, LLMError
 from gnnrag.llm.base import Message, Reply, Request
-from gnnrag.llm.http import MAX_BODY, RetryableError, is_context_error, retry_after, shorten, take_apart, with_retries
-from gnnrag.llm.openai import OpenAIBackend, OpenAIConfig
-from gnnrag.llm.servers import Server, is_healthy, read_servers
+from gnnrag.llm.openai import OpenAIBackend, OpenAIConfig, is_context_error, retry_after, shorten
+from gnnrag.llm.servers import (
+    MAX_BODY,
+    RetryableError,
+    Server,
+    is_healthy,
+    read_servers,
+    take_apart,
+    with_retries,
+)
 from tests.helpers.each import each
 from tests.helpers.http_stub import Handler, StubServer, body_of, ok, status, stub
 from tests.llm.test_openai import generate

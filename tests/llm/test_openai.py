@@ -8,7 +8,7 @@ import json
 import pytest
 
 from gnnrag.errors import ConfigError, LLMError
-from gnnrag.llm import http
+from gnnrag.llm import servers
 from gnnrag.llm.base import ContextLengthError, Message, Reply, Request
 from gnnrag.llm.openai import OpenAIBackend, OpenAIConfig
 from tests.helpers.each import each
@@ -137,7 +137,7 @@ def test_passing_failures_are_retried(failure) -> None:
 def test_retry_after_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
     sleep = asyncio.sleep
-    monkeypatch.setattr(http.asyncio, "sleep", lambda seconds: waits.append(seconds) or sleep(0))
+    monkeypatch.setattr(servers.asyncio, "sleep", lambda seconds: waits.append(seconds) or sleep(0))
     with stub(status(429, Retry_After="17")) as server:
         assert one(backend(server, backoff_s=0.0001)).text == "fine"
     assert waits == [17.0]

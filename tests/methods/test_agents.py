@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gnnrag.methods.agents import AgentConfig, R1Searcher, ReAct, SearchR1
+from gnnrag.methods.baselines import AgentConfig, R1Searcher, ReAct, SearchR1
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.roles.agent import OfflineAgent, OracleAgent
 from gnnrag.roles.base import NextMove

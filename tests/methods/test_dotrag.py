@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gnnrag.config import build_settings
 from gnnrag.errors import BudgetError, LLMError
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.methods.dotrag.method import DotRAG
+from gnnrag.methods.dotrag import DotRAG
 from gnnrag.methods.dotrag.offline import OracleConcepts, OraclePathJudge, OracleRedirect, OracleRules
 from gnnrag.methods.dotrag.paths import Judgement
 from gnnrag.methods.dotrag.roles import (

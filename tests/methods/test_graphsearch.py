@@ -11,7 +11,7 @@ import pytest
 
 from gnnrag.errors import LLMError
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.methods.graphsearch.method import GraphSearch
+from gnnrag.methods.graphsearch import GraphSearch
 from gnnrag.run.loop import Loop
 from gnnrag.text.subqueries import NOTHING
 from gnnrag.types import Question

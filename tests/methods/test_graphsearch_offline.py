@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gnnrag.index.index import Index
-from gnnrag.methods.graphsearch.method import GraphSearch
+from gnnrag.methods.graphsearch import GraphSearch
 from gnnrag.methods.graphsearch.offline import (
     OfflineDrafter,
     OfflineEvidenceCheck,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnrag.methods.graphsearch.method import SideState, must_ground, retrieval_string
+from gnnrag.methods.graphsearch import SideState, must_ground, retrieval_string
 from gnnrag.methods.graphsearch.prompted import (
     cited_numbers,
     parse_answer_line,

@@ -6,7 +6,7 @@ import dataclasses
 import json
 from typing import Any
 
-from gnnrag.methods.graphsearch.method import GraphSearch
+from gnnrag.methods.graphsearch import GraphSearch
 from gnnrag.methods.graphsearch.tasks import resolve_search
 from gnnrag.text.subqueries import NOTHING
 from tests.helpers.each import each

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.methods.iterative import IRGS, GCoT, IRCoT, IterativeConfig, ToG, cut
+from gnnrag.methods.baselines import IRGS, GCoT, IRCoT, IterativeConfig, ToG, cut
 from gnnrag.registry import METHODS, resolve
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.roles.base import ReasonTask, Step

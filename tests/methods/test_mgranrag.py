@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 
 from gnnrag.graphs.ppr import PageRankOperator
-from gnnrag.methods.mgranrag.evidence import (
+from gnnrag.methods.mgranrag import (
     EvidenceFound,
     FoundEvidence,
+    MGranRAG,
+    MGranRAGConfig,
     OfflineEvidenceExtractor,
     OracleEvidenceExtractor,
+    resolve_preset,
 )
 from gnnrag.methods.mgranrag.graph import GranularWeightsConfig
-from gnnrag.methods.mgranrag.method import MGranRAG, MGranRAGConfig, resolve_preset
 from gnnrag.retrievers.dense import DenseRetriever
 from gnnrag.roles.base import Decomposition
 from gnnrag.roles.decomposer import OfflineDecomposer

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.methods.mgranrag.evidence import (
+from gnnrag.methods.mgranrag import (
     EvidenceTask,
     FoundEvidence,
     PromptedEvidenceConfig,

@@ -6,7 +6,7 @@ from typing import Any
 
 from gnnrag.errors import LLMError
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.methods.iterative import MultiHop, MultiHopConfig
+from gnnrag.methods.baselines import MultiHop, MultiHopConfig
 from gnnrag.roles.base import Thoughts
 from gnnrag.roles.thoughts import PromptedThoughts
 from gnnrag.session import Session

@@ -9,7 +9,7 @@ import pytest
 
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.errors import ConfigError
-from gnnrag.methods.single import ClosedBook, Single, SingleConfig
+from gnnrag.methods.baselines import ClosedBook, Single, SingleConfig
 from gnnrag.retrievers.base import ANSWER, rank_graph
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.run.pipeline import check_fit

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gnnrag.audit.verdicts import best_thresholds, choose_route, cost_per_extra_answer, expected
+from gnnrag.audit import best_thresholds, choose_route, cost_per_extra_answer, expected
 from tests.helpers.each import each
 
 # The article's invented example: 10,000 questions a month, graph upkeep 60.

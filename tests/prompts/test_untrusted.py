@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnrag.prompts.load import Prompt
+from gnnrag.prompts import Prompt
 from gnnrag.prompts.untrusted import (
     CODE_LENGTH,
     MARK,

@@ -21,6 +21,13 @@ from gnnrag.index.index import Index
 from gnnrag.llm.base import Request, estimate_tokens
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.retrievers.base import ANSWER
+from gnnrag.retrievers.graphrag import (
+    NO_DATA,
+    GraphRAGGlobalConfig,
+    GraphRAGGlobalRetriever,
+    GraphRAGLocalConfig,
+    GraphRAGLocalRetriever,
+)
 from gnnrag.retrievers.graphrag.report_roles import (
     OfflineReduce,
     Point,
@@ -30,13 +37,6 @@ from gnnrag.retrievers.graphrag.report_roles import (
     ReportRating,
 )
 from gnnrag.retrievers.graphrag.reports import shuffled
-from gnnrag.retrievers.graphrag.search import (
-    NO_DATA,
-    GraphRAGGlobalConfig,
-    GraphRAGGlobalRetriever,
-    GraphRAGLocalConfig,
-    GraphRAGLocalRetriever,
-)
 from gnnrag.roles.base import Role
 from gnnrag.run.pipeline import Pipeline
 from gnnrag.session import Budget, Session

@@ -14,7 +14,7 @@ from gnnrag.retrievers.hypergraphrag import (
     clauses,
     parse_hyper_query,
 )
-from gnnrag.retrievers.minirag.retriever import (
+from gnnrag.retrievers.minirag import (
     OfflineMentions,
     PromptedMentions,
     PromptedMentionsConfig,

@@ -13,7 +13,7 @@ from gnnrag.graphs.folding import fold
 from gnnrag.graphs.knowledge import Lists
 from gnnrag.index.index import Index
 from gnnrag.llm.scripted import ScriptedBackend
-from gnnrag.retrievers.minirag.retriever import MiniRAGConfig, MiniRAGRetriever, PromptedMentions
+from gnnrag.retrievers.minirag import MiniRAGConfig, MiniRAGRetriever, PromptedMentions
 from gnnrag.roles.base import Mentions
 from gnnrag.session import Session
 from gnnrag.types import Query

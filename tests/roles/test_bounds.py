@@ -24,7 +24,7 @@ from gnnrag.judge.folder import parse_score
 from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.methods.dotrag.offline import NameReader
 from gnnrag.methods.graphsearch.prompted import cited_numbers, parse_lined, parse_verdict
-from gnnrag.methods.mgranrag.evidence import parse_evidence
+from gnnrag.methods.mgranrag import parse_evidence
 from gnnrag.prompts.untrusted import unquoted
 from gnnrag.retrievers.hypergraphrag import parse_hyper_query
 from gnnrag.retrievers.keywords import OfflineKeywords

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gnnrag.audit.verdicts import choose_route
+from gnnrag.audit import choose_route
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import LLMError
 from gnnrag.index.index import Index

@@ -17,7 +17,7 @@ from gnnrag.common.weights import WEIGHTS, load_tensors, save_tensors
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.llm.hf import load_model
 from gnnrag.roles.tuned.checkpoint import RECORD, load_encoder, load_tokenizer, read_tuned, round_weights, trained
-from gnnrag.roles.tuned.cross_encoder import (
+from gnnrag.roles.tuned.verifier import (
     CrossEncoder,
     CrossEncoderConfig,
     PairMaker,

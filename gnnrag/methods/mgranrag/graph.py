@@ -1,16 +1,17 @@
-"""Scores over MGranRAG's graph of passages, sentences and phrases (node ids: `gnnrag.graphs.hierarchy`)."""
+"""MGranRAG's settings, and scores over its graph of passages, sentences, phrases (ids: `gnnrag.graphs.hierarchy`)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from gnnrag.errors import ConfigError, nearest
 from gnnrag.graphs.hierarchy import HierarchyGraph
 from gnnrag.text.normalise import phrase_key
 
@@ -260,6 +261,48 @@ ALLOWED = {
     "skip_read": ("none", "skip", "refill"),
     "query_form": ("plain", "released"),
 }
+
+
+@dataclass
+class MGranRAGConfig:
+    """Settings of `MGranRAG`; null takes the preset's value."""
+
+    preset: str = "repaired"  # repaired, official (the released code, defects included) or paper (eqs. 1-5 as printed)
+    iterations: int | None = None  # T: evidence is read and ranked so often; 0 is dense retrieval
+    next_candidates: str | None = None  # what is read next: the best by PageRank, or by the augmented query
+    expand_graph: str | None = None  # phrases that are named: off, edges to nodes there are, both: also new nodes
+    psi_norm: str | None = None  # see `graph.confidence`
+    keep_rule: bool | None = None  # drop weak evidence
+    sentence_scope: str | None = None  # weigh all evidence, or only the round's
+    merge_keywords: str | None = None  # phrases of a sentence found again
+    subquery_order: str | None = None
+    query_form: str | None = None  # of the augmented query: plain, or released with its labels
+    phrase_folding: bool | None = None  # a phrase spelt in another case is the same; as released only its vector tells
+    candidates: int = 10  # M: passages read in an iteration
+    skip_read: str | None = None  # skip: of the candidates only unread ones, fewer tokens; refill: others; or none
+    phrase_match: str = "embedding"  # named phrases are aligned with graph nodes by vector and text, or by text alone
+    phrase_same: float = 0.9  # least cosine of two spellings of one phrase; depends on the embedder
+    ablate: list[str] = field(default_factory=list)  # of decomposition, augmentation, ppr (Table 4)
+    weights: GranularWeightsConfig = field(default_factory=GranularWeightsConfig)
+
+
+def resolve_preset(config: MGranRAGConfig) -> MGranRAGConfig:
+    """Return the settings with every null filled from the preset. Raises ConfigError for an unknown value."""
+    if config.preset not in PRESETS:
+        raise ConfigError(f"method.preset={config.preset!r} is unknown. {nearest(config.preset, PRESETS)}")
+    switches, constants = PRESETS[config.preset]
+    filled = {name: value for name, value in switches.items() if getattr(config, name) is None}
+    own = {f.name: getattr(config.weights, f.name) for f in fields(config.weights)}
+    weights = replace(constants, **{name: value for name, value in own.items() if value is not None})
+    config = replace(config, **filled, weights=weights)
+    for name, allowed in ALLOWED.items():
+        if getattr(config, name) not in allowed:
+            raise ConfigError(f"method.{name}={getattr(config, name)!r}: allowed are {', '.join(allowed)}")
+    if unknown := [a for a in config.ablate if a not in ("decomposition", "augmentation", "ppr")]:
+        raise ConfigError(f"method.ablate={unknown}: allowed are decomposition, augmentation, ppr")
+    if config.candidates < 1 or int(config.iterations or 0) < 0:
+        raise ConfigError("method.candidates must be at least 1 and method.iterations at least 0")
+    return config
 
 
 _NEAREST = 10  # hits looked at

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gnnrag.common.batching import MicroBatcher
+from gnnrag.common.waiting import MicroBatcher
 from gnnrag.common.weights import read_settings
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import BUCKET

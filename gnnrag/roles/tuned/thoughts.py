@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gnnrag.common.batching import MicroBatcher
+from gnnrag.common.waiting import MicroBatcher
 from gnnrag.common.weights import WEIGHTS, check_shapes, fill, load_tensors, read_settings, save_tensors
 from gnnrag.errors import ArtefactError
 from gnnrag.index.index import Index

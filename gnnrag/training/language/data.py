@@ -13,7 +13,7 @@ from gnnrag.config import DataConfig, IndexConfig
 from gnnrag.errors import ConfigError, DataError
 from gnnrag.llm.base import Message
 from gnnrag.llm.local import encode, own_context
-from gnnrag.prompts.load import Prompt, load_prompt
+from gnnrag.prompts import Prompt, load_prompt
 from gnnrag.roles.base import Chain, Thoughts, ThoughtsTask, VerifierTask
 from gnnrag.roles.thoughts import thoughts_chat
 from gnnrag.roles.verifier import verifier_chat

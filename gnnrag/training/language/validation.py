@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from gnnrag.common.batching import MicroBatcher
+from gnnrag.common.waiting import MicroBatcher
 from gnnrag.config import build_settings, to_plain
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError, LLMError
