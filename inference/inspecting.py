@@ -97,6 +97,9 @@ def _graph_table(graph: GraphSummary) -> Table:
     table.add_row("neighbours", f"mean {graph.mean_degree}; {spread}")
     hubs = "\n".join(f"{hub.degree:>6}  {_cut(hub.name)} ({hub.kind})" for hub in graph.hubs)
     table.add_row("hubs", hubs)
+    if graph.joins_everything:
+        shown = (f"{_cut(hub.name)} ({hub.degree / (graph.nodes - 1):.0%})" for hub in graph.joins_everything)
+        table.add_row("warning", f"joined to more than a tenth of all others, which says little: {', '.join(shown)}")
     alone = ", ".join(map(_cut, graph.isolated_names[:5]))
     table.add_row("isolated", f"{graph.isolated}" + (f": {alone}" if alone else ""))
     parts = ", ".join(f"{part.nodes:,} around {_cut(part.around)}" for part in graph.largest)

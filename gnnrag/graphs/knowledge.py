@@ -11,6 +11,20 @@ import numpy as np
 
 from gnnrag.errors import ArtefactError
 
+HUB_SHARE = 0.1  # of all others that a hub of everything joins
+_FEWEST = 100  # nodes of a graph in which that is a lot
+
+
+def hubs_of_everything(degrees: np.ndarray) -> np.ndarray:
+    """Return the nodes that join more than `HUB_SHARE` of all others, those with most neighbours first; (n,) int64.
+
+    What hangs on such a node has nothing in common: walks, communities and paths through it say little. None in graphs
+    of fewer than 100 nodes.
+    """
+    limit = HUB_SHARE * (len(degrees) - 1)
+    found = np.flatnonzero(degrees > limit) if len(degrees) >= _FEWEST else np.zeros(0, dtype=np.int64)
+    return found[np.argsort(-degrees[found], kind="stable")]
+
 
 class Adjacency:
     """An undirected multigraph in compressed rows: slots sorted by node, then neighbour, then relation.

@@ -345,6 +345,7 @@ def _run(step: Step, context: Context, progress: Progress) -> None:
         progress(name, done, total)
 
     context.progress = on_progress
+    context.remarks.clear()
     started = time.perf_counter()
     progress(name, 0, total)
     writers = prompted_writers(name, context.config)
@@ -355,6 +356,6 @@ def _run(step: Step, context: Context, progress: Progress) -> None:
     if models:
         store.manifest["models"] = {**store.manifest.get("models", {}), **models}
     store.commit(name, step.key, write, time.perf_counter() - started, step.settings)
-    for line in remarks(by_writer(store.info(name)), WARN, None):
+    for line in [*remarks(by_writer(store.info(name)), WARN, None), *context.remarks]:
         getattr(progress, "tell", str)(f"index, stage {name}: {line}")
     forget_journals(store, name)

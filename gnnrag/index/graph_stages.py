@@ -17,7 +17,7 @@ from gnnrag.extract.base import Extraction, Extractor, make_extractor
 from gnnrag.extract.terms import is_titled
 from gnnrag.graphs.entities import EntityGraph, Triple, build_entity_graph
 from gnnrag.graphs.folding import TAG, fold
-from gnnrag.graphs.knowledge import KnowledgeGraph, Lists
+from gnnrag.graphs.knowledge import KnowledgeGraph, Lists, hubs_of_everything
 from gnnrag.graphs.synonyms import Synonyms, find_synonyms
 from gnnrag.index.curation import Curator, curation_settings
 from gnnrag.index.stage import (
@@ -250,6 +250,7 @@ def fact_string(fact: Triple, style: str) -> str:
 
 Table = Literal["entities", "names", "relations", "hyperedges"]
 _TEXTS = ("names", "types", "descriptions", "labels", "texts", "hyper_texts")
+_HUBS_SHOWN = 5  # of the hubs that a build warns of
 TABLES: tuple[Table, ...] = ("entities", "names", "relations", "hyperedges")
 
 
@@ -283,6 +284,7 @@ class KnowledgeStage(Stage):
 
         curator = Curator(context, folded)
         graph = curator.run(context.read("extraction"))
+        context.remarks += _hub_remarks(graph)
 
         def write(folder: Path) -> dict[str, Any]:
             arrays, strings = graph.to_data()
@@ -302,6 +304,14 @@ class KnowledgeStage(Stage):
         strings = get_json(folder / "strings.json")
         as_texts(text for name in _TEXTS for text in strings[name])
         return KnowledgeGraph.from_data(get_arrays(folder / "graph.npz"), strings)
+
+
+def _hub_remarks(graph: KnowledgeGraph) -> list[str]:
+    """Return a line on entities that join more than a tenth of all others."""
+    hubs = hubs_of_everything(graph.degrees).tolist()
+    shown = [f"{graph.names[i]!r} ({graph.degrees[i] / (graph.num_entities - 1):.0%})" for i in hubs[:_HUBS_SHOWN]]
+    what = f"{len(hubs)} entities join more than a tenth of all others: {', '.join(shown)}"
+    return [f"warning: {what}. What hangs on them has little in common"] if hubs else []
 
 
 @dataclass(frozen=True)

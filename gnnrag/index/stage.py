@@ -104,6 +104,7 @@ class Context:
     embedder: Callable[[], Embedder]
     read: Callable[[str], Any]  # a finished stage's value
     progress: Callable[[int], None] = field(default=lambda n: None)
+    remarks: list[str] = field(default_factory=list)  # what a stage wants a person to be told
 
     @cached_property
     def tasks(self) -> Any:

@@ -12,6 +12,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from gnnrag.extract.base import Extraction
+from gnnrag.graphs.knowledge import hubs_of_everything
 from gnnrag.index.index import Index
 from gnnrag.index.plan import stage_states
 from gnnrag.index.stages import STAGES
@@ -64,6 +65,7 @@ class GraphSummary:
     hubs: tuple[Hub, ...]
     components: int
     largest: tuple[Component, ...]
+    joins_everything: tuple[Hub, ...] = ()  # the first of those that join more than a tenth of all others
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,7 @@ def summarise_graph(
         tuple(Hub(*describe(i), int(degrees[i])) for i in by_degree[:_TOP].tolist() if degrees[i]),
         int(count),
         tuple(largest),
+        tuple(Hub(*describe(i), int(degrees[i])) for i in hubs_of_everything(degrees)[:_TOP].tolist()),
     )
 
 

@@ -15,6 +15,7 @@ from gnnrag.index.build import build_index, update_index
 from gnnrag.index.index import Index
 from gnnrag.text.analyse import analyse
 from gnnrag.types import Passage
+from inference.inspecting import inspect
 from tests.helpers.each import each
 
 TEXTS = [
@@ -126,3 +127,27 @@ def test_what_is_added_changes_all_that_it_touches_as_a_rebuild_would(tmp_path):
     assert grown.read("extraction") == whole.read("extraction")
     assert grown.knowledge.names == whole.knowledge.names
     assert grown.knowledge.weights.tolist() == whole.knowledge.weights.tolist()
+
+
+class Listener:
+    """Hears the progress of a build, and what it tells."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        pass
+
+    def tell(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def test_a_build_warns_of_a_hub_and_inspect_shows_it(tmp_path, capsys):
+    passages = [Passage(f"notes.txt#{i}", "notes", f"Here is Xaver{i}. There is Ybert{i} as well.") for i in range(60)]
+    for terms, share in (("off", 1), ("on", 0)):
+        listener = Listener()
+        config = IndexConfig(extract=ExtractConfig(terms=terms))
+        build_index(tmp_path / terms, passages, config, ["knowledge"], progress=listener)
+        assert ["'notes' (100%)" in line and "knowledge: warning" in line for line in listener.lines] == [True] * share
+        inspect([str(tmp_path / terms)])
+        assert ("notes (100%)" in capsys.readouterr().out) is bool(share)
