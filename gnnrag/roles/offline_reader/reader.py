@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gnnrag.common.batching import MicroBatcher
+from gnnrag.common.waiting import MicroBatcher
 from gnnrag.roles.base import Answer, ReaderTask, Role
 from gnnrag.roles.offline_reader import comparing as dates
 from gnnrag.roles.offline_reader import comparing as places
@@ -88,6 +88,8 @@ class SpanSearch:
         best: Finding | None = None
         for sentence in self._sentences(focus, reading)[:16]:
             for start, end, span in spans_of(kind, sentence.text):
+                if is_no_name(span, reading.texts[sentence.passage]):
+                    continue
                 score = sentence.score + self._span_score(sentence, start, end, span, focus, kind)
                 score += self.weights.relation * objects.get((sentence.passage, span), 0.0)
                 if best is None or score > best.confidence:
@@ -190,6 +192,22 @@ def spans_of(kind: AnswerType, sentence: str) -> list[tuple[int, int, str]]:
     if kind in ("name", "phrase"):
         found += [(m.start(), m.end(), m.group(1)) for m in re.finditer(r'"([^"]{2,60})"', sentence)]
     return found
+
+
+_CONTRACTED = re.compile(r"\w+['’](?:re|ve|ll|d|m|t)", re.IGNORECASE)
+_TWICE = re.compile(r"(\w{3,})(?: \w+)? \1\b|\d{1,3} ([^\W\d_]+)$", re.IGNORECASE)
+
+
+def is_no_name(span: str, text: str) -> bool:
+    """Tell whether a span is what lost line breaks make of a heading: `Surgery Surgery`, `2 Testing`; or `You're`.
+
+    The word said twice, or after a number, is one that the text writes small, too; `Duran Duran` is a name.
+    """
+    if _CONTRACTED.fullmatch(span):
+        return True
+    said = _TWICE.match(span)
+    word = (said.group(1) or said.group(2)) if said else ""
+    return bool(word) and word[0].isupper() and bool(re.search(rf"\b{word.lower()}\b", text))
 
 
 def follow(form: ChainForm, question: str, reading: Reading, search: SpanSearch) -> Finding | None:
