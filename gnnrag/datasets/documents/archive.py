@@ -5,6 +5,7 @@ Nothing is unpacked before its size is known, and XML that declares entities is 
 
 from __future__ import annotations
 
+import io
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -12,9 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gnnrag.datasets.jsonl import open_plain
+from gnnrag.datasets.jsonl import read_whole
 from gnnrag.errors import DataError
 
+MAX_FILE = 200_000_000  # bytes, packed
 MAX_MEMBERS = 20_000
 MAX_XML = 50_000_000  # bytes that one member with text unpacks to
 MAX_UNPACKED = 500_000_000  # and all of them, pictures included
@@ -23,14 +25,14 @@ _TEXT = (".xml", ".rels", ".xhtml", ".html", ".htm", ".opf", ".ncx", ".vml")
 
 @contextmanager
 def open_archive(path: Path) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
-    """Open a document that is a ZIP file; DataError: it is damaged, encrypted, or would unpack to too much."""
-    with open_plain(path) as file:
-        try:
-            with zipfile.ZipFile(file) as archive:
-                yield file, archive
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-            problem = f"is a damaged or encrypted {path.suffix.lower()} ({type(error).__name__}: {error})"
-            raise DataError(path, problem) from error
+    """Open a document that is a ZIP file, read whole, so that what is checked is what is read; DataError: damaged."""
+    file = io.BytesIO(read_whole(path, MAX_FILE))
+    try:
+        with zipfile.ZipFile(file) as archive:
+            yield file, archive
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        problem = f"is a damaged or encrypted {path.suffix.lower()} ({type(error).__name__}: {error})"
+        raise DataError(path, problem) from error
 
 
 def members(path: Path, archive: zipfile.ZipFile, needs: str) -> frozenset[str]:

@@ -51,6 +51,7 @@ def language_of(text: str) -> str:
     if len(words) < _LEAST:
         return ""
     shares = {name: sum(word in known for word in words) / len(words) for name, known in _SETS.items()}
+    shares = {name: share if len(_SETS[name].intersection(words)) > 2 else 0.0 for name, share in shares.items()}
     best = max(shares, key=lambda name: shares[name])
     others = max(share for name, share in shares.items() if name != best)
     return best if shares[best] >= _SHARE and shares[best] > 1.2 * others else ""

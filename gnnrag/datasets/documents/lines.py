@@ -92,8 +92,10 @@ def drop_contents(lines: list[Line]) -> int:
     for start, stop in _runs(led, 3, 3):
         gone |= {told[i] for i in range(start, stop)}
     for start, stop in _runs(listed, 5, 2):
+        names = [_name(lines[told[i]].text) for i in range(start, stop)]
+        stop = next((start + i for i, name in enumerate(names) if listed[start + i] and name in names[:i]), stop)
         again = sum(often[_name(lines[told[i]].text)] > 1 for i in range(start, stop))
-        if 3 * again >= 2 * (stop - start):
+        if stop - start >= 5 and 3 * again >= 2 * (stop - start):  # behind it, the headings themselves may follow
             gone |= {told[i] for i in range(start, stop)}
     for position, i in enumerate(told):
         nearest = told[position + 1 : position + 4]

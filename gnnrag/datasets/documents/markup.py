@@ -200,7 +200,7 @@ class _Walk:
 
 
 _STYLES = """
-p[style-name='Title'] => h1:fresh
+p[style-name='Title'] => p.title:fresh
 p[style-name='Subtitle'] => h2:fresh
 """
 
@@ -213,7 +213,12 @@ def read_docx(path: Path, progress: Progress = silent) -> Iterator[Document]:
         html = _converted(mammoth, path, file)
     root = parse(path, f"<body>{html}</body>")
     dropped = _clean(root, is_page=False)
-    yield Document("", _Walk(root).blocks(), "paragraph", dropped=dropped)
+    document = Document(dropped=dropped)
+    for element in root.find_class("title")[:1]:
+        document.title = " ".join(element.text_content().split())
+        _drop(element)
+    document.blocks = _Walk(root).blocks()
+    yield document
 
 
 def _converted(mammoth: Any, path: Path, file: BinaryIO) -> str:

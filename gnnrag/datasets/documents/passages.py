@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from gnnrag.datasets.chunk import Chunking, count_words, pack, word_starts
-from gnnrag.datasets.documents.blocks import Block, Document, place, with_paths
+from gnnrag.datasets.documents.blocks import Block, Document, Kind, place, with_paths
 from gnnrag.datasets.documents.titles import Untitled, own_titles
 from gnnrag.text.sentences import sentence_spans
 
@@ -47,6 +47,7 @@ class _Unit:
     first: int  # where in the file it starts and ends
     last: int
     block: Block
+    is_cut: bool  # from what goes on
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,8 @@ def cut_document(document: Document, chunking: Chunking, fallback: str) -> list[
     for (path, _), group in groupby(with_paths(document), key=lambda item: (item[0], item[1].part)):
         runs: list[list[_Unit]] = [[]]
         for _, block in group:
-            found = list(_units(block, document, cap))
-            long += sum(unit.words == cap and unit.block.kind in ("text", "item") for unit in found)
+            found = list(_units(block, document, cap, runs[-1][-1].block.kind if runs[-1] else "item"))
+            long += sum(unit.is_cut for unit in found)
             # A very long paragraph is a document in the document: no passage begins in one and ends in another.
             is_long = block.kind == "text" and bool(found) and found[0].paragraph_words > LONG * chunking.target_words
             runs += [found, []] if is_long else []
@@ -84,7 +85,9 @@ def cut_document(document: Document, chunking: Chunking, fallback: str) -> list[
         for units in map(_with_labels, runs):
             chunks += (_Chunk(path, units[a:b], id(units[a].block)) for a, b in pack(units, chunking))
     if long:
-        document.notes.append(f"{long} pieces of {cap} words were cut from sentences that go on longer")
+        document.notes.append(
+            f"{long} times a sentence of more than {cap} words was cut, at a clause where there is one"
+        )
     titles = _titles(chunks, fallback)
     return [Cut(title, chunk.text, _place(chunk, document)) for title, chunk in zip(titles, chunks, strict=True)]
 
@@ -114,16 +117,17 @@ def _where(document: Document, block: Block) -> str:
     return place(document.unit, first, last, block.part)
 
 
-def _units(block: Block, document: Document, cap: int) -> Iterator[_Unit]:
+def _units(block: Block, document: Document, cap: int, after: Kind) -> Iterator[_Unit]:
     head, start = "", 0
     if block.kind == "table":
         head = "\n".join(block.text.split("\n")[:2])
         start = len(head) + 1
-    spans = [span for piece in _pieces(block, start) for span in _capped(block.text, *piece, cap)]
-    total = sum(words for _, _, words in spans)
-    between = "\n" if block.kind == "item" else "\n\n"
+    parts = [list(_capped(block.text, *piece, cap)) for piece in _pieces(block, start)]
+    spans = [(*span, span is not part[-1]) for part in parts for span in part]
+    total = sum(words for _, _, words, _ in spans)
+    between = "\n" if block.kind == "item" and after in ("item", "text") else "\n\n"
     end = start
-    for number, (first, last, words) in enumerate(spans):
+    for number, (first, last, words, is_cut) in enumerate(spans):
         gap = block.text[end:first]
         glue = ("\n" if "\n" in gap or head else " " if gap else "") if number else between
         end = last
@@ -131,7 +135,7 @@ def _units(block: Block, document: Document, cap: int) -> Iterator[_Unit]:
         text = f"{whole}\n{block.text[first:last]}" if whole else block.text[first:last]
         at, to = (block.at(offset, document.unit) for offset in (first, max(last - 1, first)))
         again = "" if number == 0 else head
-        yield _Unit(text, words, total if number == 0 else 0, glue, again, at, to, block)
+        yield _Unit(text, words, total if number == 0 else 0, glue, again, at, to, block, is_cut)
 
 
 def _with_labels(units: Sequence[_Unit]) -> list[_Unit]:

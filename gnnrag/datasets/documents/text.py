@@ -57,7 +57,8 @@ def _guessed(path: Path, raw: bytes, declared: str, error: DataError) -> tuple[s
             pass
     found = from_bytes(raw[:_SAMPLE], cp_isolation=list(_ENCODINGS), enable_fallback=False).best()
     # Of a few bytes any code page makes sense; the one of Western Europe is by far the most used.
-    name = found.encoding if found is not None and len(raw) > 200 else "cp1252"
+    is_western = found is None or len(raw) <= 200 or "cp1252" in found.could_be_from_charset
+    name = "cp1252" if found is None or is_western else found.encoding
     try:
         return raw.decode(name), f"is not UTF-8: read as {name}, which is assumed"
     except UnicodeDecodeError:
@@ -72,7 +73,7 @@ def read_plain(path: Path, progress: Progress = silent) -> Iterator[Document]:
     """Yield plain text or reStructuredText; form feeds part it into pages."""
     text, remark = read_text(path)
     if path.suffix.lower() == ".rst":
-        text = _DIRECTIVE.sub(lambda match: "\n" * match.group().count("\n"), text)
+        text = _DIRECTIVE.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)  # so that places stay
     yield _document(text, remark)
 
 

@@ -16,6 +16,7 @@ from gnnrag.text.sentences import split_sentences
 from gnnrag.text.subjects import subject_of
 from gnnrag.text.terms import Terms, find_terms
 
+OPENING = 60  # characters of a paragraph in which it may name its topic
 LONG = 4  # passages from which on a paragraph has a topic of its own
 _SURE, _WORDS = 0.7, 6  # confidence, and words at most, of a subject that titles a passage
 _GLUED = re.compile(r"\s*(?:[-*•]|\(?\d{1,3}[.)])?\s*")
@@ -59,20 +60,20 @@ class _Titles:
         long = {stretch: own for stretch, own in members.items() if len(own) >= LONG}
         if len(long) < 2:
             return {}
-        found = {}
-        for stretch, own in long.items():
-            within = Counter(name for i in own for name in self._bags[i])
-            rest = len(self._passages) - len(own)
+        found = {stretch: self._topic(own) for stretch, own in long.items()}
+        return {stretch: topic for stretch, topic in found.items() if topic}
 
-            def weight(name: str, within: Counter[str] = within, size: int = len(own), rest: int = rest) -> float:
-                share, outside = within[name] / size, (self._spread[name] - within[name] + 3) / (rest + 3)
-                term = self._terms.get(name)
-                return share * log(share / outside) * (1 + len(name.split())) if term and share > outside else 0.0
-
-            best = max(sorted(within), key=weight, default="")
-            if best and weight(best) > 0:
-                found[stretch] = _capital(best)
-        return found
+    def _topic(self, own: Sequence[int]) -> str:
+        within = Counter(name for i in own for name in self._bags[i])
+        opening = self._terms.in_text(self._passages[own[0]].text[:OPENING])
+        named = opening[0][2].text if opening else ""  # texts begin with what they are about
+        weights = {}
+        for name, count in sorted(within.items()):
+            share, outside = count / len(own), (self._spread[name] - count + 3) / (len(self._passages) - len(own) + 3)
+            if share > outside:
+                length = 1 + min(len(name.split()), 3)
+                weights[name] = share * log(share / outside) * length * (1.3 if name == named else 1.0)
+        return _capital(max(weights, key=lambda name: weights[name], default=""))
 
     def _title(self, i: int, topic: str) -> str:
         text, bag = self._passages[i].text, self._bags[i]

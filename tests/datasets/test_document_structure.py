@@ -1,0 +1,226 @@
+"""What becomes of headings, pages, tables of contents, wrapped lines, repetitions, sentences, titles and languages."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gnnrag.datasets.base import load_passages
+from gnnrag.datasets.chunk import Chunking
+from gnnrag.datasets.documents import passages as cutting
+from gnnrag.datasets.documents.blocks import Block, Document
+from gnnrag.datasets.documents.language import language_of
+from gnnrag.datasets.documents.merging import given_back
+from gnnrag.datasets.documents.passages import cut_document
+from gnnrag.datasets.documents.report import summary
+from gnnrag.text.sentences import split_sentences
+from tests.datasets.test_folder import pages_bytes, pdf_bytes
+from tests.helpers.each import each
+
+
+@pytest.fixture
+def load(tmp_path):
+    def load(files, target=100):
+        root = tmp_path / "docs"
+        root.mkdir(exist_ok=True)
+        for name, content in files.items():
+            (root / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        return load_passages(root, Chunking(target))
+
+    return load
+
+
+BODY = "The committee met in the old town hall and voted on the budget of the coming year without debate."
+
+
+@each(
+    "text, titles",
+    [
+        ("Town Manual\n===========\n\nFirst.\n\nRoads\n-----\n\nSecond.\n", ["Town Manual", "Town Manual > Roads"]),
+        (f"1 Aims\n\n{BODY}\n\n1.1 Means\n\nSecond.\n\n2 Ends\n\nThird.\n", ["1 Aims", "1 Aims > 1.1 Means", "2 Ends"]),
+        (f"Chapter 1 Arrival\n\n{BODY}\n\nChapter 2 Return\n\nHome.\n", ["Chapter 1 Arrival", "Chapter 2 Return"]),
+        (f"NAME\n\n{BODY}\n\nSEE ALSO\n\nNothing else.\n", ["NAME", "SEE ALSO"]),
+        ("*****\nTitle\n*****\n\nOne.\n\nPart\n****\n\nTwo.\n", ["Title", "Title > Part"]),
+        # No headings: a list, a number that does not count on, a sentence, a rule, a shouted sentence.
+        ("Bring these:\n\n1. a saw\n2. a file\n\nThen go on.\n", ["h"]),
+        (f"{BODY}\n\n7 Swans\n\nswam by.\n", ["h"]),
+        (f"{BODY}\n\n1984 was warm.\n\nSo was May.\n", ["h"]),
+        (f"{BODY}\n\nSTOP IT NOW!\n\nHe left.\n", ["h"]),
+    ],
+)
+def test_headings_of_plain_text(load, text, titles):
+    assert [p.title for p in load({"h.txt": text}).passages] == titles
+
+
+def lines_pdf(pages):
+    """A PDF with several lines a page: they are drawn below each other."""
+    drawn = [") Tj 0 -14 Td (".join(lines) for lines in pages]
+    return pages_bytes(drawn)
+
+
+def test_what_repeats_on_pages_is_dropped_and_paragraphs_go_over_them(load):
+    part = "of a long report that goes on and on over several pages of the paper, with lines of about one length"
+    pages = []
+    for number in range(1, 7):
+        words = [f"Line {number}{letter} {part}" for letter in "abcde"]
+        chapter = "Fishing" if number < 4 else "Farming"
+        pages.append(
+            ["Annual Report 2020", chapter, *words, f"and its end is {'abcdefg'[number]} here", f"Page {number} of 6"]
+        )
+    data = load({"r.pdf": lines_pdf(pages)}, target=60)
+    text = "\n".join(p.text for p in data.passages)
+    assert "Annual Report" not in text and "of 6" not in text and "Fishing" not in text and "Farming" not in text
+    assert data.report[0].dropped["lines of page headers and footers"] == 18
+    assert data.passages[0].place.startswith("p") and data.passages[-1].place.endswith("6")
+    few = load({"r.pdf": pages_bytes(["Alike.", "Alike.", "Alike.", "Alike."])}, target=60)
+    assert few.passages[0].text.count("Alike.") == 4, "of pages with hardly a line, the lines are what they are about"
+
+
+def test_tables_of_contents_are_dropped(load):
+    dots = "Contents\n\nAims ........ 3\nMeans ....... 4\nEnds ........ 9\n\nAIMS\n\nWe want much.\n"
+    listed = "* 1. Aims\n\n* 2. Means\n\n  * 2.1. Tools\n\n* 3. Ends\n\n* 4. Last\n\n"
+    body = "".join(f"{n} {name}\n{'=' * 9}\n\nAbout the {name.lower()}.\n\n" for n, name in
+                   (("1.", "Aims"), ("2.", "Means"), ("2.1.", "Tools"), ("3.", "Ends"), ("4.", "Last")))  # fmt: skip
+    links = "# G\n\n- [One](#one)\n- [Two](#two)\n- [Three](#three)\n\n## One\n\nText.\n"
+    data = load({"a.txt": dots, "b.txt": listed + body, "c.md": links})
+    assert [row.dropped["lines of tables of contents"] for row in data.report] == [4, 5, 3]
+    assert [p.text for p in data.passages if p.id.startswith("a")] == ["We want much."]
+    assert next(p.text for p in data.passages if p.id.startswith("b")) == "About the aims."
+    assert [p.text for p in data.passages if p.id.startswith("c")] == ["Text."]
+    kept = load(
+        {"a.txt": "* 1. Aims\n\n* 2. Means\n\n* 3. Ends\n\n* 4. More\n\n* 5. Last\n", "b.txt": "x", "c.md": "y"}
+    )
+    assert kept.passages[0].text.count("*") == 5, "a list of what stands nowhere else is no table of contents"
+
+
+def test_wrapped_lines_and_hyphens_are_joined(load):
+    text = (
+        "The treatment of the patients took place in the long-\nterm ward, where every nurse had been told of the "
+        "treat-\n"
+        "ment before, and where a long-term stay was usual for\nthem.\n\nRoses are red\nViolets are blue\n\n"
+        "- first point that is\n  continued here\n- second point\n\nname    size\nbolt    12\nnut     7\n"
+    )
+    (passage,) = load({"a.txt": text}).passages
+    assert passage.text == (
+        "The treatment of the patients took place in the long-term ward, where every nurse had been told of the "
+        "treatment before, and where a long-term stay was usual for them.\n\nRoses are red\nViolets are blue\n"
+        "- first point that is continued here\n- second point\n\nname    size\nbolt    12\nnut     7"
+    )
+
+
+@settings(max_examples=60)
+@given(st.lists(st.lists(st.integers(1, 40), min_size=1, max_size=6), min_size=1, max_size=8), st.integers(5, 60))
+def test_no_sentence_is_cut_and_none_is_lost(paragraphs, target):
+    count = iter(range(10**6))
+    written = [[" ".join(f"word{next(count)}" for _ in range(n)).capitalize() + "." for n in p] for p in paragraphs]
+    blocks = [Block("text", " ".join(sentences), [(0, 1)]) for sentences in written]
+    cuts = cut_document(Document(blocks=blocks, unit="character"), Chunking(target), "x")
+    found = [sentence for cut in cuts for sentence in split_sentences(cut.text)]
+    assert found == [sentence for sentences in written for sentence in sentences]
+
+
+def test_a_sentence_without_end_is_cut_at_a_clause_and_told(load, monkeypatch):
+    monkeypatch.setattr(cutting, "HARD_CAP", 12)
+    clauses = ", ".join("one two three four five" for _ in range(5)) + "."
+    data = load({"a.txt": f"Short one. {clauses}"}, target=12)
+    assert all(len(p.text.split()) <= 12 for p in data.passages) and len(data.passages) == 3
+    assert all(p.text.endswith((",", ".")) for p in data.passages), "cut where a clause ends"
+    assert " ".join(p.text for p in data.passages).split() == f"Short one. {clauses}".split()
+    data = load({"a.txt": "word " * 30}, target=5)
+    assert [len(p.text.split()) for p in data.passages] == [12, 12, 6]
+    assert data.report[0].notes == ["2 times a sentence of more than 12 words was cut, at a clause where there is one"]
+
+
+def test_a_paragraph_that_is_repeated_is_kept_once_with_its_places(load):
+    data = load({"a.md": f"# A\n\n{BODY}\n\n## B\n\nNew.\n\n{BODY}\n"})
+    assert [p.text for p in data.passages] == [BODY, "New."]
+    assert data.passages[0].place == "characters 6-102; also characters 117-213"
+    assert data.report[0].dropped == {"repeated paragraphs": 1}
+
+
+def test_a_passage_of_two_documents_is_kept_once_and_survives_either(load):
+    twice = f"{BODY} It was late when they left, and it rained."
+    data = load(
+        {"a.txt": twice, "b.pdf": pdf_bytes(twice.split(". ")), "c.txt": f"Other words. {BODY}", "d.txt": twice}
+    )
+    assert [p.id for p in data.passages] == ["a.txt#1", "c.txt#1"]
+    first = data.passages[0]
+    assert first.place == "characters 1-140; the same in b.pdf#1 (p. 1); the same in d.txt#1 (characters 1-140)"
+    assert [row.passages for row in data.report] == [1, 0, 1, 0]
+    assert data.report[3].dropped == {"passages that stand elsewhere, too": 1}
+    (back,) = given_back([first], {"c.txt#1"}, [])
+    assert (back.id, back.text, back.place) == ("b.pdf#1", first.text, "p. 1; the same in d.txt#1 (characters 1-140)")
+    assert not list(given_back([first], {"b.pdf#1", "d.txt#1"}, [])) and not list(given_back([first], set(), [first]))
+
+
+def test_passages_without_headings_say_what_they_are_about(load):
+    def book(name, place, kind):
+        return " ".join(
+            f"{name} is a disease of the {place}. Treatment of {name.lower()} number {i} starts early. "
+            f"The team of the clinic starts with {kind} on day {i}. "
+            f"The {place} is well after {kind}, as test {i} shows."
+            for i in range(12)
+        )
+
+    one = book("Lung cancer", "left lung", "radiation therapy")
+    two = book("Skin cancer", "outer skin", "Mohs surgery")
+    data = load(
+        {"all.txt": f"{one}\n{two}\n", "solo.txt": "Andrei Tarkovsky was a Russian film director. He died young."}
+    )
+    titles = {p.id: p.title for p in data.passages}
+    assert titles.pop("solo.txt#1") == "Andrei Tarkovsky"
+    topics = [title.split(" > ")[0] for title in titles.values()]
+    half = len(topics) // 2
+    assert topics == [topics[0]] * half + [topics[-1]] * half and topics[0] != topics[-1]
+    assert len(set(titles.values())) > half, "and most differ"
+    again = load({"all.txt": f"{one}\n{two}\n", "solo.txt": "Something else is here now."})
+    assert [p.title for p in again.passages if p.id in titles] == list(titles.values()), (
+        "an edit elsewhere changes nothing"
+    )
+
+
+@each(
+    "text, language",
+    [
+        (
+            "Die Katze liegt auf dem Sofa und der Hund schläft nicht, weil er mit den Kindern in den Garten will. " * 3,
+            "German",
+        ),
+        (
+            "Le chat est sur le canapé et les enfants sont dans le jardin avec une balle pour le chien de la voisine. "
+            * 3,
+            "French",
+        ),
+        (f"{BODY} " * 3, "English"),
+        (
+            "Кошка лежит на диване, а собака спит в саду рядом с детьми и никого не слышит. " * 3,
+            "a language in Cyrillic script",
+        ),
+        ("猫はソファの上で寝ています。犬は庭で子供たちと遊んでいます。とても楽しい一日でした。" * 2, "Japanese"),
+        ("one two", ""),
+        ("x1 y2 q3 " * 30, ""),
+    ],
+)
+def test_languages(text, language):
+    assert language_of(text) == language
+
+
+def test_files_in_another_language_or_encoding_and_pages_to_recognise_are_named(load):
+    german = (
+        "Die Katze liegt auf dem Sofa und der Hund schläft nicht, weil er mit den Kindern im Garten war. Über allem "
+    )
+    german += "liegt die Stille des Nachmittags, und niemand weiß, wann der Regen wieder über das Dorf kommt. "
+    scan = pages_bytes(["A page with text.", "x"])
+    data = load(
+        {
+            "a.txt": " ".join(f"{BODY} It was vote {i}." for i in range(20)),
+            "b.txt": (german * 3).encode("cp1252"),
+            "c.pdf": scan,
+        }
+    )
+    notes = {row.file: row.notes for row in data.report}
+    assert notes["b.txt"] == [
+        "is not UTF-8: read as cp1252, which is assumed",
+        "is in German, most of the rest in English",
+    ]
+    assert any("weiß" in p.text for p in data.passages)
+    assert any("b.txt (read): is not UTF-8" in line for line in summary(data.report))
