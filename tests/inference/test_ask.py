@@ -69,6 +69,40 @@ def test_support_is_marked_and_an_abstention_told(arguments: list[str], capsys: 
     assert capsys.readouterr().out.startswith("Answer: (the passages do not say)")
 
 
+def test_longer_answers_cite_the_evidence_that_is_shown(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["Explain who directed the film Solaris of 1972.", *arguments, "roles.reader.options.min_fit=0"]
+    assert call([*asked, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    ids = [passage["id"] for passage in data["context"]]
+    assert data["citations"] and all(row["supported"] and row["passage"] in ids for row in data["citations"])
+    assert data["citations"][0].keys() == {"sentence", "passage", "place", "supported"}
+    first = data["citations"][0]
+    assert data["answer"].startswith(f"{first['sentence'][:-1]} [{ids.index(first['passage']) + 1}].")
+    assert call([*asked, "answer.words=1"]) == 0  # whole sentences: the first one always
+    out = capsys.readouterr().out
+    assert out.startswith(f"Answer: {first['sentence'][:-1]} [") and out.splitlines()[0].count("[") == 1
+    assert f" *[{ids.index(first['passage']) + 1}] " in out and f"({first['place']})" in out
+    assert call([*asked, "answer.style=short"]) == 0
+    assert "[" not in capsys.readouterr().out.splitlines()[0]
+
+
+def test_what_no_passage_bears_out_is_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    said = '{"sentences": [{"text": "It was shot on Mars in 3001.", "passages": [1]}]}'
+    model = ["roles.reader=prompted", "llm=scripted", f"llm.default={json.dumps(said)}", "answer.style=sentence"]
+    assert call([QUESTION, *arguments, *model]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Answer: It was shot on Mars in 3001 [1].\n")
+    assert "Not borne out by the passages that they name:\n  - It was shot on Mars in 3001." in out
+
+
+def test_unknown_styles_and_lengths_are_refused(arguments: list[str]) -> None:
+    for setting, problem in (("answer.style=longer", "Did you mean 'long'"), ("answer.words=0", "at least 1")):
+        with pytest.raises(ConfigError, match=problem):
+            main([QUESTION, *arguments, setting])
+
+
 def test_the_route_is_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert call(["Where was the director of Solaris born?", *arguments, "method=routed"]) == 0
     out = capsys.readouterr().out

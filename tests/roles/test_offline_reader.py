@@ -5,7 +5,7 @@ from __future__ import annotations
 from gnnrag.roles.base import Answer, ReaderTask
 from gnnrag.roles.offline_reader.comparing import birth_date, death_date, place, release_date
 from gnnrag.roles.offline_reader.question import expected_type, head_noun
-from gnnrag.roles.offline_reader.reader import OfflineReader, OfflineReaderConfig
+from gnnrag.roles.offline_reader.reader import OfflineReader, OfflineReaderConfig, is_no_name
 from gnnrag.roles.offline_reader.relations import find
 from gnnrag.roles.offline_reader.spans import clean, fold, name_spans, sentences, similarity
 from gnnrag.text.normalise import country_mentions
@@ -156,3 +156,12 @@ def test_places_parents_countries_and_namesakes() -> None:
     assert similarity(fold("Henry IV of France"), fold("Henry V of France")) == 0.0
     assert similarity(fold("Vučić"), fold("Vucic")) == 1.0
     assert [c for _, _, c in country_mentions("a Scottish-born New Zealand actor")] == ["United Kingdom", "New Zealand"]
+
+
+def test_headings_without_their_line_breaks_are_no_names() -> None:
+    text = "Surgery Surgery is used. Most have surgery first. 2 Testing You're told of testing. Duran Duran played."
+    spans = ("Surgery Surgery", "2 Testing", "You're", "Duran Duran", "2 Chainz", "Testing", "Bora Bora")
+    assert [is_no_name(span, text) for span in spans] == [True, True, True, False, False, False, False]
+    passage = Passage("a", "", text)
+    answer = OfflineReader().read(ReaderTask(Question("q", "What is used?"), (passage,)))
+    assert answer.text not in ("Surgery Surgery", "2 Testing", "You're")

@@ -1,0 +1,193 @@
+"""Answers of a sentence or more: how long a question wants its answer, what is quoted, and what citations are worth."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from gnnrag.index.embedder import HashEmbedder
+from gnnrag.llm.scripted import ScriptedBackend
+from gnnrag.roles.base import Answer, Citation, ReaderTask, cited
+from gnnrag.roles.citations import cited_answer, parse_cited
+from gnnrag.roles.offline_reader.question import answer_style
+from gnnrag.roles.offline_reader.reader import OfflineReader, OfflineReaderConfig
+from gnnrag.roles.offline_reader.statements import statements
+from gnnrag.roles.prompting import MalformedError
+from gnnrag.roles.reader import PromptedReader, PromptedReaderConfig
+from gnnrag.session import Session
+from gnnrag.types import Passage, Question
+from tests.helpers.each import each
+
+GUIDE = (
+    Passage("guide.txt#1", "Peat > Cutting", "Cutting peat Peat is cut by hand with a spade called a slane. It dries "
+            "for six weeks on the bank. See figure 3 for the tools. How is peat dried?"),
+    Passage("guide.txt#2", "Peat > Uses", "Dried peat is burned as fuel in stoves and kilns. Gardeners mix peat into "
+            "soil to hold water. Dried peat is burned as fuel in stoves and kilns."),
+    Passage("guide.txt#3", "Harbour", "The harbour was dredged in 1904. Ferries leave the harbour twice a day."),
+)  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------ how long an answer is
+@each(
+    "question, style",
+    [
+        ("Who wrote Hamlet?", "short"),
+        ("When was the director of Amber Road born?", "short"),
+        ("Are Karl Holm and Ines Duarte both film directors?", "short"),
+        ("What currency is used in the country where Odense lies?", "short"),
+        ("Why did John Holm's wife die?", "short"),
+        ("Which plant is larger, the fern or the moss?", "short"),
+        ("What is the name of the bridge?", "short"),
+        ("How many ferries leave a day?", "short"),
+        ("Why is peat dried before it is burned?", "sentence"),
+        ("How is peat cut?", "sentence"),
+        ("What are the uses of peat?", "sentence"),
+        ("When should a hedge be cut?", "sentence"),
+        ("Who is at risk of gout, and how is it treated?", "sentence"),
+        ("Explain how peat is cut and dried.", "long"),
+        ("Please summarise the uses of peat.", "long"),
+        ("You are a gardener. Write a note on peat for beginners.", "long"),
+        ("Could you describe the harbour?", "long"),
+    ],
+)
+def test_the_kind_of_a_question_says_how_long_its_answer_is(question: str, style: str) -> None:
+    assert answer_style(question) == style
+
+
+# ------------------------------------------------------------------------------------------------------- statements
+@each(
+    "text, expected",
+    [
+        ("Blood tests Blood tests are done first. They hurt.", ["Blood tests are done first."]),
+        ("Key points Surgery The tumour is cut out whole.", ["The tumour is cut out whole."]),
+        ("Signs may include: Back pain Painful walking Weak legs Not everybody has them all.",
+         ["Signs may include: back pain; painful walking; weak legs.", "Not everybody has them all."]),
+        ("You're not alone. See the table below for doses. What is gout? Gout is a disease of the joints.",
+         ["Gout is a disease of the joints."]),
+        ("2 Diagnosing", []),
+        ("of the larynx and it is removed", []),
+    ],
+)  # fmt: skip
+def test_statements_are_whole_sentences_without_headings(text: str, expected: list[str]) -> None:
+    found = [each.text for each in statements(text) if not each.leans]
+    assert [text for text in found if text not in ("You're not alone.",)] == expected
+
+
+def test_a_sentence_that_leans_says_so() -> None:
+    leans = {
+        each.text: each.leans for each in statements("Peat is cut by hand. It dries on the bank. It is wise to wait.")
+    }
+    assert leans == {"Peat is cut by hand.": False, "It dries on the bank.": True, "It is wise to wait.": False}
+
+
+# ---------------------------------------------------------------------------------------------------------- offline
+def read(question: str, style: str, passages: tuple[Passage, ...] = GUIDE, words: int = 120, **settings) -> Answer:
+    async def ask() -> Answer:
+        index = SimpleNamespace(embedder=HashEmbedder())
+        reader = OfflineReader(index, OfflineReaderConfig(**settings))
+        found = await reader(ReaderTask(Question("q", question), passages, "", style, words), Session("q"))
+        await reader.close()
+        return found
+
+    return asyncio.run(ask())
+
+
+def test_one_statement_with_its_citation() -> None:
+    answer = read("What is dried peat used for?", "sentence")
+    assert answer.text == "Dried peat is burned as fuel in stoves and kilns [2]."
+    assert answer.support == ("guide.txt#2",)
+    assert answer.citations == (Citation("Dried peat is burned as fuel in stoves and kilns.", ("guide.txt#2",)),)
+
+
+def test_a_long_answer_is_of_several_passages_without_repetition_and_within_its_words() -> None:
+    answer = read("Explain how peat dries for weeks on the bank, and is burned as fuel.", "long", min_fit=0.1)
+    said = [each.sentence for each in answer.citations]
+    assert len(said) == len(set(said)) > 2
+    assert {"guide.txt#1", "guide.txt#2"} <= set(answer.support)
+    assert not any("figure" in each or "?" in each for each in said)
+    at = said.index("It dries for six weeks on the bank.")
+    assert said[at - 1] == "Peat is cut by hand with a spade called a slane."  # what it leans on stands before it
+    short = read("Explain how peat dries for weeks on the bank, and is burned as fuel.", "long", words=12, min_fit=0.1)
+    assert 0 < len(short.text.split()) < len(answer.text.split())
+
+
+def test_nothing_that_fits_is_said_to_be_nothing() -> None:
+    question = "Why do volcanoes erupt under ice?"
+    assert read(question, "long").text == "" == read(question, "long", passages=()).text
+    assert read(question, "long", min_fit=-1.0).text
+    assert read("How do ferries leave?", "sentence", max_passages=2).text == ""
+
+
+def test_short_answers_do_not_change() -> None:
+    assert read("When was the harbour dredged?", "short") == Answer("1904", ("guide.txt#3",), 0.45, "span: date")
+
+
+# --------------------------------------------------------------------------------------------------------- prompted
+def reply(*sentences: tuple[str, list[int]]) -> str:
+    return json.dumps({"sentences": [{"text": text, "passages": numbers} for text, numbers in sentences]})
+
+
+def prompted(*replies: str, style: str = "long", **settings) -> tuple[Answer, Session, ScriptedBackend]:
+    llm, session = ScriptedBackend.of((".", list(replies))), Session("q")
+    task = ReaderTask(Question("q", "How is peat used?"), GUIDE, "", style, 60)
+    return asyncio.run(PromptedReader(llm, PromptedReaderConfig(**settings))(task, session)), session, llm
+
+
+def test_sentences_cite_and_are_checked_against_what_they_cite() -> None:
+    said = ("Dried peat is burned as fuel in stoves.", "Peat is burned in Denmark by 40 ships.")
+    answer, session, llm = prompted(reply((said[0], [2]), (said[1], [2, 1])))
+    assert answer.text == f"{said[0][:-1]} [2]. {said[1][:-1]} [2, 1]."
+    assert [(c.passages, c.supported) for c in answer.citations] == [
+        (("guide.txt#2",), True), (("guide.txt#2", "guide.txt#1"), False)
+    ]  # fmt: skip
+    assert answer.flags == ("unsupported",) and session.by_role["reader"]["calls"] == 1
+    assert "at most 60 words" in llm.requests[0].messages[-1].content
+    assert (
+        "one or two sentences" in prompted(reply((said[0], [2])), style="sentence")[2].requests[0].messages[-1].content
+    )
+
+
+def test_citations_of_passages_that_do_not_exist_are_dropped_and_counted() -> None:
+    wrong = reply(("Dried peat is burned as fuel in stoves.", [2, 9]))
+    answer, session, _ = prompted(wrong, wrong)
+    assert answer.support == ("guide.txt#2",) and answer.flags == ("out_of_range",)
+    assert session.by_role["reader"]["parse_failure"] == session.by_role["reader"]["calls"] == 2
+    mended, session, _ = prompted(wrong, reply(("Dried peat is burned as fuel in stoves.", [2])))
+    assert mended.flags == () and session.by_role["reader"]["out_of_range"] == 1
+
+
+def test_what_is_no_object_of_sentences_fails_and_an_empty_list_abstains() -> None:
+    assert prompted("Peat is fuel.", "Peat is fuel.")[0] == Answer("", flags=("reader_failed",))
+    assert prompted(reply(), abstain=True)[0] == Answer("", flags=("abstained",))
+
+
+@each("text", ['{"sentences": 3}', '{"sentences": [{"text": "", "passages": []}]}', '{"sentences": ["a"]}',
+               '{"sentences": [{"text": "A b.", "passages": ["1"]}]}',
+               '{"sentences": [{"text": "A b.", "passages": [true]}]}',
+               '{"sentences": [{"text": "How is peat used?", "passages": [1]}]}'])  # fmt: skip
+def test_replies_are_read_strictly(text: str) -> None:
+    with pytest.raises(MalformedError):
+        parse_cited(text, 3, "How is peat used?")
+
+
+def test_a_passage_that_denies_a_sentence_or_lacks_its_number_does_not_bear_it_out() -> None:
+    passages = (replace(GUIDE[0], text="Peat is not burned in towns. The bank is 12 metres high."),)
+    held = {
+        text: cited_answer([(text, (1,))], passages).citations[0].supported
+        for text in ("Peat is not burned in towns.", "Peat is burned in towns.", "The bank is 12 metres high.",
+                     "The bank is 13 metres high.")
+    }  # fmt: skip
+    assert list(held.values()) == [True, False, True, False]
+    assert not cited_answer([("Peat is not burned in towns.", ())], passages).citations[0].supported
+
+
+def test_marks_stand_before_the_stop() -> None:
+    assert [cited("It is.", (1,)), cited("It is", (1, 2)), cited("So!", (3,))] == [
+        "It is [1].",
+        "It is [1, 2]",
+        "So [3]!",
+    ]
