@@ -49,7 +49,6 @@ _TITLE = 200  # characters of a title or an answer, at most
 _PERSONAL, _PLACE = "person", "location"
 _OWN_NAMES = frozenset(("person", "work", "organization", "location", "event", "award", "product"))
 
-
 _folded = lru_cache(1 << 16)(fold)
 
 
@@ -259,7 +258,9 @@ class Lexicon:
         forced = set[int]()
         for i in range(len(tokens)):
             for phrase in self.phrases.get(tokens[i].key, ()):
-                if phrase.keys == whole or self._matches(phrase, text, tokens, i, meant):
+                if tuple(token.key for token in tokens[i : i + len(phrase.keys)]) == phrase.keys and (
+                    phrase.keys == whole or self._is_meant(phrase, text, tokens, i, meant)
+                ):
                     forced.add(i + phrase.at)
                     if phrase.type == _PERSONAL:
                         meant.people.add(phrase.keys[phrase.at])
@@ -271,11 +272,11 @@ class Lexicon:
                 if place is not None:
                     yield token, place
 
-    def _matches(self, phrase: Phrase, text: str, tokens: Sequence[Token], i: int, meant: Meant) -> bool:
+    def _is_meant(self, phrase: Phrase, text: str, tokens: Sequence[Token], i: int, meant: Meant) -> bool:
+        """Tell whether the words of a phrase, which stand at `i`, are used as the title that it is."""
         found = tokens[i : i + len(phrase.keys)]
-        if tuple(token.key for token in found) != phrase.keys or found[phrase.at].glued:
-            return False
-        if any(b.start - a.end > _JOINT or "\n" in text[a.end : b.start] for a, b in pairwise(found)):
+        between = [text[one.end : other.start] for one, other in pairwise(found)]
+        if found[phrase.at].glued or any(len(gap) > _JOINT or "\n" in gap for gap in between):
             return False
         is_own = phrase.keys in meant.phrases
         is_written = all(token.is_capital for token, capital in zip(found, phrase.capitals, strict=True) if capital)
