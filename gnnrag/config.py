@@ -119,6 +119,8 @@ class LongAnswersConfig:
 
     context_tokens: int = 1_000  # of what was retrieved, from the best passage on: the same budget for all
     tokenizer: str = "estimate"  # 4 characters a token; or a folder with tokenizer.json, or a name for transformers
+    answer_words: int | None = None  # answers are cut to so many words, to compare at one length; null: whole
+    least_support: float = 0.5  # share of a statement's weight that a text must have to state it; fitted on 2wiki-train
 
 
 @dataclass

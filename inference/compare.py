@@ -44,7 +44,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+")
     parser.add_argument("--metric", action="append", help="metric to test for differences; may be given again")
-    parser.add_argument("--by", choices=("type", "hops", "length", "round"), help="also show the metric by group")
+    parser.add_argument(
+        "--by", choices=("type", "hops", "length", "round"), help="also show the metric by group, and test it by type"
+    )
     parser.add_argument("--plot", help="write recall against k as a picture")
     parser.add_argument("--html", help="write a page to look at: results, plots, every question's rounds")
     parser.add_argument("--data", help="with --html: the benchmark's folder, where it is not at the runs' data.path")
@@ -64,8 +66,10 @@ def main(arguments: Sequence[str]) -> int:
     if options.html:
         write_atomic(Path(options.html), comparison_page([Path(r) for r in options.runs], runs, options.data))
     shares = [{"run": r.name, "metric": m, **overlap(runs[0], r, m)} for r in runs[1:] for m in metrics]
+    by_type = comparison.by_type(metrics) if options.by == "type" else []
     if options.json:
         data = {"runs": {r.name: r.metrics for r in runs}, "differences": rows, "overlap": shares}
+        data |= {"differences_by_type": by_type} if by_type else {}
         print(json.dumps(data, ensure_ascii=False, indent=2))
         return 0
     print(metrics_table([(r.name, r.metrics) for r in runs]))
@@ -74,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
         print(_tests(rows))
         print(render(_overlaps(shares, runs[0].name)))
     if options.by:
-        print(_groups(runs, options.by, metrics))
+        print(_groups(runs, options.by, metrics), *_by_type(by_type, runs[0].name), sep="\n")
     if options.plot:
         print(options.plot)
     if options.html:
@@ -93,6 +97,11 @@ def _table(rows: Sequence[dict[str, Any]], base: str) -> Table:
             p_text(row, f"{row['p']:.4f}" if row["p"] >= 0.0001 else "<0.0001"), counts,
         )  # fmt: skip
     return table
+
+
+def _by_type(rows: Sequence[dict[str, Any]], base: str) -> list[str]:
+    names = dict.fromkeys(row["type"] for row in rows)
+    return [render(_table([row for row in rows if row["type"] == name], f"{base}: {name}")) for name in names]
 
 
 def _tests(rows: Sequence[dict[str, Any]]) -> str:

@@ -39,7 +39,7 @@ from gnnrag.run.pipeline import refuse_sample
 from gnnrag.run.rundir import read_predictions, run_label
 from gnnrag.run.sharding import MERGE, read_shard
 from inference.console import IndexProgress, describe_failures, note, split_arguments, tell
-from inference.tables import metrics_table
+from inference.tables import metrics_table, texts_table
 
 PARTS = {"method": METHODS, "retriever": RETRIEVERS, "roles": {f"{r}.{i}": "" for r in ROLES for i in ROLES[r]}}
 _LISTING = "\n".join(f"{name}: {', '.join(table)}" for name, table in PARTS.items())
@@ -77,6 +77,8 @@ def main(arguments: Sequence[str]) -> int:
         note(f"part {shard} has ended, with {metrics['questions']} questions; shard={MERGE} puts all parts together")
     elif is_measured:  # else its zeros would look like a result
         print(metrics_table([(label, metrics)]))
+        if "texts" in metrics:
+            print(texts_table(metrics))
     if metrics["failed"]:
         print(describe_failures(read_predictions(path)), file=sys.stderr)
     if hint := upload_hint(path):

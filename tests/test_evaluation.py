@@ -259,9 +259,18 @@ def test_no_questions(config: Any, tmp_path: Path) -> None:
         load_questions_for(config(f"data.path={tmp_path}"))
 
 
-@each("setting", ["metrics.f1_variant=bleu", "metrics.ks=[5,0]"])
-def test_metrics_that_cannot_be_computed_are_refused_before_predicting(config: Any, setting: str) -> None:
-    with pytest.raises(ConfigError, match=r"metrics\.(f1_variant='bleu': allowed are hipporag|ks=\[5, 0\])"):
+@each(
+    "setting, message",
+    [
+        ("metrics.f1_variant=bleu", r"metrics\.f1_variant='bleu': allowed are hipporag"),
+        ("metrics.ks=[5,0]", r"metrics\.ks=\[5, 0\]: each must be"),
+        ("metrics.long.context_tokens=0", r"metrics\.long\.context_tokens=0: must be at least 1"),
+        ("metrics.long.answer_words=0", r"metrics\.long\.answer_words=0: must be at least 1"),
+        ("metrics.long.least_support=1.5", r"metrics\.long\.least_support=1\.5: give a share"),
+    ],
+)
+def test_metrics_that_cannot_be_computed_are_refused_before_predicting(config: Any, setting: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         evaluate(config("data.limit=1", setting), Observer(on_question=lambda p: pytest.fail("predicted")))
 
 

@@ -124,29 +124,40 @@ def load_dataset(
     """
     if limit is not None and limit < 1:
         raise ConfigError(f"limit={limit}: must be at least 1, or null for all questions")
-    if sample is not None and (limit is not None or sample[0] < 1):
-        problem = f"data.limit={limit} and data.sample={sample[0]}" if limit is not None else f"data.sample={sample[0]}"
+    if sample and (limit is not None or sample[0] < 1):
+        problem = f"data.sample={sample[0]} (with data.limit={limit})"
         raise ConfigError(f"{problem}: give data.limit for the first questions, or data.sample, at least 1, for a draw")
     source, skips = find_source(Path(path)), Skips()
     passages = _passages(source, chunking, skips)
-    file = source.questions_file(split) if questions is None and source.kind != "kb" else questions and Path(questions)
+    file = Path(questions) if questions is not None else None
+    if file is None and source.kind != "kb":
+        file = source.questions_file(split)
     loaded: list[Question] = []
     if source.kind == "kb":
         files = [file] if file else kb.question_files(source.path, split)
         loaded, nodes = list(kb.load_questions(files, passages, limit)), kb.passage_nodes(source.path)
+        limit = None if len(files) > 1 else limit
     else:
         nodes = _nodes(source)
         if file is not None and is_own(source.kind, file):
             loaded = LOADERS[source.kind].load_questions(file, passages, skips, missing_gold)
         elif file is not None:
             loaded = _questions(file, passages, skips, popqa_aliases, missing_gold)
-    asked = loaded if source.kind == "kb" else loaded[:limit]
-    if sample is not None:
-        asked = stratified_sample(loaded, sample[0], 0, sample[1])[0]
-        skips.notes.append(f"{len(asked)} of {len(loaded)} questions, drawn by type with data.sample_seed={sample[1]}")
-    elif limit is not None and len(asked) >= limit:
-        skips.notes.append(f"data.limit={limit} takes the first questions of a file; data.sample={limit} draws by type")
+    asked = _chosen(loaded, limit, sample, skips.notes)
     return Dataset(source.name, tuple(passages), tuple(asked), skips.frozen(), tuple(skips.notes), nodes=nodes)
+
+
+def _chosen(
+    loaded: list[Question], limit: int | None, sample: tuple[int, int] | None, notes: list[str]
+) -> list[Question]:
+    """Return the first questions, or a draw, and note which; a knowledge base has limited those of each file."""
+    if sample:
+        asked = stratified_sample(loaded, sample[0], 0, sample[1])[0]
+        notes.append(f"{len(asked)} of {len(loaded)} questions, drawn by type with data.sample_seed={sample[1]}")
+        return asked
+    if limit is not None and len(loaded) >= limit:
+        notes.append(f"data.limit={limit} takes the first questions of a file; data.sample={limit} draws by type")
+    return loaded[:limit]
 
 
 def stratified_sample(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +25,15 @@ MAIN = ("retrieval/recall@5", "answer/em", "answer/f1")
 
 @dataclass(frozen=True)
 class Run:
-    """A scored run; `name` is unique among those loaded, `has_gold` and each of `scores` (n,) in the order of `ids`."""
+    """A scored run; `name` is unique among those loaded; `types` and each of `scores` (n,) in the order of `ids`.
+
+    A score is NaN where the metric is not defined for the question.
+    """
 
     name: str
     metrics: dict[str, Any]
     ids: tuple[str, ...]
-    has_gold: np.ndarray
+    types: np.ndarray
     scores: dict[str, np.ndarray]
 
 
@@ -45,7 +48,7 @@ def load_runs(paths: Sequence[Path]) -> list[Run]:
                 f"{len(runs[0].ids)}); compare runs on the same data.split, data.questions, data.limit and data.sample"
             )
     for run in runs[1:]:
-        mine, theirs = run.metrics.get("settings"), runs[0].metrics.get("settings")
+        mine, theirs = _scoring(run), _scoring(runs[0])
         if mine != theirs:
             raise GnnragError(
                 f"{run.name} was scored with {mine}, {runs[0].name} with {theirs}; run evaluate.py again on one of "
@@ -53,6 +56,14 @@ def load_runs(paths: Sequence[Path]) -> list[Run]:
             )
     order = {id_: i for i, id_ in enumerate(runs[0].ids)}
     return [_reorder(run, order) for run in runs]
+
+
+def _scoring(run: Run) -> Any:
+    """Return what a run was scored with; where all questions have gold passages, nothing is skipped or counted 0."""
+    settings = run.metrics.get("settings")
+    if isinstance(settings, dict) and run.metrics.get("no_gold") == 0:
+        return {name: value for name, value in settings.items() if name != "skip_no_gold"}
+    return settings
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
@@ -87,9 +98,10 @@ def _load(path: Path, name: str) -> Run:
                 if key.startswith("retrieval/") and not is_node_metric(key):
                     columns[key][~gold] = np.nan
         ids = tuple(text(row["question_id"]) for row in rows)
+        types = np.array([text(row["type"]) for row in rows])
         if len(set(ids)) < len(ids):
             raise ValueError("a question has two rows")
-    return Run(name, metrics, ids, gold, columns)
+    return Run(name, metrics, ids, types, columns)
 
 
 def _score(value: Any) -> float:
@@ -123,7 +135,7 @@ def _what_is_wrong(path: Path) -> str:
 def _reorder(run: Run, order: dict[str, int]) -> Run:
     rows = np.argsort([order[id_] for id_ in run.ids])
     columns = {name: values[rows] for name, values in run.scores.items()}
-    return Run(run.name, run.metrics, tuple(run.ids[i] for i in rows), run.has_gold[rows], columns)
+    return Run(run.name, run.metrics, tuple(run.ids[i] for i in rows), run.types[rows], columns)
 
 
 class Comparison:
@@ -137,6 +149,17 @@ class Comparison:
         names = [*MAIN, *(name for name in self.runs[0].scores if name.startswith(TEXT))]
         has = [{name for name, values in run.scores.items() if not np.isnan(values).all()} for run in self.runs]
         return [name for name in names if all(name in one for one in has)]
+
+    def by_type(self, metrics: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the rows of `differences` for each type of question, with the `type`; none where a type has none."""
+        found = []
+        for name in np.unique(self.runs[0].types).tolist():
+            rows = self.runs[0].types == name
+            runs = [replace(r, scores={k: v[rows] for k, v in r.scores.items()}) for r in self.runs]
+            within = Comparison(runs)
+            known = [m for m in metrics if not any(np.isnan(r.scores[m]).all() for r in runs)]
+            found += [{"type": name, **row} for row in within.differences(known)]
+        return found
 
     def differences(self, metrics: Sequence[str]) -> list[dict[str, Any]]:
         """Return one row per run and metric: mean difference, its bootstrap interval, p, and who was better where.

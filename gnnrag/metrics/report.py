@@ -11,7 +11,7 @@ import numpy as np
 from gnnrag.config import MetricsConfig
 from gnnrag.errors import GnnragError
 from gnnrag.metrics.answer import exact_match, f1, is_abstention, sub_em, sub_em_tok
-from gnnrag.metrics.long_answers import TEXT, Material, is_long, text_metrics
+from gnnrag.metrics.long_answers import TEXT, is_long
 from gnnrag.metrics.retrieval import (
     all_at,
     gold_nodes,
@@ -89,19 +89,18 @@ def per_question(
     predictions: Iterable[Prediction],
     config: MetricsConfig | None = None,
     nodes: Mapping[str, Sequence[str]] | None = None,
-    material: Material | None = None,
 ) -> dict[str, np.ndarray]:
     """Return one array per metric, (n,) in the order of `questions`, to compare two runs on; NaN: not defined.
 
     Retrieval metrics are not defined without gold passages; where some questions have them, the others count 0 if
-    `skip_no_gold` is false. Metrics of short answers are not defined for a reference of a sentence or more: these have
-    those of `text_metrics`, with the corpus as `material`. Node metrics are there where a question has `gold_nodes`;
+    `skip_no_gold` is false. Metrics of short answers are not defined for a reference of a sentence or more: see
+    `compare_texts`. Node metrics are there where a question has `gold_nodes`;
     `nodes`, as in `resolved_nodes`, adds those of retrieved nodes together with those of the passages read.
     `predictions` are one row a question, in any order; a failed one scores 0 and keeps its cost.
 
     Raises GnnragError for no questions or rows that are not one a question, ValueError for bad `ks` or `f1_variant`.
     """
-    config, pairs = config or MetricsConfig(), _paired(questions, predictions)
+    config, pairs = config or MetricsConfig(), paired(questions, predictions)
     rows = [_row(q, p, config) for q, p in pairs]
     if any(gold_nodes(q) for q in questions):
         for row, (question, prediction) in zip(rows, pairs, strict=True):
@@ -117,7 +116,7 @@ def per_question(
     are_long = np.array([is_long(q) for q in questions])
     for name in SHORT:
         columns[name][are_long] = math.nan
-    return columns | (text_metrics(pairs, material, config.long) if material else {})
+    return columns
 
 
 def _node_row(
@@ -169,7 +168,8 @@ def _means(columns: Mapping[str, np.ndarray], rows: np.ndarray) -> dict[str, Any
     return result
 
 
-def _paired(questions: Sequence[Question], predictions: Iterable[Prediction]) -> Iterable[tuple[Question, Prediction]]:
+def paired(questions: Sequence[Question], predictions: Iterable[Prediction]) -> list[tuple[Question, Prediction]]:
+    """Return each question with its prediction; GnnragError: no questions, or rows that are not one a question."""
     if not questions:
         raise GnnragError("there are no questions to score")
     by_id: dict[str, Prediction] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -189,7 +190,8 @@ def _add_values(
 ) -> None:
     """Write a run's answer (`a`), its value of each measure (`v`) and whether it failed (`f`) into each question."""
     for place, (row, story) in enumerate(zip(questions, stories, strict=True)):
-        values = [round(float(run.scores[key][place]), 4) for key in keys]
+        scores = [float(run.scores[key][place]) for key in keys]
+        values = [None if math.isnan(score) else round(score, 4) for score in scores]
         row["runs"].append({"a": clipped(story["answer"], 160), "v": values, "f": int(bool(story["error"]))})
 
 
@@ -333,6 +335,9 @@ MEASURES = (
         "the answer is exactly a gold answer",
     ),
     Measure("answer/f1", _ANSWER, "F1", "words that the answer shares with the gold answer, 1 for all"),
+    Measure("text/rouge_l", _ANSWER, "ROUGE-L", "longest common sequence of words of answer and reference, 1 for all"),
+    Measure("text/cosine_embedding", _ANSWER, "Similarity", "cosine of the embeddings of answer and reference"),
+    Measure("text/coverage_lexical", _ANSWER, "Coverage", "how far the answer says what the reference states"),
     Measure(
         "answer/sub_em", _ANSWER, "Contains", "questions whose answer contains a gold answer",
         "the answer contains a gold answer",

@@ -185,7 +185,7 @@ def cross_evaluate(
     predictions = read_predictions(merged)
     used = [folder for chosen, _ in runs.values() for folder in chosen.values()]
     with tracked(whole, merged, data, index, observer.on_note, used) as tracker:
-        metrics = write_metrics(merged, data, predictions, config.metrics, config.seed, observer.on_note)
+        metrics = write_metrics(merged, data, predictions, config.metrics, config.seed, observer.on_note, index)
         tracker.finish(metrics, predictions)
     check_retriever(config, merged, predictions)
     return merged, metrics

@@ -270,7 +270,7 @@ class Column:
     @property
     def is_share(self) -> bool:
         """Whether it is a share of one, which papers print as a percentage."""
-        return self.key.startswith(("retrieval/", "answer/"))
+        return self.key.startswith(("retrieval/", "answer/", "text/"))
 
     @property
     def is_text(self) -> bool:

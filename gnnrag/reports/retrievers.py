@@ -16,9 +16,10 @@ from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
 from gnnrag.index.plan import closure
 from gnnrag.index.store import Store
+from gnnrag.metrics.long_answers import TEXT
 from gnnrag.registry import RETRIEVERS, resolve
 from gnnrag.reports.papers import Column, Row
-from gnnrag.reports.results import Result, read_result, run_rows
+from gnnrag.reports.results import Result, read_result, run_rows, values_of
 from gnnrag.run.evaluation import evaluate, load_questions_for
 from gnnrag.run.pipeline import Pipeline, check_fit, open_index, open_shared_index
 from gnnrag.run.rundir import read_predictions
@@ -27,8 +28,10 @@ from gnnrag.session import Session
 from gnnrag.types import Prediction, Query
 
 RECALL_AT = (2, 5, 10)
+COVERAGE = Column("coverage", "coverage", f"{TEXT}context_coverage_lexical")  # of references, where there is no gold
 COLUMNS = (
     *(Column(f"recall@{k}", f"Recall@{k}", f"retrieval/recall@{k}") for k in RECALL_AT),
+    COVERAGE,
     # Embedding of the queries included: all in one batch, and the median of a query that comes alone.
     Column("batch_ms", "ms/query, batch", "timing/batch_ms", 1),
     Column("single_ms", "ms/query, alone", "timing/single_ms", 1),
@@ -113,7 +116,24 @@ def measure(config: EvaluateConfig, label: str, on_index: Progress = lambda stag
         "index/bytes": size,
         "index/seconds": seconds,
     }
-    return read_result(Row(label, (label,), ()), label, (*COLUMNS, *UNSHOWN), config, run, metrics, figures)
+    of_budget = replace(COVERAGE, key=f"{COVERAGE.key}@{config.metrics.long.context_tokens}")
+    columns = [of_budget if column == COVERAGE else column for column in (*COLUMNS, *UNSHOWN)]
+    row = Row(label, (label,), ())
+    found = read_result(row, label, columns, config, run, metrics, figures)
+    quality = [c for c in columns if c.is_share]
+    parts = [
+        Result(row, name, values_of(quality, group), questions=group["count"], run=str(run))
+        for name, group in metrics["by_type"].items()
+    ]
+    return replace(found, parts=parts if len(parts) > 1 else ())
+
+
+def shown_columns(results: Sequence[Result]) -> list[Column]:
+    """Return the columns that some row has a figure for, or all where no row has ended."""
+    done = [result for result in results if result.is_done]
+    if not done:
+        return [column for column in COLUMNS if column != COVERAGE]
+    return [c for c in COLUMNS if any(r.values.get(c.name) is not None for r in done)]
 
 
 def index_cost(index: Index, config: EvaluateConfig) -> tuple[int, float]:

@@ -24,9 +24,9 @@ from gnnrag.index.build import Progress
 from gnnrag.index.index import Index
 from gnnrag.index.plan import closure
 from gnnrag.metrics.answer import F1Variant
-from gnnrag.metrics.long_answers import TEXT, Material, is_compared
+from gnnrag.metrics.long_answers import TEXT, Material, compare_texts, is_long
 from gnnrag.metrics.replies import by_role
-from gnnrag.metrics.report import per_question, summarise
+from gnnrag.metrics.report import paired, per_question, summarise
 from gnnrag.metrics.traces import from_traces
 from gnnrag.registry import RETRIEVERS, resolve
 from gnnrag.run.pipeline import Pipeline, chunking, idle_settings, needed_stages, open_index
@@ -34,6 +34,7 @@ from gnnrag.run.rundir import SHARDS, RunDir, commit, differences, fingerprint_f
 from gnnrag.run.sharding import MERGE, check_siblings, lock_parts, read_shard, take_parts
 from gnnrag.run.trained import checkpoints, trained_on
 from gnnrag.session import Session
+from gnnrag.text.tokens import TokenCounter
 from gnnrag.types import Prediction, Question
 
 NO_RESULT = "figures on those are no result; inference/cross_validate.py asks checkpoints that did not see them"
@@ -84,7 +85,7 @@ def evaluate(
         if shard:
             counts = {"questions": len(asked), "failed": sum(p.error is not None for p in predictions)}
             return run.path, {**counts, "replies": by_role(predictions)}
-        metrics = write_metrics(run.path, data, predictions, config.metrics, config.seed, on_note)
+        metrics = write_metrics(run.path, data, predictions, config.metrics, config.seed, on_note, index)
         tracker.finish(metrics, predictions)
     check_retriever(config, run.path, predictions)
     return run.path, metrics
@@ -174,6 +175,14 @@ def check_metrics(config: MetricsConfig) -> None:
         raise ConfigError(f"metrics.f1_variant={config.f1_variant!r}: allowed are {allowed}")
     if any(k < 1 for k in config.ks):
         raise ConfigError(f"metrics.ks={config.ks}: each must be at least 1")
+    for name, value in (("context_tokens", config.long.context_tokens), ("answer_words", config.long.answer_words)):
+        if value is not None and value < 1:
+            raise ConfigError(f"metrics.long.{name}={value}: must be at least 1")
+    TokenCounter(config.long.tokenizer).count("")  # raises where it cannot be loaded
+    if not 0 < config.long.least_support <= 1:
+        raise ConfigError(
+            f"metrics.long.least_support={config.long.least_support}: give a share, above 0 and at most 1"
+        )
 
 
 def load_questions_for(config: EvaluateConfig) -> Dataset:
@@ -249,10 +258,15 @@ def write_metrics(
     config: MetricsConfig,
     seed: int = 0,
     on_note: Callable[[str], None] = lambda note: None,
+    index: Index | None = None,
 ) -> dict[str, Any]:
-    """Write `metrics.json` and `scores.jsonl` (a row a question); `on_note` is notified of incomplete traces."""
+    """Write `metrics.json` and `scores.jsonl` (a row a question); `on_note` is notified of incomplete traces.
+
+    Long answers are also compared by the embedder of `index`, where one is given.
+    """
     rows, questions = list(predictions), data.questions
-    columns = per_question(questions, rows, config, data.nodes, Material.of(data.passages))
+    texts = compare_texts(paired(questions, rows), _material(data, index, on_note), config.long, seed)
+    columns = per_question(questions, rows, config, data.nodes) | texts.columns
     metrics = summarise(questions, columns, seed=seed)
     if (path / "traces.jsonl").is_file():
         metrics |= from_traces(path / "traces.jsonl", questions, on_note)
@@ -261,10 +275,11 @@ def write_metrics(
     if repaired := sum(int(counts.get("repaired", 0)) for counts in replies.values()):
         metrics["replies_repaired"] = repaired
         on_note(f"{repaired} replies of language models held halves of characters, which are read as U+FFFD")
-    settings = to_plain(config) | {"seed": seed}
-    if not any(map(is_compared, questions)):
-        del settings["long"]  # they have no influence
-    metrics["settings"] = settings
+    metrics["settings"] = to_plain(config) | {"seed": seed}
+    if texts.columns:
+        metrics["texts"] = texts.summary(questions)
+    else:
+        del metrics["settings"]["long"]  # it has no influence
     before = read_object(path / "metrics.json").get("settings", metrics["settings"])
     if others := sorted(differences(before, json.loads(json.dumps(metrics["settings"])))):
         on_note(f"{path} had been scored with other settings (metrics: {', '.join(others)}); its figures are replaced")
@@ -275,6 +290,17 @@ def write_metrics(
     ])  # fmt: skip
     write_json(path / "metrics.json", metrics)
     return metrics
+
+
+def _material(data: Dataset, index: Index | None, on_note: Callable[[str], None]) -> Material:
+    passages = {passage.id: passage for passage in data.passages}
+    if index is None or not any(map(is_long, data.questions)):
+        return Material(passages)
+    try:
+        return Material(passages, index.embedder.encode, f"{index.config.embedder.model} ({index.embedder.identity})")
+    except GnnragError as error:  # all is answered, by a retriever that asks no embedder
+        on_note(f"answers are not compared by embedding: {error}")
+        return Material(passages)
 
 
 def _value(of: float) -> float | None:

@@ -20,6 +20,8 @@ from inference import evaluate as evaluate_script
 from inference.console import describe_failures, run_script
 from inference.evaluate import __doc__ as help_text
 from inference.evaluate import main, upload_hint
+from inference.table import main as table_main
+from inference.tables import NO_GOLD, NO_SHORT
 from tests.helpers.each import each
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,6 +71,38 @@ def test_a_config_file_and_overrides(arguments: list[str], tmp_path: Path, capsy
     (tmp_path / "own.yaml").write_text("method: single\nroles: oracle\n")
     assert call([str(tmp_path / "own.yaml"), *arguments, "roles.reader=offline"]) == 0
     assert "sample-dev-single-bm25-oracle+reader.offline-" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_long_answers_without_gold_passages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "own"
+    data.mkdir()
+    texts = [
+        "Surgery removes the tumour early on.",
+        "Radiation follows surgery in most of the cases.",
+        "Drugs come last.",
+    ]
+    passages = [{"id": f"p{i}", "title": "", "text": text} for i, text in enumerate(texts)]
+    (data / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in passages))
+    rows = [
+        {"id": f"q{i}", "question": f"What is known of {word}?", "answers": [text], "type": type_}
+        for i, (word, text, type_) in enumerate(zip(("tumours", "radiation", "most cases"), texts, "aab", strict=True))
+    ]
+    rows[2]["answers"] = ["They are followed by radiation after the surgery."]
+    (data / "questions.dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arguments = [*HASH[:-1], f"data.path={data}", f"index.root={tmp_path / 'i'}", f"run.root={tmp_path / 'r'}"]
+    assert call([*arguments, "method=single"]) == 0
+    out = capsys.readouterr().out
+    assert NO_GOLD in out and NO_SHORT in out and "Recall" not in out and "EM " not in out
+    assert "coverage@1000" in out and "rouge_l" in out and "floor" in out and "embedder: hash (hash-256)" in out
+    metrics = json.loads((Path(out.splitlines()[-1]) / "metrics.json").read_text())
+    assert metrics["retrieval/recall@5"] is None and metrics["answer/em"] is None
+    assert metrics["text/context_coverage_lexical@1000"] > 0.9 and metrics["by_type"]["b"]["text/rouge_l"] is not None
+    assert metrics["texts"]["long"] == 3 and metrics["settings"]["long"]["least_support"] == 0.5
+    assert call([*arguments, "method=single", "metrics.long.tokenizer=nowhere"]) == 2
+    assert table_main([*arguments, "retrievers=bm25,dense", "--markdown"]) == 0
+    table = capsys.readouterr().out
+    assert table.startswith("| retriever | coverage |") and "| coverage by type | a (2) | b (1) |" in table
+    assert table.rstrip().endswith(NO_GOLD)
 
 
 def test_failed_questions_are_told(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,27 +1,49 @@
 """Metrics by texts: which questions have them, and their values worked out by hand."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
+from rouge_score.rouge_scorer import RougeScorer
 
-from gnnrag.config import LongAnswersConfig, MetricsConfig
-from gnnrag.metrics.long_answers import Material, first_tokens, is_compared, is_long, is_sentence
-from gnnrag.metrics.report import per_question, summarise
-from gnnrag.text.tokens import TokenCounter
+from gnnrag.config import LongAnswersConfig
+from gnnrag.metrics.long_answers import (
+    Material,
+    TextScores,
+    compare_texts,
+    cut,
+    is_compared,
+    is_long,
+    is_sentence,
+    rouge_l,
+)
+from gnnrag.metrics.report import paired, per_question, summarise
 from gnnrag.types import Passage, Prediction, Question
 from tests.helpers.each import each
 
-PASSAGES = [
-    Passage("a", "", "Surgery removes the tumour."),
-    Passage("b", "", "Radiation follows in most of the cases."),
-    Passage("c", "", "Drugs come last of all."),
-]
+PASSAGES = {
+    "a": Passage("a", "", "Surgery removes the tumour."),
+    "b": Passage("b", "", "Radiation follows in most of the cases."),
+    "c": Passage("c", "", "Drugs come last of all."),
+}
 SENTENCE = "Surgery and radiation are what usually is given to them."
+COVERAGE = "text/context_coverage_lexical@1000"
+RECALL = "text/context_recall_lexical@1000"
 
 
 def predict(id_: str, answer: str = "", ranking: str = "", error: str | None = None) -> Prediction:
     return Prediction(id_, answer, tuple(ranking), tuple(ranking[:1]), 1, {}, 1.0, error)
+
+
+def scores(questions: list[Question], predictions: list[Prediction], encode: Any = None, **settings: Any) -> TextScores:
+    material = Material(PASSAGES, encode, "by hand")
+    return compare_texts(paired(questions, predictions), material, LongAnswersConfig(**settings))
+
+
+def asked(id_: str, reference: str, type_: str = "how") -> Question:
+    return Question(id_, "What?", (reference,), type_)
 
 
 @each(
@@ -50,12 +72,6 @@ def test_one_short_answer_that_is_accepted_makes_a_question_short() -> None:
     assert is_compared(Question("q", "?", (SENTENCE,), gold=("a",))) and not is_compared(Question("q", "?"))
 
 
-def test_a_budget_of_tokens_cuts_at_a_word() -> None:
-    counter = TokenCounter()
-    assert first_tokens(["four tokens here", "and more of them"], 6, counter) == ["four tokens here", "and more"]
-    assert first_tokens(["four tokens here", "x"], 4, counter) == ["four tokens here"]
-
-
 def test_coverage_by_what_was_retrieved_first() -> None:
     questions = [
         Question("q1", "What about surgery?", (SENTENCE,), "how"),
@@ -64,27 +80,108 @@ def test_coverage_by_what_was_retrieved_first() -> None:
         Question("q4", "Is radiation given?", ("Radiation",), "which"),
     ]
     rows = [predict("q1", ranking="ab"), predict("q2", ranking="ab"), predict("q3", ranking="ac"), predict("q4")]
-    name = "text/context_coverage_lexical@1000"
-    columns = per_question(questions, rows, material=Material.of(PASSAGES))
+    found = scores(questions, rows)
     # Left of the reference of q1: radiation, usual, given; of these `usual` and `given` are in no passage.
     in_one, in_none = math.log(1 + 3 / 2), math.log(1 + 3)
-    assert columns[name][0] == pytest.approx(in_one / (in_one + 2 * in_none))
-    assert np.isnan(columns[name][1]), "recall of gold passages says it better"
-    assert columns[name][2] == 0 and np.isnan(columns[name][3]), "the question says all of it"
-    least = MetricsConfig(long=LongAnswersConfig(context_tokens=7))
-    assert per_question(questions, rows, least, None, Material.of(PASSAGES))["text/context_coverage_lexical@7"][0] == 0
-    report = summarise(questions, columns)
-    assert report["by_type"]["how"]["answer/em"] is None and report["answer/em"] == 0
+    share = in_one / (in_one + 2 * in_none)
+    assert found.columns[COVERAGE][0] == found.columns[RECALL][0] == pytest.approx(share)
+    assert np.isnan(found.columns[COVERAGE][1]), "recall of gold passages says it better"
+    assert found.columns[COVERAGE][2] == 0 and np.isnan(found.columns[COVERAGE][3]), "the question says all of it"
+    assert "text/rouge_l" in found.columns and np.isnan(found.columns["text/rouge_l"][1:]).all(), "for long ones only"
+    assert scores(questions, rows, context_tokens=7).columns["text/context_coverage_lexical@7"][0] == 0
+    cut_in_b = scores(questions, rows, context_tokens=10).columns["text/context_coverage_lexical@10"][0]
+    assert cut_in_b == pytest.approx(share), "of the last passage the first words count"
+    failed = scores(questions[:1], [predict("q1", ranking="ab", error="LLMError: no")])
+    assert failed.columns[COVERAGE][0] == 0 and failed.columns["text/token_f1"][0] == 0
+    # A passage drawn by chance, beside it: all three fit into the budget here.
+    assert found.summary(questions)["random_passages"][COVERAGE] == round((share + 1) / 2, 4)
+
+
+def test_a_report_has_them_by_type_and_no_exact_match() -> None:
+    questions = [Question("q1", "What?", (SENTENCE,), "how"), Question("q2", "Which?", ("Radiation",), "which", ("b",))]
+    rows = [predict("q1", "Surgery.", "ab"), predict("q2", "Radiation", "b")]
+    found = scores(questions, rows)
+    report = summarise(questions, per_question(questions, rows) | found.columns)
+    assert report["by_type"]["how"]["answer/em"] is None and report["answer/em"] == 1
     assert report["retrieval/recall@2"] == 1 and report["by_type"]["how"]["retrieval/recall@2"] is None
-    assert report["by_type"]["which"][name] == 0 and f"{name}_ci" in report
-    failed = per_question(
-        questions[:1], [predict("q1", ranking="ab", error="LLMError: no")], None, None, Material.of(PASSAGES)
-    )
-    assert failed[name][0] == 0
+    assert report["by_type"]["which"][COVERAGE] is None and f"{COVERAGE}_ci" in report
+    assert report["text/words"] == 1 and report["text/reference_words"] == 10
 
 
 def test_short_answers_with_gold_have_no_such_metric() -> None:
     questions = [Question("q", "Which?", ("Radiation",), "which", ("b",))]
-    columns = per_question(questions, [predict("q", "Radiation", "b")], material=Material.of(PASSAGES))
-    assert not [name for name in columns if name.startswith("text/")]
-    assert columns["answer/em"][0] == 1
+    assert not scores(questions, [predict("q", "Radiation", "b")]).columns
+
+
+@each(
+    "answer, expected",
+    [
+        # coverage of the reference's two statements; hard; precision; faithfulness to the first passage
+        ("Surgery removes the tumour. Radiation follows it.", (1, 1, 1, 0.5)),
+        ("Surgery removes the tumour.", (0.5, 0.5, 1, 1)),
+        ("Drugs come last. Surgery removes the tumour.", (0.5, 0.5, 0.5, 0.5)),
+        ("Surgery does not remove the tumour.", (0, 0, 0, 0)),
+        ("Surgery is done [1].", (1 / 6, 0, 1, 1)),
+        ("", (0, 0, 0, None)),
+    ],
+)
+def test_statements_of_the_answer_and_of_the_reference(answer, expected):
+    questions = [asked("q", "Surgery removes the tumour. Then radiation follows it.")]
+    found = scores(questions, [predict("q", answer, "a")], least_support=0.5).columns
+    names = ("coverage_lexical", "coverage_hard_lexical", "factual_precision_lexical", "faithfulness_lexical")
+    got = [found[f"text/{name}"][0] for name in names]
+    assert got == pytest.approx([math.nan if value is None else value for value in expected], nan_ok=True)
+
+
+def test_the_threshold_decides_what_is_supported() -> None:
+    questions, rows = [asked("q", "Surgery removes the tumour in all of the cases that are known here.")], None
+    rows = [predict("q", "Surgery removes the tumour.", "a")]
+    hard = [scores(questions, rows, least_support=t).columns["text/coverage_hard_lexical"][0] for t in (0.3, 0.9)]
+    assert hard == [1, 0]
+
+
+def test_answers_are_cut_to_one_length() -> None:
+    assert cut("one  two\nthree", 2) == "one  two" and cut("one two", 2) == cut("one two", None) == "one two"
+    questions, answer = [asked("q", SENTENCE)], "Surgery and radiation are given, and drugs are given to them."
+    whole, short = (scores(questions, [predict("q", answer)], answer_words=n).columns for n in (None, 3))
+    assert (whole["text/words"][0], short["text/words"][0]) == (11, 3)
+    assert short["text/rouge_l"][0] == pytest.approx(2 * 3 / (3 + 10)) and whole["text/rouge_l"][0] > 0.5
+
+
+def test_similarity_and_its_floor() -> None:
+    vectors = {"east": (1.0, 0.0), "north": (0.0, 1.0), "between": (0.6, 0.8)}
+
+    def encode(texts: Sequence[str]) -> np.ndarray:
+        return np.array([vectors[text.split()[0]] for text in texts])
+
+    questions = [
+        asked("q1", f"east {SENTENCE}"),
+        asked("q2", f"north {SENTENCE}"),
+        asked("q3", f"east {SENTENCE}", "alone"),
+    ]
+    rows = [predict("q1", "east"), predict("q2", "between"), predict("q3", "")]
+    found = scores(questions, rows, encode)
+    assert found.columns["text/cosine_embedding"].tolist() == pytest.approx([1, 0.8, 0], nan_ok=True)
+    level = (0.0 + 0.6) / 2  # east with q2's north, between with q1's east
+    assert found.columns["text/cosine_rescaled_embedding"][1] == pytest.approx((0.8 - level) / (1 - level))
+    assert np.isnan(found.columns["text/cosine_rescaled_embedding"][2]), "there is no other question of the type"
+    assert found.floors["text/cosine_embedding"][:2].tolist() == pytest.approx([0.0, 0.6])
+    summary = found.summary(questions)
+    assert summary["floors"]["text/cosine_embedding"] == {"floor": 0.3, "above": round((0.9 - 0.3) / 0.7, 4)}
+    assert summary["by_type"].keys() == {"how"} and summary["embedder"] == "by hand" and summary["long"] == 3
+
+
+def test_figures_are_the_same_for_the_same_seed() -> None:
+    questions = [asked(f"q{i}", f"Of {word} {SENTENCE}") for i, word in enumerate(("tumour", "drugs", "cases", "last"))]
+    rows = [predict(q.id, q.answers[0], "abc") for q in questions]
+    first, again = (scores(questions, rows).summary(questions) for _ in range(2))
+    assert first == again and first["floors"]["text/rouge_l"]["floor"] < 1
+
+
+def test_rouge_equals_the_reference_package() -> None:
+    scorer = RougeScorer(["rougeL"], use_stemmer=True)
+    texts = [SENTENCE, "Dying flies lay; they're happily agreed, 2.5 mg daily.", "naïve BRAF V600E", "", "of of of a a"]
+    texts += [passage.text for passage in PASSAGES.values()]
+    for one in texts:
+        for other in texts:
+            assert rouge_l(one, other) == pytest.approx(scorer.score(other, one)["rougeL"].fmeasure, abs=1e-12)
