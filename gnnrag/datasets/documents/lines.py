@@ -86,8 +86,9 @@ def drop_contents(lines: list[Line]) -> int:
     """
     told = [i for i, line in enumerate(lines) if line.text.strip()]
     often = Counter(_name(lines[i].text) for i in told)
-    led = [bool(_LEADERS.search(lines[i].text) or _ANCHOR.match(lines[i].text)) for i in told]
-    listed = [bool(_NUMBERED.match(lines[i].text)) and not _STOP.search(lines[i].text.strip()) for i in told]
+    short = [lines[i].text if len(lines[i].text) <= _WRAPPED else "" for i in told]
+    led = [bool(_LEADERS.search(text) or _ANCHOR.match(text)) for text in short]
+    listed = [bool(_NUMBERED.match(text)) and not _STOP.search(text.strip()) for text in short]
     gone: set[int] = set()
     for start, stop in _runs(led, 3, 3):
         gone |= {told[i] for i in range(start, stop)}
@@ -224,8 +225,9 @@ def _letters(text: str) -> str:
 
 _FENCE = re.compile(r"\s{0,3}(```+|~~~+)")
 _ROW = re.compile(r"\s*\|.*\|\s*$")
-_RULE = re.compile(r"[\s|:\-+=]*-[\s|:\-+=]*$")
+_RULE = frozenset(" \t|:-+=")
 _COLUMNS = re.compile(r"\S {3,}\S|\t\S")
+_LINES = 500  # of a paragraph: what goes on is a paragraph of its own
 _NARROW = 45  # characters of most lines below which none is taken for wrapped
 _WRAPPED = 200  # characters: a longer line is a paragraph of its own
 
@@ -253,7 +255,7 @@ class Grouper:
             line = self._lines[i]
             stop = self._fence(i) or self._table(i)
             ends = line.level or not line.text.strip() or stop
-            if open_ and (ends or self._is_new(open_[-1], line)):
+            if open_ and (ends or len(open_) == _LINES or self._is_new(open_[-1], line)):
                 yield self._close(open_)
                 open_ = []
             if line.level:
@@ -281,7 +283,9 @@ class Grouper:
     def _table(self, i: int) -> int:
         """Return the line after a Markdown table that starts here, else 0."""
         lines = self._lines
-        if i + 2 >= len(lines) or not _ROW.match(lines[i].text) or not _RULE.match(lines[i + 1].text):
+        if i + 2 >= len(lines) or not _ROW.match(lines[i].text) or not set(lines[i + 1].text) <= _RULE:
+            return 0
+        if "-" not in lines[i + 1].text:
             return 0
         stop = i + 2
         while stop < len(lines) and _ROW.match(lines[stop].text):

@@ -6,6 +6,7 @@ No sentence is cut, but one of more than `HARD_CAP` words; no row of a table is 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -174,14 +175,15 @@ def _pieces(block: Block, start: int) -> Iterator[tuple[int, int]]:
 def _capped(text: str, first: int, last: int, cap: int) -> Iterator[tuple[int, int, int]]:
     """Yield (start, end, words) of a sentence; of one with more than `cap` words, pieces that end at clauses."""
     starts = [first + start for start in word_starts(text[first:last])]
-    while len(starts) > cap:
-        clauses = [m.end() for m in _CLAUSE.finditer(text, starts[cap // 2], starts[cap])]
-        end = clauses[-1] if clauses else starts[cap]
-        left = [start for start in starts if start >= end]
-        yield first, first + len(text[first:end].rstrip()), len(starts) - len(left)
-        first, starts = end, left
-    if starts:
-        yield first, last, len(starts)
+    begin = 0
+    while len(starts) - begin > cap:
+        clauses = [m.end() for m in _CLAUSE.finditer(text, starts[begin + cap // 2], starts[begin + cap])]
+        end = clauses[-1] if clauses else starts[begin + cap]
+        stop = bisect_left(starts, end, begin)
+        yield first, first + len(text[first:end].rstrip()), stop - begin
+        first, begin = end, stop
+    if begin < len(starts):
+        yield first, last, len(starts) - begin
 
 
 def _place(chunk: _Chunk, document: Document) -> str:

@@ -16,6 +16,7 @@ from gnnrag.text.sentences import split_sentences
 from gnnrag.text.subjects import subject_of
 from gnnrag.text.terms import Terms, find_terms
 
+MOST = 10_000_000  # characters that terms are looked for in; of a longer file, passages at equal distances
 OPENING = 60  # characters of a paragraph in which it may name its topic
 LONG = 4  # passages from which on a paragraph has a topic of its own
 _SURE, _WORDS = 0.7, 6  # confidence, and words at most, of a subject that titles a passage
@@ -42,7 +43,8 @@ class _Titles:
 
     def __init__(self, passages: Sequence[Untitled], texts: Sequence[str]) -> None:
         self._passages = passages
-        self._terms: Terms = find_terms(sentence for text in texts for sentence in split_sentences(text))
+        step = 1 + sum(map(len, texts)) // MOST
+        self._terms: Terms = find_terms(sentence for text in texts[::step] for sentence in split_sentences(text))
         self._bags = [Counter(term.text for _, _, term in self._terms.in_text(p.text)) for p in passages]
         self._spread = Counter(name for bag in self._bags for name in bag)
         self._used: set[str] = set()
