@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -73,15 +74,15 @@ class PromptedReader(Role[ReaderTask, Answer]):
             outcome = await self._closed.ask(session, values, parse)
         return self._finish(outcome.value, task)
 
-    async def _in_sentences(self, task: ReaderTask, session: Session, values: dict[str, str]) -> Answer:
+    async def _in_sentences(self, task: ReaderTask, session: Session, values: Mapping[str, str]) -> Answer:
         """Ask for sentences with their passages. Where no reply is sound, the last one's sound citations are kept."""
         length = "one or two sentences" if task.style == "sentence" else f"at most {task.words} words"
         count = len(task.passages)
         read = partial(parse_cited, count=count, question=task.question.text)
         outcome = await self._cited.ask(
-            session, values | {"context": _context(task), "length": length}, read, shown=count
+            session, {**values, "context": _context(task), "length": length}, read, shown=count
         )
-        found, flags = outcome.value, ()
+        found, flags = outcome.value, tuple[str, ...]()
         if found is None:
             try:
                 found, flags = read(outcome.reply, is_strict=False), (OUT_OF_RANGE,)
