@@ -39,6 +39,10 @@ def build(data, path, *dots):
     return main(["build", *HASH_DOTS, f"data.path={data}", f"index.path={path}", *dots])
 
 
+def documents(root):
+    return json.loads((root / "documents.json").read_text("utf-8"))["documents"]
+
+
 class TestBuild:
     def test_it_says_what_was_done_and_where(self, corpus, tmp_path, capsys):
         path = tmp_path / "index"
@@ -141,6 +145,44 @@ class TestChange:
         assert artefacts(root) == artefacts(tmp_path / "fresh"), "cut as the others are, too"
         main(["add", str(root), str(folder / "deep" / "a.txt")])
         assert {"a.txt#3", "a.txt#4"} <= set(Index(root).ids), "known by the name that it was given with"
+
+    def test_the_report_is_kept_with_the_index_and_follows_it(self, tmp_path, capsys):
+        folder, root = tmp_path / "docs", tmp_path / "index"
+        folder.mkdir()
+        (folder / "a.txt").write_text("A first text.")
+        (folder / "b.png").write_bytes(b"x")
+        build(folder, root, "index.stages=lexical")
+        told = capsys.readouterr().err
+        assert "2 files: 1 read, 1 skipped; 1 passages" in told and "b.png (skipped): unsupported file type" in told
+        assert {row["file"]: row["state"] for row in documents(root)} == {"a.txt": "read", "b.png": "skipped"}
+        (tmp_path / "c.md").write_text("# C\n\nA third text.")
+        main(["add", str(root), str(tmp_path / "c.md")])
+        assert [row["file"] for row in documents(root)] == ["a.txt", "b.png", "c.md"]
+        main(["remove", str(root), "a.txt"])
+        assert [row["file"] for row in documents(root)] == ["b.png", "c.md"] and Index(root).ids == ["c.md#1"]
+        (root / "documents.json").write_text("[]")  # a stranger's
+        main(["add", str(root), str(tmp_path / "c.md")])
+        assert [row["file"] for row in documents(root)] == ["c.md"]
+
+    def test_a_text_of_two_documents_stays_as_long_as_one_of_them(self, tmp_path):
+        folder, root = tmp_path / "docs", tmp_path / "index"
+        folder.mkdir()
+        both = "The two old friends met again in the harbour of Bergen, where the ferry to the islands had just left. "
+        for name in ("a.txt", "b.txt", "c.txt"):
+            (folder / name).write_text(both)
+        build(folder, root, "index.stages=lexical")
+        assert [(p.id, p.place) for p in Index(root).passages] == [
+            (
+                "a.txt#1",
+                "characters 1-101; the same in b.txt#1 (characters 1-101); the same in c.txt#1 (characters 1-101)",
+            )
+        ]
+        (folder / "a.txt").write_text("Something else.")
+        main(["add", str(root), str(folder / "a.txt")])
+        assert Index(root).ids == ["a.txt#1", "b.txt#1"]
+        assert Index(root).passages[1].place == "characters 1-101; the same in c.txt#1 (characters 1-101)"
+        main(["remove", str(root), "b.txt"])
+        assert [(p.id, p.place) for p in Index(root).passages][1:] == [("c.txt#1", "characters 1-101")]
 
     def test_a_document_goes_with_all_its_passages(self, root, tmp_path, capsys):
         folder = tmp_path / "docs"
