@@ -93,6 +93,10 @@ class TitleMatcher:
     def __contains__(self, form: str) -> bool:
         return form in self._passages
 
+    def is_titled(self, passage: int) -> bool:
+        """Tell whether a passage has a title."""
+        return bool(self._own_forms[passage][0])
+
     def passages(self, form: str) -> tuple[int, ...]:
         """Return the passages with this title form, in corpus order."""
         return self._passages[form]

@@ -125,10 +125,11 @@ class Index:
     def titles(self) -> TitleMatcher:
         """Names to the passages they stand for."""
         from gnnrag.graphs.linking import TitleMatcher
-        from gnnrag.text.subjects import subjects_of
+        from gnnrag.text.subjects import PATH, subjects_of
 
+        titles = ["" if PATH in p.title else p.title for p in self.passages]
         subjects = [() if p.title.strip() else subjects_of(p.text) for p in self.passages]
-        return TitleMatcher(self.hierarchy, [p.title for p in self.passages], subjects)
+        return TitleMatcher(self.hierarchy, titles, subjects)
 
     @cached_property
     def question_phrases(self) -> Callable[[str], list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,9 +13,11 @@ from gnnrag.graphs.linking import LinkedQuestion, LinkWeigher, link_question, st
 from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.index.index import Index
 from gnnrag.retrievers.base import Retriever, rank_passages
+from gnnrag.text.subjects import PATH
 from gnnrag.types import Query, Ranking
 
 _TOLERANCE = 1e-6
+_FEW = 8  # a name or term that more other passages have links none
 
 
 @dataclass
@@ -32,6 +34,9 @@ class CHGConfig:
     bridge_passages: int = 8  # how many passages pass mass on
     bridge_floor: float = 0.02  # least seed mass of a passage that passes mass on
     bridge_doubt: float = 1.0  # link weight that is lost; keeps a lone weak link from getting the whole mass
+    name_share: float = 0.25  # weight of a link by a name or term that no passage is known by, against one by title
+    section_gain: float = 1.0  # gain of a passage whose section holds all that the searches like best
+    follow_mass: float = 0.3  # share of a passage's seed mass that goes on to the next part of its document
     context_weight: float = 2.0  # gain of a link whose mention stands near the question's other words
     context_reach: float = 4.0  # distance in words at which that nearness has fallen to 1/e
 
@@ -45,6 +50,8 @@ class CHGRetriever(Retriever):
     3. the bridges: each well-seeded passage hands as much mass as it has to the passages that its text mentions by
        title, by how near the mention stands to the query's remaining words (`director`, `born`), how rare the phrase
        is, and how sure the link is. This is the second hop.
+    A passage that has no title of its own hands mass on to those that share a rare name or term with it, too. Parts of
+    a document hand mass on to the part that follows, and count more the more of the prior their section holds.
     """
 
     channels = frozenset({"text"})
@@ -57,6 +64,9 @@ class CHGRetriever(Retriever):
         self._titles = index.titles
         self._links = LinkWeigher(self._graph, self._titles, self._config.context_weight, self._config.context_reach)
         self._walk = PageRankOperator(self._graph.adjacency, self._config.damping)
+        self._holders: dict[str, list[int]] = {}  # the passages of a name, found on first use
+        self._parts, self._following = _following(index)
+        self._sections = _sections(index)
 
     def retrieve(self, queries: Sequence[Query]) -> list[Ranking]:
         """Return one ranking for each query; scores are PageRank values."""
@@ -71,11 +81,18 @@ class CHGRetriever(Retriever):
         return [rank_passages(s, self._index.ids, q.top_k, "ppr") for q, s in zip(queries, scores.T, strict=True)]
 
     def _prior(self, dense: np.ndarray, lexical: np.ndarray) -> np.ndarray:
-        """Mix both searches' scores, each scaled to [0, 1] over the corpus. Shape (num_passages,)."""
+        """Mix both searches' scores, each scaled to [0, 1], and lift by section. Shape (num_passages,)."""
         c = self._config
         dense, lexical = _unit(dense) ** c.prior_power, _unit(lexical) ** c.prior_power
         mixed = (1 - c.lexical_share) * dense + c.lexical_share * lexical
-        return mixed if mixed.any() else np.ones_like(mixed)
+        if not mixed.any():
+            return np.ones_like(mixed)
+        if not self._sections.any():
+            return mixed
+        best = np.argsort(-mixed, kind="stable")[: c.prior_passages]
+        held = np.bincount(self._sections[best], mixed[best], self._sections.max() + 1) / mixed[best].sum()
+        held[0] = 0.0
+        return mixed * (1 + c.section_gain * held[self._sections])
 
     def _seeds(self, text: str, prior: np.ndarray) -> np.ndarray:
         """Return the reset of one query. Shape (num_nodes,), float64."""
@@ -84,8 +101,10 @@ class CHGRetriever(Retriever):
         reset[best] = self._config.prior_mass * prior[best] / prior[best].sum()
         question = link_question(text, self._graph, self._titles)
         self._add_names(reset, question, prior)
-        num_passages = self._graph.num_passages
-        reset[:num_passages] += self._bridges(reset[:num_passages], question, prior)
+        seeded = reset[: self._graph.num_passages]
+        flow = self._bridges(seeded, question, prior)
+        flow[self._following] += self._config.follow_mass * seeded[self._parts]
+        seeded += flow
         return reset
 
     def _add_names(self, reset: np.ndarray, question: LinkedQuestion, prior: np.ndarray) -> None:
@@ -102,24 +121,81 @@ class CHGRetriever(Retriever):
 
     def _spread(self, reset: np.ndarray, form: str, mass: float, prior: np.ndarray) -> None:
         """Share mass among the passages with one title, by their prior."""
-        passages = list(self._titles.passages(form))
-        shares = prior[passages] + 1e-6
-        reset[passages] += mass * shares / shares.sum()
+        _share(reset, list(self._titles.passages(form)), mass, prior)
 
     def _bridges(self, masses: np.ndarray, question: LinkedQuestion, prior: np.ndarray) -> np.ndarray:
-        """Return what flows along title links, given each passage's seed mass. Shape (num_passages,)."""
+        """Return what flows along title and name links, given each passage's seed mass. Shape (num_passages,)."""
         c = self._config
         wanted = frozenset(stems(question.rest))
+        asked = frozenset(word for name in question.names for word in name.key.split())
         flow = np.zeros_like(masses)
         for passage in np.argsort(-masses, kind="stable")[: c.bridge_passages].tolist():
             if masses[passage] < c.bridge_floor:
                 break
             weights = self._links.weights(passage, wanted)
-            if weights:
-                scale = c.bridge_mass * masses[passage] / (sum(weights.values()) + c.bridge_doubt)
-                for form, weight in weights.items():
-                    self._spread(flow, form, scale * weight, prior)
+            shared = self._shared_names(passage, wanted, asked)
+            total = sum(weights.values()) + sum(weight for weight, _ in shared)
+            scale = c.bridge_mass * masses[passage] / (total + c.bridge_doubt)
+            for form, weight in weights.items():
+                self._spread(flow, form, scale * weight, prior)
+            for weight, passages in shared:
+                _share(flow, passages, scale * weight, prior)
         return flow
+
+    def _shared_names(
+        self, passage: int, wanted: Collection[str], asked: frozenset[str]
+    ) -> list[tuple[float, list[int]]]:
+        """Return weight and other passages of each name or term of a passage that nothing is known by, and few have.
+
+        None of a passage with a title: its links by title say enough. A name of the query's words leads nowhere new.
+        """
+        if self._titles.is_titled(passage) or not self._config.name_share:
+            return []
+        graph, found = self._graph, dict[str, float]()
+        for sentence in graph.sentences_of(passage).tolist():
+            for phrase in graph.phrases_of(sentence).tolist():
+                key = graph.phrase_keys[phrase]
+                is_new = key and not key.isdecimal() and not asked.issuperset(key.split())
+                if is_new and self._others(passage, key):
+                    found[key] = max(found.get(key, 0.0), self._links.weight(sentence, phrase, wanted))
+        return [(self._config.name_share * weight, self._others(passage, key)) for key, weight in found.items()]
+
+    def _others(self, passage: int, key: str) -> list[int]:
+        """Return the passages that share a name with one, empty where they are many or the name is a title."""
+        if key not in self._holders:
+            graph = self._graph
+            nodes = graph.phrase_nodes[key] if not self._titles.match(key) else ()
+            held = {p for node in nodes for p in graph.passages_with(node - graph.first_phrase)}
+            self._holders[key] = sorted(held) if len(held) <= _FEW + 1 else []
+        return [other for other in self._holders[key] if other != passage]
+
+
+def _share(reset: np.ndarray, passages: list[int], mass: float, prior: np.ndarray) -> None:
+    shares = prior[passages] + 1e-6
+    reset[passages] += mass * shares / shares.sum()
+
+
+def _following(index: Index) -> tuple[np.ndarray, np.ndarray]:
+    """Return the passages that another part of their document follows, and those parts. Shapes (n,), int64."""
+    pairs = []
+    for position, id_ in enumerate(index.ids):
+        document, mark, number = id_.rpartition("#")
+        after = f"{document}#{int(number) + 1}" if mark and number.isdecimal() and len(number) < 10 else ""
+        if after in index.position:
+            pairs.append((position, index.position[after]))
+    parts, following = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return parts, following
+
+
+def _sections(index: Index) -> np.ndarray:
+    """Return the number of each passage's section, from 1: the first heading of its document; 0: there is none."""
+    numbers: dict[tuple[str, str], int] = {}
+    found = []
+    for passage in index.passages:
+        heading, is_path, _ = passage.title.partition(PATH)
+        section = (passage.id.rpartition("#")[0], heading)
+        found.append(numbers.setdefault(section, len(numbers) + 1) if is_path else 0)
+    return np.array(found, dtype=np.int64)
 
 
 def _unit(scores: np.ndarray) -> np.ndarray:

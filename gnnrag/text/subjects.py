@@ -10,6 +10,7 @@ from gnnrag.text.normalise import FUNCTION_WORDS, fold, phrase_key
 from gnnrag.text.phrases import rule_phrases
 from gnnrag.text.sentences import beginning, split_sentences
 
+PATH = " > "  # in a title that says where in its document a passage stands (`Thyroid cancer > Staging`), and names none
 MAX_WORDS = 12  # of a name; what is longer before a verb is a clause
 _READ = 1_500  # characters of a passage that are read
 # How sure a subject is: introduced by a verb or a bracket; a phrase in lower case; another name of it; what a sentence

@@ -10,6 +10,7 @@ from gnnrag.graphs.linking import TitleMatcher
 from gnnrag.retrievers.chg import CHGConfig, CHGRetriever
 from gnnrag.text.analyse import analyse
 from gnnrag.text.normalise import words
+from gnnrag.text.subjects import PATH, subjects_of
 from gnnrag.types import Passage, Query
 from tests.helpers.each import each
 
@@ -35,8 +36,11 @@ class BagIndex:
     def __init__(self, passages: list[Passage]) -> None:
         self.passages = passages
         self.ids = [p.id for p in passages]
+        self.position = {id_: i for i, id_ in enumerate(self.ids)}
         self.hierarchy = build_hierarchy(analyse(passages))
-        self.titles = TitleMatcher(self.hierarchy, [p.title for p in passages])
+        subjects = [() if p.title else subjects_of(p.text) for p in passages]
+        titles = ["" if PATH in p.title else p.title for p in passages]
+        self.titles = TitleMatcher(self.hierarchy, titles, subjects)
         self.bags = [set(words(p.content)) for p in passages]
 
     def dense_scores(self, texts: list[str]) -> np.ndarray:
@@ -68,6 +72,64 @@ def test_without_bridges_the_second_hop_is_lost():
     plain = CHGRetriever(INDEX, CHGConfig(bridge_mass=0.0))
     question = "Where was the director of Amber Road born?"
     assert top(question, 28, plain).index("holm") > top(question, 28).index("holm")
+
+
+UNTITLED = BagIndex([Passage(p.id, "", p.text) for p in CORPUS])
+
+
+def test_without_titles_the_second_hop_follows_what_passages_are_about():
+    retriever = CHGRetriever(UNTITLED)
+    assert top("Where was the director of Amber Road born?", 2, retriever) == ["amber", "holm"]
+    assert top("Who stars in Amber Road and when did she die?", 2, retriever) == ["amber", "lind"]
+
+
+SHARING = BagIndex([
+    Passage("eyes", "", "Big Eyes is a film by Tim Bartok for the Holm Company."),
+    Passage("apes", "", "Planet of Apes has a maker called Tim Bartok."),
+    *(Passage(f"f{i}", "", f"In {1900 + i} the Holm Company moved from town to town.") for i in range(20)),
+])  # fmt: skip
+
+
+def test_without_titles_a_name_that_few_passages_share_is_a_bridge():
+    question = "What is by the maker of Big Eyes?"
+    plain = CHGRetriever(SHARING, CHGConfig(name_share=0.0))
+
+    def score(retriever: CHGRetriever, id_: str) -> float:
+        ranking = retriever.retrieve([Query(question)])[0]
+        return float(ranking.scores[ranking.ids.index(id_)])
+
+    assert score(CHGRetriever(SHARING), "apes") > score(plain, "apes")
+    assert score(CHGRetriever(SHARING), "f0") <= score(plain, "f0"), "of a name that many share nothing follows"
+    titled = BagIndex([Passage(p.id, f"Title {p.id}", p.text) for p in SHARING.passages])
+    assert score(CHGRetriever(titled), "apes") == score(CHGRetriever(titled, CHGConfig(name_share=0.0)), "apes")
+
+
+PARTS = BagIndex([
+    Passage("a.txt#0", "Basalt > Origin", "Basalt forms where lava meets the sea."),
+    Passage("a.txt#1", "Basalt > Cooling", "It cools within days."),
+    Passage("b.txt#1", "Steel > Cooling", "That cools within weeks."),
+    *(Passage(f"c{i}.txt#0", f"Stone {i} > Use", f"Walls of kind {i}.") for i in range(10)),
+    Passage("c1.txt#x", "Stone 1", "No number."),
+    Passage(f"c1.txt#{'9' * 5000}", "Stone 1", "A long number."),
+])  # fmt: skip
+
+
+def lead(**config: float) -> float:
+    """How far the second part of `a.txt` is above a passage of another document that answers as well."""
+    bare = {"follow_mass": 0.0, "section_gain": 0.0} | config
+    ranking = CHGRetriever(PARTS, CHGConfig(**bare)).retrieve([Query("what forms where lava meets the sea and cools")])[
+        0
+    ]
+    scores = dict(zip(ranking.ids, ranking.scores.tolist(), strict=True))
+    return scores["a.txt#1"] - scores["b.txt#1"]
+
+
+def test_a_part_of_a_document_that_follows_a_good_one_is_lifted():
+    assert lead(follow_mass=1.0) > lead(follow_mass=0.3) > lead()
+
+
+def test_a_part_in_the_section_of_a_good_one_is_lifted():
+    assert lead(section_gain=4.0) > lead(section_gain=1.0) > lead()
 
 
 def test_loosely_spelt_mention_is_followed():
