@@ -93,9 +93,9 @@ class _Titles:
         return title
 
     def _salience(self, name: str, bag: Counter[str]) -> float:
-        term = self._terms.get(name)
-        words = len(name.split())
-        return (1 + log(bag[name])) * log(1 + len(self._bags) / self._spread[name]) * (1 + 0.3 * words) if term else 0.0
+        """Return how much a passage is about a term: often here, seldom elsewhere, and a long term says more."""
+        rarity = log(1 + len(self._bags) / (self._spread[name] + 5))
+        return (1 + log(bag[name])) * rarity * (1 + min(len(name.split()), 3))
 
     def _subject(self, text: str) -> str:
         """Return the subject of the first sentence where it is a name, or ends in a term, which then stands for it."""
@@ -106,7 +106,8 @@ class _Titles:
         if terms:
             _, end, term = terms[-1]
             return term.text if end == len(found.name) else ""
-        return found.name if found.name[:1].isupper() and len(found.name) > 2 else ""
+        is_name = " " in found.name or len(self._passages) == 1 or text.count(found.name) > 1
+        return found.name if is_name and found.name[:1].isupper() and len(found.name) > 2 else ""
 
 
 def _found_end(text: str) -> int:
