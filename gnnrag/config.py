@@ -61,6 +61,7 @@ class DataConfig:
     limit: int | None = None  # only the first questions, no sample of them; of a knowledge base: of each file
     sample: int | None = None  # so many questions, drawn in proportion to the types
     sample_seed: int = 0  # of that draw
+    titles: bool = True  # false: passages without their titles, as in text that has none
     chunk_words: int = 100  # own documents: words of a passage, about
     chunk_overlap: int = 0  # own documents: words that neighbours share
     popqa_aliases: str = one_of("decoded", "raw")  # raw: as published PopQA numbers were computed

@@ -74,7 +74,7 @@ def find_index(config: EvaluateConfig, is_alone: bool) -> Index:
     path = config.index.path
     if is_alone and path and Path(path, "manifest.json").exists():
         return Index(path, index_settings(config))
-    data = load_corpus(config.data.path, chunking(config.data))
+    data = load_corpus(config.data.path, chunking(config.data), titles=config.data.titles)
     with IndexProgress() as progress:
         return open_index(config, data.name, data.passages, progress)
 

@@ -73,16 +73,16 @@ def tell(remarks: Iterable[str]) -> bool:
     return is_error(lines)
 
 
-def load_corpus(path: str | Path, chunking: Chunking, reports: bool = False) -> Dataset:
+def load_corpus(path: str | Path, chunking: Chunking, reports: bool = False, titles: bool = True) -> Dataset:
     """Return the corpus at a path; a person sees how far documents are read, and is told what was left out.
 
-    `reports`: the caller prints the report of own documents.
+    `reports`: the caller prints the report of own documents; `titles`: see `DataConfig`.
     """
     with IndexProgress() as progress:
         data = load_passages(path, chunking, progress)
     for remark in data.notes if reports and data.report else data.remarks:
         note(remark)
-    return data
+    return data if titles else data.without_titles()
 
 
 class IndexProgress:

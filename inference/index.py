@@ -67,7 +67,7 @@ def build(arguments: Sequence[str]) -> None:
     source, overrides = split_arguments([a for a in arguments if not a.startswith("index.stages=")])
     config = load_config(EvaluateConfig, source, overrides)
     refuse_sample(config.index, is_given("data.path", source, overrides))
-    data = load_corpus(config.data.path, chunking(config.data), reports=True)
+    data = load_corpus(config.data.path, chunking(config.data), reports=True, titles=config.data.titles)
     path = index_path(config.index, data.name)
     wanted = stages[0].split(",") if stages else {*needed_stages(config), "hierarchy", "lexical", "embeddings"}
     started = time.perf_counter()

@@ -253,6 +253,14 @@ def test_budgets_of_a_config(config: Any) -> None:
     assert metrics["failed"] == 3 and metrics["cost/llm_calls"] == 3
 
 
+def test_titles_can_be_left_out(config: Any) -> None:
+    titled, bare = (load_questions_for(config(*more)) for more in ((), ("data.titles=false",)))
+    assert any(passage.title for passage in titled.passages)
+    assert [(p.id, p.title, p.text) for p in bare.passages] == [(p.id, "", p.text) for p in titled.passages]
+    assert bare.questions == titled.questions
+    assert bare.name != titled.name, "its index is another"
+
+
 def test_no_questions(config: Any, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("A lone note about a lighthouse.")
     with pytest.raises(DataError, match=r"there are no questions; give data\.questions=FILE"):

@@ -46,6 +46,11 @@ class Dataset:
     nodes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     report: tuple[FileReport, ...] = ()
 
+    def without_titles(self) -> Dataset:
+        """Return it with passages that have no titles, under a name of its own."""
+        bare = tuple(replace(passage, title="") for passage in self.passages)
+        return replace(self, name=f"{self.name}-untitled", passages=bare)
+
     @property
     def skip_counts(self) -> dict[str, int]:
         """How many items were left out for each reason."""

@@ -194,7 +194,7 @@ def load_questions_for(config: EvaluateConfig) -> Dataset:
     )  # fmt: skip
     if not data.questions:
         raise DataError(config.data.path, "there are no questions; give data.questions=FILE")
-    return data
+    return data if d.titles else data.without_titles()
 
 
 def _loaded(config: EvaluateConfig, on_note: Callable[[str], None]) -> Dataset:
