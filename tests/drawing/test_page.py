@@ -87,3 +87,12 @@ def test_a_sentence_is_written_on_an_edge_as_what_it_says_of_the_end():
     assert [edge["label"] for edge in data["edges"]] == ["film directed by", ""]
     assert data["edges"][0]["statements"][0]["text"] == sentence
     assert [row["name"] for row in data["legend"]] == ["asked for", "neighbour"], "no types: colours tell roles"
+
+
+def test_a_term_is_a_kind_of_the_one_that_it_ends_with():
+    said = "Papillary thyroid cancers grow in the neck"
+    triples = (("papillary thyroid cancers", said, "thyroid cancer"), ("neck", said, "thyroid cancer"))
+    graph = fold([Extraction(triples=triples, is_sentences=True)], hyperedges="none")
+    data = page_data(graph, around_entity(graph, "thyroid cancer"), [Passage("p", "", said)])
+    ends = {data["nodes"][e["a"] or e["b"]]["name"]: e["label"] for e in data["edges"]}
+    assert ends["papillary thyroid cancers"] == "a kind of" != ends["neck"]

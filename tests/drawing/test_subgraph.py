@@ -48,6 +48,11 @@ class TestAroundAnEntity:
         few = around_entity(graph_of(spokes, [("n00", "r", "far")]), "hub")
         assert [few.roles.count(r) for r in ("neighbour", "second")] == [28, 1]
 
+    def test_what_hangs_on_a_hub_comes_after_what_others_join_too(self):
+        graph = graph_of([("a", "r", "hub"), ("a", "r", "near"), ("near", "r", "zz")],
+                         [("hub", "r", f"n{i}") for i in range(9)])  # fmt: skip
+        assert names(graph, around_entity(graph, "a", 4)) == ["a", "hub", "near", "zz"]
+
     def test_spellings_and_unknown_names(self):
         graph = graph_of([("The Old Mill", "r", "Zürich")])
         assert graph.names[find_entity(graph, "old mill")] == "The Old Mill"
