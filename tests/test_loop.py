@@ -234,6 +234,20 @@ def test_a_query_that_asks_for_more_is_another_query() -> None:
     assert prediction.ranking == ("d0", "d1", "d2", "d3")
 
 
+def test_rankings_that_took_roles_belong_to_one_question() -> None:
+    """What the roles did is counted where it was asked for, whichever question comes first."""
+
+    class Keywords(ToyRetriever):
+        asks_roles = True
+
+        async def retrieve_for(self, queries: Sequence[Query], session: Session) -> list[Ranking]:
+            session.flag("keywords", "empty")
+            return self.retrieve(queries)
+
+    results = answer_all(Asks([Query("x")], [Query("x")]), Keywords({}), QUESTIONS[:3], concurrency=1)
+    assert [session.by_role["keywords"]["empty"] for _, session in results] == [1, 1, 1]
+
+
 def test_a_ranking_that_falls_out_of_the_cache_while_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_module, "CACHE_SIZE", 1)
     rounds = [[Query("x"), Query(f"y{i}")] for i in range(4)]
