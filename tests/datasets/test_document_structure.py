@@ -38,6 +38,10 @@ BODY = "The committee met in the old town hall and voted on the budget of the co
         ("Town Manual\n===========\n\nFirst.\n\nRoads\n-----\n\nSecond.\n", ["Town Manual", "Town Manual > Roads"]),
         (f"1 Aims\n\n{BODY}\n\n1.1 Means\n\nSecond.\n\n2 Ends\n\nThird.\n", ["1 Aims", "1 Aims > 1.1 Means", "2 Ends"]),
         (f"Chapter 1 Arrival\n\n{BODY}\n\nChapter 2 Return\n\nHome.\n", ["Chapter 1 Arrival", "Chapter 2 Return"]),
+        (
+            f"1. Aims\n\nOne.\n\nA. Votes\n\n{BODY}\n\nA.1. Count\n\nTwo.\n",
+            ["1. Aims", "A. Votes", "A. Votes > A.1. Count"],
+        ),
         (f"NAME\n\n{BODY}\n\nSEE ALSO\n\nNothing else.\n", ["NAME", "SEE ALSO"]),
         ("*****\nTitle\n*****\n\nOne.\n\nPart\n****\n\nTwo.\n", ["Title", "Title > Part"]),
         # No headings: a list, a number that does not count on, a sentence, a rule, a shouted sentence.

@@ -127,7 +127,8 @@ def _found(pattern: re.Pattern[str], text: str) -> int:
 
 
 _UNDERLINE = re.compile(r"([=\-~*^\"#+`])\1{2,}\s*$")
-_NUMBER = re.compile(r"(\d{1,3}(?:\.\d{1,3}){0,5})(\.?)\s+(?=[^\W\d_])")
+_NUMBER = re.compile(r"((?:\d{1,3}|[A-Z](?=\.))(?:\.\d{1,3}){0,5})(\.?)\s+(?=[^\W\d_])")
+_LETTER_A = 1001  # the number of an appendix A
 _CHAPTER = re.compile(r"(chapter|part|appendix|annex)\s+([a-z]|\d+|[ivxlc]+)\b", re.IGNORECASE)
 _ALONE = re.compile(r"(?:chapter|part|appendix|section)?\s*(?:\d+|[ivxlc]+|one|two|three|four|five|six|seven|eight|nine"
                     r"|ten|eleven|twelve|[a-z])?\s*$", re.IGNORECASE)  # fmt: skip
@@ -148,7 +149,7 @@ def mark_headings(lines: list[Line], is_paged: bool) -> None:
         is_alone = _is_blank(lines, i - 1) and (is_paged or _is_blank(lines, i + 1))
         number = _NUMBER.match(text)
         if number and not _STOP.search(text):
-            parts = tuple(map(int, number[1].split(".")))
+            parts = tuple(int(p) if p.isdigit() else _LETTER_A + ord(p) - ord("A") for p in number[1].split("."))
             is_long_enough = len(parts) > 1 or is_alone
             if (
                 is_long_enough
@@ -185,6 +186,8 @@ def _is_blank(lines: Sequence[Line], i: int) -> bool:
 
 def _counts_on(previous: tuple[int, ...], number: tuple[int, ...]) -> bool:
     """Tell whether a section number is the next one, the first one below, or the next one of a section above."""
+    if number in ((_LETTER_A,), (_LETTER_A, 1)) and (not previous or previous[0] < _LETTER_A):
+        return True
     if not previous:
         return all(part in (0, 1) for part in number) or (len(number) == 2 and number[1] == 1)
     if number == (*previous, 1) or number == (*previous, 0):
