@@ -34,9 +34,9 @@ from tqdm import tqdm
 
 from gnnrag.common.files import read_journal
 from gnnrag.config import load_config
+from gnnrag.judge import Observer, judge
 from gnnrag.judge.answers import CRITERIA, JudgeConfig
 from gnnrag.judge.folder import LLM_ERROR, ROWS, key_of
-from gnnrag.judge.run import Observer, judge
 from gnnrag.metrics.statistics import with_interval
 from inference.console import note, split_arguments
 from inference.tables import gain, plain_table

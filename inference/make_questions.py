@@ -8,7 +8,7 @@ A path E1, E2, ... is simple, has no shortcuts and goes through no hubs; no two 
 questions name E1 and ask for the last entity: nested descriptions made by rules (template), or written by a language
 model and checked (prompted). make.necessity=true leaves out what the reader answers from passages of E1 alone.
 make.out holds questions.generated.jsonl (use it with data.questions=FILE on the same data), SOURCE.json and
-paths.jsonl; the same command again continues an interrupted run. Settings: gnnrag/questions/making.py.
+paths.jsonl; the same command again continues an interrupted run. Settings: gnnrag/questions/__init__.py.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from gnnrag.config import load_config
 from gnnrag.metrics.replies import WARN, of_roles, remarks
-from gnnrag.questions.making import SPLIT, MakeQuestionsConfig, Observer, check_questions, make_questions
+from gnnrag.questions import SPLIT, MakeQuestionsConfig, Observer, check_questions, make_questions
 from inference.console import IndexProgress, note, split_arguments, tell
 
 SHOWN = 5

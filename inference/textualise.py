@@ -36,8 +36,8 @@ from gnnrag.datasets.kb import FILE as KB
 from gnnrag.datasets.releases import advice
 from gnnrag.datasets.textualised import MARKED, NODES
 from gnnrag.errors import GnnragError
+from gnnrag.textualise import check_folder, textualise
 from gnnrag.textualise.prompted import TextualiseConfig
-from gnnrag.textualise.run import check_folder, textualise
 from inference.console import note, split_arguments
 from inference.tables import plain_table
 

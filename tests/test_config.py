@@ -15,7 +15,7 @@ from gnnrag.errors import ConfigError
 from gnnrag.judge.answers import JudgeConfig
 from gnnrag.methods.baselines import SingleConfig
 from gnnrag.methods.bdtr import BDTRConfig
-from gnnrag.questions.making import MakeQuestionsConfig
+from gnnrag.questions import MakeQuestionsConfig
 from gnnrag.retrievers.dense import DenseConfig
 from gnnrag.textualise.prompted import TextualiseConfig
 from gnnrag.training.gnn import TrainGNNConfig

@@ -111,9 +111,9 @@ def test_the_new_names_of_the_migration_exist() -> None:
     for row in re.findall(r"^\| .*$", (ROOT / "docs/migration.md").read_text("utf-8"), re.M):
         for name in re.findall(r"`(gnnrag[\w.]*)`", row.split("|")[2]):
             module, symbol = (ROOT / name.replace(".", "/")), name.rpartition(".")[2]
-            file = module.parent.with_suffix(".py")
+            files = [f for f in (module.parent.with_suffix(".py"), module.parent / "__init__.py") if f.exists()]
             is_module = module.is_dir() or module.with_suffix(".py").exists()
-            if not is_module and not (file.exists() and re.search(rf"\b{symbol}\b", file.read_text("utf-8"))):
+            if not is_module and not any(re.search(rf"\b{symbol}\b", f.read_text("utf-8")) for f in files):
                 missing.append(name)
     assert not missing
 

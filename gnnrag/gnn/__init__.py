@@ -1,0 +1,70 @@
+"""Settings of the graph network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+# Index stages that the networks of each mode read.
+NODE_STAGES = (
+    "hierarchy", "embeddings", "lexical", "sentence_vectors", "message_graph", "entity_vectors", "relation_vectors",
+)  # fmt: skip
+ENTITY_STAGES = ("message_graph", "relation_vectors")
+FALLBACKS = ("dense", "none")  # what ranks passages for a question without a start in mode `entity`
+
+
+@dataclass
+class GNNConfig:
+    """The network: GFM-RAG's with the defaults of `official()`, ours with those below."""
+
+    mode: str = "node"  # node: passages are nodes and are scored (G-reasoner); entity: a ranker maps entities to them
+    dim: int = 64  # width of every state
+    layers: int = 4
+    message: str = "distmult"  # distmult, transe, rotate
+    aggregate: str = "sum"  # sum, mean, max, min, pna
+    inverse: str = "text"  # vectors of inverse relations; text: of `inverse_` + name; negative: minus those of the base
+    norm: bool = True  # LayerNorm in each layer
+    shortcut: bool = True  # residual connections
+    concat_hidden: bool = False  # the head reads the states of all layers
+    fusion: str = "both"  # where node text and features enter: none, early, late, both
+    question_text: bool = True  # the question's vector takes part; false: it is known by seeds and features alone
+    node_text: bool = True  # vectors of the nodes' texts take part, where the graph has them
+    features: list[str] = field(
+        default_factory=list
+    )  # names of the (question, node) features; see `gnnrag.gnn.features`
+    residual: bool = False  # scores start as log(walk) + 2 dense, two of the features; the network learns what to add
+    edge_features: list[str] = field(default_factory=list)  # (question, edge) features that gate messages, by name
+    seed_weight: bool = True  # seeds weigh 1 / document frequency
+    delexicalise: bool = False  # mode entity: names of entities are left out of the question's text
+    link_vectors: bool = False  # mode entity: names that are not spelt as in the graph are linked by vectors
+    upstream_direction: bool = False  # messages flow against the edges, as in GFM-RAG's released weights
+
+
+@dataclass
+class RankerConfig:
+    """How scores of entities become scores of passages (mode `entity`); `learned` needs `losses.passages` above 0."""
+
+    name: str = "idf_topk"  # simple, idf, topk, idf_topk, learned
+    top_k: int = 20
+    tie_break: float = 1e-6  # weight of the summed scores that break ties; 0: as released
+
+
+def entity_stages(link_vectors: bool, fallback: str) -> tuple[str, ...]:
+    """Return the index stages of mode `entity`: links by vectors and dense search take more."""
+    links = ("entity_vectors",) if link_vectors else ()
+    return (*ENTITY_STAGES, *links, *(("embeddings",) if fallback == "dense" else ()))
+
+
+def official() -> GNNConfig:
+    """Return GFM-RAG's settings (width 512, six layers, no node texts, no features, every mention linked)."""
+    return GNNConfig(mode="entity", dim=512, layers=6, fusion="none", node_text=False, link_vectors=True)
+
+
+@dataclass
+class LossConfig:
+    """Supervised retrieval: weights of the losses that are added up."""
+
+    bce: float = 0.3  # binary cross-entropy, hard negatives weighing more
+    listwise: float = 0.7  # each target against the sum of all
+    passages: float = 0.0  # mode entity: each gold passage against the sum of all, by the ranker's scores
+    distillation: float = 0.0  # squared distance to the embedder's cosine (G-reasoner: 1.0)
+    temperature: float = 0.2  # of the softmax that weighs negatives; 0: all weigh the same

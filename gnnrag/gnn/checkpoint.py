@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from gnnrag.common.files import file_digest, open_regular, read_json, write_json
-from gnnrag.common.weights import (
+from gnnrag.common.records import (
     LARGEST,
     WEIGHTS,
     check_shapes,
@@ -24,7 +24,7 @@ from gnnrag.common.weights import (
     save_tensors,
 )
 from gnnrag.errors import ArtefactError, ConfigError, GnnragError
-from gnnrag.gnn.config import GNNConfig, RankerConfig
+from gnnrag.gnn import GNNConfig, RankerConfig
 from gnnrag.gnn.model import QueryGNN, Ranker
 
 # Their names (without the prefix `entity_model.`) and ours.

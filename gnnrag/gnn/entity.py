@@ -16,7 +16,7 @@ import torch
 from scipy import sparse
 
 from gnnrag.errors import ConfigError
-from gnnrag.gnn.config import GNNConfig
+from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.features import (
     EDGE_FEATURES,
     NODE_FEATURES,

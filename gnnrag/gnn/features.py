@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gnnrag.errors import ConfigError, nearest
-from gnnrag.gnn.config import GNNConfig
+from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.subgraph import TextGraph
 from gnnrag.graphs.linking import LinkedName, LinkedQuestion, stems
 from gnnrag.graphs.messages import CONTAINS, MENTIONS, STRUCTURE, MessageGraph, gather

@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from gnnrag.errors import ConfigError, nearest
-from gnnrag.gnn.config import GNNConfig
+from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.subgraph import EdgeOrder, RelationalIndex, RowBlock
 
 MESSAGES = ("distmult", "transe", "rotate")

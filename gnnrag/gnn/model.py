@@ -18,7 +18,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from gnnrag.errors import ConfigError, nearest
-from gnnrag.gnn.config import GNNConfig, RankerConfig
+from gnnrag.gnn import GNNConfig, RankerConfig
 from gnnrag.gnn.layers import MESSAGES, EdgeInputs, RelationalLayer, SplitLinear
 from gnnrag.gnn.subgraph import GraphBatch, RelationalIndex
 from gnnrag.graphs.knowledge import Lists

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from gnnrag.errors import ConfigError
+from gnnrag.gnn import RankerConfig
 from gnnrag.gnn.checkpoint import Checkpoint
-from gnnrag.gnn.config import RankerConfig
 from gnnrag.gnn.entity import EntityQuestion, EntityQuestions, NeighbourhoodConfig, Neighbourhoods, QuestionGraphs
 from gnnrag.gnn.model import Incidence, QueryGNN, Ranker, whole_logits
 from gnnrag.gnn.subgraph import GraphBatch, PruneConfig, Subgraph, join

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gnnrag.errors import ConfigError
-from gnnrag.gnn.config import LossConfig
+from gnnrag.gnn import LossConfig
 from gnnrag.gnn.examples import Example
 from gnnrag.gnn.model import Places, QueryGNN, with_index
 from gnnrag.gnn.sampling import Draws, TripleQuery, TripleTable

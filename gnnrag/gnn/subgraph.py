@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gnnrag.gnn.config import GNNConfig
+from gnnrag.gnn import GNNConfig
 from gnnrag.graphs.knowledge import Lists
 from gnnrag.graphs.messages import STRUCTURE, MessageGraph
 from gnnrag.index.index import Index

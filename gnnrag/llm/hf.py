@@ -42,7 +42,7 @@ def load_model(folder: Path, kind: str, merged: Path | None, device: str, dtype:
     import torch
     from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
-    from gnnrag.common.weights import check_tokenizer  # torch
+    from gnnrag.common.records import check_tokenizer  # torch
 
     where = _device(device)
     number = getattr(torch, ("bfloat16" if where.type == "cuda" else "float32") if dtype == "auto" else dtype)

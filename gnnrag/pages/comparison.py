@@ -23,7 +23,7 @@ from gnnrag.datasets.base import Dataset
 from gnnrag.errors import ArtefactError, ConfigError, DataError
 from gnnrag.metrics.comparison import Comparison, Run
 from gnnrag.metrics.replies import described
-from gnnrag.pages.html import fill, inert
+from gnnrag.pages import fill, inert
 from gnnrag.pages.story import SHOWN, Passages, Story, clipped
 from gnnrag.run.evaluation import load_questions_for
 from gnnrag.run.rundir import read_predictions, roles_label

@@ -12,7 +12,7 @@ import numpy as np
 from gnnrag.errors import DataError, nearest
 from gnnrag.graphs.knowledge import KnowledgeGraph
 from gnnrag.index.index import Index
-from gnnrag.pages.html import fill, inert
+from gnnrag.pages import fill, inert
 from gnnrag.text.normalise import FUNCTION_WORDS, phrase_key, words
 from gnnrag.types import Passage
 

@@ -12,7 +12,7 @@ import numpy as np
 from gnnrag.common.files import child, read_json
 from gnnrag.common.records import folds_advice
 from gnnrag.errors import ArtefactError, ConfigError
-from gnnrag.gnn.config import FALLBACKS, NODE_STAGES, entity_stages
+from gnnrag.gnn import FALLBACKS, NODE_STAGES, entity_stages
 from gnnrag.index.index import Index
 from gnnrag.retrievers.base import Retriever, best_positions, rank_graph, rank_passages
 from gnnrag.types import Channel, Hit, Query, Ranking, Reason

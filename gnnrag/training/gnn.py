@@ -15,12 +15,12 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from gnnrag.common.files import digest
-from gnnrag.common.weights import difference
+from gnnrag.common.records import difference
 from gnnrag.config import DataConfig, IndexConfig, load_config, read_yaml, to_plain
 from gnnrag.datasets.base import Dataset, load_dataset
 from gnnrag.errors import ConfigError, DataError, nearest
+from gnnrag.gnn import ENTITY_STAGES, NODE_STAGES, GNNConfig, LossConfig, RankerConfig, entity_stages, official
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint, start_from
-from gnnrag.gnn.config import ENTITY_STAGES, NODE_STAGES, GNNConfig, LossConfig, RankerConfig, entity_stages, official
 from gnnrag.gnn.entity import EntityQuestions, NeighbourhoodConfig, QuestionGraphs
 from gnnrag.gnn.examples import EntitySet, ExampleSet, Preparer, SupportSet, best_threshold, node_f1
 from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES, encoder_record

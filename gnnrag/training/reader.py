@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gnnrag.common.weights import difference
+from gnnrag.common.records import difference
 from gnnrag.config import to_plain
 from gnnrag.errors import ArtefactError
 from gnnrag.index.index import Index

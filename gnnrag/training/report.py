@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from gnnrag.common.files import read_json, write_json, write_jsonl
-from gnnrag.common.records import read_config
+from gnnrag.common.records import difference, read_config
 from gnnrag.common.untrusted import markdown
-from gnnrag.common.weights import difference
 from gnnrag.errors import ConfigError, GnnragError
 from gnnrag.metrics.plotting import blank_axes, write_figure
 from gnnrag.metrics.statistics import bootstrap_interval, with_interval

@@ -16,7 +16,7 @@ from gnnrag.common.untrusted import markdown, parse_json
 from gnnrag.errors import ConfigError, DataError, GnnragError
 from gnnrag.session import normalised
 from gnnrag.training.config import FoldConfig, draw, split_questions
-from gnnrag.types import Passage, Query, Ranking
+from gnnrag.types import Passage
 
 
 class _Part(BaseModel):
@@ -204,15 +204,6 @@ def gain_of(ranks: dict[str, int], pool: Sequence[str], depth: int = DEPTH) -> G
 def gain(ranking: Sequence[str], pool: Sequence[str], gold: Collection[str], depth: int = DEPTH) -> Gain:
     """Return what a query with this ranking gained over a pool; see `gain_of`."""
     return gain_of(gold_ranks(ranking, gold, depth), pool, depth)
-
-
-def query_gains(
-    row: ThoughtsRow, queries: Sequence[str], retrieve: Callable[[Sequence[Query]], Sequence[Ranking]]
-) -> list[Gain]:
-    """Return what each query gains at a decision that knows `pool` and `gold`, empty ones nothing; asks all at once."""
-    asked = [Query(text, top_k=DEPTH) for text in queries if text.strip()]
-    rankings = iter(retrieve(asked) if asked else ())
-    return [gain(next(rankings).ids, row.pool, row.gold) if text.strip() else Gain() for text in queries]
 
 
 # ---------------------------------------------------------------------------------------------------------- filtering

@@ -19,8 +19,8 @@ from statistics import median
 import torch
 from running import run
 
+from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
-from gnnrag.gnn.config import GNNConfig
 from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES, encoder_record
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.subgraph import join

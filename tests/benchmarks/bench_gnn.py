@@ -24,7 +24,7 @@ import torch
 from running import run
 from torch import Tensor
 
-from gnnrag.gnn.config import GNNConfig, LossConfig
+from gnnrag.gnn import GNNConfig, LossConfig
 from gnnrag.gnn.layers import relational_sum
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.stages import Candidates, retrieval_loss

@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 
 from gnnrag.extract.base import EntityRecord, Extraction
 from gnnrag.graphs.folding import fold
+from gnnrag.pages import fill, inert
 from gnnrag.pages.graph import around_entity, page_data, render_page
-from gnnrag.pages.html import fill, inert
 from gnnrag.types import Passage
 
 EVIL = "</script><img src=x onerror=\"document.title='hacked'\">"

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from gnnrag.errors import ArtefactError
+from gnnrag.gnn import GNNConfig, RankerConfig, official
 from gnnrag.gnn.checkpoint import (
     Checkpoint,
     import_released,
@@ -21,7 +22,6 @@ from gnnrag.gnn.checkpoint import (
     save_checkpoint,
     start_from,
 )
-from gnnrag.gnn.config import GNNConfig, RankerConfig, official
 from gnnrag.gnn.model import EntityGNN, QueryGNN, Ranker
 from tests.helpers import gfm
 from tests.helpers.each import each

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gnnrag.errors import ConfigError
-from gnnrag.gnn.config import GNNConfig
+from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.model import QueryGNN, with_index
 from gnnrag.gnn.sampling import Draws, TripleQuery
 from gnnrag.gnn.stages import CompletionConfig, CompletionTask, Item, rank_of, whole_graph

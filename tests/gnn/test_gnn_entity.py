@@ -9,8 +9,8 @@ import torch
 from gnnrag.config import EmbedderConfig, ExtractConfig, IndexConfig, TextConfig
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.datasets.kb import load_passages
+from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.checkpoint import Checkpoint
-from gnnrag.gnn.config import GNNConfig
 from gnnrag.gnn.entity import EntityQuestions, NameFinder, NeighbourhoodConfig, Neighbourhoods
 from gnnrag.gnn.examples import EntitySet
 from gnnrag.gnn.model import QueryGNN

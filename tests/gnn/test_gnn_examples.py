@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from gnnrag.errors import ArtefactError
-from gnnrag.gnn.config import GNNConfig, LossConfig
+from gnnrag.gnn import GNNConfig, LossConfig
 from gnnrag.gnn.examples import ExampleSet, best_threshold, node_f1, ranking_metrics, read_subgraph, write_subgraph
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.sampling import Draws

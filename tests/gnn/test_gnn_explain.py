@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from gnnrag.gnn.config import GNNConfig
+from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.scoring import edge_gradients, explain
 from tests.helpers import gfm

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from gnnrag.errors import ConfigError
-from gnnrag.gnn.config import GNNConfig, official
+from gnnrag.gnn import GNNConfig, official
 from gnnrag.gnn.model import QueryGNN, with_index
 from gnnrag.gnn.subgraph import GraphBatch
 from tests.helpers import gfm

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gnnrag.errors import ConfigError
-from gnnrag.gnn.config import NODE_STAGES, GNNConfig
+from gnnrag.gnn import NODE_STAGES, GNNConfig
 from gnnrag.gnn.entity import QuestionGraphs
 from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES, NODE_FEATURES
 from gnnrag.gnn.model import QueryGNN

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from gnnrag.errors import ConfigError
-from gnnrag.gnn.config import LossConfig, RankerConfig
+from gnnrag.gnn import LossConfig, RankerConfig
 from gnnrag.gnn.model import Incidence, Ranker
 from gnnrag.gnn.stages import (
     Candidates,

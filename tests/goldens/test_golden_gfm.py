@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from gnnrag.errors import ArtefactError
+from gnnrag.gnn import RankerConfig
 from gnnrag.gnn.checkpoint import import_released
-from gnnrag.gnn.config import RankerConfig
 from gnnrag.gnn.model import Incidence, Ranker
 from gnnrag.gnn.subgraph import GraphBatch
 from tests.goldens.reading import lines

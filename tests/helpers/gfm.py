@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from gnnrag.gnn.config import GNNConfig
+from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.gnn.subgraph import GraphBatch
 

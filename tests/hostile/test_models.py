@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnrag.common.weights import load_tensors, save_tensors
+from gnnrag.common.records import load_tensors, save_tensors
 from gnnrag.config import EmbedderConfig
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import SentenceEmbedder

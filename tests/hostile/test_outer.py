@@ -20,12 +20,12 @@ from gnnrag.config import RunConfig, load_config
 from gnnrag.datasets.fetch import get
 from gnnrag.datasets.releases import Release, ReleaseFile
 from gnnrag.errors import ArtefactError, DataError, GnnragError
+from gnnrag.judge import judge
 from gnnrag.judge.folder import judged_figures
-from gnnrag.judge.run import judge
 from gnnrag.metrics.comparison import load_runs
 from gnnrag.pages.comparison import build_model
+from gnnrag.textualise import textualise
 from gnnrag.textualise.prompted import TextualiseConfig
-from gnnrag.textualise.run import textualise
 from gnnrag.training.collect import join, write_folder
 from gnnrag.training.rows import TracesConfig
 from gnnrag.types import Question

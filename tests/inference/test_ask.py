@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from gnnrag.errors import ConfigError
+from gnnrag.gnn import GNNConfig
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
-from gnnrag.gnn.config import GNNConfig
 from gnnrag.gnn.features import encoder_record
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.index.embedder import HashEmbedder

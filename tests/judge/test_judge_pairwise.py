@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from gnnrag.judge import judge
 from gnnrag.judge.folder import DIMENSIONS
-from gnnrag.judge.run import judge
 from gnnrag.llm.base import Request
 from tests.helpers.judged import question, question_of, scripted, settings, shown, verdict, write_data, write_run
 from tests.helpers.prompts import uncoded

@@ -11,8 +11,8 @@ import pytest
 
 from gnnrag.common.files import read_journal
 from gnnrag.errors import BudgetError, ConfigError, LLMError
+from gnnrag.judge import Observer, judge
 from gnnrag.judge.answers import CRITERIA, check_judge
-from gnnrag.judge.run import Observer, judge
 from gnnrag.llm.base import Reply, Request
 from gnnrag.metrics.statistics import bootstrap_interval
 from inference.judge import remarks

@@ -7,8 +7,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gnnrag.judge import judge
 from gnnrag.judge.answers import plain_text, shortened
-from gnnrag.judge.run import judge
 from tests.helpers.each import each
 from tests.helpers.judged import question, scripted, settings, shown, verdict, write_data, write_run
 

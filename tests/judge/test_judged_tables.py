@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag.judge import judge
 from gnnrag.judge.folder import judged_figures
-from gnnrag.judge.run import judge
 from gnnrag.llm.base import Request
 from gnnrag.reports.papers import COLUMNS, load_table
 from gnnrag.reports.reproduction import reproduce

@@ -9,8 +9,8 @@ import pytest
 
 from gnnrag.config import load_config
 from gnnrag.datasets.base import load_passages
+from gnnrag.textualise import check_folder, textualise
 from gnnrag.textualise.prompted import TextualiseConfig
-from gnnrag.textualise.run import check_folder, textualise
 
 pytestmark = [pytest.mark.llm, pytest.mark.slow]
 

@@ -13,8 +13,8 @@ from gnnrag.config import Choice, load_config
 from gnnrag.datasets.base import load_dataset
 from gnnrag.errors import ConfigError, GnnragError, LLMError
 from gnnrag.llm.scripted import ScriptedConfig
+from gnnrag.questions import JOURNAL, SOURCE, MakeQuestionsConfig, Observer, make_questions
 from gnnrag.questions.authors import PathNames, broken_rules
-from gnnrag.questions.making import JOURNAL, SOURCE, MakeQuestionsConfig, Observer, make_questions
 from inference import make_questions as script
 from inference.console import run_script
 from tests.helpers.each import each

@@ -13,8 +13,8 @@ from gnnrag.config import EvaluateConfig, IndexConfig, load_config
 from gnnrag.datasets.jsonl import Skips
 from gnnrag.datasets.kb import load_passages
 from gnnrag.errors import ArtefactError, ConfigError
+from gnnrag.gnn import ENTITY_STAGES, NODE_STAGES, GNNConfig
 from gnnrag.gnn.checkpoint import Checkpoint, save_checkpoint
-from gnnrag.gnn.config import ENTITY_STAGES, NODE_STAGES, GNNConfig
 from gnnrag.gnn.features import DEFAULT_NODE, EDGE_FEATURES, encoder_record
 from gnnrag.gnn.model import QueryGNN
 from gnnrag.index.embedder import HashEmbedder

@@ -9,8 +9,8 @@ import pytest
 from gnnrag.datasets.articles import RELATIONS, entity_types, parts_of
 from gnnrag.datasets.kb import read_triples
 from gnnrag.extract.base import Extraction
+from gnnrag.textualise import read_back, round_trip
 from gnnrag.textualise.prompted import SampleConfig, chosen_entities
-from gnnrag.textualise.run import read_back, round_trip
 from gnnrag.textualise.templates import (
     SENTENCES,
     all_templates,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gnnrag import textualise as package
 from gnnrag.config import ExtractConfig, load_config
 from gnnrag.datasets.base import load_dataset
 from gnnrag.datasets.kb import read_triples
@@ -18,9 +19,8 @@ from gnnrag.errors import ArtefactError, BudgetError, ConfigError, DataError, LL
 from gnnrag.extract.precomputed import KnowledgeBaseExtractor
 from gnnrag.graphs.folding import fold
 from gnnrag.text.analyse import analyse
-from gnnrag.textualise import run
+from gnnrag.textualise import check_folder, textualise
 from gnnrag.textualise.prompted import SampleConfig, TextualiseConfig, chosen_entities
-from gnnrag.textualise.run import check_folder, textualise
 from gnnrag.types import Prediction
 from tests.helpers.each import each
 from tests.helpers.scoring import score
@@ -111,7 +111,7 @@ def test_the_same_command_again_and_another_one(films, tmp_path):
 
 def test_two_commands_at_once_give_one_folder(films, tmp_path, monkeypatch):
     """The second has found nothing finished, and gets the lock once the first has ended and removed its journal."""
-    firsts, lock = [], run.exclusive_lock
+    firsts, lock = [], package.exclusive_lock
 
     def late(path, what):
         if not firsts:
@@ -119,7 +119,7 @@ def test_two_commands_at_once_give_one_folder(films, tmp_path, monkeypatch):
             firsts[0] = textualise(settings(films, tmp_path / "out"))
         return lock(path, what)
 
-    monkeypatch.setattr(run, "exclusive_lock", late)
+    monkeypatch.setattr(package, "exclusive_lock", late)
     assert textualise(settings(films, tmp_path / "out")) == firsts[0]
     assert {path.name for path in tmp_path.iterdir()} == {"films", "out"}
 
@@ -234,7 +234,7 @@ def test_nodes_are_resolved_alike_for_every_system(films):
 # ------------------------------------------------------------------------------------------------------- resuming
 MODEL = """
 import json, re, sys
-from gnnrag.textualise import run
+from gnnrag import textualise as run
 from gnnrag.llm.scripted import ScriptedBackend
 
 def reply(request):
@@ -254,7 +254,7 @@ def opened(*_):
 
 run.open_backend = opened
 from gnnrag.config import load_config
-from gnnrag.textualise import run
+from gnnrag import textualise as run
 from gnnrag.textualise.prompted import TextualiseConfig
 run.textualise(load_config(TextualiseConfig, None, sys.argv[3:]))
 """

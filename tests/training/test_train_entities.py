@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from gnnrag.gnn import official
 from gnnrag.gnn.checkpoint import load_checkpoint
-from gnnrag.gnn.config import official
 from gnnrag.gnn.entity import EntityQuestions
 from gnnrag.gnn.examples import SupportSet
 from gnnrag.gnn.model import EntityGNN
@@ -136,7 +136,7 @@ def test_links_depend_on_settings_not_on_what_the_folder_holds(folder: Path) -> 
 
 
 def test_a_batch_with_a_question_without_a_start_has_a_loss_for_each(folder: Path) -> None:
-    from gnnrag.gnn.config import LossConfig, RankerConfig
+    from gnnrag.gnn import LossConfig, RankerConfig
     from gnnrag.gnn.sampling import Draws
     from gnnrag.gnn.stages import Pool, RetrievalTask
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gnnrag.common.weights import load_tensors
+from gnnrag.common.records import load_tensors
 from gnnrag.datasets.base import load_dataset
 from gnnrag.index.index import Index
 from gnnrag.roles.tuned.checkpoint import read_tuned

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gnnrag.common.weights import WEIGHTS, load_tensors
+from gnnrag.common.records import WEIGHTS, load_tensors
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.retrievers.gfm import GFMConfig, GFMRetriever
 from gnnrag.roles.tuned.checkpoint import read_tuned

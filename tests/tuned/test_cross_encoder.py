@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from gnnrag.common import weights
-from gnnrag.common.weights import WEIGHTS, load_tensors, save_tensors
+from gnnrag.common import records
+from gnnrag.common.records import WEIGHTS, load_tensors, save_tensors
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.llm.hf import load_model
 from gnnrag.roles.tuned.checkpoint import RECORD, load_encoder, load_tokenizer, read_tuned, round_weights, trained
@@ -202,7 +202,7 @@ def test_a_tokenizer_that_needs_sentencepiece_says_what_to_install(
     """As the folder of DeBERTa-v3 is: `spm.model`, no `tokenizer.json`."""
     make_encoder(tmp_path)
     (tmp_path / "spm.model").write_bytes(b"x")
-    monkeypatch.setattr(weights, "find_spec", lambda name: None)
+    monkeypatch.setattr(records, "find_spec", lambda name: None)
     assert load_tokenizer(str(tmp_path)) is not None, "tokenizer.json is read without it"
     (tmp_path / "tokenizer.json").unlink()
     told = r"spm\.model\), and sentencepiece is not installed: pip install 'gnnrag\[sentencepiece\]'"

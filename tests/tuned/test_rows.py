@@ -19,12 +19,10 @@ from gnnrag.training.rows import (
     gain_of,
     gold_ranks,
     plain_rows,
-    query_gains,
     read_rows,
 )
 from tests.helpers.each import each
 from tests.helpers.indexes import REPOSITORY
-from tests.helpers.parts import ToyRetriever
 
 PASSAGE = {"id": "a", "title": "A", "text": "text of a", "score": 0.5, "cosine": 0.25}
 ROW: dict[str, Any] = {"id": "r1", "set": "s", "question_id": "q", "question": "Q?", "passages": [PASSAGE]}
@@ -132,12 +130,3 @@ def test_only_the_first_passages_count() -> None:
     assert gain(deep, [], {"a"}) == Gain() and gold_ranks(deep, {"a"}, DEPTH + 1) == {"a": DEPTH + 1}
     assert gain(["a"], deep, {"a"}) == Gain(1.0, ("a",)), "what no verifier sees is missing"
     assert gain_of({"a": 2}, ["x", "a"], depth=1) == Gain(0.5, ("a",))
-
-
-def test_queries_are_labelled_at_a_recorded_decision() -> None:
-    data = {"id": "r", "set": "s", "question_id": "q", "question": "Q", "passages": (), "fast": "f"}
-    row = ThoughtsRow.model_validate(data | {"pool": ("x", "a"), "gold": ("a", "b")})
-    retriever = ToyRetriever({"good": {"b": 2.0, "a": 1.0}, "bad": {"x": 1.0}})
-    assert query_gains(row, ["bad", " ", "good"], retriever.retrieve) == [Gain(), Gain(), Gain(1.0, ("b",))]
-    assert retriever.asked == ["bad", "good"] and retriever.batches == [2]
-    assert query_gains(row, [""], lambda queries: pytest.fail(str(queries))) == [Gain()]

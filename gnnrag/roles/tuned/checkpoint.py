@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gnnrag.common.files import child, content_digest, digest, write_json
-from gnnrag.common.records import folds_advice
-from gnnrag.common.weights import (
+from gnnrag.common.records import (
     WEIGHTS,
     check_tokenizer,
     fill,
+    folds_advice,
     load_tensors,
     read_record,
     refuse_references,

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gnnrag.common.records import read_settings
 from gnnrag.common.waiting import MicroBatcher
-from gnnrag.common.weights import read_settings
 from gnnrag.errors import ArtefactError, ConfigError
 from gnnrag.index.embedder import BUCKET
 from gnnrag.roles.base import Answer, ReaderTask, Role

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gnnrag.common.records import WEIGHTS, check_shapes, fill, load_tensors, read_settings, save_tensors
 from gnnrag.common.waiting import MicroBatcher
-from gnnrag.common.weights import WEIGHTS, check_shapes, fill, load_tensors, read_settings, save_tensors
 from gnnrag.errors import ArtefactError
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Role, Thoughts, ThoughtsTask

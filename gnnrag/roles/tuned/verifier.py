@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from gnnrag.common.files import digest
+from gnnrag.common.records import read_settings
 from gnnrag.common.waiting import MicroBatcher, Worker
-from gnnrag.common.weights import read_settings
 from gnnrag.errors import ArtefactError, ConfigError, nearest
 from gnnrag.index.index import Index
 from gnnrag.roles.base import Role, Verdict, VerifierTask
