@@ -87,7 +87,7 @@ def test_a_sentence_that_leans_says_so() -> None:
 # ---------------------------------------------------------------------------------------------------------- offline
 def read(question: str, style: str, passages: tuple[Passage, ...] = GUIDE, words: int = 120, **settings) -> Answer:
     async def ask() -> Answer:
-        index = SimpleNamespace(embedder=HashEmbedder())
+        index = SimpleNamespace(embedder=HashEmbedder(), passages=GUIDE)
         reader = OfflineReader(index, OfflineReaderConfig(**settings))
         found = await reader(ReaderTask(Question("q", question), passages, "", style, words), Session("q"))
         await reader.close()

@@ -1,19 +1,20 @@
 """Sentence and long answers without a model: the statements of passages that fit a question best, each with its source.
 
-A statement's fit is the cosine of its and the question's embedding, and how much of the question it and its passage say
-(idf-weighted). They are chosen by maximal marginal relevance (Carbonell and Goldstein, SIGIR 1998). The best one leads;
-the others follow in the order in which they were read.
+A statement's fit is the cosine of its and the question's embedding, and how much of the question it says with its
+passage's title, and its whole passage (idf-weighted). They are chosen by maximal marginal relevance (Carbonell and
+Goldstein, SIGIR 1998). The best one leads; the others follow in the order in which they were read.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from gnnrag.index.embedder import Embedder
+from gnnrag.index.index import Index
 from gnnrag.roles.base import Answer, Citation, ReaderTask, cited
 from gnnrag.roles.offline_reader.statements import Statement, statements
 from gnnrag.text.sentences import beginning, count_words, similarity
@@ -25,6 +26,7 @@ from gnnrag.types import Passage
 OVERLAP, PASSAGE, LENGTH, SHORTNESS, LEANING = 0.7, 0.3, 0.3, 0.1, 0.05
 EASY, TERSE = 30, 8  # words: a statement pays for more than the one, and for fewer than the other
 KEPT = 50_000  # vectors of statements
+SAMPLED = 5_000  # passages that the frequencies of words are counted in
 REDUNDANCY = 0.5  # what a statement loses for being like a chosen one
 ALIKE = 0.7  # and from which share of common words on it is a repetition
 WEAKEST = 0.6  # a further statement fits at least so well as this share of the best one's fit
@@ -48,13 +50,13 @@ class Quoter:
     """Chooses statements of passages.
 
     Args:
-        embedder: of the index; None: words alone.
+        index: gives the embedder and the frequencies of words; None: words alone, all of them alike.
         min_fit: an answer whose best statement fits less is withheld.
         max_passages: passages beyond this are not read.
     """
 
-    def __init__(self, embedder: Callable[[], Embedder] | None, min_fit: float, max_passages: int) -> None:
-        self.embedder, self.min_fit, self.max_passages = embedder, min_fit, max_passages
+    def __init__(self, index: Index | None, min_fit: float, max_passages: int) -> None:
+        self.index, self.min_fit, self.max_passages = index, min_fit, max_passages
         self._vectors: OrderedDict[str, np.ndarray] = OrderedDict()
 
     def answers(self, tasks: Sequence[ReaderTask]) -> list[Answer]:
@@ -87,28 +89,33 @@ class Quoter:
     def fits(self, question: str, units: Sequence[Unit], passages: Sequence[Passage]) -> np.ndarray:
         """Return how well each unit fits: (len(units),), from about 0 to 2."""
         asked = content_stems(question)
-        # Rare is what few of these statements say: all of them say what the passages were found by.
-        weight = inverse_frequencies(unit.text for unit in units)
-        wholes = [_share(asked, content_stems(passage.content), weight) for passage in passages]
+        titles = [content_stems(passage.title) for passage in passages]  # they name what a statement leaves unsaid
+        wholes = [self._share(asked, content_stems(passage.content)) for passage in passages]
         lengths = np.array([count_words(unit.said[-1].text) for unit in units])
-        scores = np.array([OVERLAP * _share(asked, u.stems, weight) + PASSAGE * wholes[u.passage] for u in units])
+        scores = np.array(
+            [OVERLAP * self._share(asked, u.stems | titles[u.passage]) + PASSAGE * wholes[u.passage] for u in units]
+        )
         scores -= LENGTH * np.maximum(0, lengths - EASY) / EASY + SHORTNESS * np.maximum(0, TERSE - lengths) / TERSE
         scores -= LEANING * np.array([len(unit.said) > 1 for unit in units])
-        if self.embedder is not None:
+        if self.index is not None:
             self._encode([unit.text for unit in units])
-            (wanted,) = self.embedder().encode([question], is_query=True)
+            (wanted,) = self.index.embedder.encode([question], is_query=True)
             scores += np.stack([self._vectors[unit.text] for unit in units]) @ wanted
         return np.round(scores, 4)
 
     def _encode(self, texts: Sequence[str]) -> None:
         """Keep the vectors of texts: questions of one corpus come upon the same statements."""
         missing = [text for text in texts if text not in self._vectors]
-        if missing and self.embedder is not None:
-            self._vectors.update(zip(missing, self.embedder().encode(missing), strict=True))
+        if missing and self.index is not None:
+            self._vectors.update(zip(missing, self.index.embedder.encode(missing), strict=True))
 
+    def _share(self, asked: frozenset[str], stems: frozenset[str]) -> float:
+        return coverage(asked, stems, self._weight) if asked else 0.0
 
-def _share(asked: frozenset[str], stems: frozenset[str], weight: Weight) -> float:
-    return coverage(asked, stems, weight) if asked else 0.0
+    @cached_property
+    def _weight(self) -> Weight:
+        passages = [] if self.index is None else self.index.passages
+        return inverse_frequencies(passage.text for passage in passages[:: -(-len(passages) // SAMPLED) or 1])
 
 
 def units_of(number: int, passage: Passage) -> list[Unit]:
