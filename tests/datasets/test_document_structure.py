@@ -1,5 +1,8 @@
 """What becomes of headings, pages, tables of contents, wrapped lines, repetitions, sentences, titles and languages."""
 
+import io
+
+import pypdf
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -228,3 +231,24 @@ def test_files_in_another_language_or_encoding_and_pages_to_recognise_are_named(
     ]
     assert any("weiß" in p.text for p in data.passages)
     assert any("b.txt (read): is not UTF-8" in line for line in summary(data.report))
+
+
+def test_the_outline_of_a_pdf_gives_its_headings(load, tmp_path):
+    pages = [
+        ["CHAPTER", "ONE", "OF SHIPS AND", "THEIR CREWS", BODY],
+        ["1.1 Masts", BODY.replace("town", "ship")],
+        ["No title here."],
+    ]
+    writer = pypdf.PdfWriter(io.BytesIO(lines_pdf(pages)))
+    chapter = writer.add_outline_item("Of ships and their crews", 0)
+    writer.add_outline_item("Masts", 1, parent=chapter)
+    writer.add_outline_item("Storms", 2)
+    out = io.BytesIO()
+    writer.write(out)
+    data = load({"o.pdf": out.getvalue()})
+    assert [(p.title, p.place) for p in data.passages] == [
+        ("Of ships and their crews", "p. 1"),
+        ("Of ships and their crews > 1.1 Masts", "p. 2"),
+        ("Storms", "p. 3"),
+    ]
+    assert data.passages[0].text == BODY, "without the words that announce a chapter"

@@ -206,20 +206,31 @@ def _is_capitals(text: str) -> bool:
 
 
 def mark_outline(page: Page, titles: Sequence[tuple[int, str]]) -> None:
-    """Give the lines of a page that are in the outline of its file their level; a bare "CHAPTER ONE" above goes."""
+    """Give the lines of a page that are in the outline of its file their level; a bare "CHAPTER ONE" above goes.
+
+    A title may stand on two lines; one of the highest level that is on none begins its page.
+    """
     wanted = {_letters(title): (level, title) for level, title in titles}
     for i, line in enumerate(page):
-        text = line.text.strip()
-        name = _letters(text[_found(_NUMBER, text) :])
-        known = wanted.pop(name, None) or wanted.pop(_letters(text), None)
-        if known is None:
-            continue
-        line.level = known[0]
-        line.text = known[1] if text.isupper() and not known[1].isupper() else text
-        for above in reversed(page[:i]):
-            if not above.level and above.text.strip() and not _ALONE.match(above.text.strip()):
-                break
-            above.text = above.text if above.level else ""
+        text = " ".join(line.text.split())
+        both = f"{text} {' '.join(page[i + 1].text.split())}" if i + 1 < len(page) else text
+        for found in (text, both):
+            name = _letters(found[_found(_NUMBER, found) :])
+            known = wanted.pop(name, None) or wanted.pop(_letters(found), None)
+            if known is None:
+                continue
+            line.level = known[0]
+            line.text = known[1] if found.isupper() and not known[1].isupper() else found
+            if found != text:
+                page[i + 1].text = ""
+            for above in reversed(page[:i]):
+                if not above.level and above.text.strip() and not _ALONE.match(above.text.strip()):
+                    break
+                above.text = above.text if above.level else ""
+            break
+    if page:
+        missing = [Line(title, page[0].at, level) for level, title in wanted.values() if level == 1]
+        page[:0] = missing
 
 
 def _letters(text: str) -> str:
