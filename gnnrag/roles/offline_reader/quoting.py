@@ -29,7 +29,7 @@ KEPT = 50_000  # vectors of statements
 SAMPLED = 5_000  # passages that the frequencies of words are counted in
 REDUNDANCY = 0.5  # what a statement loses for being like a chosen one
 ALIKE = 0.7  # and from which share of common words on it is a repetition
-WEAKEST = 0.6  # a further statement fits at least so well as this share of the best one's fit
+WEAKEST = 0.7  # a further statement fits at least so well as this share of the best one's fit
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,8 @@ _POINTER = re.compile(
     r"\b(?:see|shown|listed|described|discussed) (?:in )?(?:the )?(?:below|above|guide|figure|table|chapter|part|"
     r"section|page|next)\b|\b(?:in|of|throughout) this (?:book|chapter|guide|section|article|paper|page)\b|"
     r"^this (?:book|chapter|guide|section|page)\b|©|\bcopyright\b|▶|\bfor more information\b|\bsee (?:the|our)\b|"
-    r"\bthe following\b[^:]*$"
+    r"\bmore information\b|^chapter \d|\b(?:in|of) chapter\b|\b\w+\.(?:org|com|gov|net|edu)\b|\bthe following\b[^:]*$|"
+    r"^(?:let us know|we want your|take (?:our|a moment)|go (?:to|see)|read |keep reading|seek out)"
 )
 _LEANING = re.compile(
     r"(?:[\"'“(]*)(?:he|she|it|they|his|her|its|their|this|these|that|those|such|both|either|another|others?|also|but|"
