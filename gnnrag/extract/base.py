@@ -57,6 +57,7 @@ class Extraction:
     is_sentences: bool = False  # relations of triples are the sentences that join head and tail, not predicates
     names_are_ids: bool = False  # equal names are one thing, different ones are not (a curated knowledge base)
     weights: tuple[float, ...] = ()  # of each triple, how strong it is; or empty: 1 each
+    aliases: tuple[tuple[str, str], ...] = ()  # an entity, and another name of it
 
     def as_triples(self) -> tuple[Triple, ...]:
         """Return the triples; where there are only described relations, their keywords are the predicates."""
@@ -71,7 +72,7 @@ class Extraction:
         for name in ("details", "relations", "hyperedges"):
             if values := getattr(self, name):
                 row[name] = [list(asdict(value).values()) for value in values]
-        for name in ("statements", "weights"):
+        for name in ("statements", "weights", "aliases"):
             if values := getattr(self, name):
                 row[name] = values
         return row | {name: True for name in ("is_sentences", "names_are_ids") if getattr(self, name)}
@@ -80,6 +81,7 @@ class Extraction:
     def from_json(cls, row: Mapping[str, Any]) -> Extraction:
         """Read `to_json` back. Raises ValueError, KeyError or TypeError where the row is none."""
         texts = (*row["entities"], *(part for triple in row["triples"] for part in triple), *row.get("statements", ()))
+        texts = (*texts, *(name for pair in row.get("aliases", ()) for name in pair))
         if not all(isinstance(text, str) for text in texts) or not isinstance(row["malformed"], int):
             raise ValueError("something stands where a text or a count is needed")
         if (weights := row.get("weights", ())) and len(weights) != len(row["triples"]):
@@ -95,6 +97,7 @@ class Extraction:
             row.get("is_sentences", False),
             row.get("names_are_ids", False),
             tuple(float(weight) for weight in weights),
+            tuple((name, alias) for name, alias in row.get("aliases", ())),
         )
 
 

@@ -59,7 +59,7 @@ class OfflineExtractor(Extractor):
     @property
     def identity(self) -> Any:
         """See `Extractor`."""
-        return ["offline terms", 1] if self._by_terms else ["offline", 4]
+        return ["offline terms", 2] if self._by_terms else ["offline", 4]
 
     def read_corpus(self, passages: Sequence[Passage], texts: Sequence[PassageText]) -> None:
         """See `Extractor`."""

@@ -75,8 +75,15 @@ class TermReader:
         types = {record.name: record.type for record in type_names(names, "", "", strength)}
         said = {s.defined: " ".join(s.text.split()) for s in reversed(sentences) if s.defined}
         details = [EntityRecord(n, types.get(n, ""), said.get(n, "")) for n in names if n in types or n in said]
-        weights = tuple(strength.values())
-        return Extraction(names, tuple(strength), details=tuple(details), is_sentences=True, weights=weights)
+        known = ((name, self._terms.get(name)) for name in names)
+        return Extraction(
+            names,
+            tuple(strength),
+            details=tuple(details),
+            is_sentences=True,
+            weights=tuple(strength.values()),
+            aliases=tuple((name, alias) for name, term in known if term for alias in term.aliases),
+        )
 
     def _kind_strengths(self, rows: Sequence[Sequence[str]]) -> dict[Pair, float]:
         """Return the association of each term with the one that it ends with, and which is thus always named with it.

@@ -202,6 +202,10 @@ class _Surfaces:
                     self.types[surface][detail.type] += 1
                 if surface and detail.description:
                     self.descriptions[surface].add(detail.description)
+            for name, alias in found.aliases:
+                surface = clean_name(renamed.get(clean_name(name), name))
+                if surface in self.passages and clean_name(alias):
+                    self.renamed[surface].add(clean_name(alias))
 
 
 def _keys(surfaces: _Surfaces, match: str) -> dict[str, str]:

@@ -49,7 +49,9 @@ def test_terms_and_names_of_a_sentence_are_joined_by_it():
 
 def test_an_abbreviation_is_its_long_form_and_a_term_is_joined_to_the_one_that_it_ends_with():
     found = extract(PASSAGES)[1]
-    assert "PTC" not in found.entities
+    assert "PTC" not in found.entities and found.aliases == (("Papillary thyroid cancer", "PTC"),)
+    graph = fold(extract(PASSAGES))
+    assert graph.aliases[graph.position["Papillary thyroid cancer"]] == ("PTC",)
     sentence = "Surgery for PTC is a thyroidectomy."
     assert ("surgery", sentence, "Papillary thyroid cancer") in found.triples
     assert any(head == "Papillary thyroid cancer" and tail == "thyroid cancer" for head, _, tail in found.triples)
@@ -65,7 +67,9 @@ def test_weights_are_the_strength_of_associations():
     strength = associate(rows)
     assert strength["a", "b"] > strength["a", "c"] > 0
     assert ("a", "e") not in strength, "less often than by chance"
-    found = Extraction(("a", "b"), (("a", "r", "b"), ("a", "s", "b")), is_sentences=True, weights=(0.5, 0.25))
+    found = Extraction(
+        ("a", "b"), (("a", "r", "b"), ("a", "s", "b")), is_sentences=True, weights=(0.5, 0.25), aliases=(("a", "A."),)
+    )
     assert fold([found, replace(found, weights=())]).weights.tolist() == [1.5, 1.25]
     assert Extraction.from_json(found.to_json()) == found
     with pytest.raises(ValueError, match="weights"):
