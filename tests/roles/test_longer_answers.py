@@ -69,6 +69,7 @@ def test_the_kind_of_a_question_says_how_long_its_answer_is(question: str, style
         ("You're not alone. See the table below for doses. What is gout? Gout is a disease of the joints.",
          ["Gout is a disease of the joints."]),
         ("2 Diagnosing", []),
+        ("2 Testing for gout Test results Blood tests Imaging tests Family history Key points Care starts.", []),
         ("of the larynx and it is removed", []),
     ],
 )  # fmt: skip

@@ -10,6 +10,7 @@ from gnnrag.text.normalise import FUNCTION_WORDS
 from gnnrag.text.sentences import MAX_PASSAGE, beginning, split_sentences
 
 LEAST_WORDS, MOST_WORDS = 4, 60
+HEADINGS = 4  # capitals after small words without a stop: so many make a table of contents
 # Words that open a sentence: with a capital and no stop before them, one was glued to a heading or an item of a list.
 _OPENING = (
     "The A An If You Your This These Those There When While Most Many Some Several Certain Different Other Another All "
@@ -133,5 +134,6 @@ def _is_statement(text: str) -> bool:
         and (text[0].isupper() or text[0].isdigit() or text[0] in "\"'“‘(")
         and bool(_VERB.search(text.lower()))
         and not _POINTER.search(text.lower())
+        and (":" in text or sum(m.group(1) not in FUNCTION_WORDS for m in _TRANSITION.finditer(text)) < HEADINGS)
         and sum(w[:1].isupper() for w in words) <= 0.6 * len(words)
     )
