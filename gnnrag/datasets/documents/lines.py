@@ -49,6 +49,9 @@ def drop_furniture(pages: Sequence[Page]) -> int:
     count = 0
     for number, (page, keys) in enumerate(zip(pages, found, strict=True)):
         gone = {id(line) for line, key in keys if key in repeated or line.text.strip() == numbered(number)}
+        # The outermost line may have the title of a section beside its number, another on every page.
+        outer = [line for line, _ in (*keys[:1], *keys[-1:])]
+        gone |= {id(line) for line in outer if numbered(number) in (line.text.split()[0], line.text.split()[-1])}
         page[:] = [line for line in page if id(line) not in gone]
         count += len(gone)
     return count
