@@ -14,7 +14,7 @@ import numpy as np
 from gnnrag.common.files import read_journal, read_json, read_object
 from gnnrag.common.records import TRAINING, interpreting, number, text
 from gnnrag.errors import GnnragError, nearest
-from gnnrag.metrics.long_answers import TEXT
+from gnnrag.metrics.long_answers import TEXT, UNCONFIRMED
 from gnnrag.metrics.plotting import blank_axes, write_figure
 from gnnrag.metrics.replies import check_section
 from gnnrag.metrics.retrieval import is_node_metric
@@ -146,7 +146,8 @@ class Comparison:
 
     def main_metrics(self) -> list[str]:
         """Return what to compare where nobody says: recall, EM and F1, as far as the questions have them, and texts."""
-        names = [*MAIN, *(name for name in self.runs[0].scores if name.startswith(TEXT))]
+        texts = [name for name in self.runs[0].scores if name.startswith(TEXT) and not name.endswith("words")]
+        names = [*MAIN, *(name for name in texts if name not in UNCONFIRMED)]
         has = [{name for name, values in run.scores.items() if not np.isnan(values).all()} for run in self.runs]
         return [name for name in names if all(name in one for one in has)]
 

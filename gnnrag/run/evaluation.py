@@ -297,7 +297,9 @@ def _material(data: Dataset, index: Index | None, on_note: Callable[[str], None]
     if index is None or not any(map(is_long, data.questions)):
         return Material(passages)
     try:
-        return Material(passages, index.embedder.encode, f"{index.config.embedder.model} ({index.embedder.identity})")
+        return Material(
+            passages, index.embedder.encode, f"{index.config.embedder.model} ({index.embedder.identity[:16]})"
+        )
     except GnnragError as error:  # all is answered, by a retriever that asks no embedder
         on_note(f"answers are not compared by embedding: {error}")
         return Material(passages)
