@@ -65,7 +65,7 @@ def test_the_readme_is_short() -> None:
 
 def test_the_index_names_every_page() -> None:
     for page in (ROOT / "README.md", ROOT / "docs/README.md"):
-        linked = {Path(target).name for target in re.findall(r"\]\(([\w./]+\.md)", page.read_text("utf-8"))}
+        linked = {Path(target).name for target in re.findall(r"\]\(([\w./-]+\.md)", page.read_text("utf-8"))}
         assert {p.name for p in PAGES} - {"README.md"} <= linked
 
 
