@@ -80,8 +80,8 @@ def fingerprint(items: Iterable[Passage | Question]) -> str:
         else:
             hops = [[hop.question, hop.answer, hop.gold] for hop in item.decomposition]
             extra = dict(item.extra)
-            if extra.get("relations") == list(relations_of(item.type)):  # the type says it, and older runs lack it
-                del extra["relations"]
+            if "relations" in extra and extra["relations"] == list(relations_of(item.type)):
+                del extra["relations"]  # the type says it, and older runs lack it
             row = [item.id, item.text, item.answers, item.type, item.gold, hops, item.evidence, extra]
         digest.update(json.dumps(row, sort_keys=True, ensure_ascii=False).encode() + b"\n")
     return digest.hexdigest()

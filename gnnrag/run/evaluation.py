@@ -134,7 +134,7 @@ def _left(
     """Return the questions without a row in the run or its parts; none where parts are merged."""
     run.note(questions=len(asked))
     merges = config.shard == MERGE
-    if merges or config.shard is None:
+    if merges or (config.shard is None and (run.path / SHARDS).is_dir()):
         take_parts(run, [q.id for q in asked], must_be_whole=merges)
     done = run.done(config.run.retry_failed and not merges)
     tracker.start(done.values(), run.log)
