@@ -130,9 +130,9 @@ def citations(session: Session, index: Index) -> list[dict[str, Any]]:
 
 
 def where(passage: Passage) -> str:
-    """Return the file of a passage and its place there, as far as they are known: `guide.pdf, p. 3`."""
-    file, mark, _ = passage.id.rpartition("#")
-    return ", ".join(one_line(part) for part in (file if mark else passage.id, passage.place) if part)
+    """Return the file of a passage and its place there, `guide.pdf, p. 3`; its id where they are not known."""
+    file = passage.id.rpartition("#")[0] if passage.place else ""
+    return f"{one_line(file)}, {one_line(passage.place)}" if file else one_line(passage.id)
 
 
 def evidence_lines(prediction: Prediction, session: Session, index: Index) -> list[str]:
