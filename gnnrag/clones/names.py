@@ -124,8 +124,8 @@ class Namer:
             exchanged |= zip(keys, mixed, strict=True)
         coined: dict[str, str] = {}
         for bucket, stems in self._stems.items():
-            code = self._codes[bucket]
-            coined |= {stem: code.spell(clone * len(stems) + i) for i, stem in enumerate(stems)}
+            speller = self._codes[bucket]
+            coined |= {stem: speller.spell(clone * len(stems) + i) for i, stem in enumerate(stems)}
         return [
             _styled(exchanged[w.key] if w.pool else coined[w.stem or w.key] + w.ending, style, number)
             for w, (style, number) in zip(self.words, self._spellings, strict=True)
