@@ -108,7 +108,7 @@ def as_text(prediction: Prediction, session: Session, index: Index) -> str:
     for event in session.events:
         if event["event"] == "query":
             found = event["ranking"]["ids"][:3]  # of passages, or of graph hits, which are named by their ids
-            top = "; ".join(index.lookup([i])[0].title if i in index.position else i for i in found)
+            top = one_line("; ".join(index.lookup([i])[0].title if i in index.position else i for i in found))
             kind = kinds.get(event["kind"], event["kind"]) + (f" to {event['retriever']}" if event["retriever"] else "")
             lines.append(f"  round {event['round']}, {kind}: {event['text']}\n      found: {top}")
     lines += ["", *evidence_lines(prediction, session, index)]
@@ -181,7 +181,7 @@ def reason_lines(reasons: Sequence[dict[str, Any]], index: Index) -> list[str]:
     for reason in reasons:
         if reason["id"] != shown:
             shown = reason["id"]
-            lines.append(f"  {index.lookup([shown])[0].title} ({shown}), asked: {reason['query']}")
+            lines.append(f"  {one_line(index.lookup([shown])[0].title)} ({one_line(shown)}), asked: {reason['query']}")
         path = " -- ".join(shorten(step, 80, placeholder=" ...") for step in reason["steps"])
         lines.append(fill(f"{reason['score']:.3f}  {path}", 110, initial_indent=PAD, subsequent_indent=PAD * 2))
     return lines

@@ -242,7 +242,7 @@ def test_prompted_roles_are_recorded(config: Any) -> None:
     log = [json.loads(line) for line in (path / "log.jsonl").read_text().splitlines()]
     record = next(row["roles"] for row in log if row["event"] == "predicted")
     assert record["reader"]["impl"] == "prompted" and record["reader"]["llm"]["type"] == "scripted"
-    assert set(record["reader"]["prompts"]) == {"reader", "reader_closed"}
+    assert set(record["reader"]["prompts"]) == {"reader", "reader_cited", "reader_closed"}
 
 
 def test_budgets_of_a_config(config: Any) -> None:

@@ -21,7 +21,7 @@ from gnnrag.graphs.linking import link_question
 from gnnrag.graphs.ppr import PageRankOperator
 from gnnrag.index.index import Index
 from gnnrag.retrievers.base import Retriever, check_choices, min_max, rank_passages
-from gnnrag.types import Query, Ranking
+from gnnrag.types import Passage, Query, Ranking
 
 
 @dataclass(frozen=True)
@@ -104,10 +104,14 @@ def build_relation_free(
     return RelationFreeGraph(names, phrases, Lists(named.indptr, named.indices), counts)
 
 
-def neighbours(titles: Sequence[str], rule: str) -> np.ndarray:
-    """Return neighbouring passages (n, 2), int64, by `rule`: `all`; `document`: those of one title; `none`."""
-    joins = {"all": lambda a, b: True, "document": lambda a, b: bool(a) and a == b, "none": lambda a, b: False}[rule]
-    pairs = [(i, i + 1) for i, (here, there) in enumerate(pairwise(titles)) if joins(here, there)]
+def neighbours(passages: Sequence[Passage], rule: str) -> np.ndarray:
+    """Return neighbouring passages (n, 2), int64, by `rule`: `all`; `document`: of one title or file; `none`."""
+
+    def joins(here: Passage, there: Passage) -> bool:
+        is_same_file = bool(here.place) and here.id.rpartition("#")[0] == there.id.rpartition("#")[0]
+        return rule == "all" or (rule == "document" and (is_same_file or here.title == there.title != ""))
+
+    pairs = [(i, i + 1) for i, (here, there) in enumerate(pairwise(passages)) if joins(here, there)]
     return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
@@ -260,8 +264,8 @@ class LinearRAGRetriever(Retriever):
     nearest entity above `seed_floor`; entities spread at once and keep their best score (`search=best`); passages have
     a share of the seed mass that does not grow with the corpus, and d(p) a power, both chosen on the train questions of
     hotpotqa and 2wiki (Recall@5 .818 and .909; .745 and .922 with half of the mass and power 1); only passages of one
-    title are neighbours (gold passages lie side by side in benchmarks). Unlike the release, a passage's number is
-    counted, not embedded, and names are phrases of the index, not spaCy's. ConfigError for an unknown value of a
+    title or file are neighbours (gold passages lie side by side in benchmarks). Unlike the release, a passage's number
+    is counted, not embedded, and names are phrases of the index, not spaCy's. ConfigError for an unknown value of a
     setting.
     """
 
@@ -288,9 +292,7 @@ class LinearRAGRetriever(Retriever):
             c.iteration_threshold,
             c.top_k_sentence,
         )
-        self.joined = neighbours(
-            [p.title for p in index.passages], c.adjacent or ("document" if self.is_fixed else "all")
-        )
+        self.joined = neighbours(index.passages, c.adjacent or ("document" if self.is_fixed else "all"))
         self._walk = PageRankOperator(self.graph.adjacency(self.joined), c.damping)
         self._sentences = index.read("sentence_vectors")
         self._logs = self.graph.counts.log1p()

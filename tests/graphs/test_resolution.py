@@ -96,7 +96,7 @@ def test_many_entities_are_blocked_by_their_nearest(monkeypatch):
     names = [f"e{i:02}" for i in range(60)]
     graph = fold([Extraction(tuple(names))], hyperedges="none")
     whole = candidate_clusters(graph, rows, 0.8)
-    monkeypatch.setattr(synonyms, "EXACT_UP_TO", 10)
+    monkeypatch.setattr(synonyms, "RESOLVED_EXACTLY_UP_TO", 10)
     assert candidate_clusters(graph, rows, 0.8) == whole == [list(range(k, k + 10)) for k in range(0, 60, 10)]
     monkeypatch.setattr(synonyms, "NEIGHBOURS", 4)
     assert [len(c) for c in candidate_clusters(graph, rows, 0.8)][:1] == [5]

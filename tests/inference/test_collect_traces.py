@@ -56,7 +56,10 @@ def test_join_and_import(root: Path, capsys: pytest.CaptureFixture[str]) -> None
         (["method=bdtr"], "out=DIR: give the folder"),
         (["method=bdtr", "out=x", "keep.precise=1"], "unknown setting 'keep.precise'"),
         (["method=bdtr", "out=x", "keep.precision=7"], "keep.precision=7.0: must lie between 0 and 1"),
-        (["method=bdtr", "out=x", "outt=x"], "unknown setting 'outt'. Did you mean 'out'? Allowed: budget, cand"),
+        (
+            ["method=bdtr", "out=x", "outt=x"],
+            "unknown setting 'outt'. Did you mean 'out'? Allowed: answer, budget",
+        ),
         (["method=bdtr", "out=x", "metod=x"], "unknown setting 'metod'. Did you mean 'method'?"),
         (["out=x", "shard=1/2"], "shard='1/2' is a setting of inference/evaluate.py; a recording answers all"),
     ],

@@ -96,7 +96,9 @@ def test_names_and_texts_of_documents_are_shown_spelt_out(
     folder = tmp_path / "docs"
     folder.mkdir()
     name = "a\x1b[31m\u202egpj.txt"
-    (folder / name).write_text(f"The lamp of Ada {EVIL.replace(chr(0), '')} is green and stands in Riga.")
+    (folder / name).write_text(
+        f"The lamp of Ada {EVIL.replace(chr(0), '')} is green and stands in Riga. " + "It is old. " * 300
+    )
     (folder / "b\x1b]2;x\x07.bin").write_text("x")
     out = ""
     for json_or_not in ((), ("--json",)):
@@ -150,7 +152,7 @@ def test_a_line_feed_in_a_name_begins_no_line(tmp_path, capsys):
 
 
 def test_the_command_that_an_error_proposes_quotes_the_name(tmp_path):
-    path = tmp_path / "a; touch b $(id).txt"
+    path = tmp_path / "a; touch b $(id).jsonl"
     path.write_bytes(b"caf\xe9 noir")
-    with pytest.raises(DataError, match=r"iconv -f LATIN1 -t UTF-8 'a; touch b \$\(id\).txt' > 'a; touch"):
+    with pytest.raises(DataError, match=r"iconv -f LATIN1 -t UTF-8 'a; touch b \$\(id\).jsonl' > 'a; touch"):
         load_passages(path)

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from gnnrag.graphs.knowledge import Lists
 from gnnrag.index.index import Index
-from gnnrag.retrievers.linearrag import Bridging, LinearRAGConfig, LinearRAGRetriever, RelationFreeGraph
+from gnnrag.retrievers.linearrag import Bridging, LinearRAGConfig, LinearRAGRetriever, RelationFreeGraph, neighbours
 from gnnrag.types import Passage, Query
 from tests.helpers.each import each
 from tests.helpers.indexes import CORPUS, build
@@ -70,6 +70,18 @@ def test_what_is_an_entity(index: Index) -> None:
 )
 def test_which_passages_are_neighbours(index: Index, adjacent: str | None, pairs: list[list[int]]) -> None:
     assert make(index, adjacent=adjacent).joined.tolist() == pairs
+
+
+def test_chunks_of_a_file_are_neighbours_whatever_their_titles() -> None:
+    rows = (
+        ("a.txt#1", "T", "p. 1"),
+        ("a.txt#2", "U", "p. 2"),
+        ("b.txt#1", "V", "p. 1"),
+        ("c", "W", ""),
+        ("c", "X", ""),
+    )
+    chunks = [Passage(id_, title, "text", place) for id_, title, place in rows]
+    assert neighbours(chunks, "document").tolist() == [[0, 1]]
 
 
 def test_what_a_name_seeds(index: Index) -> None:
