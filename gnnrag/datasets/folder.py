@@ -110,6 +110,7 @@ class _Reader:
             reason = "PDF without text (scanned? recognise its text first)" if is_pdf else "empty file"
             self._skips.add(reason, relative)
             report.state, report.why = "empty", [reason]
+            report.notes += [note for document in documents for note in document.notes]
             self.documents[relative] = []
             return
         self.documents[relative] = list(self._cut(path, report, documents))

@@ -42,7 +42,7 @@ def read_html(path: Path, progress: Progress = silent) -> Iterator[Document]:
     raw = read_whole(path, MAX_PAGE)
     text, remark = _page_text(path, raw)
     document = Document(notes=[remark] if remark else [])
-    root = parse(path, text)
+    root = parse(path, text, document.notes)
     name = root.findtext(".//title")
     dropped = _clean(root, is_page=True)
     whole = _Walk(root).blocks()
@@ -59,15 +59,21 @@ def _page_text(path: Path, raw: bytes) -> tuple[str, str]:
     return decoded(path, raw, (found[1] or found[2]).decode("ascii") if found else "")
 
 
-def parse(path: Path, text: str) -> Any:
-    """Return the root of a text in HTML, however broken it is; DataError: there is nothing in it."""
+def parse(path: Path, text: str, notes: list[str]) -> Any:
+    """Return the root of a text in HTML, however broken it is; DataError: there is nothing in it.
+
+    Where its tags nest too deeply the parser stops, which is added to `notes`.
+    """
     from lxml import etree, html
 
     parser = html.HTMLParser(no_network=True, huge_tree=False, remove_comments=True, remove_pis=True)
     try:
-        return html.document_fromstring(_PROLOG.sub("", text, count=1), parser=parser)
+        root = html.document_fromstring(_PROLOG.sub("", text, count=1), parser=parser)
     except (etree.LxmlError, ValueError) as error:
         raise DataError(path, f"is no HTML that can be read ({str(error)[:100]})") from error
+    if any(entry.type_name == "ERR_RESOURCE_LIMIT" for entry in parser.error_log):
+        notes.append("tags nest more than 256 deep: what follows is not read; close those that are open, or split it")
+    return root
 
 
 def _article(root: Any) -> list[Block]:
@@ -211,9 +217,9 @@ def read_docx(path: Path, progress: Progress = silent) -> Iterator[Document]:
     with open_archive(path) as (file, archive):
         members(path, archive, "word/document.xml")
         html = _converted(mammoth, path, file)
-    root = parse(path, f"<body>{html}</body>")
-    dropped = _clean(root, is_page=False)
-    document = Document(dropped=dropped)
+    document = Document()
+    root = parse(path, f"<body>{html}</body>", document.notes)
+    document.dropped = _clean(root, is_page=False)
     for element in root.find_class("title")[:1]:
         document.title = " ".join(element.text_content().split())
         _drop(element)
@@ -253,7 +259,7 @@ def read_epub(path: Path, progress: Progress = silent) -> Iterator[Document]:
                 document.dropped["tables of contents"] += 1
             else:
                 text, _ = _page_text(path, archive.read(name))
-                page = parse(path, text)
+                page = parse(path, text, document.notes)
                 document.dropped += _clean(page, is_page=False)
                 document.blocks += _Walk(page, posixpath.basename(name)).blocks()
     if not spine:

@@ -25,6 +25,7 @@ def read_csv(path: Path, progress: Progress = silent) -> Iterator[Document]:
     text, remark = read_text(path)
     try:
         dialect: Any = csv.Sniffer().sniff(text[:20_000], delimiters=",;\t|")
+        dialect.doublequote = True  # the sample may have none; a quotation mark in a cell is written twice all the same
     except csv.Error:
         dialect = csv.excel
     rows = csv.reader(io.StringIO(text, newline=""), dialect)
@@ -32,7 +33,8 @@ def read_csv(path: Path, progress: Progress = silent) -> Iterator[Document]:
     try:
         document.blocks = list(_tables(path, enumerate(rows, start=1)))
     except csv.Error as error:
-        raise DataError(path, f"row {rows.line_num}: {error}") from error
+        why = f"row {rows.line_num}: {error}; split the cell, or close a quotation mark that is open there"
+        raise DataError(path, why) from error
     yield document
 
 
@@ -122,6 +124,8 @@ def read_pptx(path: Path, progress: Progress = silent) -> Iterator[Document]:
 
 
 def _slide(slide: Any, number: int) -> Iterator[Block]:
+    from pptx.shapes.group import GroupShape
+
     title = slide.shapes.title
     name = " ".join(title.text_frame.text.split()) if title is not None and title.has_text_frame else ""
     if name:
@@ -129,7 +133,7 @@ def _slide(slide: Any, number: int) -> Iterator[Block]:
     todo = [shape for shape in reversed(list(slide.shapes)) if title is None or shape.shape_id != title.shape_id]
     while todo:
         shape = todo.pop()
-        if shape.shape_type == 6:  # a group
+        if isinstance(shape, GroupShape):  # `shape_type` raises where a shape has no geometry of its own
             todo += reversed(list(shape.shapes))
         elif shape.has_text_frame:
             for paragraph in shape.text_frame.paragraphs:
@@ -138,5 +142,6 @@ def _slide(slide: Any, number: int) -> Iterator[Block]:
         elif shape.has_table:
             rows = [[cell.text for cell in row.cells] for row in shape.table.rows]
             yield table(rows, [number] * len(rows))
-    if slide.has_notes_slide and (text := slide.notes_slide.notes_text_frame.text.strip()):
+    notes = slide.notes_slide.notes_text_frame if slide.has_notes_slide else None  # its page may have no place for any
+    if notes is not None and (text := notes.text.strip()):
         yield Block("text", " ".join(text.split()), [(0, number)])
