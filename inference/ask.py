@@ -26,6 +26,7 @@ from typing import Any
 from gnnrag.common.untrusted import one_line
 from gnnrag.common.yaml_config import is_given
 from gnnrag.config import EvaluateConfig, load_config
+from gnnrag.datasets.documents.merging import brief
 from gnnrag.errors import GnnragError
 from gnnrag.index.index import Index
 from gnnrag.metrics.replies import by_role, remarks
@@ -132,7 +133,7 @@ def citations(session: Session, index: Index) -> list[dict[str, Any]]:
 def where(passage: Passage) -> str:
     """Return the file of a passage and its place there, `guide.pdf, p. 3`; its id where they are not known."""
     file = passage.id.rpartition("#")[0] if passage.place else ""
-    return f"{one_line(file)}, {one_line(passage.place)}" if file else one_line(passage.id)
+    return f"{one_line(file)}, {one_line(brief(passage.place))}" if file else one_line(passage.id)
 
 
 def evidence_lines(prediction: Prediction, session: Session, index: Index) -> list[str]:

@@ -63,7 +63,8 @@ def _run(main: Callable[[Sequence[str]], int], arguments: Sequence[str], help_te
     if any(a in ("-h", "--help") for a in arguments):
         print((help_text or "").strip())
         return 0
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # a damaged file is named by our own note
+    for library in ("pypdf", "trafilatura"):
+        logging.getLogger(library).setLevel(logging.CRITICAL)  # a damaged file is named by our own note
     with counted_repairs() as repairs:  # what is no UTF-8 reaches us as halves of characters
         arguments = [well_formed(argument) for argument in arguments]
     if repairs.count:

@@ -12,12 +12,13 @@ from gnnrag.datasets.chunk import Chunking
 from gnnrag.datasets.documents import passages as cutting
 from gnnrag.datasets.documents.blocks import Block, Document
 from gnnrag.datasets.documents.language import language_of
-from gnnrag.datasets.documents.merging import given_back
+from gnnrag.datasets.documents.merging import brief, given_back
 from gnnrag.datasets.documents.passages import cut_document
 from gnnrag.datasets.documents.report import summary
 from gnnrag.text.sentences import split_sentences
 from tests.datasets.test_folder import pages_bytes, pdf_bytes
 from tests.helpers.each import each
+from tests.helpers.office import xlsx
 
 
 @pytest.fixture
@@ -157,6 +158,17 @@ def test_a_passage_of_two_documents_is_kept_once_and_survives_either(load):
     (back,) = given_back([first], {"c.txt#1"}, [])
     assert (back.id, back.text, back.place) == ("b.pdf#1", first.text, "p. 1; the same in d.txt#1 (characters 1-140)")
     assert not list(given_back([first], {"b.pdf#1", "d.txt#1"}, [])) and not list(given_back([first], set(), [first]))
+
+
+def test_of_many_places_a_few_are_told_and_brackets_in_their_names_hinder_nothing(load):
+    names = ("One", "No #1 (old)", "3", "4", "5", "6")
+    files = {f"{n} (x).xlsx": xlsx({name: [["Item"], [f"{BODY} {BODY}"]]}) for n, name in enumerate(names)}
+    (first,) = load(files).passages
+    (back,) = given_back([first], set(), [])
+    assert (back.id, back.place.split(";")[0]) == ("1 (x).xlsx#1", "No #1 (old), rows 1-2")
+    assert first.place.count("the same in") == 5
+    assert brief(first.place).count("the same in") == 3 and brief(first.place).endswith(" and in 2 more places")
+    assert brief("p. 3") == "p. 3"
 
 
 def test_passages_without_headings_say_what_they_are_about(load):

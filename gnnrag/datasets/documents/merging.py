@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -13,7 +14,9 @@ from gnnrag.types import Passage
 
 LEAST = 20  # words; shorter passages may be alike by chance
 _SAME = "; the same in "
-_OTHER = re.compile(r"(?P<id>\S.*?#\d+)(?: \((?P<place>[^()]*)\))?")
+# The name of a sheet or of a chapter may have brackets of its own.
+_OTHER = re.compile(r"(?P<id>\S.*?#\d+)(?: \((?P<place>(?:[^()]|\([^()]*\))*)\))?")
+_SHOWN = 3  # other places that a person is told
 
 
 def merge_repeated(
@@ -26,21 +29,30 @@ def merge_repeated(
     first: dict[str, tuple[str, int]] = {}
     merged = {name: list(own) for name, own in documents.items()}
     gone: set[str] = set()
+    others: defaultdict[tuple[str, int], list[str]] = defaultdict(list)
     for name, own in documents.items():
         for position, passage in enumerate(own):
             if not passage.id.startswith(f"{name}#") or count_words(passage.text) < LEAST:
                 continue
             where, at = first.setdefault(normalised(passage.text), (name, position))
             if (where, at) != (name, position):
-                kept = merged[where][at]
-                other = f"{passage.id} ({passage.place})" if passage.place else passage.id
-                merged[where][at] = replace(kept, place=f"{kept.place}{_SAME}{other}")
+                others[where, at].append(f"{passage.id} ({passage.place})" if passage.place else passage.id)
                 gone.add(passage.id)
                 reports[name].dropped["passages that stand elsewhere, too"] += 1
+    for (where, at), places in others.items():
+        kept = merged[where][at]
+        merged[where][at] = replace(kept, place=_SAME.join([kept.place, *places]))
     for name, own in merged.items():
         merged[name] = [passage for passage in own if passage.id not in gone]
         reports[name].passages = len(merged[name])
     return merged
+
+
+def brief(place: str) -> str:
+    """Return the place of a passage as a person is told it: of many others where it stands, the first few."""
+    own, *others = place.split(_SAME)
+    more = f" and in {len(others) - _SHOWN:,} more places" if len(others) > _SHOWN else ""
+    return _SAME.join([own, *others[:_SHOWN]]) + more
 
 
 def given_back(leaving: Iterable[Passage], staying: Collection[str], coming: Iterable[Passage]) -> Iterator[Passage]:
