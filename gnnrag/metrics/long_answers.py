@@ -313,7 +313,9 @@ class _Comparison:
                     if j is not None:
                         cosine = float((references[j] @ rows[i]).max())
                         self._put(into, i, "cosine_embedding", cosine)
-                        self._put(into, i, "cosine_rescaled_embedding", (cosine - level) / (1 - level))
+                        # Where all answers and references of a type are the same, nothing is left to tell.
+                        rescaled = (cosine - level) / (1 - level) if level < 1 - 1e-6 else math.nan
+                        self._put(into, i, "cosine_rescaled_embedding", rescaled)
 
     def _put(self, into: dict[str, np.ndarray], i: int, name: str, value: float) -> None:
         into.setdefault(f"{TEXT}{name}", np.full(len(self.pairs), math.nan))[i] = value

@@ -171,6 +171,14 @@ def test_similarity_and_its_floor() -> None:
     assert summary["by_type"].keys() == {"how"} and summary["embedder"] == "by hand" and summary["long"] == 3
 
 
+def test_similarity_where_all_answers_and_references_of_a_type_are_one() -> None:
+    questions = [asked(id_, SENTENCE) for id_ in "12"]
+    rows = [predict(id_, SENTENCE) for id_ in "12"]
+    found = scores(questions, rows, lambda texts: np.array([[0.6, 0.8]] * len(texts)))
+    assert found.columns["text/cosine_embedding"].tolist() == pytest.approx([1, 1])
+    assert np.isnan(found.columns["text/cosine_rescaled_embedding"]).all()
+
+
 def test_figures_are_the_same_for_the_same_seed() -> None:
     questions = [asked(f"q{i}", f"Of {word} {SENTENCE}") for i, word in enumerate(("tumour", "drugs", "cases", "last"))]
     rows = [predict(q.id, q.answers[0], "abc") for q in questions]
