@@ -51,7 +51,7 @@ _SHORTENED = (
     "st. dr. mr. mrs. ms. jr. sr. mt. ft. no. nos. vol. inc. ltd. co. corp. bros. lt. gen. col. sgt. capt. cpt. "
     "maj. rev. hon. prof. gov. sen. rep. pres. adm. cmdr. vs. v. ca. c. b. d. r. approx. est. fl. feat. ed. eds. "
     "pp. e.g. i.e. cf. al. etc. op. jan. feb. mar. apr. jun. jul. aug. sep. sept. oct. nov. dec. u.s. u.k. ph.d. "
-    "d.c. lit. trans."
+    "d.c. lit. trans. fig. figs. eq. eqs. chap."
 )
 _ABBREVIATIONS = frozenset(_SHORTENED.split())
 # After initials only these words, capital by position, prove that a sentence has ended (`in the U.S. He was ...`).

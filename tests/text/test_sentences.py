@@ -14,6 +14,7 @@ from tests.helpers.each import each
     [
         ("He left. She stayed.", ["He left.", "She stayed."]),
         ("Dr. Smith met F.W. Murnau. They spoke.", ["Dr. Smith met F.W. Murnau.", "They spoke."]),
+        ("It is in Fig. 2 and Eq. 3. They agree.", ["It is in Fig. 2 and Eq. 3.", "They agree."]),
         ("He moved to the U.S. He stayed.", ["He moved to the U.S.", "He stayed."]),
         ("The U.S. Navy came.", ["The U.S. Navy came."]),
         ("J. K. Rowling wrote it.", ["J. K. Rowling wrote it."]),
