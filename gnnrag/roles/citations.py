@@ -39,11 +39,13 @@ def parse_cited(text: str, count: int, question: str = "", is_strict: bool = Tru
 
 def _sentence(row: object) -> tuple[str, tuple[int, ...]]:
     text, numbers = (row.get("text"), row.get("passages")) if isinstance(row, dict) else (None, None)
-    if not isinstance(text, str) or not isinstance(numbers, list) or not text.strip():
+    if not isinstance(text, str) or not isinstance(numbers, list):
         raise MalformedError("a sentence without its text or its list of passages")
     if not all(isinstance(n, int) and not isinstance(n, bool) for n in numbers):
         raise MalformedError("a passage that is no number")
-    return without_citations(" ".join(text.split())), tuple(dict.fromkeys(numbers))
+    if not (bare := without_citations(" ".join(text.split())).strip()):  # numbers in brackets alone say nothing
+        raise MalformedError("a sentence without its text")
+    return bare, tuple(dict.fromkeys(numbers))
 
 
 def cited_answer(sentences: Iterable[tuple[str, Sequence[int]]], passages: Sequence[Passage]) -> Answer:

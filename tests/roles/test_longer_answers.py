@@ -168,6 +168,7 @@ def test_what_is_no_object_of_sentences_fails_and_an_empty_list_abstains() -> No
 
 @each("text", ['{"sentences": 3}', '{"sentences": [{"text": "", "passages": []}]}', '{"sentences": ["a"]}',
                '{"sentences": [{"text": "A b.", "passages": ["1"]}]}',
+               '{"sentences": [{"text": "Peat burns well.", "passages": [1]}, {"text": "[2]", "passages": [2]}]}',
                '{"sentences": [{"text": "A b.", "passages": [true]}]}',
                '{"sentences": [{"text": "How is peat used?", "passages": [1]}]}'])  # fmt: skip
 def test_replies_are_read_strictly(text: str) -> None:
