@@ -27,6 +27,7 @@ from gnnrag.common.untrusted import one_line
 from gnnrag.common.yaml_config import is_given
 from gnnrag.config import EvaluateConfig, load_config
 from gnnrag.datasets.documents.merging import brief
+from gnnrag.datasets.documents.report import write_report
 from gnnrag.errors import GnnragError
 from gnnrag.index.index import Index
 from gnnrag.metrics.replies import by_role, remarks
@@ -77,7 +78,10 @@ def find_index(config: EvaluateConfig, is_alone: bool) -> Index:
         return Index(path, index_settings(config))
     data = load_corpus(config.data.path, chunking(config.data), titles=config.data.titles)
     with IndexProgress() as progress:
-        return open_index(config, data.name, data.passages, progress)
+        index = open_index(config, data.name, data.passages, progress)
+    if data.report:
+        write_report(index.store.root, data.report)
+    return index
 
 
 def as_data(prediction: Prediction, session: Session, index: Index) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from rich.table import Table
 from gnnrag.common.files import write_atomic
 from gnnrag.errors import GnnragError
 from gnnrag.metrics.comparison import Comparison, Run, load_runs, overlap, recall_plot
+from gnnrag.metrics.long_answers import TEXT
 from gnnrag.metrics.traces import DEPTH
 from gnnrag.pages.comparison import comparison_page
 from inference.console import render
@@ -65,7 +66,8 @@ def main(arguments: Sequence[str]) -> int:
         recall_plot(runs, Path(options.plot))
     if options.html:
         write_atomic(Path(options.html), comparison_page([Path(r) for r in options.runs], runs, options.data))
-    shares = [{"run": r.name, "metric": m, **overlap(runs[0], r, m)} for r in runs[1:] for m in metrics]
+    scored = [m for m in metrics if not m.startswith(TEXT)]  # by texts no answer is right or wrong
+    shares = [{"run": r.name, "metric": m, **overlap(runs[0], r, m)} for r in runs[1:] for m in scored]
     by_type = comparison.by_type(metrics) if options.by == "type" else []
     if options.json:
         data = {"runs": {r.name: r.metrics for r in runs}, "differences": rows, "overlap": shares}

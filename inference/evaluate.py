@@ -77,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
         note(f"part {shard} has ended, with {metrics['questions']} questions; shard={MERGE} puts all parts together")
     elif is_measured:  # else its zeros would look like a result
         print(metrics_table([(label, metrics)]))
-        if "texts" in metrics:
+        if metrics.get("texts", {}).get("floors"):
             print(texts_table(metrics))
     if metrics["failed"]:
         print(describe_failures(read_predictions(path)), file=sys.stderr)

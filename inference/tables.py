@@ -88,7 +88,7 @@ def metrics_table(rows: Iterable[tuple[str, dict[str, Any]]], title: str = "") -
     for (name, metrics), (count, asked) in zip(rows, bad, strict=True):
         cells = [_cell(metrics, key, digits) for _, key, digits in columns]
         table.add_row(name, *cells, *[f"{count:.0f} ({count / asked:.0%})" if asked else "-"] * has_bad)
-    shown = render(table, width=140 if len(columns) < 12 else 200)
+    shown = render(table, width=140 if len(columns) < 11 else 200)
     named = zip(rows, sections, strict=True)
     by_role = [replies_table(section, name * (len(rows) > 1)) for (name, _), section in named if section]
     return "\n".join([shown, *_why(rows), *_types(rows, columns), *(by_role if has_bad or len(rows) == 1 else [])])

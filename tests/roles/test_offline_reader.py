@@ -158,6 +158,14 @@ def test_places_parents_countries_and_namesakes() -> None:
     assert [c for _, _, c in country_mentions("a Scottish-born New Zealand actor")] == ["United Kingdom", "New Zealand"]
 
 
+def test_what_the_question_names_and_parts_of_a_date_are_the_last_choice() -> None:
+    text = "Miriam Okafor succeeded Tomas Lindqvist as head. The grant of 2021-03-04 pays for 12 places."
+    passage = Passage("a", "", text)
+    asked = ("Who succeeded Tomas Lindqvist?", "How many places does the grant pay for?")
+    answers = [OfflineReader().read(ReaderTask(Question("q", text), (passage,))).text for text in asked]
+    assert answers == ["Miriam Okafor", "12"]
+
+
 def test_headings_without_their_line_breaks_are_no_names() -> None:
     text = "Surgery Surgery is used. Most have surgery first. 2 Testing You're told of testing. Duran Duran played."
     spans = ("Surgery Surgery", "2 Testing", "You're", "Duran Duran", "2 Chainz", "Testing", "Bora Bora")

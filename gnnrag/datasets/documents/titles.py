@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import log
 
+from gnnrag.text.normalise import FUNCTION_WORDS, fold
 from gnnrag.text.sentences import split_sentences
 from gnnrag.text.subjects import subject_of
 from gnnrag.text.terms import Terms, find_terms
@@ -101,6 +102,8 @@ class _Titles:
         """Return the subject of the first sentence where it is a name, or ends in a term, which then stands for it."""
         found = subject_of(text[_found_end(text) :])
         if found is None or found.confidence < _SURE or len(found.name.split()) > _WORDS:
+            return ""
+        if fold(found.name).split()[-1] in FUNCTION_WORDS:  # `Note that you`
             return ""
         terms = self._terms.in_text(found.name)
         if terms:

@@ -38,6 +38,7 @@ _KIND_OF: dict[str, AnswerType] = {
     "birth_date": "date", "death_date": "date", "birth_place": "place", "death_place": "place", "burial": "place",
     "country": "country", "cause": "phrase", "educated": "name", "employer": "name", "award": "name",
 }  # fmt: skip
+_ISO_DATE = re.compile(r"\b\d{4}-\d{2}-\d{2}\b")
 _NOT_PERSON = re.compile(
     r"\b(?:of|the|The|Press|Records|University|League|Party|Association|Company|Club|Films?|Award|Album|House|Church|College|"
     r"School|Institute|Group|State|States|TV|Studios?|Entertainment)\b"
@@ -60,7 +61,7 @@ class SpanWeights:
     agent: float = 0.3  # bonus of a span that did what the question asks about
     noun: float = 0.3  # bonus of a span that holds the noun asked for (`Dodge County`)
     fit: float = 0.3  # bonus of a span that looks like its type (a place after a preposition, a person of two words)
-    repeat: float = 1.0  # penalty of a span that the question already has
+    repeat: float = 9.0  # penalty of a span that the question already has: the last choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,7 @@ def spans_of(kind: AnswerType, sentence: str) -> list[tuple[int, int, str]]:
     if kind == "year":
         return [(m.start(), m.end(), m.group()) for m in re.finditer(r"\b[12]\d{3}\b", sentence)]
     if kind == "number":
-        dates = [(m.start(), m.end()) for m in DATE_RE.finditer(sentence)]
+        dates = [m.span() for pattern in (DATE_RE, _ISO_DATE) for m in pattern.finditer(sentence)]
         return [
             (m.start(), m.end(), m.group())
             for m in NUMBER_RE.finditer(sentence)
