@@ -128,9 +128,9 @@ def citations(session: Session, index: Index) -> list[dict[str, Any]]:
     """Return a row for each sentence of an answer and each passage that it cites; none for a short answer."""
     answer = next((e for e in session.events if e["event"] == "answer"), {})
     return [
-        {"sentence": each["sentence"], "passage": id_, "place": where(passage), "supported": each["supported"]}
-        for each in answer.get("citations", ())
-        for id_, passage in zip(each["passages"], index.lookup(each["passages"]), strict=True)
+        {"sentence": one["sentence"], "passage": id_, "place": where(passage), "supported": id_ in one["borne_out_by"]}
+        for one in answer.get("citations", ())
+        for id_, passage in zip(one["passages"], index.lookup(one["passages"]), strict=True)
     ]
 
 
@@ -153,8 +153,12 @@ def evidence_lines(prediction: Prediction, session: Session, index: Index) -> li
         lines.append(fill(excerpt(passage.text, wanted), 110, initial_indent=PAD, subsequent_indent=PAD))
     if support:
         lines.append("\n * the answer was read from here")
-    if doubtful := list(dict.fromkeys(row["sentence"] for row in rows if not row["supported"])):
-        lines += ["\nNot borne out by the passages that they name:", *(f"  - {one_line(each)}" for each in doubtful)]
+    doubtful = [f"  - {one_line(each['sentence'])}" for each in answer.get("citations", ()) if not each["supported"]]
+    if doubtful:
+        lines += ["\nNot borne out by the passages that they name:", *doubtful]
+    if others := [row for row in rows if not row["supported"] and f"  - {one_line(row['sentence'])}" not in doubtful]:
+        lines += ["\nNamed, but does not bear it out:"]
+        lines += [f"  - {row['place']}: {one_line(row['sentence'])}" for row in others]
     return lines
 
 

@@ -111,10 +111,14 @@ class ReaderTask:
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """A sentence of an answer, the ids of the passages that it cites, and whether one of them bears it out."""
+    """A sentence of an answer, the ids of the passages that it cites, and of those that bear it, or a part of it, out.
+
+    `supported`: no part of it is left over.
+    """
 
     sentence: str
     passages: tuple[str, ...]
+    borne_out_by: tuple[str, ...]
     supported: bool = True
 
 

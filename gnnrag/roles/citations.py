@@ -56,8 +56,11 @@ def cited_answer(sentences: Iterable[tuple[str, Sequence[int]]], passages: Seque
     for text, numbers in sentences:
         # Of several sentences in one each must be there.
         shares = [[support(said(each), places[n - 1], weight) for n in numbers] for each in split_sentences(text)]
-        is_held = bool(numbers) and all(math.isnan(row[0]) or max(row) >= BORNE_OUT for row in shares)
-        citations.append(Citation(text, tuple(passages[n - 1].id for n in numbers), is_held))
+        shares = [row for row in shares if row and not math.isnan(row[0])]  # nan: of words that say nothing
+        is_held = bool(numbers) and all(max(row) >= BORNE_OUT for row in shares)
+        named = tuple(passages[n - 1].id for n in numbers)
+        by = tuple(id_ for i, id_ in enumerate(named) if any(row[i] >= BORNE_OUT for row in shares) or not shares)
+        citations.append(Citation(text, named, by, is_held))
         parts.append(cited(text, numbers) if numbers else text)
     flags = tuple("unsupported" for each in citations if not each.supported)
     ids = tuple(dict.fromkeys(id_ for each in citations for id_ in each.passages))

@@ -148,10 +148,14 @@ def test_archives_that_unpack_without_end_and_entities_are_refused(folder, monke
     for at in (lie.find(b"PK\x03\x04") + 22, lie.find(b"PK\x01\x02") + 24):
         lie[at : at + 4] = (100).to_bytes(4, "little")  # what the headers say of the size
     entity = "<!DOCTYPE w [<!ENTITY a 'ha'>]>"
-    root = folder({"a.docx": bomb, "b.docx": bytes(lie), "c.docx": docx(WORDS, entity), "o.txt": "Fine."})
+    root = folder(
+        {"a.docx": bomb, "b.docx": bytes(lie), "c.docx": docx(WORDS, entity), "o.txt": "Fine."}
+        | {"d.docx": zipped({"word/document.xml": b"<w/>", "word/evil.bin": f" {entity}<w/>", "word/ole.bin": b"\x00<"})}
+    )
     why = {row.file: row.why for row in load_passages(root).report}
     assert why["a.docx"] == ["word/document.xml unpacks to 50,000 bytes, the limit is 10,000; split it"]
     assert "damaged" in why["b.docx"][0] and "declares entities" in why["c.docx"][0]
+    assert why["d.docx"] == ["word/evil.bin declares entities or is no UTF-8; save it again"]
     monkeypatch.setattr(archive, "MAX_UNPACKED", 1_000)
     monkeypatch.setattr(archive, "MAX_XML", 10**9)
     assert "unpack to 100,000 bytes" in load_passages(root).report[0].why[0]
@@ -167,9 +171,10 @@ def test_a_sheet_without_end_is_left_out(folder, monkeypatch):
 
 
 def test_a_library_that_is_missing_is_told_once_and_the_rest_is_read(folder, monkeypatch):
+    files = whole()  # made with these libraries
     for module in ("mammoth", "trafilatura", "openpyxl", "pptx"):
         monkeypatch.setitem(sys.modules, module, None)
-    data = load_passages(folder(whole()))
+    data = load_passages(folder(files))
     missing = {row.file: row.why[0] for row in data.report if row.state == "skipped"}
     assert list(missing) == ["b.docx", "d.html", "h.pptx", "k.xlsx"] and len(data.passages) == 9
     assert missing["b.docx"].startswith("needs mammoth, which is not installed: pip install 'gnnrag[documents]'")

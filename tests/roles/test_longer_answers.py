@@ -101,7 +101,9 @@ def test_one_statement_with_its_citation() -> None:
     answer = read("What is dried peat used for?", "sentence")
     assert answer.text == "Dried peat is burned as fuel in stoves and kilns [2]."
     assert answer.support == ("guide.txt#2",)
-    assert answer.citations == (Citation("Dried peat is burned as fuel in stoves and kilns.", ("guide.txt#2",)),)
+    assert answer.citations == (
+        Citation("Dried peat is burned as fuel in stoves and kilns.", ("guide.txt#2",), ("guide.txt#2",)),
+    )
 
 
 def test_a_long_answer_is_of_several_passages_without_repetition_and_within_its_words() -> None:
@@ -150,6 +152,11 @@ def test_sentences_cite_and_are_checked_against_what_they_cite() -> None:
     assert (
         "one or two sentences" in prompted(reply((said[0], [2])), style="sentence")[2].requests[0].messages[-1].content
     )
+
+
+def test_of_two_passages_only_the_one_that_says_it_bears_a_sentence_out() -> None:
+    (one,) = cited_answer([("Dried peat is burned as fuel in stoves.", (2, 1))], GUIDE).citations
+    assert one.supported and one.passages == ("guide.txt#2", "guide.txt#1") and one.borne_out_by == ("guide.txt#2",)
 
 
 def test_citations_of_passages_that_do_not_exist_are_dropped_and_counted() -> None:

@@ -21,6 +21,10 @@ MAX_MEMBERS = 20_000
 MAX_XML = 50_000_000  # bytes that one member with text unpacks to
 MAX_UNPACKED = 500_000_000  # and all of them, pictures included
 _TEXT = (".xml", ".rels", ".xhtml", ".html", ".htm", ".opf", ".ncx", ".vml")
+_MEDIA = (
+    *(".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".emf", ".wmf", ".ico", ".svg"),
+    *(".mp3", ".mp4", ".m4a", ".wav", ".avi", ".mov", ".wmv", ".ttf", ".otf", ".woff", ".woff2", ".odttf", ".fntdata"),
+)
 
 
 @contextmanager
@@ -38,7 +42,8 @@ def open_archive(path: Path) -> Iterator[tuple[BinaryIO, zipfile.ZipFile]]:
 def members(path: Path, archive: zipfile.ZipFile, needs: str) -> frozenset[str]:
     """Return the names in an archive after checking them; DataError: too large, or `needs` is not among them.
 
-    Every XML is read once: what its header says of its size may be a lie, which the reading finds out.
+    Every XML, whatever its name ends in, is read once: what its header says of its size may be a lie, which the reading
+    finds out.
     """
     infos = archive.infolist()
     total = sum(info.file_size for info in infos)
@@ -46,7 +51,12 @@ def members(path: Path, archive: zipfile.ZipFile, needs: str) -> frozenset[str]:
         limit = f"the limits are {MAX_MEMBERS:,} members and {MAX_UNPACKED:,} bytes"
         raise DataError(path, f"holds {len(infos):,} members that unpack to {total:,} bytes; {limit}")
     for info in infos:
-        if not info.filename.lower().endswith(_TEXT):
+        if info.filename.lower().endswith(_MEDIA):
+            continue
+        with archive.open(info) as member:
+            begins = member.read(100).lstrip(b"\xef\xbb\xbf \t\r\n")
+        is_text = info.filename.lower().endswith(_TEXT) or begins[:1] == b"<"
+        if not is_text:
             continue
         if info.file_size > MAX_XML:
             problem = f"{info.filename} unpacks to {info.file_size:,} bytes, the limit is {MAX_XML:,}; split it"

@@ -81,7 +81,7 @@ class Quoter:
             return Answer("", confidence=confidence, thought="nothing fits")
         chosen = choose(units, fits, task.words) if task.style == "long" else [int(fits.argmax())]
         shown = in_order([units[i] for i in chosen])
-        citations = tuple(Citation(one.text, (task.passages[n].id,)) for n, one in shown)
+        citations = tuple(Citation(one.text, (id_,), (id_,)) for n, one in shown for id_ in (task.passages[n].id,))
         text = " ".join(cited(one.text, (n + 1,)) for n, one in shown)
         support = tuple(dict.fromkeys(id_ for each in citations for id_ in each.passages))
         return Answer(text, support, confidence, "statements", citations=citations)
