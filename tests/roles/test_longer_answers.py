@@ -14,8 +14,8 @@ from gnnrag.llm.scripted import ScriptedBackend
 from gnnrag.roles.base import Answer, Citation, ReaderTask, cited
 from gnnrag.roles.citations import cited_answer, parse_cited
 from gnnrag.roles.offline_reader.question import answer_style
+from gnnrag.roles.offline_reader.quoting import statements
 from gnnrag.roles.offline_reader.reader import OfflineReader, OfflineReaderConfig
-from gnnrag.roles.offline_reader.statements import statements
 from gnnrag.roles.prompting import MalformedError
 from gnnrag.roles.reader import PromptedReader, PromptedReaderConfig
 from gnnrag.session import Session
